@@ -1,0 +1,1 @@
+"""Every topic into ClickHouse tables; SQL served while it runs."""

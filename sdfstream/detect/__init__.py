@@ -1,0 +1,1 @@
+"""Online detectors: liveness, flaps, delay excess, marks, loss; where and why."""

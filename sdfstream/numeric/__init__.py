@@ -1,0 +1,1 @@
+"""Mathematics on plain arrays; knows nothing of networks, topics or time zones."""

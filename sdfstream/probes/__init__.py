@@ -1,0 +1,1 @@
+"""Software probes: STAMP engines (sans-IO), their socket shells, port counters, the agent."""

@@ -1,0 +1,97 @@
+"""What an agent process is told: its NICs, whom each probes, how often, in which class.
+
+Plain frozen dataclasses with units in the names; ``settings.py`` reads them from YAML and refuses unknown keys
+with their path. One process may serve several hosts (a lab does); each host publishes under its own name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClock:
+    """A clock that is wrong on purpose, for tests: c(t) = t + offset + skew·(t − epoch) + wander(t)."""
+
+    offset_ns: float = 0.0
+    skew_ppb: float = 0.0
+    wander_ns_per_sqrt_s: float = 0.0
+    """Random walk of the phase: standard deviation after one second."""
+    seed: int = 0
+    epoch_at_ns: int = 0
+    """Instant at which skew starts to count and the walk stands at zero, ns since the Unix epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicConfig:
+    """One NIC (or port of one) that probes and answers."""
+
+    nic: str
+    """NIC id host/nic."""
+    device: str
+    """Interface name; sockets are bound to it."""
+    address: str
+    """IPv4 or IPv6 address the sockets use."""
+    netns: str | None = None
+    """Path of the network namespace that holds the device; None: the agent's own."""
+    plane: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """One NIC probing one far NIC in one class over some path selectors."""
+
+    src: str
+    """NIC id of the sender, one of the agent's NICs."""
+    dst: str
+    """NIC id of the reflector."""
+    dst_address: str
+    dst_port: int = 862
+    source_ports: tuple[int, ...] = (49152,)
+    """Path selectors; every one is a path of its own."""
+    dscp: int = 0
+    ecn: int = 2
+    """2 = ECT(0)."""
+    size_bytes: int = 128
+    """IP packet size; at least what the STAMP packet and its TLVs need."""
+    rate_hz: float = 16.0
+    """Probes per second on every path (not over all of them)."""
+    clock_dst: str | None = None
+    """Clock id of the far end; None: its host."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    """One host's share of an agent process."""
+
+    host: str
+    nics: tuple[NicConfig, ...]
+    sessions: tuple[SessionConfig, ...] = ()
+    virtual_clock: VirtualClock | None = None
+    port_root: str = "/"
+    """Root under which ``sys/class/net`` and ``sys/class/infiniband`` are read."""
+    read_ports: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """One agent process."""
+
+    hosts: tuple[HostConfig, ...]
+    reflector_port: int = 862
+    """UDP port of the Session-Reflector (RFC 8762); unprivileged runs choose one above 1023."""
+    flush_ms: int = 100
+    """One batch per host and flush."""
+    liveness_ms: int = 1000
+    """A path without an answer for this long (or 3 probe intervals, whichever is longer) is silent; down to 50."""
+    port_interval_ms: int = 1000
+    trace_interval_s: float = 60.0
+    """How often every path is traced hop by hop; 0 switches tracing off."""
+    hmac_key: bytes | None = None
+    """Authenticated mode (HMAC-SHA-256/128, RFC 8762 section 4.4) when set."""
+    hardware_stamps: bool = False
+    """Ask the NIC for stamps; falls back to the kernel's, and the kind columns say so."""
+    reflector_max_pps: int = 200_000
+    """The reflector answers at most this many packets per second; the rest is counted."""
+    realtime: bool = True
+    """Ask for SCHED_FIFO; carried on without when not allowed."""

@@ -1,0 +1,5 @@
+"""The vocabulary every stage speaks: units and signs, topics and their columns, messages, events, findings.
+
+Read `units` first (signs), then `topics` (what is on the bus) and `message` (how it travels).
+This package knows names and Arrow schemas; it knows no arithmetic (that is `sdfstream.numeric`) and no I/O.
+"""

@@ -1,0 +1,119 @@
+"""Plain numpy views of a record batch's columns, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sdfstream.errors import FormatError
+from sdfstream.records.units import ABSENT_NS, Bools, Int32s, Int64s
+
+
+def values(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """The column as a numpy array without a copy; the column must hold no null.
+
+    Raises
+    ------
+    FormatError
+        ``column-missing`` or ``null`` (a null where the contract allows none).
+    """
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise FormatError("column-missing", name)
+    column = batch.column(index)
+    if column.null_count:
+        raise FormatError("null", name)
+    result: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return result
+
+
+def filled(batch: pa.RecordBatch, name: str, fill: int | float) -> npt.NDArray[Any]:
+    """The column with every null (or the whole column, when the batch lacks it) replaced by `fill`."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return np.full(batch.num_rows, fill)
+    column = batch.column(index)
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(fill, column.type))
+    result: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return result
+
+
+def instants(batch: pa.RecordBatch, name: str) -> Int64s:
+    """An int64 ns column; null becomes `ABSENT_NS`."""
+    result: Int64s = filled(batch, name, ABSENT_NS).astype(np.int64, copy=False)
+    return result
+
+
+def names(batch: pa.RecordBatch, name: str) -> tuple[Int32s, list[str]]:
+    """A name column as (codes, dictionary); a null name has code −1.
+
+    Accepts plain utf8 too, since a foreign producer may not dictionary-encode.
+
+    Raises
+    ------
+    FormatError
+        ``column-missing`` or ``column-type``.
+    """
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise FormatError("column-missing", name)
+    column = batch.column(index)
+    if not pa.types.is_dictionary(column.type):
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            raise FormatError("column-type", f"{name} is {column.type}, not names")
+        column = column.dictionary_encode()
+    indices = column.indices
+    if indices.null_count:
+        indices = indices.fill_null(-1)
+    codes: Int32s = indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    return codes, column.dictionary.to_pylist()
+
+
+def name_column(codes: npt.NDArray[np.integer[Any]], dictionary: Sequence[str]) -> pa.Array:
+    """A name column from codes into `dictionary`; a negative code becomes null."""
+    codes32 = np.asarray(codes, dtype=np.int32)
+    mask = codes32 < 0
+    indices = pa.array(np.where(mask, 0, codes32), mask=mask) if mask.any() else pa.array(codes32)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(dictionary, pa.utf8()))
+
+
+def nullable(array: npt.NDArray[Any], present: Bools, kind: pa.DataType) -> pa.Array:
+    """A column of `kind` that is null wherever `present` is False."""
+    return pa.array(array, type=kind, mask=~present)
+
+
+def build(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """A record batch of `schema` from a mapping of column name to numpy array, Arrow array or list.
+
+    A list of `str` for a name column is dictionary-encoded; an int64 array with `ABSENT_NS` for a nullable
+    instant becomes null there. Every column of the schema must be given, except nullable ones, which become null.
+    """
+    given = next((len(v) for v in columns.values()), 0)
+    arrays = [_array(field, columns.get(field.name), given) for field in schema]
+    unknown = columns.keys() - {f.name for f in schema}
+    if unknown:
+        raise ValueError(f"columns not in the schema: {sorted(unknown)}")
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(field: pa.Field, given: Any, rows: int) -> pa.Array:
+    if given is None:
+        if not field.nullable:
+            raise ValueError(f"column {field.name} is missing")
+        return pa.nulls(rows, field.type)
+    if isinstance(given, pa.Array):
+        return given if given.type == field.type else given.cast(field.type)
+    if pa.types.is_dictionary(field.type):
+        return pa.array(list(given), pa.utf8()).dictionary_encode()
+    array = np.asarray(given)
+    if field.nullable and array.dtype == np.int64 and field.type == pa.int64():
+        return pa.array(array, mask=array == ABSENT_NS)
+    if field.nullable and array.dtype.kind == "f":
+        return pa.array(array, type=field.type, mask=np.isnan(array))
+    return pa.array(array, type=field.type)

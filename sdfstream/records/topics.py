@@ -1,0 +1,172 @@
+"""Every topic on the bus: its name, its form and, for bulk topics, its columns with units.
+
+``schemas/topics.md`` and ``schemas/*.schema.json`` are generated from this file (``make schemas``); a test
+keeps them equal. A field is never removed or re-used: a change is a new field, or a new version of the topic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+NAME: Final = pa.dictionary(pa.int32(), pa.utf8())
+"""How names travel: dictionary<int32, utf8>, complete in every message (no delta dictionaries)."""
+
+
+def _column(name: str, kind: pa.DataType, doc: str, *, unit: str = "", null: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=null, metadata={"unit": unit, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `columns` is None for topics that carry one CloudEvents JSON object per message."""
+
+    name: str
+    doc: str
+    key: str
+    columns: pa.Schema | None = None
+    compacted: bool = False
+
+    @property
+    def form(self) -> Literal["bulk", "event"]:
+        """``bulk``: one Arrow IPC stream per message; ``event``: CloudEvents 1.0 JSON, structured mode."""
+        return "event" if self.columns is None else "bulk"
+
+    @property
+    def dead_letters(self) -> str:
+        """Where what could not be read of this topic goes, with the reason."""
+        return f"{self.name}.dlq"
+
+
+_kind_doc = "0 user space, 1 kernel, 2 NIC hardware, 255 none"
+PROBE: Final = Topic(
+    "sdf.raw.probe.v1",
+    "One row per probe exchange, answered or timed out.",
+    key="the agent's host",
+    columns=pa.schema(
+        [
+            _column("src", NAME, "NIC id of the Session-Sender"),
+            _column("dst", NAME, "NIC id of the Session-Reflector"),
+            _column("clock_src", NAME, "clock that made t1 and t4"),
+            _column("clock_dst", NAME, "clock that made t2 and t3"),
+            _column("transport", NAME, "udp, rocev2, ib"),
+            _column("path", pa.uint32(), "path selector (UDP source port)"),
+            _column("seq", pa.uint32(), "sequence number"),
+            _column("t1_ns", pa.int64(), "probe leaves the sender", unit="ns since epoch, clock_src"),
+            _column("t2_ns", pa.int64(), "arrives at the reflector", unit="ns since epoch, clock_dst", null=True),
+            _column("t3_ns", pa.int64(), "leaves the reflector", unit="ns since epoch, clock_dst", null=True),
+            _column("t4_ns", pa.int64(), "answer arrives", unit="ns since epoch, clock_src", null=True),
+            *(_column(f"t{i}_kind", pa.uint8(), _kind_doc) for i in (1, 2, 3, 4)),
+            _column("dscp_sent", pa.uint8(), "DSCP as sent"),
+            _column("ecn_sent", pa.uint8(), "ECN as sent: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE"),
+            _column("dscp_fwd", pa.uint8(), "DSCP on arrival at the reflector", null=True),
+            _column("ecn_fwd", pa.uint8(), "ECN on arrival at the reflector", null=True),
+            _column("dscp_rev", pa.uint8(), "DSCP on arrival at the sender", null=True),
+            _column("ecn_rev", pa.uint8(), "ECN on arrival at the sender", null=True),
+            _column("size_bytes", pa.uint16(), "IP packet size", unit="bytes"),
+            _column("ttl_fwd", pa.uint8(), "TTL or hop limit on arrival at the reflector", null=True),
+            _column("ttl_rev", pa.uint8(), "TTL or hop limit on arrival at the sender", null=True),
+            _column("tx_host_ns", pa.int32(), "delay inside the sending host: kernel − user", unit="ns", null=True),
+            _column("rx_host_ns", pa.int32(), "delay inside the receiving host: user − kernel", unit="ns", null=True),
+            _column("plane", NAME, "backend, frontend, …", null=True),
+        ]
+    ),
+)
+
+_count = "since the counter was last reset"
+PORT: Final = Topic(
+    "sdf.raw.port.v1",
+    "One row per port and reading: state and counters as the host sees them. An absent counter is null, never 0.",
+    key="the agent's host",
+    columns=pa.schema(
+        [
+            _column("at_ns", pa.int64(), "when it was read", unit="ns since epoch, the host's clock"),
+            _column("host", NAME, "the agent's host"),
+            _column("nic", NAME, "NIC id host/nic"),
+            _column("port", NAME, "port id host/nic:port"),
+            _column("state", NAME, "up, down (by carrier), disabled (by the administrator), absent, unknown"),
+            _column("carrier_changes", pa.uint64(), f"carrier changes {_count}", null=True),
+            _column("speed_mbps", pa.uint32(), "link speed", unit="Mbit/s", null=True),
+            _column("mtu_bytes", pa.uint32(), "largest IP packet", unit="bytes", null=True),
+            _column("rx_bytes", pa.uint64(), f"bytes received {_count}", unit="bytes", null=True),
+            _column("tx_bytes", pa.uint64(), f"bytes sent {_count}", unit="bytes", null=True),
+            _column("rx_packets", pa.uint64(), f"packets received {_count}", null=True),
+            _column("tx_packets", pa.uint64(), f"packets sent {_count}", null=True),
+            _column("rx_errors", pa.uint64(), f"receive errors {_count}", null=True),
+            _column("tx_errors", pa.uint64(), f"transmit errors {_count}", null=True),
+            _column("rx_discards", pa.uint64(), f"good packets dropped on receipt {_count}", null=True),
+            _column("tx_discards", pa.uint64(), f"good packets dropped before sending {_count}", null=True),
+            _column("rx_pause", pa.uint64(), f"pause frames received, all priorities {_count}", null=True),
+            _column("tx_pause", pa.uint64(), f"pause frames sent, all priorities {_count}", null=True),
+            _column("fec_corrected", pa.uint64(), f"FEC blocks or symbols corrected {_count}", null=True),
+            _column("fec_uncorrectable", pa.uint64(), f"FEC blocks lost {_count}", null=True),
+            _column("symbol_errors", pa.uint64(), f"physical symbol errors {_count}", null=True),
+            _column("link_downed", pa.uint64(), "link failures; null when an 8-bit counter stands at 255", null=True),
+            _column("rx_power_dbm", pa.float32(), "received optical power, weakest lane", unit="dBm", null=True),
+            _column("tx_power_dbm", pa.float32(), "sent optical power, weakest lane", unit="dBm", null=True),
+            _column("module_temp_c", pa.float32(), "optics module temperature", unit="°C", null=True),
+        ]
+    ),
+)
+
+CLOCK: Final = Topic(
+    "sdf.state.clock.v1",
+    "One row per clock and update. causal rows come every 100 ms of bus time; smoothed rows lie 2–4 s back.",
+    key="mesh",
+    columns=pa.schema(
+        [
+            _column("clock", NAME, "clock id"),
+            _column("at_ns", pa.int64(), "the instant the row speaks of", unit="ns since epoch, that clock's reading"),
+            _column("offset_ns", pa.float64(), "that clock − reference", unit="ns"),
+            _column("skew_ppb", pa.float64(), "positive: that clock runs fast", unit="ppb"),
+            _column("err_ns", pa.float64(), "|true offset error| is at most this at 99.9 %", unit="ns"),
+            _column("n", pa.uint32(), "samples behind the row"),
+            _column("status", NAME, "synced, holdover, unsynced, faulty"),
+            _column("kind", NAME, "causal, smoothed"),
+        ]
+    ),
+)
+
+OWD: Final = Topic(
+    "sdf.derived.owd.v1",
+    "Corrected one-way delay: one row per path id and window (100 ms by default).",
+    key="the sender's host",
+    columns=pa.schema(
+        [
+            _column("at_ns", pa.int64(), "window start", unit="ns since epoch, reference time"),
+            _column("window_ns", pa.int64(), "window length", unit="ns"),
+            _column("src", NAME, "NIC id of the session's sender"),
+            _column("dst", NAME, "NIC id of the session's reflector"),
+            _column("transport", NAME, "udp, rocev2, ib"),
+            _column("path", pa.uint32(), "path selector (UDP source port)"),
+            _column("dscp", pa.uint8(), "class, DSCP as sent"),
+            _column("dir", NAME, "fwd: sender to reflector; rev: reflector to sender"),
+            _column("n", pa.uint32(), "delays in the window"),
+            _column("lost", pa.uint32(), "exchanges of the window that timed out (direction not known)"),
+            _column("ce", pa.uint32(), "packets that arrived with CE"),
+            _column("owd_min_ns", pa.float64(), "smallest delay", unit="ns", null=True),
+            _column("owd_p50_ns", pa.float64(), "median delay", unit="ns", null=True),
+            _column("owd_p99_ns", pa.float64(), "99th percentile", unit="ns", null=True),
+            _column("owd_max_ns", pa.float64(), "largest delay", unit="ns", null=True),
+            _column("excess_p50_ns", pa.float64(), "median over the path's own floor", unit="ns", null=True),
+            _column("err_ns", pa.float64(), "error bar of the delays: clocks of both ends", unit="ns", null=True),
+        ]
+    ),
+)
+
+LIVENESS: Final = Topic(
+    "sdf.raw.liveness.v1",
+    "An agent's own judgement of its paths, published at once: which fell silent, which came back.",
+    key="the agent's host",
+)
+NIC: Final = Topic(
+    "sdf.state.nic.v1", "Health of one NIC and direction: healthy, unhealthy, unknown.", key="NIC id", compacted=True
+)
+TOPOLOGY: Final = Topic(
+    "sdf.state.topology.v1", "Declared cabling, and paths traced hop by hop.", key="what it describes", compacted=True
+)
+FINDING: Final = Topic("sdf.event.finding.v1", "What broke, where, why and whom it hurts.", key="finding id")
+
+TOPICS: Final[dict[str, Topic]] = {t.name: t for t in (PROBE, PORT, LIVENESS, CLOCK, OWD, NIC, TOPOLOGY, FINDING)}

@@ -1,0 +1,1 @@
+"""Estimates and findings against known truth."""

@@ -1,0 +1,1 @@
+"""One YAML file composes every part's own configuration; every default is printable."""

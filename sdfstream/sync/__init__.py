@@ -1,0 +1,1 @@
+"""One timeline: per-edge floors, clock states, corrected one-way delay."""
