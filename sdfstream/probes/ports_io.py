@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.probes import port_netlink as pn
 from sdfstream.probes.config import NicConfig
+from sdfstream.probes.optics import NO_MODULE, Module, Window, identify, read_module
 from sdfstream.probes.port_files import is_infiniband, net_reading, rdma_reading
 from sdfstream.probes.port_files_io import PortFiles
 from sdfstream.probes.port_netlink_io import NamespaceGoneError, PortKernel
@@ -27,6 +29,8 @@ _NEVER: Final = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
 """Answers after which the same question is not asked again until the device comes back."""
 _LOOK_AGAIN: Final = 60
 """Readings between two searches for a NIC's RDMA port (its driver may be loaded late)."""
+_MODULE_EVERY_NS: Final = 10_000_000_000
+"""A NIC's optics are read at most this often; in between their columns are null."""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,12 @@ class _Known:
     """Its RDMA ports (device, number)."""
     look_in: int = 0
     """Readings until the RDMA ports are searched again."""
+    module: Module | None = None
+    """Its optics module once identified; `NO_MODULE`: not asked again."""
+    carrier_changes: int | float | None = None
+    """Of the last reading: a change may be a change of module."""
+    module_at_ns: int = -(1 << 62)
+    """When its module was last asked."""
 
 
 class PortReader:
@@ -67,6 +77,8 @@ class PortReader:
         self._files = PortFiles(root)
         self._kernels = {nic.netns: PortKernel(nic.netns) for nic in self._nics} if root == "/" else {}
         self._known = {nic.nic: _Known() for nic in self._nics}
+        self._turn = 0
+        """Place of the NIC whose module may be read next: the bus to it is slow, so one NIC per reading."""
 
     def read(self, now_ns: int) -> pa.RecordBatch | None:
         """One row per port; None without NICs. Never raises: what cannot be read is ``unknown`` and counted.
@@ -75,7 +87,9 @@ class PortReader:
         ----------
         now_ns : int, ns since the Unix epoch, the host's clock
         """
-        return rows(self._host, now_ns, [row for nic in self._nics for row in self._rows(nic)])
+        ports = [row for nic in self._nics for row in self._rows(nic)]
+        self._one_module(now_ns, ports)
+        return rows(self._host, now_ns, ports)
 
     def close(self) -> None:
         """Close every socket; a later `read` opens them again."""
@@ -114,6 +128,8 @@ class PortReader:
         if known.index != link.ifindex:
             known = self._known[nic.nic] = _Known(index=link.ifindex)
             known.in_sysfs = self._files.is_device(nic.device, link.ifindex, link.address)
+        if known.carrier_changes != (changes := link.reading.values.get("carrier_changes")):
+            known.carrier_changes, known.module = changes, None
         readings = [self._ethtool(kernel, known), link.reading]
         if known.in_sysfs and not kernel.has_ethtool:
             readings.extend(self._from_files(nic))
@@ -133,6 +149,25 @@ class PortReader:
             elif not answer.errno and answer.bodies:
                 answers[command] = answer.bodies[0]
         return pn.ethtool_reading(answers, self.counters)
+
+    def _one_module(self, now_ns: int, ports: list[PortRow]) -> None:
+        """Read the optics of the NIC whose turn it is and put them into its row."""
+        if not self._kernels or not self._nics:
+            return
+        nic = self._nics[self._turn % len(self._nics)]
+        self._turn += 1
+        known, kernel = self._known[nic.nic], self._kernels[nic.netns]
+        if not known.index or known.module is NO_MODULE or abs(now_ns - known.module_at_ns) < _MODULE_EVERY_NS:
+            return
+        known.module_at_ns = now_ns
+        try:
+            values = _module_values(kernel, known)
+        except OSError as error:
+            self.counters.add("refused", f"module.{_why(error)}")
+            return
+        for place, row in enumerate(ports):
+            if row.nic == nic.nic and row.state != "absent":
+                ports[place] = row._replace(values={**row.values, **values})
 
     def _rdma(self, nic: NicConfig, known: _Known, has_device: bool) -> list[tuple[int, Reading, bool]]:
         """Per RDMA port: number, reading, whether its link layer is InfiniBand."""
@@ -158,6 +193,31 @@ class PortReader:
             values = combine(order, kept.setdefault(number, {}))
             joined.append(PortRow(nic.nic, number, state if device else rdma.state, values))
         return joined
+
+
+def _module_values(kernel: PortKernel, known: _Known) -> dict[str, int | float]:
+    fetch = partial(_fetch, kernel, known)
+    if known.module is None:
+        found = identify(fetch)
+        known.module = known.module or found  # the fetch may have found out that there is no way to any module
+    values = read_module(known.module, fetch).values if known.module else {}
+    if not values and known.module is not NO_MODULE:
+        known.module = None  # pulled out: what is plugged in next may be of another kind
+    return values
+
+
+def _fetch(kernel: PortKernel, known: _Known, window: Window) -> bytes:
+    """Octets of the module; a driver without access to its module is not asked again."""
+    if known.module is NO_MODULE:
+        return b""
+    request = pn.eeprom_request(
+        known.index, page=window.page, offset=window.offset, length=window.length, address=window.address
+    )
+    answer = next(iter(kernel.ethtool([request])), None)
+    if answer is not None and answer.errno in _NEVER:
+        known.module = NO_MODULE
+        return b""
+    return pn.eeprom_data(answer.bodies[0]) if answer is not None and answer.bodies and not answer.errno else b""
 
 
 def _why(error: OSError | FormatError) -> str:
