@@ -16,7 +16,7 @@ from sdfstream.probes.datagrams import Left
 from sdfstream.probes.mmsg_io import MSG_DONTWAIT, MSG_ERRQUEUE, MessageBlock
 from sdfstream.probes.sockets_io import ProbeSocket
 from sdfstream.probes.stamping_io import restart_ids
-from sdfstream.records.units import ABSENT_NS, Bools, Int32s, Int64s, StampKind
+from sdfstream.records.units import ABSENT_NS, Bools, Int32s, Int64s
 from sdfstream.stats import Counters
 
 RING: Final = 1024
@@ -116,12 +116,6 @@ class LeftStamps:
             self._read([slot])
             restart_ids(opened.sock, opened.kind)
             self._forget(slot)
-
-    def never(self, tokens: Int64s) -> Left:
-        """Say of packets that they never left: kind NONE."""
-        n = len(tokens)
-        absent = np.full(n, ABSENT_NS, np.int64)
-        return Left(token=tokens, at_ns=absent, kind=np.full(n, StampKind.NONE, np.uint8), user_at_ns=absent)
 
     def collect(self) -> Left | None:
         """All stamps that have come since the last call; None when there is none."""

@@ -36,6 +36,9 @@ _AWAY: Final = frozenset({errno.ENODEV, errno.ENETDOWN, errno.ENXIO, errno.EADDR
 """Errors that make us look whether the NIC is still there; the rest of its rows would fail the same way."""
 
 
+_NONE: Final[Int64s] = np.empty(0, np.int64)
+
+
 class SocketTable:
     """The sockets of one role.
 
@@ -133,8 +136,8 @@ class SocketTable:
         """Whether the last `receive` may have left datagrams behind, because the buffer was filled."""
         return self._inbox.used >= 64
 
-    def send(self, batch: ToSend) -> Left | None:
-        """Send `batch`; returns the rows that could not be sent, with kind NONE, or None when all went.
+    def send(self, batch: ToSend) -> Int64s:
+        """Send `batch`; returns the tokens of the rows that could not be sent, normally none.
 
         One system call per socket and 1,024 rows. When a row left, `left` tells later, under its token.
         """
@@ -146,7 +149,7 @@ class SocketTable:
             for first, end in itertools.pairwise(edges):
                 if first < end:
                     unsent += [start + i for i in self._send_slot(int(slots[first]), first, end, tokens)]
-        return self._stamps.never(batch.token[unsent]) if unsent else None
+        return batch.token[unsent] if unsent else _NONE
 
     def _send_slot(self, slot: int, first: int, end: int, tokens: Int64s) -> list[int]:
         """Send rows first…end−1 by one socket, never more at a time than stamps fit; the rows not sent."""

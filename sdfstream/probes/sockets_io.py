@@ -9,6 +9,7 @@ silently dropped. Where several NICs share a device (aliases on one interface) e
 from __future__ import annotations
 
 import errno
+import fcntl
 import ipaddress
 import socket
 import struct
@@ -19,13 +20,14 @@ import numpy as np
 
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import NicConfig
-from sdfstream.probes.netns_io import inside
+from sdfstream.probes.netns_io import identity, inside
 from sdfstream.probes.stamping_io import enable
 from sdfstream.records.units import StampKind, UInt8s
 
 IP_PKTINFO, IP_RECVERR, IP_RECVTTL, IP_RECVTOS, IP_MTU_DISCOVER = 8, 11, 12, 13, 10
 IPV6_RECVERR, IPV6_MTU_DISCOVER, IPV6_RECVPKTINFO = 25, 23, 49
 IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS = 51, 66, 50, 52, 67
+_SIOCGIFFLAGS, _IFF_UP = 0x8913, 0x1
 _PMTUDISC_PROBE: Final = 3
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _BUFFER_BYTES: Final = 4 << 20
@@ -108,6 +110,27 @@ def open_probe_socket(nic: NicConfig, port: int, *, own_address: bool, hardware:
     control, control_bytes = _control(address, interface, v6)
     port = sock.getsockname()[1]
     return ProbeSocket(sock, sock.fileno(), nic, port, interface, address, kind, stamp_room, control, control_bytes)
+
+
+def presence(nic: NicConfig) -> tuple[object, int]:
+    """Look whether `nic` can be used now; what identifies it: its namespace, and its interface index there.
+
+    Raises
+    ------
+    OSError
+        The namespace, the device or the address is not there (now), or the device is switched off.
+    """
+    v6 = ipaddress.ip_address(nic.address).version == 6
+    with (
+        inside(nic.netns),
+        socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as sock,
+    ):
+        interface = socket.if_nametoindex(nic.device)
+        ifreq = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16s24x", nic.device.encode()[:15]))
+        if not struct.unpack_from("H", ifreq, 16)[0] & _IFF_UP:
+            raise OSError(errno.ENETDOWN, "the device is switched off", nic.device)
+        _bind(sock, nic, 0, own_address=True)
+    return identity(nic.netns), interface
 
 
 def report_icmp(socket_: ProbeSocket, on: bool) -> None:
