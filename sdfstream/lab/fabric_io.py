@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sdfstream.errors import ConfigError
-from sdfstream.lab import mesh, oracle, queues, rtnl, setup, topology
+from sdfstream.errors import ConfigError, LabUnavailableError
+from sdfstream.lab import mesh, setup, topology
 from sdfstream.lab.faults import Fault
 from sdfstream.lab.faults_io import Faults
+from sdfstream.lab.features import describe
 from sdfstream.lab.namespaces_io import Namespaces
 from sdfstream.lab.netlink import Request
-from sdfstream.lab.plan import Plan, Port
+from sdfstream.lab.plan import Cable, Plan
 from sdfstream.lab.spec import FabricSpec
+from sdfstream.lab.truth_io import Truth
+from sdfstream.lab.wire import Rule
+from sdfstream.lab.wire_io import choose
 from sdfstream.probes.config import AgentConfig
 
 
-class Fabric:
+class Fabric(Truth):
     """A leaf-spine of network namespaces, owned by this process and gone with it.
 
     Use ``with Fabric.up(FabricSpec(...)) as fabric:``. All methods may be called from any thread.
     """
 
     def __init__(self, spec: FabricSpec, namespaces: Namespaces, truth_dir: Path | None) -> None:
+        plan = Plan(spec, frozenset(spec.miscabled_hosts))
+        wire, self._reasons = choose(plan, namespaces)
+        super().__init__(plan, namespaces, wire)
         self.spec = spec
-        self.plan = Plan(spec, frozenset(spec.miscabled_hosts))
-        self.namespaces = namespaces
-        self.lock = threading.RLock()
         self.faults = Faults(self, truth_dir)
 
     @classmethod
@@ -45,23 +48,55 @@ class Fabric:
         """
         spec = spec or FabricSpec()
         namespaces = Namespaces.create(Plan(spec))
-        fabric = cls(spec, namespaces, truth_dir)
         try:
+            fabric = cls(spec, namespaces, truth_dir)
             fabric._build()
         except BaseException:
-            fabric.down()
+            namespaces.close()
             raise
         return fabric
 
     def _build(self) -> None:
+        plan, route = self.plan, self.namespaces.route
         for leaf in self.spec.leaf_names:
-            self.namespaces.route(leaf).apply(setup.cables(self.plan, leaf, self.namespaces.fds))
+            route(leaf).apply(setup.cables(plan, leaf, self.namespaces.fds))
         for node in (*self.spec.host_names, *self.spec.spine_names, *self.spec.leaf_names):
-            self.namespaces.route(node).apply(setup.node(self.plan, node))
+            route(node).apply([*setup.node(plan, node), *self._wire_up(node)])
+        marks = {port.ifindex: setup.base_rule(plan, port) for port, _ in plan.by_direction.values()}
+        marks = {ifindex: rule for ifindex, rule in marks.items() if rule.ce_threshold_bytes}
+        marking = self._mark(marks)
+        drops: Any = self.wire.name if self.wire else None
+        self.faults.declare_miscabled(self.spec.miscabled_hosts)
+        self.features = describe(drops, marking, self.namespaces.absent_sysctls, tuple(self._reasons))
+
+    def _wire_up(self, node: str) -> list[Request]:
+        if self.wire is None or self.plan.kinds[node] == "host":
+            return []
+        return self.wire.attach([(port, cable.far(port)) for port, cable in self.plan.ports[node]])
+
+    def _mark(self, rules: dict[int, Rule]) -> bool:
+        if self.wire is None or not rules:
+            return False
+        try:
+            self.wire.set_rules(self.plan, rules)
+        except LabUnavailableError as error:
+            self._reasons.append(f"CE marks: {error}")
+            return False
+        return True
+
+    def plug_in(self, cable: Cable, *, up: bool) -> None:
+        """Set up the leaf's end of a host cable that was moved there; `up` False leaves it set down."""
+        requests = setup.plug_in(self.plan, cable.b, cable, up=up)
+        if self.wire:
+            requests += self.wire.attach([(cable.b, cable.a)])
+        self.namespaces.route(cable.b.node).apply(requests)
 
     def down(self) -> None:
-        """Let go of everything; calling it again is fine."""
+        """Stop what runs and let go of everything; calling it again is fine."""
+        self.faults.timed.stop()
         with self.lock:
+            if self.wire:
+                self.wire.close()
             self.namespaces.close()
 
     def __enter__(self) -> Fabric:
@@ -86,53 +121,6 @@ class Fabric:
         """Configuration of ONE agent process that serves all lab hosts, or only `hosts`."""
         return mesh.agent_config(self.plan, spec or mesh.MeshSpec(), self.netns_path, hosts or self.spec.host_names)
 
-    def path(self, src: str, dst: str, source_port: int, dest_port: int = 862, proto: str = "udp") -> list[str]:
-        """Directions a packet takes now, e.g. ``["h00/r0->l0", "l0->s1", "s1->l2", "l2->h04/r0"]``.
-
-        Exact: the kernel of every router on the way is asked. Short (down to empty) where there is no way on. It knows
-        routes, not black holes: those packets vanish on the path it names.
-        """
-        with self.lock:
-            return oracle.path(self.plan, self.faults.dead_ports, self._ask, (src, dst, source_port, dest_port, proto))
-
-    def ports_via(
-        self, direction: str, src: str, dst: str, n: int, dest_port: int = 862, first_port: int = 49_152
-    ) -> list[int]:
-        """The first `n` UDP source ports from `first_port` whose packets from `src` to `dst` use `direction`.
-
-        Fewer come back when no more exist.
-        """
-        self._direction(direction)
-        found: list[int] = []
-        for port in range(first_port, 65_536):
-            if len(found) == n:
-                break
-            hops = self.path(src, dst, port, dest_port)
-            if direction in hops:
-                found.append(port)
-            elif len(hops) < 3:
-                break
-        return found
-
-    def counters(self, direction: str) -> tuple[int, int]:
-        """(packets, bytes) sent into a direction since it was built, by the sending port's own count."""
-        port, _ = self._direction(direction)
-        with self.lock:
-            [body] = self._ask(port.node, rtnl.get_link(port.ifindex))
-        _, packets, _, sent_bytes = rtnl.link_counters(body)
-        return packets, sent_bytes
-
-    def backlog_bytes(self, direction: str) -> int:
-        """Bytes waiting in a direction's queue now, Ethernet headers included; delay = backlog · 8 / rate."""
-        return self.queue(direction)[1]
-
-    def queue(self, direction: str) -> tuple[int, int, int]:
-        """(packets waiting, bytes waiting, packets dropped so far) of a direction's queue."""
-        port, _ = self._direction(direction)
-        with self.lock:
-            [body] = self._ask(port.node, queues.get_queue(port.ifindex))
-        return queues.queue_stats(body)
-
     def inject(self, target: str, kind: str = "link-down", *, share: float = 1.0, end: str | None = None) -> Fault:
         """Break something now; it stays broken until `heal`.
 
@@ -152,16 +140,47 @@ class Fabric:
         ConfigError
             There is no such target or kind, or they do not go together.
         """
+        if kind == "flap":
+            return self.flap(target, end=end)
+        if kind == "congestion":
+            return self.congest(target)
         return self.faults.inject(target, kind, share, end)
+
+    def flap(
+        self,
+        target: str,
+        times: int = 9,
+        period_s: float = 1.0,
+        down_s: float | None = None,
+        *,
+        end: str | None = None,
+    ) -> Fault:
+        """Set a link down and up again `times` times, once per `period_s`, down for `down_s` (half of it) each time.
+
+        Returns at once; the fault heals itself after the last outage, and its parameters list every transition.
+        """
+        return self.faults.timed.flap(target, times, period_s, down_s, end)
+
+    def congest(
+        self, target: str, load: float = 1.3, seconds: float | None = None, *, dscp: int = 0, flows: int = 8
+    ) -> Fault:
+        """Send cross traffic between lab hosts through a queue, at `load` times its rate, until healed.
+
+        Parameters
+        ----------
+        target : str
+            Direction ``l0->s1``, link ``l0--s1`` (both directions), or NIC (towards it; needs host_rate_bps).
+        load : float
+            Multiple of the queue's rate; above 1 the queue fills to its limit.
+        seconds : float, optional
+            Ends, and is healed, by itself after this long.
+        dscp : int
+            Class of the traffic; with a class of its own, `load` counts that class's rate.
+        flows : int
+            How many flows (host pairs) share the load.
+        """
+        return self.faults.timed.congest(target, load, seconds, dscp, flows)
 
     def heal(self, which: str | None = None) -> list[Fault]:
         """Heal a fault by id, all faults of a target, or everything; routes and queues are as they were before."""
         return self.faults.heal(which)
-
-    def _direction(self, direction: str) -> tuple[Port, Port]:
-        if direction not in self.plan.by_direction:
-            raise ConfigError(f"no such direction in the lab: {direction!r}")
-        return self.plan.by_direction[direction]
-
-    def _ask(self, node: str, request: Request) -> list[bytes]:
-        return self.namespaces.route(node).ask(request)

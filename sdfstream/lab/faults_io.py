@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import rtnl, setup
 from sdfstream.lab.faults import Effects, Fault, combined, dead_ports, effects
+from sdfstream.lab.plan import Plan
+from sdfstream.lab.timed_io import Timed
 
 if TYPE_CHECKING:
     from sdfstream.lab.fabric_io import Fabric
@@ -23,8 +27,9 @@ class Faults:
         self._fabric = fabric
         self._truth = truth_dir / "faults.jsonl" if truth_dir else None
         self._ids = itertools.count(1)
+        self._applied = Effects(swapped=fabric.plan.swapped)
         self._held: dict[str, Effects] = {}
-        self._applied = Effects()
+        self.timed = Timed(fabric)
         self.all: list[Fault] = []
         """Every fault so far, healed ones too, oldest first."""
 
@@ -32,11 +37,6 @@ class Faults:
     def active(self) -> list[Fault]:
         """Faults not healed yet."""
         return [fault for fault in self.all if fault.healed_at_ns is None]
-
-    @property
-    def dead_ports(self) -> frozenset[int]:
-        """Interface indexes without carrier now."""
-        return dead_ports(self._fabric.plan, self._applied.down)
 
     def inject(self, target: str, kind: str, share: float, end: str | None) -> Fault:
         """Apply one fault now; see `Fabric.inject`."""
@@ -49,6 +49,12 @@ class Faults:
             self.hold(fault, wanted)
             return fault
 
+    def declare_miscabled(self, hosts: Sequence[str]) -> None:
+        """Hosts that were mis-cabled from the start: they can be healed like any fault."""
+        for host in hosts:
+            self._held[self.record("miscabled", host, {}).id] = Effects(swapped=frozenset({host}))
+        self.write_truth()
+
     def record(self, kind: str, target: str, parameters: dict[str, Any]) -> Fault:
         """A new fault that holds nothing yet."""
         direction = target if target in self._fabric.plan.by_direction else None
@@ -60,8 +66,19 @@ class Faults:
         """Let `fault` do `wanted` from now on."""
         with self._fabric.lock:
             self._held[fault.id] = wanted
-            self._reconcile()
+            try:
+                self._reconcile()
+            except BaseException:
+                del self._held[fault.id]
+                self.all.remove(fault)
+                raise
             self.write_truth()
+
+    def release(self, fault: Fault) -> None:
+        """Let `fault` do nothing for now (a flap between two outages)."""
+        with self._fabric.lock:
+            if self._held.pop(fault.id, None) is not None:
+                self._reconcile()
 
     def heal(self, which: str | None = None) -> list[Fault]:
         """Heal one fault by id, all faults of a target, or everything; the healed ones come back.
@@ -77,6 +94,7 @@ class Faults:
                 raise ConfigError(f"no active fault has the id or target {which!r}")
             for fault in chosen:
                 self._held.pop(fault.id, None)
+                self.timed.ended(fault)
             self._reconcile()
             for fault in chosen:
                 fault.healed_at_ns = time.time_ns()
@@ -94,19 +112,55 @@ class Faults:
 
     def _reconcile(self) -> None:
         before, after = self._applied, combined(self._held.values())
+        self._cabling(after)
         self._links(before.down, after.down)
+        self._losses(before.loss, after.loss)
+        self._fabric.dead_ports = dead_ports(self._fabric.plan, after.down)
         self._applied = after
+
+    def _cabling(self, after: Effects) -> None:
+        old, fabric = self._fabric.plan, self._fabric
+        if after.swapped == old.swapped:
+            return
+        new = Plan(fabric.spec, after.swapped)
+        moves = [(a, b) for a, b in zip(old.cables, new.cables, strict=True) if a.b.node != b.b.node]
+        if fabric.wire:
+            fabric.wire.detach(port.ifindex for _, cable in moves for port in (cable.a, cable.b))
+        for was, _ in moves:
+            fd = fabric.namespaces.fds[new.by_nic[was.a.end].b.node]
+            fabric.namespaces.route(was.b.node).apply([rtnl.move_link(was.b.ifindex, fd, was.b.device)])
+        fabric.plan = new
+        for _, cable in moves:
+            fabric.plug_in(cable, up=cable.b.ifindex not in after.down)
+        dead = dead_ports(new, after.down)
+        for node in new.kinds:
+            routes = [*setup.obsolete_routes(old, new, node), *setup.restore(new, node, dead)]
+            fabric.namespaces.route(node).apply(routes)
+        moved = {port.ifindex for _, cable in moves for port in (cable.a, cable.b)}
+        self._rules({ifindex: after.loss.get(ifindex, 0.0) for ifindex in moved})
 
     def _links(self, before: frozenset[int], after: frozenset[int]) -> None:
         plan, route = self._fabric.plan, self._fabric.namespaces.route
-        for ifindex in after - before:
+        for ifindex in before ^ after:
             port, _ = plan.by_ifindex[ifindex]
-            route(port.node).apply([rtnl.link_up(ifindex, False, f"{port.node}:{port.device}")])
-        for ifindex in before - after:
-            port, _ = plan.by_ifindex[ifindex]
-            route(port.node).apply([rtnl.link_up(ifindex, True, f"{port.node}:{port.device}")])
+            route(port.node).apply([rtnl.link_up(ifindex, ifindex in before, f"{port.node}:{port.device}")])
         # Both nodes of a cable that came back: the kernel forgot their nexthops, neighbours and routes.
         dead = dead_ports(plan, after)
         back = {port.node for ifindex in before - after for port in plan.by_ifindex[ifindex]}
         for node in sorted(back):
             route(node).apply(setup.restore(plan, node, dead))
+
+    def _losses(self, before: Mapping[int, float], after: Mapping[int, float]) -> None:
+        changed = {i for i in {*before, *after} if before.get(i, 0.0) != after.get(i, 0.0)}
+        self._rules({ifindex: after.get(ifindex, 0.0) for ifindex in changed})
+
+    def _rules(self, losses: Mapping[int, float]) -> None:
+        fabric = self._fabric
+        rules = {
+            ifindex: replace(setup.base_rule(fabric.plan, fabric.plan.by_ifindex[ifindex][0]), loss=loss)
+            for ifindex, loss in losses.items()
+        }
+        if fabric.wire:
+            fabric.wire.set_rules(fabric.plan, rules)
+        elif any(losses.values()):
+            raise LabUnavailableError("nothing here can drop packets: " + "; ".join(fabric.features.missing))

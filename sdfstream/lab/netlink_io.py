@@ -7,7 +7,18 @@ import struct
 from collections.abc import Sequence
 
 from sdfstream.errors import LabUnavailableError
-from sdfstream.lab.netlink import NLMSG_DONE, NLMSG_ERROR, Reply, Request, batches, error_sentence, failures, replies
+from sdfstream.lab.netlink import (
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    Reply,
+    Request,
+    batches,
+    error_sentence,
+    failures,
+    message,
+    replies,
+)
 
 NETLINK_ROUTE = 0
 NETLINK_NETFILTER = 12
@@ -44,6 +55,22 @@ class NetlinkSocket:
             self._socket.send(data)
             refused += failures(requests, first, self._until_ack(end))
         if refused:
+            raise LabUnavailableError(error_sentence(*refused[0]))
+
+    def commit(self, requests: Sequence[Request], begin: Request, end: Request) -> None:
+        """Have all requests done as one transaction (nf_tables): all or none.
+
+        Raises
+        ------
+        LabUnavailableError
+            The kernel refused a request; nothing was done.
+        """
+        first, self._sequence = self._sequence + 1, self._sequence + len(requests) + 2
+        [(data, last)] = batches(requests, first, 1 << 20)
+        head = message(begin.kind, NLM_F_REQUEST, first - 1, begin.body)
+        tail = message(end.kind, NLM_F_REQUEST, last + 1, end.body)
+        self._socket.send(head + data + tail)
+        if refused := failures(requests, first, self._until_ack(last)):
             raise LabUnavailableError(error_sentence(*refused[0]))
 
     def ask(self, request: Request) -> list[bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 from sdfstream.lab import queues, rtnl
 from sdfstream.lab.netlink import Request
 from sdfstream.lab.plan import GROUP_ID, Cable, Plan, Port
+from sdfstream.lab.wire import ALL_CLASSES, Rule
 
 MTU_BYTES = 1500
 
@@ -37,11 +38,36 @@ def node(plan: Plan, name: str) -> list[Request]:
 def queue(plan: Plan, port: Port, cable: Cable) -> list[Request]:
     """The queue in front of a port: on both ends of leaf-spine cables, and towards hosts where asked for."""
     spec = plan.spec
+    if cable.is_fabric and spec.class_dscp is not None:
+        return queues.classes(port.ifindex, spec)
     if cable.is_fabric:
         return [queues.token_bucket(port.ifindex, spec.rate_bps, spec.burst_bytes, spec.queue_bytes)]
     if spec.host_rate_bps and port is cable.b:
         return [queues.token_bucket(port.ifindex, spec.host_rate_bps, spec.burst_bytes, spec.queue_bytes)]
     return []
+
+
+def plug_in(plan: Plan, port: Port, cable: Cable, *, up: bool) -> list[Request]:
+    """All that a port needs which was moved into another node."""
+    requests = [rtnl.link_up(port.ifindex, True, port.device)] if up else []
+    return [*requests, rtnl.new_address(port, plan.link_bits), *queue(plan, port, cable)]
+
+
+def base_rule(plan: Plan, port: Port) -> Rule:
+    """What is done to a port's packets when nothing is broken: CE marks wherever there is a queue."""
+    spec = plan.spec
+    _, far = plan.by_ifindex[port.ifindex]
+    queued = plan.kinds[port.node] != "host" and (far.end == far.node or spec.host_rate_bps)
+    if not queued:
+        return Rule()
+    return Rule(0.0, spec.ce_threshold_bytes, ALL_CLASSES if spec.class_dscp is None else spec.class_dscp)
+
+
+def obsolete_routes(old: Plan, new: Plan, name: str) -> list[Request]:
+    """Routes of a node that the new plan no longer has."""
+    kept = {(route.prefix, route.bits) for route in new.routes(name)}
+    gone = [(r.prefix, r.bits) for r in old.routes(name) if (r.prefix, r.bits) not in kept]
+    return [rtnl.delete_route(prefix, bits) for prefix, bits in gone]
 
 
 def restore(plan: Plan, name: str, dead: Set[int]) -> list[Request]:
