@@ -18,6 +18,8 @@ from sdfstream.errors import SdfError
 
 VERBS: Final[dict[str, str]] = {
     # verb: module of this package; the order is the order of the help page
+    "sql": "sql",
+    "replay": "replay",
     "config": "config",
 }
 
