@@ -42,6 +42,10 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 async def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = await asyncio.to_thread(main, list(words))
     out, err = capsys.readouterr()
@@ -55,7 +59,7 @@ async def test_a_client_gets_the_board_and_the_socket_is_its_owners_alone(tmp_pa
         assert board["nics"]["healthy"] == 12
         assert len(board["grid"]["hosts"]) == 3
         assert board["run"] == {"mode": "test"}
-    assert os.listdir(tmp_path) == []
+    assert left_in(tmp_path) == []
 
 
 async def test_verbs_as_a_user_calls_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +103,7 @@ async def test_a_folder_too_deep_for_a_socket_gets_a_pointer(tmp_path: Path) -> 
                 pass
         assert (await asyncio.to_thread(fetch_board, deep))["nics"]["known"] == 16
     assert not pointer.parent.exists()
-    assert os.listdir(deep) == []
+    assert left_in(deep) == []
 
 
 async def test_two_pipelines_on_one_folder_and_the_remains_of_a_killed_one(tmp_path: Path) -> None:
