@@ -18,6 +18,9 @@ from sdfstream.errors import SdfError
 
 VERBS: Final[dict[str, str]] = {
     # verb: module of this package; the order is the order of the help page
+    "status": "status",
+    "top": "top",
+    "findings": "findings",
     "sql": "sql",
     "replay": "replay",
     "config": "config",
