@@ -18,14 +18,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from sdfstream.bus import Bus
+from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD
 from sdfstream.records.units import NS_PER_S, TICK_NS
+from sdfstream.settings import Settings
 from sdfstream.stats import Counters
+from sdfstream.sync.stage import SyncStage
 
 log = logging.getLogger("sdfstream.pipeline")
 
@@ -109,17 +113,62 @@ class Driver:
 # --- live ------------------------------------------------------------------------------------------------------
 
 
-async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], *, group: str = "") -> None:
-    """Read, step, publish, commit, for ever: the one loop.
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Something that only reads: the archive, the board, a recorder."""
+
+    name: str
+    topics: tuple[str, ...]
+    take: Callable[[Sequence[Message]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Control:
+    """What the pipeline is told and what it tells while it runs."""
+
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    counters: Counters = field(default_factory=lambda: Counters("pipeline"))
+    lag: dict[str, int] = field(default_factory=dict)
+    """Messages on the bus that each reader had not read when it last looked."""
+
+
+def stages(settings: Settings) -> list[Stage]:
+    """The stages of the path, in order."""
+    return [SyncStage(settings.sync), DetectStage(settings.detect)]
+
+
+async def run(
+    bus: Bus,
+    path: Sequence[Stage],
+    watchers: Sequence[Watcher],
+    clock: Callable[[], int],
+    control: Control,
+) -> None:
+    """The whole pipeline in one process until told to stop; what is on the bus by then still reaches the watchers."""
+    async with asyncio.TaskGroup() as group:
+        readers = [
+            *((stage.name, partial(run_stage, stage, bus, clock, control)) for stage in path),
+            *((watcher.name, partial(run_watcher, watcher, bus, control)) for watcher in watchers),
+        ]
+        for name, task in readers:
+            group.create_task(supervise(name, task, control.counters), name=name)
+
+
+async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: Control) -> None:
+    """Read, step, publish, commit, until told to stop and nothing is left to read: the one loop.
 
     Positions are committed after the outputs are on the bus, so a crash repeats output at most; readers tell a
     repeat by boot id and batch sequence.
     """
-    subscription = await bus.subscribe(group or stage.name, stage.reads)
+    subscription = await bus.subscribe(stage.name, stage.reads)
     driver = Driver(stage)
     try:
         while True:
             messages = await subscription.read(timeout_s=TICK_NS / NS_PER_S / 2)
+            control.lag[stage.name] = subscription.lag()
+            if not messages and control.stop.is_set():
+                await bus.publish(stage.finish(max(driver.now_ns, clock())))
+                return
             outputs = driver.take(messages) if messages else driver.advance(clock())
             if outputs:
                 await bus.publish(outputs)
@@ -129,23 +178,24 @@ async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], *, group: 
         await subscription.close()
 
 
-async def run_watcher(
-    name: str, topics: Sequence[str], bus: Bus, take: Callable[[Sequence[Message]], Awaitable[None]]
-) -> None:
-    """Hand every message of `topics` to `take` (archive, board, recorder), then commit."""
-    subscription = await bus.subscribe(name, topics)
+async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
+    """Hand every message to the watcher, then commit; once told to stop, until the bus was quiet for a second."""
+    subscription = await bus.subscribe(watcher.name, watcher.topics)
     try:
         while True:
-            messages = await subscription.read()
+            messages = await subscription.read(timeout_s=1.0)
+            control.lag[watcher.name] = subscription.lag()
             if messages:
-                await take(messages)
+                await watcher.take(messages)
                 await subscription.commit()
+            elif control.stop.is_set():
+                return
     finally:
         await subscription.close()
 
 
 async def supervise(name: str, task: Callable[[], Awaitable[None]], counters: Counters) -> None:
-    """Run `task` for ever: an expected failure is logged, counted, and answered by a restart with back-off."""
+    """Run `task` to its end: an expected failure is logged, counted, and answered by a restart with back-off."""
     delay_s = 0.5
     while True:
         started_s = asyncio.get_running_loop().time()

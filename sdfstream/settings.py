@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
+from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
+from sdfstream.sync.config import SyncConfig
 
 T = TypeVar("T")
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
-for _part in (AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock):
+for _part in (AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock, SyncConfig, DetectConfig):
     with_config(_STRICT)(_part)
 
 
@@ -35,6 +37,10 @@ class Settings(BaseModel):
     """Name of the cluster, written into recordings."""
     bus: str = "memory"
     """``memory``, or ``kafka://host:port[,host:port]``."""
+    archive: str | None = None
+    """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
+    sync: SyncConfig = SyncConfig()
+    detect: DetectConfig = DetectConfig()
     agent: AgentConfig | None = None
     """What `sdfstream agent` probes; the pipeline does not read it."""
 
