@@ -58,6 +58,9 @@ FLUSH_PAUSE_NS: Final = NS_PER_S
 """The longest pause between two calls of ``rows`` that loses nothing."""
 JITTER: Final = 0.25
 """Pacing: interval · uniform(1 − JITTER, 1 + JITTER)."""
+WAIT_INTERVALS: Final = 1.5
+"""How long an answered exchange waits for its follow-up, which comes with the path's next answer: the longest
+interval that the jitter allows, and a quarter more for a round trip that grew."""
 
 
 def timeout_ns(interval_ns: Int64s) -> Int64s:
@@ -70,10 +73,12 @@ class Exchanges:
 
     def __init__(self, interval_ns: Int64s) -> None:
         shortest = np.maximum(1, (interval_ns * (1 - JITTER)).astype(np.int64))
-        need = (timeout_ns(interval_ns) + interval_ns + FLUSH_PAUSE_NS) // shortest + 2
+        self.timeout_ns = timeout_ns(interval_ns)
+        self.wait_ns: Int64s = (WAIT_INTERVALS * interval_ns).astype(np.int64)
+        need = (self.timeout_ns + self.wait_ns + FLUSH_PAUSE_NS) // shortest + 2
         depth = 1 << np.ceil(np.log2(need)).astype(np.int64)
         self.mask: Int64s = depth - 1
-        self.first: Int64s = np.concatenate([[0], np.cumsum(depth)[:-1]]).astype(np.int64)
+        self.first: Int64s = np.cumsum(depth) - depth
         total = int(depth.sum())
         self.ring = np.zeros(total, dtype=EXCHANGE)
         self.follow_ups = np.zeros(total, dtype=FOLLOW_UP)

@@ -1,4 +1,8 @@
-"""The sessions that probe us: a bounded table by (socket, source address, source port, SSID)."""
+"""The sessions that probe us: a bounded table by (socket, source address, source port, SSID).
+
+A row keeps what stateless answers cannot carry: the true sending times of the last few answers, each told once in a
+later answer (Follow-Up Telemetry), and which path of the liveness report the session is.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,22 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sdfstream.probes.addresses import UInt64s, mixed
 from sdfstream.probes.liveness import Liveness, PathName
-from sdfstream.records.units import ABSENT_NS, Int32s, Int64s, UInt8s
+from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
 from sdfstream.stats import Counters
 
 CAPACITY: Final = 16_384
 NEW_PER_CALL: Final = 256
 """New sessions taken up per call; a flood of made-up sources costs no more than this."""
-IDLE_NS: Final = 600_000_000_000
+IDLE_NS: Final = 600 * NS_PER_S
 """A session not heard for this long may be pushed out."""
+KEPT: Final = 4
+"""Sending times kept per session until they are told."""
+_NO_DSCP: Final = 255
+_TOP: Final = np.iinfo(np.uint64).max
 
 SESSION: Final = np.dtype(
     [
@@ -26,15 +35,18 @@ SESSION: Final = np.dtype(
         ("watched", "i4"),  # index into the liveness table, −1: not reported
         ("dscp", "u1"),
         ("generation", "u2"),
-        ("fu_seq", "u4"),
-        ("fu_at", "i8"),  # system clock or NIC, ABSENT: no stamp yet
-        ("fu_kind", "u1"),
+        ("seq", "u4"),  # the latest probe's
+        ("written", "i8"),  # follow-ups ever kept
+        ("told", "i8"),  # follow-ups ever told
     ]
 )
+FOLLOW_UP: Final = np.dtype([("seq", "u4"), ("at_ns", "i8"), ("kind", "u1")])
+
+Indices = npt.NDArray[np.integer]
 
 
 class Inbound:
-    """Finds the table row of each probe and makes rows for new sessions.
+    """Finds the table row of each probe, makes rows for new sessions, keeps their follow-ups.
 
     Parameters
     ----------
@@ -51,56 +63,108 @@ class Inbound:
         self._counters = counters
         self._watched: dict[PathName, int] = {}
         self.table = np.zeros(CAPACITY, dtype=SESSION)
-        self.used = 0
-        self._keys: UInt64s = np.full(1, np.iinfo(np.uint64).max, dtype=np.uint64)
+        self._follow_ups = np.zeros((CAPACITY, KEPT), dtype=FOLLOW_UP)
+        self._mark = np.zeros(CAPACITY, dtype=np.int64)
+        self._used = 0
+        self._keys: UInt64s = np.full(1, _TOP, dtype=np.uint64)
         self._place: Int32s = np.full(1, -1, dtype=np.int32)
 
     def find(self, socket: Int32s, words: UInt64s, port: Int64s, ssid: Int64s, dscp: UInt8s, now_ns: int) -> Int64s:
-        """Table rows of n probes, (n,); −1 where there is no room. Marks them as heard."""
+        """Table rows of n probes, (n,); −1 where there is no room."""
         key = mixed(words, (socket.astype(np.uint64) << np.uint64(32)) | (port << 16 | ssid).astype(np.uint64))
         row = self._look_up(key)
         if (row < 0).any():
-            self._add(np.flatnonzero(row < 0), key, socket, words, port, now_ns)
+            self._add(np.flatnonzero(row < 0), key, words, now_ns)
             row = self._look_up(key)
-        known = row >= 0
-        # two sources with one key: the later one goes without a session
-        clash = known & (self.table["words"][np.maximum(row, 0)] != words).any(axis=1)
-        row = np.where(clash, -1, row)
-        mine = row[row >= 0]
-        self.table["heard_at"][mine] = now_ns
-        moved = (row >= 0) & (self.table["dscp"][np.maximum(row, 0)] != dscp)
-        for i in np.flatnonzero(moved).tolist():
+        # of two sources with one key the later one goes without a session
+        known = (row >= 0) & (self.table["words"][row] == words).all(axis=1)
+        row = np.where(known, row, -1)
+        for i in np.flatnonzero(known & (self.table["dscp"][row] != dscp)).tolist():
             self._watch(int(row[i]), int(socket[i]), words[i], int(port[i]), int(dscp[i]), now_ns)
         return row
+
+    def hear(self, row: Int64s, seq: npt.NDArray[np.uint32], now_ns: int) -> None:
+        """Probes `seq` of the sessions `row` (repeats allowed, −1 for none) arrived."""
+        row, seq = row[row >= 0], seq[row >= 0]
+        if not len(row):
+            return
+        order = np.arange(len(row))
+        self._mark[row] = order
+        last = self._mark[row] == order
+        row, seq = row[last], seq[last]
+        session = self.table[row]
+        ahead = (seq - session["seq"]).astype(np.int64)  # mod 2³²
+        session["seq"] = seq
+        session["heard_at"] = now_ns
+        self.table[row] = session
+        watched = session["watched"]
+        mine = watched >= 0
+        self._liveness.arrived(watched[mine], ahead[mine], now_ns)
+
+    def keep(self, row: Int64s, seq: Int64s, at_ns: Int64s, kind: UInt8s) -> None:
+        """Keep the true sending times of answers, oldest first for each session; the oldest gives way."""
+        rank = self._rank(row)
+        place = self.table["written"][row] + rank
+        fresh = np.empty(len(row), dtype=FOLLOW_UP)
+        fresh["seq"] = seq
+        fresh["at_ns"] = at_ns
+        fresh["kind"] = kind
+        self._follow_ups[row, place % KEPT] = fresh
+        np.maximum.at(self.table["written"], row, place + 1)
+
+    def tell(self, row: Int64s) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+        """The next follow-up for an answer to each of `row` (n,), and whether there is one.
+
+        Each is told once, oldest first; when none is left the last one is repeated.
+        """
+        safe = np.maximum(row, 0)
+        session = self.table[safe]
+        written = session["written"]
+        place = np.maximum(session["told"], written - KEPT) + self._rank(safe)
+        np.maximum.at(self.table["told"], safe[row >= 0], np.minimum(place + 1, written)[row >= 0])
+        place = np.maximum(np.minimum(place, written - 1), 0)
+        return self._follow_ups[safe, place % KEPT], (row >= 0) & (written > 0)
+
+    def _rank(self, row: Int64s) -> Int64s:
+        """How many earlier entries of `row` are equal: 0, 0, 1, ..."""
+        order = np.arange(len(row))
+        self._mark[row] = order
+        if (self._mark[row] == order).all():
+            return np.zeros(len(row), dtype=np.int64)
+        by_row = np.argsort(row, kind="stable")
+        starts = np.append(True, np.diff(row[by_row]) != 0)
+        rank = np.empty(len(row), dtype=np.int64)
+        rank[by_row] = order - np.maximum.accumulate(np.where(starts, order, 0))
+        return rank
 
     def _look_up(self, key: UInt64s) -> Int64s:
         place = np.searchsorted(self._keys, key)
         result: Int64s = np.where(self._keys[place] == key, self._place[place], -1).astype(np.int64)
         return result
 
-    def _add(self, missing: Int64s, key: UInt64s, socket: Int32s, words: UInt64s, port: Int64s, now_ns: int) -> None:
+    def _add(self, missing: Indices, key: UInt64s, words: UInt64s, now_ns: int) -> None:
         _, first = np.unique(key[missing], return_index=True)
         fresh = missing[np.sort(first)]
         room = self._room(min(len(fresh), NEW_PER_CALL), now_ns)
         self._counters.add("shed", "session", len(fresh) - len(room))
-        for i, row in zip(fresh.tolist(), room, strict=False):
-            session = self.table[row]
-            session["key"] = key[i]
-            session["words"] = words[i]
-            session["heard_at"] = now_ns
-            session["watched"] = -1
-            session["dscp"] = 255  # not known; the first probe's class is taken up by find
-            session["generation"] = (int(session["generation"]) + 1) & 0x7FFF
-            session["fu_at"] = ABSENT_NS
-        used = self.table["key"][: self.used]
+        fresh = fresh[: len(room)]
+        session = np.zeros(len(room), dtype=SESSION)
+        session["key"] = key[fresh]
+        session["words"] = words[fresh]
+        session["heard_at"] = now_ns
+        session["watched"] = -1
+        session["dscp"] = _NO_DSCP  # the probe's own is taken up by `find`
+        session["generation"] = (self.table["generation"][room] + 1) & 0x7FFF
+        self.table[room] = session
+        used = self.table["key"][: self._used]
         order = np.argsort(used, kind="stable")
-        self._keys = np.append(used[order], np.uint64(np.iinfo(np.uint64).max))
+        self._keys = np.append(used[order], np.uint64(_TOP))
         self._place = np.append(order, -1).astype(np.int32)
 
     def _room(self, wanted: int, now_ns: int) -> list[int]:
         """Free table rows, else rows of sessions long silent."""
-        rows = list(range(self.used, min(CAPACITY, self.used + wanted)))
-        self.used += len(rows)
+        rows = list(range(self._used, min(CAPACITY, self._used + wanted)))
+        self._used += len(rows)
         if len(rows) < wanted:
             old = np.flatnonzero(now_ns - self.table["heard_at"] > IDLE_NS)
             rows += old[: wanted - len(rows)].tolist()

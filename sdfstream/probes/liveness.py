@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, Bools, Int64s, UInt8s
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools, Int64s, UInt8s
 
 STATES: Final = ("unknown", "alive", "silent")
 UNKNOWN: Final = 0
@@ -28,7 +28,12 @@ SILENT: Final = 2
 LIMIT_INTERVALS: Final = 3
 MIN_MISSED: Final = 2
 """Probes that must have gone unanswered: a stalled sender proves nothing."""
+FORGET_NS: Final = 600 * NS_PER_S
+"""A reflector drops a path from its report when nothing was heard for this long: its sender is gone for good."""
 _GAP_WEIGHT: Final = 0.125
+_AHEAD_LIMIT: Final = 1 << 16
+_FIRST_INTERVAL_NS: Final = NS_PER_S
+"""What a reflector takes the interval of a path for, until a second probe tells it."""
 
 Indices = npt.NDArray[np.integer[Any]]
 
@@ -114,10 +119,14 @@ class Liveness:
             self._state[revived] = ALIVE
             self._since_at[revived] = now_ns
 
-    def arrived(self, path: Indices, now_ns: int) -> None:
-        """`heard` for a reflector: learns the interval from the gaps (path indices without repeats)."""
-        gap = now_ns - self._heard_at[path]
-        known = (self._heard_at[path] != ABSENT_NS) & (self._state[path] == ALIVE)
+    def arrived(self, path: Indices, ahead: Int64s, now_ns: int) -> None:
+        """`heard` for a reflector: learns the interval from the time and the `ahead` sequence numbers since before.
+
+        So losses and outages do not look like a slow sender. A repeated, late or far number teaches nothing.
+        """
+        heard_at = self._heard_at[path]
+        gap = (now_ns - heard_at) // np.maximum(ahead, 1)
+        known = (heard_at != ABSENT_NS) & (ahead > 0) & (ahead < _AHEAD_LIMIT)
         old = self.interval_ns[path]
         step = ((gap - old) * _GAP_WEIGHT).astype(np.int64)
         self.interval_ns[path] = np.where(known, np.where(old == 0, gap, old + step), old)
@@ -142,7 +151,8 @@ class Liveness:
         """
         if not self.names:
             return []
-        limit = np.maximum(self._limit_ns, LIMIT_INTERVALS * self.interval_ns)
+        interval = np.where(self.interval_ns > 0, self.interval_ns, _FIRST_INTERVAL_NS)
+        limit = np.maximum(self._limit_ns, LIMIT_INTERVALS * interval)
         last = np.where(self._heard_at != ABSENT_NS, self._heard_at, self._first_at)
         quiet = (last != ABSENT_NS) & (now_ns - last >= limit) & (self._state != SILENT) & self._usable
         if self.role == "sender":
@@ -151,7 +161,12 @@ class Liveness:
         self._since_at[quiet] = last[quiet]
         # a path that fell silent and came back between two calls is told by its new since
         changed = (self._state != self._told) | ((self._told != UNKNOWN) & (self._since_at != self._told_since))
-        chosen = np.arange(len(self.names)) if complete else np.flatnonzero(changed)
+        if self.role == "reflector":
+            listed = (last == ABSENT_NS) | (now_ns - last < FORGET_NS)
+            changed &= listed
+        else:
+            listed = np.ones(len(self.names), dtype=np.bool_)
+        chosen = np.flatnonzero(listed if complete else changed)
         self._told[chosen] = self._state[chosen]
         self._told_since[chosen] = self._since_at[chosen]
         return self._entries(chosen, now_ns, system_ns)

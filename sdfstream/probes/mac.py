@@ -1,57 +1,64 @@
 """HMAC-SHA-256 truncated to 128 bits, over base packets and over TLVs (RFC 8762 section 4.4, RFC 8972 section 4.8).
 
-The only per-packet Python of the engines: one call into OpenSSL per packet and HMAC, about 2 µs.
+The only per-packet Python of the engines, about 1 µs per HMAC: the two halves of RFC 2104 that depend on the key
+alone are hashed once and copied for every packet.
 """
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Sequence
+import hashlib
+from typing import Final
 
 import numpy as np
 
-from sdfstream.probes.stamp import MAC_BYTES
-from sdfstream.records.units import Bools, Int32s, Int64s, UInt8s
+from sdfstream.probes.stamp import MAC_BYTES, Mode
+from sdfstream.records.units import Bools, Int32s, UInt8s
 
-SEQ_BYTES = 4
-
-
-def _digests(key: bytes, messages: Sequence[bytes]) -> UInt8s:
-    whole = b"".join([hmac.digest(key, message, "sha256")[:MAC_BYTES] for message in messages])
-    return np.frombuffer(whole, dtype=np.uint8).reshape(len(messages), MAC_BYTES)
+SEQ_BYTES: Final = 4
+_BLOCK_BYTES: Final = 64
 
 
-def base_macs(key: bytes, data: UInt8s, mac_at: int) -> UInt8s:
-    """HMAC of the first `mac_at` octets of every row of `data` (n, width): (n, 16)."""
-    if not len(data):
-        return np.empty((0, MAC_BYTES), np.uint8)
-    whole = data[:, :mac_at].tobytes()
-    return _digests(key, [whole[i : i + mac_at] for i in range(0, len(whole), mac_at)])
+class Mac:
+    """HMACs of whole batches under one key."""
 
+    def __init__(self, key: bytes) -> None:
+        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha256(bytes(b ^ 0x36 for b in block))
+        self._outer = hashlib.sha256(bytes(b ^ 0x5C for b in block))
 
-def tlv_macs(key: bytes, data: UInt8s, first_at: int, mac_tlv_at: Int32s | Int64s) -> UInt8s:
-    """HMAC of the sequence number (octets 0..3) and all TLVs before the HMAC TLV of every row: (n, 16).
+    def _digest(self, message: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()[:MAC_BYTES]
 
-    Parameters
-    ----------
-    data : (n, width) uint8
-    first_at : int
-        Where the first TLV begins (the length of the base packet).
-    mac_tlv_at : (n,) int
-        Where the HMAC TLV's own header begins.
-    """
-    if not len(data):
-        return np.empty((0, MAC_BYTES), np.uint8)
-    width = data.shape[1]
-    whole = data.tobytes()
-    starts = range(0, len(whole), width)
-    return _digests(
-        key,
-        [
-            whole[i : i + SEQ_BYTES] + whole[i + first_at : i + end]
-            for i, end in zip(starts, mac_tlv_at.tolist(), strict=True)
-        ],
-    )
+    def of_base(self, data: UInt8s, mode: Mode) -> UInt8s:
+        """HMAC of the base packet, all octets before its HMAC field, of every row of `data` (n, width): (n, 16)."""
+        size = mode.base_bytes - MAC_BYTES
+        whole = data[:, :size].tobytes()
+        made = b"".join([self._digest(whole[i : i + size]) for i in range(0, len(whole), size)])
+        return np.frombuffer(made, dtype=np.uint8).reshape(len(data), MAC_BYTES)
+
+    def of_tlvs(self, data: UInt8s, mode: Mode, mac_tlv_at: Int32s) -> UInt8s:
+        """HMAC of the sequence number (octets 0..3) and all TLVs before the HMAC TLV of every row: (n, 16).
+
+        Parameters
+        ----------
+        data : (n, width) uint8
+        mode : Mode
+        mac_tlv_at : (n,) int
+            Where the header of the row's HMAC TLV begins.
+        """
+        size = int(mac_tlv_at.max(initial=mode.base_bytes))
+        whole = data[:, :size].tobytes()
+        ends = mac_tlv_at.tolist()
+        made = b"".join(
+            [
+                self._digest(whole[i : i + SEQ_BYTES] + whole[i + mode.base_bytes : i + end])
+                for i, end in zip(range(0, len(whole), size), ends, strict=True)
+            ]
+        )
+        return np.frombuffer(made, dtype=np.uint8).reshape(len(data), MAC_BYTES)
 
 
 def same(a: UInt8s, b: UInt8s) -> Bools:

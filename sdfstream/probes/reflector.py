@@ -30,7 +30,7 @@ from sdfstream.probes.config import HostConfig
 from sdfstream.probes.datagrams import Left, Received, ToSend
 from sdfstream.probes.inbound import Inbound
 from sdfstream.probes.liveness import Liveness
-from sdfstream.probes.mac import base_macs, same
+from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.stamp import MAC_BYTES, Fields, fields
 from sdfstream.probes.tlv_answer import Facts, TlvAnswerer
 from sdfstream.probes.virtual_clock import Clock
@@ -78,12 +78,12 @@ class SessionReflector:
     ) -> None:
         self.host = host
         self.counters = Counters("reflector")
-        self._key = hmac_key
+        self._mac = None if hmac_key is None else Mac(hmac_key)
         self._mode = stamp.mode_of(hmac_key)
         self._error = stamp.error_estimate(1e6) if error is None else error
         self._clock = Clock(host.virtual_clock)
         allowed = np.ones(64, dtype=np.bool_) if classes is None else classes
-        self._tlvs = TlvAnswerer(self._mode, hmac_key, self.counters, sync=sync, classes=allowed)
+        self._tlvs = TlvAnswerer(self._mode, self._mac, self.counters, sync=sync, classes=allowed)
         self._liveness = Liveness("reflector", liveness_ms, self._clock)
         known = {octets(address): nic for address, nic in peers.items()}
         self._inbound = Inbound(dict(sockets), known, self._liveness, self.counters)
@@ -99,7 +99,8 @@ class SessionReflector:
             rows = rows[np.argsort(socket, kind="stable")]
             socket = received.socket[rows]
         length = received.length[rows]
-        width = int(length.max(initial=self._mode.base_bytes))
+        # room behind the longest lets `tlv.arranged` look for padding there
+        width = int(length.max(initial=self._mode.base_bytes)) + tlv.HEADER_BYTES
         out = received.data[rows, :width]
         address, port = received.address[rows], received.port[rows]
         token = np.full(len(rows), -1, dtype=np.int64)
@@ -122,10 +123,10 @@ class SessionReflector:
             late[over] = True
             verdict.refuse(late, refusals.RATE)
             good = np.flatnonzero(verdict.good)
-        if self._key is not None and len(good):
+        if self._mac is not None and len(good):
             wrong = np.zeros(len(verdict.good), dtype=np.bool_)
-            carried = data[good, base - MAC_BYTES : base]
-            wrong[good] = ~same(carried, base_macs(self._key, data[good], base - MAC_BYTES))
+            heads = data[good, :base]
+            wrong[good] = ~same(heads[:, -MAC_BYTES:], self._mac.of_base(heads, self._mode))
             verdict.refuse(wrong, refusals.HMAC)
             good = np.flatnonzero(verdict.good)
         return good
@@ -167,22 +168,20 @@ class SessionReflector:
             dscp,
             now_ns,
         )
-        session = self._inbound.table[np.maximum(row, 0)]
-        told = (row >= 0) & (session["fu_at"] != ABSENT_NS)
-        stamps = stamp.stamp_of(self._clock.reading(np.where(told, session["fu_at"], 0)), self._error)
+        follow_up, told = self._inbound.tell(row)
+        stamps = stamp.stamp_of(self._clock.reading(follow_up["at_ns"]), self._error)
         facts = Facts(
             tos=tos,
             method_in=tlv.METHOD_OF_KIND[_arrival_kind(received, rows)],
-            fu_seq=np.where(told, session["fu_seq"], np.uint32(0)),
+            fu_seq=np.where(told, follow_up["seq"], np.uint32(0)),
             fu_word=np.where(told, stamps, np.uint64(0)),
-            fu_mode=np.where(told, tlv.METHOD_OF_KIND[session["fu_kind"]], np.uint8(0)),
+            fu_mode=np.where(told, tlv.METHOD_OF_KIND[follow_up["kind"]], np.uint8(0)),
         )
         leaves_with = self._tlvs.answer(out, received.length[rows], facts)
-        seq = head["seq"].astype(np.int64)
-        named = session["generation"].astype(np.int64) << _ROW_BITS | row
+        seq = head["seq"].astype(np.uint32)
+        named = self._inbound.table["generation"][row].astype(np.int64) << _ROW_BITS | row
         token[:] = np.where(row >= 0, named << 32 | seq, -1)
-        watched = session["watched"][row >= 0]
-        self._liveness.arrived(np.unique(watched[watched >= 0]), now_ns)
+        self._inbound.hear(row, seq, now_ns)
         return leaves_with
 
     def seal(self, answers: ToSend, system_ns: int) -> None:
@@ -192,9 +191,9 @@ class SessionReflector:
         head: Fields = fields(answers.data, self._mode.answer)
         shown = self._clock.reading(np.array([system_ns], dtype=np.int64))
         head["t3"] = stamp.stamp_of(shown, self._error)[0]
-        if self._key is not None:
+        if self._mac is not None:
             base = self._mode.base_bytes
-            answers.data[:, base - MAC_BYTES : base] = base_macs(self._key, answers.data, base - MAC_BYTES)
+            answers.data[:, base - MAC_BYTES : base] = self._mac.of_base(answers.data, self._mode)
 
     def left(self, left: Left) -> None:
         """Take true sending times of answers; the latest of each session goes into its next answer."""
@@ -205,10 +204,7 @@ class SessionReflector:
         good = stamped & (left.token >= 0) & (row < len(table))
         row = np.where(good, row, 0)
         good &= table["generation"][row] == (named >> _ROW_BITS)
-        mine = row[good]
-        table["fu_seq"][mine] = left.token[good] & 0xFFFF_FFFF
-        table["fu_at"][mine] = left.at_ns[good]
-        table["fu_kind"][mine] = left.kind[good]
+        self._inbound.keep(row[good], left.token[good] & 0xFFFF_FFFF, left.at_ns[good], left.kind[good])
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot receive; what it observes is unknown while it cannot."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +10,20 @@ import pyarrow as pa
 
 from sdfstream.probes import exchanges as ex
 from sdfstream.probes import stamp, tlv
+from sdfstream.probes.arrow import Names, column
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.paths import Paths, clock_of_far_end
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.columns import build
 from sdfstream.records.topics import PROBE
-from sdfstream.records.units import ABSENT_NS, Bools, Int32s, Int64s, StampKind, UInt8s
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
+from sdfstream.stats import Counters
 
-_INT32 = np.iinfo(np.int32)
+_INT32: Final = np.iinfo(np.int32)
+_FIELDS: Final = tuple(PROBE.columns or ())
+_ANSWERED: Final = ("t2_ns", "t3_ns", "t4_ns", "dscp_rev", "ecn_rev")
+"""Columns that are null in the row of an unanswered probe, and in no other."""
+FOLLOW_UP_LIMIT_NS: Final = 10 * NS_PER_S
+"""A follow-up says when the answer left; it must lie this close behind t2."""
 
 
 class RowWriter:
@@ -30,31 +35,30 @@ class RowWriter:
     the user-space reading (kind 0), so that both are the host's clock.
     """
 
-    def __init__(self, host: HostConfig, paths: Paths, clock: Clock) -> None:
+    def __init__(self, host: HostConfig, paths: Paths, clock: Clock, counters: Counters) -> None:
+        self._counters = counters
         self._paths = paths
         self._clock = clock
-        self._wait_ns = paths.interval_ns
-        self._timeout_ns = ex.timeout_ns(paths.interval_ns)
         planes = {nic.nic: nic.plane for nic in host.nics}
         sessions = paths.sessions
-        self._src = _Names([s.src for s in sessions])
-        self._dst = _Names([s.dst for s in sessions])
+        self._src = Names([s.src for s in sessions])
+        self._dst = Names([s.dst for s in sessions])
         self._host = host.host
-        self._clock_src = _Names([host.host, *(s.src for s in sessions)])
+        self._clock_src = Names([host.host, *(s.src for s in sessions)])
         far = [clock_of_far_end(s, hardware=hardware) for hardware in (False, True) for s in sessions]
-        self._clock_dst = _Names(far)
-        self._plane = _Names([planes.get(s.src) for s in sessions])
+        self._clock_dst = Names(far)
+        self._plane = Names([planes.get(s.src) for s in sessions])
 
     def finished(self, exchanges: ex.Exchanges, now_ns: int) -> pa.RecordBatch | None:
         """Rows of all exchanges finished by `now_ns` (steady clock), in order of sending; None: none."""
         ring = exchanges.ring
         sent = np.flatnonzero(exchanges.state == ex.SENT)
-        lost = sent[now_ns - exchanges.sent_at[sent] >= self._timeout_ns[ring["path"][sent]]]
+        lost = sent[now_ns - exchanges.sent_at[sent] >= exchanges.timeout_ns[ring["path"][sent]]]
         open_ = np.flatnonzero(exchanges.state == ex.ANSWERED)
         follow_up, told = self._follow_ups(exchanges, open_)
         path = ring["path"][open_]
         settled = told & (ring["t1_kind"][open_] != StampKind.NONE)
-        settled |= now_ns - ring["answered_at"][open_] >= self._wait_ns[path]
+        settled |= now_ns - ring["answered_at"][open_] >= exchanges.wait_ns[path]
         done = open_[settled]
         if not len(lost) and not len(done):
             return None
@@ -82,46 +86,69 @@ class RowWriter:
         session = paths.session[path]
         near = _near_stamps(taken, answered)
         t2_kind = np.where(answered, tlv.KIND_OF_METHOD[taken["method_in"]], np.uint8(StampKind.NONE))
-        t3_kind = np.where(told, tlv.KIND_OF_METHOD[follow_up["mode"]], np.uint8(StampKind.USER))
-        t3_ns = np.where(
-            told, stamp.ns_of(follow_up["word"], follow_up["error"]), stamp.ns_of(taken["t3_word"], taken["error"])
-        )
+        t2_ns = stamp.ns_of(taken["t2_word"], taken["error"])
+        t3_kind = tlv.KIND_OF_METHOD[follow_up["mode"]]
+        t3_ns = stamp.ns_of(follow_up["word"], follow_up["error"])
+        told &= self._plausible(t3_ns - t2_ns, t2_kind, t3_kind, told)
+        t3_kind = np.where(told, t3_kind, np.uint8(StampKind.USER))
+        t3_ns = np.where(told, t3_ns, stamp.ns_of(taken["t3_word"], taken["error"]))
         classed = answered & (taken["cos_head"] != 0)
         cos = taken["cos"]
         tos = paths.tos[path]
         far_hardware = t2_kind == StampKind.HARDWARE
-        return build(
-            PROBE.columns,
-            {
-                "src": self._src.column(session),
-                "dst": self._dst.column(session),
-                "clock_src": self._clock_src.column(np.where(near.hardware, session + 1, 0)),
-                "clock_dst": self._clock_dst.column(session + far_hardware * len(paths.sessions)),
-                "transport": _UDP.column(np.zeros(len(path), dtype=np.int32)),
-                "path": paths.source_port[path].astype(np.uint32),
-                "seq": taken["seq"],
-                "t1_ns": self._clock.reading(near.t1_ns),
-                "t2_ns": np.where(answered, stamp.ns_of(taken["t2_word"], taken["error"]), ABSENT_NS),
-                "t3_ns": np.where(answered, t3_ns, ABSENT_NS),
-                "t4_ns": self._clock.reading(near.t4_ns),
-                "t1_kind": near.t1_kind,
-                "t2_kind": t2_kind,
-                "t3_kind": np.where(answered, t3_kind, np.uint8(StampKind.NONE)),
-                "t4_kind": near.t4_kind,
-                "dscp_sent": tos >> 2,
-                "ecn_sent": tos & 3,
-                "dscp_fwd": _maybe((cos >> 20 & 63).astype(np.uint8), classed),
-                "ecn_fwd": _maybe((cos >> 18 & 3).astype(np.uint8), classed),
-                "dscp_rev": _maybe(taken["tos_rev"] >> 2, answered),
-                "ecn_rev": _maybe(taken["tos_rev"] & 3, answered),
-                "size_bytes": paths.size_bytes[path],
-                "ttl_fwd": _maybe(taken["ttl_fwd"], answered & (taken["ttl_fwd"] != 0)),
-                "ttl_rev": _maybe(taken["ttl_rev"], answered & (taken["ttl_rev"] != 0)),
-                "tx_host_ns": near.tx_host,
-                "rx_host_ns": near.rx_host,
-                "plane": self._plane.column(session),
-            },
-        )
+        present = {name: answered for name in _ANSWERED} | {
+            "dscp_fwd": classed,
+            "ecn_fwd": classed,
+            "ttl_fwd": answered & (taken["ttl_fwd"] != 0),
+            "ttl_rev": answered & (taken["ttl_rev"] != 0),
+            "tx_host_ns": near.tx_host,
+            "rx_host_ns": near.rx_host,
+        }
+        values = {
+            "path": paths.source_port[path].astype(np.uint32),
+            "seq": taken["seq"],
+            "t1_ns": self._clock.reading(near.t1_ns),
+            "t2_ns": t2_ns,
+            "t3_ns": t3_ns,
+            "t4_ns": self._clock.reading(near.t4_ns),
+            "t1_kind": near.t1_kind,
+            "t2_kind": t2_kind,
+            "t3_kind": np.where(answered, t3_kind, np.uint8(StampKind.NONE)),
+            "t4_kind": near.t4_kind,
+            "dscp_sent": tos >> 2,
+            "ecn_sent": tos & 3,
+            "dscp_fwd": (cos >> 20 & 63).astype(np.uint8),
+            "ecn_fwd": (cos >> 18 & 3).astype(np.uint8),
+            "dscp_rev": taken["tos_rev"] >> 2,
+            "ecn_rev": taken["tos_rev"] & 3,
+            "size_bytes": paths.size_bytes[path],
+            "ttl_fwd": taken["ttl_fwd"],
+            "ttl_rev": taken["ttl_rev"],
+            "tx_host_ns": _clipped(near.t1_ns - taken["t1_user"]),
+            "rx_host_ns": _clipped(taken["t4_user"] - near.t4_ns),
+        }
+        named = {
+            "src": self._src.column(session),
+            "dst": self._dst.column(session),
+            "clock_src": self._clock_src.column(np.where(near.hardware, session + 1, 0)),
+            "clock_dst": self._clock_dst.column(session + far_hardware * len(paths.sessions)),
+            "transport": _UDP.column(np.zeros(len(path), dtype=np.int32)),
+            "plane": self._plane.column(session),
+        }
+        arrays = [
+            named[field.name]
+            if field.name in named
+            else column(values[field.name], field.type, present.get(field.name))
+            for field in _FIELDS
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
+
+    def _plausible(self, stay_ns: Int64s, t2_kind: UInt8s, t3_kind: UInt8s, told: Bools) -> Bools:
+        """Follow-ups that may be this answer's: made by the clock that made t2, and not long after it."""
+        same_clock = (t2_kind == StampKind.HARDWARE) == (t3_kind == StampKind.HARDWARE)
+        result: Bools = same_clock & (stay_ns >= 0) & (stay_ns <= FOLLOW_UP_LIMIT_NS)
+        self._counters.add("refused", "follow-up", int(np.count_nonzero(told & ~result)))
+        return result
 
 
 class _Near:
@@ -133,8 +160,9 @@ class _Near:
     t4_ns: Int64s
     t1_kind: UInt8s
     t4_kind: UInt8s
-    tx_host: pa.Array
-    rx_host: pa.Array
+    tx_host: Bools
+    """Where the delay inside this host before sending can be told: both readings are the system clock's."""
+    rx_host: Bools
 
 
 def _near_stamps(taken: npt.NDArray[np.void], answered: Bools) -> _Near:
@@ -149,37 +177,13 @@ def _near_stamps(taken: npt.NDArray[np.void], answered: Bools) -> _Near:
     near.t4_ns = np.where(answered, np.where(t4_user, taken["t4_user"], taken["t4_at"]), ABSENT_NS)
     kind = np.where(t4_user, np.uint8(StampKind.USER), taken["t4_kind"])
     near.t4_kind = np.where(answered, kind, np.uint8(StampKind.NONE))
-    kernel1 = near.t1_kind == StampKind.KERNEL
-    near.tx_host = _maybe(_clipped(near.t1_ns - taken["t1_user"], kernel1), kernel1)
-    kernel4 = answered & (near.t4_kind == StampKind.KERNEL)
-    near.rx_host = _maybe(_clipped(taken["t4_user"] - near.t4_ns, kernel4), kernel4)
+    near.tx_host = near.t1_kind == StampKind.KERNEL
+    near.rx_host = answered & (near.t4_kind == StampKind.KERNEL)
     return near
 
 
-def _clipped(delay_ns: Int64s, present: Bools) -> Int32s:
-    return np.clip(np.where(present, delay_ns, 0), _INT32.min, _INT32.max).astype(np.int32)
+def _clipped(delay_ns: Int64s) -> Int32s:
+    return np.clip(delay_ns, _INT32.min, _INT32.max).astype(np.int32)
 
 
-def _maybe(array: npt.NDArray[Any], present: Bools) -> pa.Array:
-    return pa.array(array, mask=~present)
-
-
-class _Names:
-    """A name per code; equal names share a dictionary entry, which is built once."""
-
-    def __init__(self, names: Sequence[str | None]) -> None:
-        entries = sorted({n for n in names if n is not None})
-        place = {name: i for i, name in enumerate(entries)}
-        self._code = np.array([-1 if n is None else place[n] for n in names], dtype=np.int32)
-        self._entries = pa.array(entries, pa.utf8())
-
-    def column(self, code: npt.NDArray[np.integer[Any]]) -> pa.Array:
-        """The names of `code` (n,) as a dictionary column."""
-        index = self._code[code]
-        mask = index < 0
-        if mask.any():
-            return pa.DictionaryArray.from_arrays(pa.array(index, mask=mask), self._entries)
-        return pa.DictionaryArray.from_arrays(pa.array(index), self._entries)
-
-
-_UDP = _Names(["udp"])
+_UDP = Names(["udp"])

@@ -33,7 +33,7 @@ from sdfstream.probes.addresses import halves
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.datagrams import Left, Received, ToSend
 from sdfstream.probes.liveness import Liveness, PathName
-from sdfstream.probes.mac import base_macs, same, tlv_macs
+from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.rows import RowWriter
 from sdfstream.probes.stamp import Fields, fields
 from sdfstream.probes.virtual_clock import Clock
@@ -82,7 +82,7 @@ class SessionSender:
     ) -> None:
         self.host = host
         self.counters = Counters("sender")
-        self._key = hmac_key
+        self._mac = None if hmac_key is None else Mac(hmac_key)
         self._mode = stamp.mode_of(hmac_key)
         self._error = stamp.error_estimate(1e6) if error is None else error
         self._clock = Clock(host.virtual_clock)
@@ -102,7 +102,7 @@ class SessionSender:
         ]
         self._liveness = Liveness("sender", liveness_ms, self._clock)
         self._liveness.add(names, self.paths.interval_ns, now_ns)
-        self._rows = RowWriter(host, self.paths, self._clock)
+        self._rows = RowWriter(host, self.paths, self._clock, self.counters)
 
     def next_due_ns(self) -> int:
         """Steady clock: when the next probe is due; far in the future when there is none."""
@@ -131,8 +131,8 @@ class SessionSender:
             head = fields(data, self._mode.probe)
             head["seq"] = seq
             head["t1"] = t1_word
-            if self._key is not None:
-                self._seal(data, self._key)
+            if self._mac is not None:
+                self._seal(data, self._mac)
         return ToSend(
             data=data,
             length=self.paths.length[path],
@@ -143,14 +143,14 @@ class SessionSender:
             token=seq << _SLOT_BITS | slot,
         )
 
-    def _seal(self, data: UInt8s, key: bytes) -> None:
+    def _seal(self, data: UInt8s, mac: Mac) -> None:
         """Write both HMACs of authenticated probes."""
         base = self._mode.base_bytes
         mac_tlv_at = tlv.least_payload_bytes(self._mode) - tlv.trailer_bytes(self._mode)
-        data[:, base - stamp.MAC_BYTES : base] = base_macs(key, data, base - stamp.MAC_BYTES)
+        data[:, base - stamp.MAC_BYTES : base] = mac.of_base(data, self._mode)
         place = mac_tlv_at + tlv.HEADER_BYTES
         at = np.full(len(data), mac_tlv_at, dtype=np.int32)
-        data[:, place : place + stamp.MAC_BYTES] = tlv_macs(key, data, base, at)
+        data[:, place : place + stamp.MAC_BYTES] = mac.of_tlvs(data, self._mode, at)
 
     def _own(self, token: Int64s) -> tuple[Int64s, Bools]:
         """Slots of tokens, and which of them still name the exchange that lies there."""
@@ -200,10 +200,10 @@ class SessionSender:
             return
         head = fields(data, self._mode.answer)
         path = self._path(received, head, verdict)
-        if self._key is not None:
-            self._verify(data, head, verdict, self._key)
+        if self._mac is not None:
+            self._verify(data, verdict, self._mac)
         seq = head["sender_seq"].astype(np.uint32)
-        slot = self._match(path, seq, head, verdict)
+        slot = self._match(path, seq, head, verdict, now_ns)
         if verdict.good.all():
             self._take(received, slice(None), slot, path, head, now_ns)
         elif verdict.good.any():
@@ -219,21 +219,21 @@ class SessionSender:
         verdict.refuse(other, refusals.WRONG_REFLECTOR)
         return path
 
-    def _verify(self, data: UInt8s, head: Fields, verdict: refusals.Verdict, key: bytes) -> None:
+    def _verify(self, data: UInt8s, verdict: refusals.Verdict, mac: Mac) -> None:
         rows = np.flatnonzero(verdict.good)
         wrong = np.zeros(len(data), dtype=np.bool_)
-        base = self._mode.base_bytes
-        carried = data[rows, base - stamp.MAC_BYTES : base]
-        wrong[rows] = ~same(carried, base_macs(key, data[rows], base - stamp.MAC_BYTES))
+        heads = data[rows, : self._mode.base_bytes]
+        wrong[rows] = ~same(heads[:, -stamp.MAC_BYTES :], mac.of_base(heads, self._mode))
         verdict.refuse(wrong, refusals.HMAC)
 
-    def _match(self, path: Int32s, seq: Any, head: Fields, verdict: refusals.Verdict) -> Int64s:
+    def _match(self, path: Int32s, seq: Any, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
         ring = self._exchanges
         slot = ring.slot(path, seq)
         state = ring.state[slot]
-        verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE) | (state == ex.LOST), refusals.UNKNOWN_EXCHANGE)
+        verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE), refusals.UNKNOWN_EXCHANGE)
         verdict.refuse(ring.ring["t1_word"][slot] != head["sender_t1"], refusals.ECHO)
-        verdict.refuse(state != ex.SENT, refusals.DUPLICATE)
+        verdict.refuse((state == ex.ANSWERED) | (state == ex.DONE), refusals.DUPLICATE)
+        verdict.refuse((state == ex.LOST) | (now_ns - ring.sent_at[slot] >= ring.timeout_ns[path]), refusals.LATE)
         good = np.flatnonzero(verdict.good)
         copies = np.zeros(len(slot), dtype=np.bool_)
         copies[good] = ~ring.first_of_each(slot[good])
@@ -241,7 +241,7 @@ class SessionSender:
         return slot
 
     def _take(self, received: Received, rows: Any, slot: Int64s, path: Int32s, head: Fields, now_ns: int) -> None:
-        found = tlv_read.read(received.data[rows], received.length[rows], self._mode, self._key, self.counters)
+        found = tlv_read.read(received.data[rows], received.length[rows], self._mode, self._mac, self.counters)
         fresh = self._exchanges.ring[slot]
         absent = (received.at_ns[rows] == ABSENT_NS) | (received.kind[rows] == StampKind.NONE)
         fresh["state"] = ex.ANSWERED

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.probes import tlv
-from sdfstream.probes.mac import same, tlv_macs
+from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.stamp import MAC_BYTES, Fields, Mode, UInt64s, fields, layout_of
 from sdfstream.records.units import Bools, Ecn, Int32s, UInt8s, UInt32s
 from sdfstream.stats import Counters
@@ -49,8 +49,8 @@ class TlvAnswerer:
 
     Parameters
     ----------
-    mode, key
-        Authenticated mode needs a key; in unauthenticated mode an HMAC TLV cannot be verified and so has failed.
+    mode, mac
+        Authenticated mode needs HMACs; in unauthenticated mode an HMAC TLV cannot be verified and so has failed.
     sync : int
         `tlv.SyncSource` of this host's clock.
     classes : (64,) bool
@@ -58,10 +58,10 @@ class TlvAnswerer:
     """
 
     def __init__(
-        self, mode: Mode, key: bytes | None, counters: Counters, *, sync: int = 0, classes: Bools = ALL_CLASSES
+        self, mode: Mode, mac: Mac | None, counters: Counters, *, sync: int = 0, classes: Bools = ALL_CLASSES
     ) -> None:
         self._mode = mode
-        self._key = key
+        self._mac = mac
         self._counters = counters
         self._sync = sync
         self._classes = classes
@@ -83,10 +83,10 @@ class TlvAnswerer:
     def answer(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
         """Process the TLVs of `out` (n, width) in place; returns the TOS octets that the answers leave with."""
         ours = tlv.arranged(out, length, self._mode)
-        if self._key is not None:
+        if self._mac is not None:
             at = np.full(len(out), self._mac_at, dtype=np.int32)
             rows = np.flatnonzero(ours)
-            ours[rows] = self._verified(out[rows], at[rows], self._key)
+            ours[rows] = self._verified(out[rows], at[rows], self._mac)
         if ours.all():
             return self._answer_ours(out, length, facts)
         tos = np.empty(len(out), dtype=np.uint8)
@@ -97,9 +97,9 @@ class TlvAnswerer:
                 out[rows] = part
         return tos
 
-    def _verified(self, data: UInt8s, at: Int32s, key: bytes) -> Bools:
+    def _verified(self, data: UInt8s, at: Int32s, mac: Mac) -> Bools:
         carried = tlv.gather(data, np.arange(len(data)), at + tlv.HEADER_BYTES, MAC_BYTES)
-        return same(carried, tlv_macs(key, data, self._mode.base_bytes, at))
+        return same(carried, mac.of_tlvs(data, self._mode, at))
 
     def _answer_ours(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
         extension = fields(out, tlv.EXTENSION, self._mode.base_bytes)
@@ -107,11 +107,11 @@ class TlvAnswerer:
         extension["fu_head"] = tlv.FU_HEAD
         extension["cos_head"] = tlv.COS_HEAD
         extension["ti_head"] = tlv.TI_HEAD
-        if self._key is not None:
+        if self._mac is not None:
             fields(out, _WORD, self._mac_at)["word"] = tlv.MAC_HEAD
             at = np.full(len(out), self._mac_at, dtype=np.int32)
             place = self._mac_at + tlv.HEADER_BYTES
-            out[:, place : place + MAC_BYTES] = tlv_macs(self._key, out, self._mode.base_bytes, at)
+            out[:, place : place + MAC_BYTES] = self._mac.of_tlvs(out, self._mode, at)
         padded = np.flatnonzero(length > self._padding_at)
         out[padded, self._padding_at] = 0
         return tos
@@ -132,19 +132,19 @@ class TlvAnswerer:
         for where, at, count in places:
             rows = np.flatnonzero(where >= 0)
             out[rows[:, None], where[rows][:, None] + np.arange(count)] = raw[rows, at : at + count]
-        if self._key is not None:
+        if self._mac is not None:
             rows = np.flatnonzero((mac_at >= 0) & ~failed)
-            macs = tlv_macs(self._key, out[rows], self._mode.base_bytes, mac_at[rows])
+            macs = self._mac.of_tlvs(out[rows], self._mode, mac_at[rows])
             out[rows[:, None], mac_at[rows][:, None] + tlv.HEADER_BYTES + np.arange(MAC_BYTES)] = macs
         return tos
 
     def _integrity(self, out: UInt8s, found: tlv.Walk) -> tuple[Int32s, Bools]:
         mac_at, lawful = tlv.mac_tlv_at(found)
-        if self._key is None:
+        if self._mac is None:
             return mac_at, mac_at >= 0
         rows = np.flatnonzero(mac_at >= 0)
         good = np.zeros(len(out), dtype=np.bool_)
-        good[rows] = self._verified(out[rows], mac_at[rows], self._key)
+        good[rows] = self._verified(out[rows], mac_at[rows], self._mac)
         needed = ((found.at >= 0) & (found.type != tlv.Tlv.EXTRA_PADDING)).any(axis=1)
         return mac_at, needed & ~(good & lawful)
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from sdfstream.probes import tlv
-from sdfstream.probes.mac import same, tlv_macs
+from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.stamp import Fields, Mode, fields
 from sdfstream.records.units import Bools, Int32s, UInt8s
 from sdfstream.stats import Counters
@@ -15,7 +15,7 @@ from sdfstream.stats import Counters
 _REFUSED: Final = (tlv.U | tlv.M | tlv.I) << 24
 
 
-def read(data: UInt8s, length: Int32s, mode: Mode, key: bytes | None, counters: Counters) -> Fields:
+def read(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> Fields:
     """The TLVs of answers as (n,) `EXTENSION`; a TLV that may not be used has header 0.
 
     Not to be used: absent, flagged U, M or I by the reflector, malformed, behind a malformed one, or under an HMAC
@@ -24,12 +24,12 @@ def read(data: UInt8s, length: Int32s, mode: Mode, key: bytes | None, counters: 
     ours = tlv.arranged(data, length, mode)
     if ours.all():
         found = fields(data, tlv.EXTENSION, mode.base_bytes).copy()
-        if key is not None:
+        if mac is not None:
             at = np.full(len(data), tlv.least_payload_bytes(mode) - tlv.trailer_bytes(mode), dtype=np.int32)
-            _drop(found, ~_verified(data, at, mode, key), counters)
+            _drop(found, ~_verified(data, at, mode, mac), counters)
     else:
         raw = np.zeros((len(data), tlv.EXTENSION.itemsize), dtype=np.uint8)
-        broken = _rearrange(data, length, mode, key, raw)
+        broken = _rearrange(data, length, mode, mac, raw)
         found = fields(raw, tlv.EXTENSION)
         _drop(found, broken, counters)
     for name in ("fu_head", "cos_head", "ti_head"):
@@ -47,13 +47,13 @@ def _drop(found: Fields, broken: Bools, counters: Counters) -> None:
         found[broken] = np.zeros((), dtype=found.dtype)
 
 
-def _verified(data: UInt8s, at: Int32s, mode: Mode, key: bytes) -> Bools:
+def _verified(data: UInt8s, at: Int32s, mode: Mode, mac: Mac) -> Bools:
     rows = np.arange(len(data))
     carried = tlv.gather(data, rows, at + tlv.HEADER_BYTES, 16)
-    return same(carried, tlv_macs(key, data, mode.base_bytes, at))
+    return same(carried, mac.of_tlvs(data, mode, at))
 
 
-def _rearrange(data: UInt8s, length: Int32s, mode: Mode, key: bytes | None, raw: UInt8s) -> Bools:
+def _rearrange(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, raw: UInt8s) -> Bools:
     """Copy the TLVs of any arrangement into `raw` (n, 36) as our sender arranges them; which rows lack integrity."""
     found = tlv.walk(data, mode.base_bytes, length)
     for kind, place, count in tlv.PLACES:
@@ -63,10 +63,10 @@ def _rearrange(data: UInt8s, length: Int32s, mode: Mode, key: bytes | None, raw:
     flagged = tlv.flags(data, found)
     broken: Bools = ((flagged & tlv.I) != 0).any(axis=1)
     mac_at, lawful = tlv.mac_tlv_at(found)
-    if key is not None:
+    if mac is not None:
         rows = np.flatnonzero(mac_at >= 0)
         good = np.zeros(len(data), dtype=np.bool_)
-        good[rows] = _verified(data[rows], mac_at[rows], mode, key)
+        good[rows] = _verified(data[rows], mac_at[rows], mode, mac)
         needed = ((found.at >= 0) & (found.type != tlv.Tlv.EXTRA_PADDING)).any(axis=1)
         broken |= needed & ~(good & lawful)
     return broken
