@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Int32s, Int64s, StampKind, UInt8s
 
+UInt32s = npt.NDArray[np.uint32]
 UInt64s = npt.NDArray[np.uint64]
 Rows: TypeAlias = "slice | npt.NDArray[np.intp]"
 
@@ -38,6 +39,8 @@ _FIELDS: Final[dict[tuple[int, int], tuple[str, int]]] = {
 _HEADER: Final = 16
 _KNOWN_MAX: Final = 16
 """Layouts remembered; a kernel makes a handful, so more means that something feeds us nonsense."""
+
+_KERNEL: Final = np.full(4096, StampKind.KERNEL, np.uint8)
 
 V4_MAPPED: Final = 0xFFFF0000
 """Second half of ::ffff:0.0.0.0 as a little-endian word; the IPv4 address goes above it."""
@@ -63,12 +66,12 @@ class Layout:
 
 @dataclass(slots=True)
 class Control:
-    """What the control messages of n rows say."""
+    """What the control messages of n rows say. Arrays may be views of the buffer that was read."""
 
     at_ns: Int64s
     """(n,) kernel or hardware stamp, ABSENT_NS where there is none."""
     kind: UInt8s
-    """(n,) StampKind; USER where there is no stamp."""
+    """(n,) StampKind; USER where there is no stamp. Read only."""
     tos: UInt8s
     """(n,) TOS or traffic class octet; 0 when not given."""
     ttl: UInt8s
@@ -77,10 +80,23 @@ class Control:
     """(n,) index of the interface it came in by; 0 when not given."""
     destination: UInt64s
     """(n, 2) the packet's destination address as two words, IPv4 as ::ffff:a.b.c.d; 0 when not given."""
-    error: UInt8s
-    """(n, 16) sock_extended_err; origin (byte 4) 0 where there is none."""
+    error: UInt32s
+    """(n, 4) sock_extended_err: errno, origin | type << 8 | code << 16, info, data; zeros where there is none."""
     offender: Int32s
     """(n,) byte offset of the offender's socket address in the row's control buffer; −1 where there is none."""
+
+
+@dataclass(slots=True)
+class Uniform:
+    """What n rows of one and the same layout say, with a stamp in every row: nearly every batch. Views, read only."""
+
+    layout: Layout
+    at_ns: Int64s
+    kind: UInt8s
+    octets: UInt8s
+    """(n, w) the control buffers."""
+    quads: UInt32s
+    """(n, w / 4) the same as 32-bit words."""
 
 
 @dataclass(slots=True)
@@ -91,8 +107,25 @@ class ControlReader:
     """Rows whose control messages could not be read, so far."""
     _known: list[Layout] = field(default_factory=list)
 
+    def uniform(self, control: UInt8s, size: npt.NDArray[np.unsignedinteger[Any]]) -> Uniform | None:
+        """The fast way, a third of `read`'s cost on small batches; None when the rows are not all of one known
+        layout with kernel stamps (then `read` them).
+        """
+        words = control.view(np.int64)
+        for layout in self._known:
+            if layout.stamp < 0 or not _all_fit(layout, words.view(np.uint64), size):
+                continue
+            word = layout.stamp // 8
+            at_ns = words[:, word] * NS_PER_S
+            at_ns += words[:, word + 1]
+            n = len(at_ns)
+            if words[:, word + 4].any() or not at_ns.all() or n > len(_KERNEL):
+                return None
+            return Uniform(layout, at_ns, _KERNEL[:n], control, control.view(np.uint32))
+        return None
+
     def read(self, control: UInt8s, size: npt.NDArray[np.unsignedinteger[Any]]) -> Control:
-        """Read n rows.
+        """Read n rows of whatever layouts.
 
         Parameters
         ----------
@@ -161,6 +194,13 @@ def _header(control: bytes, offset: int) -> tuple[int, int, int]:
     )
 
 
+def _all_fit(layout: Layout, words: UInt64s, size: Any) -> bool:
+    """Whether all rows have this layout."""
+    if not (size == layout.size).all():
+        return False
+    return bool((words.take(layout.words, axis=1) == layout.expected).all())
+
+
 def _take(
     layout: Layout, words: UInt64s, size: Any, left: npt.NDArray[np.intp] | None, out: Control
 ) -> npt.NDArray[np.intp] | None:
@@ -168,7 +208,6 @@ def _take(
     here: Rows = slice(None) if left is None else left
     fits = size[here] == layout.size
     if layout.size:
-        # `compress` of whole columns is several times faster than fancy indexing of a block.
         headers = words[here].take(layout.words, axis=1)
         fits &= (headers == layout.expected).all(axis=1)
     if fits.all():
@@ -202,7 +241,8 @@ def _fill(layout: Layout, words: UInt64s, rows: Rows, out: Control) -> None:
         out.destination[rows] = words[rows, word : word + 2]
         out.interface[rows] = words.view(np.uint32)[rows, layout.pktinfo6 // 4 + 4]
     if layout.error >= 0:
-        out.error[rows] = octets[rows, layout.error : layout.error + 16]
+        word = layout.error // 4
+        out.error[rows] = words.view(np.uint32)[rows, word : word + 4]
         out.offender[rows] = layout.error + 16
 
 
@@ -229,6 +269,6 @@ def _blank(n: int) -> Control:
         ttl=np.zeros(n, np.uint8),
         interface=np.zeros(n, np.int32),
         destination=np.zeros((n, 2), np.uint64),
-        error=np.zeros((n, 16), np.uint8),
+        error=np.zeros((n, 4), np.uint32),
         offender=np.full(n, -1, np.int32),
     )

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from sdfstream.probes.cmsg import V4_MAPPED, Control, ControlReader, UInt64s
+from sdfstream.probes.cmsg import Control, ControlReader, UInt32s, UInt64s
 from sdfstream.probes.datagrams import Received
 from sdfstream.probes.mmsg_io import MSG_DONTWAIT, MSG_TRUNC, MessageBlock
-from sdfstream.records.units import Bools, Int32s, UInt8s
+from sdfstream.probes.sockets_io import ProbeSocket
+from sdfstream.records.units import Bools, Int32s, Int64s, UInt8s
 from sdfstream.stats import Counters
 
 ROWS: Final = 1024
@@ -24,6 +25,8 @@ class Inbox:
 
     Parameters
     ----------
+    slots : int
+        Sockets of the table.
     width : int
         Longest UDP payload received whole, bytes.
     ours : set of bytes
@@ -33,7 +36,7 @@ class Inbox:
         Gets ``refused.wrong-rail``, ``refused.wrong-address``, ``refused.control``.
     """
 
-    def __init__(self, width: int, ours: set[bytes], counters: Counters) -> None:
+    def __init__(self, slots: int, width: int, ours: set[bytes], counters: Counters) -> None:
         stride = (width + 63) // 64 | 1  # an odd number of cache lines: rows spread over all sets of the cache
         self.used = 0
         self._block = MessageBlock(ROWS, stride * 64, _CONTROL_WIDTH)
@@ -41,10 +44,23 @@ class Inbox:
         self._reader = ControlReader()
         self._ours = np.frombuffer(b"".join(sorted(ours)), np.uint64)[1::2]
         self._counters = counters
+        self._own4: UInt32s = np.zeros((slots, 3), np.uint32)  # interface, address, address: as in struct in_pktinfo
+        self._own: UInt64s = np.zeros((slots, 2), np.uint64)
+        self._has_v6 = False
+        self._address: UInt8s = np.zeros((ROWS, 16), np.uint8)
+        self._address[:, 10:12] = 0xFF
+        self._address4 = self._address.view(np.uint32)[:, 3]
         # sockaddr_in: port at octet 2, address at 4; sockaddr_in6: address at 8
         self._family = self._block.name.view(np.uint16)[:, 0]
         self._port = self._block.name.view(">u2")[:, 1]
         self._v4_address = self._block.name.view(np.uint32)[:, 1]
+
+    def opened(self, slot: int, opened: ProbeSocket) -> None:
+        """Receive by `opened` in `slot` from now on."""
+        self._own4[slot, 0] = opened.interface
+        self._own4[slot, 1:] = np.frombuffer(opened.address, np.uint32)[3]
+        self._own[slot] = np.frombuffer(opened.address, np.uint64)
+        self._has_v6 = self._has_v6 or opened.v6
 
     def rewind(self) -> None:
         """Begin a new batch."""
@@ -59,52 +75,58 @@ class Inbox:
             self.used += n
         return n
 
-    def batch(self, address: UInt64s, interface: Int32s, *, has_v6: bool) -> Received | None:
-        """The datagrams taken since `rewind`, less strays; None when no row is left.
-
-        Parameters
-        ----------
-        address : (slots, 2) uint64
-            Each slot's own address as two words.
-        interface : (slots,) int32
-            Each slot's interface index.
-        has_v6 : bool
-            Whether any slot is IPv6 (spares the work when none is).
-        """
+    def batch(self) -> Received | None:
+        """The datagrams taken since `rewind`, less strays; None when no row is left."""
         user_at_ns = time.time_ns()
         n, box = self.used, self._block
         slot = self._slot[:n]
-        control = self._reader.read(box.control[:n], box.controllen[:n])
-        received = Received(
-            data=box.data[:n],
-            length=box.length[:n].astype(np.int32),
-            socket=slot,
-            address=self._senders(n, has_v6),
-            port=self._port[:n].astype(np.uint16),
-            at_ns=control.at_ns,
-            kind=control.kind,
-            user_at_ns=user_at_ns,
-            tos=control.tos,
-            ttl=control.ttl,
-        )
-        right_address = control.destination[:, 1] == address[slot, 1]
-        if has_v6:
-            right_address &= control.destination[:, 0] == address[slot, 0]
-        right = right_address & (control.interface == interface[slot])
+        control, size = box.control[:n], box.controllen[:n]
+        same = self._reader.uniform(control, size)
+        # Rows of one layout whose PKTINFO says for each: this interface, this address, for us (it nearly always does).
+        if same is not None and (info := same.layout.pktinfo4 // 4) > 0:
+            right = same.quads[:, info : info + 3] == self._own4[slot]
+            if right.all():
+                tos, ttl = same.octets[:, same.layout.tos], same.octets[:, same.layout.ttl]
+                return self._received(same.at_ns, same.kind, tos, ttl, user_at_ns)
+        return self._checked(self._reader.read(control, size), slot, user_at_ns)
+
+    def _checked(self, control: Control, slot: Int32s, user_at_ns: int) -> Received | None:
+        """Look at every row: drop and count those that came in by the wrong NIC."""
+        received = self._received(control.at_ns, control.kind, control.tos, control.ttl, user_at_ns)
+        right_address = (control.destination == self._own[slot]).all(axis=1)
+        right = right_address & (control.interface == self._own4[slot, 0])
         if right.all():
             return received
         self._count(control, right, right_address)
         return _only(received, right) if right.any() else None
 
-    def _senders(self, n: int, has_v6: bool) -> UInt8s:
+    def _received(self, at_ns: Int64s, kind: UInt8s, tos: UInt8s, ttl: UInt8s, user_at_ns: int) -> Received:
+        n, box = self.used, self._block
+        return Received(
+            data=box.data[:n],
+            length=box.length[:n],
+            socket=self._slot[:n],
+            address=self._senders(n),
+            port=self._port[:n].astype(np.uint16),
+            at_ns=at_ns,
+            kind=kind,
+            user_at_ns=user_at_ns,
+            tos=tos,
+            ttl=ttl,
+        )
+
+    def _senders(self, n: int) -> UInt8s:
         """Source addresses as (n, 16) octets."""
-        address = np.zeros((n, 2), np.uint64)
-        address[:, 1] = self._v4_address[:n].astype(np.uint64) << np.uint64(32) | np.uint64(V4_MAPPED)
-        octets = address.view(np.uint8)
-        if has_v6:
+        address = self._address[:n]
+        if self._has_v6:
             is_v6 = self._family[:n] == _AF_INET6
-            octets[is_v6] = self._block.name[:n][is_v6, 8:24]
-        return octets
+            address[:, :10] = 0
+            address[:, 10:12] = 0xFF
+            address[:, 12:] = self._block.name[:n, 4:8]
+            address[is_v6] = self._block.name[:n][is_v6, 8:24]
+        else:
+            self._address4[:n] = self._v4_address[:n]
+        return address
 
     def _count(self, control: Control, right: Bools, right_address: Bools) -> None:
         """Count strays: wrong rail, not for us at all (broadcast …), or with unreadable control messages."""

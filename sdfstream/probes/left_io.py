@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from sdfstream.probes.cmsg import Control, ControlReader
+from sdfstream.probes.cmsg import Control, ControlReader, UInt32s
 from sdfstream.probes.datagrams import Left
 from sdfstream.probes.mmsg_io import MSG_DONTWAIT, MSG_ERRQUEUE, MessageBlock
 from sdfstream.probes.sockets_io import ProbeSocket
 from sdfstream.probes.stamping_io import restart_ids
-from sdfstream.records.units import ABSENT_NS, Bools, Int32s, Int64s
+from sdfstream.records.units import ABSENT_NS, Int32s, Int64s, UInt8s
 from sdfstream.stats import Counters
 
 RING: Final = 1024
@@ -27,7 +27,9 @@ _QUOTE_BYTES: Final = 64
 _CONTROL_WIDTH: Final = 256
 _ICMP_MAX: Final = 256
 """ICMP errors kept until they are fetched."""
-_ORIGIN_ICMP, _ORIGIN_ICMP6, _ORIGIN_STAMP = 2, 3, 4
+_ORIGIN_ICMP, _ORIGIN_ICMP6 = 2, 3
+_STAMP: Final = 4
+"""sock_extended_err's second word of a stamp: origin SO_EE_ORIGIN_TIMESTAMPING, no type, no code."""
 _NO_TOKEN: Final = -1
 
 
@@ -61,12 +63,12 @@ class LeftStamps:
         self.pending: set[int] = set()
         """Slots whose error queue is to be read."""
         self.icmp: list[IcmpError] = []
-        self.counters = counters
+        self._counters = counters
         self._sockets: list[ProbeSocket | None] = [None] * slots
-        self._next = [0] * slots
+        self._next: UInt32s = np.zeros(slots, np.uint32)
+        """Number that the kernel gives the next packet of each slot; it counts modulo 2³²."""
         self._outstanding = [0] * slots
-        self._ids: Int64s = np.full((slots, RING), -1, np.int64)
-        self._tokens: Int64s = np.zeros((slots, RING), np.int64)
+        self._tokens: Int64s = np.full((slots, RING), _NO_TOKEN, np.int64)
         self._handed: Int64s = np.zeros((slots, RING), np.int64)
         self._block = MessageBlock(_ROWS, _QUOTE_BYTES, _CONTROL_WIDTH)
         self._slot: Int32s = np.zeros(_ROWS, np.int32)
@@ -96,12 +98,15 @@ class LeftStamps:
     def sent(self, slot: int, tokens: Int64s, handed_at_ns: int) -> None:
         """The kernel took packets with these tokens, in this order."""
         n = len(tokens)
-        at = self._next[slot] & (RING - 1)
+        number = int(self._next[slot])
+        at = number & (RING - 1)
         first = min(n, RING - at)
-        self._write(slot, at, tokens[:first], self._next[slot], handed_at_ns)
+        self._tokens[slot, at : at + first] = tokens[:first]
+        self._handed[slot, at : at + first] = handed_at_ns
         if first < n:
-            self._write(slot, 0, tokens[first:], self._next[slot] + first, handed_at_ns)
-        self._next[slot] += n
+            self._tokens[slot, : n - first] = tokens[first:]
+            self._handed[slot, : n - first] = handed_at_ns
+        self._next[slot] = (number + n) & 0xFFFFFFFF
         self._outstanding[slot] += n
         self.pending.add(slot)
 
@@ -154,30 +159,31 @@ class LeftStamps:
             self._parse(used)
 
     def _parse(self, n: int) -> None:
-        control = self._control.read(self._block.control[:n], self._block.controllen[:n])
-        origin = control.error[:, 4]
-        stamps = origin == _ORIGIN_STAMP
-        if not stamps.all():
-            for row in np.flatnonzero(~stamps).tolist():
-                self._keep_icmp(row, control)
-        self._match(control, stamps)
+        control, size = self._block.control[:n], self._block.controllen[:n]
+        same = self._control.uniform(control, size)
+        if same is not None and (error := same.layout.error // 4) > 0 and (same.quads[:, error + 1] == _STAMP).all():
+            self._match(self._slot[:n], same.quads[:, error + 3], same.at_ns, same.kind)
+        else:
+            self._sort_out(self._control.read(control, size))
         self._block.rewind()
 
-    def _match(self, control: Control, stamps: Bools) -> None:
-        """Find the token of each stamp; ee_info 0 is SND, ee_data the packet's number."""
-        ids = control.error[:, 12:16].copy().view(np.uint32)[:, 0].astype(np.int64)
-        slot = self._slot[: len(ids)]
-        ring = ids & (RING - 1)
-        ours = stamps & (self._ids[slot, ring] == ids) & (control.at_ns != ABSENT_NS)
-        self.counters.add("stamps-unmatched", "", int((stamps & ~ours).sum()))
-        if not ours.all():
-            slot, ring, ids = slot[ours], ring[ours], ids[ours]
-        self._ids[slot, ring] = -1
-        token = self._tokens[slot, ring]
-        at_ns, kind = control.at_ns[ours], control.kind[ours]
-        handed = self._handed[slot, ring]
-        wanted = token != _NO_TOKEN
+    def _sort_out(self, control: Control) -> None:
+        """Tell stamps from ICMP errors."""
+        stamps = (control.error[:, 1] & 0xFF == _STAMP) & (control.at_ns != ABSENT_NS)
+        for row in np.flatnonzero(~stamps).tolist():
+            self._keep_icmp(row, control)
+        slot = self._slot[: len(stamps)]
+        self._match(slot[stamps], control.error[stamps, 3], control.at_ns[stamps], control.kind[stamps])
+
+    def _match(self, slot: Int32s, number: UInt32s, at_ns: Int64s, kind: UInt8s) -> None:
+        """Find the token of each stamp; `number` is its packet's (ee_data)."""
+        age = self._next[slot] - number  # modulo 2³²; 1 for the last packet
+        place = slot * RING + (number & (RING - 1))
+        token = self._tokens.take(place)
+        wanted = (age - 1 < RING) & (token != _NO_TOKEN)
+        handed = self._handed.take(place)
         if not wanted.all():
+            self._counters.add("stamps-unmatched", "", int((age - 1 >= RING).sum()))
             token, at_ns, kind, handed = token[wanted], at_ns[wanted], kind[wanted], handed[wanted]
         if len(token):
             self._ready.append(Left(token=token, at_ns=at_ns, kind=kind, user_at_ns=handed))
@@ -186,7 +192,7 @@ class LeftStamps:
         """Keep an ICMP error; an error of local origin (a packet longer than the MTU) is only counted."""
         error = control.error[row].tobytes()
         if error[4] not in (_ORIGIN_ICMP, _ORIGIN_ICMP6) or len(self.icmp) >= _ICMP_MAX:
-            self.counters.add("icmp-ignored", "", 1)
+            self._counters.add("icmp-ignored", "", 1)
             return
         name = self._block.name[row].tobytes()
         behind = int(control.offender[row])
@@ -203,16 +209,9 @@ class LeftStamps:
             )
         )
 
-    def _write(self, slot: int, at: int, tokens: Int64s, number: int, handed_at_ns: int) -> None:
-        n = len(tokens)
-        self._tokens[slot, at : at + n] = tokens
-        self._handed[slot, at : at + n] = handed_at_ns
-        self._ids[slot, at : at + n] = np.arange(number, number + n) & 0xFFFFFFFF
-
     def _forget(self, slot: int) -> None:
         self._next[slot] = 0
         self._outstanding[slot] = 0
-        self._ids[slot] = -1
 
 
 def _sockaddr_address(sockaddr: bytes) -> bytes:

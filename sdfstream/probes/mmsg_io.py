@@ -31,7 +31,7 @@ NAME_BYTES: Final = 32
 _MMSGHDR: Final = np.dtype(
     {
         "names": ["name", "namelen", "iov", "iovlen", "control", "controllen", "flags", "len"],
-        "formats": ["u8", "u4", "u8", "u8", "u8", "u8", "i4", "u4"],
+        "formats": ["u8", "u4", "u8", "u8", "u8", "u8", "i4", "i4"],
         "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
         "itemsize": 64,
     }
@@ -81,7 +81,8 @@ class MessageBlock:
         self.namelen: npt.NDArray[np.uint32] = header["namelen"]
         self.controllen: npt.NDArray[np.uint64] = header["controllen"]
         self.flags: Int32s = header["flags"]
-        self.length: npt.NDArray[np.uint32] = header["len"]
+        self.length: Int32s = header["len"]
+        self._numbers = np.arange(rows, dtype=np.uint64)
         self._touched = 0
 
     def receive(self, fd: int, first: int, count: int, flags: int) -> int:
@@ -111,7 +112,8 @@ class MessageBlock:
         n = len(length)
         if data.strides[1] != 1:
             raise ValueError("the bytes of a datagram must lie side by side")
-        self._iov[:n, 0] = data.ctypes.data + np.arange(n, dtype=np.uint64) * np.uint64(data.strides[0])
+        np.multiply(self._numbers[:n], np.uint64(data.strides[0]), out=self._iov[:n, 0])
+        self._iov[:n, 0] += np.uint64(data.__array_interface__["data"][0])
         self._iov[:n, 1] = length
 
     def send(self, fd: int, first: int, count: int) -> int:

@@ -19,7 +19,6 @@ from typing import Final
 
 import numpy as np
 
-from sdfstream.probes.cmsg import UInt64s
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.datagrams import Left, Received, ToSend
 from sdfstream.probes.inbox_io import ROWS as INBOX_ROWS
@@ -29,7 +28,7 @@ from sdfstream.probes.mmsg_io import would_block
 from sdfstream.probes.outbox_io import ROWS as OUTBOX_ROWS
 from sdfstream.probes.outbox_io import Outbox
 from sdfstream.probes.sockets_io import ProbeSocket, limited_control, mapped, open_probe_socket
-from sdfstream.records.units import Int32s, Int64s
+from sdfstream.records.units import Int64s
 from sdfstream.stats import Counters
 
 _AWAY: Final = frozenset({errno.ENODEV, errno.ENETDOWN, errno.ENXIO, errno.EADDRNOTAVAIL, errno.ENETUNREACH})
@@ -64,12 +63,9 @@ class SocketTable:
         self._hardware = hardware
         self._epoll = select.epoll()
         self._slot_of: dict[int, int] = {}
-        self._inbox = Inbox(width, {mapped(nic.address) for nic, _ in slots}, counters)
+        self._inbox = Inbox(len(slots), width, {mapped(nic.address) for nic, _ in slots}, counters)
         self._outbox = Outbox(len(slots))
         self._stamps = LeftStamps(len(slots), counters)
-        self._interface: Int32s = np.zeros(len(slots), np.int32)
-        self._address: UInt64s = np.zeros((len(slots), 2), np.uint64)
-        self._has_v6 = False
         self._own_address = _devices_with_several_addresses(slots)
 
     def fileno(self) -> int:
@@ -84,9 +80,7 @@ class SocketTable:
         opened = open_probe_socket(nic, port, own_address=own_address, hardware=self._hardware)
         self.sockets[slot] = opened
         self._slot_of[opened.fd] = slot
-        self._interface[slot] = opened.interface
-        self._address[slot] = np.frombuffer(opened.address, np.uint64)
-        self._has_v6 = self._has_v6 or opened.v6
+        self._inbox.opened(slot, opened)
         self._outbox.opened(slot, opened)
         self._stamps.opened(slot, opened)
         self._epoll.register(opened.fd, select.EPOLLIN)
@@ -129,7 +123,7 @@ class SocketTable:
                     self._failed("receive-failed", slot, -n, 1)
         if not inbox.used:
             return None
-        return inbox.batch(self._address, self._interface, has_v6=self._has_v6)
+        return inbox.batch()
 
     @property
     def backlog(self) -> bool:

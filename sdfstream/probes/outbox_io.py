@@ -35,6 +35,7 @@ class Outbox:
         """Send by `opened` in `slot` from now on."""
         self._templates[slot] = opened.control
         self._control_bytes[slot] = opened.control_bytes
+        self._block.controllen[:] = opened.control_bytes  # until there are both families
         self._has_v6 = self._has_v6 or opened.v6
 
     def lay_out(self, batch: ToSend, rows: slice) -> list[int]:
@@ -43,11 +44,12 @@ class Outbox:
         slot = batch.socket[rows]
         n = len(slot)
         block.point_at(batch.data[rows], batch.length[rows])
-        block.control[:n] = self._templates[slot]
+        self._templates.take(slot, axis=0, out=block.control[:n], mode="clip")
         block.control[:n, TOS_AT] = batch.tos[rows]
-        block.controllen[:n] = self._control_bytes[slot]
+        if self._has_v6:
+            block.controllen[:n] = self._control_bytes[slot]
         self._destinations(batch.address[rows], batch.port[rows])
-        return [0, *(np.flatnonzero(slot[1:] != slot[:-1]) + 1).tolist(), n]
+        return _runs(slot.tolist())
 
     def send(self, fd: int, first: int, count: int) -> int:
         """Send laid-out rows by one socket; the number the kernel took, or −errno."""
@@ -67,3 +69,8 @@ class Outbox:
         name[:, 4:] = 0
         name[v4, 4:8] = address[v4, 12:16]
         name[~v4, 8:24] = address[~v4]
+
+
+def _runs(values: list[int]) -> list[int]:
+    """Where runs of equal values begin, and the end."""
+    return [0, *(i for i in range(1, len(values)) if values[i] != values[i - 1]), len(values)]
