@@ -78,7 +78,7 @@ async def play(data: Path, *, record: bool, say: Callable[[str], None]) -> dict[
         "seconds": round(time.monotonic() - started_s, 1),
         "faults": faults,
         "findings": statements.all,
-        "outcome": result.as_data(),
+        "outcome": result.as_dict(),
         "clocks": clocks,
         "pipeline": paths,
         "counters": counters,
