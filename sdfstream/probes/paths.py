@@ -140,7 +140,7 @@ def _payload(s: SessionConfig, mode: Mode) -> int:
 
 
 def _templates(sessions: Sequence[SessionConfig], lengths: Int32s, mode: Mode) -> UInt8s:
-    template = np.zeros((len(sessions), int(lengths.max(initial=0))), dtype=np.uint8)
+    template = np.zeros((len(sessions), int(lengths.max(initial=mode.base_bytes))), dtype=np.uint8)
     for number, s in enumerate(sessions):
         tlv.write_template(template[number], mode, int(lengths[number]), s.dscp, s.ecn)
     fields(template, mode.probe)["ssid"] = np.arange(1, len(sessions) + 1)

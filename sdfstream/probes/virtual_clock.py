@@ -69,11 +69,11 @@ class Clock:
         return system_ns if self._true else int(self.reading(np.array([system_ns], dtype=np.int64))[0])
 
     def _skewed(self, elapsed: Int64s) -> Int64s:
-        # skew · elapsed = k · elapsed / 10¹⁵ with k in 10⁻⁶ ppb; cut so that no product leaves int64
+        # k · elapsed / 10¹⁵ with k in 10⁻⁶ ppb, rounded down, cut so that no product leaves int64
         ppb, rest = divmod(self._skew, _MICRO_PPB)
         seconds, below = np.divmod(elapsed, NS_PER_S)
-        fine = seconds * rest + (ppb * below) // 1000 + (rest * below) // NS_PER_S  # 10⁻⁶ ns
-        result: Int64s = seconds * ppb + fine // _MICRO_PPB
+        nano = seconds * (rest * 1_000) + below * ppb + below * rest // _MICRO_PPB
+        result: Int64s = seconds * ppb + nano // NS_PER_S
         return result
 
     def _wander(self, elapsed: Int64s, present: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Int64s:
