@@ -20,6 +20,7 @@ import numpy as np
 
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import NicConfig
+from sdfstream.probes.datagrams import SENT_TTL
 from sdfstream.probes.netns_io import identity, inside
 from sdfstream.probes.stamping_io import enable
 from sdfstream.records.units import StampKind, UInt8s
@@ -32,9 +33,6 @@ _PMTUDISC_PROBE: Final = 3
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _BUFFER_BYTES: Final = 4 << 20
 """Receive and send buffer asked for; a queued TX stamp or small packet is charged about 800 bytes."""
-
-SENT_TTL: Final = 255
-"""TTL of every probe and answer (RFC 5357 section 4.1.2; RFC 8762 reports it), so 255 − arrival counts routers."""
 
 TOS_AT: Final = 16
 """Offset of the TOS or traffic class octet in a socket's `control`."""

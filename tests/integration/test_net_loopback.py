@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from sdfstream.probes.datagrams import SENT_TTL
 from sdfstream.probes.net_io import SocketTable
-from sdfstream.probes.sockets_io import SENT_TTL, mapped
+from sdfstream.probes.sockets_io import mapped
 from sdfstream.records.units import StampKind
 from tests.fixtures.datagrams import lo, open_table, to_send, wait, warm_up
 
