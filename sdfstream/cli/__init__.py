@@ -18,6 +18,7 @@ from sdfstream.errors import SdfError
 
 VERBS: Final[dict[str, str]] = {
     # verb: module of this package; the order is the order of the help page
+    "lab": "lab",
 }
 
 

@@ -17,9 +17,7 @@ pytestmark = pytest.mark.lab
 def send_from(fabric: Fabric, src: str, dst: str, port: int, packets: int, dest_port: int = 9000) -> None:
     """`packets` UDP packets over one source port, from a socket of the sender's namespace."""
     cable = fabric.plan.nic(src)
-    with fabric.namespaces.inside(cable.a.node):
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with sender:
+    with fabric.namespaces.run(cable.a.node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
         sender.bind((cable.a.address, port))
         for _ in range(packets):
             sender.sendto(b"x" * 64, (fabric.plan.nic(dst).a.address, dest_port))
