@@ -13,6 +13,8 @@ from pathlib import Path
 
 from sdfstream.errors import LabUnavailableError
 
+_SOCKET_NAME_BYTES = 107
+
 
 def runtime_folder() -> Path:
     """Our folder under ``$XDG_RUNTIME_DIR``, or under the folder for temporary files; it need not be there."""
@@ -39,12 +41,20 @@ def _make_private(folder: Path) -> None:
 
 
 class LabFolder:
-    """The folder of one lab."""
+    """The folder of one lab.
+
+    Raises
+    ------
+    LabUnavailableError
+        Its path is longer than a socket's name may be.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.path = runtime_folder() / f"lab-{name}"
         self.socket = self.path / "control"
+        if len(os.fsencode(self.socket)) > _SOCKET_NAME_BYTES:
+            raise LabUnavailableError(f"{self.socket} is too long for a socket: set a shorter XDG_RUNTIME_DIR")
         self.log = self.path / "log"
         self._lock = self.path / "lock"
 
