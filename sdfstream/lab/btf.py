@@ -47,18 +47,23 @@ class Btf:
         FormatError
             ``btf`` when there is no such structure or member, or it is a bit field.
         """
-        at = self._named(structure)
-        total_bits = 0
+        try:
+            total_bits = self._offset_bits(structure, members)
+        except (IndexError, ValueError, RecursionError) as error:
+            raise FormatError("btf", f"types that refer to nothing: {error}") from error
+        if total_bits % 8:
+            raise FormatError("btf", f"{structure}.{'.'.join(members)} is a bit field")
+        return total_bits // 8
+
+    def _offset_bits(self, structure: str, members: Sequence[str]) -> int:
+        at, total_bits = self._named(structure), 0
         for name in members:
             found = self._member(at, name)
             if found is None:
                 raise FormatError("btf", f"{structure} has no member {'.'.join(members)}")
-            bits, type_id = found
-            total_bits += bits
-            at = self._starts[type_id] if type_id < len(self._starts) else 0
-        if total_bits % 8:
-            raise FormatError("btf", f"{structure}.{'.'.join(members)} is a bit field")
-        return total_bits // 8
+            total_bits += found[0]
+            at = self._starts[found[1]]
+        return total_bits
 
     def _named(self, name: str) -> int:
         text_at = self._text.find(b"\0" + name.encode() + b"\0") + 1
@@ -98,7 +103,7 @@ def _walk(words: memoryview[int]) -> list[int]:
     while at + 3 <= len(words):
         starts.append(at)
         info = words[at + 1]
-        kind = (info >> 24) & 31
+        kind = info >> 24 & 31
         at += 3 + _FIXED.get(kind, 0) + _PER_ELEMENT.get(kind, 0) * (info & 0xFFFF)
     if at != len(words):
         raise FormatError("btf", "the last type is cut off")

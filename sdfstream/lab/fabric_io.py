@@ -67,6 +67,8 @@ class Fabric(Truth):
         marking = self._mark(marks)
         drops: Any = self.wire.name if self.wire else None
         self.faults.declare_miscabled(self.spec.miscabled_hosts)
+        if self.spec.ip_version == 6:
+            self._reasons.append("exact IPv6 paths of connected sockets: their random hash goes into ECMP")
         self.features = describe(drops, marking, self.namespaces.absent_sysctls, tuple(self._reasons))
 
     def _wire_up(self, node: str) -> list[Request]:
@@ -76,6 +78,9 @@ class Fabric(Truth):
 
     def _mark(self, rules: dict[int, Rule]) -> bool:
         if self.wire is None or not rules:
+            return False
+        if self.wire.name == "nft" and self.spec.ip_version == 6:
+            self._reasons.append("CE marks over IPv6: nf_tables cannot rewrite the traffic class here")
             return False
         try:
             self.wire.set_rules(self.plan, rules)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 from sdfstream.lab import netns_io, sysctls
@@ -33,12 +32,15 @@ class Namespaces:
             Namespaces cannot be made here; nothing is left behind.
         """
         result = cls()
+
+        def make() -> None:
+            for node, kind in plan.kinds.items():
+                result.fds[node] = netns_io.new_namespace()
+                result.absent_sysctls.update(netns_io.write_sysctls(sysctls.settings(kind, plan.spec)))
+                result._route[node] = NetlinkSocket()
+
         try:
-            with netns_io.elsewhere():
-                for node, kind in plan.kinds.items():
-                    result.fds[node] = netns_io.new_namespace()
-                    result.absent_sysctls.update(netns_io.write_sysctls(sysctls.settings(kind, plan.spec)))
-                    result._route[node] = NetlinkSocket()
+            netns_io.apart(make)
         except BaseException:
             result.close()
             raise
@@ -54,16 +56,9 @@ class Namespaces:
             self._netfilter[node] = self.run(node, lambda: NetlinkSocket(NETLINK_NETFILTER))
         return self._netfilter[node]
 
-    @contextlib.contextmanager
-    def inside(self, node: str) -> Iterator[None]:
-        """Run a block in a node's namespace."""
-        with netns_io.inside(self.fds[node]):
-            yield
-
-    def run(self, node: str, make: Callable[[], T]) -> T:
-        """The result of `make`, called in a node's namespace."""
-        with self.inside(node):
-            return make()
+    def run(self, node: str, work: Callable[[], T]) -> T:
+        """The result of `work`, done in a node's namespace by a thread of its own; sockets opened there stay there."""
+        return netns_io.inside(self.fds[node], work)
 
     def path(self, node: str) -> str:
         """Where other processes of this machine enter the namespace."""

@@ -5,15 +5,17 @@ What only descriptors hold, the kernel removes when they close, whatever ends th
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from sdfstream.errors import LabUnavailableError
 
+T = TypeVar("T")
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 _OWN_NET = "/proc/thread-self/ns/net"
@@ -36,27 +38,41 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
-@contextlib.contextmanager
-def elsewhere() -> Iterator[None]:
-    """The calling thread may change its network namespace inside; it comes back afterwards."""
-    home = os.open(_OWN_NET, os.O_RDONLY)
-    try:
-        yield
-    finally:
-        setns(home)
-        os.close(home)
+def apart(work: Callable[[], T]) -> T:
+    """The result of `work`, done in a thread of its own that ends with it.
+
+    `work` may change its network namespace freely. Going back is not always possible: root of a user namespace may
+    leave the namespace it was born in, but not enter it again.
+    """
+    result: list[T] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            result.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=body, name="lab-netns")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
 
 
-@contextlib.contextmanager
-def inside(fd: int) -> Iterator[None]:
-    """Run a block in the network namespace behind `fd`; sockets opened there stay there."""
-    with elsewhere():
+def inside(fd: int, work: Callable[[], T]) -> T:
+    """The result of `work`, done in the network namespace behind `fd`; sockets opened there stay there."""
+
+    def body() -> T:
         setns(fd)
-        yield
+        return work()
+
+    return apart(body)
 
 
 def new_namespace() -> int:
-    """Move the calling thread into a fresh network namespace (call within `elsewhere`); its descriptor.
+    """Move the calling thread into a fresh network namespace (call within `apart`); its descriptor.
 
     Raises
     ------

@@ -21,6 +21,8 @@ def settings(kind: Literal["host", "leaf", "spine"], spec: FabricSpec) -> dict[s
     else:
         result |= {f"net/ipv6/conf/{which}/keep_addr_on_down": "1" for which in ("all", "default")}
         result |= {f"net/ipv6/conf/{which}/accept_ra": "0" for which in ("all", "default")}
+        # Making a flow label gives the packet a hash of its own, which routers would use in place of the 5-tuple.
+        result["net/ipv6/auto_flowlabels"] = "0"
     return result if kind == "host" else result | _router(spec)
 
 
@@ -34,12 +36,13 @@ def _router(spec: FabricSpec) -> dict[str, str]:
         "net/ipv4/icmp_ratemask": "0",
         "net/ipv4/fib_multipath_hash_seed": str(spec.hash_seed),
     }
-    versions = ("ipv4",) if spec.ip_version == 4 else ("ipv4", "ipv6")
-    for version in versions:
-        # Policy 1 would take the random hash that connected sockets carry through veth in place of the 5-tuple.
-        # Fields before policy: policy 3 with the old fields would hash without ports for a moment.
-        result[f"net/{version}/fib_multipath_hash_fields"] = str(fields)
-        result[f"net/{version}/fib_multipath_hash_policy"] = "3"
+    # Policy 1 would take the random hash that connected sockets carry through veth in place of the 5-tuple.
+    # Fields before policy: policy 3 with the old fields would hash without ports for a moment.
+    result["net/ipv4/fib_multipath_hash_fields"] = str(fields)
+    result["net/ipv4/fib_multipath_hash_policy"] = "3"
     if spec.ip_version == 6:
         result |= {"net/ipv6/conf/all/forwarding": "1", "net/ipv6/icmp/ratelimit": "0"}
+        # With policy 3 the kernel answers route queries by another hash than it forwards by; with 1 (five-tuple) and
+        # 0 (addresses) the two agree, for all packets but those of connected sockets.
+        result["net/ipv6/fib_multipath_hash_policy"] = "0" if spec.hash_ignores_source_port else "1"
     return result
