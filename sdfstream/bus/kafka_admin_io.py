@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka_config import SLACK_BYTES, KafkaConfig
@@ -15,6 +16,8 @@ from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.errors import ConfigError
 from sdfstream.records.topics import TOPICS, Topic
 
+SETTLE_S: Final = 15.0
+"""How long a topic just created may take to be known to the broker we ask."""
 ALL_TOPICS: Final = tuple(n for t in TOPICS.values() for n in (t.name, t.dead_letters))
 
 
@@ -38,7 +41,7 @@ async def prepare(config: KafkaConfig) -> None:
             if absent and config.create_topics:
                 await _create(admin, config, absent)
         with mapped("reading the topics' settings"):
-            await _check_sizes(admin, config)
+            await _check_sizes(admin, config, SETTLE_S if absent and config.create_topics else 0.0)
     finally:
         await admin.close()
 
@@ -74,18 +77,32 @@ async def _create(admin: Any, config: KafkaConfig, names: Iterable[str]) -> None
             raise error(f"{name}: {' '.join(str(w) for w in why)}")
 
 
-async def _check_sizes(admin: Any, config: KafkaConfig) -> None:
-    wanted = [
-        ConfigResource(ConfigResourceType.TOPIC, config.prefix + n, {"max.message.bytes": ""}) for n in ALL_TOPICS
-    ]
+async def _check_sizes(admin: Any, config: KafkaConfig, settle_s: float) -> None:
+    """Every topic takes our largest message; one just created may be unknown for up to `settle_s`."""
     need = config.max_message_bytes + SLACK_BYTES
-    for answer in await admin.describe_configs(wanted):
-        for code, why, _kind, name, entries in answer.resources:
+    deadline_s = asyncio.get_running_loop().time() + settle_s
+    waiting = {config.prefix + name for name in ALL_TOPICS}
+    while waiting:
+        for code, why, name, allowed in await _sizes(admin, waiting):
+            if code == UnknownTopicOrPartitionError.errno and asyncio.get_running_loop().time() < deadline_s:
+                continue
             if code:
-                raise ConfigError(f"Kafka's topic {name} cannot be used: {for_code(code).__name__} {why or ''}")
-            allowed = int(next(value for key, value, *_ in entries if key == "max.message.bytes"))
+                raise ConfigError(f"Kafka's topic {name} cannot be used: {for_code(code).__name__} {why}")
+            waiting.discard(name)
             if allowed < need:
                 raise ConfigError(
                     f"bus.kafka.max_message_bytes is {config.max_message_bytes}, but Kafka's topic {name} takes only "
                     f"{allowed} bytes: set its max.message.bytes to {need}, or lower the setting"
                 )
+        if waiting:
+            await asyncio.sleep(0.05)
+
+
+async def _sizes(admin: Any, names: Iterable[str]) -> list[tuple[int, str, str, int]]:
+    """(error code, its words, topic, max.message.bytes) of each topic."""
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {"max.message.bytes": ""}) for name in sorted(names)]
+    return [
+        (code, why or "", name, next((int(value) for key, value, *_ in entries if key == "max.message.bytes"), 0))
+        for answer in await admin.describe_configs(wanted)
+        for code, why, _kind, name, entries in answer.resources
+    ]

@@ -110,13 +110,6 @@ class KafkaSubscription:
         if consumer is not None:
             await _stop(consumer)
 
-    def forget(self, partitions: set[Any]) -> None:
-        """These partitions went to another member, or came from one."""
-        self._watch.forget()
-        for partition in partitions:
-            self._next.pop(partition, None)
-            self._at_ns.pop(partition, None)
-
     def _count_lost(self, partition: Any, first: int) -> None:
         """Offsets between our position and the first record that came; compaction leaves such holes by design."""
         topic = partition.topic.removeprefix(self._bus.config.prefix)
@@ -179,16 +172,12 @@ class KafkaSubscription:
 
     async def _join(self) -> Any:
         consumer = self._make()
-        consumer.subscribe(self._names(), listener=_Rebalance(self))
+        consumer.subscribe(self._names(), listener=_Rebalance(consumer, self._watch, self._next))
         try:
             await consumer.start()
-            for partition in consumer.assignment():
+            for partition in consumer.assignment() - self._next.keys():
                 with suppress(IllegalStateError):  # another member joined meanwhile
-                    position = self._next.get(partition)
-                    if position is not None:
-                        consumer.seek(partition, position)
-                    else:
-                        self._next[partition] = await consumer.position(partition)
+                    self._next[partition] = await consumer.position(partition)
         except BaseException:
             await _stop(consumer)
             raise
@@ -233,20 +222,29 @@ class KafkaSubscription:
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Tells a subscription which partitions came and went."""
+    """Keeps a member's positions right when partitions come and go.
 
-    def __init__(self, subscription: KafkaSubscription) -> None:
-        self._subscription = subscription
-        self._had: set[Any] = set()
+    After every rebalance the client starts from the last commit. A partition that stayed goes on where it was instead
+    (nobody else can have read it); one that changed hands is forgotten.
+    """
+
+    def __init__(self, consumer: Any, watch: SequenceWatch, positions: dict[Any, int]) -> None:
+        self._consumer = consumer
+        self._watch = watch
+        self._next = positions
 
     async def on_partitions_revoked(self, revoked: set[Any]) -> None:
-        """Remember what we had; most of it usually comes back."""
-        self._had = set(revoked)
+        """Most of it usually comes back."""
 
     async def on_partitions_assigned(self, assigned: set[Any]) -> None:
-        """Forget what changed hands."""
-        self._subscription.forget(self._had ^ set(assigned))
-        self._had = set()
+        """Seek what stayed, forget what went; what is new starts at the group's commit."""
+        kept = self._next.keys() & assigned
+        if kept != assigned or kept != self._next.keys():
+            self._watch.forget()
+        for partition in self._next.keys() - kept:
+            del self._next[partition]
+        for partition in kept:
+            self._consumer.seek(partition, self._next[partition])
 
 
 async def _stop(consumer: Any) -> None:
