@@ -12,12 +12,12 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from sdfstream.bus import codec, dead_letters
-from sdfstream.bus.kafka_config import SLACK_BYTES
 from sdfstream.bus.kafka_errors_io import mapped
+from sdfstream.bus.kafka_groups_io import STOP_S, Rebalance, make_consumer, place_group, stop
 from sdfstream.bus.kafka_times import entered_at_ns
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError, FormatError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 PARTITION_BITS: Final = 48
 LOG_APPEND_TIME: Final = 1
-CLOSE_S: Final = 5.0
 
 
 class KafkaSubscription:
@@ -56,7 +55,9 @@ class KafkaSubscription:
     async def start(self, *, from_start: bool) -> None:
         """Give the group a position where it has none, then join it."""
         with mapped(f"joining group {self._group}"):
-            await self._place_group(from_start)
+            names = self._names()
+            parts = [TopicPartition(name, p) for name in names for p in await self._bus.partitions_of(name)]
+            await place_group(self._bus.config, self._group, parts, from_start=from_start)
             self._consumer = await self._join()
 
     async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
@@ -108,7 +109,7 @@ class KafkaSubscription:
         """Leave the group."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await _stop(consumer)
+            await stop(consumer)
 
     def _count_lost(self, partition: Any, first: int) -> None:
         """Offsets between our position and the first record that came; compaction leaves such holes by design."""
@@ -152,49 +153,19 @@ class KafkaSubscription:
             letter = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
             await self._bus.publish([letter])
 
-    async def _place_group(self, from_start: bool) -> None:
-        """Commit the group's first position, so that it holds even if no member lives to commit.
-
-        A commit from outside is refused while the group has members; then it has its positions already.
-        """
-        placer = self._make()
-        try:
-            parts = [TopicPartition(t, p) for t in self._names() for p in await self._bus.partitions_of(t)]
-            placer.assign(parts)
-            await placer.start()
-            new = [p for p in parts if await placer.committed(p) is None]
-            if new:
-                ends = await (placer.beginning_offsets(new) if from_start else placer.end_offsets(new))
-                with suppress(CommitFailedError):
-                    await placer.commit(ends)
-        finally:
-            await _stop(placer)
-
     async def _join(self) -> Any:
-        consumer = self._make()
-        consumer.subscribe(self._names(), listener=_Rebalance(consumer, self._watch, self._next))
+        consumer = make_consumer(self._bus.config, self._group)
+        consumer.subscribe(self._names(), listener=Rebalance(consumer, self._watch, self._next))
         try:
             await consumer.start()
             for partition in consumer.assignment() - self._next.keys():
                 with suppress(IllegalStateError):  # another member joined meanwhile
                     self._next[partition] = await consumer.position(partition)
         except BaseException:
-            await _stop(consumer)
+            await stop(consumer)
             raise
         self._progress_s = asyncio.get_running_loop().time()
         return consumer
-
-    def _make(self) -> Any:
-        config = self._bus.config
-        return AIOKafkaConsumer(
-            bootstrap_servers=config.servers,
-            group_id=config.prefix + self._group,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            max_partition_fetch_bytes=config.max_message_bytes + 2 * SLACK_BYTES,
-            fetch_max_bytes=max(4 * config.max_message_bytes, 16 << 20),
-            request_timeout_ms=config.request_timeout_ms,
-        )
 
     def _names(self) -> list[str]:
         return [self._bus.config.prefix + topic for topic in self._topics]
@@ -208,47 +179,14 @@ class KafkaSubscription:
         consumer = self._open_consumer()
         ours = consumer.assignment()
         with suppress(KafkaError, TimeoutError):  # an absent broker is no stall; the client tries on by itself
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(STOP_S):
                 self._ends = await consumer.end_offsets(list(ours)) if ours else {}
             if any(end > self._next.get(partition, end) for partition, end in self._ends.items()):
                 self._bus.counters.add("consumer-restarted", self._group)
-                await _stop(consumer)
+                await stop(consumer)
                 self._consumer = await self._join()
 
     def _open_consumer(self) -> Any:
         if self._consumer is None:
             raise BusError("the subscription is closed")
         return self._consumer
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Keeps a member's positions right when partitions come and go.
-
-    After every rebalance the client starts from the last commit. A partition that stayed goes on where it was instead
-    (nobody else can have read it); one that changed hands is forgotten.
-    """
-
-    def __init__(self, consumer: Any, watch: SequenceWatch, positions: dict[Any, int]) -> None:
-        self._consumer = consumer
-        self._watch = watch
-        self._next = positions
-
-    async def on_partitions_revoked(self, revoked: set[Any]) -> None:
-        """Most of it usually comes back."""
-
-    async def on_partitions_assigned(self, assigned: set[Any]) -> None:
-        """Seek what stayed, forget what went; what is new starts at the group's commit."""
-        kept = self._next.keys() & assigned
-        if kept != assigned or kept != self._next.keys():
-            self._watch.forget()
-        for partition in self._next.keys() - kept:
-            del self._next[partition]
-        for partition in kept:
-            self._consumer.seek(partition, self._next[partition])
-
-
-async def _stop(consumer: Any) -> None:
-    """Stop a consumer, which may be the very one that hangs."""
-    with suppress(TimeoutError, KafkaError):
-        async with asyncio.timeout(CLOSE_S):
-            await consumer.stop()
