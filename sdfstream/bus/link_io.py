@@ -89,6 +89,7 @@ class LinkPublisher:
         """Buffer `outputs` for sending; returns at once. Errors as `codec.encode`."""
         self.start()
         for output in outputs:
+            codec.check(output)  # before a number is given out, lest a refusal look like a gap
             number = self._numbers.take(output.topic, output.key)
             headers, payload = codec.encode(output, self.boot_id, number)
             if len(payload) > self._config.max_message_bytes:
