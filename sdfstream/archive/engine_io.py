@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sdfstream.archive.failures import EngineError, engine_error
+from sdfstream.archive.sqltext import literal, quoted
 from sdfstream.archive.target import Folder, Server, parse
 from sdfstream.errors import UnavailableError
 
@@ -46,7 +47,7 @@ class Engine:
         engine = cls(client, where)
         try:
             if create:
-                engine.command(f"CREATE DATABASE IF NOT EXISTS {_quoted(where.database)}")
+                engine.command(f"CREATE DATABASE IF NOT EXISTS {quoted(where.database)}")
             client.database = where.database
         except BaseException:
             engine.close()
@@ -82,8 +83,8 @@ class Engine:
             self._call(self._client.raw_insert, table, names, block, settings=settings, fmt="ArrowStream")
 
     def _insert_embedded(self, table: str, rows: pa.Table, settings: Mapping[str, str]) -> None:
-        columns = ", ".join(map(_quoted, rows.column_names))
-        clause = ", ".join(f"{k} = {_literal(v)}" for k, v in settings.items())
+        columns = ", ".join(map(quoted, rows.column_names))
+        clause = ", ".join(f"{k} = {literal(v)}" for k, v in settings.items())
         fd = os.memfd_create("sdf-insert")
         try:
             path = f"/proc/self/fd/{fd}"
@@ -164,11 +165,3 @@ def _ipc_stream(rows: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
-
-
-def _literal(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
