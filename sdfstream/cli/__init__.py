@@ -21,6 +21,7 @@ VERBS: Final[dict[str, str]] = {
     "status": "status",
     "top": "top",
     "findings": "findings",
+    "score": "score",
 }
 
 
