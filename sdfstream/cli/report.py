@@ -107,7 +107,7 @@ def further(card: Data, data: str) -> str:
     queries = ["SELECT kind, subject_id, cause, opened_at, duration_s FROM v_findings"]
     if found:
         queries.append(f"SELECT evidence, suspects, remedy FROM v_findings WHERE id = '{found['id']}'")
-    queries.append("SELECT * FROM v_path_1m ORDER BY owd_p99_ns DESC LIMIT 10")
+    queries.append("SELECT * FROM v_path_1m ORDER BY excess_p50_ns DESC LIMIT 10")
     return "look further:\n" + "\n".join(f'  sdfstream sql --data {data} "{query}"' for query in queries)
 
 
