@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -54,19 +55,12 @@ def _draw_until_stopped(console: Any, board: Any, rows: int, interval_s: float) 
 
     from sdfstream.cli.top_view import render
 
-    drawn = board()  # nothing running is an error here; a pipeline that ends later is only said
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    shown = render(board(), console.width, rows)  # nothing running is an error; one that ends later is only said
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(render(drawn, console.width, rows), refresh=True)
+            live.update(shown, refresh=True)
             time.sleep(interval_s)
             try:
-                drawn = board()
+                shown = render(board(), console.width, rows)
             except UnavailableError as error:
-                live.update(Text(f"{error}\nwaiting for it to come back; Ctrl-C ends", style="yellow"), refresh=True)
-                while True:
-                    time.sleep(interval_s)
-                    try:
-                        drawn = board()
-                        break
-                    except UnavailableError:
-                        continue
+                shown = Text(f"{error}\n\nwaiting for it to come back; Ctrl-C ends", style="yellow")

@@ -3,9 +3,13 @@
 import asyncio
 import json
 import os
+import select
+import signal
 import socket
 import stat
+import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -162,3 +166,33 @@ async def test_another_user_gets_nothing(open_folder: Path) -> None:
         )
         out, _ = await asyncio.wait_for(process.communicate(), 10)
         assert out.strip() in (b"0", b"refused 13")
+
+
+async def test_top_draws_in_a_terminal_until_interrupted(tmp_path: Path) -> None:
+    parent, child = os.openpty()
+    async with served(tmp_path) as server:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "sdfstream", "top", "--data", str(tmp_path), "--interval", "0.1", "--width", "100",
+            stdin=child, stdout=child, stderr=child, env={**os.environ, "TERM": "xterm-256color"},
+        )  # fmt: skip
+        os.close(child)
+        drawn = await asyncio.to_thread(read_until, parent, "Pipeline")
+        assert "\x1b[?1049h" in drawn, "the alternate screen, so that the shell's own lines come back"
+        assert "✖" in drawn
+        await server.close()
+        await asyncio.to_thread(read_until, parent, "waiting for it to come back")
+        process.send_signal(signal.SIGINT)
+        ended = await asyncio.to_thread(read_until, parent, "\x1b[?1049l")
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert "Traceback" not in ended
+    os.close(parent)
+
+
+def read_until(terminal: int, words: str) -> str:
+    """What the terminal shows until it has shown `words`, at most ten seconds long."""
+    seen = b""
+    ends_at = time.monotonic() + 10.0
+    while words.encode() not in seen and time.monotonic() < ends_at:
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 65536)
+    return seen.decode(errors="replace")
