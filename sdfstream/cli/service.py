@@ -76,8 +76,9 @@ async def service(
             ArchiveConfig(target=settings.archive or str(data / "archive"), bus_id=run_id, limits=LIVE)
         )
         stack.push_async_callback(archive.close)
+        http_port = _serve_sql(stack, settings, data)
         path = pipeline.stages(settings)
-        running = Service(bus, board, archive, data / LINK_SOCKET, 0, started_at_ns=time.time_ns())
+        running = Service(bus, board, archive, data / LINK_SOCKET, http_port, started_at_ns=time.time_ns())
         watchers = [
             *watchers,
             pipeline.Watcher("archive", EVERYTHING, archive.add),
@@ -100,6 +101,17 @@ async def service(
         await live.start()
         stack.push_async_callback(live.close)
         yield running
+
+
+def _serve_sql(stack: AsyncExitStack, settings: Settings, data: Path) -> int:
+    """Answer SQL over the embedded archive, which nobody else can open meanwhile; a server answers for itself."""
+    if settings.archive is not None:
+        return 0
+    front = SqlFront.start(str(data / "archive"))
+    stack.callback(front.close)
+    write_endpoint(data, front.port)
+    stack.callback(remove_endpoint, data)
+    return front.port
 
 
 def _taker(board: Board) -> Any:

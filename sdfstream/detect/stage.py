@@ -74,6 +74,10 @@ class DetectStage:
         out += self._until(now_ns)
         return out
 
+    def finish(self, now_ns: int) -> list[Output]:
+        """End of the input: what is open stays open, since nothing more was seen of it."""
+        return self._until(now_ns)
+
     def _until(self, now_ns: int) -> list[Output]:
         last = now_ns // TICK_NS
         if self._tick < 0:
