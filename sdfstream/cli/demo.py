@@ -21,9 +21,12 @@ _INSIDE: Final = "SDFSTREAM_DEMO_IN_USER_NAMESPACE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--data, --seconds-per-fault, --seed."""
+    """--data, --record, --replay, --small."""
     parser.add_argument("--data", type=Path, default=Path(DATA_FOLDER), help=f"data folder (default ./{DATA_FOLDER})")
     parser.add_argument("--record", action="store_true", help="also keep a recording, in DATA/recording")
+    parser.add_argument(
+        "--small", action="store_true", help="half the fabric and few probes; the shipped recording is one"
+    )
     parser.add_argument("--replay", action="store_true", help="use the shipped recording even where a lab can be made")
 
 
@@ -42,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _live(args: argparse.Namespace) -> int:
     from sdfstream.cli import loop
-    from sdfstream.cli.demo_lab import play
+    from sdfstream.cli.demo_lab import LARGE, SMALL, play
     from sdfstream.cli.demo_report import report
 
     try:
-        outcome = loop.run(play(args.data, record=args.record, say=progress))
+        outcome = loop.run(play(args.data, SMALL if args.small else LARGE, record=args.record, say=progress))
     except LabUnavailableError as error:
         return _replay(args, str(error))
     emit(args.json, outcome, report(outcome, args.data))
@@ -68,7 +71,7 @@ def _fresh(data: Path) -> None:
 
 
 def _user_namespace() -> int | None:
-    """This same command as root of a user namespace; None where there is none to be had."""
+    """Run the same command as root of a user namespace; None where there is none to be had."""
     enter = ["unshare", "--user", "--map-root-user", "--"]
     try:
         subprocess.run([*enter, "true"], check=True, capture_output=True, timeout=10)

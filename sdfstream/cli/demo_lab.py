@@ -30,7 +30,6 @@ READY_S: Final = 45.0
 """How long the mesh may take until every NIC is judged and every clock is synced."""
 QUIET_S: Final = 12.0
 """Longest wait for findings to resolve after a fault was healed."""
-MESH: Final = MeshSpec(peers_per_nic=3, ports_per_peer=8, rate_hz=16.0, flush_ms=50, liveness_ms=500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +43,58 @@ class Act:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-PLAY: Final = (
-    Act("link down: the cable of h03/r1 is pulled", lambda f: f.inject("h03/r1", "link-down"), 6.0),
-    Act("flap: h05/r0 goes down and up nine times", lambda f: f.flap("h05/r0", times=9, period_s=1.4, down_s=0.8), 15.0),
-    Act("congested spine: cross traffic at 1.3 × the rate of l0->s1", lambda f: f.congest("l0->s1", 1.3), 12.0),
-    Act("gray loss: l2->s2 loses 10 % without a word", lambda f: f.inject("l2->s2", "gray-loss", share=0.1), 12.0),
+@dataclass(frozen=True, slots=True)
+class Play:
+    """A fabric, its probe mesh, and the faults in order."""
+
+    spec: FabricSpec
+    mesh: MeshSpec
+    acts: tuple[Act, ...]
+
+
+def _acts(pulled: str, flapping: str) -> tuple[Act, ...]:
+    return (
+        Act(f"link down: the cable of {pulled} is pulled", lambda f: f.inject(pulled, "link-down"), 6.0),
+        Act(
+            f"flap: {flapping} goes down and up nine times",
+            lambda f: f.flap(flapping, times=9, period_s=1.4, down_s=0.8),
+            15.0,
+        ),
+        Act("congested spine: cross traffic at 1.3 × the rate of l0->s1", lambda f: f.congest("l0->s1", 1.3), 12.0),
+        Act("gray loss: l2->s2 loses 10 % without a word", lambda f: f.inject("l2->s2", "gray-loss", share=0.1), 12.0),
+    )
+
+
+LARGE: Final = Play(
+    FabricSpec(),
+    MeshSpec(peers_per_nic=3, ports_per_peer=8, rate_hz=16.0, flush_ms=50, liveness_ms=500),
+    _acts("h03/r1", "h05/r0"),
+)
+SMALL: Final = Play(
+    FabricSpec(hosts=4),
+    MeshSpec(peers_per_nic=3, ports_per_peer=6, rate_hz=8.0, flush_ms=100, liveness_ms=500),
+    _acts("h01/r1", "h02/r0"),
 )
 
 
-async def play(data: Path, *, record: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Run the whole play; returns what was injected and found, as plain JSON."""
+async def play(data: Path, piece: Play, *, record: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run the whole piece; returns what was injected and found, as plain JSON."""
     started_s = time.monotonic()
     truth = data / "truth"
-    with Fabric.up(FabricSpec(), truth_dir=truth) as fabric:
+    with Fabric.up(piece.spec, truth_dir=truth) as fabric:
         built_s = time.monotonic() - started_s
         say(f"lab: {_size(fabric)}, up in {built_s * 1e3:.0f} ms")
         statements = _Statements()
         recording = data / "recording" if record else None
         async with service(Settings(data=data), record=recording, watchers=[statements.watcher]) as running:
-            async with lab_source(fabric, running, MESH):
-                say(f"agent: {_paths(fabric)} paths at {MESH.rate_hz:g}/s; watch: sdfstream top --data {data}")
+            async with lab_source(fabric, running, piece.mesh):
+                paths = sum(len(s.source_ports) for h in fabric.agent_config(piece.mesh).hosts for s in h.sessions)
+                say(f"agent: {paths} paths at {piece.mesh.rate_hz:g}/s; watch: sdfstream top --data {data}")
                 ready_s = await _ready(running, fabric, say)
-                for number, act in enumerate(PLAY, 1):
-                    await _perform(f"{number}/{len(PLAY)}", act, fabric, running, say)
+                for number, act in enumerate(piece.acts, 1):
+                    await _perform(f"{number}/{len(piece.acts)}", act, fabric, running, say)
                 clocks = _clocks(running)
-                paths = running.board.view(time.time_ns())["pipeline"]
+                rates = running.board.view(time.time_ns())["pipeline"]
             counters = running.counters()
     faults = [json.loads(line) for line in (truth / "faults.jsonl").read_text().splitlines()]
     result = match(faults, statements.all)
@@ -80,7 +106,7 @@ async def play(data: Path, *, record: bool, say: Callable[[str], None]) -> dict[
         "findings": statements.all,
         "outcome": result.as_dict(),
         "clocks": clocks,
-        "pipeline": paths,
+        "pipeline": rates,
         "counters": counters,
         "load": list(os.getloadavg()),
     }
@@ -109,7 +135,7 @@ async def _ready(running: Service, fabric: Fabric, say: Callable[[str], None]) -
             say(f"ready after {waited_s:.1f} s: {healthy} NICs healthy, {synced} clocks synced within {err_ns:.0f} ns")
             return waited_s
         await asyncio.sleep(0.1)
-    raise UnavailableError(f"the mesh was not ready after {READY_S:.0f} s: {healthy} NICs healthy, {synced} clocks synced")
+    raise UnavailableError(f"not ready after {READY_S:.0f} s: {healthy} NICs healthy, {synced} clocks synced")
 
 
 async def _perform(number: str, act: Act, fabric: Fabric, running: Service, say: Callable[[str], None]) -> None:
@@ -117,7 +143,7 @@ async def _perform(number: str, act: Act, fabric: Fabric, running: Service, say:
     fault = act.inject(fabric)
     told: set[str] = set()
     end_s = time.monotonic() + act.hold_s
-    while time.monotonic() < end_s and (fault.healed_at_ns is None or time.monotonic() < end_s):
+    while time.monotonic() < end_s:
         _tell(running, fault.at_ns, told, say)
         await asyncio.sleep(0.1)
     if fault.healed_at_ns is None:
@@ -146,8 +172,5 @@ def _clocks(running: Service) -> dict[str, Any]:
 
 def _size(fabric: Fabric) -> str:
     spec = fabric.spec
-    return f"{spec.hosts} hosts × {spec.rails} rails, {spec.leaves} leaves, {spec.spines} spines at {spec.rate_bps / 1e6:g} Mbit/s"
-
-
-def _paths(fabric: Fabric) -> int:
-    return sum(len(s.source_ports) for h in fabric.agent_config(MESH).hosts for s in h.sessions)
+    sizes = f"{spec.hosts} hosts × {spec.rails} rails, {spec.leaves} leaves, {spec.spines} spines"
+    return f"{sizes} at {spec.rate_bps / 1e6:g} Mbit/s"

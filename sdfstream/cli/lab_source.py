@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @asynccontextmanager
 async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Declare the cabling and run the agent process while the block runs; it dies with this process, whatever happens."""
+    """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may."""
     await service.bus.publish([_declared(fabric)])
     folder = service.link.parent
     config = folder / "agent.yaml"

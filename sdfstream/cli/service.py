@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream import pipeline
 from sdfstream.archive.config import LIVE, ArchiveConfig
+from sdfstream.archive.endpoint_io import remove_endpoint, write_endpoint
+from sdfstream.archive.http_io import SqlFront
 from sdfstream.archive.writer_io import Archive
 from sdfstream.bus import Bus
 from sdfstream.bus.link_io import LinkServer
