@@ -92,6 +92,10 @@ class SessionSender:
         p = len(self.paths)
         self._exchanges = ex.Exchanges(self.paths.interval_ns)
         self._next_seq = np.zeros(p, dtype=np.int64)
+        self.heard_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
+        """(p,) when each path was last answered, steady clock."""
+        self.ttl_fwd: UInt8s = np.zeros(p, dtype=np.uint8)
+        """(p,) TTL with which each path's probes arrive, by the last answer; 0: not told."""
         self._next_due = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
         self._usable: Bools = np.ones(p, dtype=np.bool_)
         names = [
@@ -264,6 +268,8 @@ class SessionSender:
         if len(told):
             self._follow_up(path[told], found[told], head["error"][told])
         self._liveness.heard(path, now_ns)
+        self.heard_at_ns[path] = now_ns
+        self.ttl_fwd[path] = head["ttl"]
         self.counters.add("answered", n=len(slot))
 
     def _follow_up(self, path: Int32s, found: Fields, error: Any) -> None:
