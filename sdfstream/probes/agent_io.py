@@ -1,6 +1,6 @@
 """The agent process: probes, answers, judges liveness, publishes.
 
-Two rhythms. The *tick* sends what is due and reads answers and sending times; every few ticks it judges liveness,
+Two rhythms. The *tick* sends what is due; every few ticks it reads answers and sending times and judges liveness,
 and every flush it publishes the finished rows. The *reflector* is woken by arriving probes, but at most once per
 ``turnaround_ms``, so that under load one pass answers many. Neither falsifies a delay: all stamps are the kernel's.
 """
@@ -35,6 +35,8 @@ _LOOK_NS: Final = NS_PER_S
 _SUSPECT_LOOK_NS: Final = 50 * NS_PER_MS
 _TICK_MS: Final = (1.0, 20.0)
 _JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
+_UNREAD: Final = 64
+"""Answers that may wait in one socket; the smallest usual buffer holds 250."""
 _PRIORITY: Final = 10
 _LAST_WORDS_S: Final = 2.0
 """How long a stopping agent tries to publish what it still has."""
@@ -153,7 +155,7 @@ class _Agent:
     async def pace(self) -> None:
         """Tick for ever."""
         tick_s = self._tick_ms() / 1e3
-        judge_ns = min(max(self.config.liveness_ms * NS_PER_MS // 20, _JUDGE_NS[0]), _JUDGE_NS[1])
+        judge_ns = self._judge_ns()
         flush_ns = self.config.flush_ms * NS_PER_MS
         judge_at = flush_at = beat_at = look_at = time.monotonic_ns()
         suspect_at = look_at
@@ -161,16 +163,14 @@ class _Agent:
         next_s = loop.time()
         while True:
             now_ns = time.monotonic_ns()
-            for host in self.hosts:
-                self._guard(host.hear)
-            if now_ns >= judge_at:
+            if now_ns >= min(judge_at, flush_at):
                 complete = now_ns >= beat_at
                 self.judge(now_ns, complete=complete)
                 judge_at = now_ns + judge_ns
                 beat_at = now_ns + _HEARTBEAT_NS if complete else beat_at
-            if now_ns >= flush_at:
-                self.flush(now_ns)
-                flush_at = max(flush_at + flush_ns, now_ns)
+                if now_ns >= flush_at:
+                    self.flush(now_ns)
+                    flush_at = max(flush_at + flush_ns, now_ns)
             if now_ns >= look_at or (now_ns >= suspect_at and any(h.nics.suspected() for h in self.hosts)):
                 for host in self.hosts:
                     host.look()
@@ -181,9 +181,11 @@ class _Agent:
             await asyncio.sleep(next_s - loop.time())
 
     def judge(self, now_ns: int, *, complete: bool) -> None:
-        """Judge liveness; what changed goes to the bus at once."""
+        """Read answers, then judge liveness; what changed goes to the bus at once."""
         for host in self.hosts:
+            self._guard(host.hear)
             self.buffer.put(host.liveness(now_ns, complete=complete))
+            self.buffer.put(host.trace(now_ns))
 
     def flush(self, now_ns: int) -> None:
         """Put finished rows into the buffer."""
@@ -211,6 +213,13 @@ class _Agent:
             return self.config.tick_ms
         shortest_ns = min((h.shortest_interval_ns() for h in self.hosts), default=NS_PER_S)
         return min(max(shortest_ns / NS_PER_MS / 4, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
+
+    def _judge_ns(self) -> int:
+        """Pause between two readings of answers: no probe times out, no socket overflows, no silence is told late."""
+        silence_ns = self.config.liveness_ms * NS_PER_MS // 20
+        interval_ns = min((h.shortest_interval_ns() // 2 for h in self.hosts), default=NS_PER_S)
+        fill_ns = min((h.fill_ns(_UNREAD) for h in self.hosts), default=NS_PER_S)
+        return min(max(silence_ns, _JUDGE_NS[0]), _JUDGE_NS[1], interval_ns, fill_ns)
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Do `work` on what strangers sent; a mistake of ours in it is counted and told, and does not end the agent."""

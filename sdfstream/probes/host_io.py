@@ -14,6 +14,7 @@ from sdfstream.probes.net_io import SocketTable
 from sdfstream.probes.nics_io import NicWatch
 from sdfstream.probes.reflector import SessionReflector
 from sdfstream.probes.sender import SessionSender
+from sdfstream.probes.trace_io import PathTracing
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS, PROBE
@@ -79,6 +80,18 @@ class HostAgent:
             hmac_key=config.hmac_key,
             max_pps=config.reflector_max_pps,
             liveness_ms=config.liveness_ms,
+        )
+        self._tracing = (
+            PathTracing(
+                self.sender.paths,
+                self.senders,
+                interval_s=config.trace_interval_s,
+                rate_hz=config.trace_rate_hz,
+                event=self.event,
+                clock=lambda: self.clock.at(time.time_ns()),
+            )
+            if config.trace_interval_s > 0
+            else None
         )
         self.nics = NicWatch(host.nics, (self.senders, self.reflectors), self.counters)
 
@@ -147,6 +160,12 @@ class HostAgent:
         batch = self.sender.rows(now_ns)
         return [] if batch is None else [Output(PROBE.name, self.name, batch)]
 
+    def trace(self, now_ns: int) -> list[Output]:
+        """Go on tracing paths; events of those that are done."""
+        if self._tracing is None:
+            return []
+        return self._tracing.step(self.sender.heard_at_ns, self.sender.ttl_fwd, now_ns)
+
     def event(self, topic: str, kind: str, key: str, data: Mapping[str, Any]) -> Output:
         """An event of this host, said now."""
         self._events += 1
@@ -161,6 +180,11 @@ class HostAgent:
     def shortest_interval_ns(self) -> int:
         """The shortest probe interval; one second when nothing is probed."""
         return int(self.sender.paths.interval_ns.min(initial=NS_PER_S))
+
+    def fill_ns(self, packets: int) -> int:
+        """How long it takes until `packets` answers have come to the busiest sending socket."""
+        rates = np.bincount(self.sender.paths.socket, 1.0 / self.sender.paths.interval_ns)
+        return int(packets / rates.max()) if len(rates) else NS_PER_S
 
     def _usable(self, changes: list[tuple[str, bool]]) -> None:
         now_ns = time.monotonic_ns()

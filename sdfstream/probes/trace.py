@@ -188,8 +188,10 @@ class Tracer:
                 if room <= 0:
                     break
                 if self._keys[path] not in self._busy and not self._silent(path, now_ns):
-                    jobs.append((path, self._start(path)))
-                    room -= 1
+                    job = self._start(path)
+                    if not job.done:  # without a router on the way there is nothing to ask
+                        jobs.append((path, job))
+                        room -= 1
         return jobs
 
     def _start(self, path: int) -> _Job:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-
-import numpy as np
 
 from sdfstream.probes.net_io import SocketTable
 from sdfstream.probes.paths import Paths
@@ -40,14 +37,24 @@ class PathTracing:
         Between two traces of a path; packets per second over all paths.
     event : callable
         Makes the event of a trace.
+    clock : callable
+        The host's clock, ns since the Unix epoch.
     """
 
     def __init__(
-        self, paths: Paths, table: SocketTable, *, interval_s: float, rate_hz: float, event: MakeEvent
+        self,
+        paths: Paths,
+        table: SocketTable,
+        *,
+        interval_s: float,
+        rate_hz: float,
+        event: MakeEvent,
+        clock: Callable[[], int],
     ) -> None:
         self._paths = paths
         self._table = table
         self._event = event
+        self._clock = clock
         self._listening: set[int] = set()
         keys: list[Key] = [
             (slot, paths.address[p].tobytes(), int(paths.port[p])) for p, slot in enumerate(paths.socket.tolist())
@@ -100,23 +107,16 @@ class PathTracing:
             **name._asdict(),
             "hops": [None if hop is None else readable(hop) for hop in trace.hops],
             "complete": trace.complete,
-            "traced_at_ns": time.time_ns(),
+            "traced_at_ns": self._clock(),
         }
         return self._event(TOPOLOGY.name, PATH_TYPE, str(name), data)
 
 
 def readable(address: bytes) -> str:
-    """16 octets as a person writes them.
+    r"""16 octets as a person writes them.
 
-    >>> readable(bytes(10) + b"\\xff\\xff" + bytes([10, 0, 0, 1]))
+    >>> readable(bytes(10) + b"\xff\xff" + bytes([10, 0, 0, 1]))
     '10.0.0.1'
     """
     parsed = ipaddress.IPv6Address(address)
     return str(parsed.ipv4_mapped or parsed)
-
-
-def nothing_heard(paths: Paths) -> tuple[Int64s, UInt8s]:
-    """The arguments of `PathTracing.step` before anything is heard."""
-    from sdfstream.records.units import ABSENT_NS
-
-    return np.full(len(paths), ABSENT_NS, np.int64), np.zeros(len(paths), np.uint8)
