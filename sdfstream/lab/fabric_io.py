@@ -50,9 +50,13 @@ class Fabric(Truth):
         namespaces = Namespaces.create(Plan(spec))
         try:
             fabric = cls(spec, namespaces, truth_dir)
-            fabric._build()
         except BaseException:
             namespaces.close()
+            raise
+        try:
+            fabric._build()
+        except BaseException:
+            fabric.down()
             raise
         return fabric
 

@@ -93,14 +93,17 @@ def batches(requests: Sequence[Request], first_sequence: int, limit_bytes: int) 
     packed: list[bytes] = []
     size = 0
     for i, request in enumerate(requests):
-        following = len(requests[i + 1].body) + 32 if i + 1 < len(requests) else limit_bytes
-        last = size + len(request.body) + 32 + following > limit_bytes
+        size += _framed(request)
+        last = i + 1 == len(requests) or size + _framed(requests[i + 1]) > limit_bytes
         flags = request.flags | NLM_F_REQUEST | (NLM_F_ACK if last else 0)
         packed.append(message(request.kind, flags, first_sequence + i, request.body))
-        size += len(packed[-1])
         if last:
             yield b"".join(packed), first_sequence + i
             packed, size = [], 0
+
+
+def _framed(request: Request) -> int:
+    return 16 + len(request.body) + (-len(request.body) % 4)
 
 
 def replies(data: bytes) -> Iterator[Reply]:

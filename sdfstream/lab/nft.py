@@ -92,7 +92,7 @@ def counted(body: bytes) -> tuple[str, int]:
     for name, data in _expressions(attributes(body, 4)[4]):
         kinds.append(name)
         if name == "counter":
-            packets = int.from_bytes(attributes(data)[2], "big")
+            packets = int.from_bytes(attributes(data).get(2, b""), "big")
     return ("dropped" if "immediate" in kinds else "marked"), packets
 
 
