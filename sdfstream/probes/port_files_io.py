@@ -51,6 +51,11 @@ class PortFiles:
                     return ((rdma, port),)
         return ()
 
+    def bonded(self, device: str) -> tuple[str, ...]:
+        """Devices below a bond, by name; empty for anything else."""
+        words = (_text(f"{self._net}/{_plain(device)}/bonding/slaves") or "").split()
+        return tuple(sorted(word for word in words if "/" not in word and len(word) < 64))[:16]
+
     def _is_port_of(self, folder: str, port: int, device: str) -> bool:
         gids = f"{folder}/ports/{port}/gid_attrs/ndevs"
         named = {(_text(f"{gids}/{gid}") or "").strip() for gid in _names(gids)[:16]} - {""}

@@ -1,4 +1,4 @@
-"""One network namespace as a source of port readings: its rtnetlink and ethtool sockets, opened when first needed."""
+"""One network namespace as a source of port readings: its sockets, opened when first needed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sdfstream.probes import port_netlink as pn
+from sdfstream.probes.driver_stats_io import DriverStats
 from sdfstream.probes.netlink_io import NETLINK_GENERIC, NETLINK_ROUTE, Answer, NetlinkSocket, Question, in_namespace
 from sdfstream.stats import Counters
 
@@ -27,14 +28,15 @@ class PortKernel:
         self._identity: tuple[int, int] | None = None
         self._route: NetlinkSocket | None = None
         self._generic: NetlinkSocket | None = None
+        self._driver: DriverStats | None = None
         self._family: int | None = None
 
     def close(self) -> None:
         """Close the sockets, so that they hold the namespace no longer; the next call opens them afresh."""
-        for held in (self._route, self._generic):
+        for held in (self._route, self._generic, self._driver):
             if held is not None:
                 held.close()
-        self._route = self._generic = self._family = self._identity = None
+        self._route = self._generic = self._driver = self._family = self._identity = None
 
     def link(self, device: str, refused: Counters) -> pn.Link | None:
         """The device as rtnetlink shows it; None when the namespace has no such device.
@@ -59,6 +61,14 @@ class PortKernel:
             return []
         return self._guard(self._generic, [Question(self._family, body) for body in bodies])
 
+    def driver_names(self, device: str) -> list[str]:
+        """Names of the driver's own counters; OSError when there are none."""
+        return [] if self._driver is None else self._driver.names(device)
+
+    def driver_values(self, device: str) -> tuple[int, ...]:
+        """Their values; OSError when there are none."""
+        return () if self._driver is None else self._driver.values(device)
+
     @property
     def has_ethtool(self) -> bool:
         """Whether the kernel speaks ethtool netlink (Linux 5.6 and later)."""
@@ -82,8 +92,8 @@ class PortKernel:
             return
         self.close()
         try:
-            self._route, self._generic = in_namespace(
-                self._path, lambda: (NetlinkSocket(NETLINK_ROUTE), NetlinkSocket(NETLINK_GENERIC))
+            self._route, self._generic, self._driver = in_namespace(
+                self._path, lambda: (NetlinkSocket(NETLINK_ROUTE), NetlinkSocket(NETLINK_GENERIC), DriverStats())
             )
         except OSError as error:
             if self._path is not None and error.errno in _GONE:

@@ -1,8 +1,11 @@
-"""Ports, reading part: rtnetlink and ethtool netlink inside each NIC's namespace, sysfs below a root.
+"""Ports, reading part: rtnetlink and ethtool inside each NIC's namespace, sysfs below a root.
 
 With root "/" the kernel's netlink is asked first and sysfs adds what it does not know (RDMA ports above all);
-with any other root only files are read. One pair of netlink sockets per namespace stays open and is given up as
-soon as the namespace's path is gone, so that a reader never keeps a dead namespace alive.
+with any other root only files are read. One set of sockets per namespace stays open and is given up as soon as the
+namespace's path is gone, so that a reader never keeps a dead namespace alive.
+
+A bond has one port per device below it (two, for a NIC wired to two leaves), numbered from 1 in the order of their
+names; so has an RDMA device with several ports. Everything else is port 1.
 """
 
 from __future__ import annotations
@@ -10,51 +13,39 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
-from sdfstream.probes import port_netlink as pn
 from sdfstream.probes.config import NicConfig
-from sdfstream.probes.optics import NO_MODULE, Module, Window, identify, read_module
+from sdfstream.probes.port_device_io import NetDevice
 from sdfstream.probes.port_files import is_infiniband, net_reading, rdma_reading
 from sdfstream.probes.port_files_io import PortFiles
 from sdfstream.probes.port_netlink_io import NamespaceGoneError, PortKernel
-from sdfstream.probes.ports import PortRow, Reading, State, combine, rows, state_of
+from sdfstream.probes.ports import PortRow, Reading, combine, rows, state_of
 from sdfstream.stats import Counters
 
-_NEVER: Final = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
-"""Answers after which the same question is not asked again until the device comes back."""
 _LOOK_AGAIN: Final = 60
-"""Readings between two searches for a NIC's RDMA port (its driver may be loaded late)."""
-_MODULE_EVERY_NS: Final = 10_000_000_000
-"""A NIC's optics are read at most this often; in between their columns are null."""
+"""Readings between two searches for RDMA ports and bonded devices (a driver may be loaded late)."""
 
 
 @dataclass(slots=True)
-class _Known:
-    """What is remembered of one NIC between readings, until it vanishes."""
+class _Port:
+    """What is remembered of one device of a NIC until it vanishes."""
 
+    live: NetDevice | None
     index: int = 0
-    """Interface index; another one means another device under the same name."""
     kept: dict[int, dict[str, str]] = field(default_factory=dict)
     """By port number: the source of each column."""
-    commands: list[int] = field(default_factory=lambda: list(pn.READ_COMMANDS))
-    """ethtool commands the device has not refused."""
     in_sysfs: bool = False
     """Whether the sysfs folder of that name is this device."""
     rdma: tuple[tuple[str, int], ...] = ()
     """Its RDMA ports (device, number)."""
+    below: tuple[str, ...] = ()
+    """Devices it bonds."""
     look_in: int = 0
-    """Readings until the RDMA ports are searched again."""
-    module: Module | None = None
-    """Its optics module once identified; `NO_MODULE`: not asked again."""
-    carrier_changes: int | float | None = None
-    """Of the last reading: a change may be a change of module."""
-    module_at_ns: int = -(1 << 62)
-    """When its module was last asked."""
+    """Readings until RDMA ports and bonded devices are looked for again."""
 
 
 class PortReader:
@@ -76,9 +67,9 @@ class PortReader:
         self._nics = tuple(nics)
         self._files = PortFiles(root)
         self._kernels = {nic.netns: PortKernel(nic.netns) for nic in self._nics} if root == "/" else {}
-        self._known = {nic.nic: _Known() for nic in self._nics}
+        self._ports: dict[tuple[str, str], _Port] = {}
         self._turn = 0
-        """Place of the NIC whose module may be read next: the bus to it is slow, so one NIC per reading."""
+        """Whose module may be read next: the bus to it is slow, so one device per reading."""
 
     def read(self, now_ns: int) -> pa.RecordBatch | None:
         """One row per port; None without NICs. Never raises: what cannot be read is ``unknown`` and counted.
@@ -87,137 +78,107 @@ class PortReader:
         ----------
         now_ns : int, ns since the Unix epoch, the host's clock
         """
-        ports = [row for nic in self._nics for row in self._rows(nic)]
-        self._one_module(now_ns, ports)
-        return rows(self._host, now_ns, ports)
+        found = [(row, nic, device) for nic in self._nics for row, device in self._nic(nic, now_ns)]
+        if self._kernels and found:
+            place = self._turn % len(found)
+            self._turn += 1
+            row, nic, device = found[place]
+            values = self._module(nic, device, now_ns)
+            found[place] = (row._replace(values={**row.values, **values}), nic, device)
+        return rows(self._host, now_ns, [row for row, _, _ in found])
 
     def close(self) -> None:
         """Close every socket; a later `read` opens them again."""
         for kernel in self._kernels.values():
             kernel.close()
 
-    def _rows(self, nic: NicConfig) -> list[PortRow]:
+    def _nic(self, nic: NicConfig, now_ns: int) -> list[tuple[PortRow, str]]:
+        """Rows of one NIC, each with its device."""
+        found = [(row, nic.device) for row in self._device(nic, nic.device, now_ns)]
+        below = self._port(nic, nic.device).below
+        if not below:
+            return found
+        single = [(self._device(nic, device, now_ns)[0], device) for device in below]
+        return [(row._replace(port=number), device) for number, (row, device) in enumerate(single, 1)]
+
+    def _device(self, nic: NicConfig, device: str, now_ns: int) -> list[PortRow]:
         try:
-            device = self._device(nic)
-            ports = self._rdma(nic, self._known[nic.nic], bool(device))
-            if not device and not ports:
-                self._known[nic.nic] = _Known()
-                return [PortRow(nic.nic, 1, "absent", {})]
-            return self._join(nic, device, ports)
+            readings = self._readings(nic, device, now_ns)
+            port = self._port(nic, device)
+            ports = self._around(nic, device, port, bool(readings))
         except (OSError, FormatError) as error:
             self.counters.add("refused", f"nic.{_why(error)}")
             return [PortRow(nic.nic, 1, "unknown", {})]
+        if not readings and not ports:
+            self._ports.pop((nic.nic, device), None)
+            return [PortRow(nic.nic, 1, "absent", {})]
+        if not ports:
+            return [PortRow(nic.nic, 1, state_of(readings), combine(readings, port.kept.setdefault(1, {})))]
+        return [_joined(nic, port, readings, *one) for one in ports]
 
-    def _device(self, nic: NicConfig) -> list[Reading]:
+    def _port(self, nic: NicConfig, device: str) -> _Port:
+        port = self._ports.get((nic.nic, device))
+        if port is None:
+            kernel = self._kernels.get(nic.netns)
+            live = NetDevice(device, kernel, self.counters) if kernel else None
+            port = self._ports[nic.nic, device] = _Port(live)
+        return port
+
+    def _readings(self, nic: NicConfig, device: str, now_ns: int) -> list[Reading]:
         """Readings of the net device, the best source first; empty when there is no such device."""
-        kernel = self._kernels.get(nic.netns)
-        if kernel is None:
-            return self._from_files(nic)
+        port = self._port(nic, device)
+        live = port.live
+        if live is None:
+            return self._from_files(device)
         try:
-            link = kernel.link(nic.device, self.counters)
+            readings = live.read(now_ns)
         except NamespaceGoneError:
             return []
         except OSError as error:
-            if nic.netns is not None or self._known[nic.nic].index:
+            if nic.netns is not None or live.index:
                 raise
             self.counters.add("refused", f"netlink.{_why(error)}")
-            return self._from_files(nic)  # this kernel or container has no netlink for us
-        if link is None:
-            return []
-        known = self._known[nic.nic]
-        if known.index != link.ifindex:
-            known = self._known[nic.nic] = _Known(index=link.ifindex)
-            known.in_sysfs = self._files.is_device(nic.device, link.ifindex, link.address)
-        if known.carrier_changes != (changes := link.reading.values.get("carrier_changes")):
-            known.carrier_changes, known.module = changes, None
-        readings = [self._ethtool(kernel, known), link.reading]
-        if known.in_sysfs and not kernel.has_ethtool:
-            readings.extend(self._from_files(nic))
+            return self._from_files(device)  # this kernel or container has no netlink for us
+        if port.index != live.index:
+            port.index, port.kept, port.look_in = live.index, {}, 0
+            port.in_sysfs = bool(readings) and self._files.is_device(device, live.index, live.address)
+        if port.in_sysfs and not self._kernels[nic.netns].has_ethtool:
+            readings += self._from_files(device)
         return readings
 
-    def _from_files(self, nic: NicConfig) -> list[Reading]:
-        texts = self._files.net_texts(nic.device)
+    def _from_files(self, device: str) -> list[Reading]:
+        texts = self._files.net_texts(device)
         return [] if texts is None else [net_reading(texts, self.counters)]
 
-    def _ethtool(self, kernel: PortKernel, known: _Known) -> Reading:
-        asked = tuple(known.commands)
-        answers: dict[int, bytes] = {}
-        replies = kernel.ethtool([pn.ethtool_request(command, known.index) for command in asked])
-        for command, answer in zip(asked, replies, strict=False):
-            if answer.errno in _NEVER:
-                known.commands.remove(command)
-            elif not answer.errno and answer.bodies:
-                answers[command] = answer.bodies[0]
-        return pn.ethtool_reading(answers, self.counters)
+    def _around(self, nic: NicConfig, device: str, port: _Port, has_device: bool) -> list[tuple[int, Reading, bool]]:
+        """What sysfs knows around the device: per RDMA port its number, reading, whether it is InfiniBand's."""
+        if port.live and (nic.netns is not None or (has_device and not port.in_sysfs)):
+            return []  # sysfs shows another namespace's devices
+        port.look_in -= 1
+        if port.look_in < 0:
+            port.rdma, port.below = self._files.rdma_ports(device), self._files.bonded(device)
+            port.look_in = _LOOK_AGAIN
+        texts = {number: self._files.rdma_texts(rdma, number) for rdma, number in port.rdma}
+        if None in texts.values():
+            port.look_in = 0
+        return [(n, rdma_reading(t, self.counters), is_infiniband(t)) for n, t in texts.items() if t is not None]
 
-    def _one_module(self, now_ns: int, ports: list[PortRow]) -> None:
-        """Read the optics of the NIC whose turn it is and put them into its row."""
-        if not self._kernels or not self._nics:
-            return
-        nic = self._nics[self._turn % len(self._nics)]
-        self._turn += 1
-        known, kernel = self._known[nic.nic], self._kernels[nic.netns]
-        if not known.index or known.module is NO_MODULE or abs(now_ns - known.module_at_ns) < _MODULE_EVERY_NS:
-            return
-        known.module_at_ns = now_ns
+    def _module(self, nic: NicConfig, device: str, now_ns: int) -> dict[str, int | float]:
+        live = self._port(nic, device).live
         try:
-            values = _module_values(kernel, known)
+            return live.module(now_ns) if live else {}
         except OSError as error:
             self.counters.add("refused", f"module.{_why(error)}")
-            return
-        for place, row in enumerate(ports):
-            if row.nic == nic.nic and row.state != "absent":
-                ports[place] = row._replace(values={**row.values, **values})
-
-    def _rdma(self, nic: NicConfig, known: _Known, has_device: bool) -> list[tuple[int, Reading, bool]]:
-        """Per RDMA port: number, reading, whether its link layer is InfiniBand."""
-        if self._kernels and (nic.netns is not None or (has_device and not known.in_sysfs)):
-            return []  # sysfs shows another namespace's devices
-        known.look_in -= 1
-        if known.look_in < 0:
-            known.rdma, known.look_in = self._files.rdma_ports(nic.device), _LOOK_AGAIN
-        texts = {port: self._files.rdma_texts(device, port) for device, port in known.rdma}
-        if None in texts.values():
-            known.look_in = 0
-        return [(p, rdma_reading(t, self.counters), is_infiniband(t)) for p, t in texts.items() if t is not None]
-
-    def _join(self, nic: NicConfig, device: list[Reading], ports: list[tuple[int, Reading, bool]]) -> list[PortRow]:
-        kept = self._known[nic.nic].kept
-        state: State = state_of(device)
-        if not ports:
-            return [PortRow(nic.nic, 1, state, combine(device, kept.setdefault(1, {})))]
-        joined = []
-        for number, rdma, infiniband in ports:
-            # an InfiniBand port's own counters see all traffic; those of an Ethernet port see only RDMA's share
-            order = [rdma, *device] if infiniband else [*device, rdma]
-            values = combine(order, kept.setdefault(number, {}))
-            joined.append(PortRow(nic.nic, number, state if device else rdma.state, values))
-        return joined
+            return {}
 
 
-def _module_values(kernel: PortKernel, known: _Known) -> dict[str, int | float]:
-    fetch = partial(_fetch, kernel, known)
-    if known.module is None:
-        found = identify(fetch)
-        known.module = known.module or found  # the fetch may have found out that there is no way to any module
-    values = read_module(known.module, fetch).values if known.module else {}
-    if not values and known.module is not NO_MODULE:
-        known.module = None  # pulled out: what is plugged in next may be of another kind
-    return values
-
-
-def _fetch(kernel: PortKernel, known: _Known, window: Window) -> bytes:
-    """Octets of the module; a driver without access to its module is not asked again."""
-    if known.module is NO_MODULE:
-        return b""
-    request = pn.eeprom_request(
-        known.index, page=window.page, offset=window.offset, length=window.length, address=window.address
-    )
-    answer = next(iter(kernel.ethtool([request])), None)
-    if answer is not None and answer.errno in _NEVER:
-        known.module = NO_MODULE
-        return b""
-    return pn.eeprom_data(answer.bodies[0]) if answer is not None and answer.bodies and not answer.errno else b""
+def _joined(
+    nic: NicConfig, port: _Port, readings: list[Reading], number: int, rdma: Reading, infiniband: bool
+) -> PortRow:
+    # an InfiniBand port's own counters see all traffic; those of an Ethernet port see only RDMA's share
+    order = [rdma, *readings] if infiniband else [*readings, rdma]
+    values = combine(order, port.kept.setdefault(number, {}))
+    return PortRow(nic.nic, number, state_of(readings) if readings else rdma.state, values)
 
 
 def _why(error: OSError | FormatError) -> str:

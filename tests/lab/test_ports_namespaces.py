@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sdfstream.probes.config import NicConfig
+from sdfstream.probes.driver_stats_io import DriverStats
 from sdfstream.probes.netlink_io import in_namespace
 from sdfstream.probes.ports_io import PortReader
 
@@ -143,4 +144,24 @@ def test_counters_count_real_packets(pair: None) -> None:
     after = one(ports)
     assert after["tx_packets"] >= before["tx_packets"] + 3
     assert after["tx_bytes"] >= before["tx_bytes"] + 3 * 142
+    ports.close()
+
+
+def test_a_drivers_own_counters_by_ioctl(pair: None) -> None:
+    stats = in_namespace(f"/run/netns/{A}", DriverStats)
+    names, values = stats.names("r0"), stats.values("r0")
+    assert len(names) == len(values)
+    peer = subprocess.run(["ip", "-n", B, "-o", "link", "show", "p0"], check=True, capture_output=True, text=True)
+    assert values[names.index("peer_ifindex")] == int(peer.stdout.partition(":")[0])
+    with pytest.raises(OSError, match="o such device"):
+        stats.values("nope")
+    with pytest.raises(OSError, match="alternative name"):
+        stats.values("a-name-longer-than-fifteen")
+    stats.close()
+
+
+def test_an_alternative_name_names_the_same_device(pair: None) -> None:
+    ip("-n", A, "link", "property", "add", "dev", "r0", "altname", "backend-rail-zero-of-host")
+    ports = PortReader("h", [nic("r0", "backend-rail-zero-of-host", A)])
+    until(ports, "up")
     ports.close()

@@ -217,3 +217,20 @@ def test_a_column_keeps_its_source_until_the_port_vanishes(tmp_path: Path) -> No
 def test_no_nics_no_batch_and_odd_device_names(tmp_path: Path) -> None:
     assert PortReader("h", [], root=str(tmp_path)).read(0) is None
     assert [r["state"] for r in rows(tmp_path, "../../etc", "", "..")] == ["unknown"] * 3
+
+
+def test_a_bond_has_one_port_per_device_below_it(tmp_path: Path) -> None:
+    write(tmp_path, net_device("bond0", bonding__slaves="eth3 eth2"))
+    write(tmp_path, net_device("eth2") | net_device("eth3", carrier="0", operstate="down", statistics__rx_bytes="7"))
+    got = rows(tmp_path, "bond0")
+    assert [(r["nic"], r["port"], r["state"], r["rx_bytes"]) for r in got] == [
+        ("h/bond0", "h/bond0:1", "up", 100),
+        ("h/bond0", "h/bond0:2", "down", 7),
+    ]
+
+
+def test_a_bond_with_nothing_below_is_read_itself(tmp_path: Path) -> None:
+    write(tmp_path, net_device("bond0", bonding__slaves=""))
+    assert [r["port"] for r in rows(tmp_path, "bond0")] == ["h/bond0:1"]
+    write(tmp_path, net_device("bond1", bonding__slaves="gone"))
+    assert [(r["port"], r["state"]) for r in rows(tmp_path, "bond1")] == [("h/bond1:1", "absent")]

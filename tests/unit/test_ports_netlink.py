@@ -12,7 +12,9 @@ from sdfstream.probes import port_netlink as pn
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.netlink_io import Answer
 from sdfstream.probes.optics import Window
-from sdfstream.probes.ports import Reading
+from sdfstream.probes.port_device_io import NetDevice
+from sdfstream.probes.port_strings import places
+from sdfstream.probes.ports import NOT_SET_64, Reading
 from sdfstream.probes.ports_io import PortReader
 from sdfstream.stats import Counters
 from tests.unit.test_ports_optics import fetch_from, sfp
@@ -131,6 +133,20 @@ class PretendedKernel:
         self.present = True
         self.index = 7
         self.memory = fetch_from(sfp())
+        self.driver: dict[str, int] = {}
+        self.driver_takes_ns = 0
+        self.now_ns = 0
+        self.driver_asked = 0
+
+    def driver_names(self, device: str) -> list[str]:
+        if not self.driver:
+            raise OSError(errno.EOPNOTSUPP, "none")
+        return list(self.driver)
+
+    def driver_values(self, device: str) -> tuple[int, ...]:
+        self.driver_asked += 1
+        self.now_ns += self.driver_takes_ns
+        return tuple(self.driver.values())
 
     def link(self, device: str, refused: Counters) -> pn.Link | None:
         values: dict[str, int | float] = {"carrier_changes": self.index}
@@ -160,7 +176,8 @@ def kernel() -> PretendedKernel:
 
 
 @pytest.fixture
-def ports(kernel: PretendedKernel) -> PortReader:
+def ports(kernel: PretendedKernel, monkeypatch: pytest.MonkeyPatch) -> PortReader:
+    monkeypatch.setattr(NetDevice, "clock_ns", staticmethod(lambda: kernel.now_ns))
     ports = PortReader("h", [NicConfig("h/x", "sdf-none", "10.0.0.1")])
     ports._kernels = {None: kernel}  # type: ignore[dict-item]
     return ports
@@ -208,3 +225,58 @@ def test_a_kernel_that_fails_gives_unknown_and_no_exception(kernel: PretendedKer
     kernel.link = fail  # type: ignore[method-assign]
     assert columns(ports, 1, "state", "rx_bytes") == ["unknown", None]
     assert ports.counters.get("refused", "nic.TimeoutError") == 1
+
+
+MLX5 = {"rx_packets": 1, "rx_prio0_pause": 5, "rx_prio3_pause": 7, "tx_prio3_pause": 2, "rx_discards_phy": 9}
+
+
+def test_priority_pause_comes_from_the_drivers_own_counters(kernel: PretendedKernel, ports: PortReader) -> None:
+    kernel.driver = dict(MLX5)
+    del kernel.refuse[pn.PAUSE_GET]
+    assert columns(ports, 0, "rx_pause", "tx_pause", "rx_discards") == [12, 2, 9]
+    kernel.driver["rx_prio3_pause"] = NOT_SET_64
+    assert columns(ports, 1, "rx_pause", "tx_pause") == [None, 2]
+
+
+def test_counters_that_moved_are_not_read_at_their_old_place(kernel: PretendedKernel, ports: PortReader) -> None:
+    kernel.driver = dict(MLX5)
+    columns(ports, 0)
+    kernel.driver = {"rx_bytes": 77, **MLX5}
+    assert columns(ports, 1, "rx_pause") == [None]
+    assert columns(ports, 2, "rx_pause") == [12]
+
+
+def test_a_slow_driver_is_asked_seldom(kernel: PretendedKernel, ports: PortReader) -> None:
+    kernel.driver, kernel.driver_takes_ns = dict(MLX5), 3_000_000
+    got = [columns(ports, i * 1_000_000_000, "rx_pause")[0] for i in range(13)]
+    assert [i for i, value in enumerate(got) if value is not None] == [0, 1, 11]
+    kernel.driver_takes_ns = 10_000
+    got = [columns(ports, i * 1_000_000_000, "rx_pause")[0] for i in range(20, 25)]
+    assert [i for i, value in enumerate(got) if value is not None] == [1, 2, 3, 4], "one quick answer is enough"
+
+
+def test_a_driver_with_nothing_to_add_is_asked_once(kernel: PretendedKernel, ports: PortReader) -> None:
+    kernel.driver = {"rx_queue_0_packets": 3}
+    columns(ports, 0)
+    columns(ports, 1)
+    assert kernel.driver_asked == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("rx_prio7_pause", "rx_pause"),
+        ("rx_global_pause", "rx_pause"),
+        ("rx_pause_prio_0", "rx_pause"),
+        ("rx_priority_3_xoff.nic", "rx_pause"),
+        ("port.tx_priority_3_xoff", "tx_pause"),
+        ("link_xoff_tx.nic", "tx_pause"),
+        ("tx_pfc_frames", "tx_pause"),
+        ("tx_discards_phy", "tx_discards"),
+        ("rx_prio0_pause_duration", None),
+        ("rx_pause_storm", None),
+        ("rx_prio0_bytes", None),
+    ],
+)
+def test_names_of_several_drivers(name: str, column: str | None) -> None:
+    assert places([name]) == ({column: (0,)} if column else {})
