@@ -87,10 +87,10 @@ async def play(data: Path, piece: Play, *, record: bool, say: Callable[[str], No
         statements = _Statements()
         recording = data / "recording" if record else None
         async with service(Settings(data=data), record=recording, watchers=[statements.watcher]) as running:
-            async with lab_source(fabric, running, piece.mesh):
+            async with lab_source(fabric, running, piece.mesh) as agent:
                 paths = sum(len(s.source_ports) for h in fabric.agent_config(piece.mesh).hosts for s in h.sessions)
                 say(f"agent: {paths} paths at {piece.mesh.rate_hz:g}/s; watch: sdfstream top --data {data}")
-                ready_s = await _ready(running, fabric, say)
+                ready_s = await _ready(running, fabric, agent, say)
                 for number, act in enumerate(piece.acts, 1):
                     await _perform(f"{number}/{len(piece.acts)}", act, fabric, running, say)
                 clocks = _clocks(running)
@@ -123,11 +123,15 @@ class _Statements:
         self.all += [dict(m.body.data) for m in messages if isinstance(m.body, Event)]
 
 
-async def _ready(running: Service, fabric: Fabric, say: Callable[[str], None]) -> float:
+async def _ready(
+    running: Service, fabric: Fabric, agent: asyncio.subprocess.Process, say: Callable[[str], None]
+) -> float:
     """Wait until every NIC is judged healthy both ways and every clock is synced."""
     began_s = time.monotonic()
     wanted_nics = fabric.spec.hosts * fabric.spec.rails
     while (waited_s := time.monotonic() - began_s) < READY_S:
+        if agent.returncode is not None:
+            raise UnavailableError(f"the agent ended with {agent.returncode}; see {running.link.parent / 'agent.log'}")
         view = running.board.view(time.time_ns())
         healthy, synced = view["nics"]["healthy"], view["clocks"]["by_status"].get("synced", 0)
         if healthy == wanted_nics and synced == fabric.spec.hosts:

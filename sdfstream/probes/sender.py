@@ -93,6 +93,10 @@ class SessionSender:
         self._width = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode)) + tlv.HEADER_BYTES
         self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
         self._next_seq = np.zeros(p, dtype=np.int64)
+        self.heard_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
+        """(p,) when each path was last answered, steady clock."""
+        self.ttl_fwd: UInt8s = np.zeros(p, dtype=np.uint8)
+        """(p,) TTL with which each path's probes arrive, by the last answer; 0: not told."""
         self._next_due = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
         self._usable: Bools = np.ones(p, dtype=np.bool_)
         names = [
@@ -253,7 +257,10 @@ class SessionSender:
         arrival["tos"] = received.tos[rows]
         arrival["ttl"] = received.ttl[rows]
         self._exchanges.take(slot, data[:, : self._mode.base_bytes], extension, arrival)
-        self._liveness.heard(self._exchanges.path[slot], now_ns)
+        path = self._exchanges.path[slot]
+        self._liveness.heard(path, now_ns)
+        self.heard_at_ns[path] = now_ns
+        self.ttl_fwd[path] = fields(data, self._mode.answer)["ttl"]
         self.counters.add("answered", n=len(slot))
 
     def rows(self, now_ns: int) -> pa.RecordBatch | None:
