@@ -27,19 +27,6 @@ KEPT: Final = 4
 _NO_DSCP: Final = 255
 _TOP: Final = np.iinfo(np.uint64).max
 
-SESSION: Final = np.dtype(
-    [
-        ("key", "u8"),
-        ("words", "u8", 2),
-        ("heard_at", "i8"),
-        ("watched", "i4"),  # index into the liveness table, −1: not reported
-        ("dscp", "u1"),
-        ("generation", "u2"),
-        ("seq", "u4"),  # the latest probe's
-        ("written", "i8"),  # follow-ups ever kept
-        ("told", "i8"),  # follow-ups ever told
-    ]
-)
 FOLLOW_UP: Final = np.dtype([("seq", "u4"), ("at_ns", "i8"), ("kind", "u1")])
 
 Indices = npt.NDArray[np.integer]
@@ -62,68 +49,78 @@ class Inbound:
         self._liveness = liveness
         self._counters = counters
         self._watched: dict[PathName, int] = {}
-        self.table = np.zeros(CAPACITY, dtype=SESSION)
-        self._follow_ups = np.zeros((CAPACITY, KEPT), dtype=FOLLOW_UP)
-        self._mark = np.zeros(CAPACITY, dtype=np.int64)
+        n = CAPACITY
+        self.generation: Int64s = np.zeros(n, dtype=np.int64)
+        """Counts the sessions that a table row has held, mod 2¹⁵: a late stamp is not taken for another session's."""
+        self._key: UInt64s = np.zeros(n, dtype=np.uint64)
+        self._high: UInt64s = np.zeros(n, dtype=np.uint64)
+        self._low: UInt64s = np.zeros(n, dtype=np.uint64)
+        self._dscp: UInt8s = np.zeros(n, dtype=np.uint8)
+        self._heard_at: Int64s = np.zeros(n, dtype=np.int64)
+        self._seq: Int64s = np.zeros(n, dtype=np.int64)
+        self._path: Int64s = np.zeros(n, dtype=np.int64)
+        """Index into the liveness table; −1: not reported."""
+        self._written: Int64s = np.zeros(n, dtype=np.int64)
+        """Follow-ups ever kept."""
+        self._told: Int64s = np.zeros(n, dtype=np.int64)
+        """Follow-ups ever told."""
+        self._follow_ups = np.zeros((n, KEPT), dtype=FOLLOW_UP)
+        self._mark: Int64s = np.zeros(n, dtype=np.int64)
         self._used = 0
         self._keys: UInt64s = np.full(1, _TOP, dtype=np.uint64)
-        self._place: Int32s = np.full(1, -1, dtype=np.int32)
+        self._place: Int64s = np.full(1, -1, dtype=np.int64)
 
     def find(self, socket: Int32s, words: UInt64s, port: Int64s, ssid: Int64s, dscp: UInt8s, now_ns: int) -> Int64s:
         """Table rows of n probes, (n,); −1 where there is no room."""
-        key = mixed(words, (socket.astype(np.uint64) << np.uint64(32)) | (port << 16 | ssid).astype(np.uint64))
+        key = mixed(words, (socket.astype(np.uint64) << np.uint64(32)) | (port << 16 | ssid).view(np.uint64))
         row = self._look_up(key)
-        if (row < 0).any():
+        if np.count_nonzero(row < 0):
             self._add(np.flatnonzero(row < 0), key, words, now_ns)
             row = self._look_up(key)
         # of two sources with one key the later one goes without a session
-        known = (row >= 0) & (self.table["words"][row] == words).all(axis=1)
-        row = np.where(known, row, -1)
-        for i in np.flatnonzero(known & (self.table["dscp"][row] != dscp)).tolist():
-            self._watch(int(row[i]), int(socket[i]), words[i], int(port[i]), int(dscp[i]), now_ns)
-        return row
+        known = (row >= 0) & (self._high[row] == words[:, 0]) & (self._low[row] == words[:, 1])
+        moved = known & (self._dscp[row] != dscp)
+        if np.count_nonzero(moved):
+            for i in np.flatnonzero(moved).tolist():
+                self._watch(int(row[i]), int(socket[i]), words[i], int(port[i]), int(dscp[i]), now_ns)
+        return np.where(known, row, -1)
 
-    def hear(self, row: Int64s, seq: npt.NDArray[np.uint32], now_ns: int) -> None:
+    def hear(self, row: Int64s, seq: Int64s, now_ns: int) -> None:
         """Probes `seq` of the sessions `row` (repeats allowed, −1 for none) arrived."""
-        row, seq = row[row >= 0], seq[row >= 0]
-        if not len(row):
-            return
         order = np.arange(len(row))
         self._mark[row] = order
-        last = self._mark[row] == order
-        row, seq = row[last], seq[last]
-        session = self.table[row]
-        ahead = (seq - session["seq"]).astype(np.int64)  # mod 2³²
-        session["seq"] = seq
-        session["heard_at"] = now_ns
-        self.table[row] = session
-        watched = session["watched"]
-        mine = watched >= 0
-        self._liveness.arrived(watched[mine], ahead[mine], now_ns)
+        last = (self._mark[row] == order) & (row >= 0)
+        if not last.all():
+            row, seq = row[last], seq[last]
+        ahead = (seq - self._seq[row]) & 0xFFFF_FFFF
+        self._seq[row] = seq
+        self._heard_at[row] = now_ns
+        path = self._path[row]
+        watched = path >= 0
+        if np.count_nonzero(watched):
+            self._liveness.arrived(path[watched], ahead[watched], now_ns)
 
     def keep(self, row: Int64s, seq: Int64s, at_ns: Int64s, kind: UInt8s) -> None:
         """Keep the true sending times of answers, oldest first for each session; the oldest gives way."""
-        rank = self._rank(row)
-        place = self.table["written"][row] + rank
+        place = self._written[row] + self._rank(row)
         fresh = np.empty(len(row), dtype=FOLLOW_UP)
         fresh["seq"] = seq
         fresh["at_ns"] = at_ns
         fresh["kind"] = kind
         self._follow_ups[row, place % KEPT] = fresh
-        np.maximum.at(self.table["written"], row, place + 1)
+        self._written[row] = place + 1  # of equal rows the last, so the largest, stays
 
     def tell(self, row: Int64s) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
         """The next follow-up for an answer to each of `row` (n,), and whether there is one.
 
         Each is told once, oldest first; when none is left the last one is repeated.
         """
-        safe = np.maximum(row, 0)
-        session = self.table[safe]
-        written = session["written"]
-        place = np.maximum(session["told"], written - KEPT) + self._rank(safe)
-        np.maximum.at(self.table["told"], safe[row >= 0], np.minimum(place + 1, written)[row >= 0])
-        place = np.maximum(np.minimum(place, written - 1), 0)
-        return self._follow_ups[safe, place % KEPT], (row >= 0) & (written > 0)
+        written = self._written[row]
+        place = np.maximum(self._told[row], written - KEPT) + self._rank(row)
+        after = np.minimum(place + 1, written)
+        known = row >= 0
+        self._told[row[known]] = after[known]
+        return self._follow_ups[row, (after - 1) % KEPT], known & (written > 0)
 
     def _rank(self, row: Int64s) -> Int64s:
         """How many earlier entries of `row` are equal: 0, 0, 1, ..."""
@@ -139,7 +136,7 @@ class Inbound:
 
     def _look_up(self, key: UInt64s) -> Int64s:
         place = np.searchsorted(self._keys, key)
-        result: Int64s = np.where(self._keys[place] == key, self._place[place], -1).astype(np.int64)
+        result: Int64s = np.where(self._keys[place] == key, self._place[place], -1)
         return result
 
     def _add(self, missing: Indices, key: UInt64s, words: UInt64s, now_ns: int) -> None:
@@ -147,32 +144,31 @@ class Inbound:
         fresh = missing[np.sort(first)]
         room = self._room(min(len(fresh), NEW_PER_CALL), now_ns)
         self._counters.add("shed", "session", len(fresh) - len(room))
-        fresh = fresh[: len(room)]
-        session = np.zeros(len(room), dtype=SESSION)
-        session["key"] = key[fresh]
-        session["words"] = words[fresh]
-        session["heard_at"] = now_ns
-        session["watched"] = -1
-        session["dscp"] = _NO_DSCP  # the probe's own is taken up by `find`
-        session["generation"] = (self.table["generation"][room] + 1) & 0x7FFF
-        self.table[room] = session
-        used = self.table["key"][: self._used]
-        order = np.argsort(used, kind="stable")
-        self._keys = np.append(used[order], np.uint64(_TOP))
-        self._place = np.append(order, -1).astype(np.int32)
+        fresh, row = fresh[: len(room)], np.array(room, dtype=np.int64)
+        self._key[row] = key[fresh]
+        self._high[row] = words[fresh, 0]
+        self._low[row] = words[fresh, 1]
+        self._dscp[row] = _NO_DSCP  # the probe's own is taken up by `find`
+        self._heard_at[row] = now_ns
+        self._path[row] = -1
+        self._written[row] = self._told[row] = 0
+        self.generation[row] = (self.generation[row] + 1) & 0x7FFF
+        order = np.argsort(self._key[: self._used], kind="stable")
+        self._keys = np.append(self._key[order], np.uint64(_TOP))
+        self._place = np.append(order, -1)
 
     def _room(self, wanted: int, now_ns: int) -> list[int]:
         """Free table rows, else rows of sessions long silent."""
         rows = list(range(self._used, min(CAPACITY, self._used + wanted)))
         self._used += len(rows)
         if len(rows) < wanted:
-            old = np.flatnonzero(now_ns - self.table["heard_at"] > IDLE_NS)
+            old = np.flatnonzero(now_ns - self._heard_at > IDLE_NS)
             rows += old[: wanted - len(rows)].tolist()
         return rows
 
     def _watch(self, row: int, socket: int, words: UInt64s, port: int, dscp: int, now_ns: int) -> None:
         """Tie a session to the path it probes, when its sender is a known NIC."""
-        self.table["dscp"][row] = dscp
+        self._dscp[row] = dscp
         sender = self._peers.get(words.tobytes())
         nic = self._nics.get(socket)
         if sender is None or nic is None:
@@ -182,4 +178,4 @@ class Inbound:
         if index is None and len(self._watched) < CAPACITY:
             index = self._watched[name] = len(self._liveness)
             self._liveness.add([name], np.zeros(1, dtype=np.int64), now_ns)
-        self.table["watched"][row] = -1 if index is None else index
+        self._path[row] = -1 if index is None else index

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes import tlv
@@ -27,7 +26,7 @@ class Paths:
     """p paths of s sessions, sorted by sending socket. Arrays are (p,) unless said otherwise."""
 
     sessions: tuple[SessionConfig, ...]
-    session: Int32s
+    session: Int64s
     """Index into `sessions`; the SSID is one more."""
     socket: Int32s
     """The shell's index of the socket that sends and hears this path."""
@@ -35,8 +34,8 @@ class Paths:
     interval_ns: Int64s
     address: UInt8s
     """(p, 16) the reflector's."""
-    words: UInt64s
-    """(p, 2) the same, for comparison."""
+    words: tuple[UInt64s, UInt64s]
+    """The same as two words, for comparison."""
     port: UInt16s
     """The reflector's UDP port."""
     tos: UInt8s
@@ -46,13 +45,13 @@ class Paths:
     """IP packet."""
     template: UInt8s
     """(s, width) probe packets without sequence number and time stamp."""
-    _by_ssid: tuple[Int64s, Int32s]
-    _by_address: tuple[UInt64s, Int32s]
+    _by_ssid: tuple[Int64s, Int64s]
+    _by_address: tuple[UInt64s, Int64s]
 
     def __len__(self) -> int:
         return len(self.session)
 
-    def find(self, socket: Int32s, ssid: npt.NDArray[np.integer], words: UInt64s, port: UInt16s) -> Int32s:
+    def find(self, socket: Int32s, ssid: Int64s, words: UInt64s, port: UInt16s) -> Int64s:
         """The path each answer belongs to, (n,); −1: none. Whether address and port fit is not said.
 
         By socket and SSID; an answer without SSID (a reflector older than RFC 8972) by socket, address and port,
@@ -61,17 +60,17 @@ class Paths:
         keys, path = self._by_ssid
         wanted = socket.astype(np.int64) << 16 | ssid
         place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found: Int32s = np.where(keys[place] == wanted, path[place], np.int32(-1))
+        found: Int64s = np.where(keys[place] == wanted, path[place], -1)
         bare = ssid == 0
-        if bare.any():
+        if np.count_nonzero(bare):
             found = np.where(bare, self._find_bare(socket, words, port), found)
         return found
 
-    def _find_bare(self, socket: Int32s, words: UInt64s, port: UInt16s) -> Int32s:
+    def _find_bare(self, socket: Int32s, words: UInt64s, port: UInt16s) -> Int64s:
         keys, path = self._by_address
         wanted = mixed(words, socket.astype(np.uint64) << np.uint64(16) | port)
         place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[place] == wanted, path[place], np.int32(-1))
+        return np.where(keys[place] == wanted, path[place], -1)
 
 
 def build(host: HostConfig, sockets: Mapping[tuple[str, int], int], mode: Mode) -> Paths:
@@ -94,7 +93,7 @@ def build(host: HostConfig, sockets: Mapping[tuple[str, int], int], mode: Mode) 
         (_socket(sockets, s, port), number, port) for number, s in enumerate(sessions) for port in s.source_ports
     )
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    session = table[:, 1].astype(np.int32)
+    session = table[:, 1].copy()
     lengths = np.array([_payload(s, mode) for s in sessions], dtype=np.int32)
     template = _templates(sessions, lengths, mode)
     address = np.frombuffer(b"".join(octets(s.dst_address) for s in sessions), dtype=np.uint8).reshape(-1, 16)[session]
@@ -109,7 +108,7 @@ def build(host: HostConfig, sockets: Mapping[tuple[str, int], int], mode: Mode) 
         source_port=table[:, 2].astype(np.uint16),
         interval_ns=np.array([_interval_ns(s) for s in sessions], dtype=np.int64)[session],
         address=address,
-        words=words,
+        words=(words[:, 0].copy(), words[:, 1].copy()),
         port=port,
         tos=np.array([s.dscp << 2 | s.ecn for s in sessions], dtype=np.uint8)[session],
         length=lengths[session],
@@ -147,17 +146,17 @@ def _templates(sessions: Sequence[SessionConfig], lengths: Int32s, mode: Mode) -
     return template
 
 
-def _sorted_keys(keys: Int64s) -> tuple[Int64s, Int32s]:
+def _sorted_keys(keys: Int64s) -> tuple[Int64s, Int64s]:
     order = np.argsort(keys, kind="stable")
-    return np.append(keys[order], np.iinfo(np.int64).max), np.append(order, -1).astype(np.int32)
+    return np.append(keys[order], np.iinfo(np.int64).max), np.append(order, -1)
 
 
-def _unique_keys(keys: UInt64s) -> tuple[UInt64s, Int32s]:
+def _unique_keys(keys: UInt64s) -> tuple[UInt64s, Int64s]:
     """Sorted keys and their places, keys that stand more than once left out: they tell nothing."""
     found, first, times = np.unique(keys, return_index=True, return_counts=True)
     once = times == 1
     top = np.array([np.iinfo(np.uint64).max], dtype=np.uint64)
-    return np.append(found[once], top), np.append(first[once], -1).astype(np.int32)
+    return np.append(found[once], top), np.append(first[once], -1)
 
 
 def clock_of_far_end(s: SessionConfig, *, hardware: bool) -> str:

@@ -143,7 +143,7 @@ class SessionReflector:
 
     def _head(self, out: UInt8s, received: Received, rows: Int64s) -> None:
         """Turn base packets of probes into base packets of answers, but for T3 and HMAC."""
-        probe = fields(out, self._mode.probe)[["seq", "t1", "error", "ssid"]].copy()
+        probe = fields(out[:, : self._mode.base_bytes].copy(), self._mode.probe)
         out[:, : self._mode.base_bytes] = 0
         answer = fields(out, self._mode.answer)
         answer["seq"] = probe["seq"]
@@ -158,14 +158,14 @@ class SessionReflector:
     def _body(self, out: UInt8s, received: Received, rows: Int64s, token: Int64s, now_ns: int) -> UInt8s:
         """TLVs and session state; fills `token`, returns the TOS octets of the answers."""
         head = fields(out, self._mode.answer)
-        tos = received.tos[rows]
-        dscp = self._tlvs.class_sent(out, received.length[rows], tos)
+        length, tos = received.length[rows], received.tos[rows]
+        ours = tlv.arranged(out, length, self._mode)
         row = self._inbound.find(
             received.socket[rows],
             halves(received.address[rows]),
             received.port[rows].astype(np.int64),
             head["ssid"].astype(np.int64),
-            dscp,
+            self._tlvs.class_sent(out, ours, tos),
             now_ns,
         )
         follow_up, told = self._inbound.tell(row)
@@ -177,9 +177,9 @@ class SessionReflector:
             fu_word=np.where(told, stamps, np.uint64(0)),
             fu_mode=np.where(told, tlv.METHOD_OF_KIND[follow_up["kind"]], np.uint8(0)),
         )
-        leaves_with = self._tlvs.answer(out, received.length[rows], facts)
-        seq = head["seq"].astype(np.uint32)
-        named = self._inbound.table["generation"][row].astype(np.int64) << _ROW_BITS | row
+        leaves_with = self._tlvs.answer(out, length, ours, facts)
+        seq = head["seq"].astype(np.int64)
+        named = self._inbound.generation[row] << _ROW_BITS | row
         token[:] = np.where(row >= 0, named << 32 | seq, -1)
         self._inbound.hear(row, seq, now_ns)
         return leaves_with
@@ -197,13 +197,12 @@ class SessionReflector:
 
     def left(self, left: Left) -> None:
         """Take true sending times of answers; the latest of each session goes into its next answer."""
-        table = self._inbound.table
         named = left.token >> 32
         row = named & ((1 << _ROW_BITS) - 1)
-        stamped = (left.at_ns != ABSENT_NS) & (left.kind != StampKind.NONE) & (left.kind != StampKind.USER)
-        good = stamped & (left.token >= 0) & (row < len(table))
+        good = (left.at_ns != ABSENT_NS) & (left.kind != StampKind.NONE) & (left.kind != StampKind.USER)
+        good &= (left.token >= 0) & (row < len(self._inbound.generation))
         row = np.where(good, row, 0)
-        good &= table["generation"][row] == (named >> _ROW_BITS)
+        good &= self._inbound.generation[row] == named >> _ROW_BITS
         self._inbound.keep(row[good], left.token[good] & 0xFFFF_FFFF, left.at_ns[good], left.kind[good])
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:

@@ -46,8 +46,7 @@ class Verdict:
 
     def refuse(self, bad: Bools, reason: str) -> None:
         """Refuse the rows where `bad`, unless refused already."""
-        bad = bad & self.good
-        n = int(np.count_nonzero(bad))
-        if n:
-            self._counters.add("refused", reason, n)
+        if np.count_nonzero(bad):
+            bad = bad & self.good
+            self._counters.add("refused", reason, int(np.count_nonzero(bad)))
             self.good &= ~bad

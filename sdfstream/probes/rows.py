@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from sdfstream.probes import stamp, tlv
 from sdfstream.probes.arrow import Names, column
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.paths import Paths, clock_of_far_end
+from sdfstream.probes.stamp import Fields
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
@@ -51,88 +53,77 @@ class RowWriter:
 
     def finished(self, exchanges: ex.Exchanges, now_ns: int) -> pa.RecordBatch | None:
         """Rows of all exchanges finished by `now_ns` (steady clock), in order of sending; None: none."""
-        ring = exchanges.ring
         sent = np.flatnonzero(exchanges.state == ex.SENT)
-        lost = sent[now_ns - exchanges.sent_at[sent] >= exchanges.timeout_ns[ring["path"][sent]]]
-        open_ = np.flatnonzero(exchanges.state == ex.ANSWERED)
-        follow_up, told = self._follow_ups(exchanges, open_)
-        path = ring["path"][open_]
-        settled = told & (ring["t1_kind"][open_] != StampKind.NONE)
-        settled |= now_ns - ring["answered_at"][open_] >= exchanges.wait_ns[path]
-        done = open_[settled]
+        lost = sent[now_ns - exchanges.sent_at[sent] >= exchanges.timeout_ns[exchanges.path[sent]]]
+        done = self._settled(exchanges, np.flatnonzero(exchanges.state == ex.ANSWERED), now_ns)
         if not len(lost) and not len(done):
             return None
-        slot = np.concatenate([done, lost])
-        answered = np.arange(len(slot)) < len(done)
-        told = np.concatenate([told[settled], np.zeros(len(lost), dtype=np.bool_)])
-        follow_up = np.concatenate([follow_up[settled], np.zeros(len(lost), dtype=ex.FOLLOW_UP)])
-        taken = ring[slot]
-        order = np.lexsort((taken["seq"], taken["path"], taken["sent_at"]))
         exchanges.state[done] = ex.DONE
         exchanges.state[lost] = ex.LOST
-        return self._write(taken[order], answered[order], follow_up[order], told[order])
+        slot = np.concatenate([done, lost])
+        path, seq = exchanges.path[slot], exchanges.seq[slot]
+        order = np.lexsort((seq, path, exchanges.sent_at[slot]))
+        return self._write(exchanges, slot[order], (np.arange(len(slot)) < len(done))[order])
 
-    def _follow_ups(self, exchanges: ex.Exchanges, slot: Int64s) -> tuple[npt.NDArray[np.void], Bools]:
-        """The follow-up of each answered exchange, and whether it came."""
-        seq = exchanges.ring["reflector_seq"][slot]
-        follow_up = exchanges.follow_ups[exchanges.slot(exchanges.answered_path(slot), seq)]
-        return follow_up, (follow_up["word"] != 0) & (follow_up["seq"] == seq)
+    def _settled(self, exchanges: ex.Exchanges, slot: Int64s, now_ns: int) -> Int64s:
+        """Answered exchanges that wait for nothing more."""
+        _, _, told = exchanges.follow_ups(slot)
+        settled = told & (exchanges.t1_kind[slot] != StampKind.NONE)
+        waited = now_ns - exchanges.arrival["answered_at"][slot]
+        settled |= waited >= exchanges.wait_ns[exchanges.path[slot]]
+        result: Int64s = slot[settled]
+        return result
 
-    def _write(
-        self, taken: npt.NDArray[np.void], answered: Bools, follow_up: npt.NDArray[np.void], told: Bools
-    ) -> pa.RecordBatch:
+    def _write(self, exchanges: ex.Exchanges, slot: Int64s, answered: Bools) -> pa.RecordBatch:
         paths = self._paths
-        path = taken["path"]
+        path = exchanges.path[slot]
         session = paths.session[path]
-        near = _near_stamps(taken, answered)
-        t2_kind = np.where(answered, tlv.KIND_OF_METHOD[taken["method_in"]], np.uint8(StampKind.NONE))
-        t2_ns = stamp.ns_of(taken["t2_word"], taken["error"])
-        t3_kind = tlv.KIND_OF_METHOD[follow_up["mode"]]
-        t3_ns = stamp.ns_of(follow_up["word"], follow_up["error"])
-        told &= self._plausible(t3_ns - t2_ns, t2_kind, t3_kind, told)
-        t3_kind = np.where(told, t3_kind, np.uint8(StampKind.USER))
-        t3_ns = np.where(told, t3_ns, stamp.ns_of(taken["t3_word"], taken["error"]))
-        classed = answered & (taken["cos_head"] != 0)
-        cos = taken["cos"]
+        answer = exchanges.answer[slot]
+        extension = exchanges.extension[slot]
+        arrival = exchanges.arrival[slot]
+        near = _near_stamps(exchanges, slot, arrival, answered)
+        far = self._far_stamps(exchanges, slot, answer, extension, answered)
+        cos = extension["cos"]
         tos = paths.tos[path]
-        far_hardware = t2_kind == StampKind.HARDWARE
+        classed = answered & (extension["cos_head"] == tlv.COS_HEAD)
         present = {name: answered for name in _ANSWERED} | {
             "dscp_fwd": classed,
             "ecn_fwd": classed,
-            "ttl_fwd": answered & (taken["ttl_fwd"] != 0),
-            "ttl_rev": answered & (taken["ttl_rev"] != 0),
+            "ttl_fwd": answered & (answer["ttl"] != 0),
+            "ttl_rev": answered & (arrival["ttl"] != 0),
             "tx_host_ns": near.tx_host,
             "rx_host_ns": near.rx_host,
         }
-        values = {
+        values: dict[str, npt.NDArray[Any]] = {
             "path": paths.source_port[path].astype(np.uint32),
-            "seq": taken["seq"],
+            "seq": exchanges.seq[slot].astype(np.uint32),
             "t1_ns": self._clock.reading(near.t1_ns),
-            "t2_ns": t2_ns,
-            "t3_ns": t3_ns,
+            "t2_ns": far.t2_ns,
+            "t3_ns": far.t3_ns,
             "t4_ns": self._clock.reading(near.t4_ns),
             "t1_kind": near.t1_kind,
-            "t2_kind": t2_kind,
-            "t3_kind": np.where(answered, t3_kind, np.uint8(StampKind.NONE)),
+            "t2_kind": far.t2_kind,
+            "t3_kind": far.t3_kind,
             "t4_kind": near.t4_kind,
             "dscp_sent": tos >> 2,
             "ecn_sent": tos & 3,
             "dscp_fwd": (cos >> 20 & 63).astype(np.uint8),
             "ecn_fwd": (cos >> 18 & 3).astype(np.uint8),
-            "dscp_rev": taken["tos_rev"] >> 2,
-            "ecn_rev": taken["tos_rev"] & 3,
+            "dscp_rev": arrival["tos"] >> 2,
+            "ecn_rev": arrival["tos"] & 3,
             "size_bytes": paths.size_bytes[path],
-            "ttl_fwd": taken["ttl_fwd"],
-            "ttl_rev": taken["ttl_rev"],
-            "tx_host_ns": _clipped(near.t1_ns - taken["t1_user"]),
-            "rx_host_ns": _clipped(taken["t4_user"] - near.t4_ns),
+            "ttl_fwd": answer["ttl"],
+            "ttl_rev": arrival["ttl"],
+            "tx_host_ns": _clipped(near.t1_ns - exchanges.t1_user[slot]),
+            "rx_host_ns": _clipped(arrival["t4_user"] - near.t4_ns),
         }
+        far_hardware = far.t2_kind == StampKind.HARDWARE
         named = {
             "src": self._src.column(session),
             "dst": self._dst.column(session),
             "clock_src": self._clock_src.column(np.where(near.hardware, session + 1, 0)),
             "clock_dst": self._clock_dst.column(session + far_hardware * len(paths.sessions)),
-            "transport": _UDP.column(np.zeros(len(path), dtype=np.int32)),
+            "transport": _UDP.column(np.zeros(len(path), dtype=np.int64)),
             "plane": self._plane.column(session),
         }
         arrays = [
@@ -143,6 +134,25 @@ class RowWriter:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
 
+    def _far_stamps(
+        self, exchanges: ex.Exchanges, slot: Int64s, answer: Fields, extension: Fields, answered: Bools
+    ) -> _Far:
+        informed = extension["ti_head"] == tlv.TI_HEAD
+        method = np.where(informed, extension["method_in"], np.uint8(tlv.Method.NONE))
+        t2_kind = tlv.KIND_OF_METHOD[method]
+        t2_ns = stamp.ns_of(answer["t2"], answer["error"])
+        follow_up, error, told = exchanges.follow_ups(slot)
+        t3_kind = tlv.KIND_OF_METHOD[follow_up["fu_mode"]]
+        t3_ns = stamp.ns_of(follow_up["fu_at"], error)
+        told &= answered
+        told &= self._plausible(t3_ns - t2_ns, t2_kind, t3_kind, told)
+        return _Far(
+            t2_ns=t2_ns,
+            t3_ns=np.where(told, t3_ns, stamp.ns_of(answer["t3"], answer["error"])),
+            t2_kind=np.where(answered, t2_kind, np.uint8(StampKind.NONE)),
+            t3_kind=np.where(answered, np.where(told, t3_kind, np.uint8(StampKind.USER)), np.uint8(StampKind.NONE)),
+        )
+
     def _plausible(self, stay_ns: Int64s, t2_kind: UInt8s, t3_kind: UInt8s, told: Bools) -> Bools:
         """Follow-ups that may be this answer's: made by the clock that made t2, and not long after it."""
         same_clock = (t2_kind == StampKind.HARDWARE) == (t3_kind == StampKind.HARDWARE)
@@ -151,35 +161,49 @@ class RowWriter:
         return result
 
 
-class _Near:
-    """Stamps of this end: t1 and t4 on one clock, and the delays inside this host."""
+@dataclass(slots=True)
+class _Far:
+    """Stamps of the other end, by its own clock."""
 
-    __slots__ = ("hardware", "rx_host", "t1_kind", "t1_ns", "t4_kind", "t4_ns", "tx_host")
-    hardware: Bools
+    t2_ns: Int64s
+    t3_ns: Int64s
+    t2_kind: UInt8s
+    t3_kind: UInt8s
+
+
+@dataclass(slots=True)
+class _Near:
+    """Stamps of this end, t1 and t4 by one clock."""
+
     t1_ns: Int64s
     t4_ns: Int64s
     t1_kind: UInt8s
     t4_kind: UInt8s
+    hardware: Bools
+    """Where that clock is the NIC's."""
     tx_host: Bools
     """Where the delay inside this host before sending can be told: both readings are the system clock's."""
     rx_host: Bools
 
 
-def _near_stamps(taken: npt.NDArray[np.void], answered: Bools) -> _Near:
-    t1_hard = taken["t1_kind"] == StampKind.HARDWARE
-    t4_hard = taken["t4_kind"] == StampKind.HARDWARE
-    near = _Near()
-    near.hardware = t1_hard & (t4_hard | ~answered)
-    t1_user = (taken["t1_kind"] == StampKind.NONE) | (t1_hard & ~near.hardware)
-    t4_user = t4_hard & ~near.hardware
-    near.t1_ns = np.where(t1_user, taken["t1_user"], taken["t1_at"])
-    near.t1_kind = np.where(t1_user, np.uint8(StampKind.USER), taken["t1_kind"])
-    near.t4_ns = np.where(answered, np.where(t4_user, taken["t4_user"], taken["t4_at"]), ABSENT_NS)
-    kind = np.where(t4_user, np.uint8(StampKind.USER), taken["t4_kind"])
-    near.t4_kind = np.where(answered, kind, np.uint8(StampKind.NONE))
-    near.tx_host = near.t1_kind == StampKind.KERNEL
-    near.rx_host = answered & (near.t4_kind == StampKind.KERNEL)
-    return near
+def _near_stamps(exchanges: ex.Exchanges, slot: Int64s, arrival: Fields, answered: Bools) -> _Near:
+    held = exchanges.t1_kind[slot]
+    t1_hard = held == StampKind.HARDWARE
+    t4_hard = arrival["t4_kind"] == StampKind.HARDWARE
+    hardware = t1_hard & (t4_hard | ~answered)
+    t1_user = (held == StampKind.NONE) | (t1_hard & ~hardware)
+    t4_user = t4_hard & ~hardware
+    t1_kind = np.where(t1_user, np.uint8(StampKind.USER), held)
+    t4_kind = np.where(t4_user, np.uint8(StampKind.USER), arrival["t4_kind"])
+    return _Near(
+        t1_ns=np.where(t1_user, exchanges.t1_user[slot], exchanges.t1_at[slot]),
+        t4_ns=np.where(answered, np.where(t4_user, arrival["t4_user"], arrival["t4_at"]), ABSENT_NS),
+        t1_kind=t1_kind,
+        t4_kind=np.where(answered, t4_kind, np.uint8(StampKind.NONE)),
+        hardware=hardware,
+        tx_host=t1_kind == StampKind.KERNEL,
+        rx_host=answered & (t4_kind == StampKind.KERNEL),
+    )
 
 
 def _clipped(delay_ns: Int64s) -> Int32s:

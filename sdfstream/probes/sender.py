@@ -37,7 +37,7 @@ from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.rows import RowWriter
 from sdfstream.probes.stamp import Fields, fields
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.units import ABSENT_NS, Bools, Int32s, Int64s, StampKind, UInt8s
+from sdfstream.records.units import ABSENT_NS, Bools, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters
 
 _SLOT_BITS = 31
@@ -90,7 +90,8 @@ class SessionSender:
         self.paths = paths.build(host, sockets, self._mode)
         fields(self.paths.template, self._mode.probe)["error"] = self._error
         p = len(self.paths)
-        self._exchanges = ex.Exchanges(self.paths.interval_ns)
+        self._width = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode)) + tlv.HEADER_BYTES
+        self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
         self._next_seq = np.zeros(p, dtype=np.int64)
         self.heard_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
         """(p,) when each path was last answered, steady clock."""
@@ -124,10 +125,10 @@ class SessionSender:
         path = path[self._usable[path]]
         seq = self._next_seq[path]
         self._next_seq[path] = (seq + 1) & 0xFFFF_FFFF
-        slot = self._exchanges.first[path] + (seq & self._exchanges.mask[path])
+        slot = self._exchanges.slot(path, seq)
         shown = np.array([system_ns], dtype=np.int64)
         t1_word = int(stamp.stamp_of(self._clock.reading(shown), self._error)[0])
-        self.counters.add("shed", "ring", self._exchanges.open(slot, seq, path, now_ns, system_ns, t1_word))
+        self.counters.add("shed", "ring", self._exchanges.open(slot, seq, now_ns, system_ns, t1_word))
         self.counters.add("sent", n=len(path))
         self._liveness.sent(path, now_ns)
         data = self.paths.template[self.paths.session[path]]
@@ -160,9 +161,9 @@ class SessionSender:
         """Slots of tokens, and which of them still name the exchange that lies there."""
         ring = self._exchanges
         slot = token & _SLOT_MASK
-        known = (token >= 0) & (slot < len(ring.ring))
+        known = (token >= 0) & (slot < len(ring))
         slot = np.where(known, slot, 0)
-        if len(ring.ring):
+        if len(ring):
             known &= ring.seq[slot] == (token >> _SLOT_BITS)
             known &= (ring.state[slot] == ex.SENT) | (ring.state[slot] == ex.ANSWERED)
         return slot, known
@@ -170,16 +171,13 @@ class SessionSender:
     def left(self, left: Left) -> None:
         """Take the true sending times of probes; of several stamps for one probe the best kind stays."""
         slot, known = self._own(left.token)
-        ring = self._exchanges.ring
         kind = np.where(left.at_ns == ABSENT_NS, np.uint8(StampKind.NONE), left.kind)
         handed = known & (left.user_at_ns != ABSENT_NS)
-        ring["t1_user"][slot[handed]] = left.user_at_ns[handed]
+        self._exchanges.t1_user[slot[handed]] = left.user_at_ns[handed]
         for value in (StampKind.KERNEL, StampKind.HARDWARE):
-            held = ring["t1_kind"][slot]
-            better = known & (kind == value) & ((held == StampKind.NONE) | (held < value))
-            place = slot[better]
-            ring["t1_at"][place] = left.at_ns[better]
-            ring["t1_kind"][place] = value
+            mine = np.flatnonzero(known & (kind == value))
+            if len(mine):
+                self._exchanges.stamp(slot[mine], left.at_ns[mine], value)
         self.counters.add("refused", "late-stamp", int(np.count_nonzero(~known)))
 
     def unsent(self, token: Int64s) -> None:
@@ -187,7 +185,7 @@ class SessionSender:
         slot, known = self._own(token)
         slot = slot[known]
         self._exchanges.state[slot] = ex.FREE
-        self._liveness.unsent(self._exchanges.answered_path(slot))
+        self._liveness.unsent(self._exchanges.path[slot])
         self.counters.add("unsent", n=len(slot))
 
     def received(self, received: Received, now_ns: int) -> None:
@@ -202,24 +200,26 @@ class SessionSender:
         verdict.refuse(received.length > data.shape[1], refusals.CUT)
         if data.shape[1] < base:
             return
+        # one copy out of the wide rows of the shell's buffer: everything below reads each octet several times
+        data = np.ascontiguousarray(data[:, : self._width])
         head = fields(data, self._mode.answer)
         path = self._path(received, head, verdict)
         if self._mac is not None:
             self._verify(data, verdict, self._mac)
-        seq = head["sender_seq"].astype(np.uint32)
-        slot = self._match(path, seq, head, verdict, now_ns)
+        slot = self._match(path, head, verdict, now_ns)
         if verdict.good.all():
-            self._take(received, slice(None), slot, path, head, now_ns)
+            self._take(data, received, slice(None), slot, now_ns)
         elif verdict.good.any():
             rows = np.flatnonzero(verdict.good)
-            self._take(received, rows, slot[rows], path[rows], head[rows], now_ns)
+            self._take(data[rows], received, rows, slot[rows], now_ns)
 
-    def _path(self, received: Received, head: Fields, verdict: refusals.Verdict) -> Int32s:
+    def _path(self, received: Received, head: Fields, verdict: refusals.Verdict) -> Int64s:
         words = halves(received.address)
         path = self.paths.find(received.socket, head["ssid"].astype(np.int64), words, received.port)
         verdict.refuse(path < 0, refusals.UNKNOWN_SESSION)
         path = np.maximum(path, 0)
-        other = (words != self.paths.words[path]).any(axis=1) | (received.port != self.paths.port[path])
+        high, low = self.paths.words
+        other = (words[:, 0] != high[path]) | (words[:, 1] != low[path]) | (received.port != self.paths.port[path])
         verdict.refuse(other, refusals.WRONG_REFLECTOR)
         return path
 
@@ -230,12 +230,13 @@ class SessionSender:
         wrong[rows] = ~same(heads[:, -stamp.MAC_BYTES :], mac.of_base(heads, self._mode))
         verdict.refuse(wrong, refusals.HMAC)
 
-    def _match(self, path: Int32s, seq: Any, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
+    def _match(self, path: Int64s, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
         ring = self._exchanges
+        seq = head["sender_seq"].astype(np.int64)
         slot = ring.slot(path, seq)
         state = ring.state[slot]
         verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE), refusals.UNKNOWN_EXCHANGE)
-        verdict.refuse(ring.ring["t1_word"][slot] != head["sender_t1"], refusals.ECHO)
+        verdict.refuse(ring.t1_word[slot] != head["sender_t1"], refusals.ECHO)
         verdict.refuse((state == ex.ANSWERED) | (state == ex.DONE), refusals.DUPLICATE)
         verdict.refuse((state == ex.LOST) | (now_ns - ring.sent_at[slot] >= ring.timeout_ns[path]), refusals.LATE)
         good = np.flatnonzero(verdict.good)
@@ -244,42 +245,23 @@ class SessionSender:
         verdict.refuse(copies, refusals.DUPLICATE)
         return slot
 
-    def _take(self, received: Received, rows: Any, slot: Int64s, path: Int32s, head: Fields, now_ns: int) -> None:
-        found = tlv_read.read(received.data[rows], received.length[rows], self._mode, self._mac, self.counters)
-        fresh = self._exchanges.ring[slot]
-        absent = (received.at_ns[rows] == ABSENT_NS) | (received.kind[rows] == StampKind.NONE)
-        fresh["state"] = ex.ANSWERED
-        fresh["answered_at"] = now_ns
-        fresh["reflector_seq"] = head["seq"]
-        fresh["t2_word"] = head["t2"]
-        fresh["t3_word"] = head["t3"]
-        fresh["error"] = head["error"]
-        fresh["ttl_fwd"] = head["ttl"]
-        fresh["t4_user"] = received.user_at_ns
-        fresh["t4_at"] = np.where(absent, received.user_at_ns, received.at_ns[rows])
-        fresh["t4_kind"] = np.where(absent, np.uint8(StampKind.USER), received.kind[rows])
-        fresh["tos_rev"] = received.tos[rows]
-        fresh["ttl_rev"] = received.ttl[rows]
-        fresh["cos"] = found["cos"]
-        fresh["cos_head"] = found["cos_head"]
-        fresh["method_in"] = np.where(found["ti_head"] != 0, found["method_in"], np.uint8(0))
-        self._exchanges.ring[slot] = fresh
-        told = np.flatnonzero((found["fu_head"] != 0) & (found["fu_at"] != 0))
-        if len(told):
-            self._follow_up(path[told], found[told], head["error"][told])
+    def _take(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int) -> None:
+        extension = tlv_read.read(data, received.length[rows], self._mode, self._mac, self.counters)
+        at_ns, kind = received.at_ns[rows], received.kind[rows]
+        absent = (at_ns == ABSENT_NS) | (kind == StampKind.NONE)
+        arrival = np.empty(len(slot), dtype=ex.ARRIVAL)
+        arrival["answered_at"] = now_ns
+        arrival["t4_user"] = received.user_at_ns
+        arrival["t4_at"] = np.where(absent, received.user_at_ns, at_ns)
+        arrival["t4_kind"] = np.where(absent, np.uint8(StampKind.USER), kind)
+        arrival["tos"] = received.tos[rows]
+        arrival["ttl"] = received.ttl[rows]
+        self._exchanges.take(slot, data[:, : self._mode.base_bytes], extension, arrival)
+        path = self._exchanges.path[slot]
         self._liveness.heard(path, now_ns)
         self.heard_at_ns[path] = now_ns
-        self.ttl_fwd[path] = head["ttl"]
+        self.ttl_fwd[path] = fields(data, self._mode.answer)["ttl"]
         self.counters.add("answered", n=len(slot))
-
-    def _follow_up(self, path: Int32s, found: Fields, error: Any) -> None:
-        seq = found["fu_seq"].astype(np.uint32)
-        told = np.empty(len(path), dtype=ex.FOLLOW_UP)
-        told["seq"] = seq
-        told["word"] = found["fu_at"]
-        told["error"] = error
-        told["mode"] = found["fu_mode"]
-        self._exchanges.follow_ups[self._exchanges.slot(path, seq)] = told
 
     def rows(self, now_ns: int) -> pa.RecordBatch | None:
         """Finished exchanges: answered with their true t3 (or one interval after the answer), or timed out."""

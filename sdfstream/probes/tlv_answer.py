@@ -23,6 +23,8 @@ _REFUSED: Final = 0b01
 _ECN_DONE: Final = 0b11
 _ECN_REFUSED: Final = 0b10
 _WORD: Final = layout_of(4, word=(">u4", 0))
+_COS_AT: Final = 24
+"""Where the first octet of the Class of Service value lies in `EXTENSION`."""
 ALL_CLASSES: Final = np.ones(64, dtype=np.bool_)
 
 
@@ -69,23 +71,25 @@ class TlvAnswerer:
         self._mac_at = least - tlv.trailer_bytes(mode)
         self._padding_at = least
 
-    def class_sent(self, out: UInt8s, length: Int32s, tos: UInt8s) -> UInt8s:
+    def class_sent(self, out: UInt8s, ours: Bools, tos: UInt8s) -> UInt8s:
         """(n,) the class a probe says it left in (DSCP1 of a Class of Service TLV where our own sender puts it),
         else the one it arrived in.
         """
-        ours = tlv.arranged(out, length, self._mode)
         dscp: UInt8s = (tos >> 2).astype(np.uint8)
-        if ours.any():
-            asked = fields(out, tlv.EXTENSION, self._mode.base_bytes)["cos"] >> 26
-            dscp = np.where(ours, asked.astype(np.uint8), dscp)
+        if np.count_nonzero(ours):
+            asked = out[:, self._mode.base_bytes + _COS_AT] >> 2
+            dscp = np.where(ours, asked, dscp)
         return dscp
 
-    def answer(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
-        """Process the TLVs of `out` (n, width) in place; returns the TOS octets that the answers leave with."""
-        ours = tlv.arranged(out, length, self._mode)
+    def answer(self, out: UInt8s, length: Int32s, ours: Bools, facts: Facts) -> UInt8s:
+        """Process the TLVs of `out` (n, width) in place; returns the TOS octets that the answers leave with.
+
+        `ours`: rows in our own arrangement (`tlv.arranged`).
+        """
         if self._mac is not None:
             at = np.full(len(out), self._mac_at, dtype=np.int32)
             rows = np.flatnonzero(ours)
+            ours = ours.copy()
             ours[rows] = self._verified(out[rows], at[rows], self._mac)
         if ours.all():
             return self._answer_ours(out, length, facts)
@@ -166,23 +170,18 @@ class TlvAnswerer:
         extension["fu_seq"] = facts.fu_seq
         extension["fu_at"] = facts.fu_word
         extension["fu_mode"] = facts.fu_mode
-        extension["sync_in"] = self._sync
+        extension["sync_in"] = extension["sync_out"] = self._sync
         extension["method_in"] = facts.method_in
-        extension["sync_out"] = self._sync
         extension["method_out"] = tlv.Method.CONTROL_PLANE
         asked = extension["cos"].astype(np.int64)
         dscp1, ec1 = asked >> 26, asked >> 14 & 3
-        dscp2, ec2 = facts.tos >> 2, facts.tos & 3
+        tos_in = facts.tos.astype(np.int64)
+        dscp2 = tos_in >> 2
         allowed = self._classes[dscp1]
         may_mark = ec1 != Ecn.CE
-        extension["cos"] = (
-            dscp1 << 26
-            | dscp2.astype(np.int64) << 20
-            | ec2.astype(np.int64) << 18
-            | np.where(allowed, 0, _REFUSED) << 16
-            | ec1 << 14
-            | np.where(may_mark, _ECN_DONE, _ECN_REFUSED) << 12
-        )
+        # DSCP2 and EC2 are the TOS octet as it came: 6 bits and 2 bits side by side in the word as well
+        word = dscp1 << 26 | tos_in << 18 | ec1 << 14 | np.where(may_mark, _ECN_DONE, _ECN_REFUSED) << 12
+        extension["cos"] = word | np.where(allowed, 0, _REFUSED << 16)
         dscp_out = np.where(classed & allowed, dscp1, dscp2)
         ecn_out = np.where(classed & may_mark, ec1, Ecn.NOT_ECT)
         tos: UInt8s = (dscp_out << 2 | ecn_out).astype(np.uint8)

@@ -8,43 +8,59 @@ import numpy as np
 
 from sdfstream.probes import tlv
 from sdfstream.probes.mac import Mac, same
-from sdfstream.probes.stamp import Fields, Mode, fields
+from sdfstream.probes.stamp import MAC_BYTES, Mode, fields
 from sdfstream.records.units import Bools, Int32s, UInt8s
 from sdfstream.stats import Counters
 
 _REFUSED: Final = (tlv.U | tlv.M | tlv.I) << 24
 
 
-def read(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> Fields:
-    """The TLVs of answers as (n,) `EXTENSION`; a TLV that may not be used has header 0.
+def read(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> UInt8s:
+    """The TLVs of answers as the octets of `EXTENSION`, (n, 36); one that may not be used has header 0.
 
     Not to be used: absent, flagged U, M or I by the reflector, malformed, behind a malformed one, or under an HMAC
-    TLV that does not verify (RFC 8972 sections 4 and 4.8; counted as ``tlv-integrity``).
+    TLV that does not verify (RFC 8972 sections 4 and 4.8; counted as ``tlv-integrity``). The result may be a view
+    of `data`.
     """
-    if tlv.arranged(data, length, mode).all():
-        found = fields(data, tlv.EXTENSION, mode.base_bytes).copy()
-        if not ((found["fu_head"] | found["cos_head"] | found["ti_head"]) & _REFUSED).any():
-            if mac is not None:
-                at = np.full(len(data), tlv.least_payload_bytes(mode) - tlv.trailer_bytes(mode), dtype=np.int32)
-                _drop(found, ~_verified(data, at, mode, mac), counters)
-            return found
-    return _rearranged(data, length, mode, mac, counters)
+    if not _clean(data, length, mode, mac):
+        return _rearranged(data, length, mode, mac, counters)
+    result = data[:, mode.base_bytes : mode.base_bytes + tlv.EXTENSION.itemsize]
+    if mac is not None:
+        at = np.full(len(data), tlv.least_payload_bytes(mode) - tlv.trailer_bytes(mode), dtype=np.int32)
+        broken = ~_verified(data, at, mode, mac)
+        if broken.any():
+            result = result.copy()
+            _drop(result, broken, counters)
+    return result
 
 
-def _drop(found: Fields, broken: Bools, counters: Counters) -> None:
+def _clean(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None) -> bool:
+    """Whether all rows are in our own arrangement and nothing in them is flagged."""
+    if data.shape[1] < mode.base_bytes + tlv.EXTENSION.itemsize:
+        return False
+    found = fields(data, tlv.EXTENSION, mode.base_bytes)
+    clean: Bools = found["fu_head"] == tlv.FU_HEAD
+    clean &= found["cos_head"] == tlv.COS_HEAD
+    clean &= found["ti_head"] == tlv.TI_HEAD
+    clean &= length >= mode.base_bytes + tlv.EXTENSION.itemsize
+    # with an HMAC TLV it also matters what lies behind
+    return bool(clean.all()) and (mac is None or bool(tlv.arranged(data, length, mode).all()))
+
+
+def _drop(octets: UInt8s, broken: Bools, counters: Counters) -> None:
     n = int(np.count_nonzero(broken))
     if n:
         counters.add("refused", "tlv-integrity", n)
-        found[broken] = np.zeros((), dtype=found.dtype)
+        octets[broken] = 0
 
 
 def _verified(data: UInt8s, at: Int32s, mode: Mode, mac: Mac) -> Bools:
     rows = np.arange(len(data))
-    carried = tlv.gather(data, rows, at + tlv.HEADER_BYTES, 16)
+    carried = tlv.gather(data, rows, at + tlv.HEADER_BYTES, MAC_BYTES)
     return same(carried, mac.of_tlvs(data, mode, at))
 
 
-def _rearranged(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> Fields:
+def _rearranged(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> UInt8s:
     """TLVs of any arrangement, brought into that of our own sender."""
     found = tlv.walk(data, mode.base_bytes, length)
     flags = tlv.flags(data, found)
@@ -60,8 +76,8 @@ def _rearranged(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, count
     result = fields(raw, tlv.EXTENSION)
     for name in ("fu_head", "cos_head", "ti_head"):
         result[name] = np.where(result[name] & _REFUSED, 0, result[name])
-    _drop(result, broken, counters)
-    return result
+    _drop(raw, broken, counters)
+    return raw
 
 
 def _stop_behind(found: tlv.Walk, malformed: Bools) -> None:

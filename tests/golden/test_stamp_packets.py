@@ -112,7 +112,7 @@ def test_follow_up_in_the_second_answer() -> None:
     wire = Wire(sender_of(one_session()), reflector_of(host_b()))
     wire.run(NS_PER_S // 5)
     first, second = wire.answers[0], wire.answers[1]
-    t1 = EPOCH + int(wire.sender._exchanges.ring["sent_at"][0]) + 7_000
+    t1 = EPOCH + int(wire.sender._exchanges.sent_at[0]) + 7_000
     true_t3 = t1 + wire.forward_ns + wire.turn_ns
     fraction = -(-((true_t3 % NS_PER_S) << 32) // NS_PER_S)  # rounded up
     seconds = true_t3 // NS_PER_S + 2_208_988_800

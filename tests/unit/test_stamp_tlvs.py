@@ -12,7 +12,7 @@ import pytest
 from sdfstream.probes import tlv, tlv_read
 from sdfstream.probes.mac import Mac
 from sdfstream.probes.reflector import SessionReflector
-from sdfstream.probes.stamp import AUTHENTICATED, OPEN, Mode
+from sdfstream.probes.stamp import AUTHENTICATED, OPEN, Mode, fields
 from sdfstream.stats import Counters
 from tests.wire import A, datagrams, host_b, reflector_of
 
@@ -164,7 +164,8 @@ class TestSenderReads:
         payload = bytes(mode.base_bytes) + tlvs
         data[0, : len(payload)] = np.frombuffer(payload, dtype=np.uint8)
         mac = None if key is None else Mac(key)
-        return tlv_read.read(data, np.array([len(payload)], dtype=np.int32), mode, mac, Counters("t"))[0]
+        read = tlv_read.read(data, np.array([len(payload)], dtype=np.int32), mode, mac, Counters("t"))
+        return fields(read, tlv.EXTENSION)[0]
 
     COS = one(4, bytes.fromhex("bae80000"), 0)
     TI = one(3, bytes([1, 2, 1, 2]), 0)
