@@ -1,0 +1,91 @@
+"""What the detectors are told; every default with the reason for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdfstream.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class DetectConfig:
+    """Thresholds of all detectors. Times are in the unit of the name."""
+
+    liveness_ms: int = 1000
+    """A path without an answer for this long (or 3 probe intervals, if longer) is silent. Keep it equal to the agents'
+    `liveness_ms`: smaller than theirs changes nothing, larger delays the judgement from rows alone."""
+    settle_ms: int | None = None
+    """How long evidence is gathered after the first path fell silent, before blame is laid: the paths of one fault
+    fall silent within one probe interval of each other. None: a quarter of `liveness_ms`, within 50..300 ms."""
+    agent_stale_s: float = 3.0
+    """An agent that published nothing for this long is stale; what it watches is unknown."""
+    startup_grace_s: float = 10.0
+    """A path that never had an answer counts as silent only after this long: its far end may not be up yet."""
+    max_paths: int = 200_000
+    """Sessions held at once; more are refused and counted."""
+    forget_s: float = 3600.0
+    """A session without rows and statements for this long is forgotten."""
+
+    excess_us: float | None = None
+    """Delay over the path's own floor that counts as a queue. None: learnt, three times the 99th percentile of all
+    quiet paths' noise, within 20 µs .. 2 ms."""
+    excess_sigmas: float = 8.0
+    """The excess must also be this many of the path's own standard deviations: single probes are heavy-tailed."""
+    excess_windows: int = 3
+    """Windows (of 100 ms) net above the threshold that make a path slow."""
+    excess_release: int = 6
+    """Windows at rest that make it well again."""
+    max_err_us: float = 2000.0
+    """A clock error bar wider than this leaves the path's delay unjudged (unknown)."""
+
+    ce_share: float = 0.05
+    """Lower bound of the share of marked packets that counts as marks."""
+    ce_only_s: float = 1.5
+    """Marks without excess delay are reported after this long (the delay estimate comes later than the mark)."""
+    loss_share: float = 0.002
+    """Losing up to this share of its probes is normal for a path."""
+    loss_false_alarm: float = 1e-9
+    """Bound on the probability that a normal component looks lossy at one evaluation of one window."""
+    rewrite_share: float = 0.5
+    """Share of arrivals with another DSCP or ECN than sent that counts as a rewriting device."""
+
+    flap_count: int = 8
+    """Urgent when a link went down more often than this within `flap_window_s`."""
+    flap_window_s: float = 3600.0
+    flap_longest_s: float = 7.0
+    """One outage as long as an RDMA transport's retries last (about 7 s) ends jobs."""
+    flap_total_s: float = 30.0
+    """Outage time in sum within `flap_window_s`."""
+    flap_min_downs: int = 2
+    """The two outage rules speak of repeated outages only: from this many downs on (1: also of a single one)."""
+
+    port_error_rate_hz: float = 10.0
+    """Errors, discards and symbol errors per second from which a port is reported."""
+    port_quiet_s: float = 30.0
+    """A port's report is resolved after this long without a rise."""
+    clock_grace_s: float = 15.0
+    """A clock that has never been synced is reported after this long."""
+
+    update_s: float = 5.0
+    """An open finding is repeated with newer evidence at most this often."""
+    hold_s: float = 1.0
+    """A finding is resolved once its condition has been absent for this long."""
+
+    def __post_init__(self) -> None:
+        if self.liveness_ms < 50:
+            raise ConfigError("detect.liveness_ms: must be at least 50 ms")
+        if self.excess_release < self.excess_windows or self.excess_windows < 1:
+            raise ConfigError("detect.excess_release: must be at least detect.excess_windows, which is at least 1")
+        if not 0 < self.loss_share < 1 or not 0 < self.loss_false_alarm < 1:
+            raise ConfigError("detect.loss_share, detect.loss_false_alarm: must lie between 0 and 1")
+
+    @property
+    def liveness_ns(self) -> int:
+        """`liveness_ms` in ns."""
+        return self.liveness_ms * 1_000_000
+
+    @property
+    def settle_ns(self) -> int:
+        """`settle_ms`, or its default, in ns."""
+        settle = min(300, max(50, self.liveness_ms // 4)) if self.settle_ms is None else self.settle_ms
+        return settle * 1_000_000

@@ -1,0 +1,198 @@
+"""The life of a finding: claimed, opened once it has lasted, updated now and then, resolved once it is gone.
+
+======== ==================================== ==========================================
+state    event                                then
+======== ==================================== ==========================================
+(none)   claimed                              pending
+pending  claimed for `confirm_ns`             **open** is said
+pending  not claimed for 0.5 s                forgotten, nothing was said
+open     still claimed, something changed     **update** is said, at most every `update_s`
+open     not claimed for `hold_ns`            **resolved** is said, unless damped
+open     damped (it came and went too often)  stays open until the penalty has decayed
+======== ==================================== ==========================================
+
+One subject has at most one finding of a kind at a time. The id is a hash of kind, subject and beginning, so a repeat
+of the same stream gives the same ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sdfstream.detect.claims import Claim
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.remedies import remedy
+from sdfstream.numeric.damping import Damping
+from sdfstream.records.finding import Evidence, Finding, Subject
+from sdfstream.records.message import Event, Output
+from sdfstream.records.topics import FINDING
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.stats import Counters
+
+_PENDING_GAP_NS = 500 * NS_PER_MS
+_MOST = 2000
+
+Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Entry:
+    claim: Claim
+    source: str
+    first_ns: int
+    last_ns: int
+    id: str = ""
+    said_ns: int = 0
+    said: int = 0
+    """Statements made so far; 0: pending."""
+    opened: int = 0
+    """Times it came back while open, the first included."""
+
+
+class Ledger:
+    """All findings that are pending or open."""
+
+    def __init__(self, config: DetectConfig, counters: Counters) -> None:
+        self.config, self.counters = config, counters
+        self._entries: dict[Key, _Entry] = {}
+        self._damping: dict[Key, Damping] = {}
+
+    def take(self, source: str, claims: list[Claim], now_ns: int) -> list[Output]:
+        """Take everything that engine `source` claims now; say what changes.
+
+        Whatever the source claimed before and does not claim now begins to lapse.
+        """
+        out: list[Output] = []
+        claimed: set[Key] = set()
+        for claim in claims:
+            key: Key = (claim.kind, claim.subject.type, claim.subject.id)
+            if key in claimed:
+                continue
+            claimed.add(key)
+            out.extend(self._claimed(key, source, claim, now_ns))
+        for key, entry in list(self._entries.items()):
+            if entry.source == source and key not in claimed:
+                out.extend(self._lapsing(key, entry, now_ns))
+        return out
+
+    def is_open(self, kind: str, subject: Subject) -> bool:
+        """Whether a finding of this kind about this subject has been said and not resolved."""
+        entry = self._entries.get((kind, subject.type, subject.id))
+        return entry is not None and entry.said > 0
+
+    def open_ids(self, kinds: tuple[str, ...]) -> frozenset[str]:
+        """Subject ids of all pending and open findings of these kinds."""
+        return frozenset(key[2] for key in self._entries if key[0] in kinds)
+
+    def _claimed(self, key: Key, source: str, claim: Claim, now_ns: int) -> list[Output]:
+        entry = self._entries.get(key)
+        if entry is None:
+            if len(self._entries) >= _MOST:
+                self.counters.add("shed", "findings-full")
+                return []
+            entry = self._entries[key] = _Entry(claim, source, now_ns, now_ns)
+        gap_ns = now_ns - entry.last_ns
+        entry.last_ns = now_ns
+        if entry.said == 0:
+            entry.claim = claim if claim.since_ns < entry.claim.since_ns else _keep_since(claim, entry.claim)
+            if now_ns - entry.first_ns < claim.confirm_ns:
+                return []
+            entry.id = _finding_id(key, entry.claim.since_ns)
+            self._count_down(key, now_ns)
+            entry.opened = 1
+            return [self._say(entry, "open", now_ns)]
+        before, entry.claim = entry.claim, _keep_since(claim, entry.claim)
+        if gap_ns >= claim.hold_ns:  # it had lapsed and only damping kept it open
+            entry.opened += 1
+            self._count_down(key, now_ns)
+        due = now_ns - entry.said_ns >= int(self.config.update_s * NS_PER_S)
+        soon = now_ns - entry.said_ns >= NS_PER_S
+        if (due and claim.evidence != before.evidence) or (soon and _material(claim, before)):
+            return [self._say(entry, "update", now_ns)]
+        return []
+
+    def _lapsing(self, key: Key, entry: _Entry, now_ns: int) -> list[Output]:
+        gone_ns = now_ns - entry.last_ns
+        if entry.said == 0:
+            if gone_ns > _PENDING_GAP_NS:
+                del self._entries[key]
+            return []
+        damping = self._damping.get(key)
+        if gone_ns < entry.claim.hold_ns or (damping is not None and damping.suppressed_at(now_ns)):
+            return []
+        del self._entries[key]
+        return [self._say(entry, "resolved", now_ns)]
+
+    def _count_down(self, key: Key, now_ns: int) -> None:
+        self._damping.setdefault(key, Damping()).down(now_ns)
+        for other in [k for k, d in self._damping.items() if k != key and d.penalty_at(now_ns) < 1.0]:
+            del self._damping[other]
+
+    def _say(self, entry: _Entry, status: Any, now_ns: int) -> Output:
+        claim = entry.claim
+        evidence = claim.evidence
+        if entry.opened > 1:
+            evidence = (*evidence, Evidence("outages", float(entry.opened), "1", claim.subject.id, 0.0))
+        finding = Finding(
+            id=entry.id,
+            kind=claim.kind,
+            severity=claim.severity,
+            status=status,
+            subject=claim.subject,
+            since_at_ns=int(claim.since_ns),
+            seen_at_ns=now_ns,
+            cause=claim.cause,
+            confidence=round(float(claim.confidence), 4),
+            evidence=evidence,
+            remedy=remedy(claim.kind, claim.subject),
+            suspects=tuple((s, round(float(p), 4)) for s, p in claim.suspects),
+            symptoms=claim.symptoms,
+            plane=claim.plane,
+            resolved_at_ns=entry.last_ns if status == "resolved" else None,
+        )
+        entry.said += 1
+        entry.said_ns = now_ns
+        self.counters.add("findings", status)
+        data = finding.as_data()
+        data["detail"] = claim.detail
+        event = Event(FINDING.name, "detect", f"{entry.id}-{entry.said}", now_ns, data)
+        return Output(FINDING.name, entry.id, event)
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {
+            "entries": [[list(key), asdict(entry)] for key, entry in self._entries.items()],
+            "damping": [[list(key), asdict(d)] for key, d in self._damping.items()],
+        }
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._entries = {}
+        for key, saved in state["entries"]:
+            claim = dict(saved.pop("claim"))
+            claim["subject"] = Subject(**claim["subject"])
+            claim["evidence"] = tuple(Evidence(**e) for e in claim["evidence"])
+            claim["suspects"] = tuple((s, p) for s, p in claim["suspects"])
+            claim["symptoms"] = tuple(claim["symptoms"])
+            self._entries[key[0], key[1], key[2]] = _Entry(Claim(**claim), **saved)
+        self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
+
+
+def _keep_since(new: Claim, old: Claim) -> Claim:
+    """The newer claim with the older beginning."""
+    if new.since_ns == old.since_ns:
+        return new
+    fields = {name: getattr(new, name) for name in Claim.__slots__}
+    return Claim(**{**fields, "since_ns": old.since_ns})
+
+
+def _material(new: Claim, old: Claim) -> bool:
+    """A change that a reader wants to know before the next regular update."""
+    return (new.severity, new.cause, new.detail) != (old.severity, old.cause, old.detail)
+
+
+def _finding_id(key: Key, since_ns: int) -> str:
+    text = "|".join((*key, str(since_ns)))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,195 @@
+"""Which paths answer: from agents' own statements, and from probe rows where there are none.
+
+Two witnesses watch every session. Its **sender** sees whether answers come back (round trip); its **reflector** sees
+whether probes still arrive (forward direction only). Together they tell the directions apart: sender silent and
+reflector alive is a broken way back, both silent a broken way there. Statements are trusted while their agent's
+heartbeats are fresh; without them the rows decide: at least three time-outs after the last answer, and no answer for
+the limit.
+
+Instants are bus time. An agent's own "since" is carried over as an age: bus_at − (seen_at − since_at), both of one clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.sessions import Sessions
+from sdfstream.numeric.table import Table
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
+from sdfstream.stats import Counters
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NONE, ALIVE, SILENT, UNKNOWN = 0, 1, 2, 3
+_STATES = {"alive": ALIVE, "silent": SILENT, "unknown": UNKNOWN}
+
+SLACK_NS = 150 * NS_PER_MS
+"""How much later than it happened something may reach the bus: one flush of an agent and half as much again."""
+_RESTART = 4096
+"""A sequence number this far back is a sender that started afresh, not reordering."""
+_TIMEOUTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """The state of all sessions at one instant; every array is (sessions,)."""
+
+    silent: Bools
+    """The round trip fails."""
+    since_ns: Ints
+    """Last sign of a working round trip of the silent ones, bus time."""
+    good_round_ns: Ints
+    """The round trip was seen to work at this bus time or later; `ABSENT_NS`: never."""
+    good_fwd_ns: Ints
+    """The forward direction was seen to work at this bus time or later."""
+    reflector_silent: Bools
+    """A fresh far end says that probes no longer arrive."""
+    sender_unknown: Bools
+    """A fresh sender says that it cannot tell (its NIC is absent or cannot send)."""
+    reflector_unknown: Bools
+    sender_alive: Bools
+    """A fresh sender says that answers come."""
+    reflector_alive: Bools
+    """A fresh far end says that probes arrive."""
+
+
+class Liveness:
+    """State of every session as its two witnesses and its rows tell it."""
+
+    def __init__(self, config: DetectConfig, sessions: Sessions, presence: Presence, counters: Counters) -> None:
+        self.config, self.sessions, self.presence, self.counters = config, sessions, presence, counters
+        stamp = np.int64(ABSENT_NS)
+        self.table = Table(
+            {
+                "first_ns": stamp,
+                "row_ns": stamp,
+                "ok_ns": stamp,
+                "ok_seq": np.int64(-1),
+                "lost_seq": np.int64(-1),
+                "snd_state": np.uint8(NONE),
+                "snd_since_ns": stamp,
+                "rfl_state": np.uint8(NONE),
+                "rfl_since_ns": stamp,
+                "interval_ns": np.int64(0),
+                "ever": np.bool_(False),
+            }
+        )
+
+    def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: int) -> None:
+        """Take probe rows: session, sequence number, and whether an answer came."""
+        t = self.table
+        t["row_ns"][slots] = at_ns
+        first = slots[t["first_ns"][slots] == ABSENT_NS]
+        t["first_ns"][first] = at_ns
+        again = np.unique(slots[seq < np.maximum(t["ok_seq"][slots], t["lost_seq"][slots]) - _RESTART])
+        t["ok_seq"][again] = -1
+        t["lost_seq"][again] = -1
+        ok, lost = slots[answered], slots[~answered]
+        t["ok_ns"][ok] = at_ns
+        t["ever"][ok] = True
+        np.maximum.at(t["ok_seq"], ok, seq[answered])
+        np.maximum.at(t["lost_seq"], lost, seq[~answered])
+
+    def restarted(self, host: str) -> None:
+        """A host's agent is a new run: its sequence numbers start again."""
+        number = self.sessions.hosts.find(host)
+        mine = self.sessions.nic_host[self.sessions.table["src"]] == number
+        mine &= self.sessions.table["src"] >= 0
+        self.table["ok_seq"][mine] = -1
+        self.table["lost_seq"][mine] = -1
+
+    def take_statement(self, data: Mapping[str, Any], at_ns: int) -> None:
+        """Take one ``sdf.raw.liveness.v1`` payload; what cannot be read in it is counted and left out."""
+        seen_ns = data.get("seen_at_ns")
+        for role, prefix in (("sender", "snd"), ("reflector", "rfl")):
+            rows = []
+            for change in data.get("changes", ()):
+                if change.get("role") == role:
+                    row = self._read(change, seen_ns)
+                    rows.append(row) if row is not None else self.counters.add("refused", "liveness-change")
+            if rows:
+                self._store(prefix, rows, at_ns)
+        strange = sum(1 for c in data.get("changes", ()) if c.get("role") not in ("sender", "reflector"))
+        self.counters.add("refused", "liveness-role", strange)
+
+    @staticmethod
+    def _read(
+        change: Mapping[str, Any], seen_ns: object
+    ) -> tuple[tuple[str, str, str, int, int], int, int, int] | None:
+        """(session key, state, age of the state, probe interval) of one statement; None when it makes no sense."""
+        try:
+            key = (
+                str(change["src"]),
+                str(change["dst"]),
+                str(change["transport"]),
+                int(change["path"]),
+                int(change["dscp"]),
+            )
+            state = _STATES[change["state"]]
+            interval_ns = int(change.get("interval_ns") or 0)
+            since = change.get("since_at_ns")
+            age_ns = int(seen_ns) - int(since) if since is not None and seen_ns is not None else 0  # type: ignore[call-overload]
+            if state == SILENT:  # "since" may name the verdict; the missed probes reach back to the last good one
+                age_ns = max(age_ns, int(change.get("missed") or 0) * interval_ns)
+        except (KeyError, TypeError, ValueError):
+            return None
+        return key, state, max(0, age_ns), max(0, interval_ns)
+
+    def _store(self, prefix: str, rows: list[Any], at_ns: int) -> None:
+        slots = self.sessions.of_names([r[0] for r in rows], at_ns)
+        self.counters.add("refused", "paths-full", int((slots < 0).sum()))
+        self.table.ensure(self.sessions.count)
+        rest = np.array([r[1:] for r in rows], np.int64)[slots >= 0]
+        slots = slots[slots >= 0]
+        t = self.table
+        t[f"{prefix}_state"][slots] = rest[:, 0]
+        t[f"{prefix}_since_ns"][slots] = at_ns - rest[:, 1]
+        t["interval_ns"][slots] = np.where(rest[:, 2] > 0, rest[:, 2], t["interval_ns"][slots])
+        first = slots[t["first_ns"][slots] == ABSENT_NS]
+        t["first_ns"][first] = at_ns
+        t["ever"][slots[rest[:, 0] == ALIVE]] = True
+
+    def look(self, now_ns: int) -> Sightings:
+        """What is known of every session at `now_ns`."""
+        t, table = self.table, self.sessions.table
+        stale_ns = int(self.config.agent_stale_s * NS_PER_S)
+        speaks = np.append(self.presence.states_liveness(now_ns, stale_ns), False)
+        host = np.append(self.sessions.nic_host, -1)
+        sender, reflector = speaks[host[table["src"]]], speaks[host[table["dst"]]]
+        told = sender & (t["snd_state"] != NONE)
+        limit_ns = np.maximum(self.config.liveness_ns, 3 * t["interval_ns"])
+        begun = t["ever"] | (now_ns - t["first_ns"] >= int(self.config.startup_grace_s * NS_PER_S))
+        begun &= t["first_ns"] != ABSENT_NS
+
+        fresh_rows = (t["row_ns"] != ABSENT_NS) & (now_ns - t["row_ns"] <= stale_ns)
+        timeouts = t["lost_seq"] - t["ok_seq"]
+        reference_ns = np.where(t["ok_ns"] == ABSENT_NS, t["first_ns"], t["ok_ns"])
+        by_rows = fresh_rows & (timeouts >= _TIMEOUTS) & (now_ns - reference_ns >= limit_ns + SLACK_NS)
+        silent = begun & np.where(told, t["snd_state"] == SILENT, by_rows)
+        since_ns = np.where(told, t["snd_since_ns"], reference_ns)
+
+        heard = np.append(self.presence.hosts["heard_at_ns"], ABSENT_NS)
+        alive, arrives = told & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
+        proven_ns = heard[host[table["src"]]] - limit_ns - SLACK_NS
+        good_round_ns = np.where(alive, np.maximum(t["ok_ns"], proven_ns), t["ok_ns"])
+        proven_ns = heard[host[table["dst"]]] - limit_ns - SLACK_NS
+        good_fwd_ns = np.where(arrives, np.maximum(good_round_ns, proven_ns), good_round_ns)
+        return Sightings(
+            silent=silent,
+            since_ns=since_ns,
+            good_round_ns=good_round_ns,
+            good_fwd_ns=good_fwd_ns,
+            reflector_silent=reflector & (t["rfl_state"] == SILENT),
+            sender_unknown=sender & (t["snd_state"] == UNKNOWN),
+            reflector_unknown=reflector & (t["rfl_state"] == UNKNOWN),
+            sender_alive=alive,
+            reflector_alive=arrives,
+        )

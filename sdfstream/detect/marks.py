@@ -1,0 +1,186 @@
+"""What the network did to the IP header: CE marks, and DSCP or ECN that arrive other than they were sent.
+
+CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the probe
+arrived is not blamed for the way back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.localise import Located, Observations, locate
+from sdfstream.detect.sessions import Sessions
+from sdfstream.numeric.binomial import wilson
+from sdfstream.numeric.bins import RingBins
+from sdfstream.numeric.table import Table
+from sdfstream.records import columns
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.units import NS_PER_MS, NS_PER_S, Ecn
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_BINS = 20
+_LEAST = 8
+_Z = 3.09
+
+
+class Marks:
+    """Arrivals, CE marks and rewritten headers of every directed path in the last 2 s."""
+
+    def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling) -> None:
+        self.config, self.sessions, self.cabling = config, sessions, cabling
+        self.window = RingBins(_BINS, 100 * NS_PER_MS, ("arrived", "marked", "rewritten"))
+        self.table = Table({"dscp_seen": np.int64(-1)})
+        """Per directed path: the DSCP it last arrived with when that was not the one sent."""
+        self.blamed: frozenset[str] = frozenset()
+
+    def ensure(self) -> None:
+        """Have a row for both directions of every session."""
+        self.window.table.ensure(2 * self.sessions.count)
+        self.table.ensure(2 * self.sessions.count)
+
+    def forget(self, slots: Ints) -> None:
+        """Start anew for these sessions."""
+        both = np.concatenate([2 * slots, 2 * slots + 1])
+        self.window.table.reset(both)
+        self.table.reset(both)
+
+    def take_rows(self, batch: pa.RecordBatch, slots: Ints, at_ns: int) -> None:
+        """Take probe rows (`slots`: their sessions, −1 refused)."""
+        self.window.advance(at_ns)
+        sent, ecn_sent = (columns.values(batch, c).astype(np.int64) for c in ("dscp_sent", "ecn_sent"))
+        dscp_fwd, ecn_fwd, dscp_rev, ecn_rev = (
+            columns.filled(batch, c, 255).astype(np.int64) for c in ("dscp_fwd", "ecn_fwd", "dscp_rev", "ecn_rev")
+        )
+        strange = (ecn_fwd != 255) & (ecn_fwd != ecn_sent) & ((ecn_fwd != Ecn.CE) | (ecn_sent == Ecn.NOT_ECT))
+        wrong_fwd = ((dscp_fwd != 255) & (dscp_fwd != sent)) | strange
+        wrong_rev = (dscp_rev != 255) & (dscp_rev != sent) & (dscp_rev != dscp_fwd)
+        marked_fwd = (ecn_fwd == Ecn.CE) & (ecn_sent != Ecn.NOT_ECT)
+        for way, there, ce, wrong, dscp in (
+            (0, (dscp_fwd != 255) | (ecn_fwd != 255), marked_fwd, wrong_fwd, dscp_fwd),
+            (1, (dscp_rev != 255) | (ecn_rev != 255), ecn_rev == Ecn.CE, wrong_rev, dscp_rev),
+        ):
+            known = there & (slots >= 0)
+            number = 2 * slots + way
+            self.window.add("arrived", number[known])
+            if (ce & known).any():
+                self.window.add("marked", number[ce & known])
+            if (wrong & known).any():
+                self.window.add("rewritten", number[wrong & known])
+                self.table["dscp_seen"][number[wrong & known]] = dscp[wrong & known]
+
+    def share(self, now_ns: int) -> Floats:
+        """(2·sessions,) share of arrivals with CE, NaN where nothing arrived."""
+        self.window.advance(now_ns)
+        arrived = self.window.totals("arrived").astype(np.float64)
+        return np.where(arrived > 0, self.window.totals("marked") / np.maximum(arrived, 1.0), np.nan)
+
+    def claims(self, left_out: Bools, slow: frozenset[str], now_ns: int) -> list[Claim]:
+        """Parts that mark or rewrite now; marks at a subject in `slow` are evidence there, not a claim of their own."""
+        self.window.advance(now_ns)
+        arrived = self.window.totals("arrived")
+        usable = (arrived >= _LEAST) & ~np.repeat(left_out, 2)
+        marked, rewritten = self.window.totals("marked"), self.window.totals("rewritten")
+        claims: list[Claim] = []
+        if marked.any():
+            low, _ = wilson(marked, arrived, _Z)
+            sick = usable & (low > self.config.ce_share)
+            well = usable & (marked <= self.config.ce_share * arrived)
+            places = self._locate(sick, well, marked, arrived, self.config.ce_share, 0.0)
+            claims += [self._marks_claim(p, now_ns) for p in places if p.subject.id not in slow]
+        if rewritten.any():
+            sick = usable & (rewritten >= self.config.rewrite_share * arrived)
+            places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, 0.5)
+            claims += [self._rewrite_claim(p, now_ns) for p in places]
+        self.blamed = frozenset(c.subject.id for c in claims)
+        return claims
+
+    def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float, least: float) -> list[Located]:
+        parts = []
+        for number in (np.flatnonzero(sick), np.flatnonzero(well)):
+            for way, code in (("fwd", 0), ("rev", 1)):
+                mine = number[number % 2 == code]
+                parts.append(Observations.of(mine // 2, way, hit[mine].astype(float), arrived[mine].astype(float)))
+        if not sick.any():
+            return []
+        seen = Observations.join(parts)
+        return locate(self.cabling, seen, noise=noise, least_share=least, incumbents=self.blamed)
+
+    def _numbers(self, place: Located) -> Ints:
+        return np.array([2 * s + (w == "rev") for s, w in zip(place.slots, place.ways, strict=True)], np.int64)
+
+    def _symptoms(self, kind: str, number: Ints, since_ns: int) -> tuple[dict[str, Any], ...]:
+        paths = [self.sessions.path_id(n // 2, "rev" if n % 2 else "fwd") for n in number[:MAX_SYMPTOMS].tolist()]
+        return tuple(symptom(kind, Subject("path", str(p)), since_ns) for p in paths)
+
+    def _marks_claim(self, place: Located, now_ns: int) -> Claim:
+        number, where = self._numbers(place), " ".join(place.directions)
+        marked = int(self.window.totals("marked")[number].sum())
+        arrived = int(self.window.totals("arrived")[number].sum())
+        evidence = (
+            Evidence("ce-share", round(marked / max(1, arrived), 3), "1", where, 0.0),
+            Evidence("arrived", float(arrived), "1", where),
+        )
+        return Claim(
+            "ecn-marks",
+            place.subject,
+            self._since(number, "marked"),
+            "queueing",
+            place.probability,
+            evidence,
+            severity="info",
+            suspects=tuple(place.suspects),
+            symptoms=self._symptoms("ecn-marks", number, now_ns),
+            confirm_ns=int(self.config.ce_only_s * NS_PER_S),
+            hold_ns=2 * NS_PER_S,
+            detail=f"marks {where}",
+        )
+
+    def _rewrite_claim(self, place: Located, now_ns: int) -> Claim:
+        number, where = self._numbers(place), " ".join(place.directions)
+        rewritten = int(self.window.totals("rewritten")[number].sum())
+        arrived = int(self.window.totals("arrived")[number].sum())
+        sent = int(self.sessions.table["dscp"][number[0] // 2])
+        evidence = (
+            Evidence("rewritten-share", round(rewritten / max(1, arrived), 3), "1", where, 0.0),
+            Evidence("dscp-arrived", float(self.table["dscp_seen"][number[0]]), "DSCP", where, float(sent)),
+            Evidence("paths", float(number.size), "paths", where, 0.0),
+        )
+        return Claim(
+            "class-rewritten",
+            place.subject,
+            self._since(number, "rewritten"),
+            "remarking",
+            place.probability,
+            evidence,
+            suspects=tuple(place.suspects),
+            symptoms=self._symptoms("class-rewritten", number, now_ns),
+            confirm_ns=500 * NS_PER_MS,
+            hold_ns=2 * NS_PER_S,
+            detail=f"rewrites {where}",
+        )
+
+    def _since(self, number: Ints, field: str) -> int:
+        """Start of the oldest bin of the window in which it happened."""
+        per_bin = self.window.table[field][number].sum(axis=0)
+        first = int(np.flatnonzero(np.roll(per_bin, -self.window.column - 1))[0])
+        return (self.window.now_bin - _BINS + 1 + first) * self.window.width_ns
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values and arrays."""
+        return {"window": self.window.freeze(), "table": self.table.freeze(), "blamed": sorted(self.blamed)}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.window.thaw(state["window"])
+        self.table.thaw(state["table"])
+        self.blamed = frozenset(state["blamed"])

@@ -1,0 +1,111 @@
+"""Who is there at all: agents that publish, NICs that exist, ports and their state.
+
+No data is *unknown*: an agent that stopped makes what it watched unknown; a NIC that left its host is unknown and no
+fault of the fabric. All ages are bus time: agents' clocks may be hours off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sdfstream.detect.sessions import Sessions
+from sdfstream.numeric.table import Table
+from sdfstream.records import columns
+from sdfstream.records.units import ABSENT_NS
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+PORT_STATES = ("unknown", "up", "down", "disabled", "absent")
+
+
+class Presence:
+    """Last signs of life of every host's agent, and the port state of every NIC."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self.hosts = Table(
+            {
+                "heard_at_ns": np.int64(ABSENT_NS),
+                "liveness_at_ns": np.int64(ABSENT_NS),
+            }
+        )
+        """Per host: any message, any liveness statement, bus time."""
+        self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
+        """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
+        self.boots: dict[str, str] = {}
+
+    def ensure(self) -> None:
+        """Have a row for every host and NIC."""
+        self.hosts.ensure(len(self.sessions.hosts))
+        self.ports.ensure(len(self.sessions.nics))
+
+    def heard(self, host: str, at_ns: int, boot_id: str, *, liveness: bool = False) -> bool:
+        """An agent published; True when it is a new run of it."""
+        number = self.sessions.hosts.add(host)
+        self.ensure()
+        if number < 0:
+            return False
+        self.hosts["heard_at_ns"][number] = at_ns
+        if liveness:
+            self.hosts["liveness_at_ns"][number] = at_ns
+        if not boot_id or self.boots.get(host) == boot_id:
+            return False
+        before = self.boots.get(host)
+        self.boots[host] = boot_id
+        return before is not None
+
+    def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> None:
+        """Take port states of a ``sdf.raw.port.v1`` message."""
+        nic, nic_names = columns.names(batch, "nic")
+        state, state_names = columns.names(batch, "state")
+        for n, s in zip(nic.tolist(), state.tolist(), strict=True):
+            number = self.sessions.nic(nic_names[n]) if n >= 0 else -1
+            if number < 0:
+                continue
+            name = state_names[s] if s >= 0 else "unknown"
+            code = PORT_STATES.index(name) if name in PORT_STATES else 0
+            self.ensure()
+            if self.ports["state"][number] != code or self.ports["at_ns"][number] == ABSENT_NS:
+                self.ports["since_at_ns"][number] = at_ns
+            self.ports["state"][number] = code
+            self.ports["at_ns"][number] = at_ns
+
+    def port_state(self, nic: int, now_ns: int, max_age_ns: int) -> str:
+        """State of a NIC's port, ``unknown`` when it was not read lately."""
+        at = self.ports["at_ns"][nic]
+        fresh = at != ABSENT_NS and now_ns - at <= max_age_ns
+        return PORT_STATES[int(self.ports["state"][nic])] if fresh else "unknown"
+
+    def absent(self, now_ns: int, max_age_ns: int) -> Bools:
+        """(nics,) True where a recent port reading says that the NIC is not in its host."""
+        at = self.ports["at_ns"]
+        fresh = (at != ABSENT_NS) & (now_ns - at <= max_age_ns)
+        result: Bools = fresh & (self.ports["state"] == PORT_STATES.index("absent"))
+        return result
+
+    def stale(self, now_ns: int, limit_ns: int) -> Bools:
+        """(hosts,) True where an agent published before and then nothing for `limit_ns`."""
+        at = self.hosts["heard_at_ns"]
+        result: Bools = (at != ABSENT_NS) & (now_ns - at > limit_ns)
+        return result
+
+    def states_liveness(self, now_ns: int, limit_ns: int) -> Bools:
+        """(hosts,) True where an agent's own liveness statements are fresh."""
+        at = self.hosts["liveness_at_ns"]
+        result: Bools = (at != ABSENT_NS) & (now_ns - at <= limit_ns)
+        return result
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values and arrays."""
+        return {"hosts": self.hosts.freeze(), "ports": self.ports.freeze(), "boots": dict(sorted(self.boots.items()))}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.hosts.thaw(state["hosts"])
+        self.ports.thaw(state["ports"])
+        self.boots = dict(state["boots"])

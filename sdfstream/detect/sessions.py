@@ -1,0 +1,217 @@
+"""Who is who: NICs, hosts and sessions (paths without direction) under dense numbers.
+
+Every engine keeps its state in arrays indexed by these numbers; names appear again only in findings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sdfstream.numeric.keyindex import KeyIndex
+from sdfstream.numeric.table import Table
+from sdfstream.records import columns
+from sdfstream.records.fabric import PathId, host_of
+
+Ints = npt.NDArray[np.int64]
+
+_MAX_NICS = 1 << 16
+_MAX_TRANSPORTS = 4
+
+
+class Names:
+    """Strings under numbers 0, 1, 2, … in order of first sight, at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.list: list[str] = []
+        self._number: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.list)
+
+    def find(self, name: str) -> int:
+        """Number of a name, −1 when it is not known."""
+        return self._number.get(name, -1)
+
+    def add(self, name: str) -> int:
+        """Number of a name, given now if it is new; −1 when there is no room."""
+        number = self._number.get(name, -1)
+        if number < 0 and len(self.list) < self.most:
+            number = self._number[name] = len(self.list)
+            self.list.append(name)
+        return number
+
+    def thaw(self, names: list[str]) -> None:
+        """Take up a saved list."""
+        self.list = list(names)
+        self._number = {name: i for i, name in enumerate(self.list)}
+
+
+class Sessions:
+    """The sessions seen so far.
+
+    A session is (src, dst, transport, path, dscp): what a probe may speak for. Its number indexes `table`.
+    """
+
+    def __init__(self, max_sessions: int) -> None:
+        self.nics = Names(_MAX_NICS)
+        self.hosts = Names(_MAX_NICS)
+        self.transports = Names(_MAX_TRANSPORTS)
+        self.planes: dict[int, str] = {}
+        """NIC number to the plane its rows name."""
+        self._pairs = KeyIndex(1 << 21)
+        self._index = KeyIndex(max_sessions)
+        self.nic_host = np.empty(0, np.int64)
+        """(nics,) host number of every NIC."""
+        self.fresh: list[int] = []
+        """Sessions taken in since the stage last looked."""
+        self.table = Table(
+            {
+                "src": np.int64(-1),
+                "dst": np.int64(-1),
+                "transport": np.int64(0),
+                "path": np.int64(0),
+                "dscp": np.int64(0),
+                "seen_at_ns": np.int64(0),
+            }
+        )
+
+    @property
+    def count(self) -> int:
+        """Length every per-session array needs."""
+        return self.table.rows
+
+    def nic(self, name: str) -> int:
+        """Number of a NIC, given now if it is new (with its host); −1 when there is no room."""
+        known = len(self.nics)
+        number = self.nics.add(name)
+        if len(self.nics) > known:
+            self.nic_host = np.append(self.nic_host, self.hosts.add(host_of(name)))
+        return number
+
+    def of_batch(self, batch: pa.RecordBatch, dscp: str, at_ns: int) -> Ints:
+        """Session of every row of a probe or delay batch; −1 where a name is null or there is no room.
+
+        Parameters
+        ----------
+        batch : RecordBatch
+            With columns src, dst, transport, path and the one named by `dscp`.
+        dscp : str
+            Column of the class as sent.
+        at_ns : int
+            Bus time; the sessions count as seen then.
+
+        Raises
+        ------
+        FormatError
+            When a column is missing or of a wrong type.
+        """
+        src = self._numbers(batch, "src", self.nic)
+        dst = self._numbers(batch, "dst", self.nic)
+        transport = self._numbers(batch, "transport", self.transports.add)
+        path = columns.values(batch, "path").astype(np.int64)
+        cls = columns.values(batch, dscp).astype(np.int64) & 63
+        slots = np.full(batch.num_rows, -1, np.int64)
+        good = np.flatnonzero((src >= 0) & (dst >= 0) & (transport >= 0))
+        slots[good] = self._add(src[good], dst[good], transport[good], path[good], cls[good])
+        self.table["seen_at_ns"][slots[slots >= 0]] = at_ns
+        return slots
+
+    def of_names(self, keys: list[tuple[str, str, str, int, int]], at_ns: int) -> Ints:
+        """Session of every (src, dst, transport, path, dscp); −1 where there is no room."""
+        if not keys:
+            return np.empty(0, np.int64)
+        src = np.array([self.nic(k[0]) for k in keys], np.int64)
+        dst = np.array([self.nic(k[1]) for k in keys], np.int64)
+        transport = np.array([self.transports.add(k[2]) for k in keys], np.int64)
+        path = np.array([k[3] for k in keys], np.int64)
+        cls = np.array([k[4] for k in keys], np.int64)
+        slots = np.full(len(keys), -1, np.int64)
+        good = np.flatnonzero((src >= 0) & (dst >= 0) & (transport >= 0))
+        slots[good] = self._add(src[good], dst[good], transport[good], path[good], cls[good])
+        self.table["seen_at_ns"][slots[slots >= 0]] = at_ns
+        return slots
+
+    def _numbers(self, batch: pa.RecordBatch, name: str, number: Any) -> Ints:
+        codes, dictionary = columns.names(batch, name)
+        lookup = np.array([-1 if n is None else number(n) for n in dictionary] + [-1], np.int64)
+        result: Ints = lookup[codes]
+        return result
+
+    def _add(self, src: Ints, dst: Ints, transport: Ints, path: Ints, dscp: Ints) -> Ints:
+        pair = self._pairs.add((src << 16) | dst)
+        key = (pair << 42) | (transport << 40) | ((path & 0xFFFFFFFF) << 8) | dscp
+        slots = np.where(pair >= 0, self._index.find(key), -1)
+        new = (slots < 0) & (pair >= 0)
+        if new.any():
+            slots[new] = self._index.add(key[new])
+            self.table.ensure(self._index.slots)
+            fresh = new & (slots >= 0)
+            at = slots[fresh]
+            self.fresh.extend(dict.fromkeys(at.tolist()))
+            columns_ = (("src", src), ("dst", dst), ("transport", transport), ("path", path), ("dscp", dscp))
+            for name, values in columns_:
+                self.table[name][at] = values[fresh]
+        return slots
+
+    def note_planes(self, batch: pa.RecordBatch) -> None:
+        """Remember which plane the rows of each sending NIC name."""
+        if batch.schema.get_field_index("plane") < 0:
+            return
+        plane, plane_names = columns.names(batch, "plane")
+        src, src_names = columns.names(batch, "src")
+        if not plane_names:
+            return
+        for s, p in sorted(set(zip(src.tolist(), plane.tolist(), strict=True))):
+            if s >= 0 and p >= 0 and src_names[s] is not None:
+                self.planes[self.nic(src_names[s])] = plane_names[p]
+
+    def idle(self, before_ns: int) -> Ints:
+        """Sessions in use that nothing was heard of since `before_ns`."""
+        result: Ints = np.flatnonzero((self.table["src"] >= 0) & (self.table["seen_at_ns"] < before_ns))
+        return result
+
+    def forget(self, slots: Ints) -> None:
+        """Free these sessions' numbers for others."""
+        self._index.remove(slots)
+        self.table.reset(slots)
+
+    def path_id(self, slot: int, direction: str) -> PathId:
+        """The public name of one direction of a session."""
+        t = self.table
+        return PathId(
+            self.nics.list[t["src"][slot]],
+            self.nics.list[t["dst"][slot]],
+            self.transports.list[t["transport"][slot]],
+            int(t["path"][slot]),
+            int(t["dscp"][slot]),
+            direction,
+        )
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values and arrays."""
+        return {
+            "nics": self.nics.list,
+            "hosts": self.hosts.list,
+            "transports": self.transports.list,
+            "planes": [[k, v] for k, v in sorted(self.planes.items())],
+            "pairs": self._pairs.freeze(),
+            "index": self._index.freeze(),
+            "nic_host": self.nic_host,
+            "table": self.table.freeze(),
+        }
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.nics.thaw(state["nics"])
+        self.hosts.thaw(state["hosts"])
+        self.transports.thaw(state["transports"])
+        self.planes = {int(k): str(v) for k, v in state["planes"]}
+        self._pairs.thaw(state["pairs"])
+        self._index.thaw(state["index"])
+        self.nic_host = np.asarray(state["nic_host"], np.int64)
+        self.table.thaw(state["table"])

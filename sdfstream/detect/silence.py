@@ -1,0 +1,241 @@
+"""Silent paths to root causes: which NIC, link, switch, host or path is down, and the health of every NIC side.
+
+Order of the verdicts, each taking its paths away from the next:
+
+1. a NIC that is absent, or an agent that stopped: what they touch is unknown;
+2. a stale agent whose NICs no peer reaches: ``host-silent``; a stale agent alone: ``agent-stale``;
+3. everything else that is silent goes to `localise` together with every path that has worked since.
+
+While a host has not published since a path to it fell silent, that path waits: either the host speaks again, or it
+turns stale and case 2 applies. So a dead host is one finding, not one per NIC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.liveness import SLACK_NS, Liveness, Sightings
+from sdfstream.detect.localise import Located, Observations, locate
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.sessions import Sessions
+from sdfstream.records.finding import Evidence, Severity, Subject
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_TRIALS = 8.0
+"""A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
+_PORT_AGE_NS = 5 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The verdict at one instant."""
+
+    claims: list[Claim]
+    sightings: Sightings
+    bad: Bools
+    """(sessions,) silent and laid to something: engines of delay and loss leave these out."""
+    absent: Bools
+    """(nics,) not in their host."""
+    stale: Bools
+    """(hosts,) agent silent."""
+    located: list[Located]
+
+
+class SilenceJudge:
+    """Lays silence to its root causes."""
+
+    def __init__(
+        self, config: DetectConfig, sessions: Sessions, presence: Presence, liveness: Liveness, cabling: Cabling
+    ) -> None:
+        self.config, self.sessions, self.presence = config, sessions, presence
+        self.liveness, self.cabling = liveness, cabling
+        self.blamed: frozenset[str] = frozenset()
+
+    def judge(self, now_ns: int) -> Silence:
+        """Claims and sightings at `now_ns`."""
+        seen = self.liveness.look(now_ns)
+        table = self.sessions.table
+        src, dst = table["src"], table["dst"]
+        absent = self._absent(seen, now_ns)
+        stale = self.presence.stale(now_ns, int(self.config.agent_stale_s * NS_PER_S))
+        claims = self._hosts(seen, stale, now_ns)
+        if not seen.silent.any():
+            self.blamed = frozenset()
+            ports = self._ports_down(now_ns, set())
+            return Silence(claims + ports, seen, seen.silent, absent, stale, [])
+        bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
+        host = np.append(self.sessions.nic_host, -1)
+        heard = np.append(self.presence.hosts["heard_at_ns"], np.iinfo(np.int64).max)
+        heard[heard == ABSENT_NS] = np.iinfo(np.int64).max  # a far end without an agent is not waited for
+        gone = np.append(stale, False)
+        for end in (host[src], host[dst]):
+            bad &= ~gone[end] & (heard[end] >= seen.since_ns + SLACK_NS)
+        located = self._locate(seen, bad, absent) if bad.any() else []
+        self.blamed = frozenset(x.subject.id for x in located)
+        claims += [self._claim(x, seen, now_ns) for x in located]
+        claims += self._ports_down(now_ns, {x.subject.id for x in located if x.subject.type == "nic"})
+        return Silence(claims, seen, bad, absent, stale, located)
+
+    def _absent(self, seen: Sightings, now_ns: int) -> Bools:
+        """NICs that a port reading calls absent, or of which their own agent only says that it cannot tell."""
+        n = len(self.sessions.nics)
+        src, dst = self.sessions.table["src"], self.sessions.table["dst"]
+        unknown = np.bincount(src[seen.sender_unknown], minlength=n) + np.bincount(
+            dst[seen.reflector_unknown], minlength=n
+        )
+        absent = self.presence.absent(now_ns, _PORT_AGE_NS)
+        if not unknown.any():
+            return absent
+        alive = np.bincount(src[seen.sender_alive], minlength=n) + np.bincount(dst[seen.reflector_alive], minlength=n)
+        result: Bools = absent | ((unknown > 0) & (alive == 0))
+        return result
+
+    def _locate(self, seen: Sightings, bad: Bools, absent: Bools) -> list[Located]:
+        onset_ns = int(seen.since_ns[bad].max()) + SLACK_NS
+        good = ~bad & (seen.good_round_ns >= onset_ns)
+        arrives = seen.good_fwd_ns >= np.where(bad, seen.since_ns + SLACK_NS, onset_ns)
+        fwd_broken = bad & seen.reflector_silent
+        rev_broken = bad & ~fwd_broken & arrives
+        either = bad & ~fwd_broken & ~rev_broken
+        fwd_good = arrives & ~good & ~fwd_broken & ~either
+        at = np.flatnonzero
+        parts = [
+            Observations.of(at(fwd_broken), "fwd", _TRIALS, _TRIALS),
+            Observations.of(at(rev_broken), "rev", _TRIALS, _TRIALS),
+            Observations.of(at(either), "both", _TRIALS, _TRIALS),
+            Observations.of(at(good), "both", 0.0, _TRIALS),
+            Observations.of(at(fwd_good), "fwd", 0.0, _TRIALS),
+        ]
+        return locate(self.cabling, Observations.join(parts), noise=1e-3, least_share=0.99, incumbents=self.blamed)
+
+    def _claim(self, found: Located, seen: Sightings, now_ns: int) -> Claim:
+        since_ns = int(seen.since_ns[found.slots].min())
+        kind = {"nic": "nic-down", "path": "path-down"}.get(found.subject.type, "link-down")
+        cause, confidence, severity = "link-failure", found.probability, "urgent"
+        where = " ".join(found.directions)
+        subject = found.subject
+        if kind == "path-down" or found.probability < 0.5:
+            kind, cause, severity = "path-down", "unknown", "warning"
+            slot, way = int(found.slots[0]), found.ways[0]
+            subject = Subject("path", str(self.sessions.path_id(slot, "rev" if way == "rev" else "fwd")))
+        elif kind == "nic-down":
+            port = self._port(found.subject.id, now_ns)
+            cause = {"disabled": "port-disabled"}.get(port, cause)
+        evidence = (
+            Evidence("silent-paths", float(found.slots.size), "paths", where, 0.0),
+            Evidence("silent-for", round((now_ns - since_ns) / NS_PER_S, 1), "s", where, 0.0),
+        )
+        paths = zip(found.slots.tolist(), found.ways, strict=True)
+        symptoms = tuple(
+            symptom("path-down", Subject("path", str(self.sessions.path_id(s, "rev" if w == "rev" else "fwd"))), t)
+            for (s, w), t in list(zip(paths, seen.since_ns[found.slots].tolist(), strict=True))[:MAX_SYMPTOMS]
+        )
+        return Claim(
+            kind,
+            subject,
+            since_ns,
+            cause,
+            confidence,
+            evidence,
+            severity=_severity(severity),
+            suspects=tuple(found.suspects),
+            symptoms=symptoms,
+            plane=self._plane(found.slots),
+            confirm_ns=self.config.settle_ns,
+            hold_ns=int(self.config.hold_s * NS_PER_S),
+            detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
+        )
+
+    def _plane(self, slots: Ints) -> str | None:
+        src = self.sessions.table["src"]
+        names = {self.sessions.planes.get(int(src[s])) for s in slots[:64].tolist()}
+        return next(iter(names)) if len(names) == 1 else None
+
+    def _port(self, nic: str, now_ns: int) -> str:
+        number = self.sessions.nics.find(nic)
+        return self.presence.port_state(number, now_ns, _PORT_AGE_NS) if number >= 0 else "unknown"
+
+    def _ports_down(self, now_ns: int, said: set[str]) -> list[Claim]:
+        """NICs that are probed and whose port lost its carrier or was disabled, before any path has fallen silent."""
+        ports = self.presence.ports
+        fresh = (ports["at_ns"] != ABSENT_NS) & (now_ns - ports["at_ns"] <= _PORT_AGE_NS)
+        down = np.flatnonzero(fresh & ((ports["state"] == 2) | (ports["state"] == 3)))
+        claims = []
+        for nic in down.tolist():
+            name = self.sessions.nics.list[nic]
+            if name in said or not self._worked(nic):
+                continue
+            disabled = ports["state"][nic] == 3
+            evidence = (Evidence("carrier", 0.0, "1", name, 1.0),)
+            claims.append(
+                Claim(
+                    "nic-down",
+                    Subject("nic", name),
+                    int(ports["since_at_ns"][nic]),
+                    "port-disabled" if disabled else "link-failure",
+                    0.99,
+                    evidence,
+                    severity="urgent",
+                    suspects=((f"{name} tx", 1.0), (f"{name} rx", 1.0)),
+                    plane=self.sessions.planes.get(nic),
+                    hold_ns=int(self.config.hold_s * NS_PER_S),
+                    detail="port disabled" if disabled else "carrier lost",
+                )
+            )
+        return claims
+
+    def _worked(self, nic: int) -> bool:
+        """Whether any path of the NIC ever answered: an empty port is no fault."""
+        table = self.sessions.table
+        mine = (table["src"] == nic) | (table["dst"] == nic)
+        return bool((mine & self.liveness.table["ever"]).any())
+
+    def _hosts(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Claim]:
+        if not stale.any():
+            return []
+        if stale.all() and stale.size > 1:
+            newest = int(self.presence.hosts["heard_at_ns"].max())
+            return [self._host_claim("agent-stale", "all agents", newest, 0.9, now_ns)]
+        host = np.append(self.sessions.nic_host, -1)
+        src_host, dst_host = host[self.sessions.table["src"]], host[self.sessions.table["dst"]]
+        watched = ~np.append(stale, True)[src_host]
+        claims = []
+        for number in np.flatnonzero(stale).tolist():
+            heard_ns = int(self.presence.hosts["heard_at_ns"][number])
+            to_it = watched & (dst_host == number)
+            answered = to_it & (seen.good_round_ns > heard_ns + NS_PER_S)
+            dead = bool((to_it & seen.silent).any() and not answered.any())
+            kind = "host-silent" if dead else "agent-stale"
+            claims.append(
+                self._host_claim(kind, self.sessions.hosts.list[number], heard_ns, 0.95, now_ns, int(to_it.sum()))
+            )
+        return claims
+
+    def _host_claim(self, kind: str, host: str, heard_ns: int, confidence: float, now_ns: int, paths: int = 0) -> Claim:
+        evidence = [Evidence("unheard-for", round((now_ns - heard_ns) / NS_PER_S, 1), "s", host, 0.1)]
+        if kind == "host-silent":
+            evidence.append(Evidence("silent-paths", float(paths), "paths", f"to {host}", 0.0))
+        return Claim(
+            kind,
+            Subject("host", host),
+            heard_ns,
+            "host-gone",
+            confidence,
+            tuple(evidence),
+            severity="urgent" if kind == "host-silent" else "warning",
+            confirm_ns=300 * NS_PER_MS,  # a host that comes back is heard within a flush
+            hold_ns=int(self.config.hold_s * NS_PER_S),
+        )
+
+
+def _severity(name: str) -> Severity:
+    return "urgent" if name == "urgent" else "warning"

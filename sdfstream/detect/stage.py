@@ -1,0 +1,239 @@
+"""The detect stage: messages in, findings and NIC states out. The order of the engines, top to bottom.
+
+Inside a call the stage walks the stream itself: every 100 ms boundary of bus time up to a message, then the message.
+What it says therefore depends on the stream alone, not on how the driver cut it into calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sdfstream.detect import state as frozen
+from sdfstream.detect.cabling import FWD, REV, Cabling
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.congestion import Congestion
+from sdfstream.detect.health import Health
+from sdfstream.detect.ledger import Ledger
+from sdfstream.detect.liveness import Liveness
+from sdfstream.detect.loss import Loss
+from sdfstream.detect.marks import Marks
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.sessions import Sessions
+from sdfstream.detect.silence import Silence, SilenceJudge
+from sdfstream.errors import FormatError
+from sdfstream.records import columns
+from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPOLOGY
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS
+from sdfstream.stats import Counters
+
+_FORGET_EVERY = 600
+"""Ticks between two searches for sessions to forget."""
+
+
+class DetectStage:
+    """All detectors behind one `Stage`.
+
+    Reads probe rows, liveness statements, port readings, corrected delays, clock states and topology; says
+    findings (``sdf.event.finding.v1``) and NIC health (``sdf.state.nic.v1``).
+    """
+
+    name = "detect"
+    reads = (PROBE.name, LIVENESS.name, PORT.name, OWD.name, CLOCK.name, TOPOLOGY.name)
+
+    def __init__(self, config: DetectConfig | None = None) -> None:
+        self.config = config or DetectConfig()
+        self.counters = Counters(self.name)
+        self._sessions = Sessions(self.config.max_paths)
+        self._presence = Presence(self._sessions)
+        self._cabling = Cabling(self._sessions)
+        self._liveness = Liveness(self.config, self._sessions, self._presence, self.counters)
+        self._judge = SilenceJudge(self.config, self._sessions, self._presence, self._liveness, self._cabling)
+        self._health = Health(self.config, self._sessions, self._presence, self._cabling)
+        self._congestion = Congestion(self.config, self._sessions, self._cabling, self.counters)
+        self._loss = Loss(self.config, self._sessions, self._cabling)
+        self._marks = Marks(self.config, self._sessions, self._cabling)
+        self._ledger = Ledger(self.config, self.counters)
+        self._tick = -1
+        """Number of the last 100 ms boundary that was stepped; −1: none yet."""
+
+    def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
+        """Take `messages` in order, then go on to `now_ns`."""
+        out: list[Output] = []
+        for message in messages:
+            out += self._until(message.bus_at_ns)
+            try:
+                out += self._take(message)
+            except FormatError as error:
+                self.counters.add("refused", error.reason)
+            self._admit()
+        out += self._until(now_ns)
+        return out
+
+    def finish(self, now_ns: int) -> list[Output]:
+        """End of the input: what is open stays open, since nothing more was seen of it."""
+        return self._until(now_ns)
+
+    def _until(self, now_ns: int) -> list[Output]:
+        last = now_ns // TICK_NS
+        if self._tick < 0:
+            self._tick = last - 1
+        out: list[Output] = []
+        while self._tick < last:
+            self._tick += 1
+            out += self._evaluate(self._tick * TICK_NS)
+        return out
+
+    def _take(self, message: Message) -> list[Output]:
+        self.counters.add("received", message.topic)
+        body, at_ns = message.body, message.bus_at_ns
+        if isinstance(body, pa.RecordBatch):
+            self._take_bulk(message, body, at_ns)
+            return []
+        return self._take_event(message, body, at_ns)
+
+    def _take_bulk(self, message: Message, batch: pa.RecordBatch, at_ns: int) -> None:
+        if message.topic == PROBE.name:
+            self._hear(message, message.key)
+            self._take_probes(batch, at_ns)
+        elif message.topic == PORT.name:
+            self._hear(message, message.key)
+            self._presence.take_ports(batch, at_ns)
+        elif message.topic == OWD.name:
+            self._congestion.take(batch, at_ns)
+
+    def _take_probes(self, batch: pa.RecordBatch, at_ns: int) -> None:
+        slots = self._sessions.of_batch(batch, "dscp_sent", at_ns)
+        self._sessions.note_planes(batch)
+        self._admit()
+        seq = columns.values(batch, "seq").astype(np.int64)
+        answered = columns.instants(batch, "t4_ns") != ABSENT_NS
+        known = slots >= 0
+        self.counters.add("refused", "probe-row", int((~known).sum()))
+        self._marks.take_rows(batch, slots, at_ns)
+        slots, seq, answered = slots[known], seq[known], answered[known]
+        self._liveness.take_rows(slots, seq, answered, at_ns)
+        self._loss.take_rows(slots, seq, answered, at_ns)
+
+    def _take_event(self, message: Message, event: Event, at_ns: int) -> list[Output]:
+        if message.topic == LIVENESS.name:
+            self._hear(message, str(event.data.get("host") or message.key), liveness=True)
+            self._liveness.take_statement(event.data, at_ns)
+            self._admit()
+            return [] if event.data.get("complete") else self._silence(at_ns)[1]
+        if message.topic == TOPOLOGY.name:
+            self._take_topology(event, at_ns)
+        return []
+
+    def _take_topology(self, event: Event, at_ns: int) -> None:
+        data = event.data
+        if "links" in data:
+            self._cabling.declare(data)
+            for nic in data.get("nics", ()):
+                self._sessions.nic(str(nic.get("id")))
+            return
+        try:
+            key = (
+                str(data["src"]),
+                str(data["dst"]),
+                str(data["transport"]),
+                int(data["path"]),
+                int(data["dscp"]),
+            )
+            hops = [None if h is None else str(h) for h in data["hops"]]
+            way = {"fwd": FWD, "rev": REV}[data.get("dir", "fwd")]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError("topology-path", str(error)) from error
+        slot = int(self._sessions.of_names([key], at_ns)[0])
+        self._admit()
+        if slot >= 0:
+            self._cabling.trace(slot, way, hops, bool(data.get("complete")))
+
+    def _hear(self, message: Message, host: str, *, liveness: bool = False) -> None:
+        if self._presence.heard(host, message.bus_at_ns, message.boot_id, liveness=liveness):
+            self._liveness.restarted(host)
+
+    def _admit(self) -> None:
+        """Give every engine room for what was seen for the first time."""
+        self._presence.ensure()
+        if self._sessions.fresh:
+            self._liveness.table.ensure(self._sessions.count)
+            for engine in (self._congestion, self._loss, self._marks):
+                engine.ensure()
+            self._cabling.note_new(self._sessions.fresh)
+            self._sessions.fresh.clear()
+
+    def _silence(self, now_ns: int) -> tuple[Silence, list[Output]]:
+        verdict = self._judge.judge(now_ns)
+        out = self._ledger.take("silence", verdict.claims, now_ns)
+        return verdict, out + self._health.update(verdict, now_ns)
+
+    def _evaluate(self, now_ns: int) -> list[Output]:
+        """Everything that is judged at a 100 ms boundary."""
+        self._cabling.refresh()
+        verdict, out = self._silence(now_ns)
+        left_out = verdict.sightings.silent
+        slow = self._congestion.claims(left_out, self._marks.share(now_ns), now_ns)
+        out += self._ledger.take("congestion", slow, now_ns)
+        congested = frozenset(c.subject.id for c in slow) | self._ledger.open_ids(("congestion",))
+        out += self._ledger.take("marks", self._marks.claims(left_out, congested, now_ns), now_ns)
+        if self._tick % 2 == 0:
+            out += self._ledger.take("loss", self._loss.claims(left_out, now_ns), now_ns)
+        if self._tick % _FORGET_EVERY == 0:
+            self._forget(now_ns)
+        return out
+
+    def _forget(self, now_ns: int) -> None:
+        idle = self._sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
+        if idle.size:
+            self._sessions.forget(idle)
+            self._liveness.table.reset(idle)
+            self._cabling.forget(idle)
+            for engine in (self._congestion, self._loss, self._marks):
+                engine.forget(idle)
+            self.counters.add("forgotten", "sessions", idle.size)
+
+    def _engines(self) -> dict[str, Any]:
+        return {
+            "sessions": self._sessions,
+            "presence": self._presence,
+            "cabling": self._cabling,
+            "health": self._health,
+            "congestion": self._congestion,
+            "loss": self._loss,
+            "marks": self._marks,
+            "ledger": self._ledger,
+        }
+
+    def snapshot(self) -> bytes:
+        """The whole state, deterministic bytes."""
+        engines: dict[str, Any] = {name: engine.freeze() for name, engine in self._engines().items()}
+        counters = [[*key, n] for key, n in sorted(self.counters.values.items())]
+        rest = {
+            "tick": self._tick,
+            "liveness": self._liveness.table.freeze(),
+            "blamed": sorted(self._judge.blamed),
+            "counters": counters,
+        }
+        return frozen.dump({"engines": engines, "rest": rest})
+
+    def restore(self, state: bytes) -> None:
+        """Take up a state made by `snapshot`.
+
+        Raises
+        ------
+        FormatError
+            When the bytes are no snapshot of this version.
+        """
+        saved: Mapping[str, Any] = frozen.load(state)
+        for name, engine in self._engines().items():
+            engine.thaw(saved["engines"][name])
+        rest = saved["rest"]
+        self._tick = int(rest["tick"])
+        self._liveness.table.thaw(rest["liveness"])
+        self._judge.blamed = frozenset(rest["blamed"])
+        self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

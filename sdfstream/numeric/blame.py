@@ -1,0 +1,177 @@
+"""Which few parts explain the failures of many trials: greedy maximum likelihood over a noisy-or model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What was seen: each row is one observation that crosses some parts.
+
+    `failed` of `tried` trials of observation i failed. Entry j says that observation ``row[j]`` crosses part
+    ``part[j]`` with probability ``weight[j]`` (1: certainly); a part occurs at most once per observation.
+    """
+
+    failed: Floats
+    tried: Floats
+    row: Ints
+    part: Ints
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """One part that is blamed, and whom the evidence cannot tell from it."""
+
+    part: int
+    share: float
+    """Estimated probability that the part fails a trial that crosses it."""
+    gain: float
+    """Log-likelihood gained by blaming it, prior included, in nats."""
+    rows: Ints
+    """Observations it explains: failed ones that cross it and no earlier culprit."""
+    rivals: tuple[tuple[int, float], ...]
+    """(part, posterior probability) of all parts that could stand in its place, itself included, likely first."""
+
+
+def blame(
+    trials: Trials,
+    log_prior: Floats,
+    *,
+    noise: float = 1e-3,
+    least_share: float = 0.0,
+    favour: Floats | None = None,
+    min_gain: float = 3.0,
+    most: int = 16,
+) -> list[Culprit]:
+    r"""Smallest set of faulty parts that makes the observations likely.
+
+    An observation that crosses the parts C fails a trial with probability
+    :math:`P_C = 1 - (1-\epsilon)\prod_{c \in C \cap F}(1 - q_c)`. The set F and the shares q are chosen one part at
+    a time, each time the one with the largest gain of
+
+    .. math::
+
+        \sum_i \ln \mathrm{E}_C\left[P_C^{k_i} (1-P_C)^{n_i-k_i}\right] + \sum_{c \in F} \ln \frac{\pi_c}{1 - \pi_c},
+
+    the expectation being over the part in question: crossed with probability :math:`a_{ic}`, the same for all trials.
+
+    Parameters
+    ----------
+    trials : Trials
+    log_prior : (parts,) float64
+        :math:`\ln(\pi_c / (1 - \pi_c))` of every part: how likely it is to be faulty before anything is seen.
+    noise : float
+        :math:`\epsilon`: share of trials that fails without any faulty part.
+    least_share : float
+        A faulty part fails at least this share of trials: near 1 where a fault is all or nothing.
+    favour : (parts,) float64, optional
+        Added to the gains when the best part is chosen, and nowhere else: it settles near ties.
+    min_gain : float
+        Stop when the best further part gains less than this many nats.
+    most : int
+        Stop after this many culprits.
+
+    Notes
+    -----
+    A success on a path that surely crosses a part speaks against that part as strongly as its share allows; a
+    path that only may cross it (weight < 1) speaks in proportion. Cost: O(entries) per culprit.
+
+    References
+    ----------
+    .. [1] V. Harsh et al., "Flock: Accurate Network Fault Localization at Scale", CoNEXT 2023 (the model and the
+       greedy search over single-part changes).
+    """
+    survive = np.ones(trials.failed.size)
+    parts = log_prior.size
+    free = np.ones(parts, np.bool_)
+    share, gain = _gains(trials, survive, log_prior, (noise, least_share), free)
+    culprits: list[Culprit] = []
+    while len(culprits) < most:
+        best = int(np.argmax(gain if favour is None else gain + favour))
+        if not gain[best] >= min_gain:
+            break
+        entries = trials.part == best
+        rows = trials.row[entries]
+        explained = rows[(trials.failed[rows] > 0) & (survive[rows] > 0.5)]
+        survive[rows] *= 1.0 - _crossed(trials, entries, survive, share[best], noise) * min(share[best], 1.0 - noise)
+        free[best] = False
+        next_share, next_gain = _gains(trials, survive, log_prior, (noise, least_share), free)
+        rivals = _rivals(gain, next_gain, best)
+        culprits.append(Culprit(best, float(share[best]), float(gain[best]), explained, rivals))
+        share, gain = next_share, next_gain
+    return culprits
+
+
+def _loglik(trials: Trials, p: Floats) -> Floats:
+    inside = np.clip(p, 1e-9, 1 - 1e-9)
+    result: Floats = trials.failed * np.log(inside) + (trials.tried - trials.failed) * np.log1p(-inside)
+    return result
+
+
+def _crossed(trials: Trials, entries: npt.NDArray[np.bool_], survive: Floats, share: float, noise: float) -> Floats:
+    """Posterior probability that each of these entries' observations crosses its part, which is taken as faulty."""
+    row, weight = trials.row[entries], trials.weight[entries]
+    failed, passed = trials.failed[row], trials.tried[row] - trials.failed[row]
+    p1 = np.clip(1.0 - (1.0 - noise) * survive[row] * (1.0 - min(share, 1.0 - noise)), 1e-9, 1 - 1e-9)
+    p0 = np.clip(1.0 - (1.0 - noise) * survive[row], 1e-9, 1 - 1e-9)
+    log_ratio = failed * np.log(p1 / p0) + passed * np.log((1 - p1) / (1 - p0))
+    odds = weight * np.exp(np.clip(log_ratio, -500, 500))
+    result: Floats = odds / np.maximum(odds + 1.0 - weight, 1e-300)
+    return result
+
+
+def _gains(
+    trials: Trials, survive: Floats, log_prior: Floats, floors: tuple[float, float], free: npt.NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Best share and gain of every part, given what is blamed already; −inf for parts that are."""
+    noise, least_share = floors
+    parts = log_prior.size
+    alone = _loglik(trials, 1.0 - (1.0 - noise) * survive)
+    best_share, best_gain = np.zeros(parts), np.full(parts, -np.inf)
+    failed, tried = trials.failed[trials.row], trials.tried[trials.row]
+    left = survive[trials.row]
+    log_crossed = np.log(np.maximum(trials.weight, 1e-300))
+    log_missed = np.log(np.maximum(1.0 - trials.weight, 1e-300))
+    for share in _candidate_shares(trials, survive, parts):
+        q = np.clip(share[trials.part], 0.0, 1.0 - noise)
+        p = np.clip(1.0 - (1.0 - noise) * left * (1.0 - q), 1e-9, 1 - 1e-9)
+        change = failed * np.log(p) + (tried - failed) * np.log1p(-p) - alone[trials.row]
+        change = np.logaddexp(log_crossed + change, log_missed)
+        gain = np.bincount(trials.part, change, parts) + log_prior
+        better = free & (gain > best_gain) & (share > max(noise, least_share))
+        best_gain = np.where(better, gain, best_gain)
+        best_share = np.where(better, share, best_share)
+    return best_share, best_gain
+
+
+def _candidate_shares(trials: Trials, survive: Floats, parts: int) -> list[Floats]:
+    """Shares to try per part: pooled over all that may cross it, over those that failed at all, and 1."""
+    weighted = trials.weight * survive[trials.row]
+    tried = np.bincount(trials.part, weighted * trials.tried[trials.row], parts)
+    failed = np.bincount(trials.part, weighted * trials.failed[trials.row], parts)
+    bad = trials.failed[trials.row] > 0
+    tried_bad = np.bincount(trials.part, bad * weighted * trials.tried[trials.row], parts)
+    among_bad = np.minimum(failed / np.maximum(tried_bad, 1e-12), 1.0)
+    return [failed / np.maximum(tried, 1e-12), among_bad, (failed > 0).astype(np.float64)]
+
+
+def _rivals(gain: Floats, next_gain: Floats, best: int) -> tuple[tuple[int, float], ...]:
+    """Posterior over the parts that could stand in the best one's place, given that exactly one of them does.
+
+    A part whose gain outlives the blame of `best` explains something else: another fault, no rival.
+    """
+    explained_away = next_gain < 0.5 * gain
+    explained_away[best] = True
+    near = np.flatnonzero((gain >= gain[best] - 6.0) & explained_away)
+    odds = np.exp(gain[near] - gain[best])
+    posterior = odds / odds.sum()
+    order = np.lexsort((near, -posterior))
+    return tuple((int(near[i]), float(posterior[i])) for i in order[:16] if posterior[i] >= 0.01)
