@@ -66,6 +66,7 @@ class Fabric(Truth):
             route(leaf).apply(setup.cables(plan, leaf, self.namespaces.fds))
         for node in (*self.spec.host_names, *self.spec.spine_names, *self.spec.leaf_names):
             route(node).apply([*setup.node(plan, node), *self._wire_up(node)])
+        self.wait_for_carriers(port for port, _ in plan.by_direction.values())
         marks = {port.ifindex: setup.base_rule(plan, port) for port, _ in plan.by_direction.values()}
         marks = {ifindex: rule for ifindex, rule in marks.items() if rule.ce_threshold_bytes}
         marking = self._mark(marks)

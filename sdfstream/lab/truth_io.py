@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable
 
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import oracle, queues, rtnl
 from sdfstream.lab.namespaces_io import Namespaces
 from sdfstream.lab.netlink import Request
 from sdfstream.lab.plan import Plan, Port
 from sdfstream.lab.wire import Counts
 from sdfstream.lab.wire_io import Wire
+
+_CARRIER_TIMEOUT_S = 10.0
 
 
 class Truth:
@@ -81,6 +85,25 @@ class Truth:
         port, _ = self._direction(direction)
         with self.lock:
             return self.wire.counts(port.ifindex) if self.wire else Counts()
+
+    def wait_for_carriers(self, ports: Iterable[Port]) -> None:
+        """Wait until each port works, or does not, as `dead_ports` says.
+
+        The kernel draws the consequences of a carrier change (queue switched, routes marked) a moment later, in the
+        background; until then a port that is up still drops what it is given.
+
+        Raises
+        ------
+        LabUnavailableError
+            A port did not follow within some seconds.
+        """
+        end = time.monotonic() + _CARRIER_TIMEOUT_S
+        for port in ports:
+            up = port.ifindex not in self.dead_ports
+            while rtnl.is_operational(self._ask(port.node, rtnl.get_link(port.ifindex))[0]) is not up:
+                if time.monotonic() > end:
+                    raise LabUnavailableError(f"{port.node}:{port.device} did not go {'up' if up else 'down'}")
+                time.sleep(0.0002)
 
     def _direction(self, direction: str) -> tuple[Port, Port]:
         if direction not in self.plan.by_direction:

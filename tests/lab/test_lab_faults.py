@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import Fabric
 from tests.fixtures.lab import SMALL, routes, send, udp
 
@@ -168,3 +168,13 @@ def test_what_cannot_be_is_refused_and_changes_nothing(fabric: Fabric, target: s
         fabric.inject(target, kind, share=share)
     assert fabric.faults.active == []
     assert routes(fabric) == kernel
+
+
+def test_what_the_machine_cannot_do_is_said_and_undone(fabric: Fabric) -> None:
+    """Without any engine that drops packets a black hole is refused; nothing of it is left, and others still work."""
+    fabric.wire = None
+    with pytest.raises(LabUnavailableError, match="drop packets"):
+        fabric.inject("l0--s1", "black-hole")
+    assert fabric.faults.active == []
+    fault = fabric.inject("l0--s1", "link-down")
+    assert [f.id for f in fabric.heal()] == [fault.id]
