@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import doctest
+import io
 import re
+import zlib
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfstream.archive import failures, guard, http_query, http_reply, migration, query_io, sqltext, tables, target
 from sdfstream.archive.failures import EngineError, engine_error
+from sdfstream.archive.http_body import TooLargeError, encode, read_body
 from sdfstream.archive.http_query import Ask, parse_request, split_insert
 from sdfstream.errors import ArchiveError, ConfigError
 
@@ -194,6 +199,41 @@ def test_any_request_is_parsed_or_refused(path: str, body: bytes, authorization:
         assert error.code in (48, 115)
     else:
         assert isinstance(ask.sql, bytes)
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(1, 50), max_size=10))
+def test_chunks_are_joined(body: bytes, sizes: list[int]) -> None:
+    wire, rest = b"", body
+    for size in sizes:
+        if chunk := rest[:size]:
+            wire += b"%x;ext=1\r\n" % len(chunk) + chunk + b"\r\n"
+        rest = rest[size:]
+    if rest:
+        wire += b"%X\r\n" % len(rest) + rest + b"\r\n"
+    source = io.BytesIO(wire + b"0\r\nTrailer: x\r\n\r\nnext request")
+    assert read_body(source, {"transfer-encoding": "chunked"}, 1000) == body
+    assert source.read() == b"next request"
+
+
+@given(st.binary(max_size=200), st.sampled_from(["gzip", "deflate", "zstd", "lz4", "br", "identity", "x"]))
+def test_any_body_is_read_or_refused(raw: bytes, coding: str) -> None:
+    for headers in ({"content-length": str(len(raw))}, {"transfer-encoding": "chunked"}):
+        with contextlib.suppress(TooLargeError, ValueError, OSError, pa.ArrowException, zlib.error):
+            assert len(read_body(io.BytesIO(raw), headers | {"content-encoding": coding}, 100)) <= 100
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "zstd, gzip", "br", ""])
+def test_what_is_encoded_is_decoded_again(accepted: str) -> None:
+    body = b"abc" * 1000
+    packed, coding = encode(body, accepted)
+    headers = {"content-length": str(len(packed)), "content-encoding": coding or "identity"}
+    assert read_body(io.BytesIO(packed), headers, 3000) == body
+    if coding:
+        with pytest.raises(TooLargeError):
+            read_body(io.BytesIO(packed), headers, 2999)
 
 
 # -- replies and text -------------------------------------------------------------------------------------------
