@@ -46,7 +46,7 @@ def test_loss_both_ways_wandering_clock_and_a_flush_every_100_ms() -> None:
     assert sent - len(answered) == sum(lost)
     assert 0.06 <= sum(lost) / sent <= 0.14
     assert wire.sender.counters.total("refused") == wire.sender.counters.total("shed") == 0
-    # an answer has its true t3 unless the next probe or answer of its path was lost (9.75 %); one later may come in time
+    # an answer has its true t3 unless the next exchange of its path was lost (9.75 %); one later may come in time
     followed = [r for r in answered if r["t3_kind"] == 1]
     assert 0.86 <= len(followed) / len(answered) <= 0.98
     clock = Clock(wrong)
