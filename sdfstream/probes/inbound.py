@@ -1,7 +1,7 @@
 """The sessions that probe us: a bounded table by (socket, source address, source port, SSID).
 
-A row keeps what stateless answers cannot carry: the true sending times of the last few answers, each told once in a
-later answer (Follow-Up Telemetry), and which path of the liveness report the session is.
+A row keeps the number of the next answer, the true sending times of the last few answers, each told once in a later
+answer (Follow-Up Telemetry), and which path of the liveness report the session is.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ class Inbound:
         self._dscp: UInt8s = np.zeros(n, dtype=np.uint8)
         self._heard_at: Int64s = np.zeros(n, dtype=np.int64)
         self._seq: Int64s = np.zeros(n, dtype=np.int64)
+        """The latest probe's."""
+        self._answers: Int64s = np.zeros(n, dtype=np.int64)
+        """Answers numbered so far."""
         self._path: Int64s = np.zeros(n, dtype=np.int64)
         """Index into the liveness table; −1: not reported."""
         self._written: Int64s = np.zeros(n, dtype=np.int64)
@@ -99,6 +102,13 @@ class Inbound:
         watched = path >= 0
         if np.count_nonzero(watched):
             self._liveness.arrived(path[watched], ahead[watched], now_ns)
+
+    def number(self, row: Int64s) -> Int64s:
+        """The next sequence number of the answers of each of `row` (n,; repeats allowed, −1 gets 0)."""
+        number = self._answers[row] + self._rank(row)
+        known = row >= 0
+        self._answers[row[known]] = number[known] + 1  # of equal rows the last, so the largest, stays
+        return np.where(known, number & 0xFFFF_FFFF, 0)
 
     def keep(self, row: Int64s, seq: Int64s, at_ns: Int64s, kind: UInt8s) -> None:
         """Keep the true sending times of answers, oldest first for each session; the oldest gives way."""
@@ -151,7 +161,7 @@ class Inbound:
         self._dscp[row] = _NO_DSCP  # the probe's own is taken up by `find`
         self._heard_at[row] = now_ns
         self._path[row] = -1
-        self._written[row] = self._told[row] = 0
+        self._written[row] = self._told[row] = self._answers[row] = 0
         self.generation[row] = (self.generation[row] + 1) & 0x7FFF
         order = np.argsort(self._key[: self._used], kind="stable")
         self._keys = np.append(self._key[order], np.uint64(_TOP))

@@ -11,10 +11,14 @@ API in short (*now_ns*: steady clock; *system_ns* and everything inside batches:
     reflector.liveness(now_ns, system_ns, complete=False) -> list[dict]
     reflector.counters                               # stage "reflector": answered, shed, refused.<reason>
 
-Stateless as RFC 8762 section 4.2 means it: the answer's sequence number is the probe's. An answer has exactly the
-octets of its probe, never more; a probe shorter than the base packet is refused. (RFC 8762 section 4.6 would answer
-a short TWAMP-Light probe with a whole base packet. That amplifies, so it is not done; such a sender pads its probes
-to 44 octets.) At most `max_pps` answers leave per second, in bursts of at most a tenth of that.
+Stateful as RFC 8762 section 4.3 means it: the answers of a session (socket, source address and port, SSID) are
+numbered from 0, so that a sender can tell in which direction a packet was lost; only such a reflector may fill in
+Follow-Up Telemetry (RFC 8972 section 4.7). A session beyond the bounded table is answered statelessly: the number is
+the probe's and the follow-up stays zero; so are all with ``stateful=False``.
+
+An answer has exactly the octets of its probe, never more; a probe shorter than the base packet is refused. (RFC 8762
+section 4.6 would answer a short TWAMP-Light probe with a whole base packet. That amplifies, so it is not done; such a
+sender pads its probes to 44 octets.) At most `max_pps` answers leave per second, in bursts of a tenth of that.
 """
 
 from __future__ import annotations
@@ -59,6 +63,8 @@ class SessionReflector:
         Error Estimate word of answers; its Z bit chooses the format of their stamps.
     sync : int
         What disciplines the clock, `tlv.SyncSource`.
+    stateful : bool
+        See above.
     classes : (64,) bool or None
         DSCPs in which answers may leave; None: all.
     """
@@ -74,6 +80,7 @@ class SessionReflector:
         liveness_ms: int = 1000,
         error: int | None = None,
         sync: int = tlv.SyncSource.FREE_RUNNING,
+        stateful: bool = True,
         classes: Bools | None = None,
     ) -> None:
         self.host = host
@@ -87,6 +94,7 @@ class SessionReflector:
         self._liveness = Liveness("reflector", liveness_ms, self._clock)
         known = {octets(address): nic for address, nic in peers.items()}
         self._inbound = Inbound(dict(sockets), known, self._liveness, self.counters)
+        self._stateful = stateful
         self._max_pps = max_pps
         self._allowance = self._burst = max(1.0, max_pps / 10)
         self._filled_at = ABSENT_NS
@@ -168,9 +176,13 @@ class SessionReflector:
             self._tlvs.class_sent(out, ours, tos),
             now_ns,
         )
-        follow_up, told = self._inbound.tell(row)
+        seq = head["seq"].astype(np.int64)
+        named = row if self._stateful else np.full(len(row), -1)
+        number = np.where(named >= 0, self._inbound.number(named), seq)
+        follow_up, told = self._inbound.tell(named)
         stamps = stamp.stamp_of(self._clock.reading(follow_up["at_ns"]), self._error)
         facts = Facts(
+            seq=number,
             tos=tos,
             method_in=tlv.METHOD_OF_KIND[_arrival_kind(received, rows)],
             fu_seq=np.where(told, follow_up["seq"], np.uint32(0)),
@@ -178,9 +190,8 @@ class SessionReflector:
             fu_mode=np.where(told, tlv.METHOD_OF_KIND[follow_up["kind"]], np.uint8(0)),
         )
         leaves_with = self._tlvs.answer(out, length, ours, facts)
-        seq = head["seq"].astype(np.int64)
-        named = self._inbound.generation[row] << _ROW_BITS | row
-        token[:] = np.where(row >= 0, named << 32 | seq, -1)
+        name = self._inbound.generation[named] << _ROW_BITS | named
+        token[:] = np.where(named >= 0, name << 32 | number, -1)
         self._inbound.hear(row, seq, now_ns)
         return leaves_with
 

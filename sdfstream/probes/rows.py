@@ -39,6 +39,7 @@ class RowWriter:
 
     def __init__(self, host: HostConfig, paths: Paths, clock: Clock, counters: Counters) -> None:
         self._counters = counters
+        self._before_ns: int | None = None
         self._paths = paths
         self._clock = clock
         planes = {nic.nic: nic.plane for nic in host.nics}
@@ -53,9 +54,12 @@ class RowWriter:
 
     def finished(self, exchanges: ex.Exchanges, now_ns: int) -> pa.RecordBatch | None:
         """Rows of all exchanges finished by `now_ns` (steady clock), in order of sending; None: none."""
+        # a limit counts once it had passed at the call before: after a stall what lies in the sockets is read first
+        passed_ns = now_ns if self._before_ns is None else self._before_ns
+        self._before_ns = now_ns
         sent = np.flatnonzero(exchanges.state == ex.SENT)
-        lost = sent[now_ns - exchanges.sent_at[sent] >= exchanges.timeout_ns[exchanges.path[sent]]]
-        done = self._settled(exchanges, np.flatnonzero(exchanges.state == ex.ANSWERED), now_ns)
+        lost = sent[passed_ns - exchanges.sent_at[sent] >= exchanges.timeout_ns[exchanges.path[sent]]]
+        done = self._settled(exchanges, np.flatnonzero(exchanges.state == ex.ANSWERED), passed_ns)
         if not len(lost) and not len(done):
             return None
         exchanges.state[done] = ex.DONE
@@ -65,11 +69,11 @@ class RowWriter:
         order = np.lexsort((seq, path, exchanges.sent_at[slot]))
         return self._write(exchanges, slot[order], (np.arange(len(slot)) < len(done))[order])
 
-    def _settled(self, exchanges: ex.Exchanges, slot: Int64s, now_ns: int) -> Int64s:
+    def _settled(self, exchanges: ex.Exchanges, slot: Int64s, passed_ns: int) -> Int64s:
         """Answered exchanges that wait for nothing more."""
         _, _, told = exchanges.follow_ups(slot)
         settled = told & (exchanges.t1_kind[slot] != StampKind.NONE)
-        waited = now_ns - exchanges.arrival["answered_at"][slot]
+        waited = passed_ns - exchanges.arrival["answered_at"][slot]
         settled |= waited >= exchanges.wait_ns[exchanges.path[slot]]
         result: Int64s = slot[settled]
         return result

@@ -206,7 +206,7 @@ class SessionSender:
         path = self._path(received, head, verdict)
         if self._mac is not None:
             self._verify(data, verdict, self._mac)
-        slot = self._match(path, head, verdict, now_ns)
+        slot = self._match(received, path, head, verdict, now_ns)
         if verdict.good.all():
             self._take(data, received, slice(None), slot, now_ns)
         elif verdict.good.any():
@@ -230,7 +230,20 @@ class SessionSender:
         wrong[rows] = ~same(heads[:, -stamp.MAC_BYTES :], mac.of_base(heads, self._mode))
         verdict.refuse(wrong, refusals.HMAC)
 
-    def _match(self, path: Int64s, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
+    def _overdue(self, received: Received, slot: Int64s, now_ns: int) -> Bools:
+        """Which answers came too late: by their own stamps, since a stalled process may read them long after.
+
+        The steady clock must agree, since the system clock may have been stepped in between.
+        """
+        ring = self._exchanges
+        limit = ring.timeout_ns[ring.path[slot]]
+        overdue: Bools = now_ns - ring.sent_at[slot] >= limit
+        if np.count_nonzero(overdue):
+            arrived_at = np.where(received.kind == StampKind.KERNEL, received.at_ns, received.user_at_ns)
+            overdue &= arrived_at - ring.t1_user[slot] >= limit
+        return overdue
+
+    def _match(self, received: Received, path: Int64s, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
         ring = self._exchanges
         seq = head["sender_seq"].astype(np.int64)
         slot = ring.slot(path, seq)
@@ -238,7 +251,7 @@ class SessionSender:
         verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE), refusals.UNKNOWN_EXCHANGE)
         verdict.refuse(ring.t1_word[slot] != head["sender_t1"], refusals.ECHO)
         verdict.refuse((state == ex.ANSWERED) | (state == ex.DONE), refusals.DUPLICATE)
-        verdict.refuse((state == ex.LOST) | (now_ns - ring.sent_at[slot] >= ring.timeout_ns[path]), refusals.LATE)
+        verdict.refuse((state == ex.LOST) | self._overdue(received, slot, now_ns), refusals.LATE)
         good = np.flatnonzero(verdict.good)
         copies = np.zeros(len(slot), dtype=np.bool_)
         copies[good] = ~ring.first_of_each(slot[good])
@@ -264,7 +277,12 @@ class SessionSender:
         self.counters.add("answered", n=len(slot))
 
     def rows(self, now_ns: int) -> pa.RecordBatch | None:
-        """Finished exchanges: answered with their true t3 (or one interval after the answer), or timed out."""
+        """Finished exchanges, in order of sending; None when there are none.
+
+        An answered one is finished with its true t3 and t1, else 1.5 intervals after the answer; an unanswered one
+        after its time-out. Both limits must have passed at the call before: what a stalled process finds in its
+        sockets is read first.
+        """
         return self._rows.finished(self._exchanges, now_ns)
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:

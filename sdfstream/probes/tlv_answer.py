@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sdfstream.probes import tlv
 from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.stamp import MAC_BYTES, Fields, Mode, UInt64s, fields, layout_of
-from sdfstream.records.units import Bools, Ecn, Int32s, UInt8s, UInt32s
+from sdfstream.records.units import Bools, Ecn, Int32s, Int64s, UInt8s, UInt32s
 from sdfstream.stats import Counters
 
 _REFUSED: Final = 0b01
@@ -25,6 +25,8 @@ _ECN_REFUSED: Final = 0b10
 _WORD: Final = layout_of(4, word=(">u4", 0))
 _COS_AT: Final = 24
 """Where the first octet of the Class of Service value lies in `EXTENSION`."""
+_FOLLOW_UP_VALUE_BYTES: Final = 12
+"""Sequence number and time stamp."""
 ALL_CLASSES: Final = np.ones(64, dtype=np.bool_)
 
 
@@ -32,6 +34,8 @@ ALL_CLASSES: Final = np.ones(64, dtype=np.bool_)
 class Facts:
     """What the reflector knows about n probes, (n,) each."""
 
+    seq: Int64s
+    """The answer's own number. It is written here, since the TLVs' HMAC covers it in either direction."""
     tos: UInt8s
     """As the probe arrived."""
     method_in: UInt8s
@@ -43,7 +47,14 @@ class Facts:
 
     def of(self, rows: npt.NDArray[np.intp]) -> Facts:
         """Those of some rows."""
-        return Facts(self.tos[rows], self.method_in[rows], self.fu_seq[rows], self.fu_word[rows], self.fu_mode[rows])
+        return Facts(
+            self.seq[rows],
+            self.tos[rows],
+            self.method_in[rows],
+            self.fu_seq[rows],
+            self.fu_word[rows],
+            self.fu_mode[rows],
+        )
 
 
 class TlvAnswerer:
@@ -82,7 +93,7 @@ class TlvAnswerer:
         return dscp
 
     def answer(self, out: UInt8s, length: Int32s, ours: Bools, facts: Facts) -> UInt8s:
-        """Process the TLVs of `out` (n, width) in place; returns the TOS octets that the answers leave with.
+        """Process the TLVs of `out` (n, width) in place and number the answers; returns the TOS octets they leave with.
 
         `ours`: rows in our own arrangement (`tlv.arranged`).
         """
@@ -106,6 +117,7 @@ class TlvAnswerer:
         return same(carried, mac.of_tlvs(data, self._mode, at))
 
     def _answer_ours(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
+        fields(out, _WORD)["word"] = facts.seq
         extension = fields(out, tlv.EXTENSION, self._mode.base_bytes)
         tos = self._fill(extension, facts)
         extension["fu_head"] = tlv.FU_HEAD
@@ -123,9 +135,11 @@ class TlvAnswerer:
     def _answer_any(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
         found = tlv.walk(out, self._mode.base_bytes, length)
         mac_at, failed = self._integrity(out, found)
+        fields(out, _WORD)["word"] = facts.seq
         self._counters.add("refused", "tlv-integrity", int(np.count_nonzero(failed)))
         self._counters.add("refused", "tlv-malformed", int(np.count_nonzero(found.malformed)))
         self._flag(out, found, failed)
+        self._zero_malformed_follow_ups(out, found, length)
         raw = np.zeros((len(out), tlv.EXTENSION.itemsize), dtype=np.uint8)
         extension = fields(raw, tlv.EXTENSION)
         places = [(np.where(failed, -1, found.first(kind)), at, count) for kind, at, count in tlv.PLACES]
@@ -151,6 +165,13 @@ class TlvAnswerer:
         good[rows] = self._verified(out[rows], mac_at[rows], self._mac)
         needed = ((found.at >= 0) & (found.type != tlv.Tlv.EXTRA_PADDING)).any(axis=1)
         return mac_at, needed & ~(good & lawful)
+
+    @staticmethod
+    def _zero_malformed_follow_ups(out: UInt8s, found: tlv.Walk, length: Int32s) -> None:
+        """A Follow-Up Telemetry TLV of a wrong length goes back with what it has of number and time zeroed."""
+        for row, column in np.argwhere(found.malformed & (found.type == tlv.Tlv.FOLLOW_UP_TELEMETRY)).tolist():
+            at = int(found.at[row, column]) + tlv.HEADER_BYTES
+            out[row, at : min(at + _FOLLOW_UP_VALUE_BYTES, int(length[row]))] = 0
 
     @staticmethod
     def _flag(out: UInt8s, found: tlv.Walk, failed: Bools) -> None:

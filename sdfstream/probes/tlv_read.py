@@ -75,7 +75,8 @@ def _rearranged(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, count
         raw[rows, place : place + count] = tlv.gather(data, rows, at[rows], count)
     result = fields(raw, tlv.EXTENSION)
     for name in ("fu_head", "cos_head", "ti_head"):
-        result[name] = np.where(result[name] & _REFUSED, 0, result[name])
+        # reserved flag bits are ignored on receipt
+        result[name] = np.where(result[name] & _REFUSED, 0, result[name] & tlv.HEAD_MASK)
     _drop(raw, broken, counters)
     return raw
 

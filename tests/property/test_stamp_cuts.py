@@ -83,7 +83,7 @@ def replay(key: bytes | None, answers: list[np.ndarray], lefts: list[np.ndarray]
         sender.left(pick(left, rows))  # type: ignore[arg-type]
     for rows in answers:
         sender.received(pick(pool, rows), END)  # type: ignore[arg-type]
-    batches = [b for b in (sender.rows(END), sender.rows(2 * END), sender.rows(20 * END)) if b is not None]
+    batches = [b for b in [sender.rows(n * END) for n in (1, 2, 20, 21)] if b is not None]
     return pa.Table.from_batches(batches), sender.counters.as_dict()
 
 

@@ -72,13 +72,30 @@ class TestFollowUp:
         told = [follow_up(reflector.received(probe(20 + i), 9))[0] for i in range(4)]
         assert told == [5, 5, 5, 5]
 
+    def test_an_answer_is_named_by_its_own_number_not_by_its_probes(self) -> None:
+        reflector = reflector_of(host_b())
+        for seq in (40, 50):
+            answers = reflector.received(probe(seq), 0)
+            reflector.left(left_of(answers, EPOCH + seq))
+        head = fields(answers.data, OPEN.answer)
+        assert (head["seq"].tolist(), head["sender_seq"].tolist()) == ([1], [50])
+        assert follow_up(reflector.received(probe(60), 1)) == (1, EPOCH + 50)
+
+    def test_a_stateless_reflector_copies_numbers_and_tells_nothing(self) -> None:
+        reflector = reflector_of(host_b(), stateful=False)
+        reflector.left(left_of(reflector.received(probe(40), 0), EPOCH))
+        answers = reflector.received(probe(41), 0)
+        assert fields(answers.data, OPEN.answer)["seq"].tolist() == [41]
+        assert answers.token.tolist() == [-1]
+        assert follow_up(answers) == (0, ABSENT_NS)
+
     def test_sessions_do_not_mix(self) -> None:
         reflector = reflector_of(host_b())
         kinds = [{"port": 1}, {"port": 2}, {"ssid": 2}]
         for i, kind in enumerate(kinds):
             reflector.left(left_of(reflector.received(probe(7, **kind), 0), EPOCH + i))  # type: ignore[arg-type]
         told = [follow_up(reflector.received(probe(8, **kind), 1)) for kind in kinds]  # type: ignore[arg-type]
-        assert told == [(7, EPOCH), (7, EPOCH + 1), (7, EPOCH + 2)]
+        assert told == [(0, EPOCH), (0, EPOCH + 1), (0, EPOCH + 2)]
 
     @pytest.mark.parametrize(("kind", "at"), [(0, EPOCH), (255, EPOCH), (1, ABSENT_NS)])
     def test_only_true_sending_times_are_told(self, kind: int, at: int) -> None:
@@ -145,7 +162,9 @@ def test_answers_leave_by_the_socket_they_came_in_by() -> None:
     batch.socket[:] = [1, 0, 1, 0]
     answers = reflector.received(batch, 0)
     assert answers.socket.tolist() == [0, 0, 1, 1]
-    assert fields(answers.data, OPEN.answer)["seq"].tolist() == [1, 3, 0, 2]
+    head = fields(answers.data, OPEN.answer)
+    assert head["sender_seq"].tolist() == [1, 3, 0, 2]
+    assert head["seq"].tolist() == [0, 1, 0, 1]
     assert (answers.address == np.frombuffer(octets(A), dtype=np.uint8)).all()
     assert answers.port.tolist() == [50_001] * 4
 

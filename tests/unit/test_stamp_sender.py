@@ -139,9 +139,20 @@ class TestRefusals:
         wire.sender.received(answer, NS_PER_S)
         assert refused(wire.sender) == {"duplicate": 3}
 
+    def test_an_answer_that_came_in_time_and_was_read_late(self) -> None:
+        wire, answer = exchange()
+        assert wire.sender.rows(NS_PER_S // 16) is None
+        # the process stalls for two seconds; its flush comes first, then it reads the socket
+        assert wire.sender.rows(2 * NS_PER_S) is None
+        wire.sender.received(answer, 2 * NS_PER_S)
+        assert wire.sender.rows(3 * NS_PER_S) is None
+        (row,) = rows_of(wire.sender, 4 * NS_PER_S)
+        assert row["t4_ns"] == answer.at_ns[0]
+
     def test_too_late(self) -> None:
         wire, answer = exchange()
-        wire.sender.received(answer, 2 * NS_PER_S)
+        late = dataclasses.replace(answer, at_ns=answer.at_ns + NS_PER_S)
+        wire.sender.received(late, 2 * NS_PER_S)
         assert refused(wire.sender) == {"late": 1}
         (row,) = rows_of(wire.sender, 2 * NS_PER_S)
         assert row["t4_ns"] is None

@@ -68,6 +68,13 @@ def test_a_wrong_length_is_malformed_and_ends_the_processing(length: int) -> Non
     assert tos == 10 << 2
 
 
+def test_a_malformed_follow_up_is_zeroed() -> None:
+    tlvs, _ = answered(probe(one(7, b"\7" * 20) + one(1, b"")))
+    assert tlvs == one(7, bytes(12) + b"\7" * 8, tlv.M) + one(1, b"")
+    tlvs, _ = answered(probe(struct.pack(">BBH", 0x80, 7, 16) + b"\7" * 5))
+    assert tlvs == struct.pack(">BBH", tlv.M, 7, 16) + bytes(5)
+
+
 def test_a_length_beyond_the_packet_is_malformed() -> None:
     good = one(1, b"12")
     reaching = struct.pack(">BBH", 0x80, 200, 9) + b"12345678"
@@ -122,7 +129,7 @@ class TestIntegrity:
     def test_a_right_hmac_is_renewed(self) -> None:
         tlvs, _ = answered(probe(one(3, bytes(4)) + one(99, b"zz"), key=KEY), KEY)
         filled = one(3, bytes([5, 2, 5, 3]), 0) + one(99, b"zz")
-        assert tlvs == filled + one(8, signed(struct.pack(">I", 9) + filled), 0)
+        assert tlvs == filled + one(8, signed(struct.pack(">I", 0) + filled), 0)
 
     @pytest.mark.parametrize("flip", [0, 4, 11, 19])
     def test_a_wrong_hmac_sends_all_back_with_i(self, flip: int) -> None:
@@ -178,6 +185,9 @@ class TestSenderReads:
         found = self.read(one(4, bytes(4), tlv.U) + self.TI)
         assert found["cos_head"] == 0
         assert found["ti_head"] != 0
+
+    def test_reserved_flag_bits_are_ignored(self) -> None:
+        assert self.read(one(4, bytes(4), 0x1F) + self.TI)["cos_head"] == tlv.COS_HEAD
 
     def test_nothing_behind_a_malformed_one_is_used(self) -> None:
         found = self.read(self.COS + one(99, b"", tlv.M) + self.TI)
