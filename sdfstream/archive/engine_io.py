@@ -98,6 +98,12 @@ class Engine:
         """Give the handle back; the engine stops with the last one."""
         self._client.close()
 
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
     def _call(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         from clickhouse_connect.driver.exceptions import ClickHouseError
 
@@ -127,9 +133,14 @@ def _embedded(folder: Folder, create: bool) -> Any:
     try:
         return clickhouse_connect.get_client(interface="chdb", path=folder.path)
     except ClickHouseError as error:
-        raise UnavailableError(
-            f"the archive in {folder.path} cannot be opened; another process has it open, or it is damaged: {error}"
-        ) from error
+        raise UnavailableError(f"the archive in {folder.path} cannot be opened: {_why_closed(str(error))}") from error
+
+
+def _why_closed(text: str) -> str:
+    if "with different path" in text:
+        return "this process already has another one open, and chDB holds one at a time"
+    words = engine_error(text)
+    return f"another process may have it open, or it is damaged ({words})"
 
 
 def _make(path: Path) -> None:

@@ -19,12 +19,27 @@ SYNTAX_ERROR: Final = 62
 READS: Final = frozenset({"SELECT", "WITH", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "EXISTS"})
 
 DENIED: Final = frozenset(
-    {"file", "infile", "outfile", "eval", "python", "executable", "cluster", "clusterallreplicas", "hascolumnintable"}
+    [
+        "file",
+        "infile",
+        "outfile",
+        "eval",
+        "python",
+        "executable",
+        "url",
+        "urlcluster",
+        "remote",
+        "remotesecure",
+        "cluster",
+        "clusterallreplicas",
+        "hascolumnintable",
+    ]
 )
 """Names that no reader may use, whatever they stand for in the statement."""
-_DENIED_FORM: Final = re.compile(r"^(?:ai[a-z]+|catboost.*|dictget.*|joinget.*|.*(?:remote|url)$)")
+_DENIED_FORM: Final = re.compile(
+    r"^(?:ai(?:classify|embed|extract|filter|generate|redact|similarity|translate).*|catboost.*|dictget.*|joinget.*)$"
+)
 """Forms of such names: AI functions call out; dictionaries and join tables may be backed by anything."""
-_HARMLESS: Final = frozenset({"air", "aim", "aims", "aid", "aids"})
 
 _BLANK: Final = ("Whitespace", "Comment")
 
@@ -100,7 +115,7 @@ def _only_reads(sql: bytes, words: Sequence[Token], verb: str) -> None:
 def is_denied(name: str) -> bool:
     """Whether a reader may not use this name."""
     low = name.lower()
-    return low in DENIED or (low not in _HARMLESS and _DENIED_FORM.match(low) is not None)
+    return low in DENIED or _DENIED_FORM.match(low) is not None
 
 
 def _format(sql: bytes, words: Sequence[Token]) -> tuple[int, str | None]:

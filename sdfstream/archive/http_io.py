@@ -12,7 +12,6 @@ before the first byte is sent, so an error never hides in a 200. Not served: ses
 from __future__ import annotations
 
 import contextlib
-import gzip
 import socket
 import threading
 import zlib
@@ -25,14 +24,12 @@ import pyarrow as pa
 
 from sdfstream.archive.failures import EngineError
 from sdfstream.archive.front_io import Front, FrontLimits, Reply
+from sdfstream.archive.http_body import TooLargeError, encode, read_body
 from sdfstream.archive.http_query import parse_request
 from sdfstream.archive.http_reply import content_type, http_status
 from sdfstream.errors import UnavailableError
 
 _IDLE_S: Final = 60
-_CODECS: Final = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd", "lz4": "lz4", "br": "brotli"}
-_COMPRESS_FROM_BYTES: Final = 1400
-"""Below one packet compression gains nothing."""
 
 
 class SqlFront:
@@ -148,15 +145,19 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A question in the body, or an insert."""
         try:
-            body = self._body()
-        except _TooLargeError:
+            body = read_body(self.rfile, self._lower, self._our.limits.body_bytes)
+        except TooLargeError:
             self.close_connection = True
             self._refuse(EngineError(f"the request is larger than {self._our.limits.body_bytes} bytes", 307), 413)
-        except (ValueError, OSError, pa.ArrowException) as error:
+        except (ValueError, OSError, pa.ArrowException, zlib.error) as error:
             self.close_connection = True
             self._refuse(EngineError(f"the request's body cannot be read: {error}", 62), 400)
         else:
             self._question(body)
+
+    @property
+    def _lower(self) -> dict[str, str]:
+        return {name.lower(): value for name, value in self.headers.items()}
 
     @property
     def _our(self) -> _Server:
@@ -169,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(EngineError(f"this address is not known as {name[:60]!r}", 516), 403)
             return
         try:
-            ask = parse_request(self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+            ask = parse_request(self.path, self._lower, body)
             reply = self._our.front.answer(ask)
         except EngineError as error:
             self._refuse(error, http_status(error.code))
@@ -180,11 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"X-ClickHouse-Summary": reply.summary}
         if reply.format is not None:
             headers |= {"Content-Type": content_type(reply.format), "X-ClickHouse-Format": reply.format}
-        body = reply.body
-        wanted = self.headers.get("Accept-Encoding", "").replace(" ", "").split(",")
-        coding = next((c for c in ("zstd", "gzip") if c in {w.partition(";")[0] for w in wanted}), None)
-        if coding and len(body) >= _COMPRESS_FROM_BYTES:
-            body = _compressed(body, coding)
+        body, coding = encode(reply.body, self.headers.get("Accept-Encoding", ""))
+        if coding is not None:
             headers["Content-Encoding"] = coding
         self._send(HTTPStatus.OK, body, headers)
 
@@ -208,57 +206,5 @@ class _Handler(BaseHTTPRequestHandler):
         """The Server header."""
         return self.server_version
 
-    def _body(self) -> bytes:
-        limit = self._our.limits.body_bytes
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            raw = _chunked(self.rfile, limit)
-        else:
-            length = int(self.headers.get("Content-Length", "0"))
-            if not 0 <= length <= limit:
-                raise _TooLargeError
-            raw = self.rfile.read(length)
-        coding = self.headers.get("Content-Encoding", "identity").lower()
-        return raw if coding in ("identity", "") else _decompressed(raw, coding, limit)
-
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: a terminal that shows the pipeline is no access log."""
-
-
-class _TooLargeError(Exception):
-    pass
-
-
-def _chunked(source: Any, limit: int) -> bytes:
-    """A body in chunks (RFC 9112 section 7.1)."""
-    parts, total = [], 0
-    while True:
-        size = int(source.readline(1 << 10).split(b";")[0], 16)
-        total += size
-        if size < 0 or total > limit:
-            raise _TooLargeError
-        parts.append(source.read(size))
-        line = source.readline(1 << 10)
-        if size == 0:
-            while line not in (b"\r\n", b"\n", b""):  # trailers
-                line = source.readline(1 << 16)
-            return b"".join(parts)
-
-
-def _compressed(body: bytes, coding: str) -> bytes:
-    if coding == "gzip":
-        return gzip.compress(body, compresslevel=3, mtime=0)
-    return bytes(pa.Codec(coding).compress(body))
-
-
-def _decompressed(raw: bytes, coding: str, limit: int) -> bytes:
-    if coding == "deflate":
-        stream = zlib.decompressobj()
-        body = stream.decompress(raw, limit + 1)
-    elif coding in _CODECS:
-        with pa.CompressedInputStream(pa.BufferReader(raw), _CODECS[coding]) as reader:
-            body = reader.read(limit + 1)
-    else:
-        raise ValueError(f"coding {coding[:20]!r} is not known")
-    if len(body) > limit:
-        raise _TooLargeError
-    return body

@@ -141,7 +141,7 @@ class Board:
             "run": dict(run or {}),
             "nics": {state: sum(n["state"] == state for n in nics) for state in STATES} | {"known": len(nics)},
             "grid": grid(nics, hosts),
-            "paths": self.paths.view(now_ns, worst) | {"silent": sum(self._silent.values())},
+            "paths": self.paths.view(now_ns, worst) | {"silent": self._silent_paths(now_ns)},
             "clocks": self._clocks_view(now_ns, worst),
             "findings": {"open": self.findings(open_only=True), "resolved": len(self._resolved)},
             "pipeline": self._pipeline_view(now_ns, counters or {}, lag or {}),
@@ -224,6 +224,10 @@ class Board:
             "since_at_ns": worst.get("since_at_ns"),
             "age_ns": now_ns - heard_at_ns if heard_at_ns else None,
         }
+
+    def _silent_paths(self, now_ns: int) -> int:
+        """Paths that hosts heard of lately call silent; what a silent host said last is no news."""
+        return sum(n for host, n in self._silent.items() if now_ns - self._hosts.get(host, 0) <= STALE_NS)
 
     def _clocks_view(self, now_ns: int, worst: int) -> dict[str, Any]:
         rows = [

@@ -28,6 +28,7 @@ _MOST_PATH_BYTES: Final = 107
 _MOST_REQUEST_BYTES: Final = 4096
 _MOST_CLIENTS: Final = 32
 _IDLE_S: Final = 60.0
+_CLOSE_S: Final = 2.0
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Request object to answer object; runs in the pipeline's loop, so it must be quick."""
@@ -41,7 +42,7 @@ class LiveServer:
         self._data_dir = data_dir
         self._server: asyncio.Server | None = None
         self._private: Path | None = None
-        self._clients: set[asyncio.StreamWriter] = set()
+        self._clients: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
 
     async def start(self) -> None:
         """Open the socket.
@@ -57,17 +58,21 @@ class LiveServer:
 
     async def close(self) -> None:
         """Close the socket and remove what was made."""
-        if self._server is None:
+        server, self._server = self._server, None
+        if server is None:
             return
-        self._server.close()
+        server.close()
+        await asyncio.sleep(0)  # what was accepted just now gets as far as seeing that it is too late
+        serving = [task for task in self._clients.values() if task is not None]
         for client in self._clients:
             client.close()
+        if serving:
+            await asyncio.wait(serving, timeout=_CLOSE_S)
         with contextlib.suppress(OSError):
             self._own_path().unlink()
         if self._private is not None:
             (self._data_dir / POINTER_NAME).unlink(missing_ok=True)
             shutil.rmtree(self._private, ignore_errors=True)
-        self._server = None
 
     def _own_path(self) -> Path:
         return (self._private or self._data_dir) / SOCKET_NAME
@@ -85,19 +90,19 @@ class LiveServer:
         return self._own_path()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._clients) >= _MOST_CLIENTS or not _is_allowed(writer):
-            writer.close()
-            return
-        self._clients.add(writer)
+        is_welcome = self._server is not None and len(self._clients) < _MOST_CLIENTS and _is_allowed(writer)
+        self._clients[writer] = asyncio.current_task()
         try:
-            while line := await asyncio.wait_for(reader.readline(), _IDLE_S):
+            while is_welcome and (line := await asyncio.wait_for(reader.readline(), _IDLE_S)):
                 writer.write(self._reply(line).encode() + b"\n")
                 await asyncio.wait_for(writer.drain(), _IDLE_S)
         except (OSError, ValueError, TimeoutError):  # gone, too long a line, or idle
             pass
         finally:
-            self._clients.discard(writer)
             writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(writer.wait_closed(), _CLOSE_S)
+            self._clients.pop(writer, None)
 
     def _reply(self, line: bytes) -> str:
         try:

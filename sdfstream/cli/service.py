@@ -91,6 +91,8 @@ async def service(
             stack.push_async_callback(writer.close)
             watchers.append(pipeline.Watcher("recorder", EVERYTHING, _recorder(writer)))
         work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control))
+        main = asyncio.current_task()
+        work.add_done_callback(lambda done: _fail_loudly(done, main))
         stack.push_async_callback(_end, control, work)
         await asyncio.sleep(0.05)  # the stages subscribe before anything is published
         link = LinkServer(bus, running.link)
@@ -128,6 +130,12 @@ def _recorder(writer: RecordingWriter) -> Any:
         writer.write(messages)
 
     return take
+
+
+def _fail_loudly(work: asyncio.Task[None], main: asyncio.Task[Any] | None) -> None:
+    """A defect in a stage ends the process at once; a pipeline that only seems to run is worse than none."""
+    if not work.cancelled() and work.exception() is not None and main is not None:
+        main.cancel()
 
 
 async def _end(control: pipeline.Control, work: asyncio.Task[None]) -> None:

@@ -53,14 +53,19 @@ def _draw_until_stopped(console: Any, board: Any, rows: int, interval_s: float) 
     from rich.live import Live
     from rich.text import Text
 
-    from sdfstream.cli.top_view import render
+    from sdfstream.cli.top_view import render, rows_for
 
-    shown = render(board(), console.width, rows)  # nothing running is an error; one that ends later is only said
+    def draw() -> Any:
+        drawn = board()
+        hosts = len(drawn.get("grid", {}).get("hosts", ()))
+        return render(drawn, console.width, rows_for(console.height, console.width, hosts, rows))
+
+    shown = draw()  # nothing running is an error; a pipeline that ends later is only said
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(shown, refresh=True)
             time.sleep(interval_s)
             try:
-                shown = render(board(), console.width, rows)
+                shown = draw()
             except UnavailableError as error:
                 shown = Text(f"{error}\n\nwaiting for it to come back; Ctrl-C ends", style="yellow")

@@ -14,6 +14,8 @@ from sdfstream.cli.words import SEVERITY_STYLES, SHAPES, STYLES, duration, evide
 
 _WIDE: Final = 150
 """From this many columns on, clocks and pipeline stand beside paths and findings."""
+_BLOCK: Final = 40
+"""About the columns that a host takes in the NIC grid."""
 _FRESH_NS: Final = 5_000_000_000
 Board = Mapping[str, Any]
 
@@ -30,8 +32,8 @@ def render(board: Board, width: int, rows: int = 10) -> RenderableType:
     rows : int
         Lines of each list.
     """
-    left: list[RenderableType] = [_section("Worst paths now", worst_paths(board, rows, width))]
-    left.append(_section("Open findings", open_findings(board, rows, width)))
+    left: list[RenderableType] = [_section("Open findings", open_findings(board, rows, width))]
+    left.append(_section("Worst paths now", worst_paths(board, rows, width)))
     right: list[RenderableType] = [_section("Clocks", clocks(board, rows)), _section("Pipeline", pipeline(board, rows))]
     top: list[RenderableType] = [headline(board), _section("NICs", nic_grid(board, width))]
     if width < _WIDE:
@@ -41,6 +43,16 @@ def render(board: Board, width: int, rows: int = 10) -> RenderableType:
     beside.add_column(ratio=2)
     beside.add_row(Group(*left), Group(*right))
     return Group(*top, beside)
+
+
+def rows_for(height: int, width: int, hosts: int, most: int) -> int:
+    """Lines each list may have so that the whole view fits `height` lines, at most `most` and at least 3.
+
+    Below about 40 lines the lower lists do not fit on a narrow terminal; findings stand first for that reason.
+    """
+    lists = 2 if width >= _WIDE else 4
+    grid = 4 + (hosts if width < 2 * _BLOCK else -(-hosts // 2))
+    return max(3, min(most, (height - 2 - grid) // lists - 4))
 
 
 def headline(board: Board) -> Text:

@@ -5,7 +5,7 @@ with the cable to its leaf; one direction of a fabric link (``l0->s1``, or ``->1
 its far end is known); a switch (``node s1``). What is known of a path decides how sharp its row is:
 
 - traced: the hops, each crossed with certainty (a router answers with the address of the interface the packet came in
-  by, so a hop's address names the link direction just crossed);
+  by, so a hop's address names the link direction just crossed); what lies in a gap follows from the declared graph;
 - declared only: every shortest way through the declared graph, each link with the share of ways (equal split at every
   node, as ECMP does over many flows) that use it;
 - neither: the two NICs' ends alone.
@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 FWD, REV = 0, 1
 _MAX_PARTS = 1 << 20
 _REFRESH = 64
+_DOWNWARD = float(np.log(3.0))
 _SWITCH, _CABLE = float(np.log(1e-5)), float(np.log(1e-4))
 
 
@@ -64,10 +65,18 @@ class Cabling:
         self._stale = dict.fromkeys(np.flatnonzero(self.sessions.table["src"] >= 0).tolist())
 
     def trace(self, slot: int, direction: int, hops: list[str | None], complete: bool) -> None:
-        """Take the traced hops of a path. An incomplete trace never replaces a complete one."""
-        if complete or (slot, direction) not in self._traced:
-            self._traced[slot, direction] = hops
-            self._stale[slot] = None
+        """Take the traced hops of a path; a router that did not answer is a gap.
+
+        A trace with gaps replaces a complete one only when it contradicts it: the path has moved.
+        """
+        before = self._traced.get((slot, direction))
+        if before is not None and not complete and len(before) == len(hops):
+            if all(new is None or new == old for new, old in zip(hops, before, strict=True)):
+                return
+            if all(old is None or new is None or new == old for new, old in zip(hops, before, strict=True)):
+                hops = [old if new is None else new for new, old in zip(hops, before, strict=True)]
+        self._traced[slot, direction] = hops
+        self._stale[slot] = None
 
     def forget(self, slots: Ints) -> None:
         """Drop what is known of these sessions."""
@@ -75,8 +84,8 @@ class Cabling:
         self.part[slots] = -1
         for slot in slots.tolist():
             self._stale.pop(slot, None)
-            self._traced.pop((slot, FWD), None)
-            self._traced.pop((slot, REV), None)
+            for direction in (FWD, REV):
+                self._traced.pop((slot, direction), None)
 
     def refresh(self, most: int | None = _REFRESH) -> None:
         """Work out the rows of up to `most` sessions (None: all) whose knowledge changed."""
@@ -97,15 +106,17 @@ class Cabling:
         self.part[slot, direction, : len(crossed)] = list(crossed)
         self.weight[slot, direction, : len(crossed)] = list(crossed.values())
 
-    def _crossed(self, slot: int, direction: int) -> dict[int, float]:
+    def _ends(self, slot: int, direction: int) -> tuple[str, str]:
         table, nics = self.sessions.table, self.sessions.nics.list
-        sender, receiver = nics[table["src"][slot]], nics[table["dst"][slot]]
-        if direction == REV:
-            sender, receiver = receiver, sender
+        src, dst = nics[table["src"][slot]], nics[table["dst"][slot]]
+        return (src, dst) if direction == FWD else (dst, src)
+
+    def _crossed(self, slot: int, direction: int) -> dict[int, float]:
+        sender, receiver = self._ends(slot, direction)
         names = {f"tx {sender}": 1.0, f"rx {receiver}": 1.0}
         hops = self._traced.get((slot, direction))
         if hops is not None:
-            names.update(self.wiring.traced(sender, receiver, hops))
+            names.update(self.wiring.traced(sender, receiver, tuple(hops)))
         else:
             names.update(self.wiring.spread(sender, receiver))
         return {self.parts.add(name): weight for name, weight in names.items()}
@@ -129,14 +140,29 @@ class Cabling:
         kind, _, name = self.parts.list[part].rpartition(" ")
         if kind not in ("tx", "rx"):
             return name
-        leaf = self.wiring.leaf.get(name)
-        if leaf is None:
-            return f"{name} {kind}"
-        return f"{name}->{leaf}" if kind == "tx" else f"{leaf}->{name}"
+        return self.side(name, kind)
 
-    def log_prior(self) -> Floats:
-        """(parts,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC."""
-        return np.array([_SWITCH if name.startswith("node ") else _CABLE for name in self.parts.list], np.float64)
+    def side(self, nic: str, side: str) -> str:
+        """The direction that a NIC's ``tx`` or ``rx`` side stands for."""
+        leaf = self.wiring.leaf.get(nic)
+        if leaf is None:
+            return f"{nic} {side}"
+        return f"{nic}->{leaf}" if side == "tx" else f"{leaf}->{nic}"
+
+    def log_prior(self, *, rerouted: bool = False) -> Floats:
+        """(parts,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC.
+
+        With `rerouted`, a dead way down to a leaf is likelier than a dead way up: the leaf itself takes a dead uplink
+        out of its ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other way.
+        """
+        return np.array([self._odds(name, rerouted) for name in self.parts.list], np.float64)
+
+    def _odds(self, name: str, rerouted: bool) -> float:
+        if name.startswith("node "):
+            return _SWITCH
+        if rerouted and name.rpartition("->")[2] in self.wiring.leaves:
+            return _CABLE + _DOWNWARD
+        return _CABLE
 
     def entries(self, slots: Ints, fwd: npt.NDArray[np.bool_], rev: npt.NDArray[np.bool_]) -> tuple[Ints, Ints, Floats]:
         """(row, part, weight) of observations that cross the forward and/or reverse direction of these sessions.

@@ -66,6 +66,7 @@ class Congestion:
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
         self.blamed: frozenset[str] = frozenset()
+        self._waiting: list[tuple[Ints, Ints, Floats, Floats, Ints]] = []
 
     def ensure(self) -> None:
         """Have a row for both directions of every session."""
@@ -95,17 +96,32 @@ class Congestion:
         self.counters.add("refused", "owd-row", int((~known).sum()))
         judged = known & ~np.isnan(excess) & ~np.isnan(err) & (err <= self.config.max_err_us * 1e3)
         self.counters.add("unjudged", "clock-error", int((known & ~np.isnan(excess) & ~judged).sum()))
-        directed = 2 * slots + code
-        for window in np.unique(start_ns[judged]).tolist():
-            now = judged & (start_ns == window)
-            number, first = np.unique(directed[now], return_index=True)
-            self._window(number, excess[now][first], err[now][first], window, at_ns)
+        directed = (2 * slots + code)[judged]
+        seen_ns = np.full(directed.size, at_ns)
+        self._waiting.append((directed, start_ns[judged].astype(np.int64), excess[judged], err[judged], seen_ns))
 
-    def _window(self, number: Ints, excess: Floats, err: Floats, window_ns: int, at_ns: int) -> None:
-        """Judge one window; every directed path occurs at most once."""
+    def tick(self) -> None:
+        """Judge the windows that came since the last tick, in order of their time.
+
+        They wait for the tick because a verdict takes both directions of a path and the noise of all paths, however
+        the rows were spread over messages.
+        """
+        if not self._waiting:
+            return
+        number, start_ns, excess, err, seen_ns = (np.concatenate(x) for x in zip(*self._waiting, strict=True))
+        self._waiting.clear()
+        deviations = []
+        for window in np.unique(start_ns).tolist():
+            now = start_ns == window
+            which, first = np.unique(number[now], return_index=True)
+            deviations.append(self._window(which, excess[now][first], err[now][first], seen_ns[now][first], window))
+        self._learn(np.concatenate(deviations))
+
+    def _window(self, number: Ints, excess: Floats, err: Floats, at_ns: Ints, window_ns: int) -> Floats:
+        """Judge one window, in which every directed path occurs at most once; deviations of the quiet ones."""
         t = self.table
         new = t["window_ns"][number] < window_ns
-        number, excess, err = number[new], excess[new], err[new]
+        number, excess, err, at_ns = number[new], excess[new], err[new], at_ns[new]
         t["window_ns"][number] = window_ns
         mean, spread = self.moments.mean[number], np.sqrt(self.moments.variance[number])
         warm = self.moments.count[number] >= _WARM
@@ -129,7 +145,8 @@ class Congestion:
         limit = np.where(warm, np.maximum(4 * spread, 1e3), np.inf)
         deviation = np.clip(excess - mean, -limit, limit)
         self.moments.update(number[quiet], (mean + deviation)[quiet])
-        self._learn(np.abs(excess - mean)[quiet & warm])
+        deviations: Floats = np.abs(excess - mean)[quiet & warm]
+        return deviations
 
     def _absolute(self) -> float:
         if self.config.excess_us is not None:
@@ -137,7 +154,7 @@ class Congestion:
         return float(np.clip(3.0 * self.noise_ns, _FLOOR_NS, _CEILING_NS))
 
     def _learn(self, deviation: Floats) -> None:
-        """Follow the 99th percentile of quiet deviations: an exact quantile step, rate-limited to 0.3 % per window."""
+        """Follow the 99th percentile of quiet deviations: an exact quantile step, rate-limited to 0.3 % per tick."""
         if deviation.size:
             above = float(np.mean(deviation > self.noise_ns))
             self.noise_ns *= float(np.exp(np.clip(above - 0.01, -0.003, 0.003)))
@@ -217,6 +234,7 @@ class Congestion:
             "table": self.table.freeze(),
             "noise": self.noise_ns,
             "blamed": sorted(self.blamed),
+            "waiting": [list(x) for x in self._waiting],
         }
 
     def thaw(self, state: dict[str, Any]) -> None:
@@ -226,6 +244,7 @@ class Congestion:
         self.table.thaw(state["table"])
         self.noise_ns = float(state["noise"])
         self.blamed = frozenset(state["blamed"])
+        self._waiting = [tuple(x) for x in state["waiting"]]
 
 
 def _observe(slow: Ints, well: Ints) -> Observations:

@@ -6,7 +6,7 @@ reflector alive is a broken way back, both silent a broken way there. Statements
 heartbeats are fresh; without them the rows decide: at least three time-outs after the last answer, and no answer for
 the limit.
 
-Instants are bus time. An agent's own "since" is carried over as an age: bus_at − (seen_at − since_at), both of one clock.
+Instants are bus time. An agent's own "since" is carried over as an age of its own clock: bus_at − (seen_at − since_at).
 """
 
 from __future__ import annotations
@@ -79,12 +79,15 @@ class Liveness:
                 "rfl_state": np.uint8(NONE),
                 "rfl_since_ns": stamp,
                 "interval_ns": np.int64(0),
+                "sent_ns": stamp,
+                "sent_seq": np.int64(-1),
                 "ever": np.bool_(False),
             }
         )
 
-    def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: int) -> None:
-        """Take probe rows: session, sequence number, and whether an answer came."""
+    def take_rows(self, slots: Ints, seq: Ints, t1_ns: Ints, answered: Bools, at_ns: int) -> None:
+        """Take probe rows: session, sequence number, time of sending (sender's clock), and whether an answer came."""
+        self._intervals(slots, seq, t1_ns)
         t = self.table
         t["row_ns"][slots] = at_ns
         first = slots[t["first_ns"][slots] == ABSENT_NS]
@@ -97,6 +100,17 @@ class Liveness:
         t["ever"][ok] = True
         np.maximum.at(t["ok_seq"], ok, seq[answered])
         np.maximum.at(t["lost_seq"], lost, seq[~answered])
+
+    def _intervals(self, slots: Ints, seq: Ints, t1_ns: Ints) -> None:
+        """Follow every session's probe interval: time between two probes over their sequence numbers."""
+        t = self.table
+        ahead = seq - t["sent_seq"][slots]
+        passed_ns = t1_ns - t["sent_ns"][slots]
+        sane = (t["sent_ns"][slots] != ABSENT_NS) & (ahead > 0) & (ahead < _RESTART) & (passed_ns > 0)
+        each_ns = passed_ns[sane] // ahead[sane]
+        old_ns = t["interval_ns"][slots[sane]]
+        t["interval_ns"][slots[sane]] = np.where(old_ns > 0, (7 * old_ns + each_ns) // 8, each_ns)
+        t["sent_ns"][slots], t["sent_seq"][slots] = t1_ns, seq
 
     def restarted(self, host: str) -> None:
         """A host's agent is a new run: its sequence numbers start again."""

@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _OWN_PRIOR = float(np.log(1e-7))
+_JOINT = 0.02
+"""Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
 """Nats in favour of a part that is blamed already: near ties must not make a finding jump between subjects."""
 
@@ -83,6 +85,7 @@ def locate(
     *,
     noise: float,
     least_share: float = 0.0,
+    rerouted: bool = False,
     incumbents: frozenset[str] = frozenset(),
     most: int = 16,
 ) -> list[Located]:
@@ -98,6 +101,8 @@ def locate(
         Share of trials that fails in a healthy fabric.
     least_share : float
         A sick part fails at least this share of the trials that cross it.
+    rerouted : bool
+        The fault is one that routing reacts to (see `Cabling.log_prior`).
     incumbents : frozenset of str
         Subject ids blamed at the last call.
     most : int
@@ -109,7 +114,7 @@ def locate(
         return []
     row, part, weight = cabling.entries(seen.slots, seen.fwd, seen.rev)
     shared, n = len(cabling.parts), seen.slots.size
-    log_prior = np.concatenate([cabling.log_prior(), np.full(n, _OWN_PRIOR)])
+    log_prior = np.concatenate([cabling.log_prior(rerouted=rerouted), np.full(n, _OWN_PRIOR)])
     favour = np.zeros(shared + n)
     for p in np.unique(part).tolist() if incumbents else ():
         favour[p] = _INCUMBENT * (cabling.subject(p).id in incumbents)
@@ -143,38 +148,71 @@ def _way(seen: Observations, row: int) -> str:
 
 
 def _merge(cabling: Cabling, seen: Observations, culprits: list[Culprit], shared: int) -> list[Located]:
-    """One `Located` per subject; the two directions of a cable or the two sides of a NIC come together."""
-    found: dict[Subject, Located] = {}
+    """One `Located` per subject.
+
+    Two culprits that could be two directions of one cable (or sides of one NIC) are taken for that one: a cable that
+    fails both ways is far likelier than two cables that fail one way each. Where several cables qualify, each is
+    as likely as the product of its two directions.
+    """
+    groups: list[_Group] = []
     for culprit in culprits:
-        by_subject: dict[Subject, float] = {}
-        suspects: list[tuple[str, float]] = []
+        names: dict[Subject, list[tuple[str, float]]] = {}
         for part, probability in culprit.rivals:
             subject, name = _named(cabling, seen, part, shared)
-            by_subject[subject] = by_subject.get(subject, 0.0) + probability
-            suspects.append((name, probability))
-        likely = [s for s, p in by_subject.items() if p >= 0.4 * max(by_subject.values())]
-        best = _named(cabling, seen, culprit.part, shared)[0]
-        subject = next((s for s in likely if s in found), best if best in likely else likely[0])
-        own = [name for part, name in _parts_of(cabling, seen, culprit, shared, subject)]
-        rows = culprit.rows.tolist()
-        if subject in found:
-            old = found[subject]
-            old.directions = list(dict.fromkeys(old.directions + own))
-            old.slots = np.concatenate([old.slots, seen.slots[culprit.rows]])
-            old.ways += [_way(seen, r) for r in rows]
-            old.suspects = _even(old.suspects, suspects)
-            continue
-        found[subject] = Located(
+            names.setdefault(subject, []).append((name, probability))
+        new = _Group([names], {s: sum(p for _, p in parts) for s, parts in names.items()}, [culprit])
+        first = _named(cabling, seen, culprit.part, shared)[0]
+        new.odds[first] += 1e-9  # the search's own choice settles a tie
+        host = next((g for g in groups if g.joins(new)), None)
+        if host is None:
+            groups.append(new)
+        else:
+            host.join(new)
+    return [g.located(seen) for g in groups]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Culprits that are taken for one subject."""
+
+    names: list[dict[Subject, list[tuple[str, float]]]]
+    """Per culprit: subjects that may stand for it, with their parts' names and probabilities."""
+    odds: dict[Subject, float]
+    """Joint weight of the subjects that may stand for all of them."""
+    culprits: list[Culprit]
+
+    def joins(self, other: _Group) -> bool:
+        common = [s for s in self.odds if s in other.odds]
+        return max((self.odds[s] * other.odds[s] for s in common), default=0.0) > _JOINT
+
+    def join(self, other: _Group) -> None:
+        self.odds = {s: p * other.odds[s] for s, p in self.odds.items() if s in other.odds}
+        self.names += other.names
+        self.culprits += other.culprits
+
+    def located(self, seen: Observations) -> Located:
+        total = sum(self.odds.values())
+        subject = max(self.odds, key=lambda s: self.odds[s])
+        suspects: dict[str, float] = {}
+        for names in self.names:
+            for its, parts in names.items():
+                within = sum(p for _, p in parts)
+                for name, probability in parts:
+                    weight = self.odds.get(its, 0.0) / total * probability / within
+                    suspects[name] = max(suspects.get(name, 0.0), weight)
+        ordered = sorted(((n, p) for n, p in suspects.items() if p >= 0.01), key=lambda s: (-round(s[1], 6), s[0]))
+        own = [name for names in self.names for name, _ in names.get(subject, ())]
+        rows = np.concatenate([c.rows for c in self.culprits])
+        return Located(
             subject,
-            own,
-            len(own) == 1,
-            culprit.share,
-            seen.slots[culprit.rows],
-            suspects,
-            min(1.0, by_subject[subject]),
-            [_way(seen, r) for r in rows],
+            list(dict.fromkeys(own)),
+            all(len(names.get(subject, ())) <= 1 for names in self.names),
+            max(c.share for c in self.culprits),
+            seen.slots[rows],
+            ordered,
+            min(1.0, self.odds[subject] / total),
+            [_way(seen, r) for r in rows.tolist()],
         )
-    return list(found.values())
 
 
 def _named(cabling: Cabling, seen: Observations, part: int, shared: int) -> tuple[Subject, str]:
@@ -185,29 +223,14 @@ def _named(cabling: Cabling, seen: Observations, part: int, shared: int) -> tupl
     return Subject("path", name), name
 
 
-def _parts_of(
-    cabling: Cabling, seen: Observations, culprit: Culprit, shared: int, subject: Subject
-) -> list[tuple[int, str]]:
-    named = [(part, *_named(cabling, seen, part, shared)) for part, _ in culprit.rivals]
-    return [(part, name) for part, its, name in named if its == subject]
-
-
-def _even(a: list[tuple[str, float]], b: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Suspects of two culprits that are one subject: each list speaks of its own direction, so the larger value stays."""
-    both = dict(a)
-    for name, probability in b:
-        both[name] = max(probability, both.get(name, 0.0))
-    return sorted(both.items(), key=lambda s: (-s[1], s[0]))
-
-
 def _merge_switches(cabling: Cabling, located: list[Located]) -> list[Located]:
-    """Two or more sick cables that all end at one switch, and are at least half of its cables: the switch."""
+    """Sick cables that all end at one switch, and are more than half of its cables: the switch."""
     cables = [x for x in located if x.subject.type in ("link", "nic")]
     if len(cables) < 2:
         return located
     ends = [_ends(cabling, x.subject) for x in cables]
     for switch in sorted(set.intersection(*ends)):
-        if 2 * len(cables) >= len(cabling.wiring.cables.get(switch, ())) > 0:
+        if 2 * len(cables) > len(cabling.wiring.cables.get(switch, ())) > 0:
             whole = Located(
                 Subject("switch", switch),
                 list(dict.fromkeys(d for x in cables for d in x.directions)),

@@ -34,7 +34,8 @@ from sdfstream.records.units import NS_PER_MS, NS_PER_S
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_LONG_RUN = 4
+LONG_RUN = 4
+"""Lost probes in a row that are an outage rather than gray loss."""
 _BINS = 32
 _FULLEST = 2
 _LEAST_EVENTS = 4
@@ -46,7 +47,17 @@ class Loss:
 
     def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling) -> None:
         self.config, self.sessions, self.cabling = config, sessions, cabling
-        self.table = Table({"seq": np.int64(-2), "run": np.int64(0), "bins": np.full(2, -1, np.int64)})
+        self.table = Table(
+            {
+                "seq": np.int64(-2),
+                "run": np.int64(0),
+                "bins": np.full(2, -1, np.int64),
+                "outgrew_ns": np.int64(0),
+                "lost_ns": np.int64(0),
+            }
+        )
+        """Per session: last lost sequence number, length of its run, bins in which the run was counted, bus time at
+        which it became an outage, bus time of the last lost row."""
         self.windows = (
             RingBins(_BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(_BINS, 2 * NS_PER_S, ("events", "probes")),
@@ -70,9 +81,9 @@ class Loss:
             window.advance(at_ns)
             window.add("probes", slots[answered])
         if not answered.all():
-            self._runs(slots[~answered], seq[~answered])
+            self._runs(slots[~answered], seq[~answered], at_ns)
 
-    def _runs(self, slots: Ints, seq: Ints) -> None:
+    def _runs(self, slots: Ints, seq: Ints, at_ns: int) -> None:
         """Fold lost probes into runs. Lost rows of a session come in order of their sequence numbers."""
         order = np.lexsort((seq, slots))
         slots, seq = slots[order], seq[order]
@@ -84,14 +95,16 @@ class Loss:
         owner, carried = slots[begins], follows[begins]
         before = np.where(carried, t["run"][owner], 0)
         after = before + length
-        short = ~carried & (after < _LONG_RUN)
-        outgrown = carried & (before < _LONG_RUN) & (after >= _LONG_RUN)
+        short = ~carried & (after < LONG_RUN)
+        outgrown = carried & (before < LONG_RUN) & (after >= LONG_RUN)
         for i, window in enumerate(self.windows):
             window.add("events", owner[short])
             window.add("probes", owner[short])
             window.take_back("events", owner[outgrown], t["bins"][owner[outgrown], i])
             window.take_back("probes", owner[outgrown], t["bins"][owner[outgrown], i])
             t["bins"][owner[short], i] = window.now_bin
+        t["outgrew_ns"][owner[(before < LONG_RUN) & (after >= LONG_RUN)]] = at_ns
+        t["lost_ns"][slots] = at_ns
         last = np.r_[slots[1:] != slots[:-1], True]
         t["seq"][slots[last]] = seq[last]
         closing = np.r_[owner[1:] != owner[:-1], True]

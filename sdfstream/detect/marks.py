@@ -1,7 +1,7 @@
 """What the network did to the IP header: CE marks, and DSCP or ECN that arrive other than they were sent.
 
-CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the probe
-arrived is not blamed for the way back.
+CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the
+probe arrived is not blamed for the way back.
 """
 
 from __future__ import annotations

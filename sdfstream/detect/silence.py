@@ -13,6 +13,7 @@ turns stale and case 2 applies. So a dead host is one finding, not one per NIC.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,7 @@ class SilenceJudge:
         claims = self._hosts(seen, stale, now_ns)
         if not seen.silent.any():
             self.blamed = frozenset()
-            ports = self._ports_down(now_ns, set())
+            ports = self._ports_down(seen, now_ns, set())
             return Silence(claims + ports, seen, seen.silent, absent, stale, [])
         bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
         host = np.append(self.sessions.nic_host, -1)
@@ -82,7 +83,7 @@ class SilenceJudge:
         located = self._locate(seen, bad, absent) if bad.any() else []
         self.blamed = frozenset(x.subject.id for x in located)
         claims += [self._claim(x, seen, now_ns) for x in located]
-        claims += self._ports_down(now_ns, {x.subject.id for x in located if x.subject.type == "nic"})
+        claims += self._ports_down(seen, now_ns, {x.subject.id for x in located if x.subject.type == "nic"})
         return Silence(claims, seen, bad, absent, stale, located)
 
     def _absent(self, seen: Sightings, now_ns: int) -> Bools:
@@ -95,8 +96,18 @@ class SilenceJudge:
         absent = self.presence.absent(now_ns, _PORT_AGE_NS)
         if not unknown.any():
             return absent
-        alive = np.bincount(src[seen.sender_alive], minlength=n) + np.bincount(dst[seen.reflector_alive], minlength=n)
-        result: Bools = absent | ((unknown > 0) & (alive == 0))
+        knows = seen.sender_alive | (seen.silent & ~seen.sender_unknown)
+        told = np.bincount(src[knows], minlength=n)
+        told += np.bincount(dst[seen.reflector_alive | seen.reflector_silent], minlength=n)
+        lost = self._carrier_lost(now_ns)
+        result: Bools = absent | ((unknown > 0) & (told == 0) & ~lost)
+        return result
+
+    def _carrier_lost(self, now_ns: int) -> Bools:
+        """(nics,) True where a recent port reading says down or disabled."""
+        ports = self.presence.ports
+        fresh = (ports["at_ns"] != ABSENT_NS) & (now_ns - ports["at_ns"] <= _PORT_AGE_NS)
+        result: Bools = fresh & ((ports["state"] == 2) | (ports["state"] == 3))
         return result
 
     def _locate(self, seen: Sightings, bad: Bools, absent: Bools) -> list[Located]:
@@ -115,7 +126,14 @@ class SilenceJudge:
             Observations.of(at(good), "both", 0.0, _TRIALS),
             Observations.of(at(fwd_good), "fwd", 0.0, _TRIALS),
         ]
-        return locate(self.cabling, Observations.join(parts), noise=1e-3, least_share=0.99, incumbents=self.blamed)
+        return locate(
+            self.cabling,
+            Observations.join(parts),
+            noise=1e-3,
+            least_share=0.99,
+            rerouted=True,
+            incumbents=self.blamed,
+        )
 
     def _claim(self, found: Located, seen: Sightings, now_ns: int) -> Claim:
         since_ns = int(seen.since_ns[found.slots].min())
@@ -164,40 +182,43 @@ class SilenceJudge:
         number = self.sessions.nics.find(nic)
         return self.presence.port_state(number, now_ns, _PORT_AGE_NS) if number >= 0 else "unknown"
 
-    def _ports_down(self, now_ns: int, said: set[str]) -> list[Claim]:
-        """NICs that are probed and whose port lost its carrier or was disabled, before any path has fallen silent."""
-        ports = self.presence.ports
-        fresh = (ports["at_ns"] != ABSENT_NS) & (now_ns - ports["at_ns"] <= _PORT_AGE_NS)
-        down = np.flatnonzero(fresh & ((ports["state"] == 2) | (ports["state"] == 3)))
-        claims = []
-        for nic in down.tolist():
-            name = self.sessions.nics.list[nic]
-            if name in said or not self._worked(nic):
-                continue
-            disabled = ports["state"][nic] == 3
-            evidence = (Evidence("carrier", 0.0, "1", name, 1.0),)
-            claims.append(
-                Claim(
-                    "nic-down",
-                    Subject("nic", name),
-                    int(ports["since_at_ns"][nic]),
-                    "port-disabled" if disabled else "link-failure",
-                    0.99,
-                    evidence,
-                    severity="urgent",
-                    suspects=((f"{name} tx", 1.0), (f"{name} rx", 1.0)),
-                    plane=self.sessions.planes.get(nic),
-                    hold_ns=int(self.config.hold_s * NS_PER_S),
-                    detail="port disabled" if disabled else "carrier lost",
-                )
-            )
-        return claims
+    def _ports_down(self, seen: Sightings, now_ns: int, said: set[str]) -> list[Claim]:
+        """NICs whose port lost its carrier or was disabled, before their paths have fallen silent.
 
-    def _worked(self, nic: int) -> bool:
-        """Whether any path of the NIC ever answered: an empty port is no fault."""
-        table = self.sessions.table
-        mine = (table["src"] == nic) | (table["dst"] == nic)
-        return bool((mine & self.liveness.table["ever"]).any())
+        Once a probe has passed after the reading, the reading is history. An empty port, that no path ever used, is
+        no fault.
+        """
+        down = self._carrier_lost(now_ns)
+        if not down.any():
+            return []
+        used = self.liveness.table["ever"]
+        src, dst = self.sessions.table["src"][used], self.sessions.table["dst"][used]
+        passed = np.full(down.size, ABSENT_NS)
+        np.maximum.at(passed, src, seen.good_round_ns[used])
+        np.maximum.at(passed, dst, seen.good_fwd_ns[used])
+        ports = self.presence.ports
+        down &= (passed != ABSENT_NS) & (passed <= ports["at_ns"] + SLACK_NS)
+        names = self.sessions.nics.list
+        return [self._port_claim(nic, names[nic]) for nic in np.flatnonzero(down).tolist() if names[nic] not in said]
+
+    def _port_claim(self, nic: int, name: str) -> Claim:
+        ports = self.presence.ports
+        disabled = ports["state"][nic] == 3
+        sides = (self.cabling.side(name, "tx"), self.cabling.side(name, "rx"))
+        return Claim(
+            "nic-down",
+            Subject("nic", name),
+            int(ports["since_at_ns"][nic]),
+            "port-disabled" if disabled else "link-failure",
+            0.99,
+            (Evidence("carrier", 0.0, "1", name, 1.0),),
+            severity="urgent",
+            suspects=tuple((side, 1.0) for side in sides),
+            plane=self.sessions.planes.get(nic),
+            confirm_ns=self.config.liveness_ns // 2,
+            hold_ns=int(self.config.hold_s * NS_PER_S),
+            detail="port disabled" if disabled else "carrier lost",
+        )
 
     def _hosts(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Claim]:
         if not stale.any():
@@ -221,6 +242,11 @@ class SilenceJudge:
         return claims
 
     def _host_claim(self, kind: str, host: str, heard_ns: int, confidence: float, now_ns: int, paths: int = 0) -> Claim:
+        number = self.sessions.hosts.find(host)
+        symptoms: tuple[dict[str, Any], ...] = ()
+        if kind == "host-silent":
+            nics = [n for n, h in zip(self.sessions.nics.list, self.sessions.nic_host, strict=True) if h == number]
+            symptoms = tuple(symptom("nic-down", Subject("nic", n), heard_ns) for n in nics[:MAX_SYMPTOMS])
         evidence = [Evidence("unheard-for", round((now_ns - heard_ns) / NS_PER_S, 1), "s", host, 0.1)]
         if kind == "host-silent":
             evidence.append(Evidence("silent-paths", float(paths), "paths", f"to {host}", 0.0))
@@ -231,6 +257,8 @@ class SilenceJudge:
             "host-gone",
             confidence,
             tuple(evidence),
+            suspects=((host, confidence),),
+            symptoms=symptoms,
             severity="urgent" if kind == "host-silent" else "warning",
             confirm_ns=300 * NS_PER_MS,  # a host that comes back is heard within a flush
             hold_ns=int(self.config.hold_s * NS_PER_S),

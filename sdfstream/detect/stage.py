@@ -14,18 +14,24 @@ import pyarrow as pa
 
 from sdfstream.detect import state as frozen
 from sdfstream.detect.cabling import FWD, REV, Cabling
+from sdfstream.detect.claims import Claim
+from sdfstream.detect.clocks import Clocks
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.congestion import Congestion
+from sdfstream.detect.flap import Flaps
+from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
 from sdfstream.detect.loss import Loss
 from sdfstream.detect.marks import Marks
+from sdfstream.detect.ports import Ports
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
+from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS
@@ -57,6 +63,10 @@ class DetectStage:
         self._congestion = Congestion(self.config, self._sessions, self._cabling, self.counters)
         self._loss = Loss(self.config, self._sessions, self._cabling)
         self._marks = Marks(self.config, self._sessions, self._cabling)
+        self._gaps = Gaps(self._loss, self._cabling)
+        self._flaps = Flaps(self.config)
+        self._ports = Ports(self.config)
+        self._clocks = Clocks(self.config)
         self._ledger = Ledger(self.config, self.counters)
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
@@ -103,20 +113,25 @@ class DetectStage:
         elif message.topic == PORT.name:
             self._hear(message, message.key)
             self._presence.take_ports(batch, at_ns)
+            self._flaps.take_ports(batch, at_ns)
+            self._ports.take(batch, at_ns)
         elif message.topic == OWD.name:
             self._congestion.take(batch, at_ns)
+        elif message.topic == CLOCK.name:
+            self._clocks.take(batch, at_ns)
 
     def _take_probes(self, batch: pa.RecordBatch, at_ns: int) -> None:
         slots = self._sessions.of_batch(batch, "dscp_sent", at_ns)
         self._sessions.note_planes(batch)
         self._admit()
         seq = columns.values(batch, "seq").astype(np.int64)
+        t1_ns = columns.values(batch, "t1_ns")
         answered = columns.instants(batch, "t4_ns") != ABSENT_NS
         known = slots >= 0
         self.counters.add("refused", "probe-row", int((~known).sum()))
         self._marks.take_rows(batch, slots, at_ns)
         slots, seq, answered = slots[known], seq[known], answered[known]
-        self._liveness.take_rows(slots, seq, answered, at_ns)
+        self._liveness.take_rows(slots, seq, t1_ns[known], answered, at_ns)
         self._loss.take_rows(slots, seq, answered, at_ns)
 
     def _take_event(self, message: Message, event: Event, at_ns: int) -> list[Output]:
@@ -155,7 +170,8 @@ class DetectStage:
 
     def _hear(self, message: Message, host: str, *, liveness: bool = False) -> None:
         if self._presence.heard(host, message.bus_at_ns, message.boot_id, liveness=liveness):
-            self._liveness.restarted(host)
+            for engine in (self._liveness, self._flaps, self._ports):
+                engine.restarted(host)
 
     def _admit(self) -> None:
         """Give every engine room for what was seen for the first time."""
@@ -177,15 +193,35 @@ class DetectStage:
         self._cabling.refresh()
         verdict, out = self._silence(now_ns)
         left_out = verdict.sightings.silent
+        self._congestion.tick()
         slow = self._congestion.claims(left_out, self._marks.share(now_ns), now_ns)
         out += self._ledger.take("congestion", slow, now_ns)
         congested = frozenset(c.subject.id for c in slow) | self._ledger.open_ids(("congestion",))
         out += self._ledger.take("marks", self._marks.claims(left_out, congested, now_ns), now_ns)
         if self._tick % 2 == 0:
             out += self._ledger.take("loss", self._loss.claims(left_out, now_ns), now_ns)
+        out += self._ledger.take("flap", self._flapping(verdict, now_ns), now_ns)
+        if self._tick % 5 == 0:
+            out += self._ledger.take("ports", self._ports.claims(now_ns), now_ns)
+            out += self._ledger.take("clocks", self._clocks.claims(self._excused(verdict), now_ns), now_ns)
         if self._tick % _FORGET_EVERY == 0:
             self._forget(now_ns)
         return out
+
+    def _flapping(self, verdict: Silence, now_ns: int) -> list[Claim]:
+        """Feed the flap record with what is down now and with gaps that closed; its claims."""
+        live = self._liveness.table
+        for gap in self._gaps.look(verdict.sightings.silent, live["ok_ns"], live["interval_ns"], now_ns):
+            self._flaps.pulse(gap.subject, gap.down_ns, gap.up_ns)
+        down = {c.subject: c.since_ns for c in verdict.claims if self._ledger.is_open(c.kind, c.subject)}
+        down = {s: since for s, since in down.items() if s.type in ("nic", "link", "switch")}
+        self._flaps.update(down, now_ns)
+        return self._flaps.claims(now_ns)
+
+    def _excused(self, verdict: Silence) -> set[str]:
+        """Hosts whose clocks cannot be bounded for a reason already told: agent stale, or a NIC down."""
+        hosts = {self._sessions.hosts.list[h] for h in np.flatnonzero(verdict.stale).tolist()}
+        return hosts | {host_of(c.subject.id) for c in verdict.claims if c.subject.type == "nic"}
 
     def _forget(self, now_ns: int) -> None:
         idle = self._sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
@@ -206,6 +242,10 @@ class DetectStage:
             "congestion": self._congestion,
             "loss": self._loss,
             "marks": self._marks,
+            "gaps": self._gaps,
+            "flaps": self._flaps,
+            "ports": self._ports,
+            "clocks": self._clocks,
             "ledger": self._ledger,
         }
 

@@ -52,28 +52,54 @@ class Wiring:
         if other not in nics:
             self._near.setdefault(node, []).append(other)
 
-    def traced(self, sender: str, receiver: str, hops: list[str | None]) -> dict[str, float]:
-        """Parts between the two NICs' cables on a traced path, each certain (weight 1).
+    @property
+    def leaves(self) -> set[str]:
+        """Switches that NICs hang on."""
+        return set(self.leaf.values())
+
+    def traced(self, sender: str, receiver: str, hops: tuple[str | None, ...]) -> dict[str, float]:
+        """Parts between the two NICs' cables on a traced path, with the probability of each.
 
         The first hop's link is the sender's own cable and belongs to its NIC; an answer from the receiver itself is
-        the receiver's cable. A hop that did not answer leaves a gap: what lies there is not claimed.
+        the receiver's cable. Without a declaration a hop is known by its address alone. With one, a hop that did
+        not answer is narrowed down to the ways that the others leave open.
         """
+        if not self.leaf:
+            return {f"->{address}": 1.0 for address in hops[1:] if address is not None}
+        ways = self._ways(sender, receiver, hops)
+        if ways:
+            return ways
         parts: dict[str, float] = {}
-        for i, address in enumerate(hops):
-            if address is None:
-                continue
-            known = self._arrives.get(address)
-            if known is None:
-                if i > 0 and not self.leaf:
-                    parts[f"->{address}"] = 1.0
-                continue
-            origin, node = known
-            if node in (sender, receiver):
-                continue
-            parts[f"node {node}"] = 1.0
-            if origin != sender and origin not in self.leaf:
-                parts[direction_id(origin, node)] = 1.0
+        for origin, node in (self._arrives[h] for h in hops if h is not None and h in self._arrives):
+            if node not in (sender, receiver):
+                parts[f"node {node}"] = 1.0
+                if origin != sender and origin not in self.leaf:
+                    parts[direction_id(origin, node)] = 1.0
         return parts
+
+    def _ways(self, sender: str, receiver: str, hops: tuple[str | None, ...]) -> dict[str, float]:
+        """Shares of all shortest ways of the traced length that agree with the hops that answered; {} if none does."""
+        first, last = self.leaf.get(sender), self.leaf.get(receiver)
+        known = [self._arrives.get(h) if h is not None else None for h in hops]
+        if known and known[-1] is not None and known[-1][1] == receiver:
+            known.pop()
+        if first is None or last is None or not known:
+            return {}
+        far = self._distances(last)
+        if far.get(first) != len(known) - 1:
+            return {}
+        layers: list[dict[str, int]] = [{first: 1}]
+        links: list[list[tuple[str, str]]] = []
+        for i in range(1, len(known)):
+            step = [(a, b) for a in layers[-1] for b in self._near.get(a, ()) if far.get(b) == len(known) - 1 - i]
+            step = [(a, b) for a, b in step if known[i] in (None, (a, b))]
+            layers.append({})
+            for a, b in step:
+                layers[-1][b] = layers[-1].get(b, 0) + layers[-2][a]
+            links.append(step)
+        if (known[0] is not None and known[0][1] != first) or not layers[-1]:
+            return {}
+        return _shares(layers, links, last)
 
     def spread(self, sender: str, receiver: str) -> dict[str, float]:
         """Parts between two NICs with the share of equal-cost ways that use them; empty when not declared."""
@@ -113,3 +139,19 @@ class Wiring:
                     far[n] = far[node] + 1
                     queue.append(n)
         return far
+
+
+def _shares(layers: list[dict[str, int]], links: list[list[tuple[str, str]]], last: str) -> dict[str, float]:
+    """Share of ways through every node and link; `layers` hold the ways that lead to each node from the start."""
+    total = layers[-1][last]
+    onward = {last: 1}
+    parts = {f"node {last}": 1.0}
+    for ways, step in zip(reversed(layers[:-1]), reversed(links), strict=True):
+        before: dict[str, int] = {}
+        for a, b in step:
+            if b in onward:
+                parts[direction_id(a, b)] = ways[a] * onward[b] / total
+                before[a] = before.get(a, 0) + onward[b]
+        parts |= {f"node {a}": ways[a] * n / total for a, n in before.items()}
+        onward = before
+    return parts

@@ -7,18 +7,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sdfstream.errors import ConfigError, LabUnavailableError
+from sdfstream.errors import ConfigError
 from sdfstream.lab import mesh, setup, topology
 from sdfstream.lab.faults import Fault
 from sdfstream.lab.faults_io import Faults
 from sdfstream.lab.features import describe
 from sdfstream.lab.namespaces_io import Namespaces
-from sdfstream.lab.netlink import Request
 from sdfstream.lab.plan import Cable, Plan
 from sdfstream.lab.spec import FabricSpec
 from sdfstream.lab.truth_io import Truth
-from sdfstream.lab.wire import Rule
-from sdfstream.lab.wire_io import choose
+from sdfstream.lab.wire_io import start
 from sdfstream.probes.config import AgentConfig
 
 
@@ -29,9 +27,7 @@ class Fabric(Truth):
     """
 
     def __init__(self, spec: FabricSpec, namespaces: Namespaces, truth_dir: Path | None) -> None:
-        plan = Plan(spec, frozenset(spec.miscabled_hosts))
-        wire, self._reasons = choose(plan, namespaces)
-        super().__init__(plan, namespaces, wire)
+        super().__init__(Plan(spec, frozenset(spec.miscabled_hosts)), namespaces)
         self.spec = spec
         self.faults = Faults(self, truth_dir)
 
@@ -48,11 +44,7 @@ class Fabric(Truth):
         """
         spec = spec or FabricSpec()
         namespaces = Namespaces.create(Plan(spec))
-        try:
-            fabric = cls(spec, namespaces, truth_dir)
-        except BaseException:
-            namespaces.close()
-            raise
+        fabric = cls(spec, namespaces, truth_dir)
         try:
             fabric._build()
         except BaseException:
@@ -65,33 +57,13 @@ class Fabric(Truth):
         for leaf in self.spec.leaf_names:
             route(leaf).apply(setup.cables(plan, leaf, self.namespaces.fds))
         for node in (*self.spec.host_names, *self.spec.spine_names, *self.spec.leaf_names):
-            route(node).apply([*setup.node(plan, node), *self._wire_up(node)])
+            route(node).apply(setup.node(plan, node))
+        self.wait_for_carriers(port for port, _ in plan.by_direction.values())
         marks = {port.ifindex: setup.base_rule(plan, port) for port, _ in plan.by_direction.values()}
         marks = {ifindex: rule for ifindex, rule in marks.items() if rule.ce_threshold_bytes}
-        marking = self._mark(marks)
-        drops: Any = self.wire.name if self.wire else None
+        self.wire, reasons = start(plan, self.namespaces, marks)
+        self.features = describe(self.spec, self.wire, self.namespaces.absent_sysctls, reasons)
         self.faults.declare_miscabled(self.spec.miscabled_hosts)
-        if self.spec.ip_version == 6:
-            self._reasons.append("exact IPv6 paths of connected sockets: their random hash goes into ECMP")
-        self.features = describe(drops, marking, self.namespaces.absent_sysctls, tuple(self._reasons))
-
-    def _wire_up(self, node: str) -> list[Request]:
-        if self.wire is None or self.plan.kinds[node] == "host":
-            return []
-        return self.wire.attach([(port, cable.far(port)) for port, cable in self.plan.ports[node]])
-
-    def _mark(self, rules: dict[int, Rule]) -> bool:
-        if self.wire is None or not rules:
-            return False
-        if self.wire.name == "nft" and self.spec.ip_version == 6:
-            self._reasons.append("CE marks over IPv6: nf_tables cannot rewrite the traffic class here")
-            return False
-        try:
-            self.wire.set_rules(self.plan, rules)
-        except LabUnavailableError as error:
-            self._reasons.append(f"CE marks: {error}")
-            return False
-        return True
 
     def plug_in(self, cable: Cable, *, up: bool) -> None:
         """Set up the leaf's end of a host cable that was moved there; `up` False leaves it set down."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import rtnl, setup
 from sdfstream.lab.faults import Effects, Fault, combined, dead_ports, effects
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.plan import Cable, Plan
 from sdfstream.lab.timed_io import Timed
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Faults:
             except BaseException:
                 del self._held[fault.id]
                 self.all.remove(fault)
+                self._reconcile()
                 raise
             self.write_truth()
 
@@ -111,48 +112,50 @@ class Faults:
         fresh.replace(self._truth)
 
     def _reconcile(self) -> None:
-        before, after = self._applied, combined(self._held.values())
-        self._cabling(after)
-        self._links(before.down, after.down)
-        self._losses(before.loss, after.loss)
-        self._fabric.dead_ports = dead_ports(self._fabric.plan, after.down)
+        fabric, before, after = self._fabric, self._applied, combined(self._held.values())
+        # Noted at once: should a step fail, the way back undoes what was done.
         self._applied = after
+        moves = self._move_cables(after)
+        changed = {*before.down, *after.down}.difference(before.down & after.down)
+        self._switch_ports(changed, after.down)
+        fabric.dead_ports = dead = dead_ports(fabric.plan, after.down)
+        ports = [fabric.plan.by_ifindex[ifindex] for ifindex in changed]
+        ports += [(cable.a, cable.b) for cable in moves]
+        fabric.wait_for_carriers(port for pair in ports for port in pair)
+        # Both nodes of a cable that came back: the kernel forgot their nexthops, neighbours and routes.
+        nodes = {port.node for pair in ports for port in pair} if not moves else set(fabric.plan.kinds)
+        for node in sorted(nodes):
+            fabric.namespaces.route(node).apply(setup.restore(fabric.plan, node, dead))
+        self._losses(before.loss, after.loss, [port.ifindex for cable in moves for port in (cable.a, cable.b)])
 
-    def _cabling(self, after: Effects) -> None:
+    def _move_cables(self, after: Effects) -> list[Cable]:
+        """Bring the cables to where they are swapped to; those that were moved, as they lie now."""
         old, fabric = self._fabric.plan, self._fabric
         if after.swapped == old.swapped:
-            return
+            return []
         new = Plan(fabric.spec, after.swapped)
         moves = [(a, b) for a, b in zip(old.cables, new.cables, strict=True) if a.b.node != b.b.node]
         if fabric.wire:
             fabric.wire.detach(port.ifindex for _, cable in moves for port in (cable.a, cable.b))
-        for was, _ in moves:
-            fd = fabric.namespaces.fds[new.by_nic[was.a.end].b.node]
+        for was, now in moves:
+            fd = fabric.namespaces.fds[now.b.node]
             fabric.namespaces.route(was.b.node).apply([rtnl.move_link(was.b.ifindex, fd, was.b.device)])
+        for node in new.kinds:
+            fabric.namespaces.route(node).apply(setup.obsolete_routes(old, new, node))
         fabric.plan = new
         for _, cable in moves:
             fabric.plug_in(cable, up=cable.b.ifindex not in after.down)
-        dead = dead_ports(new, after.down)
-        for node in new.kinds:
-            routes = [*setup.obsolete_routes(old, new, node), *setup.restore(new, node, dead)]
-            fabric.namespaces.route(node).apply(routes)
-        moved = {port.ifindex for _, cable in moves for port in (cable.a, cable.b)}
-        self._rules({ifindex: after.loss.get(ifindex, 0.0) for ifindex in moved})
+        return [cable for _, cable in moves]
 
-    def _links(self, before: frozenset[int], after: frozenset[int]) -> None:
-        plan, route = self._fabric.plan, self._fabric.namespaces.route
-        for ifindex in before ^ after:
-            port, _ = plan.by_ifindex[ifindex]
-            route(port.node).apply([rtnl.link_up(ifindex, ifindex in before, f"{port.node}:{port.device}")])
-        # Both nodes of a cable that came back: the kernel forgot their nexthops, neighbours and routes.
-        dead = dead_ports(plan, after)
-        back = {port.node for ifindex in before - after for port in plan.by_ifindex[ifindex]}
-        for node in sorted(back):
-            route(node).apply(setup.restore(plan, node, dead))
+    def _switch_ports(self, changed: Iterable[int], down: frozenset[int]) -> None:
+        for ifindex in changed:
+            port, _ = self._fabric.plan.by_ifindex[ifindex]
+            request = rtnl.link_up(ifindex, ifindex not in down, f"{port.node}:{port.device}")
+            self._fabric.namespaces.route(port.node).apply([request])
 
-    def _losses(self, before: Mapping[int, float], after: Mapping[int, float]) -> None:
+    def _losses(self, before: Mapping[int, float], after: Mapping[int, float], moved: Iterable[int]) -> None:
         changed = {i for i in {*before, *after} if before.get(i, 0.0) != after.get(i, 0.0)}
-        self._rules({ifindex: after.get(ifindex, 0.0) for ifindex in changed})
+        self._rules({ifindex: after.get(ifindex, 0.0) for ifindex in changed.union(moved)})
 
     def _rules(self, losses: Mapping[int, float]) -> None:
         fabric = self._fabric

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
+
+from sdfstream.lab.spec import FabricSpec
+
+
+class Engine(Protocol):
+    """What is asked of the engine that drops and marks packets."""
+
+    @property
+    def name(self) -> Literal["ebpf", "nft"]:
+        """Which it is."""
+
+    def marks(self, spec: FabricSpec) -> bool:
+        """Whether it can set CE in this fabric's packets."""
+
 
 _EXACT_PATHS = ("fib_multipath_hash_policy", "fib_multipath_hash_fields")
 
@@ -25,16 +39,20 @@ class Features:
     """What is not there, and why."""
 
 
-def describe(
-    drops: Literal["ebpf", "nft"] | None, marks: bool, absent_sysctls: Set[str], reasons: tuple[str, ...]
-) -> Features:
-    """Features from the engine in use, whether it marks, the settings this kernel lacks, and what was refused."""
+def describe(spec: FabricSpec, engine: Engine | None, absent_sysctls: Set[str], reasons: Sequence[str]) -> Features:
+    """Features from the engine in use, the kernel settings that are absent, and why better engines were refused."""
     exact = not any(name.endswith(_EXACT_PATHS) for name in absent_sysctls)
     seed = not any(name.endswith("fib_multipath_hash_seed") for name in absent_sysctls)
+    marks = engine is not None and engine.marks(spec) and spec.ce_threshold_bytes > 0
     missing = list(reasons)
+    if engine is not None and not engine.marks(spec):
+        missing.append(f"CE marks over IPv{spec.ip_version} ({engine.name})")
     if not exact:
         missing.append("ECMP by the five-tuple alone (Linux 5.12): paths of connected sockets are not exact")
+    elif spec.ip_version == 6:
+        missing.append("exact IPv6 paths of connected sockets: their random hash goes into ECMP")
     if not seed:
         missing.append("a fixed ECMP seed (Linux 6.11): the port-to-path map differs between boots")
-    by_engine: dict[str | None, Literal["backlog", "packet-rate"]] = {"ebpf": "backlog", "nft": "packet-rate"}
-    return Features(by_engine.get(drops) if marks else None, drops, exact, seed, tuple(missing))
+    by_engine: dict[str, Literal["backlog", "packet-rate"]] = {"ebpf": "backlog", "nft": "packet-rate"}
+    ce_marks = by_engine[engine.name] if engine is not None and marks else None
+    return Features(ce_marks, engine.name if engine else None, exact, seed, tuple(missing))

@@ -31,6 +31,8 @@ class MeshSpec:
     flush_ms: int = 100
     liveness_ms: int = 1000
     trace_interval_s: float = 60.0
+    trace_rate_hz: float = 100.0
+    """TTL-limited packets per second and host; a lab's routers answer all of them."""
     virtual_clocks: Mapping[str, VirtualClock] = field(default_factory=dict)
     """Clocks that are wrong on purpose, by host."""
 
@@ -62,6 +64,7 @@ def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], h
         flush_ms=mesh.flush_ms,
         liveness_ms=mesh.liveness_ms,
         trace_interval_s=mesh.trace_interval_s,
+        trace_rate_hz=mesh.trace_rate_hz,
     )
 
 

@@ -86,10 +86,9 @@ def link_counters(body: bytes) -> tuple[int, int, int, int]:
     return rx, tx, rx_bytes, tx_bytes
 
 
-def link_state(body: bytes) -> tuple[bool, bool]:
-    """(administratively up, carrier) of a reply to `get_link`."""
-    flags = _IFINFO.unpack_from(body)[3]
-    return bool(flags & IFF_UP), bool(attributes(body, 16)[33][0])
+def is_operational(body: bytes) -> bool:
+    """Whether the interface of a reply to `get_link` has its carrier, and the kernel has drawn the consequences."""
+    return attributes(body, 16)[16] == b"\x06"
 
 
 def new_address(port: Port, bits: int) -> Request:

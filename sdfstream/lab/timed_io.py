@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, SdfError
 from sdfstream.lab import traffic
 from sdfstream.lab.faults import Fault, effects
 from sdfstream.lab.plan import Plan
@@ -105,7 +105,11 @@ class Timed:
             with self._fabric.lock:
                 if event.is_set():
                     return
-                do()
+                try:
+                    do()
+                except SdfError as error:
+                    fault.parameters["ended_by"] = str(error)
+                    break
         with self._fabric.lock:
             self._threads.pop(fault.id, None)
             if not event.is_set():

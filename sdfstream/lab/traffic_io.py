@@ -35,6 +35,8 @@ class Traffic:
                 [sys.executable, "-I", "-S", str(_SCRIPT)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                # Away from the terminal: an interrupt there is its owner's business.
+                start_new_session=True,
                 pass_fds=[order["fd"] for order in orders],
             )
             undo.callback(self._end)

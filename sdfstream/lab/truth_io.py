@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable
 
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import oracle, queues, rtnl
 from sdfstream.lab.namespaces_io import Namespaces
 from sdfstream.lab.netlink import Request
@@ -12,15 +14,20 @@ from sdfstream.lab.plan import Plan, Port
 from sdfstream.lab.wire import Counts
 from sdfstream.lab.wire_io import Wire
 
+_CARRIER_TIMEOUT_S = 10.0
+_FRUITLESS_PORTS = 2_048
+"""So many ports in a row that miss a direction mean that none will cross it: with 128 spines, 1 in 10 million."""
+
 
 class Truth:
     """Questions to the kernels of the fabric's nodes; all methods may be called from any thread."""
 
-    def __init__(self, plan: Plan, namespaces: Namespaces, wire: Wire | None) -> None:
+    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
         self.plan = plan
         """Cabling as it is now."""
         self.namespaces = namespaces
-        self.wire = wire
+        self.wire: Wire | None = None
+        """What drops and marks packets; None where nothing here can."""
         self.lock = threading.RLock()
         self.dead_ports: frozenset[int] = frozenset()
         """Interface indexes without carrier now."""
@@ -43,14 +50,13 @@ class Truth:
         """
         self._direction(direction)
         found: list[int] = []
+        last = first_port
         for port in range(first_port, 65_536):
-            if len(found) == n:
+            if len(found) == n or port - last > _FRUITLESS_PORTS:
                 break
-            hops = self.path(src, dst, port, dest_port)
-            if direction in hops:
+            if direction in self.path(src, dst, port, dest_port):
                 found.append(port)
-            elif len(hops) < 3:
-                break
+                last = port
         return found
 
     def counters(self, direction: str) -> tuple[int, int]:
@@ -81,6 +87,25 @@ class Truth:
         port, _ = self._direction(direction)
         with self.lock:
             return self.wire.counts(port.ifindex) if self.wire else Counts()
+
+    def wait_for_carriers(self, ports: Iterable[Port]) -> None:
+        """Wait until each port works, or does not, as `dead_ports` says.
+
+        The kernel draws the consequences of a carrier change (queue switched, routes marked) a moment later, in the
+        background; until then a port that is up still drops what it is given.
+
+        Raises
+        ------
+        LabUnavailableError
+            A port did not follow within some seconds.
+        """
+        end = time.monotonic() + _CARRIER_TIMEOUT_S
+        for port in ports:
+            up = port.ifindex not in self.dead_ports
+            while rtnl.is_operational(self._ask(port.node, rtnl.get_link(port.ifindex))[0]) is not up:
+                if time.monotonic() > end:
+                    raise LabUnavailableError(f"{port.node}:{port.device} did not go {'up' if up else 'down'}")
+                time.sleep(0.0002)
 
     def _direction(self, direction: str) -> tuple[Port, Port]:
         if direction not in self.plan.by_direction:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import bpf_io, nft, queues
 from sdfstream.lab.namespaces_io import Namespaces
 from sdfstream.lab.netlink import Request
 from sdfstream.lab.plan import Plan, Port
+from sdfstream.lab.spec import FabricSpec
 from sdfstream.lab.wire import COUNTS_BYTES, RULE_BYTES, Counts, Rule, program
 
 _MEAN_FRAME_BYTES = 1_200
@@ -21,7 +22,15 @@ _MEAN_FRAME_BYTES = 1_200
 class Wire(Protocol):
     """What happens to the packets a port sends; hosts' packets are treated at their leaf's ingress."""
 
-    name: str
+    name: ClassVar[Literal["ebpf", "nft"]]
+    gives: ClassVar[str]
+    """What is missing where this engine is."""
+
+    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
+        """Take what the engine needs; LabUnavailableError where that is not allowed."""
+
+    def marks(self, spec: FabricSpec) -> bool:
+        """Whether it can set CE in this fabric's packets."""
 
     def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[Request]:
         """Requests, for the node of the first of each (own, far) pair, that put the engine on those ports."""
@@ -42,9 +51,10 @@ class Wire(Protocol):
 class EbpfWire:
     """One program for every egress, one for the leaves' host-side ingress; switched through a map in microseconds."""
 
-    name = "ebpf"
+    name: ClassVar[Literal["ebpf", "nft"]] = "ebpf"
+    gives: ClassVar[str] = "CE marks by true backlog (eBPF)"
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
         entries = 2 * len(plan.cables)
         with contextlib.ExitStack() as undo:
             try:
@@ -58,13 +68,17 @@ class EbpfWire:
                 self._ingress = self._load(plan, key_offset=-1)
                 undo.callback(os.close, self._ingress)
             except OSError as error:
-                raise LabUnavailableError(f"eBPF: {error.strerror}") from error
+                raise LabUnavailableError(str(error.strerror)) from error
             self._open = undo.pop_all()
 
     def _load(self, plan: Plan, key_offset: int) -> int:
         offsets = bpf_io.kernel_offsets()
         code = program(offsets, self._rules.fd, self._counts.fd, plan.spec.ip_version, key_offset)
         return bpf_io.load_program(code)
+
+    def marks(self, spec: FabricSpec) -> bool:
+        """In any."""
+        return True
 
     def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[Request]:
         """A hook and its programs on every port."""
@@ -93,11 +107,16 @@ class EbpfWire:
 class NftWire:
     """A table per port, replaced as a whole in one transaction of about a millisecond."""
 
-    name = "nft"
+    name: ClassVar[Literal["ebpf", "nft"]] = "nft"
+    gives: ClassVar[str] = "black holes, gray loss and CE marks (nf_tables)"
 
-    def __init__(self, namespaces: Namespaces) -> None:
+    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
         self._tables: dict[int, Port] = {}
+
+    def marks(self, spec: FabricSpec) -> bool:
+        """Only in IPv4: the traffic class of IPv6 is not on a byte boundary."""
+        return spec.ip_version == 4
 
     def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[Request]:
         """Nothing beforehand: tables come with their first rule."""
@@ -109,7 +128,7 @@ class NftWire:
             own, far = plan.by_ifindex[ifindex]
             ingress = own.end != own.node
             hooked = far if ingress else own
-            marks = rule.ce_threshold_bytes and plan.spec.ip_version == 4
+            marks = rule.ce_threshold_bytes and self.marks(plan.spec)
             requests = nft.replace_table(
                 ifindex,
                 hooked.device,
@@ -139,16 +158,44 @@ class NftWire:
         """The tables go with their namespaces."""
 
 
-def choose(plan: Plan, namespaces: Namespaces) -> tuple[Wire | None, list[str]]:
-    """The best engine this machine allows, and why a better one is missing."""
-    try:
-        return EbpfWire(plan), []
-    except LabUnavailableError as error:
-        reasons = [f"CE marks by true backlog: {error}"]
-    wire = NftWire(namespaces)
-    try:
-        # An empty table tells whether nf_tables is there and allowed.
-        wire.set_rules(plan, {plan.cables[-1].a.ifindex: Rule()})
-    except (LabUnavailableError, OSError) as error:
-        return None, [*reasons, f"black holes, gray loss and CE marks at all: nf_tables: {error}"]
-    return wire, reasons
+def start(
+    plan: Plan, namespaces: Namespaces, rules: dict[int, Rule], *, engines: Sequence[type[Wire]] = (EbpfWire, NftWire)
+) -> tuple[Wire | None, list[str]]:
+    """The first engine that this machine allows, in place on every router port and told its first rules.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a fabric whose cables are in place.
+    namespaces : Namespaces
+        Of that fabric.
+    rules : dict of int to Rule
+        First rules by sending port.
+    engines : sequence of Wire types, the preferred one first
+
+    Returns
+    -------
+    wire : Wire or None
+        None when nothing here can drop or mark packets.
+    reasons : list of str
+        Why a better engine is not used.
+    """
+    reasons = []
+    for engine in engines:
+        try:
+            wire = engine(plan, namespaces)
+        except LabUnavailableError as error:
+            reasons.append(f"{engine.gives}: {error}")
+            continue
+        try:
+            for node in (*plan.spec.leaf_names, *plan.spec.spine_names):
+                pairs = [(port, cable.far(port)) for port, cable in plan.ports[node]]
+                namespaces.route(node).apply(wire.attach(pairs))
+            # An empty rule, where there is nothing to say yet, tells whether rules are possible at all.
+            wire.set_rules(plan, rules or {plan.cables[-1].a.ifindex: Rule()})
+        except LabUnavailableError as error:
+            wire.close()
+            reasons.append(f"{engine.gives}: {error}")
+        else:
+            return wire, reasons
+    return None, reasons

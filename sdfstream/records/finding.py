@@ -33,6 +33,7 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
 CAUSES: Final[dict[str, str]] = {
     "link-failure": "carrier lost or all packets dropped on one link",
     "port-disabled": "the port was switched off by an administrator",
+    "degraded-link": "bit errors on a cable, an optic or a port",
     "gray-failure": "a link or port drops a share of packets without saying so",
     "queueing": "a queue stands on a hop of the path",
     "remarking": "a device on the way rewrites DSCP or ECN",

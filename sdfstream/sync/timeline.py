@@ -258,7 +258,8 @@ class Timeline:
         return self._rows(Smoothed(self._nodes.at, t["offset"], t["skew"], t["variance"]), kind=0)
 
     def _smoothed(self, past: list[Smoothed]) -> list[Output]:
-        """One message with the rows of several past ticks."""
+        """One message with the rows of several past ticks; a reference that joined since has no state there."""
+        past = [p for p in past if p.offset.size > self._reference]
         if not past:
             return []
         rows = pa.Table.from_batches([self._rows(p, kind=1) for p in past]).combine_chunks()

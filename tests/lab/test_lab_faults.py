@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import Fabric
+from sdfstream.lab.netlink import Request
+from sdfstream.lab.wire_io import EbpfWire, NftWire, start
 from tests.fixtures.lab import SMALL, routes, send, udp
 
 pytestmark = pytest.mark.lab
@@ -168,3 +170,35 @@ def test_what_cannot_be_is_refused_and_changes_nothing(fabric: Fabric, target: s
         fabric.inject(target, kind, share=share)
     assert fabric.faults.active == []
     assert routes(fabric) == kernel
+
+
+def test_what_the_machine_cannot_do_is_said_and_undone(fabric: Fabric) -> None:
+    """Without any engine that drops packets a black hole is refused; nothing of it is left, and others still work."""
+    fabric.wire = None
+    with pytest.raises(LabUnavailableError, match="drop packets"):
+        fabric.inject("l0--s1", "black-hole")
+    assert fabric.faults.active == []
+    fault = fabric.inject("l0--s1", "link-down")
+    assert [f.id for f in fabric.heal()] == [fault.id]
+
+
+def test_the_next_engine_takes_over_where_one_cannot_attach(fabric: Fabric) -> None:
+    if fabric.features.drops != "ebpf":
+        pytest.skip(f"the fabric runs on the last engine already: {'; '.join(fabric.features.missing)}")
+
+    class NoClassifier(EbpfWire):
+        def attach(self, ports: object) -> list[Request]:
+            raise LabUnavailableError("no such module")
+
+    wire, reasons = start(fabric.plan, fabric.namespaces, {}, engines=(NoClassifier, NftWire))
+    assert wire is not None and wire.name == "nft"
+    assert reasons == ["CE marks by true backlog (eBPF): no such module"]
+    fabric.wire = wire
+    port = fabric.ports_via("l0->s1", SRC, DST, 1, 9000)[0]
+    for direction in ("l0->s1", "h00/r0->l0"):
+        fabric.inject(direction, "black-hole")
+        assert arrived(fabric, SRC, DST, port, 20) == 0
+        assert fabric.done_to(direction).dropped == 20
+        fabric.heal()
+        assert arrived(fabric, SRC, DST, port, 20) == 20
+    assert start(fabric.plan, fabric.namespaces, {}, engines=()) == (None, [])

@@ -1,6 +1,5 @@
 """Ports meet anything: file contents, netlink bytes, module memory. Nothing raises, nothing is invented."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from sdfstream.probes.optics import Window, identify, read_module
 from sdfstream.probes.ports import count
 from sdfstream.probes.ports_io import PortReader
 from sdfstream.stats import Counters
-from tests.fixtures.port_trees import infiniband_port, net_device, roce_port
+from tests.fixtures.port_trees import infiniband_port, net_device, roce_port, write
 
 TREE = net_device("eth0") | roce_port("mlx5_0", "eth0") | infiniband_port("mlx5_1")
 ODD = st.one_of(
@@ -25,16 +24,28 @@ ODD = st.one_of(
 )
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    write(root, TREE)
+    return root
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(sorted(TREE)), st.one_of(st.none(), ODD), max_size=12))
-def test_any_file_content(tmp_path: Path, changes: dict[str, bytes | None]) -> None:
-    root = tmp_path / "root"
-    shutil.rmtree(root, ignore_errors=True)
-    for name, text in TREE.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        content = changes.get(name, text.encode())
-        if content is not None:
-            (root / name).write_bytes(content)
+@given(changes=st.dictionaries(st.sampled_from(sorted(TREE)), st.none() | ODD, max_size=12))
+def test_any_file_content(root: Path, changes: dict[str, bytes | None]) -> None:
+    try:
+        for name, content in changes.items():
+            if content is None:
+                (root / name).unlink()
+            else:
+                (root / name).write_bytes(content)
+        check_readings(root, changes)
+    finally:
+        write(root, {name: TREE[name] for name in changes})
+
+
+def check_readings(root: Path, changes: dict[str, bytes | None]) -> None:
     ports = PortReader("h", [NicConfig(f"h/{d}", d, "10.0.0.1") for d in ("eth0", "mlx5_1", "gone")], root=str(root))
     batch = ports.read(1)
     assert batch is not None

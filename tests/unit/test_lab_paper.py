@@ -191,8 +191,19 @@ def test_mesh_carries_its_parameters() -> None:
     assert config.hosts[1].nics[1].netns == "/ns/h01"
 
 
+class Marker:
+    name = "nft"
+
+    def marks(self, spec: FabricSpec) -> bool:
+        return spec.ip_version == 4
+
+
 def test_what_a_machine_lacks_is_said_in_sentences() -> None:
-    whole = describe("ebpf", True, set(), ())
-    assert (whole.ce_marks, whole.missing, whole.exact_paths) == ("backlog", (), True)
-    poor = describe(None, False, {"net/ipv4/fib_multipath_hash_seed", "net/ipv4/fib_multipath_hash_fields"}, ("x",))
+    whole = describe(FabricSpec(), Marker(), set(), ())
+    assert (whole.ce_marks, whole.drops, whole.missing, whole.exact_paths) == ("packet-rate", "nft", (), True)
+    six = describe(FabricSpec(ip_version=6), Marker(), set(), ())
+    assert (six.ce_marks, len(six.missing)) == (None, 2)
+    assert describe(FabricSpec(ce_threshold_bytes=0), Marker(), set(), ()).ce_marks is None
+    old = {"net/ipv4/fib_multipath_hash_seed", "net/ipv4/fib_multipath_hash_fields"}
+    poor = describe(FabricSpec(), None, old, ("x",))
     assert (poor.ce_marks, poor.exact_paths, poor.fixed_hash_seed, len(poor.missing)) == (None, False, False, 3)

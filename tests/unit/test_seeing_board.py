@@ -190,3 +190,18 @@ def test_rates_lag_and_losses_of_the_pipeline() -> None:
     assert view["rates"][topics.OWD.name]["rows_per_s"] == pytest.approx(20, rel=0.1)
     assert view["lag"] == {"sync": 4}
     assert list(view["lost"]) == ["bus.shed", "sync.refused.x"]
+
+
+def test_silent_paths_are_counted_from_complete_lists_of_hosts_that_still_speak() -> None:
+    def said(states: list[str], *, complete: bool = True, at_ns: int = NOW) -> Message:
+        changes = [{"role": "sender", "state": s} for s in states] + [{"role": "reflector", "state": "silent"}]
+        data = {"host": "h00", "boot_id": "b", "seen_at_ns": at_ns, "complete": complete, "changes": changes}
+        return bm.event(topics.LIVENESS, data, at_ns)
+
+    board = board_of(said(["silent", "alive", "silent"]))
+    assert board.view(NOW)["paths"]["silent"] == 2
+    board.take([said(["silent"], complete=False)])
+    assert board.view(NOW)["paths"]["silent"] == 2
+    assert board.view(NOW + 6 * NS_PER_S)["paths"]["silent"] == 0
+    board.take([said(["alive"], at_ns=NOW + 7 * NS_PER_S)])
+    assert board.view(NOW + 7 * NS_PER_S)["paths"]["silent"] == 0

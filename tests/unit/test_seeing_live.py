@@ -1,14 +1,17 @@
 """The running pipeline's socket, and the verbs that ask it, as a user calls them."""
 
 import asyncio
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
 import stat
+import struct
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -170,13 +173,14 @@ async def test_another_user_gets_nothing(open_folder: Path) -> None:
 
 async def test_top_draws_in_a_terminal_until_interrupted(tmp_path: Path) -> None:
     parent, child = os.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("4H", 50, 100, 0, 0))
     async with served(tmp_path) as server:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sdfstream", "top", "--data", str(tmp_path), "--interval", "0.1", "--width", "100",
             stdin=child, stdout=child, stderr=child, env={**os.environ, "TERM": "xterm-256color"},
         )  # fmt: skip
         os.close(child)
-        drawn = await asyncio.to_thread(read_until, parent, "Pipeline")
+        drawn = await asyncio.to_thread(read_until, parent, "refused")
         assert "\x1b[?1049h" in drawn, "the alternate screen, so that the shell's own lines come back"
         assert "✖" in drawn
         await server.close()
@@ -195,4 +199,6 @@ def read_until(terminal: int, words: str) -> str:
     while words.encode() not in seen and time.monotonic() < ends_at:
         if select.select([terminal], [], [], 0.1)[0]:
             seen += os.read(terminal, 65536)
-    return seen.decode(errors="replace")
+    shown = seen.decode(errors="replace")
+    assert words in shown, shown[-2000:]
+    return shown

@@ -1,0 +1,121 @@
+"""Clocks that no delay should be trusted by: faulty ones, and those without a bound.
+
+A clock that loses its bound because its host stopped or its NICs are down is a symptom of that and not told again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.config import DetectConfig
+from sdfstream.records import columns
+from sdfstream.records.fabric import host_of
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.units import NS_PER_S
+
+_MOST = 65_536
+_FRESH_NS = 3 * NS_PER_S
+_FAULTY_NS = 500_000_000
+_UNSYNCED_NS = 5 * NS_PER_S
+
+
+@dataclass(slots=True)
+class _Clock:
+    status: str
+    since_ns: int
+    """Bus time since when it has this status."""
+    seen_ns: int
+    first_ns: int
+    err_ns: float
+    offset_ns: float
+    n: int
+    was_synced: bool = False
+
+
+class Clocks:
+    """Last causal state of every clock."""
+
+    def __init__(self, config: DetectConfig) -> None:
+        self.config = config
+        self._clocks: dict[str, _Clock] = {}
+
+    def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
+        """Take a ``sdf.state.clock.v1`` message; smoothed rows speak of the past and are passed over."""
+        clock, clocks = columns.names(batch, "clock")
+        status, statuses = columns.names(batch, "status")
+        kind, kinds = columns.names(batch, "kind")
+        figures = zip(*(columns.values(batch, c).tolist() for c in ("err_ns", "offset_ns", "n")), strict=True)
+        for c, s, k, (err, offset, n) in zip(clock.tolist(), status.tolist(), kind.tolist(), figures, strict=True):
+            if c < 0 or s < 0 or (k >= 0 and kinds[k] == "smoothed"):
+                continue
+            name, state = clocks[c], statuses[s]
+            old = self._clocks.get(name)
+            if old is None:
+                if len(self._clocks) >= _MOST:
+                    continue
+                old = self._clocks[name] = _Clock(state, at_ns, at_ns, at_ns, err, offset, n)
+            if old.status != state:
+                old.status, old.since_ns = state, at_ns
+            old.seen_ns, old.err_ns, old.offset_ns, old.n = at_ns, err, offset, n
+            old.was_synced |= state == "synced"
+
+    def claims(self, excused: set[str], now_ns: int) -> list[Claim]:
+        """Clocks to be told of; those of the hosts in `excused` are somebody else's symptom."""
+        sick: dict[str, tuple[str, _Clock]] = {}
+        watched = 0
+        for name, clock in self._clocks.items():
+            if now_ns - clock.seen_ns > _FRESH_NS or host_of(name) in excused:
+                continue
+            watched += 1
+            kind = self._kind(clock, now_ns)
+            if kind:
+                sick[name] = (kind, clock)
+        unsynced = [name for name, (kind, _) in sick.items() if kind == "clock-unsynced"]
+        if watched > 2 and len(unsynced) == watched:
+            return [self._all(unsynced)]
+        return [self._claim(name, kind, clock) for name, (kind, clock) in sick.items()]
+
+    def _kind(self, clock: _Clock, now_ns: int) -> str:
+        age_ns = now_ns - clock.since_ns
+        if clock.status == "faulty" and age_ns >= _FAULTY_NS:
+            return "clock-faulty"
+        grace_ns = _UNSYNCED_NS if clock.was_synced else int(self.config.clock_grace_s * NS_PER_S)
+        return "clock-unsynced" if clock.status == "unsynced" and age_ns >= grace_ns else ""
+
+    def _claim(self, name: str, kind: str, clock: _Clock) -> Claim:
+        evidence = (
+            Evidence("error-bar", round(clock.err_ns / 1e3, 1), "µs", name),
+            Evidence("offset", round(clock.offset_ns / 1e3, 1), "µs", name),
+            Evidence("samples", float(clock.n), "1", name),
+        )
+        return Claim(
+            kind,
+            Subject("clock", name),
+            clock.since_ns,
+            "clock",
+            0.9,
+            evidence,
+            suspects=((name, 1.0),),
+            detail=clock.status,
+        )
+
+    def _all(self, names: list[str]) -> Claim:
+        """No clock has a bound: the time line as a whole is missing, one statement is enough."""
+        since_ns = min(self._clocks[n].since_ns for n in names)
+        evidence = (Evidence("unsynced-clocks", float(len(names)), "clocks", "all clocks", 0.0),)
+        symptoms = tuple(symptom("clock-unsynced", Subject("clock", n), since_ns) for n in names[:MAX_SYMPTOMS])
+        return Claim(
+            "clock-unsynced", Subject("clock", "all clocks"), since_ns, "clock", 0.9, evidence, symptoms=symptoms
+        )
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {"clocks": [[name, asdict(clock)] for name, clock in self._clocks.items()]}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._clocks = {name: _Clock(**saved) for name, saved in state["clocks"]}

@@ -1,0 +1,94 @@
+"""Short gaps: all paths of a part lose several probes in a row and come back before that counts as silence.
+
+A gap is no finding (half a second without an answer is allowed), but a link that gaps again and again is flapping. Each
+session's runs of lost probes come from `loss`; sessions that gapped at the same time go to `localise` together
+with those that did not, and the part that explains them gets one pulse in its flap record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.localise import Observations, locate
+from sdfstream.detect.loss import LONG_RUN, Loss
+from sdfstream.records.finding import Subject
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+_SETTLED_NS = 400 * NS_PER_MS
+"""A group of gaps is judged once no run in it has grown for this long."""
+_TOGETHER_NS = 700 * NS_PER_MS
+"""Runs that outgrew within this time belong to one gap: time-outs and flushes spread them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One short outage of one subject, bus time, to about ± one flush and one probe interval."""
+
+    subject: Subject
+    down_ns: int
+    up_ns: int
+
+
+class Gaps:
+    """Groups of runs that ended, judged once each."""
+
+    def __init__(self, loss: Loss, cabling: Cabling) -> None:
+        self.loss, self.cabling = loss, cabling
+        self.judged_ns = 0
+        """Runs that outgrew up to this bus time have been judged."""
+
+    def look(self, silent: Bools, answered_ns: Ints, interval_ns: Ints, now_ns: int) -> list[Gap]:
+        """Gaps that have closed since the last look.
+
+        Parameters
+        ----------
+        silent : (sessions,) bool
+            Sessions that are silent now: their runs are outages, not gaps.
+        answered_ns : (sessions,) int64
+            Bus time of each session's last answer.
+        interval_ns : (sessions,) int64
+            Probe interval, 0 where it is not known.
+        now_ns : int
+            Bus time.
+        """
+        t = self.loss.table
+        grown = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] > self.judged_ns)
+        if not grown.any():
+            return []
+        first_ns = int(t["outgrew_ns"][grown].min())
+        group = grown & (t["outgrew_ns"] <= first_ns + _TOGETHER_NS)
+        if now_ns - int(t["lost_ns"][group].max()) < _SETTLED_NS or (group & silent).any():
+            if now_ns - first_ns > 2 * NS_PER_S:  # it became an outage; `silence` has it
+                self.judged_ns = first_ns + _TOGETHER_NS
+            return []
+        self.judged_ns = int(t["outgrew_ns"][group].max())
+        passing = ~group & ~silent & (answered_ns >= first_ns)
+        bad, good = np.flatnonzero(group), np.flatnonzero(passing)
+        seen = Observations.join([Observations.of(bad, "both", 8.0, 8.0), Observations.of(good, "both", 0.0, 8.0)])
+        found = locate(self.cabling, seen, noise=1e-3, least_share=0.9)
+        gaps = []
+        for place in found:
+            if place.subject.type == "path" or place.probability < 0.5:
+                continue
+            each_ns = np.maximum(interval_ns[place.slots], 1)
+            length_ns = int(np.median(t["run"][place.slots] * each_ns))
+            timeout_ns = np.minimum(NS_PER_S, 5 * each_ns)  # a lost probe is a row only after this
+            up_ns = int((t["lost_ns"][place.slots] - timeout_ns).min())
+            gaps.append(Gap(place.subject, up_ns - length_ns, up_ns))
+        return gaps
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {"judged": self.judged_ns}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.judged_ns = int(state["judged"])
