@@ -76,6 +76,7 @@ class Liveness:
         self._told: UInt8s = np.empty(0, dtype=np.uint8)
         self._usable: Bools = np.empty(0, dtype=np.bool_)
         self._told_since: Int64s = empty
+        self._judged_at: int | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -144,17 +145,22 @@ class Liveness:
     def judge(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
         """Entries for the paths whose state changed since the last call, or for all paths (`complete`).
 
+        A path is silent when its limit had passed at the call *before*: a process that was stopped for a while reads
+        its sockets between two calls, and must not take its own sleep for silence.
+
         Returns
         -------
         list of dict
             observer, role, src, dst, transport, path, dscp, state, since_at_ns (host's clock), interval_ns, missed.
         """
+        passed_ns = now_ns if self._judged_at is None else self._judged_at
+        self._judged_at = now_ns
         if not self.names:
             return []
         interval = np.where(self.interval_ns > 0, self.interval_ns, _FIRST_INTERVAL_NS)
         limit = np.maximum(self._limit_ns, LIMIT_INTERVALS * interval)
         last = np.where(self._heard_at != ABSENT_NS, self._heard_at, self._first_at)
-        quiet = (last != ABSENT_NS) & (now_ns - last >= limit) & (self._state != SILENT) & self._usable
+        quiet = (last != ABSENT_NS) & (passed_ns - last >= limit) & (self._state != SILENT) & self._usable
         if self.role == "sender":
             quiet &= self._missed >= MIN_MISSED
         self._state[quiet] = SILENT

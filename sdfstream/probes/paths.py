@@ -18,6 +18,7 @@ from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
 
 MAX_SESSIONS: Final = 65_535
 """SSIDs are 16 bits and 0 means none."""
+MAX_RATE_HZ: Final = 100_000.0
 _IP_UDP_BYTES: Final = {True: 28, False: 48}
 
 
@@ -89,6 +90,8 @@ def build(host: HostConfig, sockets: Mapping[tuple[str, int], int], mode: Mode) 
     sessions = host.sessions
     if len(sessions) > MAX_SESSIONS:
         raise ConfigError(f"host {host.host}: {len(sessions)} sessions, at most {MAX_SESSIONS}")
+    for session_config in sessions:
+        _check(session_config)
     rows = sorted(
         (_socket(sockets, s, port), number, port) for number, s in enumerate(sessions) for port in s.source_ports
     )
@@ -119,6 +122,22 @@ def build(host: HostConfig, sockets: Mapping[tuple[str, int], int], mode: Mode) 
     )
 
 
+def _check(s: SessionConfig) -> None:
+    """Refuse what would not fit the packet's fields."""
+    limits = {
+        "dscp": (s.dscp, 63),
+        "ecn": (s.ecn, 3),
+        "dst_port": (s.dst_port, 65_535),
+        "size_bytes": (s.size_bytes, 65_535),
+        **{f"source_ports[{i}]": (port, 65_535) for i, port in enumerate(s.source_ports)},
+    }
+    for name, (value, most) in limits.items():
+        if not 0 <= value <= most:
+            raise ConfigError(f"session {s.src} to {s.dst}: {name} must lie in 0..{most}, not {value}")
+    if not 0 < s.rate_hz <= MAX_RATE_HZ:
+        raise ConfigError(f"session {s.src} to {s.dst}: rate_hz must lie in (0, {MAX_RATE_HZ:g}], not {s.rate_hz}")
+
+
 def _socket(sockets: Mapping[tuple[str, int], int], s: SessionConfig, port: int) -> int:
     try:
         return sockets[s.src, port]
@@ -127,14 +146,10 @@ def _socket(sockets: Mapping[tuple[str, int], int], s: SessionConfig, port: int)
 
 
 def _interval_ns(s: SessionConfig) -> int:
-    if not 0 < s.rate_hz <= 1e6:
-        raise ConfigError(f"session {s.src} to {s.dst}: rate_hz must lie in (0, 1e6], not {s.rate_hz}")
     return round(NS_PER_S / s.rate_hz)
 
 
 def _payload(s: SessionConfig, mode: Mode) -> int:
-    if not 0 <= s.size_bytes <= 65_535:
-        raise ConfigError(f"session {s.src} to {s.dst}: size_bytes must lie in 0..65535, not {s.size_bytes}")
     return min(tlv.payload_bytes(mode, s.size_bytes - _IP_UDP_BYTES[is_ipv4(s.dst_address)]), 65_507)
 
 

@@ -93,10 +93,12 @@ def test_silence_and_return() -> None:
     ]
     wire.drop_forward = lambda s: np.ones(len(s.token), dtype=bool)
     wire.run(2 * NS_PER_S, NS_PER_S)
+    assert wire.sender.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S) == []
     (told,) = wire.sender.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S)
     assert told["state"] == "silent"
     assert EPOCH + 900_000_000 < told["since_at_ns"] <= EPOCH + 1_010_000_000
     assert told["missed"] >= 10
+    assert wire.reflector.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S) == []
     (far,) = wire.reflector.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S)
     assert far["state"] == "silent"
     wire.drop_forward = lambda s: np.zeros(len(s.token), dtype=bool)

@@ -25,8 +25,14 @@ def only(n: int = 0) -> np.ndarray:
     return np.array([n])
 
 
-def states(watch: Liveness, now_ms: float, **more: bool) -> list[str]:
-    return [e["state"] for e in watch.judge(int(now_ms * MS), EPOCH + int(now_ms * MS), **more)]
+def judged(watch: Liveness, now_ms: float) -> list[dict]:
+    """What is told at `now_ms` by a caller who judged at that time already once."""
+    now_ns = int(now_ms * MS)
+    return watch.judge(now_ns, EPOCH + now_ns) + watch.judge(now_ns, EPOCH + now_ns)
+
+
+def states(watch: Liveness, now_ms: float) -> list[str]:
+    return [e["state"] for e in judged(watch, now_ms)]
 
 
 @pytest.mark.parametrize(("liveness_ms", "interval_ms", "limit_ms"), [(50, 10, 50), (50, 100, 300), (1000, 62, 1000)])
@@ -39,6 +45,18 @@ def test_the_limit_is_the_longer_of_setting_and_three_intervals(liveness_ms, int
     assert states(watch, limit_ms - 0.001) == []
     assert states(watch, limit_ms) == ["silent"]
     assert states(watch, limit_ms + 1) == []
+
+
+def test_a_stopped_process_does_not_take_its_sleep_for_silence() -> None:
+    watch = sender_side()
+    watch.heard(only(), 0)
+    watch.sent(only(), 10 * MS)
+    watch.sent(only(), 20 * MS)
+    assert [e["state"] for e in watch.judge(25 * MS, EPOCH)] == ["alive"]
+    # stopped for ten seconds; it judges first and reads its sockets then
+    assert watch.judge(10_000 * MS, EPOCH) == []
+    watch.heard(only(), 10_001 * MS)
+    assert states(watch, 10_002) == []
 
 
 def test_one_missed_probe_proves_nothing() -> None:
@@ -56,7 +74,7 @@ def test_never_heard_is_unknown_and_then_silent_since_the_first_probe() -> None:
     watch.sent(only(), 1_000 * MS)
     watch.sent(only(), 1_010 * MS)
     assert states(watch, 1_049) == []
-    (entry,) = watch.judge(1_050 * MS, EPOCH + 1_050 * MS)
+    (entry,) = judged(watch, 1_050)
     assert (entry["state"], entry["since_at_ns"], entry["missed"]) == ("silent", EPOCH + 1_000 * MS, 2)
 
 

@@ -304,6 +304,10 @@ def test_a_ring_that_overflows_counts_what_it_sheds() -> None:
         ({"dst_address": "10.0.0"}, "is not an IP address"),
         ({"rate_hz": 0.0}, "rate_hz must lie in"),
         ({"size_bytes": 70_000}, "size_bytes must lie in"),
+        ({"dscp": 64}, "dscp must lie in 0..63, not 64"),
+        ({"ecn": -1}, "ecn must lie in 0..3"),
+        ({"dst_port": 65_536}, "dst_port must lie in"),
+        ({"source_ports": (70_000,)}, "source_ports.0. must lie in"),
         ({"source_ports": (1,)}, "no socket for source port 1"),
     ],
 )
