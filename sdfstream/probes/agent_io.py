@@ -54,7 +54,7 @@ PortsOf = Callable[[str, Sequence[NicConfig], str], Ports]
 
 
 async def run_agent(
-    config: AgentConfig, publisher: Publisher, ports: PortsOf | None, stop: asyncio.Event
+    config: AgentConfig, publisher: Publisher, ports: PortsOf | None, stop: asyncio.Event, *, boot_id: str = ""
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
@@ -66,13 +66,15 @@ async def run_agent(
     ports : callable or None
         Makes the reader of a host's ports; None: ports are not read.
     stop : asyncio.Event
+    boot_id : str
+        Names this run in liveness events; best the publisher's own. A random one by default.
 
     Raises
     ------
     ConfigError, UnavailableError
         At the start, when it can never work. Later, NICs may come and go and the bus may be away.
     """
-    agent = _Agent(config, publisher)
+    agent = _Agent(config, publisher, boot_id or secrets.token_hex(8))
     try:
         agent.start()
         tasks = [asyncio.create_task(agent.pace()), asyncio.create_task(agent.buffer.run())]
@@ -95,11 +97,10 @@ async def run_agent(
 
 
 class _Agent:
-    def __init__(self, config: AgentConfig, publisher: Publisher) -> None:
+    def __init__(self, config: AgentConfig, publisher: Publisher, boot_id: str) -> None:
         self.config = config
         self.stats = Counters("agent")
         self.buffer = PublishBuffer(publisher, self.stats)
-        boot_id = secrets.token_hex(8)
         peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
         peers |= {n.address: n.nic for h in config.hosts for n in h.nics}
         self.hosts = [HostAgent(config, h, peers, boot_id, secrets.randbits(64)) for h in config.hosts]
