@@ -46,7 +46,11 @@ class Faults:
             if end:
                 parameters["end"] = end
             fault = self.record(kind, target, parameters)
-            self.hold(fault, wanted)
+            try:
+                self.hold(fault, wanted)
+            except BaseException:
+                self.forget(fault)
+                raise
             return fault
 
     def declare_miscabled(self, hosts: Sequence[str]) -> None:
@@ -62,6 +66,10 @@ class Faults:
         self.all.append(fault)
         return fault
 
+    def forget(self, fault: Fault) -> None:
+        """Strike a recorded fault that never came about."""
+        self.all.remove(fault)
+
     def hold(self, fault: Fault, wanted: Effects) -> None:
         """Let `fault` do `wanted` from now on."""
         with self._fabric.lock:
@@ -70,7 +78,6 @@ class Faults:
                 self._reconcile()
             except BaseException:
                 del self._held[fault.id]
-                self.all.remove(fault)
                 self._reconcile()
                 raise
             self.write_truth()

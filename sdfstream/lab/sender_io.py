@@ -61,6 +61,7 @@ class Flow:
 def run(orders: dict[str, Any]) -> dict[str, Any]:
     """Send until the time is up or standard input ends."""
     flows = [(Flow(order), order["packets_per_s"]) for order in orders["flows"]]
+    os.write(1, b"started\n")
     start = last = time.monotonic()
     end = start + orders["seconds"] if orders["seconds"] else float("inf")
     owed = [0.0] * len(flows)

@@ -66,8 +66,9 @@ class Timed:
                 return fabric.path(src, dst, port, traffic.DISCARD_PORT)
 
             loads = [traffic.plan_load(plan, route, one, load, dscp, flows) for one in _directions(plan, target)]
+            running = Traffic(plan, fabric.namespaces, loads, seconds)
             fault = fabric.faults.record("congestion", target, traffic.truth(loads))
-            self._traffic[fault.id] = Traffic(plan, fabric.namespaces, loads, seconds)
+            self._traffic[fault.id] = running
             fabric.faults.write_truth()
         if seconds:
             self._start(fault, [(seconds, lambda: None)])
@@ -75,6 +76,7 @@ class Timed:
 
     def ended(self, fault: Fault) -> None:
         """`fault` is being healed: end its run and note what was truly sent."""
+        self._threads.pop(fault.id, None)
         if event := self._ends.pop(fault.id, None):
             event.set()
         if running := self._traffic.pop(fault.id, None):
@@ -82,11 +84,12 @@ class Timed:
 
     def stop(self) -> None:
         """End every run and wait for its thread."""
-        for event in list(self._ends.values()):
-            event.set()
-        for thread in list(self._threads.values()):
-            if thread is not threading.current_thread():
-                thread.join()
+        with self._fabric.lock:
+            threads = list(self._threads.values())
+            for event in self._ends.values():
+                event.set()
+        for thread in threads:
+            thread.join()
         with self._fabric.lock:
             for running in self._traffic.values():
                 running.stop()
@@ -111,7 +114,6 @@ class Timed:
                     fault.parameters["ended_by"] = str(error)
                     break
         with self._fabric.lock:
-            self._threads.pop(fault.id, None)
             if not event.is_set():
                 self._fabric.heal(fault.id)
 

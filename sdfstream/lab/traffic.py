@@ -15,6 +15,7 @@ DISCARD_PORT = 9
 """Where cross traffic goes: the discard port (RFC 863)."""
 PAYLOAD_BYTES = 1_400
 FIRST_PORT = 32_768
+_PORTS_TRIED = 512
 _ETHERNET_BYTES = 14
 _ECT0 = 2
 _UPSTREAM_SHARE = 0.9
@@ -68,7 +69,7 @@ def plan_load(
     pairs = _pairs(plan, direction)
     chosen: list[tuple[str, str, int]] = []
     for src, dst in pairs:
-        port = next((p for p in range(FIRST_PORT, FIRST_PORT + 4_096) if direction in route(src, dst, p)), None)
+        port = next((p for p in range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED) if direction in route(src, dst, p)), None)
         if port is not None:
             chosen.append((src, dst, port))
         if len(chosen) == flows:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import traffic
 from sdfstream.lab.namespaces_io import Namespaces
 from sdfstream.lab.plan import Plan
@@ -22,10 +23,15 @@ _GENTLE_CATCH_UP_S = 0.002
 
 
 class Traffic:
-    """Cross traffic over some directions, from construction until `stop` or until its time is up."""
+    """Cross traffic over some directions; it flows when construction returns, until `stop` or its time is up.
+
+    Raises
+    ------
+    LabUnavailableError
+        A socket cannot be had, or the sender did not start.
+    """
 
     def __init__(self, plan: Plan, namespaces: Namespaces, loads: list[traffic.Load], seconds: float | None) -> None:
-        self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
             orders = [order for load in loads for order in self._orders(undo, plan, namespaces, load)]
             for node in {plan.nic(dst).a.node for load in loads for _, dst, _ in load.flows}:
@@ -42,6 +48,7 @@ class Traffic:
             undo.callback(self._end)
             catch_up_s = _GENTLE_CATCH_UP_S if gentle else _CATCH_UP_S
             self._say({"seconds": seconds, "catch_up_s": catch_up_s, "flows": orders})
+            self._wait_for_start()
             self._open = undo.pop_all()
 
     def stop(self) -> dict[str, Any]:
@@ -57,6 +64,11 @@ class Traffic:
         assert self._child.stdin
         self._child.stdin.write(json.dumps(orders).encode() + b"\n")
         self._child.stdin.flush()
+
+    def _wait_for_start(self) -> None:
+        assert self._child.stdout
+        if self._child.stdout.readline() != b"started\n":
+            raise LabUnavailableError("the process that sends cross traffic did not start")
 
     def _end(self) -> None:
         for pipe in (self._child.stdin, self._child.stdout):
@@ -99,6 +111,12 @@ def _sink(ip_version: int) -> socket.socket:
     """Takes cross traffic without reading it: no ICMP errors, and the kernel drops what does not fit."""
     family = socket.AF_INET if ip_version == 4 else socket.AF_INET6
     sink = socket.socket(family, socket.SOCK_DGRAM)
-    sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-    sink.bind(("", traffic.DISCARD_PORT))
+    try:
+        # Several loads may end at one host.
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        sink.bind(("", traffic.DISCARD_PORT))
+    except OSError as error:
+        sink.close()
+        raise LabUnavailableError(f"UDP port {traffic.DISCARD_PORT} of a lab host: {error.strerror}") from error
     return sink

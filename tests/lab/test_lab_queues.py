@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 
+from sdfstream.errors import ConfigError
 from sdfstream.lab import Fabric
 from tests.fixtures.lab import SMALL, needs_ebpf, udp, up_or_skip
 
@@ -187,3 +188,16 @@ def test_cross_traffic_ends_by_itself(fabric: Fabric) -> None:
     assert fault.healed_at_ns is not None
     assert fault.parameters["sent"]["packets"] > 0
     assert fabric.queue("l0->s1")[2] == 0
+
+
+def test_two_loads_may_end_at_one_host(fabric: Fabric) -> None:
+    faults = [fabric.congest("l0->s1", 0.2), fabric.congest("l1->s1", 0.2)]
+    assert [fault.id for fault in fabric.heal()] == [fault.id for fault in faults]
+    assert all(fault.parameters["sent"]["seconds"] > 0 for fault in faults)
+
+
+def test_a_load_that_cannot_be_is_no_fault(fabric: Fabric) -> None:
+    fabric.inject("s1", "link-down")
+    with pytest.raises(ConfigError, match="no path"):
+        fabric.congest("l0->s1")
+    assert [fault.kind for fault in fabric.faults.active] == ["link-down"]
