@@ -140,7 +140,7 @@ class LinkPublisher:
             acknowledged = self.counters.get("acknowledged")
             try:
                 await self._talk(reader, writer)
-            except* (OSError, EOFError):
+            except (OSError, EOFError):
                 self.counters.add("disconnected")
             finally:
                 writer.transport.abort()
@@ -156,9 +156,16 @@ class LinkPublisher:
         self._sent.clear()
         self._sent_bytes = 0
         writer.write(link_frames.MAGIC)
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self._hear(reader))
-            both.create_task(self._send(writer))
+        # not a TaskGroup: one whose task has just failed swallows the cancellation by which `close` ends us (3.11)
+        both = [asyncio.create_task(self._hear(reader)), asyncio.create_task(self._send(writer))]
+        try:
+            ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        for task in ended:
+            task.result()
 
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         while True:
