@@ -76,7 +76,7 @@ def check(output: Output) -> tuple[Body, int]:
     columns, body = topic_of(output.topic).columns, output.body
     if (columns is None) != isinstance(body, Event):
         raise FormatError("form", f"{type(body).__name__} on {output.topic}")
-    if columns is None or conforms(columns, body):
+    if columns is None or conforms(output.topic, body):
         return body, 0
     return conform(columns, body)
 

@@ -84,6 +84,8 @@ class LinkPublisher:
         """Connect in the background, again and again; `publish` calls this too."""
         if self._task is None and not self._closed:
             self._task = asyncio.create_task(self._run(), name="link-publisher")
+        elif self._task is not None and self._task.done() and not self._closed:
+            self._task.result()  # it ends only by our own mistake, and not silently
 
     async def publish(self, outputs: Sequence[Output]) -> None:
         """Buffer `outputs` for sending; returns at once. Errors as `codec.encode`."""
@@ -97,7 +99,6 @@ class LinkPublisher:
                 continue
             self._buffer(link_frames.frame(output.topic, output.key, headers, payload))
             self.counters.add("published")
-        self._wake.set()
 
     async def close(self, timeout_s: float = 2.0) -> None:
         """Wait until all is acknowledged, at most `timeout_s`; what is not is counted as ``unsent-at-close``."""
@@ -109,8 +110,7 @@ class LinkPublisher:
                 await self._idle.wait()
         if self._task:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
         self.counters.add("unsent-at-close", n=len(self._waiting) + len(self._sent))
 
     def _buffer(self, frame: bytes) -> None:
@@ -120,6 +120,7 @@ class LinkPublisher:
         while self._waiting_bytes > self._config.buffer_bytes:
             self._waiting_bytes -= len(self._waiting.popleft())
             self.counters.add("shed")
+        self._wake.set()
         self._note_idle()
 
     def _note_idle(self) -> None:
@@ -140,7 +141,7 @@ class LinkPublisher:
             acknowledged = self.counters.get("acknowledged")
             try:
                 await self._talk(reader, writer)
-            except* (OSError, EOFError):
+            except (OSError, EOFError):
                 self.counters.add("disconnected")
             finally:
                 writer.transport.abort()
@@ -156,9 +157,16 @@ class LinkPublisher:
         self._sent.clear()
         self._sent_bytes = 0
         writer.write(link_frames.MAGIC)
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self._hear(reader))
-            both.create_task(self._send(writer))
+        # not a TaskGroup: one whose task has just failed swallows the cancellation by which `close` ends us (3.11)
+        both = [asyncio.create_task(self._hear(reader)), asyncio.create_task(self._send(writer))]
+        try:
+            ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        for task in ended:
+            task.result()
 
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         while True:

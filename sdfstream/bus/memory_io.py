@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sdfstream.bus import codec, dead_letters
+from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.memory_reader_io import Group, MemorySubscription
 from sdfstream.bus.sequences import Numbers
 from sdfstream.bus.topic_log import TopicLog
@@ -145,7 +146,7 @@ class MemoryBus:
 
     def _size_of(self, output: Output, body: Body) -> int:
         """Bytes of the body: its columns, or its JSON (which also finds an event that Kafka could not carry)."""
-        size: int = len(codec.encode_body(output.topic, body)) if isinstance(body, Event) else body.nbytes
+        size = len(codec.encode_body(output.topic, body)) if isinstance(body, Event) else size_bytes(output.topic, body)
         # a dead letter holds its original in base64
         limit = self.config.max_message_bytes * (2 if dead_letters.is_dead(output.topic) else 1)
         if size > limit:

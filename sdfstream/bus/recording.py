@@ -68,6 +68,10 @@ class BlockBuilder:
         self._rows += message.rows
         return done
 
+    def flush_before(self, second: int) -> pa.RecordBatch | None:
+        """The messages since the last block, if they lie before that second of bus time: `add` would end there too."""
+        return self.flush() if self._messages and self._messages[0].bus_at_ns // BLOCK_NS < second else None
+
     def flush(self) -> pa.RecordBatch | None:
         """The messages since the last block, as one."""
         messages, self._messages, self._rows = [m for m in self._messages if m.rows], [], 0

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.bus import codec, recording
+from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.recording import Reject
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message
@@ -84,7 +85,7 @@ class TopicFile:
             if pieces and not recording.same_message(pieces[0], message):
                 yield recording.joined(pieces)
                 pieces, size = [], 0
-            size += message.body.nbytes if isinstance(message.body, pa.RecordBatch) else 0
+            size += size_bytes(topic.name, message.body) if pieces else 0
             if pieces and size > MAX_PIECES_BYTES:
                 refuse(Reject(self.path.name, "oversize", f"bus_seq {message.bus_seq}", "a message", message.rows))
                 continue

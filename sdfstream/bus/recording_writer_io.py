@@ -41,7 +41,7 @@ class RecordingWriter:
     -----
     The same messages (and `flush` calls) give the same bytes. Within a topic, (bus_at_ns, bus_seq) must rise; a
     message that comes late, as from several Kafka partitions, is stamped 1 ns after the one before it and counted as
-    ``restamped``.
+    ``restamped``. A writer that is killed loses at most the last two seconds of bus time.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class RecordingWriter:
         self._compression = compression
         self._numbers = Numbers()
         self._files: dict[str, _TopicWriter] = {}
+        self._second = -(1 << 63)
         self.directory.mkdir(parents=True, exist_ok=True)
         if (self.directory / META).exists() or any(topic_files(self.directory)):
             raise ConfigError(f"{self.directory} holds a recording already; name another folder")
@@ -91,6 +92,10 @@ class RecordingWriter:
             self.counters.add("restamped", n=placed is not message)
             file.write(placed)
             self.counters.add("written", message.topic)
+            if (second := placed.bus_at_ns // recording.BLOCK_NS) > self._second:
+                self._second = second
+                for other in self._files.values():
+                    other.settle(second - 1)
             if self.start_at_ns is None:
                 self.start_at_ns = placed.bus_at_ns
             self.end_at_ns = max(placed.bus_at_ns, self.end_at_ns or placed.bus_at_ns)
@@ -153,15 +158,26 @@ class _TopicWriter:
         """Append `message`, which stands in order."""
         if self._blocks is None:
             self._out.write(recording.line(message))
-        elif (block := self._blocks.add(message)) is not None:
-            self._stream.write_batch(block)
+        else:
+            self._put(self._blocks.add(message))
+
+    def settle(self, second: int) -> None:
+        """Into the file with what lies before that second of bus time, one for stragglers of other topics left over."""
+        if self._blocks is not None:
+            self._put(self._blocks.flush_before(second))
+        else:
             self._out.flush()
 
     def flush(self) -> None:
-        """Into the file with it."""
-        if self._blocks is not None and (block := self._blocks.flush()) is not None:
-            self._stream.write_batch(block)
+        """Into the file with everything."""
+        if self._blocks is not None:
+            self._put(self._blocks.flush())
         self._out.flush()
+
+    def _put(self, block: pa.RecordBatch | None) -> None:
+        if block is not None:
+            self._stream.write_batch(block)
+            self._out.flush()
 
     def close(self) -> None:
         """Flush, mark the end of the stream, close."""

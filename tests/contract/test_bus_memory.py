@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.memory_io import MemoryBus, MemoryBusConfig
 from sdfstream.bus.topic_log import OVERHEAD_BYTES
 from sdfstream.errors import BusError
@@ -57,7 +58,7 @@ async def test_reading_follows_the_order_of_a_replay() -> None:
 
 async def test_publishing_waits_for_the_slowest_reader_within_the_written_bound() -> None:
     bus = MemoryBus(lambda: 1, config=SMALL)
-    size = clock_batch(rows=20).nbytes + OVERHEAD_BYTES
+    size = size_bytes(CLOCK.name, clock_batch(rows=20)) + OVERHEAD_BYTES
     fast, slow = await bus.subscribe("fast", [CLOCK.name]), await bus.subscribe("slow", [CLOCK.name])
     writing = asyncio.create_task(bus.publish([clock(i, rows=20) for i in range(60)]))
     seen: list[int] = []

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sdfstream.bus import cloudevents, codec, dead_letters
+from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.sequences import Numbers, SequenceWatch
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
@@ -289,3 +290,9 @@ def test_gaps_and_repeats_are_told_apart() -> None:
     watch.forget()
     watch.see("t", "other key", "b", 30)
     assert counters.get("gap", "g:t") == 2
+
+
+def test_the_size_of_a_batch_is_about_what_arrow_says_and_a_slice_is_small() -> None:
+    for batch in (probe_batch(2000), probe_batch(100)):
+        assert 0.8 < size_bytes(PROBE.name, batch) / batch.nbytes < 1.3
+    assert size_bytes(PROBE.name, probe_batch(2000).slice(0, 10)) < 10_000

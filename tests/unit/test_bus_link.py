@@ -125,6 +125,24 @@ async def test_a_close_without_a_server_ends_in_time_and_counts_what_stays(tmp_p
     assert link.counters.get("unsent-at-close") == 2
 
 
+@pytest.mark.parametrize("pauses", range(12))
+async def test_a_close_while_the_server_goes_away_ends(tmp_path: Path, bus: MemoryBus, pauses: int) -> None:
+    """At whatever moment of the break the publisher is closed."""
+    server = LinkServer(bus, tmp_path / "link")
+    await server.start()
+    link = LinkPublisher(tmp_path / "link", config=QUICK)
+    await link.publish([clock(1)])
+    await until(link.counters, "acknowledged", 1)
+    closing = asyncio.create_task(server.close())
+    for _ in range(pauses):
+        await asyncio.sleep(0)
+    ending = asyncio.create_task(link.close(timeout_s=0))
+    _, late = await asyncio.wait({ending}, timeout=2)
+    ending.cancel()
+    await closing
+    assert not late
+
+
 async def test_an_oversize_message_is_refused_by_the_server_and_the_others_pass(
     server: LinkServer, bus: MemoryBus, tmp_path: Path
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from sdfstream.bus import recording
 from sdfstream.bus.recording_io import REJECTS, RecordingWriter, open_recording, write_rejects
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.message import Message
-from sdfstream.records.topics import CLOCK, FINDING, PROBE
+from sdfstream.records.topics import CLOCK, FINDING, NIC, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from tests.bus_samples import clock, clock_batch, finding, mark_of, probe_batch
 
@@ -146,6 +148,30 @@ def test_late_messages_of_another_partition_are_restamped_and_counted(tmp_path: 
     found = open_recording(tmp_path / "r")
     assert [(m.bus_at_ns - START, mark_of(m.body)) for m in found.messages()] == [(9, 0), (10, 1), (11, 2), (12, 3)]
     assert found.rejects == []
+
+
+def test_a_killed_writer_leaves_all_but_the_last_two_seconds(tmp_path: Path) -> None:
+    """One topic falls quiet early, the others go on; the process ends without closing anything."""
+    code = f"""
+import os
+from tests.unit.test_bus_recording import START, Message, clock_batch, finding, CLOCK, FINDING, NIC, RecordingWriter
+writer = RecordingWriter({str(tmp_path / "r")!r})
+writer.write([Message(NIC.name, "n", finding(99).body, START, 0)])
+for i in range(100):
+    at = START + i * 100_000_000
+    writer.write([Message(CLOCK.name, "m", clock_batch(i), at, i), Message(FINDING.name, "f", finding(i).body, at, i)])
+os._exit(9)
+"""
+    root = Path(__file__).resolve().parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False, timeout=60).returncode == 9
+    found = open_recording(tmp_path / "r")
+    messages = list(found.messages())
+    assert [mark_of(m.body) for m in messages if m.topic == NIC.name] == [99]
+    for topic in (CLOCK.name, FINDING.name):
+        seen = [mark_of(m.body) for m in messages if m.topic == topic]
+        assert seen == list(range(len(seen)))
+        assert len(seen) >= 80
+    assert found.end_at_ns >= START + 7_900_000_000
 
 
 def test_a_folder_that_holds_a_recording_is_not_overwritten(tmp_path: Path) -> None:
