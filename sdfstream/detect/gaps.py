@@ -1,7 +1,7 @@
 """Short gaps: all paths of a part lose several probes in a row and come back before that counts as silence.
 
 A gap is no finding (half a second without an answer is allowed), but a link that gaps again and again is flapping. Each
-session's runs of lost probes come from `loss`; sessions that gapped at the same time go to `localise` together
+session's runs of lost probes come from `runs`; sessions that gapped at the same time go to `localise` together
 with those that did not, and the part that explains them gets one pulse in its flap record.
 """
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.localise import Observations, locate
-from sdfstream.detect.loss import LONG_RUN, Loss
+from sdfstream.detect.runs import LONG_RUN, LossRuns
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
@@ -40,8 +40,8 @@ class Gap:
 class Gaps:
     """Groups of runs that ended, judged once each."""
 
-    def __init__(self, loss: Loss, cabling: Cabling) -> None:
-        self.loss, self.cabling = loss, cabling
+    def __init__(self, runs: LossRuns, cabling: Cabling) -> None:
+        self.runs, self.cabling = runs, cabling
         self.judged_ns = 0
         """Runs that outgrew up to this bus time have been judged."""
 
@@ -59,7 +59,7 @@ class Gaps:
         now_ns : int
             Bus time.
         """
-        t = self.loss.table
+        t = self.runs.table
         grown = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] > self.judged_ns)
         if not grown.any():
             return []

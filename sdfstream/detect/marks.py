@@ -171,8 +171,7 @@ class Marks:
 
     def _since(self, number: Ints, field: str) -> int:
         """Start of the oldest bin of the window in which it happened."""
-        per_bin = self.window.table[field][number].sum(axis=0)
-        first = int(np.flatnonzero(np.roll(per_bin, -self.window.column - 1))[0])
+        first = int(np.flatnonzero(self.window.ordered(field, number))[0])
         return (self.window.now_bin - _BINS + 1 + first) * self.window.width_ns
 
     def freeze(self) -> dict[str, Any]:

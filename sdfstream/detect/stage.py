@@ -27,6 +27,7 @@ from sdfstream.detect.loss import Loss
 from sdfstream.detect.marks import Marks
 from sdfstream.detect.ports import Ports
 from sdfstream.detect.presence import Presence
+from sdfstream.detect.runs import LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
 from sdfstream.errors import FormatError
@@ -61,9 +62,10 @@ class DetectStage:
         self._judge = SilenceJudge(self.config, self._sessions, self._presence, self._liveness, self._cabling)
         self._health = Health(self.config, self._sessions, self._presence, self._cabling)
         self._congestion = Congestion(self.config, self._sessions, self._cabling, self.counters)
-        self._loss = Loss(self.config, self._sessions, self._cabling)
+        self._runs = LossRuns(self._sessions)
+        self._loss = Loss(self.config, self._runs, self._cabling)
         self._marks = Marks(self.config, self._sessions, self._cabling)
-        self._gaps = Gaps(self._loss, self._cabling)
+        self._gaps = Gaps(self._runs, self._cabling)
         self._flaps = Flaps(self.config)
         self._ports = Ports(self.config)
         self._clocks = Clocks(self.config)
@@ -132,7 +134,7 @@ class DetectStage:
         self._marks.take_rows(batch, slots, at_ns)
         slots, seq, answered = slots[known], seq[known], answered[known]
         self._liveness.take_rows(slots, seq, t1_ns[known], answered, at_ns)
-        self._loss.take_rows(slots, seq, answered, at_ns)
+        self._runs.take_rows(slots, seq, answered, at_ns)
 
     def _take_event(self, message: Message, event: Event, at_ns: int) -> list[Output]:
         if message.topic == LIVENESS.name:
@@ -178,7 +180,7 @@ class DetectStage:
         self._presence.ensure()
         if self._sessions.fresh:
             self._liveness.table.ensure(self._sessions.count)
-            for engine in (self._congestion, self._loss, self._marks):
+            for engine in (self._congestion, self._runs, self._marks):
                 engine.ensure()
             self._cabling.note_new(self._sessions.fresh)
             self._sessions.fresh.clear()
@@ -229,7 +231,7 @@ class DetectStage:
             self._sessions.forget(idle)
             self._liveness.table.reset(idle)
             self._cabling.forget(idle)
-            for engine in (self._congestion, self._loss, self._marks):
+            for engine in (self._congestion, self._runs, self._marks):
                 engine.forget(idle)
             self.counters.add("forgotten", "sessions", idle.size)
 
@@ -240,6 +242,7 @@ class DetectStage:
             "cabling": self._cabling,
             "health": self._health,
             "congestion": self._congestion,
+            "runs": self._runs,
             "loss": self._loss,
             "marks": self._marks,
             "gaps": self._gaps,

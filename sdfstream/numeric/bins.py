@@ -62,6 +62,18 @@ class RingBins:
         result: npt.NDArray[np.int64] = self.table[field].sum(axis=1, dtype=np.int64)
         return result
 
+    def recent(self, field: str, bins: int) -> Ints:
+        """(slots,) sum over the newest `bins` bins, the one under way included."""
+        if bins >= self.bins:
+            return self.totals(field)
+        result: Ints = self.table[field][:, (self.column - np.arange(bins)) % self.bins].sum(axis=1, dtype=np.int64)
+        return result
+
+    def ordered(self, field: str, slots: Ints) -> Ints:
+        """(bins,) sums over these slots, oldest bin first."""
+        result: Ints = np.roll(self.table[field][slots].sum(axis=0, dtype=np.int64), -self.column - 1)
+        return result
+
     def freeze(self) -> dict[str, object]:
         """The whole state as plain values and arrays."""
         return {"now_bin": self.now_bin, "table": self.table.freeze()}

@@ -1,0 +1,103 @@
+"""Runs of lost probes: gray loss is many short ones, an outage is a long one.
+
+A **loss event** is a run of consecutive lost probes, as long as it is short; once it has grown to `LONG_RUN` probes
+it is an outage and is taken back from the counts. Counting events rather than probes keeps bursts from looking like
+a high rate of independent loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.sessions import Sessions
+from sdfstream.numeric.bins import RingBins
+from sdfstream.numeric.table import Table
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LONG_RUN = 4
+"""Lost probes in a row that are an outage rather than gray loss."""
+BINS = 32
+
+
+class LossRuns:
+    """Loss events and probes of every session, in bins of 200 ms and of 2 s."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self.table = Table(
+            {
+                "seq": np.int64(-2),
+                "run": np.int64(0),
+                "bins": np.full(2, -1, np.int64),
+                "outgrew_ns": np.int64(0),
+                "lost_ns": np.int64(0),
+            }
+        )
+        """Per session: last lost sequence number, length of its run, bins in which the run was counted, bus time at
+        which it became an outage, bus time of the last lost row."""
+        self.windows = (
+            RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
+            RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),
+        )
+
+    def ensure(self) -> None:
+        """Have a row for every session."""
+        self.table.ensure(self.sessions.count)
+        for window in self.windows:
+            window.table.ensure(self.sessions.count)
+
+    def forget(self, slots: Ints) -> None:
+        """Start anew for these sessions."""
+        for table in (self.table, *(w.table for w in self.windows)):
+            table.reset(slots)
+
+    def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: int) -> None:
+        """Take probe rows: session, sequence number, and whether an answer came."""
+        for window in self.windows:
+            window.advance(at_ns)
+            window.add("probes", slots[answered])
+        if not answered.all():
+            self._runs(slots[~answered], seq[~answered], at_ns)
+
+    def _runs(self, slots: Ints, seq: Ints, at_ns: int) -> None:
+        """Fold lost probes into runs. Lost rows of a session come in order of their sequence numbers."""
+        order = np.lexsort((seq, slots))
+        slots, seq = slots[order], seq[order]
+        t = self.table
+        head = np.r_[True, slots[1:] != slots[:-1]]
+        follows = np.where(head, t["seq"][slots] + 1 == seq, np.r_[False, seq[1:] == seq[:-1] + 1])
+        begins = np.flatnonzero(~follows | head)  # a run, or the rest of one begun in an earlier batch
+        length = np.diff(np.r_[begins, slots.size])
+        owner, carried = slots[begins], follows[begins]
+        before = np.where(carried, t["run"][owner], 0)
+        after = before + length
+        short = ~carried & (after < LONG_RUN)
+        outgrown = carried & (before < LONG_RUN) & (after >= LONG_RUN)
+        for i, window in enumerate(self.windows):
+            window.add("events", owner[short])
+            window.add("probes", owner[short])
+            window.take_back("events", owner[outgrown], t["bins"][owner[outgrown], i])
+            window.take_back("probes", owner[outgrown], t["bins"][owner[outgrown], i])
+            t["bins"][owner[short], i] = window.now_bin
+        t["outgrew_ns"][owner[(before < LONG_RUN) & (after >= LONG_RUN)]] = at_ns
+        t["lost_ns"][slots] = at_ns
+        last = np.r_[slots[1:] != slots[:-1], True]
+        t["seq"][slots[last]] = seq[last]
+        closing = np.r_[owner[1:] != owner[:-1], True]
+        t["run"][owner[closing]] = after[closing]
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values and arrays."""
+        return {"table": self.table.freeze(), "windows": [w.freeze() for w in self.windows]}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.table.thaw(state["table"])
+        for window, saved in zip(self.windows, state["windows"], strict=True):
+            window.thaw(saved)
