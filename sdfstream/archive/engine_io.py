@@ -6,13 +6,13 @@ them in the request; chDB reads them from an anonymous file in memory, so that a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from sdfstream.archive.failures import EngineError, engine_error
+from sdfstream.archive.memfile_io import readable_file
 from sdfstream.archive.sqltext import literal, quoted
 from sdfstream.archive.target import Folder, Server, parse
 from sdfstream.errors import UnavailableError
@@ -85,14 +85,9 @@ class Engine:
     def _insert_embedded(self, table: str, rows: pa.Table, settings: Mapping[str, str]) -> None:
         columns = ", ".join(map(quoted, rows.column_names))
         clause = ", ".join(f"{k} = {literal(v)}" for k, v in settings.items())
-        fd = os.memfd_create("sdf-insert")
-        try:
-            path = f"/proc/self/fd/{fd}"
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as writer:
-                writer.write_table(rows)
-            self.command(f"INSERT INTO {table} ({columns}) FROM INFILE '{path}' SETTINGS {clause} FORMAT ArrowStream")
-        finally:
-            os.close(fd)
+        with readable_file(lambda file: _write_ipc(file, rows)) as path:
+            source = f"FROM INFILE {literal(path)} SETTINGS {clause} FORMAT ArrowStream"
+            self.command(f"INSERT INTO {table} ({columns}) {source}")
 
     def close(self) -> None:
         """Give the handle back; the engine stops with the last one."""
@@ -171,8 +166,12 @@ def _remote(server: Server) -> Any:
         raise problem from error
 
 
-def _ipc_stream(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
+def _write_ipc(sink: Any, rows: pa.Table) -> None:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
+
+
+def _ipc_stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    _write_ipc(sink, rows)
     return bytes(sink.getvalue())

@@ -26,6 +26,7 @@ from sdfstream.archive.failures import (
 )
 from sdfstream.archive.http_query import Ask, split_insert
 from sdfstream.archive.http_reply import empty_native
+from sdfstream.archive.memfile_io import readable_file
 from sdfstream.archive.sqltext import literal, parameter, quoted
 from sdfstream.errors import UnavailableError
 
@@ -68,16 +69,19 @@ class Front:
     database : str
         Where a question without a database looks.
     token : str | None
-        Whoever gives it as password may write; None: nobody may. Without a password one may read.
+        Whoever gives it as password may write, by POST; None: nobody may.
+    open_to_read : bool
+        Whether one may read without a password.
     """
 
-    def __init__(self, path: str, database: str, token: str | None, limits: FrontLimits) -> None:
+    def __init__(self, path: str, database: str, token: str | None, open_to_read: bool, limits: FrontLimits) -> None:
         import chdb
 
         self._connect = chdb.connect
         self._path = os.path.realpath(path)  # the engine compares paths as text; clickhouse-connect resolves them
         self._database = database
         self._token = token
+        self._open_to_read = open_to_read
         self._limits = limits
         self._closed = False
         self._turns = threading.BoundedSemaphore(limits.queries)
@@ -94,7 +98,7 @@ class Front:
         EngineError
             The engine's refusal or ours, with ClickHouse's code.
         """
-        writable = self._may_write(ask.password)
+        writable = self._may_write(ask.password) and ask.method == "POST"
         if not self._turns.acquire(timeout=self._limits.wait_s):
             raise EngineError(f"{self._limits.queries} queries already run", TOO_MANY_SIMULTANEOUS_QUERIES)
         try:
@@ -114,11 +118,12 @@ class Front:
         self._base.close()
 
     def _may_write(self, password: str) -> bool:
-        if not password:
+        if not password and self._open_to_read:
             return False
         if self._token is not None and hmac.compare_digest(password.encode(), self._token.encode()):
             return True
-        raise EngineError("the password is wrong; without one you may read", AUTHENTICATION_FAILED)
+        hint = "; without one you may read" if self._open_to_read else ""
+        raise EngineError(f"the password is wrong{hint}", AUTHENTICATION_FAILED)
 
     @contextmanager
     def _handle(self) -> Iterator[Any]:
@@ -203,13 +208,8 @@ def _query(handle: Any, sql: str | bytes, fmt: str = _DEFAULT_FORMAT, parameters
 
 
 def _insert(handle: Any, head: str, settings: str, fmt: str, data: bytes) -> Any:
-    fd = os.memfd_create("sdf-front")
-    try:
-        with open(fd, "wb", closefd=False) as sink:
-            sink.write(data)
-        return _query(handle, f"{head} FROM INFILE '/proc/self/fd/{fd}' {settings}FORMAT {fmt}")
-    finally:
-        os.close(fd)
+    with readable_file(lambda file: file.write(data)) as path:
+        return _query(handle, f"{head} FROM INFILE {literal(path)} {settings}FORMAT {fmt}")
 
 
 def _summary(result: Any, *, written: bool = False) -> str:

@@ -30,6 +30,7 @@ from sdfstream.archive.http_reply import content_type, http_status
 from sdfstream.errors import UnavailableError
 
 _IDLE_S: Final = 60
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class SqlFront:
@@ -55,13 +56,17 @@ class SqlFront:
     ) -> SqlFront:
         """Serve the archive in the folder `path`, which this process has open, on `host`:`port` (0: any free port).
 
+        On loopback anyone may read and whoever gives `token` as password may write. On any other address nothing
+        goes without the token.
+
         Raises
         ------
         UnavailableError
             The address cannot be used, or the engine has another folder open.
         """
         limits = limits or FrontLimits()
-        front = Front(path, database, token, limits)
+        loopback = host in _LOOPBACK
+        front = Front(path, database, token, loopback, limits)
         try:
             server = _Server((host, port), front, limits, connections)
         except OSError as error:
@@ -91,7 +96,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], front: Front, limits: FrontLimits, connections: int) -> None:
         self.front = front
         self.limits = limits
-        self.hosts = {address[0].lower(), "127.0.0.1", "localhost", "::1"}
+        self.names = _LOOPBACK if address[0] in _LOOPBACK else None
         self._open: set[socket.socket] = set()
         self._room = threading.BoundedSemaphore(connections)
         if ":" in address[0]:
@@ -164,18 +169,24 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(_Server, self.server)
 
     def _question(self, body: bytes) -> None:
-        host = self.headers.get("Host", "").rpartition(":")
-        name = (host[0] or host[2]).strip("[]").lower()
-        if name not in self._our.hosts:  # a web page must not reach us under its own name (DNS rebinding)
-            self._refuse(EngineError(f"this address is not known as {name[:60]!r}", 516), 403)
+        if not self._known_name():
+            self._refuse(EngineError("this address is not known by the name in the Host header", 516), 403)
             return
         try:
-            ask = parse_request(self.path, self._lower, body)
+            ask = parse_request(self.path, self._lower, body, self.command)
             reply = self._our.front.answer(ask)
         except EngineError as error:
             self._refuse(error, http_status(error.code))
         else:
             self._answer(reply)
+
+    def _known_name(self) -> bool:
+        """Whether we are asked by a name of ours: a web page must not reach loopback by its own (DNS rebinding)."""
+        try:
+            name = urlsplit("//" + self.headers.get("Host", "")).hostname
+        except ValueError:
+            return False
+        return self._our.names is None or name in self._our.names
 
     def _answer(self, reply: Reply) -> None:
         headers = {"X-ClickHouse-Summary": reply.summary}

@@ -67,6 +67,8 @@ class Ask:
     """Query parameters by their bare names, values escaped as in TSV."""
     settings: Mapping[str, str] = field(default_factory=dict)
     password: str = ""
+    method: str = "POST"
+    """A GET never changes anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Insert:
     format: str
 
 
-def parse_request(target: str, headers: Mapping[str, str], body: bytes) -> Ask:
+def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: str = "POST") -> Ask:
     """The question in a request to `target` (path and query string) with lower-case `headers`.
 
     Raises
@@ -104,6 +106,7 @@ def parse_request(target: str, headers: Mapping[str, str], body: bytes) -> Ask:
         parameters={k[6:]: v for k, v in given.items() if k.startswith("param_")},
         settings=settings,
         password=_password(given, headers),
+        method=method,
     )
 
 

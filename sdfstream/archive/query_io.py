@@ -53,7 +53,7 @@ class Console:
             raise UnavailableError(f"no archive in {data}: nothing runs there and nothing has been archived there yet")
         engine = Engine.open(Folder(str(folder)))
         try:
-            engine.command("SET readonly = 1")
+            engine.command("SET readonly = 2")  # nothing is changed; a SETTINGS clause is welcome
         except BaseException:
             engine.close()
             raise

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sdfstream.archive import tables
+from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.failures import EngineError
@@ -222,7 +223,7 @@ async def test_age_alone_makes_rows_visible(target: str, tmp_path) -> None:
 async def test_add_waits_for_room_and_nothing_is_lost(target: str, tmp_path) -> None:
     rng = np.random.default_rng(3)
     sent = [message(PROBE, bulk(PROBE, 500, rng), i) for i in range(40)]
-    one = sent[0].body.nbytes
+    one = message_bytes(sent[0])
     archive = Archive.open(
         _config(target, tmp_path, limits=BatchLimits(rows=2000, age_ms=60_000), pending_bytes=4 * one)
     )

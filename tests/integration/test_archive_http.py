@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from sdfstream.archive.front_io import FrontLimits
 from sdfstream.archive.guard import is_denied
 from sdfstream.archive.http_io import SqlFront
+from sdfstream.errors import UnavailableError
 from tests.fixtures.archive_story import archive_story
 
 TOKEN = "s3cret"
@@ -36,6 +37,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlFront]:
     archive_story(target)
     limits = FrontLimits(queries=2, wait_s=0.3, seconds=2, result_bytes=4 << 20, body_bytes=8 << 20)
     front = SqlFront.start(target, token=TOKEN, limits=limits, connections=16)
+    front.folder = target
     front.secret = str(folder / "secret")
     yield front
     front.close()
@@ -288,7 +290,22 @@ def test_a_wrong_password_is_no_password(front: SqlFront) -> None:
     assert (
         ask(front, "POST", "/", b"CREATE TABLE x (a Int8) ENGINE = Memory", Authorization=f"Bearer {TOKEN}")[0] == 200
     )
+    assert ask(front, "GET", f"/?password={TOKEN}&query=DROP%20TABLE%20x")[0] == 403, "a GET changes nothing"
     assert ask(front, "POST", f"/?password={TOKEN}", b"DROP TABLE x")[0] == 200
+
+
+def test_beyond_loopback_nothing_goes_without_the_token(front: SqlFront) -> None:
+    wide = SqlFront.start(front.folder, host="0.0.0.0", token=TOKEN)
+    try:
+        assert ask(wide, "POST", "/", b"SELECT 1")[0] == 403
+        assert ask(wide, "POST", "/", b"SELECT 1", X_ClickHouse_Key=TOKEN, Host="any.name")[2] == b"1\n"
+    finally:
+        wide.close()
+
+
+def test_an_address_in_use_is_a_sentence(front: SqlFront) -> None:
+    with pytest.raises(UnavailableError, match=f"SQL cannot be served on 127.0.0.1:{front.port}"):
+        SqlFront.start(front.folder, port=front.port)
 
 
 def test_a_web_page_under_another_name_is_refused(front: SqlFront) -> None:
@@ -330,7 +347,7 @@ def test_more_connections_than_there_is_room_for_are_closed_and_the_rest_go_on(f
     try:
         closed = 0
         for connection in held:
-            connection.settimeout(0.2)
+            connection.settimeout(0.05)
             with contextlib.suppress(TimeoutError):
                 closed += connection.recv(1) == b""
         assert closed >= 40 - 16

@@ -225,7 +225,7 @@ from tests.fixtures.archive import bulk, message
 target, first = sys.argv[1], int(sys.argv[2])
 archive = Archive.open(ArchiveConfig(target, "run", limits=BatchLimits(rows=1, age_ms=0)))
 for seq in range(first, first + 1000):
-    archive.add_blocking([message(PROBE, bulk(PROBE, 5000, np.random.default_rng(seq)), seq)])
+    archive.add_blocking([message(PROBE, bulk(PROBE, 2000, np.random.default_rng(seq)), seq)])
     archive.flush_blocking()
     print(seq, flush=True)
 """
@@ -253,13 +253,13 @@ def test_acknowledged_inserts_survive_kill_9_and_a_retry_does_not_double(tmp_pat
 
         archive = Archive.open(ArchiveConfig(target, "run", limits=BatchLimits(rows=1, age_ms=0)))
         in_flight = acknowledged + 1
-        again = message(PROBE, bulk(PROBE, 5000, np.random.default_rng(in_flight)), in_flight)
+        again = message(PROBE, bulk(PROBE, 2000, np.random.default_rng(in_flight)), in_flight)
         archive.add_blocking([again])
         archive.close_blocking()
         acknowledged = in_flight
         with Engine.open(target) as engine:
             got = dict(engine.rows("SELECT bus_seq, count() FROM raw_probe GROUP BY bus_seq"))
             engine.command("CHECK TABLE raw_probe")
-        assert got == dict.fromkeys(range(acknowledged + 1), 5000)
+        assert got == dict.fromkeys(range(acknowledged + 1), 2000)
     leftovers = [p.name for p in tmp_path.iterdir() if p.name != "archive"]
     assert leftovers == []

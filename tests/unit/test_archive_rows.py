@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sdfstream.archive import tables
+from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.events import PICKS, event_rows
 from sdfstream.archive.rows import bulk_rows, conform, reject_rows
 from sdfstream.errors import FormatError
@@ -165,3 +166,11 @@ def test_an_event_on_a_bulk_topic_is_refused() -> None:
     out = bulk_rows(CLOCK, [replace(event(NIC, EVENTS[NIC.name]), topic=CLOCK.name)], "run")
     assert out.table.num_rows == 0
     assert [r.reason for r in out.rejects] == ["form"]
+
+
+@pytest.mark.parametrize("topic", BULK, ids=lambda t: t.name)
+def test_a_messages_size_is_about_what_arrow_counts(topic) -> None:
+    batch = bulk(topic, 5000, np.random.default_rng(1))
+    assert batch.nbytes / 1.25 < message_bytes(message(topic, batch)) < batch.nbytes * 1.25
+    foreign = pa.record_batch({"a": pa.array(range(1000)), "b": pa.array(["name"] * 1000)})
+    assert message_bytes(replace(message(topic, foreign), topic="sdf.x.y.v1")) == 1024 + 1000 * (8 + 16)

@@ -4,6 +4,9 @@
 -- (ALIAS columns: readable by name, not part of SELECT *). The four stamps of a probe are kept as t1 and the
 -- differences to it, exactly; t2..t4 and t1_ns..t4_ns are ALIAS columns. Measured: 13.3 instead of 18.0 bytes a row.
 -- Unknown is NULL. A repeated insert with the same insert_deduplication_token is dropped, within the window.
+--
+-- Raw and derived rows lie in a partition per hour of bus time, so that a time to live drops whole parts instead of
+-- rewriting them. A part stays compact (one file) up to 256 MiB: an insert then costs a third less CPU.
 
 -- sdf.raw.probe.v1
 CREATE TABLE IF NOT EXISTS raw_probe
@@ -53,9 +56,13 @@ CREATE TABLE IF NOT EXISTS raw_probe
     rtt_ns Nullable(Int64) ALIAS t41_ns - (t31_ns - t21_ns) COMMENT 'round trip without the reflector''s turn [ns]'
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toStartOfHour(bus_at)
 ORDER BY (src, dst, transport, path, dscp_sent, t1)
-SETTINGS non_replicated_deduplication_window = 1000
+SETTINGS
+    non_replicated_deduplication_window = 1000,
+    min_bytes_for_wide_part = 268435456,
+    ttl_only_drop_parts = 1,
+    merge_with_ttl_timeout = 300
 COMMENT 'One row per probe exchange, answered or timed out.';
 
 -- sdf.raw.port.v1
@@ -96,9 +103,13 @@ CREATE TABLE IF NOT EXISTS raw_port
     at_ns Int64 ALIAS toUnixTimestamp64Nano(at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toStartOfHour(bus_at)
 ORDER BY (port, at)
-SETTINGS non_replicated_deduplication_window = 1000
+SETTINGS
+    non_replicated_deduplication_window = 1000,
+    min_bytes_for_wide_part = 268435456,
+    ttl_only_drop_parts = 1,
+    merge_with_ttl_timeout = 300
 COMMENT 'One row per port and reading: state and counters as the host sees them. An absent counter is null, never 0.';
 
 -- sdf.state.clock.v1
@@ -122,7 +133,7 @@ CREATE TABLE IF NOT EXISTS state_clock
     at_ns Int64 ALIAS toUnixTimestamp64Nano(at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toYYYYMM(bus_at)
 ORDER BY (kind, clock, at)
 SETTINGS non_replicated_deduplication_window = 1000
 COMMENT 'One row per clock and update. causal rows come every 100 ms of bus time; smoothed rows lie 2–4 s back.';
@@ -157,9 +168,13 @@ CREATE TABLE IF NOT EXISTS derived_owd
     at_ns Int64 ALIAS toUnixTimestamp64Nano(at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toStartOfHour(bus_at)
 ORDER BY (src, dst, transport, path, dscp, dir, at)
-SETTINGS non_replicated_deduplication_window = 1000
+SETTINGS
+    non_replicated_deduplication_window = 1000,
+    min_bytes_for_wide_part = 268435456,
+    ttl_only_drop_parts = 1,
+    merge_with_ttl_timeout = 300
 COMMENT 'Corrected one-way delay: one row per path id and window (100 ms by default).';
 
 -- sdf.raw.liveness.v1
@@ -185,9 +200,13 @@ CREATE TABLE IF NOT EXISTS raw_liveness
     seen_at_ns Nullable(Int64) ALIAS toUnixTimestamp64Nano(seen_at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toStartOfHour(bus_at)
 ORDER BY (host, bus_at, bus_seq)
-SETTINGS non_replicated_deduplication_window = 1000
+SETTINGS
+    non_replicated_deduplication_window = 1000,
+    min_bytes_for_wide_part = 268435456,
+    ttl_only_drop_parts = 1,
+    merge_with_ttl_timeout = 300
 COMMENT 'An agent''s own judgement of its paths, one row per event.';
 
 -- sdf.state.nic.v1
@@ -216,7 +235,7 @@ CREATE TABLE IF NOT EXISTS state_nic
     seen_at_ns Nullable(Int64) ALIAS toUnixTimestamp64Nano(seen_at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toYYYYMM(bus_at)
 ORDER BY (nic, direction, bus_at, bus_seq)
 SETTINGS non_replicated_deduplication_window = 1000
 COMMENT 'Health of one NIC and direction, one row per statement.';
@@ -249,7 +268,7 @@ CREATE TABLE IF NOT EXISTS state_topology
     traced_at_ns Nullable(Int64) ALIAS toUnixTimestamp64Nano(traced_at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toYYYYMM(bus_at)
 ORDER BY (event_type, bus_key, bus_at, bus_seq)
 SETTINGS non_replicated_deduplication_window = 1000
 COMMENT 'Declared cabling (event_type …declared.v1) and traced paths (…path.v1).';
@@ -290,7 +309,7 @@ CREATE TABLE IF NOT EXISTS event_finding
     resolved_at_ns Nullable(Int64) ALIAS toUnixTimestamp64Nano(resolved_at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toYYYYMM(bus_at)
 ORDER BY (id, bus_at, bus_seq)
 SETTINGS non_replicated_deduplication_window = 1000
 COMMENT 'What broke, where, why and whom it hurts: one row per statement.';
@@ -310,7 +329,11 @@ CREATE TABLE IF NOT EXISTS reject
     bus_at_ns Int64 ALIAS toUnixTimestamp64Nano(bus_at)
 )
 ENGINE = MergeTree
-PARTITION BY toDate(bus_at)
+PARTITION BY toStartOfHour(bus_at)
 ORDER BY (topic, reason, bus_at, bus_seq)
-SETTINGS non_replicated_deduplication_window = 1000
+SETTINGS
+    non_replicated_deduplication_window = 1000,
+    min_bytes_for_wide_part = 268435456,
+    ttl_only_drop_parts = 1,
+    merge_with_ttl_timeout = 300
 COMMENT 'What could not be read, with the reason.';

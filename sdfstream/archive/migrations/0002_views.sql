@@ -77,26 +77,32 @@ COMMENT 'One row per finding as last stated; opened_at is when it was first stat
 
 CREATE OR REPLACE VIEW v_clock AS
 SELECT
-    clock, status, offset_ns, skew_ppb, err_ns, n, at, bus_at,
+    clock,
+    tupleElement(newest, 1) AS status,
+    tupleElement(newest, 2) AS offset_ns,
+    tupleElement(newest, 3) AS skew_ppb,
+    tupleElement(newest, 4) AS err_ns,
+    tupleElement(newest, 5) AS n,
+    tupleElement(newest, 6) AS at,
+    tupleElement(newest, 7) AS bus_at,
     dateDiff('millisecond', bus_at, now64(3, 'UTC')) / 1000 AS age_s,
     updates, first_at, synced_share, err_p50_ns, err_max_ns, offset_min_ns, offset_max_ns
 FROM
 (
     SELECT
-        clock, status, offset_ns, skew_ppb, err_ns, n, at, bus_at,
-        row_number() OVER (PARTITION BY clock ORDER BY bus_at DESC, bus_seq DESC, at DESC) AS newest,
-        count() OVER w AS updates,
-        min(at) OVER w AS first_at,
-        avg(status = 'synced') OVER w AS synced_share,
-        quantileExact(0.5)(err_ns) OVER w AS err_p50_ns,
-        max(err_ns) OVER w AS err_max_ns,
-        min(offset_ns) OVER w AS offset_min_ns,
-        max(offset_ns) OVER w AS offset_max_ns
-    FROM state_clock
-    WHERE kind = 'causal'
-    WINDOW w AS (PARTITION BY clock)
+        c.clock AS clock,
+        argMax((c.status, c.offset_ns, c.skew_ppb, c.err_ns, c.n, c.at, c.bus_at), (c.bus_at, c.bus_seq, c.at)) AS newest,
+        count() AS updates,
+        min(c.at) AS first_at,
+        avg(c.status = 'synced') AS synced_share,
+        quantileTDigest(0.5)(c.err_ns) AS err_p50_ns,
+        max(c.err_ns) AS err_max_ns,
+        min(c.offset_ns) AS offset_min_ns,
+        max(c.offset_ns) AS offset_max_ns
+    FROM state_clock AS c
+    WHERE c.kind = 'causal'
+    GROUP BY clock
 )
-WHERE newest = 1
 ORDER BY clock
 COMMENT 'Every clock as last stated (offset = that clock - reference), and its whole history in figures.';
 
@@ -207,3 +213,15 @@ INNER JOIN v_path_now AS p
 GROUP BY link, direction
 ORDER BY excess_least_ns DESC NULLS LAST, lost_share DESC
 COMMENT 'Link directions over the newest 60 s: excess_least_ns is what even the least delayed path across it suffers.';
+
+CREATE OR REPLACE VIEW v_probe AS
+SELECT
+    src, dst, transport, path, dscp_sent AS dscp, seq,
+    t1, t2, t3, t4,
+    t41_ns IS NULL AS lost,
+    rtt_ns, turn_ns,
+    ecn_sent, ecn_fwd, ecn_rev, dscp_fwd, dscp_rev, ttl_fwd, ttl_rev,
+    tx_host_ns, rx_host_ns, size_bytes, t1_kind, t2_kind, t3_kind, t4_kind,
+    clock_src, clock_dst, plane, bus_at
+FROM raw_probe
+COMMENT 'Every probe exchange with its four stamps, each by its own clock, and the round trip without the turn.';
