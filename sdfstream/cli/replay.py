@@ -59,8 +59,10 @@ def run(args: argparse.Namespace) -> int:
         archive.close_blocking()
     took_s = time.perf_counter() - started_s
     counters: dict[str, int] = dict(recording.counters.as_dict())
-    for part in (*chain, *([archive] if archive else [])):
-        counters |= part.counters.as_dict()
+    for stage in chain:
+        counters |= stage.counters.as_dict()
+    if archive is not None:
+        counters |= archive.counters.as_dict()
     _write_rejects(args.out, recording)
     emit(
         args.json,

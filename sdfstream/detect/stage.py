@@ -50,7 +50,7 @@ class DetectStage:
     """
 
     name = "detect"
-    reads = (PROBE.name, LIVENESS.name, PORT.name, OWD.name, CLOCK.name, TOPOLOGY.name)
+    reads: tuple[str, ...] = (PROBE.name, LIVENESS.name, PORT.name, OWD.name, CLOCK.name, TOPOLOGY.name)
 
     def __init__(self, config: DetectConfig | None = None) -> None:
         self.config = config or DetectConfig()
