@@ -35,18 +35,23 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
 
 
 def news(e: graph.Edges, variance: Float64s, label: Int64s) -> tuple[Float64s, Float64s]:
-    """What the edges say about each clock beyond its prior: a measurement of its correction and its variance.
+    r"""What the mesh says about each clock: where its neighbours, after the joint solution, see it.
 
-    The posterior of `graph.fuse` divided by the prior; infinite variance where nothing was learned.
+    With the least-squares solution :math:`\delta` of `graph.fuse`, clock c is measured as
+
+    .. math:: v_c = \frac{\sum_e w_e (\delta_{n(e)} \pm z_e)}{\sum_e w_e}, \qquad \sigma_c^2 = 2 / \sum_e w_e,
+
+    so that a filter with the solution's prior moves by just :math:`\delta_c` if the neighbours were perfect; the 2 stands
+    for neighbours about as uncertain. The value never exceeds what the edges measured, whatever a filter's own
+    variance: several filters may share it. Infinite variance where nothing was heard.
     """
-    delta, after = graph.fuse(e, variance, label, anchors(variance, label))
-    reached = np.zeros(variance.size, dtype=np.bool_)
-    reached[e.a] = True
-    reached[e.b] = True
-    precision = np.maximum(1.0 / after - 1.0 / variance, 1e-6 / variance)
-    # a Kalman update with (value, 1/precision) must move the clock by just delta
-    value = delta * (1.0 / variance + precision) / precision
-    return np.where(reached, value, 0.0), np.where(reached, 1.0 / precision, np.inf)
+    delta, _ = graph.fuse(e, variance, label, anchors(variance, label))
+    nodes, w = variance.size, e.precision
+    total = sums(e.a, w, nodes) + sums(e.b, w, nodes)
+    pull = sums(e.a, w * delta[e.b] - e.shift, nodes) + sums(e.b, w * delta[e.a] + e.shift, nodes)
+    heard = total > 0.0
+    safe = np.where(heard, total, 1.0)
+    return np.where(heard, pull / safe, 0.0), np.where(heard, 2.0 / safe, np.inf)
 
 
 def independent(variance: Float64s, label: Int64s) -> Float64s:

@@ -51,6 +51,7 @@ class Nodes:
                 "skew": (np.float64, 0.0),
                 "variance": (np.float64, _UNKNOWN_VARIANCE),
                 "skew_variance": (np.float64, config.skew_limit_ppb**2),
+                "misfit": (np.float64, 0.0),
                 "samples": (np.float64, 0.0),
                 "sampled_at": (np.float64, NEVER),
                 "tied_at": (np.float64, NEVER),
@@ -128,6 +129,15 @@ class Nodes:
         """Frequency random walk each clock seems to have, ppb per √s."""
         result: Float64s = np.sqrt((self._weights() * self._wander**2).sum(axis=0))
         return result
+
+    def wanders(self) -> tuple[Float64s, Float64s]:
+        """Random walks each clock seems to have: of the phase, ns² per s, and of the frequency, ns² per s³."""
+        weight = self._weights()
+        return (weight * self._phase**2).sum(axis=0), (weight * self._wander**2).sum(axis=0)
+
+    def judged(self, misfit: Float64s) -> None:
+        """Variance of each clock's offset that time does not average away, ns²; NaN: not heard now."""
+        self.table["misfit"] = np.where(np.isnan(misfit), self.table["misfit"], misfit)
 
     def _weights(self) -> Float64s:
         """How much each model is trusted, (lanes, clocks), summing to 1 per clock."""

@@ -23,6 +23,7 @@ from sdfstream.sync.lag import Lag
 from sdfstream.sync.nodes import Nodes
 from sdfstream.sync.owd import Closed, Delays, Windows
 from sdfstream.sync.registry import Pair, Registry
+from sdfstream.sync.ring import Ring
 from sdfstream.sync.smoother import TICKS_PER_PASS, Past, Smoothed, Smoother
 
 
@@ -35,6 +36,7 @@ class Timeline:
         self._registry = Registry()
         self._nodes = Nodes(config)
         self._sessions = edges.session_table()
+        self._ring = Ring()
         self._paths = path_table()
         self._seen = Seen()
         self._lag = Lag()
@@ -85,6 +87,7 @@ class Timeline:
         if fresh.size:
             table, start = self._sessions, self._sessions.n
             table.grow(fresh.size)
+            self._ring.grow(fresh.size)
             pairs = pair[fresh]
             table["pair"][start:] = pairs
             table["clock_src"][start:] = registry.pair_clock_src[pairs]
@@ -125,7 +128,8 @@ class Timeline:
     def _wait(self, x: Exchanges, rows: Rows, bus_at_ns: int) -> None:
         c = self._config
         reference_ns = self._reference_ns(rows.at)
-        err = pair_err(rows, mesh.independent(self._nodes.table["variance"], self._label), c.err_sigmas)
+        t = self._nodes.table
+        err = pair_err(rows, mesh.independent(t["variance"], self._label) + t["misfit"], c.err_sigmas)
         now = np.float64(bus_at_ns - self._origin_ns - self._lag.value)
         wide = err > c.publish_err_ns
         old = now - rows.at > c.max_late_ns
@@ -200,15 +204,19 @@ class Timeline:
         self._past = Past(nodes.at, nothing, nothing + np.inf, nothing)
         if not at.size:
             return
-        b = blocks(session, at, fwd, rev, table["d"])
+        floor = np.where(np.isfinite(table["d"]), table["d"], 0.0)
+        b = blocks(session, at, fwd, rev, floor)
         table["heard_at"][b.session] = nodes.at
         src, dst = table["clock_src"][b.session], table["clock_dst"][b.session]
         self._tie(src, dst)
-        variance = mesh.independent(nodes.table["variance"], self._label)
-        prior = np.where(src == dst, 1.0, variance[src] + variance[dst])
-        skew = mesh.independent(nodes.table["skew_variance"], self._label)
-        aside = (skew[src] + skew[dst]) * ((b.at - nodes.at) / NS_PER_S) ** 2
-        heard = edges.listen(table, b, prior, np.where(src == dst, 0.0, aside), nodes.at, self._config)
+        t = nodes.table
+        phase, frequency = nodes.wanders()
+        skew = mesh.independent(t["skew_variance"], self._label)
+        variance = mesh.independent(t["variance"], self._label)
+        wander = edges.Wander(*(v[src] + v[dst] for v in (phase, frequency, skew, variance)))
+        self._ring.turn(nodes.at)
+        ahead, slope = t["offset"][dst] - t["offset"][src], t["skew"][dst] - t["skew"][src]
+        heard = edges.listen(table, self._ring, b, ahead, slope, wander, nodes.at, self._config)
         if heard.tripped.size:
             self._doubt(heard.tripped, heard.size, b.session)
         self._agree(heard)
@@ -224,27 +232,40 @@ class Timeline:
             else Rows._make(map(np.concatenate, zip(*self._pending, strict=True)))
         )
         self._pending = []
-        measured = ~np.isnan(rows.fwd)
+        measured = ~(np.isnan(rows.fwd) & np.isnan(rows.rev))
         if not measured.all():
             rows = Rows._make(column[measured] for column in rows)
         return rows.session, rows.at, rows.fwd, rows.rev
 
     def _agree(self, heard: edges.Messages) -> None:
-        """Fuse the sessions' messages over the mesh; tell the sessions what came of it."""
+        """Fuse the sessions' messages over the mesh, twice: the second time liars and surprises weigh less."""
         nodes, table = self._nodes, self._sessions
         src, dst = table["clock_src"], table["clock_dst"]
         before = nodes.table["offset"].copy()
         a, b = src[heard.session], dst[heard.session]
         apart = a != b
-        if apart.any():
-            e = mesh.edges(a[apart], b[apart], heard.precision[apart], heard.shift[apart])
-            delta, doubt = mesh.news(e, nodes.table["variance"], self._label)
+        a, b, value, variance = a[apart], b[apart], heard.value[apart], heard.variance[apart]
+        if a.size:
+            precision = heard.weight[apart] / variance
+            for _ in range(2):
+                e = mesh.edges(a, b, precision, precision * value)
+                delta, doubt = mesh.news(e, nodes.table["variance"], self._label)
+                left = value - (delta[b] - delta[a])
+                room = variance + doubt_of(doubt, a, b)
+                precision = heard.weight[apart] / variance / (1.0 + left * left / (9.0 * room))
             self._past = self._past._replace(z=nodes.table["offset"] + delta, variance=doubt)
             nodes.update(delta, doubt)
-            nodes.heard(np.bincount(a[apart], minlength=nodes.n) + np.bincount(b[apart], minlength=nodes.n))
+            count = np.bincount(a, minlength=nodes.n) + np.bincount(b, minlength=nodes.n)
+            nodes.heard(count)
+            nodes.judged(self._misfit(a, b, table["misfit"][heard.session[apart]], count))
         moved = nodes.table["offset"] - before
-        variance = mesh.independent(nodes.table["variance"], self._label)
-        edges.settle(table, heard, moved[dst] - moved[src], np.where(src == dst, 1.0, variance[src] + variance[dst]))
+        edges.settle(table, heard, moved[dst] - moved[src])
+
+    def _misfit(self, a: Int64s, b: Int64s, misfit: Float64s, count: Int64s) -> Float64s:
+        """Variance of each clock's offset from what its sessions disagree about and time does not average away."""
+        total = np.bincount(a, misfit, self._nodes.n) + np.bincount(b, misfit, self._nodes.n)
+        result: Float64s = np.where(count > 0, total / np.maximum(count, 1) ** 2, np.nan)
+        return result
 
     def _doubt(self, tripped: Int64s, size: Float64s, heard: Int64s) -> None:
         """Sessions' floors broke: a clock most of whose sessions say so has stepped."""
@@ -266,7 +287,7 @@ class Timeline:
     def _tie(self, src: Int64s, dst: Int64s) -> None:
         """Components by the sessions heard lately; an island that meets the mesh doubts its own time line."""
         nodes, table = self._nodes, self._sessions
-        fresh = (table["heard_at"] >= nodes.at - self._config.holdover_after_ns) & np.isfinite(table["d_variance"])
+        fresh = (table["heard_at"] >= nodes.at - self._config.holdover_after_ns) & np.isfinite(table["d"])
         a = np.concatenate([table["clock_src"][fresh], src])
         b = np.concatenate([table["clock_dst"][fresh], dst])
         label = components(nodes.n, a, b)
@@ -304,7 +325,7 @@ class Timeline:
         """States of one instant, relative to the reference."""
         c, t, r, n = self._config, self._nodes.table, self._reference, s.offset.size
         base = t["base_ns"][:n]
-        variance = mesh.independent(s.variance, self._label[:n])
+        variance = mesh.independent(s.variance, self._label[:n]) + t["misfit"][:n]
         err = c.err_sigmas * np.sqrt(variance + variance[r])
         err[r] = 0.0
         fresh = t["sampled_at"][:n] >= s.at - c.holdover_after_ns
@@ -327,6 +348,7 @@ class Timeline:
             "registry": self._registry.state(),
             "nodes": self._nodes.save(),
             "sessions": self._sessions.state(),
+            "ring": self._ring.state(),
             "paths": self._paths.state(),
             "seen": self._seen.state(self._sessions.n),
             "lag": self._lag.state(),
@@ -344,6 +366,7 @@ class Timeline:
         self._registry.load(state["registry"])
         self._nodes.load(state["nodes"])
         self._sessions.load(state["sessions"])
+        self._ring.load(state["ring"])
         self._paths.load(state["paths"])
         self._seen.load(state["seen"])
         self._lag.load(state["lag"])
@@ -354,6 +377,13 @@ class Timeline:
         self._reference = state["reference"]
         self._label = state["label"]
         self._ticks = state["ticks"]
+
+
+def doubt_of(doubt: Float64s, a: Int64s, b: Int64s) -> Float64s:
+    """Variance of the difference of two clocks' news; 0 where nothing is known (it must not excuse a surprise)."""
+    known = np.where(np.isfinite(doubt), doubt, 0.0)
+    result: Float64s = known[a] + known[b]
+    return result
 
 
 def _without(x: Exchanges, drop: Any) -> Exchanges:
