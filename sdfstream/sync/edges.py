@@ -18,16 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdfstream.numeric.onesided import floor_update
+from sdfstream.numeric.onesided import floor_update, gaussian_update
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.blocks import Blocks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.noise import expected_excess, learn_noise
+from sdfstream.sync.noise import Joint, Noise, calm, learn_noise, noise_of
 from sdfstream.sync.table import Table
 
 FWD, REV = 0, 1
 SIGNS = ((FWD, 1.0), (REV, -1.0))
 _LEAST_VARIANCE = 1e-3
+_NO_TILT = 1e30
 
 
 def session_table() -> Table:
@@ -47,21 +48,15 @@ def session_table() -> Table:
             "excess": (np.float64, 0.0),
             "last": (np.float64, np.nan),
             "rough": (np.float64, 0.0),
+            "first": (np.float64, 0.0),
+            "second": (np.float64, 0.0),
+            "third": (np.float64, 0.0),
+            "quiet": (np.bool_, False),
             "breach": (np.int64, 0),
         },
         2,
-        ("excess", "last", "rough", "breach"),
+        ("excess", "last", "rough", "first", "second", "third", "breach"),
     )
-
-
-class Joint(NamedTuple):
-    """Normal law of (s, D) per session: means, variances, covariance; ns and ns²."""
-
-    s: Float64s
-    d: Float64s
-    ss: Float64s
-    dd: Float64s
-    sd: Float64s
 
 
 class Messages(NamedTuple):
@@ -100,9 +95,9 @@ def listen(
     prior = _prior(table, i, s_variance + aside, at, config)
     local = prior
     breached = np.zeros((2, i.size), dtype=np.bool_)
-    excess = expected_excess(table, i)
+    noise = noise_of(table, i, config)
     for lane, sign in SIGNS:
-        local, breached[lane] = _hear(blocks, lane, sign, excess[lane], prior, local, config)
+        local, breached[lane] = _hear(blocks, lane, sign, noise, prior, local, config)
     breached &= known
     # A pure tilt has no precision of its own; a trace of it keeps the message normal and its force unchanged.
     precision = np.maximum(1.0 / local.ss - 1.0 / prior.ss, 1e-6 / prior.ss)
@@ -111,6 +106,7 @@ def listen(
     precision, shift = precision * blur, shift * blur
     learn_noise(table, blocks, local.d + local.s, local.d - local.s, ~breached, config)
     tripped, size = _broken(table, blocks, breached, config)
+    local = calm(table, i, local, config)
     usable = known & ~breached.all(axis=0) & np.isfinite(table["d_variance"][i])
     return Messages(i[usable], precision[usable], shift[usable], Joint(*(c[usable] for c in local)), tripped, size)
 
@@ -145,18 +141,30 @@ def _prior(table: Table, i: Int64s, s_variance: Float64s, at: float, config: Syn
 
 
 def _hear(
-    blocks: Blocks, lane: int, sign: float, excess: Float64s, prior: Joint, p: Joint, config: SyncConfig
+    blocks: Blocks, lane: int, sign: float, noise: Noise, prior: Joint, p: Joint, config: SyncConfig
 ) -> tuple[Joint, Bools]:
-    """One direction's minimum: posterior of (s, D), and where the minimum lies impossibly low (not used there)."""
+    """One direction's block: posterior of (s, D), and where its minimum lies impossibly low (not used there)."""
     n, minimum = blocks.n[lane], blocks.minimum[lane]
-    doubt = prior.ss + 2.0 * sign * prior.sd + prior.dd + config.jitter_ns**2
+    doubt = (
+        prior.ss + 2.0 * sign * prior.sd + prior.dd + np.where(noise.quiet, noise.variance[lane], config.jitter_ns**2)
+    )
     breached = (n > 0) & (minimum < prior.d - config.breach_sigmas * np.sqrt(doubt))
     use = (n > 0) & ~breached
+    count = np.maximum(n, 1.0)
     mean = p.d + sign * p.s
     to_s, to_d = p.ss * sign + p.sd, p.sd * sign + p.dd
     variance = np.maximum(to_s * sign + to_d, _LEAST_VARIANCE)
+    # quiet: the block's mean is a normal measurement, unless a queue got into it; then only "not above the minimum"
+    average = prior.d + blocks.sums[0, lane] / count
+    spread = noise.variance[lane] / count
+    clean = noise.quiet & (average - mean < config.clean_sigmas * np.sqrt(variance + spread))
+    excess = np.where(noise.quiet, _NO_TILT, noise.excess[lane] / count)
+    jitter = np.where(noise.quiet, np.sqrt(noise.variance[lane]), config.jitter_ns)
     low = np.where(use, minimum, mean)  # a harmless stand-in where there is nothing to learn
-    after, left = floor_update(mean, variance, low, excess / np.maximum(n, 1.0), np.full(n.size, config.jitter_ns))
+    after, left = floor_update(mean, variance, low, excess, jitter)
+    if clean.any():
+        by_mean, left_by_mean = gaussian_update(mean, variance, np.where(use, average, mean), spread)
+        after, left = np.where(clean, by_mean, after), np.where(clean, left_by_mean, left)
     gain_s, gain_d = to_s / variance, to_d / variance
     move = np.where(use, after - mean, 0.0)
     drop = np.where(use, variance - left, 0.0)
