@@ -39,6 +39,7 @@ def session_table() -> Table:
             "path": (np.int64, 0),
             "clock_src": (np.int64, 0),
             "clock_dst": (np.int64, 0),
+            "seen_at": (np.float64, -1e18),
             "heard_at": (np.float64, -1e18),
             "blocks": (np.float64, 0.0),
             "d": (np.float64, 0.0),
@@ -53,9 +54,13 @@ def session_table() -> Table:
             "third": (np.float64, 0.0),
             "quiet": (np.bool_, False),
             "breach": (np.int64, 0),
+            "low": (np.float64, np.inf),
+            "low_before": (np.float64, np.inf),
+            "low_since": (np.float64, -1e18),
+            "low_n": (np.float64, 0.0),
         },
         2,
-        ("excess", "last", "rough", "first", "second", "third", "breach"),
+        ("excess", "last", "rough", "first", "second", "third", "breach", "low", "low_before"),
     )
 
 
@@ -73,12 +78,14 @@ class Messages(NamedTuple):
     """Sessions whose floor has been broken through often enough to be true."""
     size: Float64s
     """By how much, ns."""
+    raised: int
+    """How many floors were learned anew because nothing had touched them for long."""
 
 
 def listen(
     table: Table, blocks: Blocks, s_variance: Float64s, aside: Float64s, at: float, config: SyncConfig
 ) -> Messages:
-    """Take in one tick of blocks; return the news about s. `settle` must follow with the mesh's answer.
+    """Take in one tick of blocks; return the news about s. `first_sight` goes before, `settle` after.
 
     Parameters
     ----------
@@ -90,7 +97,6 @@ def listen(
         Internal time, ns.
     """
     i = blocks.session
-    _first_sight(table, blocks, at)
     known = np.isfinite(table["d_variance"][i])
     prior = _prior(table, i, s_variance + aside, at, config)
     local = prior
@@ -106,9 +112,17 @@ def listen(
     precision, shift = precision * blur, shift * blur
     learn_noise(table, blocks, local.d + local.s, local.d - local.s, ~breached, config)
     tripped, size = _broken(table, blocks, breached, config)
+    local, raised = _raise_floors(table, blocks, local, at, config)
     local = calm(table, i, local, config)
     usable = known & ~breached.all(axis=0) & np.isfinite(table["d_variance"][i])
-    return Messages(i[usable], precision[usable], shift[usable], Joint(*(c[usable] for c in local)), tripped, size)
+    posterior = Joint(*(c[usable] for c in local))
+    return Messages(i[usable], precision[usable], shift[usable], posterior, tripped, size, raised)
+
+
+def heard_lately(table: Table, since: float) -> tuple[Int64s, Int64s]:
+    """Both clocks of every session with a floor that was heard since then."""
+    fresh = (table["heard_at"] >= since) & np.isfinite(table["d_variance"])
+    return table["clock_src"][fresh], table["clock_dst"][fresh]
 
 
 def settle(table: Table, m: Messages, moved: Float64s, s_variance: Float64s) -> None:
@@ -180,7 +194,7 @@ def _hear(
     )
 
 
-def _first_sight(table: Table, blocks: Blocks, at: float) -> None:
+def first_sight(table: Table, blocks: Blocks, at: float) -> None:
     """A session's first block with both directions sets its floor, with a variance as wide as the floor itself."""
     i = blocks.session
     fresh = np.isinf(table["d_variance"][i]) & (blocks.n[FWD] > 0) & (blocks.n[REV] > 0)
@@ -193,6 +207,32 @@ def _first_sight(table: Table, blocks: Blocks, at: float) -> None:
         table["d_at"][rows] = at
         table["covariance"][rows] = 0.0
         table["excess"][:, rows] = 0.25 * guess
+
+
+def _raise_floors(table: Table, blocks: Blocks, p: Joint, at: float, config: SyncConfig) -> tuple[Joint, int]:
+    """A floor that no packet of either direction touched for one to two stretches of `floor_memory_ns` is too low.
+
+    That is a reroute to a longer path. One direction alone is no proof: a queue stands there, or the route is longer
+    one way only, which shows as delay.
+    """
+    i = blocks.session
+    due = at - table["low_since"][i] >= config.floor_memory_ns
+    seasoned = due & (table["low_since"][i] > -1e17)
+    low = np.minimum(table["low"][:, i], table["low_before"][:, i]).min(axis=0)
+    expected = table["excess"][:, i].min(axis=0) / np.maximum(table["low_n"][i], 1.0)
+    margin = config.breach_sigmas * np.sqrt(p.dd) + 10.0 * expected + config.jitter_ns
+    lift = seasoned & np.isfinite(low) & (low > margin)
+    if due.any():
+        rows = i[due]
+        table["low_before"][:, rows] = np.where(lift[due], np.inf, table["low"][:, rows])
+        table["low"][:, rows] = np.inf
+        table["low_since"][rows] = at
+        table["low_n"][rows] = 0.0
+    # both directions must stay clear of the floor for its whole memory: the smaller clearance of the two counts
+    table["low"][:, i] = np.minimum(table["low"][:, i], blocks.minimum - p.d - np.stack([p.s, -p.s]))
+    table["low_n"][i] += blocks.n.min(axis=0)
+    lifted = np.where(lift, low, 0.0)
+    return p._replace(d=p.d + lifted, dd=p.dd + (0.5 * lifted) ** 2), int(lift.sum())
 
 
 def _broken(table: Table, blocks: Blocks, breached: Bools, config: SyncConfig) -> tuple[Int64s, Float64s]:
@@ -211,7 +251,7 @@ def _broken(table: Table, blocks: Blocks, breached: Bools, config: SyncConfig) -
     size = table["d"][rows] - np.where(breached, blocks.minimum, np.inf).min(axis=0)[trip]
     doubt = 2.0 * config.breach_sigmas * np.sqrt(table["d_variance"][rows])
     shorter = rows[blocks.rtt[trip] < 2.0 * table["d"][rows] - doubt]
-    # forgotten floors are set afresh by the next block (`_first_sight`)
+    # forgotten floors are set afresh by the next block (`first_sight`)
     table["d_variance"][shorter] = np.inf
     table["blocks"][rows] = 0.0
     table["last"][:, rows] = np.nan

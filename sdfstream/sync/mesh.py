@@ -54,6 +54,32 @@ def independent(variance: Float64s, label: Int64s) -> Float64s:
     return graph.spread(variance, label, anchors(variance, label))
 
 
+def stepped(clocks: int, ends: tuple[Int64s, Int64s], tripped: Int64s, size: Float64s, heard: Int64s) -> Float64s:
+    """Size of the step each clock seems to have made, ns; 0 for most.
+
+    Of a broken session's two ends, the one most of whose sessions heard this tick broke as well is to blame; both, when
+    they are alike. No clock is blamed while half its sessions stand.
+
+    Parameters
+    ----------
+    ends : two (sessions,) int64
+        Clock numbers of all sessions.
+    tripped, size : (k,)
+        Broken sessions and by how much, ns.
+    heard : (m,) int64
+        Sessions heard this tick.
+    """
+    of = sums(ends[0][heard], np.ones(heard.size), clocks) + sums(ends[1][heard], np.ones(heard.size), clocks)
+    one = np.ones(tripped.size)
+    share = (sums(ends[0][tripped], one, clocks) + sums(ends[1][tripped], one, clocks)) / np.maximum(of, 1.0)
+    step = np.zeros(clocks)
+    src, dst = ends[0][tripped], ends[1][tripped]
+    for clock, other in ((src, dst), (dst, src)):
+        guilty = (share[clock] > 0.5) & (share[clock] >= share[other])
+        np.maximum.at(step, clock[guilty], size[guilty])
+    return step
+
+
 def strangers(before: Int64s, now: Int64s, reference: int) -> Bools:
     """Clocks whose old component was absorbed: in each new component all but the largest old one (or the reference's).
 

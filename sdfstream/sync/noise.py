@@ -85,11 +85,12 @@ def calm(table: Table, i: Int64s, p: Joint, config: SyncConfig) -> Joint:
 def _expected_excess(table: Table, i: Int64s, config: SyncConfig) -> Float64s:
     """Mean excess of one packet over its floor, ns, (2, sessions), for the likelihood.
 
-    Per direction the excess over the level, held between 0.7 and 3 times the level-free roughness (a larger ratio means
-    a level that is too low, or a standing queue); then both directions get their mean, as long as they are much alike or the session is young. Only the *difference* of the two directions' tilts
-    pushes the clock difference, so two guesses of one figure must not differ by their noise; and a level that is too
-    low makes its own excess large, which weakens just the tilt that would raise it. A direction clearly above the other
-    has a queue standing in it and tilts less. While a session is young its scale is doubted.
+    Per direction the excess over the level, held between 0.7 and 3 times the level-free roughness (a larger ratio
+    means a level that is too low, or a standing queue); then both directions get their mean, as long as they are much
+    alike or the session is young. Only the *difference* of the two directions' tilts pushes the clock difference, so
+    two guesses of one figure must not differ by their noise; and a level that is too low makes its own excess large,
+    which weakens just the tilt that would raise it. A direction clearly above the other has a queue standing in it and
+    tilts less. While a session is young its scale is doubted.
     """
     age = table["blocks"][i]
     rough = table["rough"][:, i]
