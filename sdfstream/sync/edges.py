@@ -48,6 +48,7 @@ def session_table() -> Table:
             "path": (np.int64, 0),
             "clock_src": (np.int64, 0),
             "clock_dst": (np.int64, 0),
+            "seen_at": (np.float64, -1e18),
             "heard_at": (np.float64, -1e18),
             "blocks": (np.float64, 0.0),
             "d": (np.float64, np.inf),
@@ -135,8 +136,14 @@ def listen(
     aside = wander.skew * late_s**2
     usable &= ~breached & (aside < np.maximum(np.maximum(noise[best, column], _SLOPE_NS**2), 0.1 * wander.offset))
     variance = variance + aside
-    news = 1.0 / np.maximum(0.5 * WINDOWS[best], 1.0)
+    news = 1.0 / WINDOWS[best]
     return Messages(i[usable], value[usable], variance[usable], news[usable], tripped, size)
+
+
+def heard_lately(table: Table, since: float) -> tuple[Int64s, Int64s]:
+    """Both clocks of every session that was heard since then."""
+    fresh = table["heard_at"] >= since
+    return table["clock_src"][fresh], table["clock_dst"][fresh]
 
 
 def settle(table: Table, m: Messages, moved: Float64s) -> None:

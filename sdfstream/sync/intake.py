@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -68,6 +68,11 @@ class Exchanges:
     """Index into `names`."""
     names: list[tuple[str, ...]]
     """(src, dst, transport, clock_src, clock_dst) in order of first appearance."""
+
+    def pick(self, mask: Bools) -> Exchanges:
+        """The rows where `mask` is True."""
+        rows = {f.name: getattr(self, f.name)[mask] for f in fields(self) if f.name != "names"}
+        return Exchanges(names=self.names, **rows)
 
 
 def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
