@@ -103,6 +103,13 @@ class Inbound:
         if np.count_nonzero(watched):
             self._liveness.arrived(path[watched], ahead[watched], now_ns)
 
+    def shortest_interval_ns(self, now_ns: int, lately_ns: int) -> int:
+        """Mean gap of the busiest session heard within `lately_ns`; 0 when one session's is not known."""
+        path = self._path[: self._used][now_ns - self._heard_at[: self._used] < lately_ns]
+        if not len(path) or path.min() < 0:
+            return 0
+        return int(self._liveness.interval_ns[path].min())
+
     def number(self, row: Int64s) -> Int64s:
         """The next sequence number of the answers of each of `row` (n,; repeats allowed, −1 gets 0)."""
         number = self._answers[row] + self._rank(row)

@@ -216,6 +216,10 @@ class SessionReflector:
         good &= self._inbound.generation[row] == named >> _ROW_BITS
         self._inbound.keep(row[good], left.token[good] & 0xFFFF_FFFF, left.at_ns[good], left.kind[good])
 
+    def follow_up_due_ns(self, now_ns: int) -> int:
+        """How long sending times may stay unread so that each is there for its session's next answer; 0: not known."""
+        return self._inbound.shortest_interval_ns(now_ns, NS_PER_S) // 3
+
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot receive; what it observes is unknown while it cannot."""
         mine = [i for i, name in enumerate(self._liveness.names) if name.observer == nic]
