@@ -37,6 +37,8 @@ _TICK_MS: Final = (1.0, 20.0)
 _JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
+_REST, _LONGEST_REST, _SMOOTH = 24, 10, 8
+"""The reflector rests 24 times as long as it works, at most 10 times the usual; its work is averaged over 8 passes."""
 _PRIORITY: Final = 10
 _LAST_WORDS_S: Final = 2.0
 """How long a stopping agent tries to publish what it still has."""
@@ -107,6 +109,7 @@ class _Agent:
         self._requests = select.epoll()
         self._host_of: dict[int, HostAgent] = {}
         self._turnaround_s = config.turnaround_ms / 1e3
+        self._work_s = 0.0
         self._rearm: asyncio.TimerHandle | None = None
         self._failed: set[str] = set()
 
@@ -145,9 +148,12 @@ class _Agent:
 
     def _answer(self) -> None:
         loop = asyncio.get_running_loop()
+        began_s = time.monotonic()
         ready = [self._host_of[fd] for fd, _ in self._requests.poll(0, len(self.hosts))]
         if any([self._guard(host.reflect) for host in ready]):
-            self._rearm = loop.call_later(self._turnaround_s, self._answer)
+            self._work_s += (time.monotonic() - began_s - self._work_s) / _SMOOTH
+            rest_s = min(max(self._work_s * _REST, self._turnaround_s), _LONGEST_REST * self._turnaround_s)
+            self._rearm = loop.call_later(rest_s, self._answer)
         else:
             loop.add_reader(self._requests.fileno(), self._requested)
 
@@ -211,7 +217,7 @@ class _Agent:
         if self.config.tick_ms:
             return self.config.tick_ms
         shortest_ns = min((h.shortest_interval_ns() for h in self.hosts), default=NS_PER_S)
-        return min(max(shortest_ns / NS_PER_MS / 4, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
+        return min(max(shortest_ns / NS_PER_MS / 3, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
 
     def _judge_ns(self) -> int:
         """Pause between two readings of answers: no probe times out, no socket overflows, no silence is told late."""
