@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import secrets
-import select
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from sdfstream.probes.answering_io import Answering
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.host_io import HostAgent
 from sdfstream.probes.publish_io import PublishBuffer, Publisher
@@ -37,9 +37,10 @@ _TICK_MS: Final = (1.0, 20.0)
 _JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
-_REST, _LONGEST_REST, _SMOOTH = 24, 10, 8
-"""The reflector rests 24 times as long as it works, at most 10 times the usual; its work is averaged over 8 passes."""
 _PRIORITY: Final = 10
+_TELL_NS: Final = 60 * NS_PER_S
+TROUBLE: Final = (".refused", ".unsent", ".shed", "failed", ".nic-", ".port-taken", "unmatched")
+"""Parts of the names of counters that a person wants to hear of."""
 _LAST_WORDS_S: Final = 2.0
 """How long a stopping agent tries to publish what it still has."""
 
@@ -106,12 +107,9 @@ class _Agent:
         peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
         peers |= {n.address: n.nic for h in config.hosts for n in h.nics}
         self.hosts = [HostAgent(config, h, peers, boot_id, secrets.randbits(64)) for h in config.hosts]
-        self._requests = select.epoll()
-        self._host_of: dict[int, HostAgent] = {}
-        self._turnaround_s = config.turnaround_ms / 1e3
-        self._work_s = 0.0
-        self._rearm: asyncio.TimerHandle | None = None
+        self._answering: Answering | None = None
         self._failed: set[str] = set()
+        self._told: dict[str, int] = {}
 
     def start(self) -> None:
         """Open everything and begin to answer."""
@@ -119,16 +117,12 @@ class _Agent:
             _ask_for_priority()
         for host in self.hosts:
             host.start()
-            self._host_of[host.reflectors.fileno()] = host
-            self._requests.register(host.reflectors.fileno(), select.EPOLLIN)
-        asyncio.get_running_loop().add_reader(self._requests.fileno(), self._requested)
+        self._answering = Answering(self.hosts, self.config.turnaround_ms, self._guard)
 
     def close(self) -> None:
         """Stop answering and close everything."""
-        asyncio.get_running_loop().remove_reader(self._requests.fileno())
-        if self._rearm is not None:
-            self._rearm.cancel()
-        self._requests.close()
+        if self._answering is not None:
+            self._answering.close()
         for host in self.hosts:
             host.close()
 
@@ -140,23 +134,6 @@ class _Agent:
                 total[name] = total.get(name, 0) + n
         return total
 
-    def _requested(self) -> None:
-        """Probes have arrived: answer, then leave the next ones waiting for the turn-round time."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._requests.fileno())
-        self._answer()
-
-    def _answer(self) -> None:
-        loop = asyncio.get_running_loop()
-        began_s = time.monotonic()
-        ready = [self._host_of[fd] for fd, _ in self._requests.poll(0, len(self.hosts))]
-        if any([self._guard(host.reflect) for host in ready]):
-            self._work_s += (time.monotonic() - began_s - self._work_s) / _SMOOTH
-            rest_s = min(max(self._work_s * _REST, self._turnaround_s), _LONGEST_REST * self._turnaround_s)
-            self._rearm = loop.call_later(rest_s, self._answer)
-        else:
-            loop.add_reader(self._requests.fileno(), self._requested)
-
     async def pace(self) -> None:
         """Tick for ever."""
         tick_s = self._tick_ms() / 1e3
@@ -164,6 +141,7 @@ class _Agent:
         flush_ns = self.config.flush_ms * NS_PER_MS
         judge_at = flush_at = beat_at = look_at = time.monotonic_ns()
         suspect_at = look_at
+        tell_at = look_at + _TELL_NS
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         while True:
@@ -176,6 +154,9 @@ class _Agent:
                 if now_ns >= flush_at:
                     self.flush(now_ns)
                     flush_at = max(flush_at + flush_ns, now_ns)
+            if now_ns >= tell_at:
+                self.tell_trouble()
+                tell_at = now_ns + _TELL_NS
             if now_ns >= look_at or (now_ns >= suspect_at and any(h.nics.suspected() for h in self.hosts)):
                 for host in self.hosts:
                     host.look()
@@ -184,6 +165,15 @@ class _Agent:
                 host.probe(now_ns)
             next_s = max(next_s + tick_s, loop.time())
             await asyncio.sleep(next_s - loop.time())
+
+    def tell_trouble(self) -> None:
+        """Log what was refused, lost or shed since the last call, if anything was."""
+        now = self.counters()
+        fresh = {name: n - self._told.get(name, 0) for name, n in now.items() if any(w in name for w in TROUBLE)}
+        told = ", ".join(f"{name} {n}" for name, n in fresh.items() if n)
+        if told:
+            _log.warning("in the last minute: %s", told)
+        self._told = now
 
     def judge(self, now_ns: int, *, complete: bool) -> None:
         """Read answers, then judge liveness; what changed goes to the bus at once."""

@@ -98,7 +98,7 @@ class HostAgent:
             if config.trace_interval_s > 0
             else None
         )
-        self.nics = NicWatch(host.nics, (self.senders, self.reflectors), self.counters)
+        self.nics = NicWatch(host.nics, self.senders, self.reflectors, self.counters)
 
     def start(self) -> None:
         """Open the sockets; raises ConfigError or UnavailableError when that can never work."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -78,12 +79,12 @@ class Ports:
 @pytest.mark.parametrize("broken", [False, True])
 async def test_port_reading_neither_stalls_nor_ends_probing(broken: bool) -> None:
     Ports.readings, Ports.broken = 0, broken
-    near, far = pair(port_interval_ms=50)
+    near, far = pair(port_interval_ms=50, rate_hz=25.0)  # an answer may take 200 ms, a reading takes 300
     async with running(near, Ports) as a, running(far):
         await a.until(lambda: Ports.readings >= 3 and len(a.rows()) > 100)
     assert threading.get_ident() not in Ports.threads
-    rows = a.rows().slice(20)
-    assert sum(v is None for v in rows["t4_ns"].to_pylist()) <= 2
+    lost = [v is None for v in a.rows()["t4_ns"].to_pylist()[20:]]
+    assert sum(lost) < len(lost) / 5
     if broken:
         assert a.final["agent.failed.ports"] >= 3
     else:
@@ -108,8 +109,21 @@ async def test_a_taken_port_is_said_at_the_start() -> None:
     near, _ = pair()
     async with running(near) as a:
         await a.until(lambda: a.outputs)
-        with pytest.raises(ConfigError, match="a/0: UDP port 50000 is taken on lo"):
+        with pytest.raises(ConfigError, match="a/0: UDP port 18620 is taken on lo"):
             await run_agent(near, Heard(), None, asyncio.Event())
+
+
+async def test_a_taken_source_port_costs_only_its_own_paths_and_only_for_now() -> None:
+    near, far = pair()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.71.1", 50_001))
+        async with running(near) as a, running(far):
+            await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["alive"])
+            assert a.states(role="sender", path=50_001) == ["unknown"]
+            other.close()
+            await a.until(lambda: a.states(role="sender", path=50_001)[-1:] == ["alive"])
+    assert a.final["io.port-taken"] == 1
+    assert sum(v is None for v in a.rows()["t4_ns"].to_pylist()) <= 2, "what was not sent is not lost"
 
 
 def test_hardware_stamps_fall_back_to_the_kernels_and_say_so() -> None:
