@@ -1,13 +1,15 @@
 """What an agent costs its host: 9 NICs × 10 peers × 16 probes a second, as an ordinary user.
 
-Over loopback, two agents of which each probes the other: an agent sends 1,440 probes a second, answers 1,440, reads
-all kernel stamps, judges liveness, reads port counters and publishes 1,440 rows. CPU time of one agent's process
-(the kernel's work for its packets included), resident memory, wake-ups.
+Over loopback: the agent sends 1,440 probes a second to ten far NICs and answers 1,440 from them, reads all kernel
+stamps, judges liveness, reads port counters and publishes 1,440 rows. The far NICs belong to five processes, so that
+probes come in at times of their own as from different hosts. CPU time of the one agent's process (the kernel's work
+for its packets included), resident memory, wake-ups.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -21,15 +23,16 @@ NICS, PEERS, RATE_HZ = 9, 10, 16.0
 PORT = 28_620
 
 
-def config(own: str, far: str, own_nics: int, far_nics: int, net: int, far_net: int) -> AgentConfig:
-    """Every NIC of `own` probes every NIC of `far`."""
-    nics = tuple(NicConfig(f"{own}/r{i}", "lo", f"127.0.{net}.{i + 1}", plane="backend") for i in range(own_nics))
+NEAR = tuple(NicConfig(f"ha/r{i}", "lo", f"127.0.83.{i + 1}", plane="backend") for i in range(NICS))
+FAR = tuple(NicConfig(f"hb{k // 2}/r{k % 2}", "lo", f"127.0.84.{k + 1}", plane="backend") for k in range(PEERS))
+
+
+def config(host: str, nics: tuple[NicConfig, ...], peers: tuple[NicConfig, ...]) -> AgentConfig:
+    """Every NIC of `nics` probes every one of `peers`."""
     sessions = tuple(
-        SessionConfig(n.nic, f"{far}/r{k}", f"127.0.{far_net}.{k + 1}", PORT, (net * 100 + 20_000,), rate_hz=RATE_HZ)
-        for n in nics
-        for k in range(far_nics)
+        SessionConfig(n.nic, p.nic, p.address, PORT, (28_700,), rate_hz=RATE_HZ) for n in nics for p in peers
     )
-    return AgentConfig((HostConfig(own, nics, sessions),), reflector_port=PORT)
+    return AgentConfig((HostConfig(host, nics, sessions),), reflector_port=PORT)
 
 
 def measure(result: Result, quick: bool) -> None:
@@ -42,9 +45,12 @@ def measure(result: Result, quick: bool) -> None:
 
 
 async def _measure(result: Result, folder: Path, user: int | None, periods: int) -> None:
-    here, there = config("ha", "hb", NICS, PEERS, 83, 84), config("hb", "ha", PEERS, NICS, 84, 83)
     async with taken(folder, user) as (link, rows):
-        with agent(there, folder, "far", link, user), agent(here, folder, "near", link, user) as pid:
+        with contextlib.ExitStack() as far:
+            for k in range(0, PEERS, 2):
+                name = f"hb{k // 2}"
+                far.enter_context(agent(config(name, FAR[k : k + 2], NEAR), folder, name, link, user))
+            pid = far.enter_context(agent(config("ha", NEAR, FAR), folder, "ha", link, user))
             await _count(rows, 4.0)  # start-up is not what is asked for
             shares, before = [], usage(pid)
             first, wall_s, near, answered = before, 0.0, 0, 0
