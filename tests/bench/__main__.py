@@ -60,29 +60,29 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
     """Run one measurement to its end, or until its time is over; what it printed last is its result."""
     command = [sys.executable, "-m", f"tests.bench.{name}", *(["--quick"] if quick else [])]
     # a session of its own, so that everything a measurement started can be ended, and nothing else
-    running = subprocess.Popen(
+    with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        out, err = running.communicate(timeout=NAMES[name])
-    except subprocess.TimeoutExpired:
-        running.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(10)
-        return _failed(name, f"not done after {NAMES[name]} s")
-    except BaseException:
-        running.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(10)
-        raise
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+    ) as running:
+        try:
+            out, err = running.communicate(timeout=NAMES[name])
+        except subprocess.TimeoutExpired:
+            return _failed(name, f"not done after {NAMES[name]} s")
+        finally:
+            _end(running)
     if running.returncode:
         return _failed(name, err.strip()[-1500:] or f"ended with {running.returncode}")
     result: dict[str, Any] = json.loads(out.splitlines()[-1])
     return result
+
+
+def _end(running: subprocess.Popen[str]) -> None:
+    """Let it end what it started, then end whatever of its session is left."""
+    if running.poll() is None:
+        running.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.wait(10)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
 
 
 def _failed(name: str, why: str) -> dict[str, Any]:

@@ -30,13 +30,13 @@ SETTLE_S = 1.5
 
 
 def measure(result: Result, quick: bool) -> None:
-    asyncio.run(_measure(result, 3.0 if quick else 6.0))
+    asyncio.run(_measure(result, 2.0 if quick else 6.0))
 
 
 async def _measure(result: Result, seconds: float) -> None:
     async with lab_run(SPEC, MESH, (OWD.name,)) as lab:
         await lab.ready()
-        await asyncio.sleep(4.0)  # every path's floor is learnt
+        await asyncio.sleep(3.0)  # every path's floor is learnt
         for dscp in (CLASS, 0):
             fault = lab.fabric.congest(LOADED, 1.3, dscp=dscp)
             await asyncio.sleep(SETTLE_S)
