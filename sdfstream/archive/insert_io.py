@@ -20,6 +20,8 @@ from sdfstream.records.topics import TOPICS, Topic
 from sdfstream.stats import Counters
 
 _BACKOFF_MAX_S = 10.0
+_DEFECTS = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
+"""What our own code may raise on a message that no check foresaw."""
 
 
 def build_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
@@ -27,7 +29,7 @@ def build_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
     build = bulk_rows if topic.form == "bulk" else event_rows
     try:
         return build(topic, messages, bus_id)
-    except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
+    except _DEFECTS as error:
         if len(messages) == 1:
             body = repr(messages[0].body).encode("utf-8", "backslashreplace")
             reject = Reject(messages[0], "defect", repr(error), messages[0].rows, body)
@@ -42,7 +44,8 @@ class Inserter:
     """Batches into tables over one engine handle; used by the archive's worker thread only.
 
     Counters: ``inserts.<table>``, ``rows.<table>``, ``refused.<reason>`` (rows), ``retries.<code>``,
-    ``kept.<table>`` and ``restored.<table>`` (rows), ``lost.<table>`` (rows that even the disk refused).
+    ``kept.<table>`` and ``restored.<table>`` (rows), ``lost.<table>`` (rows that even the disk refused),
+    ``unwritable`` (refused rows that the table ``reject`` cannot hold either).
     """
 
     def __init__(self, config: ArchiveConfig, engine: Engine, kept: Kept, counters: Counters) -> None:
@@ -56,11 +59,19 @@ class Inserter:
         topic = TOPICS[batch.topic]
         rows = build_rows(topic, batch.messages, self._config.bus_id)
         self._insert(tables.table_of(topic.name), rows.table, batch.token)
-        if rows.rejects:
-            for reject in rows.rejects:
-                self._counters.add("refused", reject.reason, reject.rows)
-            refused = reject_rows(rows.rejects, self._config.bus_id)
-            self._insert(tables.REJECT_TABLE, refused, f"{batch.token}/reject")
+        self._refuse(rows.rejects, batch.token)
+
+    def _refuse(self, rejects: Sequence[Reject], token: str) -> None:
+        for reject in rejects:
+            self._counters.add("refused", reject.reason, reject.rows)
+        if not rejects:
+            return
+        try:
+            refused = reject_rows(rejects, self._config.bus_id)
+        except _DEFECTS:  # not even its place on the bus can be written down; the counter is what remains
+            self._counters.add("unwritable", n=sum(r.rows for r in rejects))
+        else:
+            self._insert(tables.REJECT_TABLE, refused, f"{token}/reject")
 
     def restore(self) -> None:
         """Insert what an earlier run had to keep; what fails again stays where it is."""

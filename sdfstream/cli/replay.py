@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay and say what came of it."""
     from sdfstream import pipeline, settings
-    from sdfstream.bus.recording_io import RecordingWriter, open_recording
+    from sdfstream.bus.recording_io import RecordingWriter, open_recording, write_rejects
 
     wanted = _wanted(args.stages)
     if args.out.exists() and any(args.out.iterdir()):
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         counters |= stage.counters.as_dict()
     if archive is not None:
         counters |= archive.counters.as_dict()
-    _write_rejects(args.out, recording)
+    write_rejects(args.out, recording.rejects)
     emit(
         args.json,
         {"read": feed.rows, "written": dict(written), "counters": counters, "seconds": round(took_s, 3)},
@@ -107,12 +106,6 @@ def _archive(out: Path) -> Archive:
     from sdfstream.archive.writer_io import Archive
 
     return Archive.open(ArchiveConfig(target=str(out / "archive"), bus_id="replay", limits=REPLAY))
-
-
-def _write_rejects(out: Path, recording: Recording) -> None:
-    if recording.rejects:
-        lines = [json.dumps(reject._asdict(), sort_keys=True) for reject in recording.rejects]
-        (out / "rejects.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def _text(

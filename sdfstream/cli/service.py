@@ -21,7 +21,7 @@ from sdfstream.archive.http_io import SqlFront
 from sdfstream.archive.writer_io import Archive
 from sdfstream.bus import Bus
 from sdfstream.bus.link_io import LinkServer
-from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording_io import RecordingWriter
 from sdfstream.cli.board import Board
 from sdfstream.cli.live import LiveAnswers
@@ -72,7 +72,7 @@ async def service(
     run_id = uuid.uuid4().hex
     board = Board()
     async with AsyncExitStack() as stack:
-        bus = MemoryBus(time.time_ns, boot_id=run_id)
+        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id)
         stack.push_async_callback(bus.close)
         archive = Archive.open(
             ArchiveConfig(target=settings.archive or str(data / "archive"), bus_id=run_id, limits=LIVE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -243,3 +244,17 @@ def test_a_topic_without_a_table_is_counted(target: str, tmp_path) -> None:
     archive.add_blocking([type(foreign)("sdf.raw.qp.v1", "k", foreign.body, 1, 1)])
     archive.close_blocking()
     assert archive.counters.get("refused", "no-table") == 2
+
+
+async def test_a_message_that_no_check_foresaw_is_refused_alone(target: str, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    sent = [message(CLOCK, bulk(CLOCK, 4, rng), seq) for seq in range(3)]
+    sent[1] = replace(sent[1], bus_seq=-1)
+    archive = Archive.open(_config(target, tmp_path))
+    await archive.add(sent)
+    await archive.flush()
+    await archive.add([message(CLOCK, bulk(CLOCK, 4, rng), 3)])
+    await archive.close()
+    assert _count(target, "state_clock") == 12
+    assert archive.counters.get("refused", "defect") == 4
+    assert archive.counters.get("unwritable") == 4

@@ -241,7 +241,7 @@ def test_a_reader_can_change_nothing_and_reach_nothing(front: SqlFront, statemen
     assert sql(front, "SELECT count() FROM raw_probe") == before
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     name=st.sampled_from(
         ["file", "FILE", "`file`", '"file"', "`fi\\x6ce`", '"\\x66ile"', "`\\146ile`", "f/**/ile", "`fi``le`", "ﬁle"]
@@ -329,7 +329,7 @@ def test_too_many_questions_wait_then_are_told_to_come_back(front: SqlFront) -> 
     assert sql(front, "SELECT 1") == b"1\n"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     junk=st.binary(max_size=200), head=st.sampled_from([b"", b"GET / HTTP/1.1\r\n", b"POST /?query=", b"\x16\x03\x01"])
 )

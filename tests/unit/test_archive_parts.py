@@ -11,7 +11,7 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sdfstream.archive import failures, guard, http_query, http_reply, migration, query_io, sqltext, tables, target
@@ -26,6 +26,9 @@ def test_examples_in_docstrings(module) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0
     assert found.failed == 0
+
+
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 
 
 # -- targets ----------------------------------------------------------------------------------------------------
@@ -191,6 +194,7 @@ def test_inserts_are_taken_apart() -> None:
     assert split_insert(b"SELECT 1 FORMAT CSV") is None
 
 
+@calm
 @given(st.text(max_size=60), st.binary(max_size=60), st.text(max_size=30))
 def test_any_request_is_parsed_or_refused(path: str, body: bytes, authorization: str) -> None:
     try:
@@ -204,6 +208,7 @@ def test_any_request_is_parsed_or_refused(path: str, body: bytes, authorization:
 # -- bodies -----------------------------------------------------------------------------------------------------
 
 
+@calm
 @given(st.binary(max_size=300), st.lists(st.integers(1, 50), max_size=10))
 def test_chunks_are_joined(body: bytes, sizes: list[int]) -> None:
     wire, rest = b"", body
@@ -218,6 +223,7 @@ def test_chunks_are_joined(body: bytes, sizes: list[int]) -> None:
     assert source.read() == b"next request"
 
 
+@calm
 @given(st.binary(max_size=200), st.sampled_from(["gzip", "deflate", "zstd", "lz4", "br", "identity", "x"]))
 def test_any_body_is_read_or_refused(raw: bytes, coding: str) -> None:
     for headers in ({"content-length": str(len(raw))}, {"transfer-encoding": "chunked"}):
