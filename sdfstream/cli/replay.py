@@ -72,8 +72,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Feed:
-    """The recording's messages but those of topics `made` afresh: counted, archived and shown as progress on the way."""
-
     """The recording's messages but those of topics `made` afresh: counted, archived, shown as progress on the way."""
 
     def __init__(self, recording: Recording, archive: Archive | None, made: Collection[str]) -> None:
