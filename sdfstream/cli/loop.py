@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+_AGAIN_S: Final = 0.5
+"""A signal that comes sooner is the same one by another way: from the terminal and from a parent."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -22,7 +24,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
-    """As `run`; SIGINT and SIGTERM cancel `main`, which cleans up, and a second one ends the process at once.
+    """As `run`; SIGINT and SIGTERM cancel `main`, which cleans up.
 
     Raises
     ------
@@ -30,17 +32,15 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
         It was stopped by a signal.
     """
     done: list[T] = []
+    told: list[bool] = []
 
     async def cancellable() -> None:
-        task, told = asyncio.current_task(), False
+        task = asyncio.current_task()
+        assert task is not None
 
         def stop() -> None:
-            nonlocal told
-            if told:
-                os._exit(130)  # whatever is held goes with the process
-            told = True
-            if task is not None:
-                task.cancel()
+            told.append(True)
+            task.cancel()
 
         stop_on_signals(stop)
         try:
@@ -56,7 +56,16 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` on SIGINT and SIGTERM instead of dying in mid-flush."""
+    """Call `stop` on SIGINT and SIGTERM instead of dying in mid-flush; a later second one ends the process at once."""
     loop = asyncio.get_running_loop()
+    first_s: list[float] = []
+
+    def told() -> None:
+        if not first_s:
+            first_s.append(loop.time())
+            stop()
+        elif loop.time() - first_s[0] > _AGAIN_S:
+            os._exit(130)  # whatever is held goes with the process
+
     for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, stop)
+        loop.add_signal_handler(signum, told)
