@@ -21,11 +21,13 @@ class Blocks(NamedTuple):
     """(2, sessions) ns; +inf where there is none."""
     sums: Float64s
     """(3, 2, sessions): sums of e, e² and e³, e = delay − the session's floor."""
+    at: Float64s
+    """(sessions,) mean internal time of the exchanges, ns."""
     rtt: Float64s
     """(sessions,) smallest sum of both delays of one exchange, ns; +inf where there is none. Free of clock error."""
 
 
-def blocks(session: Int64s, fwd: Float64s, rev: Float64s, floor: Float64s) -> Blocks:
+def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, floor: Float64s) -> Blocks:
     """Reduce rows to blocks; `floor` is by session number. NaN delays count as absent."""
     g = group(session)
     d = floor[g.key].repeat(g.size)
@@ -33,7 +35,8 @@ def blocks(session: Int64s, fwd: Float64s, rev: Float64s, floor: Float64s) -> Bl
     rtt = (fwd + rev)[g.order]
     rtt = np.minimum.reduceat(np.where(np.isnan(rtt), np.inf, rtt), g.start)
     n, minimum, sums = (np.stack(parts) for parts in zip(*lanes, strict=True))
-    return Blocks(g.key, n, minimum, sums.swapaxes(0, 1), rtt)
+    mean_at = np.add.reduceat(at[g.order], g.start) / g.size
+    return Blocks(g.key, n, minimum, sums.swapaxes(0, 1), mean_at, rtt)
 
 
 def _lane(delay: Float64s, floor: Float64s, start: Int64s) -> tuple[Any, Any, Any]:

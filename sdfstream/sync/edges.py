@@ -7,7 +7,7 @@ Per session the two directions see levels
 s the *error of the predicted* clock difference (reflector − sender) and D the path's fixed delay. A block's smallest
 delay in each direction lies an exponential amount above its level. `floor_update` turns it into moments of u and l;
 together they say something about s, which goes to the mesh as a message (precision, precision × value) that holds no
-more than this block's news, and about D, which stays with the session.
+more than this block's news, and about D, which stays with the session together with its covariance with s.
 
 Only D's half sum is observable: a static asymmetry of a path counts as clock offset (docs/sync.md).
 """
@@ -22,12 +22,15 @@ from sdfstream.numeric.onesided import floor_update
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.blocks import Blocks
 from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.noise import expected_excess, learn_noise
 from sdfstream.sync.table import Table
 
 FWD, REV = 0, 1
+SIGNS = ((FWD, 1.0), (REV, -1.0))
+_LEAST_VARIANCE = 1e-3
 
 
-def session_table(config: SyncConfig) -> Table:
+def session_table() -> Table:
     """One row per session; wide columns have a lane per direction."""
     return Table(
         {
@@ -39,8 +42,8 @@ def session_table(config: SyncConfig) -> Table:
             "blocks": (np.float64, 0.0),
             "d": (np.float64, 0.0),
             "d_variance": (np.float64, np.inf),
-            "rtt_low": (np.float64, np.inf),
-            "rtt_since": (np.float64, -1e18),
+            "d_at": (np.float64, 0.0),
+            "covariance": (np.float64, 0.0),
             "excess": (np.float64, 0.0),
             "last": (np.float64, np.nan),
             "rough": (np.float64, 0.0),
@@ -51,61 +54,125 @@ def session_table(config: SyncConfig) -> Table:
     )
 
 
+class Joint(NamedTuple):
+    """Normal law of (s, D) per session: means, variances, covariance; ns and ns²."""
+
+    s: Float64s
+    d: Float64s
+    ss: Float64s
+    dd: Float64s
+    sd: Float64s
+
+
 class Messages(NamedTuple):
-    """What a tick says about clock differences: sum over a session's news."""
+    """What a tick says about clock differences, session by session."""
 
     session: Int64s
     precision: Float64s
+    """ns⁻²."""
     shift: Float64s
     """precision × value, ns⁻¹."""
+    posterior: Joint
+    """Of these sessions, before the mesh is heard."""
     tripped: Int64s
     """Sessions whose floor has been broken through often enough to be true."""
     size: Float64s
     """By how much, ns."""
 
 
-def listen(table: Table, blocks: Blocks, s_variance: Float64s, config: SyncConfig) -> Messages:
-    """Take in one tick of blocks; advance the sessions' floors; return the news about s.
+def listen(
+    table: Table, blocks: Blocks, s_variance: Float64s, aside: Float64s, at: float, config: SyncConfig
+) -> Messages:
+    """Take in one tick of blocks; return the news about s. `settle` must follow with the mesh's answer.
 
     Parameters
     ----------
     s_variance : (blocks,) float64, ns²
-        Variance of the predicted clock difference of each block's session.
+        Variance of the predicted clock difference of each block's session, at the instant `at`.
+    aside : (blocks,) float64, ns²
+        More variance of it at the block's own mean instant, for not knowing the skew.
+    at : float
+        Internal time, ns.
     """
     i = blocks.session
-    _first_sight(table, blocks)
+    _first_sight(table, blocks, at)
     known = np.isfinite(table["d_variance"][i])
-    d, d_variance = table["d"][i], np.where(known, table["d_variance"][i], 1e18)
-    css, cdd, csd = s_variance.copy(), d_variance.copy(), np.zeros(i.size)
-    s, level_d = np.zeros(i.size), d.copy()
+    prior = _prior(table, i, s_variance + aside, at, config)
+    local = prior
     breached = np.zeros((2, i.size), dtype=np.bool_)
-    for lane, sign in ((FWD, 1.0), (REV, -1.0)):
-        n, minimum = blocks.n[lane], blocks.minimum[lane]
-        heard = n > 0
-        prior = np.sqrt(s_variance + d_variance + config.jitter_ns**2)
-        breached[lane] = heard & (minimum < d - config.breach_sigmas * prior)
-        mean = level_d + sign * s
-        vs = css + sign * csd
-        vd = cdd + sign * csd
-        variance = vs + sign * csd + cdd
-        use = heard & ~breached[lane]
-        excess = _expected_excess(table, lane, i) / np.maximum(n, 1.0)
-        jitter = np.full(i.size, config.jitter_ns)
-        low = np.where(use, minimum, mean)  # a harmless stand-in where there is nothing to learn
-        after, left = floor_update(mean, variance, low, excess, jitter)
-        ks, kd = sign * vs / variance, vd / variance
-        move = np.where(use, after - mean, 0.0)
-        drop = np.where(use, variance - left, 0.0)
-        s = s + ks * move
-        level_d = level_d + kd * move
-        css = css - ks * ks * drop
-        csd = csd - ks * kd * drop
-        cdd = cdd - kd * kd * drop
+    excess = expected_excess(table, i)
+    for lane, sign in SIGNS:
+        local, breached[lane] = _hear(blocks, lane, sign, excess[lane], prior, local, config)
     breached &= known
-    return _conclude(table, blocks, (s, css, level_d, cdd), s_variance, breached, config)
+    # A pure tilt has no precision of its own; a trace of it keeps the message normal and its force unchanged.
+    precision = np.maximum(1.0 / local.ss - 1.0 / prior.ss, 1e-6 / prior.ss)
+    shift = local.s * (precision + 1.0 / prior.ss)
+    blur = 1.0 / (1.0 + precision * aside)
+    precision, shift = precision * blur, shift * blur
+    learn_noise(table, blocks, local.d + local.s, local.d - local.s, ~breached, config)
+    tripped, size = _broken(table, blocks, breached, config)
+    usable = known & ~breached.all(axis=0) & np.isfinite(table["d_variance"][i])
+    return Messages(i[usable], precision[usable], shift[usable], Joint(*(c[usable] for c in local)), tripped, size)
 
 
-def _first_sight(table: Table, blocks: Blocks) -> None:
+def settle(table: Table, m: Messages, moved: Float64s, s_variance: Float64s) -> None:
+    """The mesh has spoken: it moved the predictions of s by `moved` (by session), now of variance `s_variance`.
+
+    What this session knows of D given s stands; s itself is now as the mesh says. All that is remembered relative to
+    the prediction moves the other way.
+    """
+    i, p = m.session, m.posterior
+    slope = p.sd / p.ss
+    table["d"][i] = p.d + slope * (moved[i] - p.s)
+    rest = np.maximum(p.dd - slope * p.sd, _LEAST_VARIANCE)
+    # the mesh cannot know s worse than this session alone does; its own figure treats the clocks as independent
+    ss = np.minimum(s_variance[i], p.ss)
+    table["d_variance"][i] = rest + slope * slope * ss
+    table["covariance"][i] = slope * ss
+    table["last"][FWD] -= moved
+    table["last"][REV] += moved
+
+
+def _prior(table: Table, i: Int64s, s_variance: Float64s, at: float, config: SyncConfig) -> Joint:
+    """(s, D) before this block: D drifts a little; sessions without a floor get a stand-in."""
+    known = np.isfinite(table["d_variance"][i])
+    drift = config.floor_drift_ns**2 * np.maximum(at - table["d_at"][i], 0.0) * 1e-9
+    table["d_at"][i] = at
+    dd = np.where(known, table["d_variance"][i] + drift, 1e18)
+    most = 0.999 * np.sqrt(s_variance * dd)
+    sd = np.clip(table["covariance"][i], -most, most)
+    return Joint(np.zeros(i.size), table["d"][i], s_variance, dd, sd)
+
+
+def _hear(
+    blocks: Blocks, lane: int, sign: float, excess: Float64s, prior: Joint, p: Joint, config: SyncConfig
+) -> tuple[Joint, Bools]:
+    """One direction's minimum: posterior of (s, D), and where the minimum lies impossibly low (not used there)."""
+    n, minimum = blocks.n[lane], blocks.minimum[lane]
+    doubt = prior.ss + 2.0 * sign * prior.sd + prior.dd + config.jitter_ns**2
+    breached = (n > 0) & (minimum < prior.d - config.breach_sigmas * np.sqrt(doubt))
+    use = (n > 0) & ~breached
+    mean = p.d + sign * p.s
+    to_s, to_d = p.ss * sign + p.sd, p.sd * sign + p.dd
+    variance = np.maximum(to_s * sign + to_d, _LEAST_VARIANCE)
+    low = np.where(use, minimum, mean)  # a harmless stand-in where there is nothing to learn
+    after, left = floor_update(mean, variance, low, excess / np.maximum(n, 1.0), np.full(n.size, config.jitter_ns))
+    gain_s, gain_d = to_s / variance, to_d / variance
+    move = np.where(use, after - mean, 0.0)
+    drop = np.where(use, variance - left, 0.0)
+    return (
+        Joint(
+            p.s + gain_s * move,
+            p.d + gain_d * move,
+            np.maximum(p.ss - gain_s * gain_s * drop, _LEAST_VARIANCE),
+            np.maximum(p.dd - gain_d * gain_d * drop, _LEAST_VARIANCE),
+            p.sd - gain_s * gain_d * drop,
+        ),
+        breached,
+    )
+
+
+def _first_sight(table: Table, blocks: Blocks, at: float) -> None:
     """A session's first block with both directions sets its floor, with a variance as wide as the floor itself."""
     i = blocks.session
     fresh = np.isinf(table["d_variance"][i]) & (blocks.n[FWD] > 0) & (blocks.n[REV] > 0)
@@ -115,30 +182,9 @@ def _first_sight(table: Table, blocks: Blocks) -> None:
         guess = np.maximum(half, 100.0)
         table["d"][rows] = half
         table["d_variance"][rows] = (0.5 * guess) ** 2
+        table["d_at"][rows] = at
+        table["covariance"][rows] = 0.0
         table["excess"][:, rows] = 0.25 * guess
-
-
-def _conclude(
-    table: Table,
-    blocks: Blocks,
-    local: tuple[Float64s, Float64s, Float64s, Float64s],
-    s_variance: Float64s,
-    breached: Bools,
-    config: SyncConfig,
-) -> Messages:
-    """Store the floors; divide the prior out of the posterior of s."""
-    i = blocks.session
-    s, css, level_d, cdd = local
-    known = np.isfinite(table["d_variance"][i])
-    table["d"][i] = np.where(known, level_d, table["d"][i])
-    table["d_variance"][i] = np.where(known, np.maximum(cdd, 1e-6), np.inf)
-    # A pure tilt has no precision of its own; a trace of it keeps the message normal and its force unchanged.
-    precision = np.maximum(1.0 / np.maximum(css, 1e-6) - 1.0 / s_variance, 1e-6 / s_variance)
-    shift = s * (precision + 1.0 / s_variance)
-    usable = known & (s_variance > 0.0) & ((blocks.n[FWD] > 0) | (blocks.n[REV] > 0))
-    _learn_excess(table, blocks, s, level_d, breached, config)
-    tripped, size = _broken(table, blocks, breached, config)
-    return Messages(i[usable], precision[usable], shift[usable], tripped, size)
 
 
 def _broken(table: Table, blocks: Blocks, breached: Bools, config: SyncConfig) -> tuple[Int64s, Float64s]:
@@ -163,42 +209,3 @@ def _broken(table: Table, blocks: Blocks, breached: Bools, config: SyncConfig) -
     table["last"][:, rows] = np.nan
     table["breach"][:, rows] = 0
     return rows, size
-
-
-def _expected_excess(table: Table, lane: int, i: Int64s) -> Float64s:
-    """Mean excess of one packet over the floor, for the likelihood.
-
-    The larger of the level-free scale and the *smaller* direction's excess over its level. A direction's own excess
-    over its own level would feed back: a level too low makes its excess large, which weakens just the tilt that would
-    raise it, and a standing queue looks the same. While a session is young the scale is doubted.
-    """
-    young = 1.0 + 3.0 / np.maximum(table["blocks"][i], 1.0)
-    both = table["excess"][:, i].min(axis=0)
-    result: Float64s = young * np.maximum(both, 0.7 * table["rough"][lane, i])
-    return result
-
-
-def _learn_excess(
-    table: Table, blocks: Blocks, s: Float64s, level_d: Float64s, breached: Bools, config: SyncConfig
-) -> None:
-    """Mean excess of a single packet as the minima show it, in two ways, each with a memory of 80 blocks.
-
-    `excess`: minimum − level, times n (for exponential excess, E[min of n] = mean / n). `rough`: difference of two
-    successive minima, times n, which has the same mean but needs no level; it keeps a young session, whose level
-    fits its few minima too well, from trusting them.
-    """
-    i = blocks.session
-    table["blocks"][i] += 1.0
-    age = table["blocks"][i]
-    for lane, sign in ((FWD, 1.0), (REV, -1.0)):
-        n = blocks.n[lane]
-        use = (n > 0) & ~breached[lane]
-        low = np.where(use, blocks.minimum[lane], 0.0)
-        seen = np.maximum(low - level_d - sign * s, 0.25 * config.jitter_ns) * n
-        old = table["excess"][lane, i]
-        table["excess"][lane, i] = np.where(use, old + np.maximum(1.0 / age, 1.0 / 80.0) * (seen - old), old)
-        step = np.abs(low - table["last"][lane, i]) * n
-        old = table["rough"][lane, i]
-        gain = np.maximum(1.0 / np.maximum(age - 1.0, 1.0), 1.0 / 80.0)
-        table["rough"][lane, i] = np.where(use & ~np.isnan(step), old + gain * (step - old), old)
-        table["last"][lane, i] = np.where(use, low, table["last"][lane, i])

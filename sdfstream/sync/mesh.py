@@ -54,6 +54,22 @@ def independent(variance: Float64s, label: Int64s) -> Float64s:
     return graph.spread(variance, label, anchors(variance, label))
 
 
+def strangers(before: Int64s, now: Int64s, reference: int) -> Bools:
+    """Clocks whose old component was absorbed: in each new component all but the largest old one (or the reference's).
+
+    Their states stand on a gauge of their own.
+    """
+    n = now.size
+    pairs, inverse, size = np.unique(now * n + before, return_inverse=True, return_counts=True)
+    size[inverse[reference]] += n
+    order = np.lexsort((-size, pairs // n))
+    first = np.unique((pairs // n)[order], return_index=True)[1]
+    main = np.zeros(pairs.size, dtype=np.bool_)
+    main[order[first]] = True
+    result: Bools = ~main[inverse]
+    return result
+
+
 def reference(label: Int64s, alive: Bools, rank: Int64s) -> int:
     """The clock of smallest rank in the component with most live clocks (ties: the one that holds the smallest)."""
     size = np.bincount(label[alive], minlength=label.size)[label]

@@ -91,6 +91,16 @@ class Nodes:
             self.table["samples"] = self.table["samples"] * np.exp(-dt / _SAMPLES_S)
             self._mix()
 
+    def at_instant(self, at: float) -> tuple[float, Float64s, Float64s, Float64s]:
+        """(`at`, offset, skew, variance) of every clock predicted to `at` >= now; the state stays where it is."""
+        t = self.table
+        dt = (at - self.at) / NS_PER_S
+        ahead = kalman.predict(self.state(), dt, self._wander, self._phase)
+        weight = self._weights()
+        offset = t["offset"] + t["skew"] * dt
+        variance = (weight * (ahead.xx + (ahead.x - offset) ** 2)).sum(axis=0)
+        return at, offset, t["skew"], variance
+
     def update(self, delta: Float64s, variance: Float64s) -> None:
         """Take in this tick's corrections of `offset`, each with its variance (infinite: none)."""
         t = self.table
@@ -108,8 +118,7 @@ class Nodes:
     def _mix(self) -> None:
         """Mixture moments of the bank."""
         t = self.table
-        weight = np.exp(t["score"])
-        weight /= weight.sum(axis=0)
+        weight = self._weights()
         t["offset"] = (weight * t["x"]).sum(axis=0)
         t["skew"] = (weight * t["g"]).sum(axis=0)
         t["variance"] = (weight * (t["xx"] + (t["x"] - t["offset"]) ** 2)).sum(axis=0)
@@ -117,17 +126,27 @@ class Nodes:
 
     def wander(self) -> Float64s:
         """Frequency random walk each clock seems to have, ppb per √s."""
-        weight = np.exp(self.table["score"])
-        result: Float64s = np.sqrt((weight * self._wander**2).sum(axis=0) / weight.sum(axis=0))
+        result: Float64s = np.sqrt((self._weights() * self._wander**2).sum(axis=0))
         return result
 
-    def apart(self) -> Float64s:
-        """Variance that grew, unseen, between each clock's island and the reference since they were last tied, ns²."""
-        t = self.table
-        seconds = np.minimum((self.at - t["tied_at"]) / NS_PER_S, 1e6)
-        grown = 2.0 * (t["skew_variance"] * seconds**2 + self.wander() ** 2 * seconds**3 / 3.0)
-        result: Float64s = np.where(t["tied_at"] == NEVER, _UNKNOWN_VARIANCE, np.minimum(grown, _UNKNOWN_VARIANCE))
+    def _weights(self) -> Float64s:
+        """How much each model is trusted, (lanes, clocks), summing to 1 per clock."""
+        weight = np.exp(self.table["score"])
+        result: Float64s = weight / weight.sum(axis=0)
         return result
+
+    def disown(self, who: Bools) -> None:
+        """Clocks that join another time line: doubt their offsets by what grew, unseen, since they were last tied to it.
+
+        A clock that heard nobody meanwhile carries that doubt already.
+        """
+        t = self.table
+        seconds = np.clip((self.at - t["tied_at"]) / NS_PER_S, 0.0, 1e6)
+        grown = 2.0 * (t["skew_variance"] * seconds**2 + self.wander() ** 2 * seconds**3 / 3.0)
+        grown = np.where(t["tied_at"] == NEVER, _UNKNOWN_VARIANCE, np.minimum(grown, _UNKNOWN_VARIANCE))
+        grown = np.where(who & (t["sampled_at"] >= t["tied_at"]), grown, 0.0)
+        t["xx"] = t["xx"] + grown
+        self._mix()
 
     def best(self) -> Int64s:
         """The model each clock trusts most."""

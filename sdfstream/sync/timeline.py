@@ -10,7 +10,7 @@ import pyarrow as pa
 from sdfstream.numeric.graph import components
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK
-from sdfstream.records.units import ABSENT_NS, NS_PER_S, Float64s, Int64s
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import edges, mesh, publish
 from sdfstream.sync.blocks import blocks
@@ -34,7 +34,7 @@ class Timeline:
         self._counters = counters
         self._registry = Registry()
         self._nodes = Nodes(config)
-        self._sessions = edges.session_table(config)
+        self._sessions = edges.session_table()
         self._paths = path_table()
         self._seen = Seen()
         self._lag = Lag()
@@ -177,48 +177,74 @@ class Timeline:
         if not nodes.n:
             return []
         self._ticks += 1
+        now = bus_at_ns - self._origin_ns - self._lag.value
         self._smoother.begin(nodes)
-        nodes.advance(max(bus_at_ns - self._origin_ns - self._lag.value, nodes.at))
-        nothing = np.zeros(nodes.n)
-        self._past = Past(nodes.at, nothing, nothing + np.inf, nothing)
-        if self._pending:
-            self._learn()
+        self._learn(now)
         self._smoother.push(self._past)
         self._choose_reference()
-        out = [Output(CLOCK.name, "mesh", self._causal())]
+        out = [Output(CLOCK.name, "mesh", self._causal(now))]
         if self._ticks % TICKS_PER_PASS == 0:
             out += self._smoothed(self._smoother.due(nodes))
         out += self.close(bus_at_ns)
         return out
 
-    def _learn(self) -> None:
-        """Pending rows to blocks, blocks to messages, messages to news about the clocks."""
+    def _learn(self, now: float) -> None:
+        """Pending rows to blocks, blocks to messages, messages to news about the clocks.
+
+        The state is moved to the rows' mean instant, not to the present: a skew error would else show as an offset.
+        """
         nodes, table = self._nodes, self._sessions
-        session, fwd, rev = (np.concatenate([getattr(r, k) for r in self._pending]) for k in ("session", "fwd", "rev"))
-        self._pending = []
-        measured = ~np.isnan(fwd)
-        if not measured.any():
+        session, at, fwd, rev = self._waiting()
+        nodes.advance(max(float(at.mean()) if at.size else min(now, nodes.at + TICK_NS), nodes.at))
+        nothing = np.zeros(nodes.n)
+        self._past = Past(nodes.at, nothing, nothing + np.inf, nothing)
+        if not at.size:
             return
-        if not measured.all():
-            session, fwd, rev = session[measured], fwd[measured], rev[measured]
-        b = blocks(session, fwd, rev, table["d"])
+        b = blocks(session, at, fwd, rev, table["d"])
         table["heard_at"][b.session] = nodes.at
         src, dst = table["clock_src"][b.session], table["clock_dst"][b.session]
         self._tie(src, dst)
         variance = mesh.independent(nodes.table["variance"], self._label)
-        prior = np.where(src == dst, 1e-6, variance[src] + variance[dst])
-        heard = edges.listen(table, b, prior, self._config)
+        prior = np.where(src == dst, 1.0, variance[src] + variance[dst])
+        skew = mesh.independent(nodes.table["skew_variance"], self._label)
+        aside = (skew[src] + skew[dst]) * ((b.at - nodes.at) / NS_PER_S) ** 2
+        heard = edges.listen(table, b, prior, np.where(src == dst, 0.0, aside), nodes.at, self._config)
         if heard.tripped.size:
             self._doubt(heard.tripped, heard.size, b.session)
-        src, dst = table["clock_src"][heard.session], table["clock_dst"][heard.session]
-        apart = src != dst
+        self._agree(heard)
+
+    def _waiting(self) -> tuple[Int64s, Float64s, Float64s, Float64s]:
+        """Session, instant and delays of the answered rows since the last tick."""
+        if not self._pending:
+            nothing = np.empty(0)
+            return np.empty(0, dtype=np.int64), nothing, nothing, nothing
+        rows = (
+            self._pending[0]
+            if len(self._pending) == 1
+            else Rows._make(map(np.concatenate, zip(*self._pending, strict=True)))
+        )
+        self._pending = []
+        measured = ~np.isnan(rows.fwd)
+        if not measured.all():
+            rows = Rows._make(column[measured] for column in rows)
+        return rows.session, rows.at, rows.fwd, rows.rev
+
+    def _agree(self, heard: edges.Messages) -> None:
+        """Fuse the sessions' messages over the mesh; tell the sessions what came of it."""
+        nodes, table = self._nodes, self._sessions
+        src, dst = table["clock_src"], table["clock_dst"]
+        before = nodes.table["offset"].copy()
+        a, b = src[heard.session], dst[heard.session]
+        apart = a != b
         if apart.any():
-            e = mesh.edges(src[apart], dst[apart], heard.precision[apart], heard.shift[apart])
+            e = mesh.edges(a[apart], b[apart], heard.precision[apart], heard.shift[apart])
             delta, doubt = mesh.news(e, nodes.table["variance"], self._label)
             self._past = self._past._replace(z=nodes.table["offset"] + delta, variance=doubt)
             nodes.update(delta, doubt)
-            count = np.bincount(src[apart], minlength=nodes.n) + np.bincount(dst[apart], minlength=nodes.n)
-            nodes.heard(count)
+            nodes.heard(np.bincount(a[apart], minlength=nodes.n) + np.bincount(b[apart], minlength=nodes.n))
+        moved = nodes.table["offset"] - before
+        variance = mesh.independent(nodes.table["variance"], self._label)
+        edges.settle(table, heard, moved[dst] - moved[src], np.where(src == dst, 1.0, variance[src] + variance[dst]))
 
     def _doubt(self, tripped: Int64s, size: Float64s, heard: Int64s) -> None:
         """Sessions' floors broke: a clock most of whose sessions say so has stepped."""
@@ -238,12 +264,17 @@ class Timeline:
         self._counters.add("clock-steps", n=int((step > 0.0).sum()))
 
     def _tie(self, src: Int64s, dst: Int64s) -> None:
-        """Components by the sessions heard lately; islands that meet are given the doubt that grew between them."""
+        """Components by the sessions heard lately; an island that meets the mesh doubts its own time line."""
         nodes, table = self._nodes, self._sessions
         fresh = (table["heard_at"] >= nodes.at - self._config.holdover_after_ns) & np.isfinite(table["d_variance"])
         a = np.concatenate([table["clock_src"][fresh], src])
         b = np.concatenate([table["clock_dst"][fresh], dst])
-        self._label = components(nodes.n, a, b)
+        label = components(nodes.n, a, b)
+        if not np.array_equal(label, self._label):
+            strangers = mesh.strangers(self._label, label, self._reference)
+            nodes.disown(strangers)
+            self._label = label
+        nodes.table["tied_at"][label == label[self._reference]] = nodes.at
 
     def _choose_reference(self) -> None:
         nodes = self._nodes
@@ -253,9 +284,9 @@ class Timeline:
             rank = np.argsort(np.argsort(np.array(names)))
             self._reference = mesh.reference(self._label, alive, rank)
 
-    def _causal(self) -> pa.RecordBatch:
-        t = self._nodes.table
-        return self._rows(Smoothed(self._nodes.at, t["offset"], t["skew"], t["variance"]), kind=0)
+    def _causal(self, now: float) -> pa.RecordBatch:
+        """Every clock's state, carried forward to the present."""
+        return self._rows(Smoothed(*self._nodes.at_instant(max(now, self._nodes.at))), kind=0)
 
     def _smoothed(self, past: list[Smoothed]) -> list[Output]:
         """One message with the rows of several past ticks; a reference that joined since has no state there."""
