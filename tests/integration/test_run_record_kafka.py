@@ -76,9 +76,7 @@ async def test_stages_as_processes_and_a_recording_of_all(kafka: Broker, tmp_pat
         run = ("run", "--json", "--bus", name, "--data", str(tmp_path / "data"))
         async with (
             verb(tmp_path / "run.log", *run, "sync", "detect", "archive") as stages,
-            verb(
-                tmp_path / "record.log", "record", "--json", "--bus", name, "--out", str(tmp_path / "rec")
-            ) as recorder,
+            verb(tmp_path / "record.log", *record, "--out", str(tmp_path / "rec")) as recorder,
         ):
             await publish_until(bus, {OWD.name, NIC.name, LIVENESS.name})
             await asyncio.sleep(1.0)
