@@ -42,7 +42,8 @@ _WARM = 10
 _FRESH_NS = NS_PER_S
 _FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
 """Bounds of the learnt threshold, and where it starts."""
-_TRIALS = 3.0
+_TRIALS = 8.0
+"""What a verdict on one path weighs, in trials: enough that a queue only one path sees can be told at all."""
 
 
 class Congestion:

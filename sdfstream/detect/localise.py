@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.numeric.blame import Culprit, Trials, blame
 from sdfstream.records.finding import Subject
 
@@ -126,8 +126,11 @@ def locate(
         np.concatenate([part, shared + own]),
         np.concatenate([weight, np.ones(n)]),
     )
-    culprits = blame(trials, log_prior, noise=noise, least_share=least_share, favour=favour, most=most)
-    return _merge_switches(cabling, _merge(cabling, seen, culprits, shared))
+    culprits = blame(
+        trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=shared + own, most=most
+    )
+    found = _merge_switches(cabling, _merge(cabling, seen, culprits, shared))
+    return _gather_paths(cabling, found, incumbents)
 
 
 def _relevant(cabling: Cabling, seen: Observations) -> Observations:
@@ -162,7 +165,8 @@ def _merge(cabling: Cabling, seen: Observations, culprits: list[Culprit], shared
             names.setdefault(subject, []).append((name, probability))
         new = _Group([names], {s: sum(p for _, p in parts) for s, parts in names.items()}, [culprit])
         first = _named(cabling, seen, culprit.part, shared)[0]
-        new.odds[first] += 1e-9  # the search's own choice settles a tie
+        if first in new.odds:
+            new.odds[first] += 1e-9  # the search's own choice settles a tie
         host = next((g for g in groups if g.joins(new)), None)
         if host is None:
             groups.append(new)
@@ -243,6 +247,48 @@ def _merge_switches(cabling: Cabling, located: list[Located]) -> list[Located]:
             )
             return [whole] + [x for x in located if x not in cables]
     return located
+
+
+def _gather_paths(cabling: Cabling, located: list[Located], incumbents: frozenset[str]) -> list[Located]:
+    """What only single paths seem to suffer becomes one statement; without a map one fault looks like many.
+
+    Paths whose way is not known join the link or switch that was found beside them; the rest are told under one of
+    them, the one told before if it is still among them.
+    """
+    lone = [x for x in located if x.subject.type == "path"]
+    named = [x for x in located if x.subject.type != "path"]
+    host = next((x for x in named if x.subject.type in ("link", "switch")), None)
+    if host is not None:
+        lost = [x for x in lone if not _mapped(cabling, x)]
+        lone = [x for x in lone if _mapped(cabling, x)]
+        for path in lost:
+            host.slots = np.concatenate([host.slots, path.slots])
+            host.ways += path.ways
+    if len(lone) < 2:
+        return named + lone
+    first = min(lone, key=lambda x: (x.subject.id not in incumbents, x.subject.id))
+    suspects = sorted({s for x in lone for s in x.suspects}, key=lambda s: (-s[1], s[0]))[:16]
+    group = Located(
+        first.subject,
+        first.directions,
+        False,
+        max(x.share for x in lone),
+        np.concatenate([x.slots for x in lone]),
+        suspects,
+        min(x.probability for x in lone),
+        [w for x in lone for w in x.ways],
+    )
+    return [*named, group]
+
+
+def _mapped(cabling: Cabling, found: Located) -> bool:
+    """Whether more than the two NICs is known of the way of these paths."""
+    ways = {"fwd": (FWD,), "rev": (REV,), "both": (FWD, REV)}
+    return all(
+        (cabling.part[slot, direction] >= 0).sum() > 2
+        for slot, way in zip(found.slots.tolist(), found.ways, strict=True)
+        for direction in ways[way]
+    )
 
 
 def _ends(cabling: Cabling, subject: Subject) -> set[str]:

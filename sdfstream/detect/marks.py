@@ -95,16 +95,16 @@ class Marks:
             low, _ = wilson(marked, arrived, _Z)
             sick = usable & (low > self.config.ce_share)
             well = usable & (marked <= self.config.ce_share * arrived)
-            places = self._locate(sick, well, marked, arrived, self.config.ce_share, 0.0)
+            places = self._locate(sick, well, marked, arrived, self.config.ce_share)
             claims += [self._marks_claim(p, now_ns) for p in places if p.subject.id not in slow]
         if rewritten.any():
             sick = usable & (rewritten >= self.config.rewrite_share * arrived)
-            places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, 0.5)
+            places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3)
             claims += [self._rewrite_claim(p, now_ns) for p in places]
         self.blamed = frozenset(c.subject.id for c in claims)
         return claims
 
-    def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float, least: float) -> list[Located]:
+    def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float) -> list[Located]:
         parts = []
         for number in (np.flatnonzero(sick), np.flatnonzero(well)):
             for way, code in (("fwd", 0), ("rev", 1)):
@@ -113,6 +113,7 @@ class Marks:
         if not sick.any():
             return []
         seen = Observations.join(parts)
+        least = 0.5 * float(np.median(hit[sick] / arrived[sick]))  # a part treats all paths over it alike
         return locate(self.cabling, seen, noise=noise, least_share=least, incumbents=self.blamed)
 
     def _numbers(self, place: Located) -> Ints:
