@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.localise import Observations, locate
+from sdfstream.detect.localise import locate
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.runs import LONG_RUN, LossRuns
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S

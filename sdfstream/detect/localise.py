@@ -8,14 +8,14 @@ and nothing that healthy paths cross.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
-from sdfstream.numeric.blame import Culprit, Trials, blame
+from sdfstream.detect.problem import Observations, Problem, pose
+from sdfstream.numeric.blame import Culprit, blame
 from sdfstream.records.finding import Subject
 
 Ints = npt.NDArray[np.int64]
@@ -27,36 +27,6 @@ _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
 """Nats in favour of a part that is blamed already: near ties must not make a finding jump between subjects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observations:
-    """Paths with trials: each row is a session seen in its forward, its reverse or both directions at once."""
-
-    slots: Ints
-    fwd: Bools
-    rev: Bools
-    failed: Floats
-    tried: Floats
-
-    @classmethod
-    def join(cls, parts: Iterable[Observations]) -> Observations:
-        """All rows, one after the other."""
-        whole = list(parts)
-        return cls(
-            np.concatenate([o.slots for o in whole]),
-            np.concatenate([o.fwd for o in whole]),
-            np.concatenate([o.rev for o in whole]),
-            np.concatenate([o.failed for o in whole]),
-            np.concatenate([o.tried for o in whole]),
-        )
-
-    @classmethod
-    def of(cls, slots: Ints, ways: str, failed: float | Floats, tried: float | Floats) -> Observations:
-        """Rows of `slots`, all crossing `ways`: ``fwd``, ``rev`` or ``both``."""
-        n = slots.size
-        fwd, rev = np.full(n, ways != "rev"), np.full(n, ways != "fwd")
-        return cls(slots, fwd, rev, np.broadcast_to(failed, n).astype(float), np.broadcast_to(tried, n).astype(float))
 
 
 @dataclass(slots=True)
@@ -109,48 +79,21 @@ def locate(
         Most subjects to name.
     """
     cabling.refresh(None)
-    seen = _relevant(cabling, seen)
     if not (seen.failed > 0).any():
         return []
-    row, part, weight = cabling.entries(seen.slots, seen.fwd, seen.rev)
-    shared, n = len(cabling.parts), seen.slots.size
-    log_prior = np.concatenate([cabling.log_prior(rerouted=rerouted), np.full(n, _OWN_PRIOR)])
-    favour = np.zeros(shared + n)
-    for p in np.unique(part).tolist() if incumbents else ():
-        favour[p] = _INCUMBENT * (cabling.subject(p).id in incumbents)
-    own = np.arange(n, dtype=np.int64)
-    trials = Trials(
-        seen.failed,
-        seen.tried,
-        np.concatenate([row, own]),
-        np.concatenate([part, shared + own]),
-        np.concatenate([weight, np.ones(n)]),
-    )
+    posed = pose(cabling, seen)
+    log_prior = np.concatenate([cabling.log_prior(rerouted=rerouted)[posed.parts], np.full(posed.own.size, _OWN_PRIOR)])
+    favour = np.zeros(log_prior.size)
+    if incumbents:
+        favour[: posed.parts.size] = [_INCUMBENT * (cabling.subject(p).id in incumbents) for p in posed.parts.tolist()]
     culprits = blame(
-        trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=shared + own, most=most
+        posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
-    found = _merge_switches(cabling, _merge(cabling, seen, culprits, shared))
+    found = _merge_switches(cabling, _merge(cabling, posed, culprits))
     return _gather_paths(cabling, found, incumbents)
 
 
-def _relevant(cabling: Cabling, seen: Observations) -> Observations:
-    """Leave out healthy paths that share no part with a sick one: they cannot change the answer."""
-    sick = seen.failed > 0
-    _, part, _ = cabling.entries(seen.slots[sick], seen.fwd[sick], seen.rev[sick])
-    touched = np.zeros(len(cabling.parts) + 1, np.bool_)
-    touched[part] = True
-    member = touched[cabling.part[seen.slots]] & (cabling.part[seen.slots] >= 0)
-    keep = sick | (member[:, 0].any(axis=1) & seen.fwd) | (member[:, 1].any(axis=1) & seen.rev)
-    return Observations(seen.slots[keep], seen.fwd[keep], seen.rev[keep], seen.failed[keep], seen.tried[keep])
-
-
-def _way(seen: Observations, row: int) -> str:
-    if seen.fwd[row] and seen.rev[row]:
-        return "both"
-    return "fwd" if seen.fwd[row] else "rev"
-
-
-def _merge(cabling: Cabling, seen: Observations, culprits: list[Culprit], shared: int) -> list[Located]:
+def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Located]:
     """One `Located` per subject.
 
     Two culprits that could be two directions of one cable (or sides of one NIC) are taken for that one: a cable that
@@ -161,10 +104,10 @@ def _merge(cabling: Cabling, seen: Observations, culprits: list[Culprit], shared
     for culprit in culprits:
         names: dict[Subject, list[tuple[str, float]]] = {}
         for part, probability in culprit.rivals:
-            subject, name = _named(cabling, seen, part, shared)
+            subject, name = _named(cabling, posed, part)
             names.setdefault(subject, []).append((name, probability))
         new = _Group([names], {s: sum(p for _, p in parts) for s, parts in names.items()}, [culprit])
-        first = _named(cabling, seen, culprit.part, shared)[0]
+        first = _named(cabling, posed, culprit.part)[0]
         if first in new.odds:
             new.odds[first] += 1e-9  # the search's own choice settles a tie
         host = next((g for g in groups if g.joins(new)), None)
@@ -172,7 +115,7 @@ def _merge(cabling: Cabling, seen: Observations, culprits: list[Culprit], shared
             groups.append(new)
         else:
             host.join(new)
-    return [g.located(seen) for g in groups]
+    return [g.located(posed.sick) for g in groups]
 
 
 @dataclass(slots=True)
@@ -215,15 +158,17 @@ class _Group:
             seen.slots[rows],
             ordered,
             min(1.0, self.odds[subject] / total),
-            [_way(seen, r) for r in rows.tolist()],
+            [seen.way(r) for r in rows.tolist()],
         )
 
 
-def _named(cabling: Cabling, seen: Observations, part: int, shared: int) -> tuple[Subject, str]:
-    if part < shared:
-        return cabling.subject(part), cabling.direction(part)
-    row = part - shared
-    name = str(cabling.sessions.path_id(int(seen.slots[row]), "rev" if _way(seen, row) == "rev" else "fwd"))
+def _named(cabling: Cabling, posed: Problem, part: int) -> tuple[Subject, str]:
+    if part < posed.parts.size:
+        number = int(posed.parts[part])
+        return cabling.subject(number), cabling.direction(number)
+    row = part - posed.parts.size
+    direction = "rev" if posed.sick.way(row) == "rev" else "fwd"
+    name = str(cabling.sessions.path_id(int(posed.sick.slots[row]), direction))
     return Subject("path", name), name
 
 

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.localise import Located, Observations, locate
+from sdfstream.detect.localise import Located, locate
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.numeric.binomial import log_tail_bound, wilson
 from sdfstream.numeric.bins import RingBins

@@ -35,9 +35,11 @@ from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPOLOGY
-from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
+_JUDGE_EVERY_NS = 20 * NS_PER_MS
+"""Between two boundaries, news of silence is judged at most this often: a big fault brings a message per host."""
 _FORGET_EVERY = 600
 """Ticks between two searches for sessions to forget."""
 
@@ -72,6 +74,7 @@ class DetectStage:
         self._ledger = Ledger(self.config, self.counters)
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
+        self._judged_ns = 0
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
@@ -137,7 +140,9 @@ class DetectStage:
             self._hear(message, str(event.data.get("host") or message.key), liveness=True)
             self._liveness.take_statement(event.data, at_ns)
             self._admit()
-            return [] if event.data.get("complete") else self._silence(at_ns)[1]
+            if event.data.get("complete") or at_ns - self._judged_ns < _JUDGE_EVERY_NS:
+                return []
+            return self._silence(at_ns)[1]
         if message.topic == TOPOLOGY.name:
             self._take_topology(event, at_ns)
         return []
@@ -182,6 +187,7 @@ class DetectStage:
             self._sessions.fresh.clear()
 
     def _silence(self, now_ns: int) -> tuple[Silence, list[Output]]:
+        self._judged_ns = now_ns
         verdict = self._judge.judge(now_ns)
         out = self._ledger.take("silence", verdict.claims, now_ns)
         return verdict, out + self._health.update(verdict, now_ns)
@@ -195,7 +201,8 @@ class DetectStage:
         slow = self._congestion.claims(left_out, self._marks.share(now_ns), now_ns)
         out += self._ledger.take("congestion", slow, now_ns)
         congested = frozenset(c.subject.id for c in slow) | self._ledger.open_ids(("congestion",))
-        out += self._ledger.take("marks", self._marks.claims(left_out, congested, now_ns), now_ns)
+        marks = self._marks.claims(left_out, self._congestion.slow(now_ns), congested, now_ns)
+        out += self._ledger.take("marks", marks, now_ns)
         if self._tick % 2 == 0:
             out += self._ledger.take("loss", self._loss.claims(left_out, now_ns), now_ns)
         out += self._ledger.take("flap", self._flapping(verdict, now_ns), now_ns)
@@ -237,6 +244,7 @@ class DetectStage:
             "presence": self._presence,
             "cabling": self._cabling,
             "health": self._health,
+            "silence": self._judge,
             "congestion": self._congestion,
             "runs": self._runs,
             "loss": self._loss,
@@ -254,8 +262,8 @@ class DetectStage:
         counters = [[*key, n] for key, n in sorted(self.counters.values.items())]
         rest = {
             "tick": self._tick,
+            "judged": self._judged_ns,
             "liveness": self._liveness.table.freeze(),
-            "blamed": sorted(self._judge.blamed),
             "counters": counters,
         }
         return frozen.dump({"engines": engines, "rest": rest})
@@ -272,7 +280,6 @@ class DetectStage:
         for name, engine in self._engines().items():
             engine.thaw(saved["engines"][name])
         rest = saved["rest"]
-        self._tick = int(rest["tick"])
+        self._tick, self._judged_ns = int(rest["tick"]), int(rest["judged"])
         self._liveness.table.thaw(rest["liveness"])
-        self._judge.blamed = frozenset(rest["blamed"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

@@ -25,6 +25,8 @@ class Trials:
     row: Ints
     part: Ints
     weight: Floats
+    count: Floats
+    """Equal observations that each row stands for; a row with failures stands for itself alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,32 @@ def blame(
        greedy search over single-part changes).
     """
     rules = _Rules(log_prior, noise, least_share, favour, own, min_gain, most)
-    found = _greedy(trials, rules, ())
-    kept = _prune(trials, rules, found)
-    return found if len(kept) == len(found) else _greedy(trials, rules, kept)
+    found = _pruned(trials, rules, ())
+    for vague in [c.part for c in found if _vague(trials, c)][:_MOST_VAGUE]:
+        other = _pruned(trials, rules, (vague,))
+        if _total(trials, rules, _chosen(other)) > _total(trials, rules, _chosen(found)) + 1e-9:
+            found = other
+    return found
+
+
+_MOST_VAGUE = 4
+
+
+def _vague(trials: Trials, culprit: Culprit) -> bool:
+    """Whether it only may be crossed by what it explains: the greedy search likes such parts too well."""
+    mine = (trials.part == culprit.part) & np.isin(trials.row, culprit.rows)
+    return bool((trials.weight[mine] < 0.99).any())
+
+
+def _pruned(trials: Trials, rules: _Rules, banned: Sequence[int]) -> list[Culprit]:
+    """The greedy answer without these parts, and without those that later ones made idle."""
+    found = _greedy(trials, rules, (), banned)
+    kept = _prune(trials, rules, _chosen(found))
+    return found if len(kept) == len(found) else _greedy(trials, rules, kept, banned)
+
+
+def _chosen(found: list[Culprit]) -> list[tuple[int, float]]:
+    return [(c.part, c.share) for c in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +136,11 @@ class _Rules:
     most: int
 
 
-def _greedy(trials: Trials, rules: _Rules, first: Sequence[int]) -> list[Culprit]:
-    """Blame the best part, again and again; those in `first` before any other."""
+def _greedy(trials: Trials, rules: _Rules, first: Sequence[int], banned: Sequence[int]) -> list[Culprit]:
+    """Blame the best part, again and again; those in `first` before any other, those `banned` never."""
     survive = np.ones(trials.failed.size)
     free = np.ones(rules.log_prior.size, np.bool_)
+    free[list(banned)] = False
     share, gain = _gains(trials, survive, rules, free)
     culprits: list[Culprit] = []
     while len(culprits) < rules.most:
@@ -147,9 +173,9 @@ def _best(gain: Floats, rules: _Rules, first: Sequence[int]) -> int:
     return int(np.argmax(chosen))
 
 
-def _prune(trials: Trials, rules: _Rules, found: list[Culprit]) -> list[int]:
+def _prune(trials: Trials, rules: _Rules, chosen: list[tuple[int, float]]) -> list[int]:
     """Parts that are still needed once all are blamed: an early, vague one may be made idle by later, sharp ones."""
-    kept = [(c.part, c.share) for c in found]
+    kept = list(chosen)
     while len(kept) > 1:
         whole = _total(trials, rules, kept)
         without = [_total(trials, rules, kept[:i] + kept[i + 1 :]) for i in range(len(kept))]
@@ -169,7 +195,8 @@ def _total(trials: Trials, rules: _Rules, parts: Sequence[tuple[int, float]]) ->
         row, weight = trials.row[entries], trials.weight[entries]
         q = min(share, 1.0 - rules.noise)
         change = _change(trials, row, survive[row], q, rules.noise)
-        total += float(np.logaddexp(_log(weight) + change, _log(1.0 - weight)).sum()) + float(rules.log_prior[part])
+        change = trials.count[row] * np.logaddexp(_log(weight) + change, _log(1.0 - weight))
+        total += float(change.sum()) + float(rules.log_prior[part])
         survive[row] *= 1.0 - _crossed(trials, entries, survive, share, rules.noise) * q
     return total
 
@@ -202,11 +229,12 @@ def _gains(trials: Trials, survive: Floats, rules: _Rules, free: npt.NDArray[np.
     parts = rules.log_prior.size
     best_share, best_gain = np.zeros(parts), np.full(parts, -np.inf)
     left = survive[trials.row]
+    count = trials.count[trials.row]
     log_crossed, log_missed = _log(trials.weight), _log(1.0 - trials.weight)
     for share in _candidate_shares(trials, survive, parts):
         q = np.clip(share[trials.part], 0.0, 1.0 - rules.noise)
         change = np.logaddexp(log_crossed + _change(trials, trials.row, left, q, rules.noise), log_missed)
-        gain = np.bincount(trials.part, change, parts) + rules.log_prior
+        gain = np.bincount(trials.part, count * change, parts) + rules.log_prior
         better = free & (gain > best_gain) & (share > max(rules.noise, rules.least_share))
         best_gain = np.where(better, gain, best_gain)
         best_share = np.where(better, share, best_share)
@@ -215,7 +243,7 @@ def _gains(trials: Trials, survive: Floats, rules: _Rules, free: npt.NDArray[np.
 
 def _candidate_shares(trials: Trials, survive: Floats, parts: int) -> list[Floats]:
     """Shares to try per part: pooled over all that may cross it, over those that failed at all, and 1."""
-    weighted = trials.weight * survive[trials.row]
+    weighted = trials.weight * survive[trials.row] * trials.count[trials.row]
     tried = np.bincount(trials.part, weighted * trials.tried[trials.row], parts)
     failed = np.bincount(trials.part, weighted * trials.failed[trials.row], parts)
     bad = trials.failed[trials.row] > 0
