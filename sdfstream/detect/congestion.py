@@ -102,7 +102,8 @@ class Congestion:
         self.counters.add("unjudged", "clock-error", int((known & ~np.isnan(excess) & ~judged).sum()))
         directed = (2 * slots + code)[judged]
         seen_ns = np.full(directed.size, at_ns)
-        self._waiting.append((directed, start_ns[judged].astype(np.int64), excess[judged], err[judged], seen_ns))
+        if directed.size:
+            self._waiting.append((directed, start_ns[judged].astype(np.int64), excess[judged], err[judged], seen_ns))
 
     def tick(self) -> None:
         """Judge the windows that came since the last tick, in order of their time.

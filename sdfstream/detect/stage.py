@@ -21,6 +21,7 @@ from sdfstream.detect.congestion import Congestion
 from sdfstream.detect.flap import Flaps
 from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
+from sdfstream.detect.intake import conform
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
 from sdfstream.detect.loss import Loss
@@ -30,11 +31,12 @@ from sdfstream.detect.presence import Presence
 from sdfstream.detect.runs import LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
+from sdfstream.detect.wiring import Wiring
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPOLOGY
+from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPICS, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
@@ -102,10 +104,13 @@ class DetectStage:
     def _take(self, message: Message) -> list[Output]:
         self.counters.add("received", message.topic)
         body, at_ns = message.body, message.bus_at_ns
-        if isinstance(body, pa.RecordBatch):
-            self._take_bulk(message, body, at_ns)
-            return []
-        return self._take_event(message, body, at_ns)
+        if isinstance(body, Event):
+            return self._take_event(message, body, at_ns)
+        schema = TOPICS[message.topic].columns if message.topic in self.reads else None
+        if schema is None:
+            raise FormatError("form", f"{message.topic} carries no batches")
+        self._take_bulk(message, conform(body, schema, self.counters), at_ns)
+        return []
 
     def _take_bulk(self, message: Message, batch: pa.RecordBatch, at_ns: int) -> None:
         if message.topic == PROBE.name:
@@ -150,9 +155,7 @@ class DetectStage:
     def _take_topology(self, event: Event, at_ns: int) -> None:
         data = event.data
         if "links" in data:
-            self._cabling.declare(data)
-            for nic in data.get("nics", ()):
-                self._sessions.nic(str(nic.get("id")))
+            self._declare(data)
             return
         try:
             key = (
@@ -170,6 +173,16 @@ class DetectStage:
         self._admit()
         if slot >= 0:
             self._cabling.trace(slot, way, hops, bool(data.get("complete")))
+
+    def _declare(self, data: Mapping[str, Any]) -> None:
+        try:
+            wiring = Wiring.of(data)
+            nics = [str(nic["id"]) for nic in data.get("nics", ()) if "id" in nic]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise FormatError("topology", str(error)) from error
+        self._cabling.declare(wiring)
+        for nic in nics:
+            self._sessions.nic(nic)
 
     def _hear(self, message: Message, host: str, *, liveness: bool = False) -> None:
         if self._presence.heard(host, message.bus_at_ns, message.boot_id, liveness=liveness):
@@ -249,7 +262,6 @@ class DetectStage:
             "runs": self._runs,
             "loss": self._loss,
             "marks": self._marks,
-            "gaps": self._gaps,
             "flaps": self._flaps,
             "ports": self._ports,
             "clocks": self._clocks,

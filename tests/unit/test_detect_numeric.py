@@ -95,7 +95,7 @@ def test_persistence_equals_the_scalar_recursion(zs: list[float], windows: int, 
     c, level, on = PersistenceCusum(windows, windows + more), 0.0, False
     c.ensure(3)
     for z in zs:
-        level = min((windows + more) / 2, max(0.0, level + min(1.0, max(-1.0, z)) - 0.5))
+        level = min((windows + more) / 2, max(0.0, level + min(0.5, max(-0.5, z - 1))))
         on = level >= windows / 2 or (on and level > 0)
         assert c.update(np.array([2]), np.array([z]))[0] == on == c.on[2]
     assert not c.on[:2].any()
@@ -106,8 +106,8 @@ def test_one_wild_sample_never_alarms_and_rest_releases() -> None:
     c.ensure(1)
     feed = lambda *zs: [bool(c.update(np.array([0]), np.array([z]))[0]) for z in zs]  # noqa: E731
     assert not any(feed(1e9, 0, 1e9, 0, 1e9, 0))
-    assert feed(1, 1, 1) == [False, False, True]
-    assert feed(*[1] * 50, *[0] * 5)[-1] and not feed(0)[-1]
+    assert feed(2, 2, 2) == [False, False, True]
+    assert feed(*[2] * 50, *[0] * 5)[-1] and not feed(0)[-1]
 
 
 def test_wilson_meets_published_values() -> None:
