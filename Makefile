@@ -1,15 +1,49 @@
-# One entry for people and CI. Every target sets itself up.
+# One entry for people and CI. Every target sets itself up: its own virtual environment, and as root the Debian
+# packages it needs (named before they are installed).
 SHELL := /bin/bash
 VENV ?= .venv
-PY := $(VENV)/bin/python
+export VENV
+BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
+.PHONY: help setup demo test check quick bench schemas lock clean
 
 help: ## This page
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## Virtual environment with everything pinned by hash
+	@scripts/setup python
+
+demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 minutes after set-up)
+	@scripts/setup python
+	@$(BIN)/sdfstream demo
+
+test: ## All checks and all tests, lab and Kafka included
+	@scripts/setup python lab kafka tools
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/pytest -q
+
+quick: ## The tests that need neither broker nor lab
+	@scripts/setup python
+	@$(BIN)/pytest -q -m "not lab and not kafka"
 
 check: ## Format, lint, types, import layers
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy
-	$(VENV)/bin/lint-imports --no-cache | tail -n 3
-.PHONY: help check
+	@scripts/setup python
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-cache >/tmp/sdfstream-imports.$$$$ 2>&1 || { cat /tmp/sdfstream-imports.$$$$; rm -f /tmp/sdfstream-imports.$$$$; exit 1; }; rm -f /tmp/sdfstream-imports.$$$$
+	@echo "check: format, lint, types, layers: clean"
+
+bench: ## Speed as ratios measured side by side in one run; cost of the agent; share of each stage
+	@scripts/setup python lab
+	@$(BIN)/python -m tests.bench
+
+schemas: ## Write schemas/ from the vocabulary in sdfstream/records
+	@scripts/setup python
+	@$(BIN)/python -m sdfstream.records.publish schemas
+
+lock: ## Pin all dependencies by hash, without index addresses (needs uv)
+	uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis .benchmarks

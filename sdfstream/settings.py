@@ -1,1 +1,106 @@
-"""One YAML file composes every part's own configuration; every default is printable."""
+"""One YAML file composes every part's own configuration; every default is printable.
+
+Each part owns its frozen dataclass with units in the names; pydantic checks the file against them here, once, and
+refuses a misspelt key or a wrong type with the path of the key. Only this module reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
+
+from sdfstream.detect.config import DetectConfig
+from sdfstream.errors import ConfigError
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
+from sdfstream.sync.config import SyncConfig
+
+T = TypeVar("T")
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+for _part in (AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock, SyncConfig, DetectConfig):
+    with_config(_STRICT)(_part)
+
+
+class Settings(BaseModel):
+    """Everything a pipeline process can be told."""
+
+    model_config = _STRICT
+
+    data: Path = Path("sdfstream-data")
+    """Folder for the archive, recordings and what running processes say of themselves."""
+    cluster: str = "local"
+    """Name of the cluster, written into recordings."""
+    bus: str = "memory"
+    """``memory``, or ``kafka://host:port[,host:port]``."""
+    archive: str | None = None
+    """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
+    sync: SyncConfig = SyncConfig()
+    detect: DetectConfig = DetectConfig()
+    agent: AgentConfig | None = None
+    """What `sdfstream agent` probes; the pipeline does not read it."""
+
+
+def load(path: Path | None) -> Settings:
+    """The settings of the YAML file at `path` (None: ``SDFSTREAM_CONFIG``, or all defaults).
+
+    Raises
+    ------
+    ConfigError
+        One sentence a problem, each with the path of the key.
+    """
+    if path is None and (named := os.environ.get("SDFSTREAM_CONFIG")):
+        path = Path(named)
+    if path is None:
+        return Settings()
+    return _checked(TypeAdapter(Settings), _read(path), str(path))
+
+
+def load_agent(path: Path) -> AgentConfig:
+    """The agent's part: a file with a top-level key ``agent``, or one that holds the agent's keys alone."""
+    raw = _read(path)
+    return _checked(TypeAdapter(AgentConfig), raw.get("agent", raw), str(path))
+
+
+def dump(settings: BaseModel | AgentConfig) -> str:
+    """`settings` as YAML, every default written out; `load` reads it back."""
+    if isinstance(settings, BaseModel):
+        plain = settings.model_dump(mode="json")
+    else:
+        plain = TypeAdapter(type(settings)).dump_python(settings, mode="json")
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if raw is None:
+        return {}
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{path} must hold keys and values at its top, not {type(raw).__name__}")
+    return raw
+
+
+def _checked(adapter: TypeAdapter[T], raw: Mapping[str, Any], where: str) -> T:
+    try:
+        return adapter.validate_python(raw)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_sentence(e, where) for e in error.errors())) from error
+
+
+def _sentence(problem: Mapping[str, Any], where: str) -> str:
+    key = ".".join(str(part) for part in problem["loc"]) or "(top)"
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{where}: unknown key '{key}'"
+    if problem["type"] in ("missing", "missing_argument"):
+        return f"{where}: key '{key}' is missing"
+    return f"{where}: key '{key}': {problem['msg'][0].lower()}{problem['msg'][1:]}, not {problem['input']!r}"

@@ -1,3 +1,3 @@
 """Shared fixtures live in tests/fixtures, one file per outside part."""
 
-pytest_plugins: list[str] = []
+pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines"]

@@ -18,6 +18,17 @@ from sdfstream.errors import SdfError
 
 VERBS: Final[dict[str, str]] = {
     # verb: module of this package; the order is the order of the help page
+    "demo": "demo",
+    "up": "up",
+    "agent": "agent",
+    "status": "status",
+    "top": "top",
+    "findings": "findings",
+    "sql": "sql",
+    "replay": "replay",
+    "score": "score",
+    "lab": "lab",
+    "config": "config",
 }
 
 

@@ -13,9 +13,14 @@ def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
     if as_json:
         if text:
             print(text, file=sys.stderr)
-        print(json.dumps(_without_nulls(result), separators=(",", ":"), sort_keys=True, allow_nan=False))
+        print(compact(result))
     else:
         print(text)
+
+
+def compact(result: dict[str, Any]) -> str:
+    """`result` as one line of JSON without nulls and without NaN."""
+    return json.dumps(_without_nulls(result), separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
 def progress(text: str) -> None:
@@ -32,4 +37,4 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return isinstance(value, float) and not math.isfinite(value)

@@ -54,7 +54,7 @@ class DetectStage:
     """
 
     name = "detect"
-    reads = (PROBE.name, LIVENESS.name, PORT.name, OWD.name, CLOCK.name, TOPOLOGY.name)
+    reads: tuple[str, ...] = (PROBE.name, LIVENESS.name, PORT.name, OWD.name, CLOCK.name, TOPOLOGY.name)
 
     def __init__(self, config: DetectConfig | None = None) -> None:
         self.config = config or DetectConfig()
@@ -90,6 +90,10 @@ class DetectStage:
             self._admit()
         out += self._until(now_ns)
         return out
+
+    def finish(self, now_ns: int) -> list[Output]:
+        """End of the input: what is open stays open, since nothing more was seen of it."""
+        return self._until(now_ns)
 
     def _until(self, now_ns: int) -> list[Output]:
         last = now_ns // TICK_NS

@@ -93,5 +93,12 @@ class AgentConfig:
     """Ask the NIC for stamps; falls back to the kernel's, and the kind columns say so."""
     reflector_max_pps: int = 200_000
     """The reflector answers at most this many packets per second; the rest is counted."""
+    turnaround_ms: float = 2.0
+    """The reflector takes what arrived at most this often, so a probe waits up to this long for its answer (t2 to t3,
+    which the stamps show, so no delay is falsified); smaller costs more wake-ups."""
+    tick_ms: float = 0.0
+    """How often what is due is sent and answers are read; 0: a quarter of the shortest probe interval, 1–20 ms."""
+    trace_rate_hz: float = 8.0
+    """At most this many TTL-limited packets per second and host."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

@@ -7,11 +7,15 @@ All times here are readings of the host's system clock (the engines apply a virt
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sdfstream.records.units import Int32s, Int64s, UInt8s
+
+SENT_TTL: Final = 255
+"""TTL or hop limit of everything we send (as RFC 5357 section 4.1.2), so 255 − TTL on arrival counts routers."""
 
 UInt16s = npt.NDArray[np.uint16]
 UInt32s = npt.NDArray[np.uint32]

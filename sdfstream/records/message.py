@@ -35,6 +35,10 @@ class Output:
     topic: str
     key: str
     body: Body
+    boot_id: str = ""
+    """The producer's run, where an output is passed on for another producer; else the bus writes its own."""
+    batch_seq: int = -1
+    """The producer's number for it, together with `boot_id`."""
 
 
 @dataclass(frozen=True, slots=True)

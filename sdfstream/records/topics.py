@@ -162,7 +162,10 @@ LIVENESS: Final = Topic(
     key="the agent's host",
 )
 NIC: Final = Topic(
-    "sdf.state.nic.v1", "Health of one NIC and direction: healthy, unhealthy, unknown.", key="NIC id", compacted=True
+    "sdf.state.nic.v1",
+    "Health of one NIC and direction: healthy, unhealthy, unknown.",
+    key="NIC id and direction",
+    compacted=True,
 )
 TOPOLOGY: Final = Topic(
     "sdf.state.topology.v1", "Declared cabling, and paths traced hop by hop.", key="what it describes", compacted=True

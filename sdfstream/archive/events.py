@@ -1,0 +1,193 @@
+"""Events → one Arrow table: the columns people filter by, and the whole payload as JSON.
+
+Pure. A typed column whose field is absent or of another type is null (the payload keeps what was there); an event
+without a field that the table's order needs, or whose payload is not JSON, comes back as a reject.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sdfstream.archive import tables
+from sdfstream.archive.rows import Reject, Rows, bus_columns
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Event, Message
+from sdfstream.records.topics import FINDING, LIVENESS, NIC, TOPOLOGY, Topic
+
+INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One typed column and where in the payload it comes from."""
+
+    column: str
+    path: str
+    """Keys joined by dots."""
+    kind: pa.DataType
+    read: Callable[[Any], Any]
+    """The value for the column, or None when the payload's value is of another type."""
+    required: bool = False
+
+
+def text(value: Any) -> str | None:
+    """A string that UTF-8 can carry."""
+    if not isinstance(value, str):
+        return None
+    return value if value.isascii() or _encodes(value) else None
+
+
+def instant(value: Any) -> int | None:
+    """Nanoseconds since the epoch, as int64."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT64_MAX else None
+
+
+def small(bits: int) -> Callable[[Any], int | None]:
+    """A reader of unsigned integers of at most `bits` bits."""
+    return lambda value: value if type(value) is int and 0 <= value < 1 << bits else None
+
+
+def number(value: Any) -> float | None:
+    """A finite number or infinity; JSON has no others."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def truth(value: Any) -> bool | None:
+    """A JSON boolean."""
+    return value if isinstance(value, bool) else None
+
+
+def count(value: Any) -> int | None:
+    """How many elements a list has."""
+    return len(value) if isinstance(value, list | tuple) else None
+
+
+def texts(value: Any) -> list[str]:
+    """The strings of a list; anything else is left out."""
+    return [v for v in value if text(v) is not None] if isinstance(value, list | tuple) else []
+
+
+def hops(value: Any) -> list[str | None]:
+    """Addresses in order, None where no router answered."""
+    return [text(v) for v in value] if isinstance(value, list | tuple) else []
+
+
+_names = pa.utf8()
+_texts = pa.list_(pa.utf8())
+
+
+def _at(name: str) -> Pick:
+    return Pick(name, f"{name}_ns", pa.int64(), instant)
+
+
+PICKS: Final[dict[str, tuple[Pick, ...]]] = {
+    LIVENESS.name: (
+        Pick("host", "host", _names, text, required=True),
+        _at("seen_at"),
+        Pick("complete", "complete", pa.bool_(), truth),
+        Pick("changes", "changes", pa.uint32(), count),
+    ),
+    NIC.name: (
+        Pick("nic", "nic", _names, text, required=True),
+        Pick("direction", "direction", _names, text, required=True),
+        Pick("state", "state", _names, text, required=True),
+        _at("since_at"),
+        _at("seen_at"),
+        Pick("why", "why", _names, text),
+    ),
+    TOPOLOGY.name: (
+        *(Pick(n, n, _names, text) for n in ("src", "dst", "transport")),
+        Pick("path", "path", pa.uint32(), small(32)),
+        Pick("dscp", "dscp", pa.uint8(), small(8)),
+        Pick("dir", "dir", _names, text),
+        Pick("hops", "hops", _texts, hops),
+        Pick("complete", "complete", pa.bool_(), truth),
+        _at("traced_at"),
+    ),
+    FINDING.name: (
+        *(Pick(n, n, _names, text, required=True) for n in ("id", "kind", "status")),
+        *(Pick(n, n, _names, text) for n in ("class", "severity", "plane")),
+        *(_at(n) for n in ("since_at", "seen_at", "resolved_at")),
+        Pick("subject_type", "subject.type", _names, text),
+        Pick("subject_id", "subject.id", _names, text),
+        Pick("cause", "cause", _names, text),
+        Pick("confidence", "confidence", pa.float64(), number),
+        Pick("remedy", "remedy", _names, text),
+        Pick("jobs", "jobs", _texts, texts),
+    ),
+}
+"""The typed columns of every event topic; those of the migrations, in their order."""
+
+
+def event_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
+    """One row per event of `messages`, all of the event topic `topic`."""
+    picks = PICKS[topic.name]
+    kept: list[tuple[Message, Event, str, list[Any]]] = []
+    rejects: list[Reject] = []
+    for message in messages:
+        try:
+            event, payload, values = _read(message, picks)
+        except FormatError as error:
+            rejects.append(Reject(message, error.reason, error.detail, 1, _body(message)))
+            continue
+        kept.append((message, event, payload, values))
+    columns: dict[str, Any] = {pick.column: _column([k[3][i] for k in kept], pick) for i, pick in enumerate(picks)}
+    events = [k[1] for k in kept]
+    for name in ("id", "type", "source"):
+        columns[f"event_{name}"] = pa.array([getattr(e, name) for e in events], pa.utf8())
+    columns["event_time"] = pa.array([e.time_ns for e in events], pa.int64()).cast(tables.INSTANT)
+    columns["data"] = pa.array([k[2] for k in kept], pa.utf8())
+    columns |= bus_columns([k[0] for k in kept], [1] * len(kept), bus_id)
+    return Rows(pa.table(columns), tuple(rejects))
+
+
+def _read(message: Message, picks: Sequence[Pick]) -> tuple[Event, str, list[Any]]:
+    event = message.body
+    if not isinstance(event, Event):
+        raise FormatError("form", "rows on an event topic")
+    if instant(event.time_ns) is None or any(text(t) is None for t in (event.id, event.type, event.source)):
+        raise FormatError("envelope", f"{event.type} {event.id}")
+    payload = _json(event.data)
+    values = [pick.read(_follow(event.data, pick.path)) for pick in picks]
+    for pick, value in zip(picks, values, strict=True):
+        if pick.required and value is None:
+            raise FormatError("field-missing", pick.path)
+    return event, payload, values
+
+
+def _follow(data: Any, path: str) -> Any:
+    for key in path.split("."):
+        if not isinstance(data, Mapping):
+            return None
+        data = data.get(key)
+    return data
+
+
+def _column(values: list[Any], pick: Pick) -> pa.Array:
+    array = pa.array(values, pick.kind)
+    return array.cast(tables.INSTANT) if pick.read is instant else array
+
+
+def _json(data: Any) -> str:
+    try:
+        payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FormatError("not-json", str(error)[:200]) from error
+    return payload if _encodes(payload) else json.dumps(data, separators=(",", ":"))
+
+
+def _body(message: Message) -> bytes:
+    return repr(message.body).encode("utf-8", "backslashreplace")
+
+
+def _encodes(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,59 @@
+"""What an engine says when it refuses, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sdfstream.errors import ArchiveError
+
+UNKNOWN_TABLE: Final = 60
+UNKNOWN_DATABASE: Final = 81
+READONLY: Final = 164
+TIMEOUT_EXCEEDED: Final = 159
+TOO_MANY_SIMULTANEOUS_QUERIES: Final = 202
+ABORTED: Final = 236
+AUTHENTICATION_FAILED: Final = 516
+
+MAY_PASS: Final = frozenset({159, 164, 202, 209, 210, 236, 241, 242, 243, 252, 285, 319, 394, 425, 439, 999})
+"""Error codes after which the same insert may succeed later: time-outs, network, memory, too many parts, read-only
+replica, disk full, Keeper away. Any other code means that the statement or the data is wrong."""
+
+_CODE: Final = re.compile(r"Code: (\d+)")
+_TRAILER: Final = re.compile(r"\s*\(version [^)]*\)\s*$")
+_HEAD: Final = re.compile(r"^(?:Code: \d+\.\s*|DB::Exception:\s*|default:\s*)+")
+
+
+class EngineError(ArchiveError):
+    """The engine refused a statement, or could not be reached.
+
+    Parameters
+    ----------
+    message : str
+        The engine's own words, without codes and version.
+    code : int | None
+        ClickHouse's error code; None when the engine could not be reached.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same statement may succeed later."""
+        return self.code is None or self.code in MAY_PASS
+
+
+def engine_error(text: str, code: int | None = None) -> EngineError:
+    """The error behind what an engine or a client printed.
+
+    >>> error = engine_error("Code: 60. DB::Exception: Unknown table 'x'. (UNKNOWN_TABLE) (version 26.9.2.1)")
+    >>> error.code, str(error)
+    (60, "Unknown table 'x'. (UNKNOWN_TABLE)")
+    """
+    found = _CODE.search(text)
+    if code is None and found:
+        code = int(found.group(1))
+    words = text[found.start() :] if found else text
+    return EngineError(_HEAD.sub("", _TRAILER.sub("", words.strip())).strip(), code)

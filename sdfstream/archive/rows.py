@@ -1,0 +1,180 @@
+"""Messages of a bulk topic → one Arrow table of the columns that its ClickHouse table stores.
+
+Pure. Messages that cannot be read whole, and rows with a null where the contract allows none, come back as
+rejects with a reason; everything else goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sdfstream.archive import tables
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Message
+from sdfstream.records.topics import NAME, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Rows of one message that the archive refuses."""
+
+    message: Message
+    reason: str
+    detail: str
+    rows: int
+    body: bytes
+    """The refused rows as an Arrow IPC stream, or JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one insert carries, and what was refused on the way to it."""
+
+    table: pa.Table
+    rejects: tuple[Reject, ...]
+
+
+def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
+    """The rows of `messages`, all of the bulk topic `topic`, in order, under the stored columns' names."""
+    kept: list[tuple[Message, pa.RecordBatch]] = []
+    rejects: list[Reject] = []
+    for message in messages:
+        try:
+            batch, refused = _readable(topic, message)
+        except FormatError as error:
+            rejects.append(Reject(message, error.reason, error.detail, message.rows, _ipc(message.body)))
+            continue
+        rejects.extend(refused)
+        if batch.num_rows:
+            kept.append((message, batch))
+    merged = pa.Table.from_batches([batch for _, batch in kept], schema=topic.columns)
+    merged = merged.unify_dictionaries().combine_chunks()
+    columns = _stored(topic, merged)
+    columns |= bus_columns([m for m, _ in kept], [b.num_rows for _, b in kept], bus_id)
+    return Rows(pa.table(columns), tuple(rejects))
+
+
+def bus_columns(messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> dict[str, pa.Array]:
+    """The bus columns for `messages` of `counts` rows each; unknown boot id and batch number become null."""
+    repeat = np.asarray(counts, dtype=np.int64)
+
+    def spread(values: Sequence[int], kind: Any) -> np.ndarray[Any, Any]:
+        return np.repeat(np.array(values, dtype=kind), repeat)
+
+    at = pa.array(spread([m.bus_at_ns for m in messages], np.int64)).cast(tables.INSTANT)
+    batch_seq = spread([m.batch_seq for m in messages], np.int64)
+    return {
+        "bus_at": at,
+        "bus_seq": pa.array(spread([m.bus_seq for m in messages], np.uint64)),
+        "bus_key": _spread_names([m.key for m in messages], repeat),
+        "bus_id": _spread_names([bus_id] * len(messages), repeat),
+        "boot_id": _spread_names([m.boot_id or None for m in messages], repeat),
+        "batch_seq": pa.array(batch_seq, mask=batch_seq < 0),
+    }
+
+
+def reject_rows(rejects: Sequence[Reject], bus_id: str) -> pa.Table:
+    """Rejects as rows of the table ``reject``."""
+    messages = [r.message for r in rejects]
+    columns = {
+        "topic": pa.array([m.topic for m in messages], pa.utf8()),
+        "reason": pa.array([r.reason for r in rejects], pa.utf8()),
+        "detail": pa.array([r.detail.encode("utf-8", "backslashreplace") for r in rejects], pa.binary()),
+        "rows": pa.array([r.rows for r in rejects], pa.uint32()),
+        "body": pa.array([r.body for r in rejects], pa.binary()),
+    }
+    bus = bus_columns(messages, [1] * len(rejects), bus_id)
+    return pa.table(columns | {name: bus[name] for name in ("bus_at", "bus_seq", "bus_key", "bus_id")})
+
+
+def _spread_names(names: Sequence[str | None], repeat: np.ndarray[Any, Any]) -> pa.DictionaryArray:
+    safe = [n.encode("utf-8", "backslashreplace").decode() if n is not None else None for n in names]
+    encoded = pa.array(safe, pa.utf8()).dictionary_encode()
+    indices = encoded.indices.take(pa.array(np.repeat(np.arange(len(names)), repeat)))
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+
+
+def _readable(topic: Topic, message: Message) -> tuple[pa.RecordBatch, list[Reject]]:
+    """The message's rows in the topic's schema, and its rows that break the contract."""
+    body = message.body
+    if not isinstance(body, pa.RecordBatch):
+        raise FormatError("form", "an event on a bulk topic")
+    schema = topic.columns
+    assert schema is not None, topic.name
+    batch = body if body.schema.equals(schema) else conform(body, schema)
+    broken = _nulls_not_allowed(batch)
+    if broken is None:
+        return batch, []
+    where = [f.name for i, f in enumerate(schema) if not f.nullable and batch.column(i).null_count]
+    bad = batch.filter(broken)
+    reject = Reject(message, "null", ", ".join(where), bad.num_rows, _ipc(bad))
+    return batch.filter(pc.invert(broken)), [reject]
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`batch` in `schema`: an absent nullable column becomes null, an unknown one is left out, names are encoded.
+
+    Raises
+    ------
+    FormatError
+        ``column-missing``, ``column-type``.
+    """
+    arrays = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0 and not field.nullable:
+            raise FormatError("column-missing", field.name)
+        arrays.append(pa.nulls(batch.num_rows, field.type) if index < 0 else _cast(batch.column(index), field))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        if field.type != NAME:
+            return column.cast(field.type)
+        plain = column if pa.types.is_dictionary(column.type) else column.cast(pa.utf8()).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(plain.indices.cast(pa.int32()), plain.dictionary.cast(pa.utf8()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise FormatError("column-type", f"{field.name} is {column.type}, not {field.type}") from error
+
+
+def _nulls_not_allowed(batch: pa.RecordBatch) -> pa.Array | None:
+    """Which rows have a null in a column that allows none; None when no row has."""
+    masks = [
+        batch.column(i).is_null() for i, f in enumerate(batch.schema) if not f.nullable and batch.column(i).null_count
+    ]
+    if not masks:
+        return None
+    broken = masks[0]
+    for mask in masks[1:]:
+        broken = pc.or_(broken, mask)
+    return broken
+
+
+def _stored(topic: Topic, merged: pa.Table) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for field in topic.columns or ():
+        column = merged.column(field.name)
+        if tables.differs_from_t1(topic, field):
+            column = pc.subtract(column, merged.column("t1_ns"))  # wraps, as the ALIAS column does on the way back
+        elif tables.is_instant(field):
+            column = column.cast(tables.INSTANT)
+        elif tables.is_rounded(topic, field):
+            column = pc.divide(pc.round(pc.multiply(column, tables.OWD_STEPS_PER_NS)), float(tables.OWD_STEPS_PER_NS))
+        columns[tables.stored_name(topic, field)] = column
+    return columns
+
+
+def _ipc(body: Any) -> bytes:
+    if not isinstance(body, pa.RecordBatch):
+        return repr(body).encode()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, body.schema) as writer:
+        writer.write_batch(body)
+    return bytes(sink.getvalue())

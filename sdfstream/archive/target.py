@@ -1,0 +1,80 @@
+"""Where an engine is: a folder for the embedded one, a URL for a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from sdfstream.errors import ConfigError
+
+DATABASE = "sdf"
+"""The database used when a target names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """An embedded chDB engine with its data in `path`; one process at a time can open it."""
+
+    path: str
+    database: str = DATABASE
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A ClickHouse server's HTTP interface."""
+
+    host: str
+    port: int
+    user: str = "default"
+    password: str = ""
+    database: str = DATABASE
+    secure: bool = False
+
+    def __str__(self) -> str:
+        """The URL without its password, fit for messages and logs."""
+        scheme = "https" if self.secure else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}/{self.database}"
+
+
+def parse(target: str) -> Folder | Server:
+    """A target from its text.
+
+    >>> parse("http://ops:secret@ch.example:8124/fabric")
+    Server(host='ch.example', port=8124, user='ops', password='secret', database='fabric', secure=False)
+    >>> parse("data/archive")
+    Folder(path='data/archive', database='sdf')
+
+    Raises
+    ------
+    ConfigError
+        The text is neither; the password is not repeated.
+    """
+    if "://" not in target:
+        if not target:
+            raise ConfigError("archive target is empty: give a folder or http://user:password@host:8123/database")
+        return Folder(target)
+    scheme = target.partition("://")[0]
+    if scheme == "chdb":
+        return Folder(target.partition("://")[2])
+    if scheme not in ("http", "https"):
+        raise ConfigError(f"archive target: scheme {scheme} is not known; use a folder, http:// or https://")
+    try:
+        parts = urlsplit(target)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"archive target: {scheme}://… is not a URL ({error})") from None
+    if not parts.hostname:
+        raise ConfigError(f"archive target: {scheme}://… names no host")
+    secure = scheme == "https"
+    return Server(
+        host=parts.hostname,
+        port=port or (8443 if secure else 8123),
+        user=unquote(parts.username or "default"),
+        password=unquote(parts.password or ""),
+        database=unquote(parts.path.strip("/")) or DATABASE,
+        secure=secure,
+    )

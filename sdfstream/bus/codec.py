@@ -1,0 +1,186 @@
+"""Outputs to bytes and headers, and back; what cannot be read is refused with its reason.
+
+Bulk topics: one Arrow IPC stream per message with exactly one record batch; names as dictionary<int32, utf8>, whole
+in every message. Rare topics: CloudEvents 1.0 JSON (`cloudevents`). Headers, all bytes: ``schema`` (the topic's
+name, thus its version), ``boot_id``, ``batch_seq`` (decimal), ``content-type``, and on Kafka ``bus_at_ns``.
+
+Decoding takes the columns over without a copy (uncompressed messages), after Arrow's full validation: an index outside
+its dictionary or text that is not UTF-8 must never reach a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from sdfstream.bus import cloudevents, dead_letters
+from sdfstream.bus.conform import conform, conforms
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Body, Event, Output
+from sdfstream.records.topics import TOPICS, Topic
+
+Headers: TypeAlias = list[tuple[str, bytes]]
+Compression: TypeAlias = Literal["zstd"] | None
+
+ARROW_CONTENT_TYPE: Final = "application/vnd.apache.arrow.stream"
+
+# one thread: with Arrow's pool, small compressed batches cost up to eight times more
+_READ: Final = pa.ipc.IpcReadOptions(use_threads=False)
+_WRITE: Final = {
+    None: pa.ipc.IpcWriteOptions(use_threads=False),
+    "zstd": pa.ipc.IpcWriteOptions(use_threads=False, compression="zstd"),
+}
+_BARE: Final = {t.name: t.columns.remove_metadata() for t in TOPICS.values() if t.columns is not None}
+# units and descriptions are published in schemas/; on the wire they would double a small message
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a message's bytes say."""
+
+    body: Body
+    boot_id: str
+    batch_seq: int
+    bus_at_ns: int | None
+    refused_rows: int
+    """Rows left out for a null where none may be; the others are in `body`."""
+
+
+def topic_of(name: str) -> Topic:
+    """The topic called `name`; a dead-letter topic is an event topic of its own.
+
+    Raises
+    ------
+    FormatError
+        ``topic-unknown``.
+    """
+    topic = TOPICS.get(name)
+    if topic is not None:
+        return topic
+    if dead_letters.is_dead(name) and name.removesuffix(dead_letters.SUFFIX) in TOPICS:
+        return Topic(name, "What could not be read of its topic, with the reason.", key="as the original's")
+    raise FormatError("topic-unknown", name[:200])
+
+
+def check(output: Output) -> tuple[Body, int]:
+    """The body as its topic wants it, and the number of rows left out; own outputs pass unchanged.
+
+    Raises
+    ------
+    FormatError
+        ``topic-unknown``, ``form`` (an event on a bulk topic or the reverse), or what `conform` raises.
+    """
+    columns, body = topic_of(output.topic).columns, output.body
+    if (columns is None) != isinstance(body, Event):
+        raise FormatError("form", f"{type(body).__name__} on {output.topic}")
+    if columns is None or conforms(output.topic, body):
+        return body, 0
+    return conform(columns, body)
+
+
+def encode_body(topic: str, body: Body, key: str = "", compression: Compression = None) -> bytes:
+    """The bytes of a body that `check` has passed."""
+    if isinstance(body, Event):
+        return cloudevents.encode_event(body, key)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _BARE[topic], options=_WRITE[compression]) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(body.columns, schema=_BARE[topic]))
+    raw: bytes = sink.getvalue().to_pybytes()
+    return raw
+
+
+def encode(
+    output: Output, boot_id: str, batch_seq: int, *, bus_at_ns: int | None = None, compression: Compression = None
+) -> tuple[Headers, bytes]:
+    """Headers and bytes of `output` as message `batch_seq` of producer run `boot_id`; errors as `check`.
+
+    An output that carries another producer's `boot_id` keeps that and its number.
+    """
+    body, _ = check(output)
+    if output.boot_id:
+        boot_id, batch_seq = output.boot_id, output.batch_seq
+    if dead_letters.is_dead(output.topic) and isinstance(body, Event):
+        packed, value = dead_letters.pack(body)
+        return packed if bus_at_ns is None else [*packed, ("bus_at_ns", b"%d" % bus_at_ns)], value
+    content = cloudevents.CONTENT_TYPE if isinstance(body, Event) else ARROW_CONTENT_TYPE
+    headers = [("schema", output.topic.encode()), ("content-type", content.encode())]
+    if batch_seq >= 0:
+        headers += [("boot_id", boot_id.encode()), ("batch_seq", b"%d" % batch_seq)]
+    if bus_at_ns is not None:
+        headers.append(("bus_at_ns", b"%d" % bus_at_ns))
+    return headers, encode_body(output.topic, body, output.key, compression)
+
+
+def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> Decoded:
+    """What a message of `topic` says.
+
+    Raises
+    ------
+    FormatError
+        ``topic-unknown``, ``schema-missing``, ``schema-version``, ``header``, ``arrow-corrupt``, ``arrow-batches``,
+        ``arrow-trailing``, what `conform` raises, ``json``, ``cloudevent``, ``time``.
+    """
+    columns = topic_of(topic).columns
+    if dead_letters.is_dead(topic):
+        given = list(headers)
+        marks = [(n, v) for n, v in given if n != "bus_at_ns"]
+        return Decoded(dead_letters.unpack(topic, marks, value), "", -1, _number(dict(given), "bus_at_ns"), 0)
+    given_by_name = dict(headers)
+    schema = given_by_name.get("schema")
+    if schema is None:
+        raise FormatError("schema-missing", "no header schema")
+    if schema != topic.encode():
+        raise FormatError("schema-version", f"header schema is {schema[:200]!r} on {topic}")
+    batch_seq = _number(given_by_name, "batch_seq")
+    bus_at_ns = _number(given_by_name, "bus_at_ns")
+    boot_id = _boot_id(given_by_name)
+    if columns is None:
+        body: Body = cloudevents.decode_event(value)
+        refused = 0
+    else:
+        body, refused = conform(columns, read_one_batch(value))
+    return Decoded(body, boot_id, -1 if batch_seq is None else batch_seq, bus_at_ns, refused)
+
+
+def read_one_batch(value: bytes) -> pa.RecordBatch:
+    """The only record batch of an Arrow IPC stream, fully validated, without a copy where it is not compressed.
+
+    Raises
+    ------
+    FormatError
+        ``arrow-corrupt``, ``arrow-batches`` (none, or more than one), ``arrow-trailing`` (bytes behind the stream).
+    """
+    source = pa.BufferReader(value)
+    try:
+        reader = pa.ipc.open_stream(source, options=_READ)
+        batch = next(reader, None)
+        more = batch is not None and next(reader, None) is not None
+        if batch is not None:
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError, MemoryError, UnicodeError) as error:
+        raise FormatError("arrow-corrupt", f"{type(error).__name__}: {error}"[:300]) from error
+    if batch is None or more:
+        raise FormatError("arrow-batches", "more than one record batch" if more else "no record batch")
+    if source.tell() < len(value):
+        raise FormatError("arrow-trailing", f"{len(value) - source.tell()} bytes behind the stream")
+    return batch
+
+
+def _number(headers: dict[str, bytes], name: str) -> int | None:
+    raw = headers.get(name)
+    if raw is None:
+        return None
+    # 19 digits: what an int64 can hold, give or take; more is nobody's count
+    if not raw.isdigit() or len(raw) > 19:
+        raise FormatError("header", f"{name} is {raw[:40]!r}, not a number")
+    return int(raw)
+
+
+def _boot_id(headers: dict[str, bytes]) -> str:
+    try:
+        return headers.get("boot_id", b"").decode()
+    except UnicodeDecodeError as error:
+        raise FormatError("header", "boot_id is not UTF-8") from error

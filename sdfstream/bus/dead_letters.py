@@ -1,0 +1,90 @@
+"""How a message that could not be read is kept: in ``<topic>.dlq``, whole, with the reason.
+
+Inside sdfstream a dead letter is an `Event` whose data holds the reason, the headers and the bytes in base64 (so
+recordings and the archive keep it like any event). On Kafka its value is the original bytes, unchanged, beside the
+original headers; the reason stands in the headers ``dlq_reason`` and ``dlq_detail``. `pack` and `unpack` join the two.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Event, Output
+
+SUFFIX: Final = ".dlq"
+MAX_DETAIL: Final = 500
+"""Characters of the detail that are kept; it may quote the input."""
+
+Headers = list[tuple[str, bytes]]
+
+
+def is_dead(topic: str) -> bool:
+    """Whether `topic` holds dead letters."""
+    return topic.endswith(SUFFIX)
+
+
+def dead_letter(
+    topic: str, key: str, headers: Iterable[tuple[str, bytes]], value: bytes, error: FormatError, at_ns: int
+) -> Output:
+    """The dead letter of a message of `topic` that failed with `error`, met at `at_ns`."""
+    dead = topic + SUFFIX
+    data = {
+        "reason": error.reason,
+        "detail": error.detail[:MAX_DETAIL],
+        "headers": [[name, _text(raw)] for name, raw in headers],
+        "value": _text(value),
+    }
+    # the id depends on the bytes alone, so that a letter met twice is recognised as one
+    event = Event(
+        type=dead, source="bus", id=hashlib.blake2b(value, digest_size=12).hexdigest(), time_ns=at_ns, data=data
+    )
+    return Output(dead, key, event)
+
+
+def pack(event: Event) -> tuple[Headers, bytes]:
+    """Kafka form of a dead letter: the original headers with the reason, and the original bytes.
+
+    Raises
+    ------
+    FormatError
+        ``dead-letter``: `event` was not made by `dead_letter`.
+    """
+    try:
+        headers = [(str(name), _bytes(raw)) for name, raw in event.data["headers"]]
+        value = _bytes(event.data["value"])
+        why = [("dlq_reason", event.data["reason"].encode()), ("dlq_detail", event.data["detail"].encode())]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError("dead-letter", f"{type(error).__name__}: {error}") from error
+    return [*headers, *why, ("dlq_time_ns", b"%d" % event.time_ns)], value
+
+
+def unpack(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> Event:
+    """The event of a dead letter in Kafka form; a foreign one without our headers has reason ``unknown``."""
+    ours = {"dlq_reason": b"unknown", "dlq_detail": b"", "dlq_time_ns": b"0"}
+    others: Headers = []
+    for name, raw in headers:
+        if name in ours:
+            ours[name] = raw
+        else:
+            others.append((name, raw))
+    why = FormatError(ours["dlq_reason"].decode(errors="replace"), ours["dlq_detail"].decode(errors="replace"))
+    at = ours["dlq_time_ns"]
+    letter = dead_letter(topic.removesuffix(SUFFIX), "", others, value, why, int(at) if at.isdigit() else 0)
+    assert isinstance(letter.body, Event)
+    return letter.body
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,33 @@
+"""When a Kafka record entered the bus, to the nanosecond where that can be believed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+
+MAX_LATE_NS: Final = 60 * NS_PER_S
+"""A producer may hold a message this long while a broker is away; an older header is a wrong clock."""
+MAX_EARLY_NS: Final = NS_PER_S
+"""How far a producer's clock may run ahead of the broker's before its header is not believed."""
+
+
+def entered_at_ns(header_ns: int | None, record_ms: int, by_broker: bool, before_ns: int) -> tuple[int, bool]:
+    """``bus_at_ns`` of a record, and whether its producer's clock had to be set aside.
+
+    Parameters
+    ----------
+    header_ns : int or None
+        What the producer wrote in the header ``bus_at_ns``.
+    record_ms : int
+        The record's own time stamp.
+    by_broker : bool
+        It is the broker's (LogAppendTime); otherwise it comes from the same clock as the header, and proves nothing.
+    before_ns : int
+        ``bus_at_ns`` of the record before it in the partition; time never goes back within one.
+    """
+    record_ns = record_ms * NS_PER_MS
+    if header_ns is None:
+        return max(record_ns, before_ns), False
+    believed = not by_broker or -MAX_LATE_NS <= header_ns - record_ns <= MAX_EARLY_NS
+    return max(header_ns if believed else record_ns, before_ns), not believed

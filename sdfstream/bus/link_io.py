@@ -1,0 +1,198 @@
+"""How an agent's process hands its outputs to a pipeline's process without Kafka: the publishing end.
+
+`LinkPublisher` never makes its caller wait: outputs go into a bounded buffer that sheds its oldest and counts that.
+What was sent stays until it is acknowledged, and is sent again after a reconnect, so delivery is at least once; the
+reader recognises a repeat by boot id and batch number. Agents import this module: it knows pyarrow, and nothing of
+polars, pydantic, chDB or Kafka. The serving end is `link_server_io`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from sdfstream.bus import codec, link_frames
+from sdfstream.bus.link_server_io import LinkServer
+from sdfstream.bus.sequences import Numbers
+from sdfstream.records.message import Output
+from sdfstream.stats import Counters
+
+__all__ = ["LinkConfig", "LinkPublisher", "LinkServer"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkConfig:
+    """Bounds of a publisher: it keeps at most buffer_bytes + window_bytes + one frame."""
+
+    buffer_bytes: int = 32 << 20
+    window_bytes: int = 4 << 20
+    max_message_bytes: int = 8 << 20
+    retry_s: tuple[float, float] = (0.05, 2.0)
+    """First and longest pause between attempts to connect; each doubles the one before."""
+
+
+class LinkPublisher:
+    """Sends outputs to the `LinkServer` at a path.
+
+    Parameters
+    ----------
+    path : Path or str
+        The server's unix socket; it need not be there yet.
+    boot_id : str
+        Names this run of the agent; a random one by default.
+
+    Notes
+    -----
+    Counters: ``published``, ``acknowledged``, ``shed`` (buffer full), ``refused`` (too large, or by the server),
+    ``resent``, ``connected``, ``connect-failed``, ``disconnected``, ``unsent-at-close``.
+    """
+
+    def __init__(self, path: Path | str, *, boot_id: str = "", config: LinkConfig | None = None) -> None:
+        self.counters = Counters("link")
+        self.boot_id = boot_id or uuid.uuid4().hex
+        self._path = str(path)
+        self._config = config or LinkConfig()
+        self._numbers = Numbers()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._sent: deque[bytes] = deque()
+        self._sent_bytes = 0
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> LinkPublisher:
+        """Start connecting."""
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
+        """Flush and stop."""
+        await self.close()
+
+    def start(self) -> None:
+        """Connect in the background, again and again; `publish` calls this too."""
+        if self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._run(), name="link-publisher")
+        elif self._task is not None and self._task.done() and not self._closed:
+            self._task.result()  # it ends only by our own mistake, and not silently
+
+    async def publish(self, outputs: Sequence[Output]) -> None:
+        """Buffer `outputs` for sending; returns at once. Errors as `codec.encode`."""
+        self.start()
+        for output in outputs:
+            codec.check(output)  # before a number is given out, lest a refusal look like a gap
+            number = self._numbers.take(output.topic, output.key)
+            headers, payload = codec.encode(output, self.boot_id, number)
+            if len(payload) > self._config.max_message_bytes:
+                self.counters.add("refused", "oversize")
+                continue
+            self._buffer(link_frames.frame(output.topic, output.key, headers, payload))
+            self.counters.add("published")
+
+    async def close(self, timeout_s: float = 2.0) -> None:
+        """Wait until all is acknowledged, at most `timeout_s`; what is not is counted as ``unsent-at-close``."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        self.counters.add("unsent-at-close", n=len(self._waiting) + len(self._sent))
+
+    def _buffer(self, frame: bytes) -> None:
+        self._idle.clear()
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame)
+        while self._waiting_bytes > self._config.buffer_bytes:
+            self._waiting_bytes -= len(self._waiting.popleft())
+            self.counters.add("shed")
+        self._wake.set()
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if not self._waiting and not self._sent:
+            self._idle.set()
+
+    async def _run(self) -> None:
+        pause_s, longest_s = self._config.retry_s
+        while True:
+            try:
+                reader, writer = await asyncio.open_unix_connection(self._path)
+            except OSError:
+                self.counters.add("connect-failed")
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, longest_s)
+                continue
+            self.counters.add("connected")
+            acknowledged = self.counters.get("acknowledged")
+            try:
+                await self._talk(reader, writer)
+            except (OSError, EOFError):
+                self.counters.add("disconnected")
+            finally:
+                writer.transport.abort()
+            if self.counters.get("acknowledged") > acknowledged:
+                pause_s = self._config.retry_s[0]
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.counters.add("resent", n=len(self._sent))
+        self._waiting.extendleft(reversed(self._sent))
+        self._waiting_bytes += self._sent_bytes
+        self._sent.clear()
+        self._sent_bytes = 0
+        writer.write(link_frames.MAGIC)
+        # not a TaskGroup: one whose task has just failed swallows the cancellation by which `close` ends us (3.11)
+        both = [asyncio.create_task(self._hear(reader)), asyncio.create_task(self._send(writer))]
+        try:
+            ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        for task in ended:
+            task.result()
+
+    async def _send(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            while self._waiting and self._sent_bytes < self._config.window_bytes:
+                frame = self._waiting.popleft()
+                self._waiting_bytes -= len(frame)
+                self._sent.append(frame)
+                self._sent_bytes += len(frame)
+                writer.write(frame)
+                await writer.drain()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        done = 0
+        while True:
+            (word,) = link_frames.ACK.unpack(await reader.readexactly(link_frames.ACK.size))
+            refused, total = bool(word & link_frames.REFUSED), word & ~link_frames.REFUSED
+            if not done <= total <= done + len(self._sent):
+                raise ConnectionError("an acknowledgement of what was not sent")
+            for _ in range(total - done):
+                self._sent_bytes -= len(self._sent.popleft())
+            self.counters.add("acknowledged", n=total - done - refused)
+            self.counters.add("refused", "by-server", n=refused)
+            done = total
+            self._note_idle()
+            self._wake.set()
+            if refused:
+                raise ConnectionError("the server refused a frame and will read no more")

@@ -1,0 +1,46 @@
+"""The bus a setting names: ``memory`` or ``kafka://host:port[,host:port]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sdfstream.bus import Bus
+from sdfstream.bus.kafka_config import KafkaConfig
+from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.errors import ConfigError
+
+KAFKA = "kafka://"
+
+
+async def open_bus(name: str, clock: Callable[[], int], *, boot_id: str, kafka: KafkaConfig | None = None) -> Bus:
+    """A bus ready for use.
+
+    Parameters
+    ----------
+    name : str
+        ``memory`` or ``kafka://host:port[,host:port]``.
+    clock : callable
+        The bus's clock, ns since the Unix epoch.
+    boot_id : str
+        Names this run.
+    kafka : KafkaConfig, optional
+        Everything about Kafka but where it is.
+
+    Raises
+    ------
+    ConfigError
+        The name is neither; or as `KafkaBus.start`.
+    UnavailableError
+        No broker answers.
+    """
+    if name == "memory":
+        return MemoryBus(clock, boot_id=boot_id)
+    servers = name.removeprefix(KAFKA)
+    if not name.startswith(KAFKA) or not servers or any(":" not in server for server in servers.split(",")):
+        raise ConfigError(f"bus is '{name}'; it must be memory or kafka://host:port[,host:port]")
+    from sdfstream.bus.kafka_io import KafkaBus  # a process without Kafka does not load its client
+
+    bus = KafkaBus(replace(kafka or KafkaConfig(), servers=servers), clock, boot_id=boot_id)
+    await bus.start()
+    return bus

@@ -1,0 +1,68 @@
+"""A producer's numbers, and a reader's count of what is missing or repeated in them.
+
+A producer numbers its messages per topic and key, since only those keep their order on a partitioned bus. A reader
+that sees 4 after 2 has met a gap of one; 2 after 2 is a repeat (at-least-once delivery). Both are bounded in keys.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from sdfstream.stats import Counters
+
+MAX_KEYS: Final = 65_536
+"""Keys one producer numbers per topic, and streams one reader follows: 10 MB of memory, far above hosts × topics."""
+
+
+class Numbers:
+    """Gives out ``batch_seq`` per topic and key, from 0.
+
+    Once a topic has more than `max_keys` keys, further keys get −1 (not numbered) rather than a number that would
+    later look like a gap or a repeat; only topics keyed by finding can come there.
+    """
+
+    def __init__(self, max_keys: int = MAX_KEYS) -> None:
+        self._max_keys = max_keys
+        self._next: dict[str, dict[str, int]] = {}
+
+    def take(self, topic: str, key: str) -> int:
+        """The next number of (topic, key)."""
+        keys = self._next.setdefault(topic, {})
+        number = keys.get(key, 0 if len(keys) < self._max_keys else -1)
+        if number >= 0:
+            keys[key] = number + 1
+        return number
+
+
+class SequenceWatch:
+    """Counts ``gap`` and ``repeat`` in the numbers of each (topic, key, boot_id), under ``group:topic``.
+
+    The first number of a stream is taken as it comes, since a reader may join late. Beyond `max_streams` the
+    stream unseen for longest is forgotten.
+    """
+
+    def __init__(self, counters: Counters, group: str, max_streams: int = MAX_KEYS) -> None:
+        self._counters = counters
+        self._group = group
+        self._max_streams = max_streams
+        self._last: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+
+    def see(self, topic: str, key: str, boot_id: str, batch_seq: int) -> None:
+        """Take note of one message in its order of arrival."""
+        if batch_seq < 0:
+            return
+        stream = (topic, key, boot_id)
+        last = self._last.get(stream, batch_seq - 1)
+        if batch_seq > last:
+            self._counters.add("gap", f"{self._group}:{topic}", batch_seq - last - 1)
+            self._last[stream] = batch_seq
+        else:
+            self._counters.add("repeat", f"{self._group}:{topic}")
+        self._last.move_to_end(stream)
+        if len(self._last) > self._max_streams:
+            self._last.popitem(last=False)
+
+    def forget(self) -> None:
+        """Start afresh, as after a rebalance: another member may have read what lies between."""
+        self._last.clear()

@@ -1,0 +1,112 @@
+"""``sdfstream agent``: probe, answer and publish from this host."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sdfstream.probes.config import AgentConfig
+
+HELP = "probe peers and answer their probes from this host; publish every exchange"
+EXAMPLE = (
+    "sdfstream agent --peer 10.0.0.2 --out trial   (and on 10.0.0.2: sdfstream agent --peer THIS-HOST --out trial)"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: a configuration file, or peers."""
+    what = parser.add_argument_group("what to probe")
+    what.add_argument(
+        "--config", metavar="FILE", type=Path, help="YAML of the agent's settings (sdfstream config show)"
+    )
+    what.add_argument(
+        "--peer", metavar="[NAME=]HOST[:PORT]", action="append", default=[], help="a far host; repeatable"
+    )
+    what.add_argument("--name", help="this host's name (default: its address towards the first peer)")
+    what.add_argument("--from", dest="own", metavar="ADDRESS", help="own address (default: what the route says)")
+    what.add_argument(
+        "--reflect-only", action="store_true", help="answer probes, send none; without --peer on every address"
+    )
+    how = parser.add_argument_group("how, with --peer")
+    how.add_argument("--port", type=int, default=8620, help="UDP port of the reflectors (default 8620)")
+    how.add_argument("--paths", type=int, default=4, help="source ports, each a path of its own (default 4)")
+    how.add_argument("--rate", type=float, default=16.0, metavar="HZ", help="probes per second and path (default 16)")
+    how.add_argument("--dscp", type=int, default=0, help="class (default 0)")
+    how.add_argument("--size", type=int, default=128, metavar="BYTES", help="IP packet size (default 128)")
+    where = parser.add_argument_group("where to")
+    where.add_argument("--out", metavar="DIR", type=Path, help="write a recording, for sdfstream replay")
+    where.add_argument("--bus", metavar="link:PATH|kafka://HOST:PORT|DIR", help="publish there")
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", help="stop after this long (default: on Ctrl-C or SIGTERM)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until stopped; the closing report goes to stdout."""
+    import logging
+
+    from sdfstream.cli import agent_run, loop
+    from sdfstream.cli.output import emit
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    config = configuration(args)
+    result = loop.run(agent_run.run(config, args.bus, args.out, args.seconds, report=bool(args.peer)))
+    emit(args.json, result, agent_run.readable(result))
+    return 0
+
+
+def configuration(args: argparse.Namespace) -> AgentConfig:
+    """What the options say; raises ConfigError."""
+    from sdfstream.errors import ConfigError
+    from sdfstream.probes import config_file
+
+    if bool(args.config) == bool(args.peer or args.reflect_only):
+        raise ConfigError("give either --config FILE, or --peer HOST (once or more), or --reflect-only")
+    config = _from_file(args.config) if args.config else _from_peers(args)
+    config_file.check(config)
+    return config
+
+
+def _from_file(path: Path) -> AgentConfig:
+    import yaml
+
+    from sdfstream.errors import ConfigError
+    from sdfstream.probes.config_file import read_agent
+
+    try:
+        raw: Any = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    try:
+        return read_agent(raw)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _from_peers(args: argparse.Namespace) -> AgentConfig:
+    from sdfstream.probes import route_io, trial
+
+    how = trial.Trial(port=args.port, paths=args.paths, rate_hz=args.rate, dscp=args.dscp, size_bytes=args.size)
+    ways = []
+    for text in args.peer:
+        peer = trial.parse_peer(text)
+        address = route_io.resolve(peer.host)
+        own = route_io.Local(args.own, route_io.device_of(args.own)) if args.own else route_io.local_towards(address)
+        ways.append(trial.Way(peer, address, own.address, own.device))
+    if args.reflect_only and not ways:
+        ways = [trial.Way(trial.Peer(None, "", None), f"-{i}", *own) for i, own in enumerate(_own_addresses(args.own))]
+    return trial.build(args.name, ways, how, reflect_only=args.reflect_only)
+
+
+def _own_addresses(own: str | None) -> list[Any]:
+    from sdfstream.errors import UnavailableError
+    from sdfstream.probes import route_io
+
+    if own:
+        return [route_io.Local(own, route_io.device_of(own))]
+    found = route_io.locals_here()
+    if not found:
+        raise UnavailableError("this machine has no address but loopback; give --from ADDRESS")
+    return found

@@ -1,0 +1,151 @@
+"""Running an agent for a person: where its outputs go, a progress line, the closing report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sdfstream.cli import loop
+from sdfstream.errors import ConfigError
+from sdfstream.probes.agent_io import run_agent
+from sdfstream.probes.config import AgentConfig
+from sdfstream.probes.publish_io import Publisher
+from sdfstream.probes.report import PathReport, table
+from sdfstream.records.message import Output
+from sdfstream.records.topics import PROBE
+
+_PROGRESS_S: Final = 1.0
+_TROUBLE: Final = (".refused", ".unsent", ".shed", "failed", ".nic-", "unmatched")
+"""Parts of the names of counters that a person wants to hear of."""
+
+
+class _Watched:
+    """Publishes to all of `publishers` and keeps account of the rows."""
+
+    def __init__(self, publishers: Sequence[Publisher], report: PathReport | None) -> None:
+        self._publishers = publishers
+        self._report = report
+
+    async def publish(self, outputs: Sequence[Output]) -> None:
+        if self._report is not None:
+            for output in outputs:
+                if output.topic == PROBE.name and isinstance(output.body, pa.RecordBatch):
+                    self._report.add(output.body)
+        for publisher in self._publishers:
+            await publisher.publish(outputs)
+
+
+async def run(
+    config: AgentConfig, bus: str | None, out: Path | None, seconds: float | None, *, report: bool
+) -> dict[str, Any]:
+    """Run an agent until SIGINT, SIGTERM or `seconds` have passed; what there is to report.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    bus : str or None
+        ``link:PATH``, ``kafka://HOST:PORT[,…]`` or a folder for a recording.
+    out : Path or None
+        Folder for a recording.
+    seconds : float or None
+    report : bool
+        Keep account of every path, for the closing report and the progress line.
+    """
+    from sdfstream.probes.ports_io import PortReader
+
+    stop = asyncio.Event()
+    loop.stop_on_signals(stop.set)
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    account = PathReport(np.random.default_rng()) if report else None
+    boot_id = secrets.token_hex(8)
+    async with contextlib.AsyncExitStack() as stack:
+        names = [name for name in (bus, str(out) if out else None) if name]
+        publishers = [await stack.enter_async_context(open_publisher(name, boot_id)) for name in names]
+        progress = asyncio.create_task(_progress(account)) if account is not None else None
+        began = time.monotonic()
+        try:
+            counters = await run_agent(config, _Watched(publishers, account), PortReader, stop, boot_id=boot_id)
+        finally:
+            if progress is not None:
+                progress.cancel()
+    return {
+        "host": ", ".join(h.host for h in config.hosts),
+        "seconds": round(time.monotonic() - began, 3),
+        "paths": account.paths() if account is not None else None,
+        "counters": counters,
+        "recording": str(out) if out else None,
+    }
+
+
+@asynccontextmanager
+async def open_publisher(name: str, boot_id: str) -> AsyncIterator[Publisher]:
+    """Open what `name` names: ``link:PATH``, ``kafka://…``, or a folder for a recording."""
+    if name.startswith("link:"):
+        from sdfstream.bus.link_io import LinkPublisher
+
+        async with LinkPublisher(name.removeprefix("link:"), boot_id=boot_id) as link:
+            yield link
+    elif "://" in name:
+        from sdfstream.bus.open_io import open_bus
+
+        opened = await open_bus(name, time.time_ns, boot_id=boot_id)
+        try:
+            yield opened
+        finally:
+            await opened.close()
+    elif not name.strip() or name == "memory":
+        raise ConfigError("an agent's bus is link:PATH, kafka://HOST:PORT or a folder for a recording")
+    else:
+        from sdfstream.bus.recording_writer_io import RecordingWriter
+
+        writer = RecordingWriter(name, time.time_ns, boot_id=boot_id)
+        try:
+            yield writer
+        finally:
+            await writer.close()
+
+
+async def _progress(account: PathReport) -> None:
+    """One line on stderr that is written over; on a pipe, a line every ten seconds."""
+    terminal = sys.stderr.isatty()
+    began = time.monotonic()
+    try:
+        while True:
+            await asyncio.sleep(_PROGRESS_S if terminal else 10 * _PROGRESS_S)
+            answered, lost = account.totals()
+            line = f"{time.monotonic() - began:6.0f} s  {answered} answered, {lost} lost"
+            print(f"\r{line}\033[K" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
+    finally:
+        if terminal:
+            print(file=sys.stderr)
+
+
+def readable(result: dict[str, Any]) -> str:
+    """The closing report as text."""
+    counters = result["counters"]
+    lines = [
+        f"{result['host']}: {result['seconds']:.0f} s, {counters.get('sender.sent', 0)} probes sent, "
+        f"{counters.get('sender.answered', 0)} answered; {counters.get('reflector.answered', 0)} answered for others"
+    ]
+    if result["paths"]:
+        lines += ["", table(result["paths"])]
+        lines += ["spread: p99 over the smallest delay of that direction; CE and TTL: forward/reverse"]
+    elif result["paths"] is not None:
+        lines += ["no exchange was finished: is the peer's agent running, and its UDP port open?"]
+    odd = {k: n for k, n in counters.items() if any(word in k for word in _TROUBLE)}
+    if odd:
+        lines += ["", "refused or lost: " + ", ".join(f"{k} {n}" for k, n in odd.items())]
+    if result["recording"]:
+        lines += ["", f"next: sdfstream replay {result['recording']} --out DIR"]
+    return "\n".join(lines)

@@ -1,0 +1,197 @@
+"""Every path's delay, loss and marks of the last seconds, updated a batch at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sdfstream.errors import FormatError
+from sdfstream.records import columns
+from sdfstream.records.fabric import PathId
+from sdfstream.records.units import NS_PER_S, Float64s, Int64s
+from sdfstream.stats import Counters
+
+HALF_LIFE_NS: Final = 3 * NS_PER_S
+"""Weight of what was measured this long ago: half. Shorter shows noise, longer hides that a fault ended."""
+STALE_NS: Final = 5 * NS_PER_S
+"""A path without a row for this long says nothing about now."""
+MOST_PATHS: Final = 500_000
+"""Bound on memory (about 100 bytes each); paths beyond it are counted as shed."""
+
+_UINT64S = npt.NDArray[np.uint64]
+_SUMS: Final = ("n", "lost", "ce", "weight", "p50", "excess")
+"""Decaying sums; p50 and excess are weighted by the delays behind them."""
+
+
+class PathTable:
+    """Decaying sums per path id.
+
+    A path's key is (source, destination, selector) in 64 bits, where a selector is a (transport, path, class,
+    direction); keys are kept sorted, so that a whole batch is found by one binary search.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._nics: dict[str, int] = {}
+        self._selectors: dict[tuple[str, int, int, str], int] = {}
+        self._keys: _UINT64S = np.empty(0, np.uint64)
+        self._places: Int64s = np.empty(0, np.int64)
+        """Row of each key, in the order of the keys."""
+        self._used = 0
+        self._sums = {name: np.zeros(0) for name in _SUMS}
+        self._err_ns = np.empty(0)
+        self._seen_at_ns: Int64s = np.empty(0, np.int64)
+        self._ids: list[int] = []
+        """Key of each row."""
+
+    def __len__(self) -> int:
+        return self._used
+
+    def take(self, batch: pa.RecordBatch, bus_at_ns: int) -> None:
+        """Take the rows of one message of ``sdf.derived.owd.v1``.
+
+        Raises
+        ------
+        FormatError
+            The batch is not what the topic promises.
+        """
+        keys, good = self._keys_of(batch)
+        rows = self._rows_of(keys)
+        good &= rows >= 0
+        self._counters.add("shed", "paths", int((rows < 0).sum()))
+        n = columns.values(batch, "n").astype(np.float64)
+        p50 = columns.filled(batch, "owd_p50_ns", np.nan)
+        excess = columns.filled(batch, "excess_p50_ns", np.nan)
+        measured = np.isfinite(p50) & np.isfinite(excess)
+        weight = np.where(measured, n, 0.0)
+        added = {
+            "n": n,
+            "lost": columns.values(batch, "lost"),
+            "ce": columns.values(batch, "ce"),
+            "weight": weight,
+            "p50": weight * np.where(measured, p50, 0.0),
+            "excess": weight * np.where(measured, excess, 0.0),
+        }
+        self._add(rows[good], {name: values[good] for name, values in added.items()}, bus_at_ns)
+        err_ns = columns.filled(batch, "err_ns", np.nan)
+        known = good & np.isfinite(err_ns)
+        self._err_ns[rows[known]] = err_ns[known]
+
+    def view(self, now_ns: int, worst: int) -> dict[str, Any]:
+        """Numbers over all paths, and the `worst` ones of now, worst first."""
+        rows = np.flatnonzero(now_ns - self._seen_at_ns[: self._used] <= STALE_NS)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            sums = {name: values[rows] for name, values in self._sums.items()}
+            loss = sums["lost"] / (sums["n"] + sums["lost"])
+            ce = sums["ce"] / sums["n"]
+            p50 = sums["p50"] / sums["weight"]
+            excess = sums["excess"] / sums["weight"]
+        bad = badness(excess, loss, ce)
+        order = np.argsort(-bad, kind="stable")[:worst]
+        names = self._names(rows[order])
+        return {
+            "known": self._used,
+            "measured": int(np.isfinite(p50).sum()),
+            "stale": self._used - len(rows),
+            "lossy": int((loss >= 0.01).sum()),
+            "marked": int((ce >= 0.01).sum()),
+            "excess_p99_ns": _percentile(excess, 99.0),
+            "owd_p50_ns": _percentile(p50, 50.0),
+            "worst": [
+                name
+                | {
+                    "owd_p50_ns": float(p50[i]),
+                    "excess_p50_ns": float(excess[i]),
+                    "loss": float(loss[i]),
+                    "ce": float(ce[i]),
+                    "err_ns": float(self._err_ns[rows[i]]),
+                    "age_ns": now_ns - int(self._seen_at_ns[rows[i]]),
+                }
+                for i, name in zip(order, names, strict=True)
+            ],
+        }
+
+    def _keys_of(self, batch: pa.RecordBatch) -> tuple[_UINT64S, npt.NDArray[np.bool_]]:
+        src, src_ok = self._nic_codes(batch, "src")
+        dst, dst_ok = self._nic_codes(batch, "dst")
+        transport, transports = columns.names(batch, "transport")
+        way, ways = columns.names(batch, "dir")
+        path = columns.values(batch, "path").astype(np.int64)
+        dscp = columns.values(batch, "dscp").astype(np.int64)
+        good = src_ok & dst_ok & (transport >= 0) & (way >= 0)
+        self._counters.add("refused", "owd.null-name", int((~good).sum()))
+        local = path << 24 | dscp << 16 | (transport.astype(np.int64) & 0xFF) << 8 | way.astype(np.int64) & 0xFF
+        unique, inverse = np.unique(local, return_inverse=True)
+        codes = np.zeros(len(unique), np.uint64)
+        for i, value in enumerate(unique.tolist()):
+            t, w = value >> 8 & 0xFF, value & 0xFF
+            if t < len(transports) and w < len(ways):  # else null, refused above
+                selector = (str(transports[t]), value >> 24, value >> 16 & 0xFF, str(ways[w]))
+                codes[i] = self._selectors.setdefault(selector, len(self._selectors))
+        return src << np.uint64(40) | dst << np.uint64(16) | codes[inverse.ravel()], good
+
+    def _nic_codes(self, batch: pa.RecordBatch, name: str) -> tuple[_UINT64S, npt.NDArray[np.bool_]]:
+        codes, names = columns.names(batch, name)
+        table = np.array([self._nics.setdefault(nic, len(self._nics)) for nic in names] or [0], np.uint64)
+        return table[np.maximum(codes, 0)], codes >= 0
+
+    def _rows_of(self, keys: _UINT64S) -> Int64s:
+        """Row of each key, making rows for new ones; −1 where there is no more room."""
+        if len(self._selectors) > 0xFFFF or len(self._nics) > 0xFFFFFF:
+            raise FormatError("too-many-names", f"{len(self._selectors)} selectors, {len(self._nics)} NICs")
+        fresh = np.setdiff1d(keys, self._keys)[: MOST_PATHS - self._used]
+        if fresh.size:
+            at = np.searchsorted(self._keys, fresh)
+            self._keys = np.insert(self._keys, at, fresh)
+            self._places = np.insert(self._places, at, np.arange(self._used, self._used + fresh.size))
+            self._grow(fresh)
+        if not self._keys.size:
+            return np.full(len(keys), -1, np.int64)
+        found = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
+        return np.where(self._keys[found] == keys, self._places[found], -1)
+
+    def _grow(self, fresh: _UINT64S) -> None:
+        self._used += fresh.size
+        self._ids.extend(fresh.tolist())
+        if self._used > len(self._err_ns):
+            more = max(self._used, 2 * len(self._err_ns)) - len(self._err_ns)
+            self._sums = {name: np.append(values, np.zeros(more)) for name, values in self._sums.items()}
+            self._err_ns = np.append(self._err_ns, np.full(more, np.nan))
+            self._seen_at_ns = np.append(self._seen_at_ns, np.zeros(more, np.int64))
+
+    def _add(self, rows: Int64s, added: dict[str, npt.NDArray[Any]], bus_at_ns: int) -> None:
+        unique, inverse = np.unique(rows, return_inverse=True)
+        aged = np.maximum(bus_at_ns - self._seen_at_ns[unique], 0) / HALF_LIFE_NS
+        decay = np.exp2(-np.minimum(aged, 1000.0))
+        for name, values in added.items():
+            sums = self._sums[name]
+            sums[unique] = sums[unique] * decay + np.bincount(inverse.ravel(), values, len(unique))
+        self._seen_at_ns[unique] = bus_at_ns
+
+    def _names(self, rows: Int64s) -> list[dict[str, Any]]:
+        nics, selectors = list(self._nics), list(self._selectors)
+        found = []
+        for key in (self._ids[row] for row in rows.tolist()):
+            transport, path, dscp, way = selectors[key & 0xFFFF]
+            where = PathId(nics[key >> 40], nics[key >> 16 & 0xFFFFFF], transport, path, dscp, way)
+            found.append(where._asdict() | {"id": str(where)})
+        return found
+
+
+def badness(excess_ns: Float64s, loss: Float64s, ce: Float64s) -> Float64s:
+    """How bad a path is, to sort by: one point per 100 µs of excess, per 1 % of loss, per 10 % of CE marks.
+
+    An unknown part counts nothing; the figures themselves are shown beside each other, never this sum.
+    """
+    parts = (excess_ns / 100_000.0, loss / 0.01, ce / 0.1)
+    total: Float64s = np.sum([np.nan_to_num(np.maximum(part, 0.0)) for part in parts], axis=0)
+    return total
+
+
+def _percentile(values: Float64s, q: float) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.percentile(finite, q)) if finite.size else math.nan

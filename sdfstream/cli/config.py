@@ -1,0 +1,38 @@
+"""``sdfstream config show`` prints every setting with its default; ``config check FILE`` judges one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sdfstream.cli.output import emit
+from sdfstream.errors import ConfigError
+
+HELP = "print every setting with its default, or check a settings file"
+EXAMPLE = "sdfstream config show > sdf.yaml && sdfstream config check sdf.yaml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``show`` or ``check FILE``."""
+    parser.add_argument("what", choices=("show", "check"))
+    parser.add_argument("file", nargs="?", type=Path, help="YAML file (check: required)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 1 when a checked file is wrong."""
+    from sdfstream import settings
+
+    if args.what == "show":
+        chosen = settings.load(args.file)
+        emit(args.json, {"settings": chosen.model_dump(mode="json")}, settings.dump(chosen).rstrip())
+        return 0
+    if args.file is None:
+        raise ConfigError("config check needs a file")
+    try:
+        settings.load(args.file)
+    except ConfigError as error:
+        problems = str(error).split("; ")
+        emit(args.json, {"ok": False, "problems": problems}, "\n".join(problems))
+        return 1
+    emit(args.json, {"ok": True, "problems": []}, f"{args.file}: correct")
+    return 0

@@ -1,0 +1,120 @@
+"""``sdfstream findings``: list findings, or one with its evidence and remedy."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sdfstream.cli.options import add_data_folder
+from sdfstream.cli.words import duration, evidence_of, figure, seconds, subject_of
+from sdfstream.errors import ConfigError
+
+HELP = "what broke, where, why and what to do: list, filter, or one finding in full"
+EXAMPLE = "sdfstream findings --open --since 10m"
+
+Data = Mapping[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    add_data_folder(parser)
+    parser.add_argument("id", nargs="?", help="show this finding in full (the beginning of its id is enough)")
+    parser.add_argument("--open", action="store_true", help="only those not resolved")
+    parser.add_argument("--since", metavar="TIME", help="only those that began at most this long ago: 30s, 10m, 2h")
+    parser.add_argument("--kind", help="only this kind, such as nic-down or congestion")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the pipeline once."""
+    from sdfstream.cli.live_io import fetch
+    from sdfstream.cli.output import emit
+
+    since_s = _since(args.since)
+    answer = fetch(Path(args.data), {"want": "findings"})
+    now_ns = int(answer["at_ns"])
+    found = select(answer["findings"], now_ns, open_only=args.open, since_s=since_s, kind=args.kind)
+    if args.id:
+        found = [f for f in found if str(f["id"]).startswith(args.id)]
+        if not found:
+            raise ConfigError(f"no finding has an id that begins with {args.id!r}; see sdfstream findings")
+        text = "\n\n".join(detail_of(f, now_ns) for f in found)
+    else:
+        text = "\n".join(line_of(f, now_ns) for f in found) or "no findings"
+    emit(args.json, {"at_ns": now_ns, "findings": found}, text)
+    return 0
+
+
+def select(
+    findings: Sequence[Data], now_ns: int, *, open_only: bool = False, since_s: float | None = None, kind: str | None
+) -> list[dict[str, Any]]:
+    """The findings that pass every given filter, in their order."""
+
+    def passes(f: Data) -> bool:
+        if open_only and f.get("status") == "resolved":
+            return False
+        if kind and f.get("kind") != kind:
+            return False
+        return since_s is None or now_ns - int(f.get("since_at_ns", 0)) <= since_s * 1e9
+
+    return [dict(f) for f in findings if passes(f)]
+
+
+def line_of(finding: Data, now_ns: int) -> str:
+    """One line: id, severity, kind, subject, cause, age, state."""
+    since_ns, resolved_ns = finding.get("since_at_ns"), finding.get("resolved_at_ns")
+    if finding.get("status") == "resolved":
+        lasted = resolved_ns - since_ns if resolved_ns is not None and since_ns is not None else None
+        when = f"resolved, lasted {duration(lasted)}"
+    else:
+        when = f"for {duration(now_ns - since_ns if since_ns is not None else None)}"
+    fact = evidence_of(finding)
+    head = f"{finding['id']}  {finding.get('severity', '?'):<7}  {finding.get('kind', '?')}  {subject_of(finding)}"
+    return f"{head}  ({finding.get('cause', 'unknown')}), {when}" + (f"; {fact}" if fact else "")
+
+
+def detail_of(finding: Data, now_ns: int) -> str:
+    """Everything a person needs: evidence with baselines, suspects, symptoms, remedy, runbook."""
+    lines = [line_of(finding, now_ns)]
+    instants = [name for name in ("since_at_ns", "seen_at_ns", "resolved_at_ns") if finding.get(name) is not None]
+    lines += [f"  {name.removesuffix('_at_ns'):<11}{_clock_time(int(finding[name]))}" for name in instants]
+    if finding.get("confidence") is not None:
+        lines.append(f"  {'confidence':<11}{100 * float(finding['confidence']):.0f} %")
+    lines += [_fact_line(fact) for fact in finding.get("evidence") or ()]
+    lines += [
+        f"  {'suspect':<11}{suspect.get('id')} ({100 * float(suspect.get('probability', 0)):.0f} %)"
+        for suspect in finding.get("suspects") or ()
+    ]
+    symptoms = finding.get("symptoms") or ()
+    if symptoms:
+        lines.append(f"  {'symptoms':<11}{len(symptoms)}, such as {_symptom(symptoms[0])}")
+    for name in ("jobs", "remedy", "runbook"):
+        value = finding.get(name)
+        if value:
+            lines.append(f"  {name:<11}{', '.join(value) if isinstance(value, list) else value}")
+    return "\n".join(lines)
+
+
+def _fact_line(fact: Data) -> str:
+    unit = str(fact.get("unit", ""))
+    normal = f" (normally {figure(fact['baseline'], unit)})" if fact.get("baseline") is not None else ""
+    where = f" at {fact['where']}" if fact.get("where") else ""
+    return f"  {'evidence':<11}{fact.get('what')} {figure(fact.get('value'), unit)}{normal}{where}"
+
+
+def _symptom(symptom: Data) -> str:
+    return f"{symptom.get('kind', '?')} {subject_of(symptom)}"
+
+
+def _clock_time(at_ns: int) -> str:
+    moment = datetime.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=datetime.UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{at_ns % 1_000_000_000 // 1_000_000:03d} UTC"
+
+
+def _since(text: str | None) -> float | None:
+    try:
+        return None if text is None else seconds(text)
+    except ValueError as error:
+        raise ConfigError(f"--since: {error}") from error

@@ -1,0 +1,68 @@
+"""A lab as the source of a running pipeline: one agent process over all lab hosts, and the declared cabling."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from sdfstream import settings
+from sdfstream.errors import UnavailableError
+from sdfstream.records.message import Event, Output
+from sdfstream.records.topics import TOPOLOGY
+
+if TYPE_CHECKING:
+    from sdfstream.cli.service import Service
+    from sdfstream.lab.fabric_io import Fabric
+    from sdfstream.lab.mesh import MeshSpec
+
+STOP_S: Final = 5.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@asynccontextmanager
+async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may."""
+    await service.bus.publish([_declared(fabric)])
+    folder = service.link.parent
+    config = folder / "agent.yaml"
+    config.write_text(settings.dump(fabric.agent_config(mesh)))
+    log = folder / "agent.log"
+    with log.open("wb") as out:
+        agent = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "sdfstream", "agent", "--config", str(config), "--bus", f"link:{service.link}",
+            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent,
+        )  # fmt: skip
+    try:
+        await asyncio.sleep(0.5)
+        if agent.returncode is not None:
+            raise UnavailableError(f"the agent ended at once: {log.read_text()[-400:].strip()}")
+        yield agent
+    finally:
+        if agent.returncode is None:
+            agent.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(agent.wait(), STOP_S)
+            except TimeoutError:
+                agent.kill()
+                await agent.wait()
+
+
+def _declared(fabric: Fabric) -> Output:
+    event = Event(
+        type="sdf.state.topology.declared.v1",
+        source="lab",
+        id=f"declared-{fabric.spec.name}",
+        time_ns=time.time_ns(),
+        data=fabric.topology(),
+    )
+    return Output(TOPOLOGY.name, "declared", event)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,39 @@
+"""What the running pipeline answers: requests of `top`, `status` and `findings` against its board."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sdfstream.cli.board import Board
+
+Gauges = Callable[[], tuple[int, Mapping[str, int], Mapping[str, int], Mapping[str, Any]]]
+"""(bus time now, counters of all parts, lag by reader, what the pipeline says of itself)."""
+
+_LIMITS = {"hosts": 100_000, "worst": 100_000}
+
+
+class LiveAnswers:
+    """Answers requests; give it to `LiveServer`."""
+
+    def __init__(self, board: Board, gauges: Gauges) -> None:
+        self._board = board
+        self._gauges = gauges
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """One answer; an unknown wish or an odd option is an ``error`` with a sentence."""
+        want = request.get("want")
+        now_ns, counters, lag, run = self._gauges()
+        if want == "board":
+            options: dict[str, Any] = {"full": bool(request.get("full"))}
+            for name, most in _LIMITS.items():
+                value = request.get(name)
+                if value is None:
+                    continue
+                if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+                    return {"error": f"{name} must be a whole number from 0 to {most}"}
+                options[name] = value
+            return self._board.view(now_ns, counters=counters, lag=lag, run=run, **options)
+        if want == "findings":
+            return {"at_ns": now_ns, "findings": self._board.findings()}
+        return {"error": f"unknown wish {want!r}; known are board and findings"}

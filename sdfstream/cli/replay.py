@@ -1,0 +1,119 @@
+"""``sdfstream replay``: the same stages over a recording, as fast as the machine allows."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sdfstream.cli.output import emit, progress
+from sdfstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sdfstream.archive.writer_io import Archive
+    from sdfstream.bus.recording_io import Recording
+    from sdfstream.records.message import Message
+
+HELP = "run stages over a recording; the same input gives the same bytes"
+EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,detect,archive"
+STAGES = ("sync", "detect", "archive")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """IN, --out, --stages, --config."""
+    parser.add_argument(
+        "recording", type=Path, metavar="IN", nargs="+", help="folder of the recording; several hosts' as one"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="new folder for what the stages write")
+    parser.add_argument("--stages", default="sync,detect", help=f"comma-separated, of {', '.join(STAGES)}")
+    parser.add_argument("--config", type=Path, help="settings file (YAML)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay and say what came of it."""
+    from sdfstream import pipeline, settings
+    from sdfstream.bus.recording_io import RecordingWriter, open_recording, write_rejects
+
+    wanted = _wanted(args.stages)
+    if args.out.exists() and any(args.out.iterdir()):
+        raise ConfigError(f"--out {args.out} is not empty; name a new folder")
+    chosen = settings.load(args.config)
+    recording = open_recording(*args.recording)
+    chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
+    writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)
+    archive = _archive(args.out) if "archive" in wanted else None
+    feed = _Feed(recording, archive)
+    written: Counter[str] = Counter()
+    started_s = time.perf_counter()
+    for message in pipeline.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):
+        writer.write([message])
+        written[message.topic] += message.rows
+        if archive is not None:
+            archive.add_blocking([message])
+    writer.finish(recording.end_at_ns)
+    if archive is not None:
+        archive.close_blocking()
+    took_s = time.perf_counter() - started_s
+    counters: dict[str, int] = dict(recording.counters.as_dict())
+    for stage in chain:
+        counters |= stage.counters.as_dict()
+    if archive is not None:
+        counters |= archive.counters.as_dict()
+    write_rejects(args.out, recording.rejects)
+    emit(
+        args.json,
+        {"read": feed.rows, "written": dict(written), "counters": counters, "seconds": round(took_s, 3)},
+        _text(args.out, feed.rows, written, counters, took_s, archived=archive is not None),
+    )
+    return 0
+
+
+class _Feed:
+    """The recording's messages, counted, shown as progress and handed to the archive on the way."""
+
+    def __init__(self, recording: Recording, archive: Archive | None) -> None:
+        self._recording = recording
+        self._archive = archive
+        self.rows = 0
+
+    def messages(self) -> Iterator[Message]:
+        told_s = time.perf_counter()
+        for message in self._recording.messages():
+            self.rows += message.rows
+            if self._archive is not None:
+                self._archive.add_blocking([message])
+            if time.perf_counter() - told_s > 2:
+                told_s = time.perf_counter()
+                span_ns = max(self._recording.end_at_ns - self._recording.start_at_ns, 1)
+                share = (message.bus_at_ns - self._recording.start_at_ns) / span_ns
+                progress(f"replay: {share:4.0%}, {self.rows:,} rows")
+            yield message
+
+
+def _wanted(text: str) -> list[str]:
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in STAGES]:
+        raise ConfigError(f"--stages: no stage '{unknown[0]}'; there are {', '.join(STAGES)}")
+    return wanted
+
+
+def _archive(out: Path) -> Archive:
+    from sdfstream.archive.config import REPLAY, ArchiveConfig
+    from sdfstream.archive.writer_io import Archive
+
+    return Archive.open(ArchiveConfig(target=str(out / "archive"), bus_id="replay", limits=REPLAY))
+
+
+def _text(
+    out: Path, read: int, written: Counter[str], counters: dict[str, Any], took_s: float, *, archived: bool
+) -> str:
+    lines = [f"read {read:,} rows in {took_s:.2f} s ({read / max(took_s, 1e-9):,.0f} rows/s); written to {out}:"]
+    lines += [f"  {topic:<28}{rows:>12,} rows" for topic, rows in sorted(written.items())]
+    if refused := {name: n for name, n in counters.items() if ".refused" in name}:
+        lines += ["refused, with reasons:", *(f"  {name:<44}{n:>10,}" for name, n in sorted(refused.items()))]
+    if archived:
+        lines.append(f'look further: sdfstream sql --data {out} "SELECT * FROM v_findings"')
+    return "\n".join(lines)

@@ -1,0 +1,119 @@
+"""``sdfstream score DIR``: a recording's findings and clocks against the truth that lies beside it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from sdfstream.errors import ConfigError
+
+HELP = "judge a recording by its truth: faults injected against findings, clock errors against true clocks"
+EXAMPLE = "sdfstream score sdfstream-data/recording"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    parser.add_argument(
+        "recording", type=Path, help="folder with recording.json and findings; truth/ in it or beside it"
+    )
+    parser.add_argument("--truth", type=Path, metavar="DIR", help="folder of faults.jsonl and clock.jsonl")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, match, print."""
+    from sdfstream.bus.recording_io import open_recording
+    from sdfstream.cli import report
+    from sdfstream.cli.output import emit, progress
+    from sdfstream.score.match import match
+
+    truth = truth_folder(args.recording, args.truth)
+    recording = open_recording(args.recording)
+    faults, findings, clocks = _lines(truth / "faults.jsonl"), [], _ClockRows()
+    for message in recording.messages({_FINDING, _CLOCK}):
+        if message.topic == _FINDING:
+            findings.append(message.body.data)
+        else:
+            clocks.add(message.body)
+    if recording.rejects:
+        progress(f"{sum(r.n for r in recording.rejects)} rows or lines of the recording were refused")
+    try:
+        card = match(faults, findings).as_dict()
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{truth / 'faults.jsonl'} or a finding lacks what a match needs: {error!r}") from error
+    result: dict[str, Any] = {"recording": str(args.recording), "truth": str(truth), **card}
+    parts = [report.summary(card, recording.start_at_ns)]
+    if (truth / "clock.jsonl").exists():
+        errors = _clock_errors(truth / "clock.jsonl", clocks)
+        result["clocks"] = errors
+        parts += [report.clock_table(e) for e in errors.values()]
+    emit(args.json, result, "\n\n".join(parts))
+    return 0
+
+
+_FINDING, _CLOCK = "sdf.event.finding.v1", "sdf.state.clock.v1"
+
+
+def truth_folder(recording: Path, given: Path | None) -> Path:
+    """Where the truth lies: as given, in the recording, or beside it.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    places = [given] if given else [recording / "truth", recording.parent / "truth"]
+    for folder in places:
+        if (folder / "faults.jsonl").exists() or (folder / "clock.jsonl").exists():
+            return folder
+    raise ConfigError(f"no truth in {' nor in '.join(str(p) for p in places)}: neither faults.jsonl nor clock.jsonl")
+
+
+class _ClockRows:
+    """The columns of all clock rows."""
+
+    names = ("clock", "at_ns", "offset_ns", "err_ns", "status", "kind")
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+
+    def add(self, batch: Any) -> None:
+        self.batches.append(batch.select(self.names))
+
+    def columns(self) -> dict[str, list[Any]]:
+        import pyarrow as pa
+
+        if not self.batches:
+            return {name: [] for name in self.names}
+        table = pa.Table.from_batches(self.batches)
+        return {name: table.column(name).to_pylist() for name in self.names}
+
+
+def _clock_errors(path: Path, rows: _ClockRows) -> dict[str, Any]:
+    from sdfstream.score.clocks import TrueClocks, clock_errors
+
+    try:
+        truth = TrueClocks(_lines(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: a line lacks clock, at_ns or offset_ns: {error!r}") from error
+    columns = rows.columns()
+    kinds = sorted(set(columns["kind"])) or ["causal"]
+    return {kind: clock_errors(truth, columns, kind) for kind in kinds}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"{path}, line {number} is no JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path}, line {number} is no JSON object")
+        lines.append(value)
+    return lines

@@ -1,0 +1,147 @@
+"""The pipeline in one process with its doors: agents' link, SQL front, live board, recorder.
+
+``pipeline.py`` says what flows where; this module opens what a process needs around it and closes it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sdfstream import pipeline
+from sdfstream.archive.config import LIVE, ArchiveConfig
+from sdfstream.archive.endpoint_io import remove_endpoint, write_endpoint
+from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.writer_io import Archive
+from sdfstream.bus import Bus
+from sdfstream.bus.link_io import LinkServer
+from sdfstream.bus.open_io import open_bus
+from sdfstream.bus.recording_io import RecordingWriter
+from sdfstream.cli.board import Board
+from sdfstream.cli.live import LiveAnswers
+from sdfstream.cli.live_io import LiveServer
+from sdfstream.records.message import Message
+from sdfstream.records.topics import TOPICS
+
+if TYPE_CHECKING:
+    from sdfstream.settings import Settings
+
+LINK_SOCKET: Final = "agents.sock"
+EVERYTHING: Final = tuple(TOPICS)
+
+
+@dataclass(slots=True)
+class Service:
+    """A running pipeline."""
+
+    bus: Bus
+    board: Board
+    archive: Archive
+    link: Path
+    """Where agents on this machine leave their batches."""
+    http_port: int
+    parts: list[Any] = field(default_factory=list)
+    """Everything that has ``counters``."""
+    started_at_ns: int = 0
+
+    def counters(self) -> dict[str, int]:
+        """Counters of every part under dotted names."""
+        merged: dict[str, int] = {}
+        for part in self.parts:
+            merged |= part.counters.as_dict()
+        return merged
+
+
+@asynccontextmanager
+async def service(
+    settings: Settings, *, record: Path | None = None, watchers: Sequence[pipeline.Watcher] = ()
+) -> AsyncIterator[Service]:
+    """Run the pipeline on `settings` while the block runs; with `record`, keep everything on the bus there too.
+
+    Leaving the block lets what is on the bus reach the archive, then closes all doors.
+    """
+    data = settings.data
+    data.mkdir(parents=True, exist_ok=True)
+    control = pipeline.Control()
+    run_id = uuid.uuid4().hex
+    board = Board()
+    async with AsyncExitStack() as stack:
+        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id)
+        stack.push_async_callback(bus.close)
+        archive = Archive.open(
+            ArchiveConfig(target=settings.archive or str(data / "archive"), bus_id=run_id, limits=LIVE)
+        )
+        stack.push_async_callback(archive.close)
+        http_port = _serve_sql(stack, settings, data)
+        path = pipeline.stages(settings)
+        running = Service(bus, board, archive, data / LINK_SOCKET, http_port, started_at_ns=time.time_ns())
+        watchers = [
+            *watchers,
+            pipeline.Watcher("archive", EVERYTHING, archive.add),
+            pipeline.Watcher("board", Board.reads, _taker(board)),
+        ]
+        if record is not None:
+            writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
+            stack.push_async_callback(writer.close)
+            watchers.append(pipeline.Watcher("recorder", EVERYTHING, _recorder(writer)))
+        work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control))
+        main = asyncio.current_task()
+        work.add_done_callback(lambda done: _fail_loudly(done, main))
+        stack.push_async_callback(_end, control, work)
+        await asyncio.sleep(0.05)  # the stages subscribe before anything is published
+        link = LinkServer(bus, running.link)
+        await link.start()
+        stack.push_async_callback(link.close)
+        running.parts = [link, bus, *path, archive, board, control]
+        live = LiveServer(
+            LiveAnswers(board, lambda: (time.time_ns(), running.counters(), control.lag, _run(running, data))), data
+        )
+        await live.start()
+        stack.push_async_callback(live.close)
+        yield running
+
+
+def _serve_sql(stack: AsyncExitStack, settings: Settings, data: Path) -> int:
+    """Answer SQL over the embedded archive, which nobody else can open meanwhile; a server answers for itself."""
+    if settings.archive is not None:
+        return 0
+    front = SqlFront.start(str(data / "archive"))
+    stack.callback(front.close)
+    write_endpoint(data, front.port)
+    stack.callback(remove_endpoint, data)
+    return front.port
+
+
+def _taker(board: Board) -> Any:
+    async def take(messages: Sequence[Message]) -> None:
+        board.take(messages)
+
+    return take
+
+
+def _recorder(writer: RecordingWriter) -> Any:
+    async def take(messages: Sequence[Message]) -> None:
+        writer.write(messages)
+
+    return take
+
+
+def _fail_loudly(work: asyncio.Task[None], main: asyncio.Task[Any] | None) -> None:
+    """A defect in a stage ends the process at once; a pipeline that only seems to run is worse than none."""
+    if not work.cancelled() and work.exception() is not None and main is not None:
+        main.cancel()
+
+
+async def _end(control: pipeline.Control, work: asyncio.Task[None]) -> None:
+    control.stop.set()
+    await work
+
+
+def _run(running: Service, data: Path) -> Mapping[str, Any]:
+    return {"mode": "one process", "started_at_ns": running.started_at_ns, "data": str(data)}

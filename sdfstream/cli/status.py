@@ -1,0 +1,104 @@
+"""``sdfstream status``: one screen of figures about a running pipeline."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sdfstream.cli.options import add_data_folder
+from sdfstream.cli.words import SHAPES, duration, number, rate
+
+HELP = "one screen: NICs by state, open findings, clocks, freshness, lag, what was refused"
+EXAMPLE = "sdfstream status --json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    add_data_folder(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the pipeline once."""
+    from sdfstream.cli.live_io import fetch_board
+    from sdfstream.cli.output import emit
+
+    board = fetch_board(Path(args.data), hosts=0, worst=5, full=True)
+    result = {key: board[key] for key in ("at_ns", "run", "nics", "paths", "clocks", "findings", "pipeline")}
+    emit(args.json, result, text_of(board))
+    return 0
+
+
+def text_of(board: Mapping[str, Any]) -> str:
+    """The status as text; a board with no data says so and calls nothing healthy."""
+    lines = [*_run(board), *_nics(board), *_findings(board), *_clocks(board), *_paths(board), *_pipeline(board)]
+    return "\n".join(f"{head:<10} {text}" for head, text in lines)
+
+
+Lines = list[tuple[str, str]]
+
+
+def _run(board: Mapping[str, Any]) -> Lines:
+    run, state = board.get("run", {}), board.get("pipeline", {})
+    up = f"running for {duration(board['at_ns'] - run['started_at_ns'])}" if "started_at_ns" in run else "running"
+    age_ns = state.get("age_ns")
+    data = "no data yet" if age_ns is None else f"newest data {duration(age_ns)} old"
+    hosts = f"{number(state.get('hosts', 0))} hosts heard"
+    stale = f", {number(state['hosts_stale'])} of them silent now" if state.get("hosts_stale") else ""
+    return [("pipeline", f"{up}, {data}, {hosts}{stale}")]
+
+
+def _nics(board: Mapping[str, Any]) -> Lines:
+    nics = board.get("nics", {})
+    if not nics.get("known"):
+        return [("NICs", "none known yet")]
+    lines = [("NICs", "  ".join(f"{shape} {number(nics.get(state, 0))} {state}" for state, shape in SHAPES.items()))]
+    odd = [n for n in board.get("nic_list", ()) if n["state"] != "healthy"]
+    odd.sort(key=lambda n: (n["state"] != "unhealthy", n["nic"]))
+    for nic in odd[:8]:
+        ways = f"tx {nic['tx']}, rx {nic['rx']}, port {nic['port']}"
+        lines.append(("", f"{SHAPES[nic['state']]} {nic['nic']}: {ways}" + (f"; {nic['why']}" if nic["why"] else "")))
+    if len(odd) > 8:
+        lines.append(("", f"and {number(len(odd) - 8)} more; see sdfstream top"))
+    return lines
+
+
+def _findings(board: Mapping[str, Any]) -> Lines:
+    from sdfstream.cli.findings import line_of
+
+    known = board.get("findings", {})
+    found = known.get("open", [])
+    lines = [("findings", f"{number(len(found))} open, {number(known.get('resolved', 0))} resolved")]
+    lines += [("", line_of(finding, board["at_ns"])) for finding in found[:8]]
+    if len(found) > 8:
+        lines.append(("", f"and {number(len(found) - 8)} more; see sdfstream findings --open"))
+    return lines
+
+
+def _clocks(board: Mapping[str, Any]) -> Lines:
+    clocks = board.get("clocks", {})
+    if not clocks.get("known"):
+        return [("clocks", "none known yet")]
+    states = ", ".join(f"{number(n)} {status}" for status, n in sorted(clocks.get("by_status", {}).items()))
+    return [("clocks", f"{states}; worst error bound {duration(clocks.get('worst_err_ns'))}")]
+
+
+def _paths(board: Mapping[str, Any]) -> Lines:
+    paths = board.get("paths", {})
+    if not paths.get("known"):
+        return [("paths", "none measured yet")]
+    text = f"{number(paths['measured'])} measured now, {number(paths['stale'])} stale, {number(paths['lossy'])} lossy"
+    text += f", {number(paths['silent'])} silent; one-way p50 {duration(paths.get('owd_p50_ns'))}"
+    return [("paths", f"{text}, excess p99 {duration(paths.get('excess_p99_ns'))}")]
+
+
+def _pipeline(board: Mapping[str, Any]) -> Lines:
+    state = board.get("pipeline", {})
+    rates = [f"{topic} {rate(figures.get('rows_per_s'))}" for topic, figures in state.get("rates", {}).items()]
+    lag = ", ".join(f"{reader} {number(n)}" for reader, n in state.get("lag", {}).items()) or "not known"
+    lost = [f"{name} {number(n)}" for name, n in state.get("lost", {}).items()]
+    lines = [("rows", rates[0] if rates else "none yet"), *(("", text) for text in rates[1:])]
+    lines.append(("lag", f"{lag} (messages)"))
+    lines.append(("refused", lost[0] if lost else "nothing refused, shed or dropped"))
+    return [*lines, *(("", text) for text in lost[1:8])]

@@ -1,0 +1,71 @@
+"""``sdfstream top``: the live terminal view of a running pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sdfstream.cli.options import add_data_folder
+from sdfstream.errors import UnavailableError
+
+HELP = "live view: NIC grid, worst paths, clock quality, findings, pipeline lag"
+EXAMPLE = "sdfstream top --once"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    add_data_folder(parser)
+    parser.add_argument("--once", action="store_true", help="draw one view and stop (also when stdout is no terminal)")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between views (default 1)")
+    parser.add_argument("--rows", type=int, default=10, help="lines of each list (default 10)")
+    parser.add_argument("--width", type=int, help="columns to draw for (default: the terminal's)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw until interrupted; with --once, --json or without a terminal once."""
+    from rich.console import Console
+
+    from sdfstream.cli.live_io import fetch_board
+    from sdfstream.cli.output import emit
+    from sdfstream.cli.top_view import render
+
+    rows, interval_s = max(1, args.rows), max(0.1, args.interval)
+    if args.json:
+        emit(True, fetch_board(Path(args.data), full=True, hosts=100_000), "")
+        return 0
+
+    def board() -> dict[str, Any]:
+        return fetch_board(Path(args.data), hosts=max(8, console.height // 3), worst=rows)
+
+    console = Console(width=args.width, highlight=False)
+    if args.once or not sys.stdout.isatty():
+        console.print(render(board(), console.width, rows))
+        return 0
+    _draw_until_stopped(console, board, rows, interval_s)
+    return 0
+
+
+def _draw_until_stopped(console: Any, board: Any, rows: int, interval_s: float) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    from sdfstream.cli.top_view import render, rows_for
+
+    def draw() -> Any:
+        drawn = board()
+        hosts = len(drawn.get("grid", {}).get("hosts", ()))
+        return render(drawn, console.width, rows_for(console.height, console.width, hosts, rows))
+
+    shown = draw()  # nothing running is an error; a pipeline that ends later is only said
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(shown, refresh=True)
+            time.sleep(interval_s)
+            try:
+                shown = draw()
+            except UnavailableError as error:
+                shown = Text(f"{error}\n\nwaiting for it to come back; Ctrl-C ends", style="yellow")

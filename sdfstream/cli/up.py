@@ -1,0 +1,63 @@
+"""``sdfstream up``: the pipeline in one process; agents join by a socket, or a lab is built for it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sdfstream.cli.output import emit, progress
+
+if TYPE_CHECKING:
+    from sdfstream.settings import Settings
+
+HELP = "run the pipeline in one process: sync, detect, archive, SQL, live board"
+EXAMPLE = "sdfstream up --lab"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--config, --data, --lab, --record, --seconds."""
+    parser.add_argument("--config", type=Path, help="settings file (YAML)")
+    parser.add_argument("--data", type=Path, help="data folder (default: ./sdfstream-data)")
+    parser.add_argument("--lab", action="store_true", help="build a leaf-spine of network namespaces and measure it")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="also keep everything on the bus as a recording")
+    parser.add_argument("--seconds", type=float, help="end after this long (default: at SIGINT or SIGTERM)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until told to stop."""
+    from sdfstream import settings
+    from sdfstream.cli import loop
+
+    chosen = settings.load(args.config)
+    if args.data is not None:
+        chosen = chosen.model_copy(update={"data": args.data})
+    counters = loop.run(_up(chosen, lab=args.lab, record=args.record, seconds=args.seconds))
+    emit(args.json, {"counters": counters, "data": str(chosen.data)}, "")
+    return 0
+
+
+async def _up(chosen: Settings, *, lab: bool, record: Path | None, seconds: float | None) -> dict[str, int]:
+    from sdfstream.cli.loop import stop_on_signals
+    from sdfstream.cli.service import service
+
+    stop = asyncio.Event()
+    stop_on_signals(stop.set)
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(service(chosen, record=record))
+        if lab:
+            from sdfstream.cli.lab_source import lab_source
+            from sdfstream.lab.fabric_io import Fabric
+            from sdfstream.lab.mesh import MeshSpec
+
+            fabric = stack.enter_context(Fabric.up(truth_dir=chosen.data / "truth"))
+            await stack.enter_async_context(lab_source(fabric, running, MeshSpec(peers_per_nic=3, ports_per_peer=8)))
+        progress(
+            f"running; look: sdfstream top --data {chosen.data}\n"
+            f"agents on this machine join with: sdfstream agent --config FILE --bus link:{running.link}"
+        )
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), seconds)
+        return running.counters()

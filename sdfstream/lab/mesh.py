@@ -1,0 +1,99 @@
+"""Who probes whom in a lab: the configuration of one agent process that serves every lab host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+from sdfstream.lab.plan import Plan
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSpec:
+    """The probe mesh over a lab.
+
+    Source ports are swept upward from `first_port`: no knowledge of the fabric's hash is used. With S spines the
+    chance that n ports of one pair miss a given spine is (1 − 1/S)^n: 16 ports over 4 spines, 1 %.
+    """
+
+    peers_per_nic: int | None = None
+    """Far NICs each NIC probes; None: every NIC of its rail."""
+    ports_per_peer: int = 16
+    """Source ports, hence paths, per peer and class."""
+    first_port: int = 49_152
+    dscps: tuple[int, ...] = (0,)
+    rate_hz: float = 16.0
+    """Probes per second on every path."""
+    size_bytes: int = 128
+    reflector_port: int = 862
+    flush_ms: int = 100
+    liveness_ms: int = 1000
+    trace_interval_s: float = 60.0
+    trace_rate_hz: float = 100.0
+    """TTL-limited packets per second and host; a lab's routers answer all of them."""
+    virtual_clocks: Mapping[str, VirtualClock] = field(default_factory=dict)
+    """Clocks that are wrong on purpose, by host."""
+
+
+def peer_offsets(members: int, peers: int | None) -> list[int]:
+    """Which members each member of a rail probes, as steps round the ring of hosts.
+
+    The first step is as near to half-way round as keeps the mesh in one piece (coprime to the ring), so that it
+    mostly crosses pods; then come the others, far ones first.
+
+    >>> peer_offsets(8, 3)
+    [3, 4, 5]
+    """
+    steps = sorted(range(1, members), key=lambda step: (abs(2 * step - members), step))
+    wanted = len(steps) if peers is None else min(peers, len(steps))
+    if wanted == 0:
+        return []
+    connecting = next(step for step in steps if gcd(step, members) == 1)
+    chosen = [connecting] + [step for step in steps if step != connecting]
+    return chosen[:wanted]
+
+
+def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], hosts: Sequence[str]) -> AgentConfig:
+    """One agent process for `hosts` (all lab hosts, or some); sessions stay on their own rail."""
+    chosen = [host for host in plan.spec.host_names if host in set(hosts)]
+    return AgentConfig(
+        hosts=tuple(_host(plan, mesh, host, netns_path(host)) for host in chosen),
+        reflector_port=mesh.reflector_port,
+        flush_ms=mesh.flush_ms,
+        liveness_ms=mesh.liveness_ms,
+        trace_interval_s=mesh.trace_interval_s,
+        trace_rate_hz=mesh.trace_rate_hz,
+    )
+
+
+def _host(plan: Plan, mesh: MeshSpec, host: str, netns: str) -> HostConfig:
+    ports = [port for port, _ in plan.ports[host]]
+    return HostConfig(
+        host=host,
+        nics=tuple(NicConfig(p.end, p.device, p.address, netns, "backend") for p in ports),
+        sessions=tuple(s for p in ports for s in _sessions(plan, mesh, host, p.device)),
+        virtual_clock=mesh.virtual_clocks.get(host),
+    )
+
+
+def _sessions(plan: Plan, mesh: MeshSpec, host: str, device: str) -> list[SessionConfig]:
+    names = plan.spec.host_names
+    own = names.index(host)
+    ports = tuple(range(mesh.first_port, mesh.first_port + mesh.ports_per_peer))
+    peers = [names[(own + step) % len(names)] for step in peer_offsets(len(names), mesh.peers_per_nic)]
+    return [
+        SessionConfig(
+            src=f"{host}/{device}",
+            dst=f"{peer}/{device}",
+            dst_address=plan.nic(f"{peer}/{device}").a.address,
+            dst_port=mesh.reflector_port,
+            source_ports=ports,
+            dscp=dscp,
+            size_bytes=mesh.size_bytes,
+            rate_hz=mesh.rate_hz,
+        )
+        for peer in peers
+        for dscp in mesh.dscps
+    ]

@@ -1,0 +1,96 @@
+r"""The two-state clock model, many clocks at once: offset x (ns) and skew g (ns per s).
+
+.. math::
+
+    x' = x + g\,dt, \quad g' = g, \qquad
+    Q = \begin{pmatrix} p^2 dt + q^2 dt^3/3 & q^2 dt^2/2 \\ q^2 dt^2/2 & q^2 dt \end{pmatrix}
+
+with q the random walk of the frequency (ppb per √s) and p that of the phase (ns per √s). States are arrays of any one
+shape: a lane per tried (p, q), a column per clock.
+
+References
+----------
+.. [1] L. Galleani, P. Tavella, "Time and the Kalman filter", IEEE Control Systems 30(2), 2010.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Float64s = npt.NDArray[np.float64]
+
+
+class State(NamedTuple):
+    """Offset, skew and the three covariances: ns, ns/s, ns², ns²/s, ns²/s²."""
+
+    x: Float64s
+    g: Float64s
+    xx: Float64s
+    xg: Float64s
+    gg: Float64s
+
+
+def predict(s: State, dt: float, wander: Float64s, phase: Float64s) -> State:
+    """The state `dt` seconds later; `wander` (q) and `phase` (p) broadcast against the state's shape."""
+    q2 = wander * wander
+    p2 = phase * phase
+    return State(
+        s.x + s.g * dt,
+        s.g,
+        s.xx + (2.0 * s.xg + s.gg * dt) * dt + p2 * dt + q2 * (dt**3 / 3.0),
+        s.xg + s.gg * dt + q2 * (dt * dt / 2.0),
+        s.gg + q2 * dt,
+    )
+
+
+def update(s: State, z: Float64s, variance: Float64s) -> State:
+    """The state after measuring the offset as `z` with `variance` > 0 (infinite: no measurement)."""
+    innovation = z - s.x
+    precision = 1.0 / (s.xx + variance)
+    kx = s.xx * precision
+    kg = s.xg * precision
+    return State(
+        s.x + kx * innovation,
+        s.g + kg * innovation,
+        s.xx / (1.0 + s.xx / variance),  # (1 − k) xx without its cancellation
+        s.xg * (1.0 - kx),
+        np.maximum(s.gg - kg * s.xg, 0.0),
+    )
+
+
+def smooth(filtered: State, predicted: State, later: State, dt: float) -> State:
+    r"""One backward step of the Rauch-Tung-Striebel smoother.
+
+    :math:`C = P F^T (P')^{-1}; \; \hat{x} = x + C (\hat{x}_{+} - x'); \; \hat{P} = P + C (\hat{P}_{+} - P') C^T`.
+
+    Parameters
+    ----------
+    filtered : State
+        After the measurement of this instant.
+    predicted : State
+        Its prediction `dt` seconds later, before that measurement.
+    later : State
+        Smoothed at that later instant.
+    """
+    det = np.maximum(predicted.xx * predicted.gg - predicted.xg * predicted.xg, 1e-300)
+    # P Fᵀ, F = [[1, dt], [0, 1]]
+    a, b = filtered.xx + filtered.xg * dt, filtered.xg
+    c, d = filtered.xg + filtered.gg * dt, filtered.gg
+    c00 = (a * predicted.gg - b * predicted.xg) / det
+    c01 = (b * predicted.xx - a * predicted.xg) / det
+    c10 = (c * predicted.gg - d * predicted.xg) / det
+    c11 = (d * predicted.xx - c * predicted.xg) / det
+    dx, dg = later.x - predicted.x, later.g - predicted.g
+    e00, e01, e11 = later.xx - predicted.xx, later.xg - predicted.xg, later.gg - predicted.gg
+    f00, f01 = c00 * e00 + c01 * e01, c00 * e01 + c01 * e11
+    f10, f11 = c10 * e00 + c11 * e01, c10 * e01 + c11 * e11
+    return State(
+        filtered.x + c00 * dx + c01 * dg,
+        filtered.g + c10 * dx + c11 * dg,
+        np.maximum(filtered.xx + f00 * c00 + f01 * c01, 0.0),
+        filtered.xg + f00 * c10 + f01 * c11,
+        np.maximum(filtered.gg + f10 * c10 + f11 * c11, 0.0),
+    )

@@ -1,0 +1,246 @@
+"""The agent process: probes, answers, judges liveness, publishes.
+
+Two rhythms. The *tick* sends what is due; every few ticks it reads answers and sending times and judges liveness,
+and every flush it publishes the finished rows. The *reflector* is woken by arriving probes, but at most once per
+``turnaround_ms``, so that under load one pass answers many. Neither falsifies a delay: all stamps are the kernel's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import select
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
+from sdfstream.probes.host_io import HostAgent
+from sdfstream.probes.publish_io import PublishBuffer, Publisher
+from sdfstream.records.message import Output
+from sdfstream.records.topics import PORT
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.stats import Counters
+
+_log = logging.getLogger("sdfstream.agent")
+
+_HEARTBEAT_NS: Final = NS_PER_S
+_LOOK_NS: Final = NS_PER_S
+_SUSPECT_LOOK_NS: Final = 50 * NS_PER_MS
+_TICK_MS: Final = (1.0, 20.0)
+_JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
+_UNREAD: Final = 64
+"""Answers that may wait in one socket; the smallest usual buffer holds 250."""
+_PRIORITY: Final = 10
+_LAST_WORDS_S: Final = 2.0
+"""How long a stopping agent tries to publish what it still has."""
+
+
+class Ports(Protocol):
+    """Reads the port counters of a host (`ports_io.PortReader`)."""
+
+    def read(self, now_ns: int) -> pa.RecordBatch | None:
+        """One batch of schema PORT; may block."""
+
+
+PortsOf = Callable[[str, Sequence[NicConfig], str], Ports]
+"""Host, its NICs and the root of sysfs to a reader of its ports."""
+
+
+async def run_agent(
+    config: AgentConfig, publisher: Publisher, ports: PortsOf | None, stop: asyncio.Event, *, boot_id: str = ""
+) -> dict[str, int]:
+    """Run until `stop` is set; flushes what is finished and returns the counters.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    publisher : Publisher
+        Gets one batch per host and flush, and events at once.
+    ports : callable or None
+        Makes the reader of a host's ports; None: ports are not read.
+    stop : asyncio.Event
+    boot_id : str
+        Names this run in liveness events; best the publisher's own. A random one by default.
+
+    Raises
+    ------
+    ConfigError, UnavailableError
+        At the start, when it can never work. Later, NICs may come and go and the bus may be away.
+    """
+    agent = _Agent(config, publisher, boot_id or secrets.token_hex(8))
+    try:
+        agent.start()
+        tasks = [asyncio.create_task(agent.pace()), asyncio.create_task(agent.buffer.run())]
+        if ports is not None:
+            tasks += [asyncio.create_task(agent.read_ports(ports, h)) for h in config.hosts if h.read_ports]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*tasks, stopping):
+                task.cancel()
+            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        agent.flush(time.monotonic_ns())
+        await agent.buffer.drain(_LAST_WORDS_S)
+        return agent.counters()
+    finally:
+        agent.close()
+
+
+class _Agent:
+    def __init__(self, config: AgentConfig, publisher: Publisher, boot_id: str) -> None:
+        self.config = config
+        self.stats = Counters("agent")
+        self.buffer = PublishBuffer(publisher, self.stats)
+        peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
+        peers |= {n.address: n.nic for h in config.hosts for n in h.nics}
+        self.hosts = [HostAgent(config, h, peers, boot_id, secrets.randbits(64)) for h in config.hosts]
+        self._requests = select.epoll()
+        self._host_of: dict[int, HostAgent] = {}
+        self._turnaround_s = config.turnaround_ms / 1e3
+        self._rearm: asyncio.TimerHandle | None = None
+        self._failed: set[str] = set()
+
+    def start(self) -> None:
+        """Open everything and begin to answer."""
+        if self.config.realtime:
+            _ask_for_priority()
+        for host in self.hosts:
+            host.start()
+            self._host_of[host.reflectors.fileno()] = host
+            self._requests.register(host.reflectors.fileno(), select.EPOLLIN)
+        asyncio.get_running_loop().add_reader(self._requests.fileno(), self._requested)
+
+    def close(self) -> None:
+        """Stop answering and close everything."""
+        asyncio.get_running_loop().remove_reader(self._requests.fileno())
+        if self._rearm is not None:
+            self._rearm.cancel()
+        self._requests.close()
+        for host in self.hosts:
+            host.close()
+
+    def counters(self) -> dict[str, int]:
+        """All counters, summed over hosts."""
+        total = self.stats.as_dict()
+        for host in self.hosts:
+            for name, n in host.all_counters().items():
+                total[name] = total.get(name, 0) + n
+        return total
+
+    def _requested(self) -> None:
+        """Probes have arrived: answer, then leave the next ones waiting for the turn-round time."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._requests.fileno())
+        self._answer()
+
+    def _answer(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = self._requests.poll(0, len(self.hosts))
+        for fd, _ in ready:
+            self._guard(self._host_of[fd].reflect)
+        if ready:
+            self._rearm = loop.call_later(self._turnaround_s, self._answer)
+        else:
+            loop.add_reader(self._requests.fileno(), self._requested)
+
+    async def pace(self) -> None:
+        """Tick for ever."""
+        tick_s = self._tick_ms() / 1e3
+        judge_ns = self._judge_ns()
+        flush_ns = self.config.flush_ms * NS_PER_MS
+        judge_at = flush_at = beat_at = look_at = time.monotonic_ns()
+        suspect_at = look_at
+        loop = asyncio.get_running_loop()
+        next_s = loop.time()
+        while True:
+            now_ns = time.monotonic_ns()
+            if now_ns >= min(judge_at, flush_at):
+                complete = now_ns >= beat_at
+                self.judge(now_ns, complete=complete)
+                judge_at = now_ns + judge_ns
+                beat_at = now_ns + _HEARTBEAT_NS if complete else beat_at
+                if now_ns >= flush_at:
+                    self.flush(now_ns)
+                    flush_at = max(flush_at + flush_ns, now_ns)
+            if now_ns >= look_at or (now_ns >= suspect_at and any(h.nics.suspected() for h in self.hosts)):
+                for host in self.hosts:
+                    host.look()
+                look_at, suspect_at = now_ns + _LOOK_NS, now_ns + _SUSPECT_LOOK_NS
+            for host in self.hosts:
+                host.probe(now_ns)
+            next_s = max(next_s + tick_s, loop.time())
+            await asyncio.sleep(next_s - loop.time())
+
+    def judge(self, now_ns: int, *, complete: bool) -> None:
+        """Read answers, then judge liveness; what changed goes to the bus at once."""
+        for host in self.hosts:
+            self._guard(host.hear)
+            self.buffer.put(host.liveness(now_ns, complete=complete))
+            self.buffer.put(host.trace(now_ns))
+
+    def flush(self, now_ns: int) -> None:
+        """Put finished rows into the buffer."""
+        for host in self.hosts:
+            self.buffer.put(host.rows(now_ns))
+
+    async def read_ports(self, ports: PortsOf, host: HostConfig) -> None:
+        """Read a host's ports for ever, in a thread of their own: a slow driver must not stall probing."""
+        clock = next(h.clock for h in self.hosts if h.name == host.host)
+        with ThreadPoolExecutor(1, "ports") as pool:
+            loop = asyncio.get_running_loop()
+            reader = await loop.run_in_executor(pool, ports, host.host, host.nics, host.port_root)
+            while True:
+                try:
+                    batch = await loop.run_in_executor(pool, reader.read, clock.at(time.time_ns()))
+                except Exception as error:  # odd hardware must not end the probing
+                    self._say_once("ports", error)
+                else:
+                    if batch is not None and batch.num_rows:
+                        self.buffer.put([Output(PORT.name, host.host, batch)])
+                await asyncio.sleep(self.config.port_interval_ms / 1e3)
+
+    def _tick_ms(self) -> float:
+        if self.config.tick_ms:
+            return self.config.tick_ms
+        shortest_ns = min((h.shortest_interval_ns() for h in self.hosts), default=NS_PER_S)
+        return min(max(shortest_ns / NS_PER_MS / 4, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
+
+    def _judge_ns(self) -> int:
+        """Pause between two readings of answers: no probe times out, no socket overflows, no silence is told late."""
+        silence_ns = self.config.liveness_ms * NS_PER_MS // 20
+        interval_ns = min((h.shortest_interval_ns() // 2 for h in self.hosts), default=NS_PER_S)
+        fill_ns = min((h.fill_ns(_UNREAD) for h in self.hosts), default=NS_PER_S)
+        return min(max(silence_ns, _JUDGE_NS[0]), _JUDGE_NS[1], interval_ns, fill_ns)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Do `work` on what strangers sent; a mistake of ours in it is counted and told, and does not end the agent."""
+        try:
+            work()
+        except Exception as error:  # one packet must not be able to stop a host's probing
+            self._say_once(work.__qualname__, error)
+
+    def _say_once(self, where: str, error: Exception) -> None:
+        self.stats.add("failed", where)
+        if where not in self._failed:
+            self._failed.add(where)
+            _log.error("%s failed; from now on this is only counted", where, exc_info=error)
+
+
+def _ask_for_priority() -> None:
+    """SCHED_FIFO, so that a busy host does not delay probing; threads and children stay as they were."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(_PRIORITY))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, -10)
+        _log.info("running at normal priority (%s); stamps are the kernel's, so delays stay true", error.strerror)

@@ -1,0 +1,151 @@
+"""From plain YAML data to an `AgentConfig`, strictly: an unknown key, a wrong type or a value that cannot work is
+refused with the path of the key.
+
+`settings` reads the same files for the pipeline's process, by pydantic; the agent's process does without that, since
+it costs memory on every host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from sdfstream.errors import ConfigError
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.records.fabric import host_of
+
+T = TypeVar("T")
+
+_NAMES: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", bytes: "text"}
+
+
+def read_agent(raw: Any) -> AgentConfig:
+    """The agent's configuration: `raw` holds its keys, or a key ``agent`` that does.
+
+    Raises
+    ------
+    ConfigError
+        A sentence with the path of the key.
+    """
+    if isinstance(raw, Mapping) and "agent" in raw:
+        config = read(AgentConfig, raw["agent"], "agent")
+    else:
+        config = read(AgentConfig, raw, "")
+    check(config)
+    return config
+
+
+def read(kind: type[T], raw: Any, path: str) -> T:
+    """`raw` as a `kind` (a dataclass), key by key."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{path or 'the file'} must be a mapping of keys to values")
+    hints = get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in raw:
+        if key not in fields:
+            raise ConfigError(f"unknown key '{_join(path, str(key))}'")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in raw:
+            raise ConfigError(f"key '{_join(path, name)}' is missing")
+    return kind(**{key: _value(hints[key], value, _join(path, key)) for key, value in raw.items()})
+
+
+def _value(hint: Any, raw: Any, path: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if raw is None and type(None) in arguments:
+            return None
+        return _value(next(a for a in arguments if a is not type(None)), raw, path)
+    if origin is tuple:
+        if not isinstance(raw, Sequence) or isinstance(raw, str | bytes):
+            raise ConfigError(f"{path} must be a list")
+        return tuple(_value(arguments[0], item, f"{path}.{i}") for i, item in enumerate(raw))
+    if dataclasses.is_dataclass(hint):
+        return read(hint, raw, path)  # type: ignore[arg-type]
+    return _scalar(hint, raw, path)
+
+
+def _scalar(hint: type, raw: Any, path: str) -> Any:
+    if hint is bytes and isinstance(raw, str):
+        return raw.encode()
+    if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
+        return float(raw)
+    if not isinstance(raw, hint) or (isinstance(raw, bool) and hint is not bool):
+        raise ConfigError(f"{path} must be {_NAMES[hint]}, not {raw!r}")
+    return raw
+
+
+def check(config: AgentConfig) -> None:
+    """Refuse what cannot work; raises ConfigError with the path of the key."""
+    _within("reflector_port", config.reflector_port, 1, 65_535)
+    _within("flush_ms", config.flush_ms, 1, 10_000)
+    _within("liveness_ms", config.liveness_ms, 50, 3_600_000)
+    _within("port_interval_ms", config.port_interval_ms, 50, 3_600_000)
+    _within("turnaround_ms", config.turnaround_ms, 0, 1_000)
+    _within("tick_ms", config.tick_ms, 0, 1_000)
+    _within("trace_interval_s", config.trace_interval_s, 0, 1e9)
+    _within("trace_rate_hz", config.trace_rate_hz, 0, 1e6)
+    _within("reflector_max_pps", config.reflector_max_pps, 1, 1 << 31)
+    if not config.hosts:
+        raise ConfigError("hosts is empty: there is nothing to probe or answer from")
+    names = [h.host for h in config.hosts]
+    for i, host in enumerate(config.hosts):
+        if host.host in names[:i]:
+            raise ConfigError(f"hosts.{i}.host: {host.host} stands twice")
+        _check_host(host, f"hosts.{i}", config.reflector_port)
+
+
+def _check_host(host: HostConfig, path: str, reflector_port: int) -> None:
+    known: set[str] = set()
+    for i, nic in enumerate(host.nics):
+        _check_nic(nic, host.host, f"{path}.nics.{i}")
+        if nic.nic in known:
+            raise ConfigError(f"{path}.nics.{i}.nic: {nic.nic} stands twice")
+        known.add(nic.nic)
+    for i, session in enumerate(host.sessions):
+        if session.src not in known:
+            raise ConfigError(f"{path}.sessions.{i}.src: {session.src} is not one of the host's NICs")
+        _check_session(session, f"{path}.sessions.{i}", reflector_port)
+
+
+def _check_nic(nic: NicConfig, host: str, path: str) -> None:
+    if host_of(nic.nic) != host or not nic.nic.partition("/")[2]:
+        raise ConfigError(f"{path}.nic: {nic.nic} must be {host}/ and the NIC's name")
+    if not 0 < len(nic.device.encode()) <= 15:
+        raise ConfigError(f"{path}.device: {nic.device!r} is not the name of an interface")
+    _check_address(nic.address, f"{path}.address")
+
+
+def _check_session(session: SessionConfig, path: str, reflector_port: int) -> None:
+    _check_address(session.dst_address, f"{path}.dst_address")
+    _within(f"{path}.dst_port", session.dst_port, 1, 65_535)
+    _within(f"{path}.dscp", session.dscp, 0, 63)
+    _within(f"{path}.ecn", session.ecn, 0, 3)
+    _within(f"{path}.size_bytes", session.size_bytes, 72, 65_535)
+    _within(f"{path}.rate_hz", session.rate_hz, 0.001, 1e5)
+    if not session.source_ports or len(set(session.source_ports)) < len(session.source_ports):
+        raise ConfigError(f"{path}.source_ports must name at least one port, and none twice")
+    for i, port in enumerate(session.source_ports):
+        _within(f"{path}.source_ports.{i}", port, 1, 65_535)
+        if port == reflector_port:
+            raise ConfigError(f"{path}.source_ports.{i} is the reflector's own port {port}")
+
+
+def _check_address(address: str, path: str) -> None:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise ConfigError(f"{path}: {address!r} is not an IP address") from None
+
+
+def _within(path: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{path} must lie within {low:g} and {high:g}, not {value:g}")
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

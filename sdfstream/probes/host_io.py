@@ -1,0 +1,193 @@
+"""One host's share of an agent: its sockets, its engines, its NICs. `agent_io` calls it; nothing here waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from sdfstream.probes.config import AgentConfig, HostConfig
+from sdfstream.probes.liveness import event_data
+from sdfstream.probes.net_io import SocketTable
+from sdfstream.probes.nics_io import NicWatch
+from sdfstream.probes.reflector import SessionReflector
+from sdfstream.probes.sender import SessionSender
+from sdfstream.probes.trace_io import PathTracing
+from sdfstream.probes.virtual_clock import Clock
+from sdfstream.records.message import Event, Output
+from sdfstream.records.topics import LIVENESS, PROBE
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+
+_LEAST_WIDTH: Final = 1472
+"""Foreign probes may be longer than ours: whatever fits into a usual packet is received whole."""
+_ROUNDS: Final = 8
+"""Full buffers taken in one go, so that a flood at the reflector does not stop the sender."""
+
+
+class HostAgent:
+    """Sender, reflector and NICs of one host.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    host : HostConfig
+        One of `config.hosts`.
+    peers : IP address to NIC id
+        Of all known NICs, for the reflector.
+    boot_id : str
+    seed : int
+        Of the pacing.
+    """
+
+    def __init__(
+        self, config: AgentConfig, host: HostConfig, peers: Mapping[str, str], boot_id: str, seed: int
+    ) -> None:
+        self.name = host.host
+        self.counters = Counters("io")
+        self.clock = Clock(host.virtual_clock)
+        self._boot_id = boot_id
+        self._events = 0
+        nics = {n.nic: n for n in host.nics}
+        pairs = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
+        width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
+        self.senders = SocketTable(
+            [(nics[src], port) for src, port in pairs],
+            width=width,
+            hardware=config.hardware_stamps,
+            counters=self.counters,
+        )
+        self.reflectors = SocketTable(
+            [(nic, config.reflector_port) for nic in host.nics],
+            width=width,
+            hardware=config.hardware_stamps,
+            counters=self.counters,
+        )
+        self.sender = SessionSender(
+            host,
+            {pair: slot for slot, pair in enumerate(pairs)},
+            np.random.default_rng(seed),
+            time.monotonic_ns(),
+            hmac_key=config.hmac_key,
+            liveness_ms=config.liveness_ms,
+        )
+        self.reflector = SessionReflector(
+            host,
+            {slot: nic.nic for slot, nic in enumerate(host.nics)},
+            peers,
+            hmac_key=config.hmac_key,
+            max_pps=config.reflector_max_pps,
+            liveness_ms=config.liveness_ms,
+        )
+        self._tracing = (
+            PathTracing(
+                self.sender.paths,
+                self.senders,
+                interval_s=config.trace_interval_s,
+                rate_hz=config.trace_rate_hz,
+                event=self.event,
+                clock=lambda: self.clock.at(time.time_ns()),
+            )
+            if config.trace_interval_s > 0
+            else None
+        )
+        self.nics = NicWatch(host.nics, (self.senders, self.reflectors), self.counters)
+
+    def start(self) -> None:
+        """Open the sockets; raises ConfigError or UnavailableError when that can never work."""
+        self._usable(self.nics.start())
+
+    def close(self) -> None:
+        """Close all sockets."""
+        self.senders.close_all()
+        self.reflectors.close_all()
+
+    def look(self) -> None:
+        """Look which NICs are there."""
+        self._usable(self.nics.look())
+
+    def reflect(self) -> None:
+        """Answer the probes that have arrived."""
+        table, engine = self.reflectors, self.reflector
+        for _ in range(_ROUNDS):
+            received = table.receive()
+            if received is not None:
+                answers = engine.received(received, time.monotonic_ns())
+                if len(answers.length):
+                    engine.seal(answers, time.time_ns())
+                    table.send(answers)
+            left = table.left()
+            if left is not None:
+                engine.left(left)
+            if not table.backlog:
+                return
+
+    def hear(self) -> None:
+        """Take sending times and answers."""
+        table, engine = self.senders, self.sender
+        for _ in range(_ROUNDS):
+            left = table.left()
+            if left is not None:
+                engine.left(left)
+            received = table.receive()
+            if received is not None:
+                engine.received(received, time.monotonic_ns())
+            if not table.backlog:
+                return
+
+    def probe(self, now_ns: int) -> None:
+        """Send the probes that are due."""
+        if self.sender.next_due_ns() <= now_ns:
+            unsent = self.senders.send(self.sender.due(now_ns, time.time_ns()))
+            if len(unsent):
+                self.sender.unsent(unsent)
+
+    def liveness(self, now_ns: int, *, complete: bool = False) -> list[Output]:
+        """The liveness event, if there is anything to say."""
+        system_ns = time.time_ns()
+        changes = self.sender.liveness(now_ns, system_ns, complete=complete)
+        changes += self.reflector.liveness(now_ns, system_ns, complete=complete)
+        if not changes and not complete:
+            return []
+        seen_at_ns = self.clock.at(system_ns)
+        data = event_data(self.name, self._boot_id, seen_at_ns, changes, complete=complete)
+        return [self.event(LIVENESS.name, LIVENESS.name, self.name, data)]
+
+    def rows(self, now_ns: int) -> list[Output]:
+        """Rows of finished exchanges."""
+        batch = self.sender.rows(now_ns)
+        return [] if batch is None else [Output(PROBE.name, self.name, batch)]
+
+    def trace(self, now_ns: int) -> list[Output]:
+        """Go on tracing paths; events of those that are done."""
+        if self._tracing is None:
+            return []
+        return self._tracing.step(self.sender.heard_at_ns, self.sender.ttl_fwd, now_ns)
+
+    def event(self, topic: str, kind: str, key: str, data: Mapping[str, Any]) -> Output:
+        """An event of this host, said now."""
+        self._events += 1
+        number = f"{self._boot_id}-{self._events}"
+        return Output(topic, key, Event(kind, self.name, number, self.clock.at(time.time_ns()), data))
+
+    def all_counters(self) -> dict[str, int]:
+        """Counters of sockets and engines."""
+        parts = (self.counters, self.sender.counters, self.reflector.counters)
+        return {name: n for part in parts for name, n in part.as_dict().items()}
+
+    def shortest_interval_ns(self) -> int:
+        """The shortest probe interval; one second when nothing is probed."""
+        return int(self.sender.paths.interval_ns.min(initial=NS_PER_S))
+
+    def fill_ns(self, packets: int) -> int:
+        """How long it takes until `packets` answers have come to the busiest sending socket."""
+        rates = np.bincount(self.sender.paths.socket, 1.0 / self.sender.paths.interval_ns)
+        return int(packets / rates.max()) if len(rates) else NS_PER_S
+
+    def _usable(self, changes: list[tuple[str, bool]]) -> None:
+        now_ns = time.monotonic_ns()
+        for nic, usable in changes:
+            self.sender.nic_usable(nic, usable, now_ns)
+            self.reflector.nic_usable(nic, usable, now_ns)

@@ -1,0 +1,213 @@
+"""Alive, silent or unknown: an agent's own judgement of its paths, both as sender and as reflector.
+
+A path is *silent* when nothing was heard for ``max(liveness_ms, 3 intervals)`` although at least two probes were
+sent in that time (sender); *alive* from the first thing heard; *unknown* at first, and while the local NIC cannot
+send or receive. A reflector does not know the interval of a far sender; it takes the mean gap that it saw.
+
+The time that judges is the steady clock of the shell; the times that are told (`since_at_ns`) are the host's clock:
+for silent the last time something was heard (or the first probe, when nothing ever was), for alive the first thing
+heard after silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.probes.virtual_clock import Clock
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools, Int64s, UInt8s
+
+STATES: Final = ("unknown", "alive", "silent")
+UNKNOWN: Final = 0
+ALIVE: Final = 1
+SILENT: Final = 2
+
+LIMIT_INTERVALS: Final = 3
+MIN_MISSED: Final = 2
+"""Probes that must have gone unanswered: a stalled sender proves nothing."""
+FORGET_NS: Final = 600 * NS_PER_S
+"""A reflector drops a path from its report when nothing was heard for this long: its sender is gone for good."""
+_GAP_WEIGHT: Final = 0.125
+_AHEAD_LIMIT: Final = 1 << 16
+_FIRST_INTERVAL_NS: Final = NS_PER_S
+"""What a reflector takes the interval of a path for, until a second probe tells it."""
+
+Indices = npt.NDArray[np.integer[Any]]
+
+
+class PathName(NamedTuple):
+    """What an entry of the liveness event says about one path; NIC ids, UDP source port, DSCP as sent."""
+
+    observer: str
+    src: str
+    dst: str
+    transport: str
+    path: int
+    dscp: int
+
+
+class Liveness:
+    """State of many paths in arrays.
+
+    Parameters
+    ----------
+    role : "sender" or "reflector"
+    liveness_ms : int
+        The limit, unless three intervals are longer.
+    clock : Clock
+        The host's clock, for the times told.
+    """
+
+    def __init__(self, role: Literal["sender", "reflector"], liveness_ms: int, clock: Clock) -> None:
+        self.role = role
+        self.names: list[PathName] = []
+        self._limit_ns = liveness_ms * NS_PER_MS
+        self._clock = clock
+        empty = np.empty(0, dtype=np.int64)
+        self.interval_ns: Int64s = empty
+        self._heard_at: Int64s = empty
+        self._first_at: Int64s = empty
+        self._since_at: Int64s = empty
+        self._missed: Int64s = empty
+        self._state: UInt8s = np.empty(0, dtype=np.uint8)
+        self._told: UInt8s = np.empty(0, dtype=np.uint8)
+        self._usable: Bools = np.empty(0, dtype=np.bool_)
+        self._told_since: Int64s = empty
+        self._judged_at: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, names: Sequence[PathName], interval_ns: Int64s, now_ns: int) -> None:
+        """Watch more paths; interval 0: not known yet."""
+        n = len(names)
+        self.names.extend(names)
+
+        def grown(array: npt.NDArray[Any], value: int) -> npt.NDArray[Any]:
+            return np.concatenate([array, np.full(n, value, dtype=array.dtype)])
+
+        self.interval_ns = np.concatenate([self.interval_ns, np.asarray(interval_ns, dtype=np.int64)])
+        self._heard_at = grown(self._heard_at, ABSENT_NS)
+        self._first_at = grown(self._first_at, ABSENT_NS)
+        self._since_at = grown(self._since_at, now_ns)
+        self._told_since = grown(self._told_since, ABSENT_NS)
+        self._missed = grown(self._missed, 0)
+        self._state = grown(self._state, UNKNOWN)
+        self._told = grown(self._told, UNKNOWN)
+        self._usable = grown(self._usable, True)
+
+    def sent(self, path: Indices, now_ns: int) -> None:
+        """Probes were sent on these paths (each at most once per call)."""
+        first = self._first_at[path]
+        self._first_at[path] = np.where(first == ABSENT_NS, now_ns, first)
+        self._missed[path] += 1
+
+    def unsent(self, path: Indices) -> None:
+        """Probes counted by `sent` never left."""
+        np.subtract.at(self._missed, path, 1)
+        np.maximum(self._missed, 0, out=self._missed)
+
+    def heard(self, path: Indices, now_ns: int) -> None:
+        """Something was heard on these paths (repeats allowed)."""
+        self._heard_at[path] = now_ns
+        self._missed[path] = 0
+        revived = path[self._state[path] != ALIVE]
+        if len(revived):
+            revived = revived[self._usable[revived]]
+            self._state[revived] = ALIVE
+            self._since_at[revived] = now_ns
+
+    def arrived(self, path: Indices, ahead: Int64s, now_ns: int) -> None:
+        """`heard` for a reflector: learns the interval from the time and the `ahead` sequence numbers since before.
+
+        So losses and outages do not look like a slow sender. A repeated, late or far number teaches nothing.
+        """
+        heard_at = self._heard_at[path]
+        gap = (now_ns - heard_at) // np.maximum(ahead, 1)
+        known = (heard_at != ABSENT_NS) & (ahead > 0) & (ahead < _AHEAD_LIMIT)
+        old = self.interval_ns[path]
+        step = ((gap - old) * _GAP_WEIGHT).astype(np.int64)
+        self.interval_ns[path] = np.where(known, np.where(old == 0, gap, old + step), old)
+        self.heard(path, now_ns)
+
+    def usable(self, path: Indices, usable: bool, now_ns: int) -> None:
+        """The local NIC of these paths can or cannot send and receive; in both cases nothing is known now."""
+        self._usable[path] = usable
+        self._state[path] = UNKNOWN
+        self._since_at[path] = now_ns
+        self._heard_at[path] = ABSENT_NS
+        self._first_at[path] = ABSENT_NS
+        self._missed[path] = 0
+
+    def judge(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
+        """Entries for the paths whose state changed since the last call, or for all paths (`complete`).
+
+        A path is silent when its limit had passed at the call *before*: a process that was stopped for a while reads
+        its sockets between two calls, and must not take its own sleep for silence.
+
+        Returns
+        -------
+        list of dict
+            observer, role, src, dst, transport, path, dscp, state, since_at_ns (host's clock), interval_ns, missed.
+        """
+        passed_ns = now_ns if self._judged_at is None else self._judged_at
+        self._judged_at = now_ns
+        if not self.names:
+            return []
+        interval = np.where(self.interval_ns > 0, self.interval_ns, _FIRST_INTERVAL_NS)
+        limit = np.maximum(self._limit_ns, LIMIT_INTERVALS * interval)
+        last = np.where(self._heard_at != ABSENT_NS, self._heard_at, self._first_at)
+        quiet = (last != ABSENT_NS) & (passed_ns - last >= limit) & (self._state != SILENT) & self._usable
+        if self.role == "sender":
+            quiet &= self._missed >= MIN_MISSED
+        self._state[quiet] = SILENT
+        self._since_at[quiet] = last[quiet]
+        # a path that fell silent and came back between two calls is told by its new since
+        changed = (self._state != self._told) | ((self._told != UNKNOWN) & (self._since_at != self._told_since))
+        if self.role == "reflector":
+            listed = (last == ABSENT_NS) | (now_ns - last < FORGET_NS)
+            changed &= listed
+        else:
+            listed = np.ones(len(self.names), dtype=np.bool_)
+        chosen = np.flatnonzero(listed if complete else changed)
+        self._told[chosen] = self._state[chosen]
+        self._told_since[chosen] = self._since_at[chosen]
+        return self._entries(chosen, now_ns, system_ns)
+
+    def _entries(self, chosen: Indices, now_ns: int, system_ns: int) -> list[dict[str, Any]]:
+        since = self._clock.reading(self._since_at[chosen] + (system_ns - now_ns))
+        told = zip(
+            chosen.tolist(),
+            self._state[chosen].tolist(),
+            since.tolist(),
+            self.interval_ns[chosen].tolist(),
+            self._missed[chosen].tolist(),
+            strict=True,
+        )
+        return [
+            {
+                **self.names[i]._asdict(),
+                "role": self.role,
+                "state": STATES[state],
+                "since_at_ns": since_at,
+                "interval_ns": interval,
+                "missed": missed,
+            }
+            for i, state, since_at, interval, missed in told
+        ]
+
+
+def event_data(
+    host: str, boot_id: str, seen_at_ns: int, changes: Sequence[Mapping[str, Any]], *, complete: bool
+) -> dict[str, Any]:
+    """The `data` object of one ``sdf.raw.liveness.v1`` event; `seen_at_ns` on the host's (virtual) clock."""
+    return {
+        "host": host,
+        "boot_id": boot_id,
+        "seen_at_ns": seen_at_ns,
+        "complete": complete,
+        "changes": [dict(c) for c in changes],
+    }

@@ -1,0 +1,241 @@
+"""The public contract as files: ``schemas/`` is this module's output, and a test keeps the two equal.
+
+``python -m sdfstream.records.publish DIR`` writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sdfstream.records.finding import CAUSES, FINDING_KINDS
+from sdfstream.records.shapes import SHAPES
+from sdfstream.records.topics import NAME, TOPICS, Topic
+
+_GENERATED: Final = "Generated from `sdfstream/records` by `make schemas`; do not edit."
+_ENVELOPE: Final = "the CloudEvents 1.0 envelope, structured mode, JSON"
+
+
+def files() -> dict[str, str]:
+    """{name below ``schemas/``: text} of the whole contract."""
+    made = {"topics.md": _topics(), "findings.md": _findings(), "recordings.md": _recordings()}
+    for topic in TOPICS.values():
+        if topic.columns is not None:
+            made[f"arrow/{topic.name}.md"] = _columns(topic, topic.columns)
+        else:
+            made[f"{topic.name}.schema.json"] = _schema(topic)
+    return made
+
+
+def _topics() -> str:
+    rows = [
+        (
+            f"[`{t.name}`]({f'arrow/{t.name}.md' if t.columns is not None else f'{t.name}.schema.json'})",
+            t.form,
+            t.key,
+            "yes" if t.compacted else "",
+            t.doc,
+        )
+        for t in TOPICS.values()
+    ]
+    return f"""# Topics
+
+{_GENERATED}
+
+{_table(("topic", "form", "key", "compacted", "what it says"), rows)}
+
+**bulk**: every message is one Arrow IPC stream with exactly one record batch. Names are `dictionary<int32, utf8>`,
+whole in every message: no delta dictionaries, no string_view. Columns, types and units: `arrow/<topic>.md`.
+
+**event**: every message is one CloudEvents 1.0 object in structured mode, JSON, UTF-8. Its `data` is described by
+`<topic>.schema.json`; `time` has nine digits of a second; `subject` is the message's key.
+
+Reading: take an absent nullable column as null, ignore a column or field you do not know. A field is never removed or
+re-used; a change is a new field, or a new version of the topic (`.v2`).
+
+## Headers
+
+{_table(("header", "value", "meaning"), _HEADERS)}
+
+Within one topic, key and `boot_id` a gap in `batch_seq` is a loss and a number that comes again a repeat: delivery is
+at least once.
+
+## Dead letters
+
+A message that cannot be read is copied to `<topic>.dlq`: value, key and headers as they were, and beside them
+
+{_table(("header", "value"), _DEAD_HEADERS)}
+
+A message of which only some rows were refused (`null-rows`) is there too, whole; its other rows went on.
+
+## Reasons
+
+{_table(("reason", "meaning"), REASONS)}
+"""
+
+
+_HEADERS: Final = (
+    ("`schema`", "UTF-8", "the topic's name, which ends in its version; another one than the topic's is refused"),
+    ("`content-type`", "UTF-8", "`application/vnd.apache.arrow.stream` or `application/cloudevents+json`"),
+    ("`boot_id`", "UTF-8", "the producer's run"),
+    ("`batch_seq`", "decimal", "the producer's message number in this topic, key and run, from 0"),
+    (
+        "`bus_at_ns`",
+        "decimal",
+        "on Kafka: when it was published, ns since the Unix epoch",
+    ),
+)
+_DEAD_HEADERS: Final = (
+    ("`dlq_reason`", "one of the reasons below"),
+    ("`dlq_detail`", "what exactly was met; may quote the message"),
+    ("`dlq_time_ns`", "decimal, ns since the Unix epoch: when it was met"),
+)
+REASONS: Final = (
+    ("`topic-unknown`", "no topic of this name and version"),
+    ("`schema-missing`", "no header `schema`"),
+    ("`schema-version`", "header `schema` names another topic or version"),
+    ("`header`", "a header is not what its name promises"),
+    ("`form`", "an event on a bulk topic, or the reverse"),
+    ("`oversize`", "larger than `max_message_bytes`"),
+    ("`arrow-corrupt`", "not a valid Arrow IPC stream"),
+    ("`arrow-batches`", "no record batch, or more than one"),
+    ("`arrow-trailing`", "bytes behind the stream"),
+    ("`column-missing`", "a column that may not be null is absent"),
+    ("`column-type`", "a column has another type"),
+    ("`column-twice`", "two columns of one name"),
+    ("`null`, `null-rows`", "every row, or some rows, have a null where none may be"),
+    ("`json`", "not JSON in UTF-8"),
+    ("`cloudevent`", "not a CloudEvents 1.0 object with id, source, type, time and an object as data"),
+    ("`time`", "`time` is not RFC 3339, or finer than a nanosecond"),
+)
+"""Why a message is refused; what the codec may say, in words."""
+
+
+def _findings() -> str:
+    kinds = [(f"`{kind}`", cls, meaning) for kind, (cls, meaning) in FINDING_KINDS.items()]
+    causes = [(f"`{cause}`", meaning) for cause, meaning in CAUSES.items()]
+    return f"""# Findings
+
+{_GENERATED}
+
+## Kinds
+
+{_table(("kind", "class", "meaning"), kinds)}
+
+## Causes
+
+{_table(("cause", "meaning"), causes)}
+"""
+
+
+PREFIX: Final = (
+    ("`bus_at_ns`", "int64", "", "ns since epoch", "entered the bus"),
+    ("`bus_seq`", "uint64", "", "", "message number in the topic"),
+    ("`bus_key`", "dictionary<int32, utf8>", "yes", "", "the message's key"),
+    ("`boot_id`", "dictionary<int32, utf8>", "yes", "", "the producer's run"),
+    ("`batch_seq`", "int64", "yes", "", "the producer's message number"),
+)
+"""The columns before a bulk topic's own in a recording (a test holds them against `bus.recording`)."""
+
+
+def _recordings() -> str:
+    return f"""# Recordings
+
+{_GENERATED}
+
+A recording is a folder: `recording.json` and one file per topic. Whoever writes one has it replayed by
+`sdfstream replay`; only raw topics need to be there.
+
+`recording.json`: `version` (1), `cluster`, `start_at_ns`, `end_at_ns`. Where it is absent or has no times, they are
+taken from the messages.
+
+## Bulk topics: `<topic>.arrows`
+
+One Arrow IPC stream, any number of record batches of any size, whole dictionaries that may replace one another:
+
+{_table(("column", "type", "may be null or absent", "unit", "meaning"), PREFIX)}
+
+and then the topic's columns (`arrow/<topic>.md`). Columns may stand in any order, names may be plain utf8, columns of
+your own are ignored. Rows of one message share `bus_seq` (and the rest of these five); they stand together, also
+across record batches. Messages rise by (`bus_at_ns`, `bus_seq`): rows that go back behind an earlier record batch are
+refused (`order`).
+
+## Event topics: `<topic>.jsonl`
+
+One object per line: `bus_at_ns`, `bus_seq`, `key`, `headers` (`schema`, `boot_id`, `batch_seq`; all may be absent) and
+`value`, the CloudEvents object. In the same order.
+
+## What cannot be read
+
+A torn last line or record batch, a bad line, a row with a null where none may be, a file of a topic or version that
+is not known: each is refused with its reason, listed in `rejects.jsonl` and counted; the rest is read.
+"""
+
+
+def _columns(topic: Topic, columns: pa.Schema) -> str:
+    rows = []
+    for field in columns:
+        about = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+        kind = "dictionary<int32, utf8>" if field.type == NAME else str(field.type)
+        rows.append((f"`{field.name}`", kind, "yes" if field.nullable else "", about["unit"], about["doc"]))
+    return f"""# {topic.name}
+
+{_GENERATED}
+
+{topic.doc} Key: {topic.key}.
+
+{_table(("column", "type", "may be null", "unit", "meaning"), rows)}
+"""
+
+
+def _schema(topic: Topic) -> str:
+    shapes = SHAPES[topic.name]
+    shape: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": topic.name,
+        "description": f"{topic.doc} Key: {topic.key}. {_ENVELOPE[0].upper()}{_ENVELOPE[1:]}.",
+        "$comment": _GENERATED,
+        "type": "object",
+        "required": ["specversion", "id", "source", "type", "time", "data"],
+        "properties": {
+            "specversion": {"const": "1.0"},
+            "id": {"type": "string", "minLength": 1, "description": "unique per source; a repeat carries the same id"},
+            "source": {"type": "string", "minLength": 1, "description": "an agent's host or a stage's name"},
+            "type": {"enum": sorted(shapes)},
+            "subject": {"type": "string", "description": "the message's key"},
+            "time": {"type": "string", "format": "date-time", "description": "when it was said"},
+            "datacontenttype": {"const": "application/json"},
+            "data": {"type": "object"},
+        },
+        "allOf": [
+            {
+                "if": {"properties": {"type": {"const": kind}}},
+                "then": {"properties": {"data": {"$ref": f"#/$defs/{kind}"}}},
+            }
+            for kind in sorted(shapes)
+        ],
+        "$defs": {kind: shapes[kind] for kind in sorted(shapes)},
+    }
+    return json.dumps(shape, indent=2, ensure_ascii=False) + "\n"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def main(directory: Path) -> None:
+    """Write the files into `directory`; what stands there beside them is left alone."""
+    for name, text in files().items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

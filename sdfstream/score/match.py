@@ -1,0 +1,243 @@
+"""Findings against injected faults: which was found, as what, how fast, and what was a false alarm.
+
+The rules
+---------
+A statement of a finding may speak for a fault when it is made between the fault's beginning and `GRACE_NS` after its
+end. It is judged by kind and by place (`sdfstream.score.places`):
+
+==========  =====================================================================================
+verdict     the best statement for the fault has
+==========  =====================================================================================
+right       a kind that names the fault (`RIGHT_KINDS`) on exactly the faulty element
+near        a kind that names it or follows from it (`RELATED_KINDS`), with the element only among
+            the suspects, or a neighbour named, or the element named under a following kind
+wrong       nothing of the above, but a finding of such a kind blames another element meanwhile
+missed      nothing but path symptoms, or nothing at all
+==========  =====================================================================================
+
+Each finding is tied to the one fault it meets best. One that no statement ties to any fault is a **false alarm**;
+findings of severity ``info`` alarm nobody and are left out. A finding on exactly the faulty element while the fault
+holds is no false alarm whatever its kind (a lossy link may well congest), but only its kind makes it right.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from sdfstream.records.units import NS_PER_S
+from sdfstream.score.places import Place, place
+
+Verdict = Literal["right", "near", "wrong", "missed"]
+Data = Mapping[str, Any]
+
+GRACE_NS: Final = 5 * NS_PER_S
+"""A statement this long after the end of a fault may still be about it: detectors look back over windows."""
+SLACK_NS: Final = 50_000_000
+"""A fault's time is taken just before its first change; clocks of two processes on one machine differ by less."""
+
+_DOWN: Final = frozenset({"link-down", "nic-down"})
+RIGHT_KINDS: Final[dict[str, frozenset[str]]] = {
+    # kind of fault: kinds of finding that name it
+    "link-down": _DOWN,
+    "black-hole": _DOWN,
+    "gray-loss": frozenset({"loss"}),
+    "congestion": frozenset({"congestion", "ecn-marks"}),
+    "flap": frozenset({"link-flap"}),
+    "miscabled": frozenset({"miscabled"}),
+    "remark": frozenset({"class-rewritten"}),
+    "host-gone": frozenset({"host-silent", "agent-stale"}),
+    "clock": frozenset({"clock-faulty", "clock-unsynced"}),
+}
+RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
+    # kind of fault: kinds of finding that follow from it
+    "link-down": frozenset({"path-down", "host-silent", "link-flap", "loss", "port-errors"}),
+    "black-hole": frozenset({"path-down", "host-silent", "loss"}),
+    "gray-loss": frozenset({"path-down", "port-errors", *_DOWN}),
+    "congestion": frozenset({"loss", "path-down"}),
+    "flap": frozenset({"path-down", "loss", "port-errors", "host-silent", *_DOWN}),
+    "miscabled": frozenset({"path-down", "loss", *_DOWN}),
+    "host-gone": frozenset({"path-down", *_DOWN}),
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one fault."""
+
+    fault: Data
+    verdict: Verdict = "missed"
+    finding: Data | None = None
+    """The statement that earned the verdict."""
+    place: Place = Place.ELSEWHERE
+    delay_ns: int | None = None
+    """From the fault to that statement."""
+    first_sign_ns: int | None = None
+    """From the fault to the first statement tied to it, symptoms included."""
+    cleared_ns: int | None = None
+    """From the fault's end to the finding's resolution; None while either is open."""
+    tied: set[str] = field(default_factory=set)
+    """Ids of the findings tied to it."""
+
+
+@dataclass(slots=True)
+class Scorecard:
+    """Outcomes of all faults, oldest first, and what was said without cause."""
+
+    outcomes: list[Outcome]
+    false_alarms: list[Data]
+    """First statements of findings tied to no fault."""
+    alarms: int
+    """Findings, ``info`` left out."""
+
+    def count(self, verdict: Verdict) -> int:
+        """Faults with that verdict."""
+        return sum(o.verdict == verdict for o in self.outcomes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON; shares are of 1, and absent where there is nothing to divide by."""
+        delays = sorted(o.delay_ns for o in self.outcomes if o.verdict == "right" and o.delay_ns is not None)
+        faults = len(self.outcomes)
+        return {
+            "faults": faults,
+            **{verdict: self.count(verdict) for verdict in ("right", "near", "wrong", "missed")},
+            "alarms": self.alarms,
+            "false_alarms": len(self.false_alarms),
+            "precision": (self.alarms - len(self.false_alarms)) / self.alarms if self.alarms else None,
+            "recall": self.count("right") / faults if faults else None,
+            "delay_median_ns": int(statistics.median(delays)) if delays else None,
+            "delay_worst_ns": delays[-1] if delays else None,
+            "outcomes": [_outcome_dict(o) for o in self.outcomes],
+            "unexplained": [_brief(f) for f in self.false_alarms],
+        }
+
+
+def match(faults: Iterable[Data], findings: Iterable[Data]) -> Scorecard:
+    """Judge `findings` by `faults`.
+
+    Parameters
+    ----------
+    faults : iterable of mappings
+        Lines of ``truth/faults.jsonl``: id, kind, target, direction, at_ns, healed_at_ns, parameters.
+    findings : iterable of mappings
+        Every statement (`data` of ``sdf.event.finding.v1``), with seen_at_ns, in any order.
+
+    Raises
+    ------
+    KeyError, TypeError
+        A fault without kind, target or at_ns, or a finding without id, kind or seen_at_ns.
+    """
+    outcomes = [Outcome(fault) for fault in sorted(faults, key=lambda f: (f["at_ns"], str(f.get("id", ""))))]
+    histories: dict[str, list[Data]] = {}
+    for statement in sorted(findings, key=lambda f: int(f["seen_at_ns"])):
+        histories.setdefault(str(statement["id"]), []).append(statement)
+    alarms = {key: said for key, said in histories.items() if any(f.get("severity") != "info" for f in said)}
+    untied = [said for said in alarms.values() if not _tie(said, outcomes)]
+    for outcome in outcomes:
+        _settle(outcome, untied)
+    return Scorecard(outcomes, [said[0] for said in untied], len(alarms))
+
+
+def _tie(said: Sequence[Data], outcomes: Sequence[Outcome]) -> bool:
+    """Tie one finding (its statements in order) to the fault it meets best; False when it meets none."""
+    best: tuple[tuple[int, int], Outcome] | None = None
+    for outcome in outcomes:
+        for statement in said:
+            if statement.get("status") == "resolved":
+                continue
+            weight = _weight(outcome.fault, statement)
+            if weight and (best is None or (weight, int(outcome.fault["at_ns"])) > best[0]):
+                best = ((weight, int(outcome.fault["at_ns"])), outcome)
+    if best is None:
+        return False
+    _credit(best[1], said)
+    return True
+
+
+def _weight(fault: Data, statement: Data) -> int:
+    """0: no tie; else greater is better: right on the spot, then by place, then by kind."""
+    healed = fault.get("healed_at_ns")
+    seen_at_ns = int(statement["seen_at_ns"])
+    if seen_at_ns < int(fault["at_ns"]) - SLACK_NS or (healed is not None and seen_at_ns > int(healed) + GRACE_NS):
+        return 0
+    where = place(str(fault["target"]), statement)
+    kind = _kind_rank(fault, statement)
+    if where is Place.ELSEWHERE or (kind == 0 and where is not Place.EXACT):
+        return 0
+    return 10 * where + kind + (100 if kind == 2 and where is Place.EXACT else 0)
+
+
+def _kind_rank(fault: Data, statement: Data) -> int:
+    kind = str(fault["kind"])
+    if statement["kind"] in RIGHT_KINDS.get(kind, frozenset({kind})):
+        return 2
+    return int(statement["kind"] in RELATED_KINDS.get(kind, frozenset()))
+
+
+def _verdict(fault: Data, statement: Data, where: Place) -> Verdict:
+    kind = _kind_rank(fault, statement)
+    if kind == 2 and where is Place.EXACT:
+        return "right"
+    return "near" if kind and where >= Place.NEAR else "missed"
+
+
+_ORDER: Final = {"right": 0, "near": 1, "wrong": 2, "missed": 3}
+
+
+def _credit(outcome: Outcome, said: Sequence[Data]) -> None:
+    """Let the statements of a tied finding speak for the fault."""
+    outcome.tied.add(str(said[0]["id"]))
+    at_ns = int(outcome.fault["at_ns"])
+    for statement in said:
+        if statement.get("status") == "resolved" or not _weight(outcome.fault, statement):
+            continue
+        delay_ns = max(int(statement["seen_at_ns"]) - at_ns, 0)
+        if outcome.first_sign_ns is None or delay_ns < outcome.first_sign_ns:
+            outcome.first_sign_ns = delay_ns
+        where = place(str(outcome.fault["target"]), statement)
+        verdict = _verdict(outcome.fault, statement, where)
+        key = (_ORDER[verdict], -where, delay_ns)
+        held_ns = outcome.delay_ns if outcome.delay_ns is not None else 1 << 62
+        if verdict != "missed" and key < (_ORDER[outcome.verdict], -outcome.place, held_ns):
+            outcome.verdict, outcome.finding, outcome.place, outcome.delay_ns = verdict, statement, where, delay_ns
+            outcome.cleared_ns = _cleared_ns(outcome.fault, said)
+
+
+def _cleared_ns(fault: Data, said: Sequence[Data]) -> int | None:
+    healed, last = fault.get("healed_at_ns"), said[-1]
+    if healed is None or last.get("status") != "resolved":
+        return None
+    return int(last["seen_at_ns"]) - int(healed)
+
+
+def _settle(outcome: Outcome, untied: Sequence[Sequence[Data]]) -> None:
+    """A fault nothing met: wrong when a finding of a fitting kind blamed something else meanwhile."""
+    if outcome.verdict != "missed":
+        return
+    at_ns, healed = int(outcome.fault["at_ns"]), outcome.fault.get("healed_at_ns")
+    for first in (said[0] for said in untied):
+        seen_at_ns = int(first["seen_at_ns"])
+        during = at_ns - SLACK_NS <= seen_at_ns and (healed is None or seen_at_ns <= int(healed) + GRACE_NS)
+        if during and _kind_rank(outcome.fault, first):
+            outcome.verdict, outcome.finding, outcome.delay_ns = "wrong", first, max(seen_at_ns - at_ns, 0)
+            return
+
+
+def _outcome_dict(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "fault": dict(outcome.fault),
+        "verdict": outcome.verdict,
+        "place": outcome.place.name.lower(),
+        "found": _brief(outcome.finding) if outcome.finding else None,
+        "delay_ns": outcome.delay_ns,
+        "first_sign_ns": outcome.first_sign_ns,
+        "cleared_ns": outcome.cleared_ns,
+        "findings": len(outcome.tied),
+    }
+
+
+def _brief(finding: Data) -> dict[str, Any]:
+    names = ("id", "kind", "severity", "subject", "cause", "confidence", "seen_at_ns")
+    return {name: finding[name] for name in names if finding.get(name) is not None}

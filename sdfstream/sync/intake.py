@@ -1,0 +1,191 @@
+"""From a probe batch to accepted rows: plain arrays, small integers, and a reason for everything refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sdfstream.errors import FormatError
+from sdfstream.records import columns
+from sdfstream.records.topics import PROBE
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Ecn, Int64s, StampKind
+
+_NAMES: Final = ("src", "dst", "transport", "clock_src", "clock_dst")
+_FILL: Final = {
+    **{f"t{i}_kind": 255 for i in (1, 2, 3, 4)},
+    "path": 0,
+    "seq": 0,
+    "dscp_sent": 0,
+    "ecn_fwd": 0,
+    "ecn_rev": 0,
+}
+LATEST_NS: Final = 1 << 62
+"""No stamp lies beyond the year 2116, nor before 1970; inside that range no difference overflows."""
+LONGEST_NS: Final = 60 * NS_PER_S
+"""An exchange that took longer is no exchange."""
+RTT_SLACK_NS: Final = 1000
+"""A round trip may come out negative by this much plus 200 ppm of the turn-round (two clocks made it)."""
+
+REASONS: Final = (
+    "null",
+    "no-stamp",
+    "absurd-stamp",
+    "mixed-clocks",
+    "no-t2",
+    "negative-round-trip",
+    "long-round-trip",
+    "negative-turn-round",
+    "negative-path-time",
+)
+"""Why a row is refused; the position in this tuple, plus one, is its code."""
+
+
+@dataclass(slots=True)
+class Exchanges:
+    """Accepted rows of one message. Stamps are as sent; absent ones are `ABSENT_NS`."""
+
+    row: Int64s
+    """Row number in the batch."""
+    t1_ns: Int64s
+    t2_ns: Int64s
+    t3_ns: Int64s
+    t4_ns: Int64s
+    path: Int64s
+    dscp: Int64s
+    seq: Int64s
+    lost: Bools
+    forward: Bools
+    """t1 and t2 can be used."""
+    reverse: Bools
+    """t3 and t4 can be used (t3 is the follow-up's, not a user-space guess)."""
+    ce_fwd: Bools
+    ce_rev: Bools
+    pair: Int64s
+    """Index into `names`."""
+    names: list[tuple[str, ...]]
+    """(src, dst, transport, clock_src, clock_dst) in order of first appearance."""
+
+
+def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
+    """Accepted rows, and for every row of the batch its refusal code (0: accepted; else 1 + index in `REASONS`).
+
+    Raises
+    ------
+    FormatError
+        The message as a whole cannot be read: a column is missing (``column-missing``) or not of the contract's type
+        (``column-type``).
+    """
+    codes, dictionaries = zip(*(columns.names(batch, name) for name in _NAMES), strict=True)
+    t1, t2, t3, t4 = (_stamps(batch, name) for name in ("t1_ns", "t2_ns", "t3_ns", "t4_ns"))
+    plain = {name: _integers(batch, name, fill) for name, fill in _FILL.items()}
+    missing = np.zeros(batch.num_rows, dtype=np.bool_)
+    for column in codes:
+        missing |= column < 0
+    for name in ("path", "seq", "dscp_sent"):
+        array = batch.column(batch.schema.get_field_index(name))
+        if array.null_count:
+            missing |= array.is_null().to_numpy(zero_copy_only=False)
+    kinds = [plain[f"t{i}_kind"] for i in (1, 2, 3, 4)]
+    refused, lost, reverse = _judge(missing, (t1, t2, t3, t4), kinds)
+    good = refused == 0
+    # the common case, nothing refused, costs no copies
+    pick: Any = slice(None) if good.all() else good
+    pair, names = _pairs([c[pick] for c in codes], dictionaries)
+    return (
+        Exchanges(
+            row=np.flatnonzero(good),
+            t1_ns=t1[pick],
+            t2_ns=t2[pick],
+            t3_ns=t3[pick],
+            t4_ns=t4[pick],
+            path=plain["path"][pick].astype(np.int64),
+            dscp=plain["dscp_sent"][pick].astype(np.int64),
+            seq=plain["seq"][pick].astype(np.int64),
+            lost=lost[pick],
+            forward=~lost[pick],
+            reverse=reverse[pick],
+            ce_fwd=(plain["ecn_fwd"] == Ecn.CE)[pick],
+            ce_rev=(plain["ecn_rev"] == Ecn.CE)[pick],
+            pair=pair,
+            names=names,
+        ),
+        refused,
+    )
+
+
+def _stamps(batch: pa.RecordBatch, name: str) -> Int64s:
+    _field(batch, name)
+    return columns.instants(batch, name)
+
+
+def _integers(batch: pa.RecordBatch, name: str, fill: int) -> npt.NDArray[Any]:
+    if PROBE.columns is not None and PROBE.columns.field(name).nullable and batch.schema.get_field_index(name) < 0:
+        return np.full(batch.num_rows, fill)
+    _field(batch, name)
+    return columns.filled(batch, name, fill)
+
+
+def _field(batch: pa.RecordBatch, name: str) -> None:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise FormatError("column-missing", name)
+    if not pa.types.is_integer(batch.schema.field(index).type):
+        raise FormatError("column-type", f"{name} is {batch.schema.field(index).type}")
+
+
+def _judge(
+    missing: Bools, stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]
+) -> tuple[npt.NDArray[np.uint8], Bools, Bools]:
+    """Refusal code of each row; which are unanswered; whose reverse direction can be used."""
+    t1, t2, t3, t4 = stamps
+    lost = t4 == ABSENT_NS
+    answered = ~lost
+    reverse = answered & (kinds[2] != StampKind.USER) & (kinds[2] != StampKind.NONE) & (t3 != ABSENT_NS)
+    hardware = [k == StampKind.HARDWARE for k in kinds]
+    sane = (t1 > 0) & (t1 < LATEST_NS)
+    sane &= lost | (t4 > 0) & (t4 < LATEST_NS)
+    sane &= lost | (t2 == ABSENT_NS) | (t2 > 0) & (t2 < LATEST_NS)
+    sane &= ~reverse | (t3 > 0) & (t3 < LATEST_NS)
+    zero = np.int64(0)
+    round_trip = np.where(answered & sane, t4 - t1, zero)
+    turn_round = np.where(reverse & sane & (t2 != ABSENT_NS), t3 - t2, zero)
+    path_time = round_trip - turn_round
+    tests = (
+        missing,
+        kinds[0] == StampKind.NONE,
+        ~sane,
+        answered & (hardware[0] != hardware[3]) | reverse & (hardware[1] != hardware[2]),
+        answered & ((t2 == ABSENT_NS) | (kinds[1] == StampKind.NONE) | (kinds[3] == StampKind.NONE)),
+        round_trip < 0,
+        round_trip > LONGEST_NS,
+        turn_round < 0,
+        path_time < -RTT_SLACK_NS - turn_round // 5000,
+    )
+    refused = np.zeros(t1.size, dtype=np.uint8)
+    for code, test in reversed(list(enumerate(tests, start=1))):
+        refused[test] = code
+    return refused, lost, reverse
+
+
+def _pairs(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, list[tuple[str, ...]]]:
+    """Number the distinct name combinations of the rows in order of first appearance."""
+    key = codes[0].astype(np.int64)
+    span = max(len(dictionaries[0]), 1)
+    for column, dictionary in zip(codes[1:], dictionaries[1:], strict=True):
+        size = max(len(dictionary), 1)
+        if span * size >= 1 << 62:
+            _, key = np.unique(key, return_inverse=True)
+            span = int(key.size)
+        key = key * size + column
+        span *= size
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(order.size, dtype=np.int64)
+    rank[order] = np.arange(order.size)
+    rows = first[order].tolist()
+    names = [tuple(d[c[r]] for c, d in zip(codes, dictionaries, strict=True)) for r in rows]
+    return rank[inverse], names

@@ -1,0 +1,188 @@
+"""The clocks: a bank of two-state filters per clock, mixed by how well each predicts.
+
+Internal time. Every clock has an integer `base_ns` (its first stamp minus bus time), so that reading − base lies near
+bus time for every clock, however wrong. On that scale x is the clock's offset from the *ensemble*, a free common
+gauge; what is published is the difference to the reference clock's x. A step of the reference, or a change of it,
+disturbs no other clock's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sdfstream.numeric import kalman
+from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.table import Table
+
+NEVER: float = -1e18
+_FORGET = 1.0 - 1.0 / 600.0
+"""Per update: a model's past predictions speak for it for a minute."""
+_SAMPLES_S = 8.0
+"""`n` of a row counts the samples of about this time."""
+_UNKNOWN_VARIANCE = 1e18
+
+
+def fresh_bank(lanes: int, skew_limit_ppb: float) -> kalman.State:
+    """One clock of which nothing is known, (lanes, 1)."""
+    one = np.ones((lanes, 1))
+    return kalman.State(0.0 * one, 0.0 * one, _UNKNOWN_VARIANCE * one, 0.0 * one, skew_limit_ppb**2 * one)
+
+
+class Nodes:
+    """All clocks' states at one instant of internal time, `at` (ns since the stage's origin)."""
+
+    def __init__(self, config: SyncConfig) -> None:
+        self._config = config
+        lanes = len(config.wander_ppb)
+        self.at = 0.0
+        self.table = Table(
+            {
+                "base_ns": (np.int64, 0),
+                "x": (np.float64, 0.0),
+                "g": (np.float64, 0.0),
+                "xx": (np.float64, _UNKNOWN_VARIANCE),
+                "xg": (np.float64, 0.0),
+                "gg": (np.float64, config.skew_limit_ppb**2),
+                "score": (np.float64, 0.0),
+                "offset": (np.float64, 0.0),
+                "skew": (np.float64, 0.0),
+                "variance": (np.float64, _UNKNOWN_VARIANCE),
+                "skew_variance": (np.float64, config.skew_limit_ppb**2),
+                "samples": (np.float64, 0.0),
+                "sampled_at": (np.float64, NEVER),
+                "tied_at": (np.float64, NEVER),
+                "heard_at": (np.float64, NEVER),
+            },
+            lanes,
+            ("x", "g", "xx", "xg", "gg", "score"),
+        )
+        self._wander = np.array(config.wander_ppb)[:, None]
+        self._phase = np.array(config.phase_wander_ns)[:, None]
+
+    @property
+    def n(self) -> int:
+        """Clocks known."""
+        return self.table.n
+
+    def add(self, bases: Int64s) -> None:
+        """Take in new clocks, unsynced."""
+        start = self.n
+        self.table.grow(bases.size)
+        self.table["base_ns"][start:] = bases
+
+    def state(self) -> kalman.State:
+        """The whole bank, (lanes, clocks)."""
+        t = self.table
+        return kalman.State(t["x"], t["g"], t["xx"], t["xg"], t["gg"])
+
+    def _store(self, s: kalman.State) -> None:
+        for name, value in zip(("x", "g", "xx", "xg", "gg"), s, strict=True):
+            self.table[name] = value
+
+    def advance(self, at: float) -> None:
+        """Predict every clock forward to `at`."""
+        dt = (at - self.at) / NS_PER_S
+        self.at = at
+        if dt > 0.0 and self.n:
+            self._store(kalman.predict(self.state(), dt, self._wander, self._phase))
+            self.table["samples"] = self.table["samples"] * np.exp(-dt / _SAMPLES_S)
+            self._mix()
+
+    def at_instant(self, at: float) -> tuple[float, Float64s, Float64s, Float64s]:
+        """(`at`, offset, skew, variance) of every clock predicted to `at` >= now; the state stays where it is."""
+        t = self.table
+        dt = (at - self.at) / NS_PER_S
+        ahead = kalman.predict(self.state(), dt, self._wander, self._phase)
+        weight = self._weights()
+        offset = t["offset"] + t["skew"] * dt
+        variance = (weight * (ahead.xx + (ahead.x - offset) ** 2)).sum(axis=0)
+        return at, offset, t["skew"], variance
+
+    def update(self, delta: Float64s, variance: Float64s) -> None:
+        """Take in this tick's corrections of `offset`, each with its variance (infinite: none)."""
+        t = self.table
+        s = self.state()
+        z = t["offset"] + delta
+        # a mere tilt (precision next to nothing) tells the models apart no better than noise would
+        telling = variance < 1e3 * t["variance"]
+        spread = s.xx + np.where(telling, variance, 1.0)
+        surprise = np.minimum((z - s.x) ** 2 / spread, 25.0) + np.log(spread)
+        t["score"] = t["score"] * _FORGET - np.where(telling, 0.5 * surprise, 0.0)
+        t["score"] = t["score"] - t["score"].max(axis=0)
+        self._store(kalman.update(s, z, variance))
+        self._mix()
+
+    def _mix(self) -> None:
+        """Mixture moments of the bank."""
+        t = self.table
+        weight = self._weights()
+        t["offset"] = (weight * t["x"]).sum(axis=0)
+        t["skew"] = (weight * t["g"]).sum(axis=0)
+        t["variance"] = (weight * (t["xx"] + (t["x"] - t["offset"]) ** 2)).sum(axis=0)
+        t["skew_variance"] = (weight * (t["gg"] + (t["g"] - t["skew"]) ** 2)).sum(axis=0)
+
+    def wander(self) -> Float64s:
+        """Frequency random walk each clock seems to have, ppb per √s."""
+        result: Float64s = np.sqrt((self._weights() * self._wander**2).sum(axis=0))
+        return result
+
+    def _weights(self) -> Float64s:
+        """How much each model is trusted, (lanes, clocks), summing to 1 per clock."""
+        weight = np.exp(self.table["score"])
+        result: Float64s = weight / weight.sum(axis=0)
+        return result
+
+    def disown(self, who: Bools) -> None:
+        """Clocks that join another time line: doubt their offsets by what grew, unseen, since they were last tied to it.
+
+        A clock that heard nobody meanwhile carries that doubt already.
+        """
+        t = self.table
+        seconds = np.clip((self.at - t["tied_at"]) / NS_PER_S, 0.0, 1e6)
+        grown = 2.0 * (t["skew_variance"] * seconds**2 + self.wander() ** 2 * seconds**3 / 3.0)
+        grown = np.where(t["tied_at"] == NEVER, _UNKNOWN_VARIANCE, np.minimum(grown, _UNKNOWN_VARIANCE))
+        grown = np.where(who & (t["sampled_at"] >= t["tied_at"]), grown, 0.0)
+        t["xx"] = t["xx"] + grown
+        self._mix()
+
+    def best(self) -> Int64s:
+        """The model each clock trusts most."""
+        result: Int64s = self.table["score"].argmax(axis=0)
+        return result
+
+    def widen(self, size: Float64s) -> None:
+        """A step of about `size` ns was seen: doubt the offset by that much, and the skew by as much in two seconds."""
+        t = self.table
+        skew = np.minimum(0.5 * size, self._config.skew_limit_ppb)
+        t["xx"] = t["xx"] + size**2
+        t["gg"] = t["gg"] + skew**2
+        self._mix()
+
+    def snapshot(self) -> kalman.State:
+        """A copy of the bank as it stands."""
+        return kalman.State(*(column.copy() for column in self.state()))
+
+    def heard(self, count: Int64s) -> None:
+        """So many samples (blocks' news) of each clock came in this tick."""
+        self.table["samples"] = self.table["samples"] + count
+        self.table["sampled_at"] = np.where(count > 0, self.at, self.table["sampled_at"])
+
+    def synced(self) -> Bools:
+        """Clocks whose offset from the ensemble is known well enough to correct with."""
+        return self.table["variance"] < (self._config.unsynced_err_ns) ** 2
+
+    def keep(self, mask: Bools) -> None:
+        """Forget the clocks whose mask is False."""
+        self.table.keep(mask)
+
+    def save(self) -> dict[str, Any]:
+        """The whole state."""
+        return {"at": self.at, "table": self.table.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up what `save` gave."""
+        self.at = state["at"]
+        self.table.load(state["table"])

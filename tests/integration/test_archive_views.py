@@ -1,0 +1,124 @@
+"""Views against figures worked out by hand, and the README's queries as they stand there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sdfstream.archive.engine_io import Engine
+from sdfstream.archive.migrate_io import migrations
+from tests.fixtures.archive_story import PATHS, archive_story
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "schemas" / "clickhouse" / "README.md"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = str(tmp_path_factory.mktemp("story") / "archive")
+    archive_story(folder)
+    engine = Engine.open(folder)
+    yield engine
+    engine.close()
+
+
+def test_path_minutes(engine: Engine) -> None:
+    columns = "path, n, lost, ce, owd_min_ns, owd_p50_ns, owd_p99_ns, owd_max_ns, excess_p50_ns, err_ns"
+    got = engine.rows(f"SELECT {columns} FROM v_path_1m ORDER BY path, minute")
+    quiet = (1000.0, 1100.0, 1200.0, 1300.0, 100.0, 50.0)
+    assert got == [
+        (50001, 120, 0, 0, *quiet),
+        (50001, 120, 2, 0, *quiet),
+        (50002, 120, 0, 0, *quiet),
+        (50002, 120, 0, 60, 41000.0, 41100.0, 41200.0, 41300.0, 40100.0, 50.0),
+    ]
+    assert engine.rows("SELECT DISTINCT lost_share FROM v_path_1m WHERE lost > 0") == [(2 / 122,)]
+
+
+def test_a_minute_without_a_single_delay_has_null_delays_and_full_loss(engine: Engine) -> None:
+    sql = """SELECT sum(n), sum(lost) / nullIf(sum(n) + sum(lost), 0), quantileExactWeighted(0.5)(owd_p50_ns, n)
+             FROM derived_owd WHERE n = 0"""
+    assert engine.rows(sql) == [(0, 1.0, None)]
+
+
+def test_path_now_is_the_newest_minute_of_the_archive(engine: Engine) -> None:
+    got = engine.rows("SELECT path, n, lost, excess_p50_ns FROM v_path_now ORDER BY path")
+    assert got == [(50001, 120, 2, 100.0), (50002, 120, 0, 40100.0)]
+
+
+def test_nic_state_is_the_latest_per_nic_and_direction(engine: Engine) -> None:
+    got = engine.rows("SELECT nic, direction, state, why FROM v_nic_state ORDER BY direction")
+    assert got == [("h00/r0", "rx", "unhealthy", "no probe leaves it"), ("h00/r0", "tx", "healthy", "")]
+    ((age_s,),) = engine.rows("SELECT min(age_s) FROM v_nic_state")
+    assert age_s > 0
+
+
+def test_one_row_per_finding_as_last_stated(engine: Engine) -> None:
+    columns = "id, kind, status, subject_id, confidence, duration_s, statements, evidence, suspects, jobs"
+    first, second = engine.rows(f"SELECT {columns} FROM v_findings ORDER BY id")
+    assert first[:7] == ("f1", "congestion", "resolved", "l0--s1", 0.9, 58.0, 3)
+    assert first[7] == '[{"what":"excess","value":40000}]'
+    assert first[9] == ["train-7"]
+    assert second[:7] == ("f2", "loss", "open", "l0--s1", 0.9, 1.0, 1)
+    assert engine.rows("SELECT count() FROM v_findings WHERE opened_at = since_at + toIntervalSecond(1)") == [(2,)]
+
+
+def test_clocks_as_last_stated_with_their_history(engine: Engine) -> None:
+    columns = "clock, status, offset_ns, err_ns, updates, synced_share, err_max_ns, offset_min_ns, offset_max_ns"
+    assert engine.rows(f"SELECT {columns} FROM v_clock") == [
+        ("h00", "synced", 0.0, 0.0, 12, 1.0, 0.0, 0.0, 0.0),
+        ("h01", "synced", 610.0, 150.0, 12, 11 / 12, 150.0, 500.0, 610.0),
+    ]
+    got = engine.rows("SELECT kind, updates, offset_avg_ns FROM v_clock_1m WHERE clock = 'h01' ORDER BY kind, minute")
+    assert got == [("causal", 6, 525.0), ("causal", 6, 585.0), ("smoothed", 1, 499.0)]
+
+
+def test_paths_cross_the_links_that_their_trace_says(engine: Engine) -> None:
+    for spine, (_, _, path) in enumerate(PATHS):
+        got = engine.rows(f"SELECT direction FROM v_path_links WHERE path = {path} ORDER BY direction")
+        wanted = ["h00/r0->l0", f"l0->s{spine}", f"s{spine}->l1", "l1->h01/r0"]
+        assert sorted(wanted) == [d for (d,) in got]
+
+
+def test_the_worst_links_are_those_that_only_the_delayed_path_crosses(engine: Engine) -> None:
+    got = engine.rows("SELECT direction, paths, excess_least_ns, excess_most_ns, lost FROM v_links_worst")
+    assert {d for d, *_ in got[:2]} == {"l0->s1", "s1->l1"}
+    assert [row[1:] for row in got[:2]] == [(1, 40100.0, 40100.0, 0)] * 2
+    shared = {d: rest for d, *rest in got}["h00/r0->l0"]
+    assert shared == [2, 100.0, 40100.0, 2]
+
+
+def test_liveness_has_one_row_per_path(engine: Engine) -> None:
+    got = engine.rows("SELECT host, observer, role, path, dscp, state, missed FROM v_liveness")
+    assert got == [("h00", "h00/r0", "sender", 50001, 0, "silent", 16)]
+
+
+def test_stamps_of_a_probe_and_of_a_lost_one(engine: Engine) -> None:
+    got = engine.rows("SELECT t2_ns - t1_ns, t3_ns - t2_ns, t4_ns - t1_ns, turn_ns, rtt_ns FROM raw_probe ORDER BY t1")
+    assert got == [(20_000, 30_000, 71_000, 30_000, 41_000), (None,) * 5]
+
+
+def _queries() -> list[str]:
+    return re.findall(r"```sql\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("sql", _queries())
+def test_the_readmes_query_runs_and_finds_something(engine: Engine, sql: str) -> None:
+    assert engine.rows(sql.strip().rstrip(";")), sql
+
+
+def test_the_readme_names_every_view_and_table(engine: Engine) -> None:
+    text = README.read_text(encoding="utf-8")
+    names = [n for (n,) in engine.rows("SELECT name FROM system.tables WHERE database = 'sdf'")]
+    assert [n for n in names if f"`{n}`" not in text] == []
+    assert len(_queries()) >= 10
+
+
+def test_the_published_migrations_are_the_packages() -> None:
+    published = {p.name: p.read_text(encoding="utf-8") for p in README.parent.glob("*.sql")}
+    assert published == {m.name: m.sql for m in migrations()}, (
+        "cp sdfstream/archive/migrations/*.sql schemas/clickhouse/"
+    )

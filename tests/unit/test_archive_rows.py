@@ -1,0 +1,176 @@
+"""Messages to Arrow tables: every column arrives, unknown stays null, what cannot be read is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sdfstream.archive import tables
+from sdfstream.archive.batching import message_bytes
+from sdfstream.archive.events import PICKS, event_rows
+from sdfstream.archive.rows import bulk_rows, conform, reject_rows
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Event
+from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD, PROBE, TOPICS, TOPOLOGY
+from tests.fixtures.archive import BULK, EPOCH_NS, EVENTS, FINDING_DATA, bulk, event, message
+
+
+@pytest.mark.parametrize("topic", BULK, ids=lambda t: t.name)
+def test_every_column_of_a_bulk_topic_arrives_under_its_stored_name(topic) -> None:
+    rng = np.random.default_rng(1)
+    batches = [bulk(topic, n, rng) for n in (3, 0, 5)]
+    out = bulk_rows(topic, [message(topic, b, i) for i, b in enumerate(batches)], "run")
+    assert out.rejects == ()
+    assert out.table.num_rows == 8
+    wanted = [tables.stored_name(topic, f) for f in topic.columns]
+    assert out.table.column_names == wanted + list(tables.BUS_COLUMNS)
+    assert out.table.column("bus_seq").to_pylist() == [0] * 3 + [2] * 5
+    assert out.table.column("bus_id").to_pylist() == ["run"] * 8
+
+
+def test_stamps_are_kept_exactly_as_differences_even_when_they_wrap() -> None:
+    batch = bulk(PROBE, 4, np.random.default_rng(2))
+    lowest, highest = -(2**63), 2**63 - 1
+    t1, t2 = [EPOCH_NS, 5, lowest, highest], [None, 7, highest, lowest]
+    batch = batch.set_column(7, PROBE.columns.field(7), pa.array(t1, pa.int64()))
+    batch = batch.set_column(8, PROBE.columns.field(8), pa.array(t2, pa.int64()))
+    table = bulk_rows(PROBE, [message(PROBE, batch)], "run").table
+    assert table.column("t1").cast(pa.int64()).to_pylist() == t1
+    with np.errstate(over="ignore"):
+        back = [
+            None if d is None else int(np.int64(a) + np.int64(d))
+            for a, d in zip(t1, table["t21_ns"].to_pylist(), strict=True)
+        ]
+    assert back == t2
+
+
+def test_delays_are_rounded_to_a_sixteenth_of_a_nanosecond_and_no_further() -> None:
+    batch = bulk(OWD, 100, np.random.default_rng(3))
+    table = bulk_rows(OWD, [message(OWD, batch)], "run").table
+    for name in ("owd_min_ns", "excess_p50_ns", "err_ns"):
+        given, kept = batch.column(name).to_pylist(), table.column(name).to_pylist()
+        for a, b in zip(given, kept, strict=True):
+            assert (a is None) == (b is None)
+            assert a is None or (abs(a - b) <= 1 / 32 and (b * 16).is_integer())
+
+
+def test_clock_offsets_are_kept_to_the_last_bit() -> None:
+    batch = bulk(CLOCK, 20, np.random.default_rng(3))
+    table = bulk_rows(CLOCK, [message(CLOCK, batch)], "run").table
+    assert table.column("offset_ns").combine_chunks().equals(batch.column("offset_ns"))
+
+
+def test_unknown_boot_and_batch_number_are_null() -> None:
+    batch = bulk(CLOCK, 1, np.random.default_rng(0))
+    table = bulk_rows(CLOCK, [message(CLOCK, batch, 4, boot_id="", batch_seq=-1)], "run").table
+    assert table.column("boot_id").to_pylist() == [None]
+    assert table.column("batch_seq").to_pylist() == [None]
+
+
+def test_a_foreign_producers_forms_are_accepted() -> None:
+    batch = bulk(CLOCK, 3, np.random.default_rng(0))
+    plain = pa.record_batch(
+        {
+            f.name: batch.column(i).cast(pa.large_utf8()) if pa.types.is_dictionary(f.type) else batch.column(i)
+            for i, f in enumerate(CLOCK.columns)
+        }
+        | {"new_column": pa.array([1, 2, 3])}
+    )
+    out = conform(plain, CLOCK.columns)
+    assert out.schema.equals(CLOCK.columns)
+    assert out.column("clock").to_pylist() == batch.column("clock").to_pylist()
+
+
+def test_an_absent_nullable_column_is_null_and_an_absent_required_one_is_refused() -> None:
+    batch = bulk(PROBE, 2, np.random.default_rng(0))
+    without = batch.drop_columns(["plane"])
+    assert conform(without, PROBE.columns).column("plane").null_count == 2
+    out = bulk_rows(PROBE, [message(PROBE, batch.drop_columns(["seq"])), message(PROBE, batch, 1)], "run")
+    assert out.table.num_rows == 2
+    assert [(r.reason, r.detail, r.rows) for r in out.rejects] == [("column-missing", "seq", 2)]
+    refused = reject_rows(out.rejects, "run")
+    assert pa.ipc.open_stream(refused.column("body")[0].as_py()).read_all().num_rows == 2
+
+
+def test_a_row_with_a_null_where_none_is_allowed_is_refused_and_the_rest_goes_on() -> None:
+    batch = bulk(CLOCK, 3, np.random.default_rng(0))
+    batch = batch.set_column(2, CLOCK.columns.field(2), pa.array([1.0, None, 3.0]))
+    out = bulk_rows(CLOCK, [message(CLOCK, batch)], "run")
+    assert out.table.column("offset_ns").to_pylist() == [1.0, 3.0]
+    assert [(r.reason, r.detail, r.rows) for r in out.rejects] == [("null", "offset_ns", 1)]
+
+
+def test_a_column_of_another_type_is_refused_with_its_name() -> None:
+    batch = bulk(CLOCK, 1, np.random.default_rng(0)).drop_columns(["n"]).append_column("n", pa.array(["many"]))
+    with pytest.raises(FormatError, match="column-type: n is string, not uint32"):
+        conform(batch, CLOCK.columns)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_fills_its_typed_columns_and_keeps_its_payload(name: str) -> None:
+    topic = TOPICS[name]
+    out = event_rows(topic, [event(topic, EVENTS[name])], "run")
+    assert out.rejects == ()
+    row = out.table.to_pylist()[0]
+    assert [p.column for p in PICKS[name] if p.column in row] == [p.column for p in PICKS[name]]
+    assert row["event_type"] == name
+    assert '"' in row["data"]
+
+
+def test_finding_columns() -> None:
+    table = event_rows(FINDING, [event(FINDING, FINDING_DATA)], "run").table
+    row = table.to_pylist()[0]
+    assert (row["subject_type"], row["subject_id"], row["resolved_at"], row["jobs"]) == (
+        "link",
+        "l0--s1",
+        None,
+        ["train-7"],
+    )
+    assert table.column("since_at").cast(pa.int64()).to_pylist() == [EPOCH_NS]
+
+
+def test_odd_fields_become_null_and_stay_in_the_payload() -> None:
+    odd = {"path": 2**40, "dscp": True, "hops": "none", "complete": 1, "traced_at_ns": 1.5, "src": ["x"]}
+    row = event_rows(TOPOLOGY, [event(TOPOLOGY, odd)], "run").table.to_pylist()[0]
+    assert [row[n] for n in ("path", "dscp", "complete", "traced_at", "src")] == [None] * 5
+    assert row["hops"] == []
+    assert '"path":1099511627776' in row["data"]
+
+
+def test_events_without_their_key_or_without_json_are_refused() -> None:
+    good = EVENTS[NIC.name]
+    bad = [
+        event(NIC, {k: v for k, v in good.items() if k != "nic"}, 1),
+        event(NIC, good | {"why": float("nan")}, 2),
+        event(NIC, good | {"why": object()}, 3),
+        message(NIC, bulk(CLOCK, 1, np.random.default_rng(0)), 4),
+        message(NIC, Event("t", "s", "\ud800", 1, good), 5),
+        message(NIC, Event("t", "s", "i", 2**63, good), 6),
+    ]
+    out = event_rows(NIC, [event(NIC, good), *bad], "run")
+    assert out.table.num_rows == 1
+    reasons = ["field-missing", "not-json", "not-json", "form", "envelope", "envelope"]
+    assert [r.reason for r in out.rejects] == reasons
+    assert reject_rows(out.rejects, "run").column("bus_seq").to_pylist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_lone_surrogate_does_not_lose_the_event() -> None:
+    data = EVENTS[NIC.name] | {"why": "bad \ud800 text", "state": "healthy"}
+    row = event_rows(NIC, [event(NIC, data)], "run").table.to_pylist()[0]
+    assert row["why"] is None
+    assert "\\ud800" in row["data"]
+
+
+def test_an_event_on_a_bulk_topic_is_refused() -> None:
+    out = bulk_rows(CLOCK, [replace(event(NIC, EVENTS[NIC.name]), topic=CLOCK.name)], "run")
+    assert out.table.num_rows == 0
+    assert [r.reason for r in out.rejects] == ["form"]
+
+
+@pytest.mark.parametrize("topic", BULK, ids=lambda t: t.name)
+def test_a_messages_size_is_about_what_arrow_counts(topic) -> None:
+    batch = bulk(topic, 5000, np.random.default_rng(1))
+    assert batch.nbytes / 1.25 < message_bytes(message(topic, batch)) < batch.nbytes * 1.25
+    foreign = pa.record_batch({"a": pa.array(range(1000)), "b": pa.array(["name"] * 1000)})
+    assert message_bytes(replace(message(topic, foreign), topic="sdf.x.y.v1")) == 1024 + 1000 * (8 + 16)

@@ -1,0 +1,55 @@
+"""A configuration error is a sentence with the path of the key."""
+
+from pathlib import Path
+
+import pytest
+
+from sdfstream import settings
+from sdfstream.errors import ConfigError
+
+AGENT = """
+agent:
+  hosts:
+  - host: h1
+    nics: [{nic: h1/eth0, device: eth0, address: 10.0.0.1}]
+    sessions:
+    - {src: h1/eth0, dst: h2/eth0, dst_address: 10.0.0.2, source_ports: [50000, 50001]}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "sdf.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_survive_a_round_trip(tmp_path: Path) -> None:
+    defaults = settings.Settings()
+    assert settings.load(write(tmp_path, settings.dump(defaults))) == defaults
+
+
+def test_an_agent_is_read_from_either_form(tmp_path: Path) -> None:
+    agent = settings.load_agent(write(tmp_path, AGENT))
+    assert agent.hosts[0].sessions[0].source_ports == (50000, 50001)
+    assert settings.load_agent(write(tmp_path, settings.dump(agent))) == agent
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("busy: memory", "unknown key 'busy'"),
+        (AGENT.replace("device:", "devise:"), r"unknown key 'agent.hosts.0.nics.0.devise'"),
+        (AGENT.replace("dst_address: 10.0.0.2, ", ""), "key 'agent.hosts.0.sessions.0.dst_address' is missing"),
+        (AGENT.replace("[50000, 50001]", "many"), "agent.hosts.0.sessions.0.source_ports"),
+        ("- a\n- b", "keys and values"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_wrong_keys_are_named_with_their_path(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        settings.load(write(tmp_path, text))
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        settings.load(tmp_path / "absent.yaml")

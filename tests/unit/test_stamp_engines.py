@@ -1,0 +1,108 @@
+"""Sender and reflector back to back: what a row says when nothing goes wrong, and when something does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sdfstream.probes.config import VirtualClock
+from sdfstream.records.topics import PROBE
+from sdfstream.records.units import NS_PER_S
+from tests.wire import EPOCH, Wire, host_a, host_b, reflector_of, sender_of
+
+KEY = bytes(range(32))
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["open", "authenticated"])
+def test_rows_hold_all_four_true_stamps(key: bytes | None) -> None:
+    wire = Wire(sender_of(host_a(dscp=46), hmac_key=key), reflector_of(host_b(), hmac_key=key))
+    sent = wire.run(2 * NS_PER_S)
+    batch = wire.sender.rows(2 * NS_PER_S + 200_000_000)
+    assert batch is not None
+    batch.validate(full=True)
+    assert batch.schema == PROBE.columns
+    assert batch.num_rows == sent >= 50
+    rows = batch.to_pylist()
+    for row in rows:
+        assert (row["src"], row["dst"], row["clock_src"], row["clock_dst"]) == ("ha/r0", "hb/r0", "ha", "hb")
+        assert row["t2_ns"] - row["t1_ns"] == 10_000
+        assert row["t4_ns"] - row["t1_ns"] == 65_000
+        assert (row["t1_kind"], row["t2_kind"], row["t4_kind"]) == (1, 1, 1)
+        assert (row["dscp_sent"], row["dscp_fwd"], row["dscp_rev"]) == (46, 46, 46)
+        assert (row["ecn_sent"], row["ecn_fwd"], row["ecn_rev"]) == (2, 2, 2)
+        assert (row["ttl_fwd"], row["ttl_rev"]) == (62, 62)
+        assert (row["tx_host_ns"], row["rx_host_ns"]) == (5_000, 20_000)
+        assert row["size_bytes"] == (128 if key is None else 196)
+        assert row["plane"] == "backend"
+    followed = [r for r in rows if r["t3_kind"] == 1]
+    assert all(r["t4_ns"] - r["t3_ns"] == 15_000 for r in followed)
+    # only the last exchange of each path has no later answer that could tell its true t3
+    assert len(rows) - len(followed) == 2
+    for row in rows:
+        if row["t3_kind"] == 0:
+            assert row["t4_ns"] - row["t3_ns"] == 24_000
+    for path in (50_001, 50_002):
+        assert [r["seq"] for r in rows if r["path"] == path] == list(range(sum(r["path"] == path for r in rows)))
+    assert wire.sender.counters.total("refused") == wire.reflector.counters.total("refused") == 0
+    assert wire.sender.rows(3 * NS_PER_S) is None
+
+
+def test_a_lost_probe_is_a_row_without_t4() -> None:
+    wire = Wire(sender_of(host_a()), reflector_of(host_b()))
+    wire.drop_forward = lambda s: np.ones(len(s.token), dtype=bool)
+    sent = wire.run(NS_PER_S // 2)
+    batch = wire.sender.rows(NS_PER_S)
+    assert batch is not None
+    assert batch.num_rows == sent
+    row = batch.to_pylist()[0]
+    assert (
+        row["t4_ns"] is row["t2_ns"] is row["t3_ns"] is row["dscp_fwd"] is row["ttl_rev"] is row["rx_host_ns"] is None
+    )
+    assert (row["t1_kind"], row["t2_kind"], row["t3_kind"], row["t4_kind"]) == (1, 255, 255, 255)
+
+
+def test_the_virtual_clock_of_the_reflector_shows_in_t2_and_t3() -> None:
+    clock = VirtualClock(offset_ns=123_456.0, skew_ppb=10_000.0, epoch_at_ns=EPOCH)
+    wire = Wire(sender_of(host_a()), reflector_of(host_b(clock)))
+    wire.run(2 * NS_PER_S)
+    batch = wire.sender.rows(3 * NS_PER_S)
+    assert batch is not None
+    for row in batch.to_pylist():
+        true_ns = row["t1_ns"] + 10_000
+        assert row["t2_ns"] - true_ns == 123_456 + (true_ns - EPOCH) // 100_000
+
+
+def test_remarking_on_the_way_shows_in_the_row() -> None:
+    wire = Wire(sender_of(host_a(dscp=46)), reflector_of(host_b()))
+    wire.remark = lambda tos: (tos & 0) + np.uint8(8 << 2 | 3)
+    wire.run(NS_PER_S)
+    batch = wire.sender.rows(2 * NS_PER_S)
+    assert batch is not None
+    row = batch.to_pylist()[0]
+    assert (row["dscp_sent"], row["dscp_fwd"], row["ecn_fwd"], row["dscp_rev"]) == (46, 8, 3, 46)
+
+
+def test_silence_and_return() -> None:
+    wire = Wire(sender_of(host_a(ports=(50_001,)), liveness_ms=200), reflector_of(host_b(), liveness_ms=200))
+    wire.run(NS_PER_S)
+    told = wire.sender.liveness(NS_PER_S, EPOCH + NS_PER_S)
+    assert [(t["state"], t["role"], t["path"]) for t in told] == [("alive", "sender", 50_001)]
+    far = wire.reflector.liveness(NS_PER_S, EPOCH + NS_PER_S)
+    assert [(t["state"], t["role"], t["src"], t["dst"], t["path"]) for t in far] == [
+        ("alive", "reflector", "ha/r0", "hb/r0", 50_001)
+    ]
+    wire.drop_forward = lambda s: np.ones(len(s.token), dtype=bool)
+    wire.run(2 * NS_PER_S, NS_PER_S)
+    assert wire.sender.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S) == []
+    (told,) = wire.sender.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S)
+    assert told["state"] == "silent"
+    assert EPOCH + 900_000_000 < told["since_at_ns"] <= EPOCH + 1_010_000_000
+    assert told["missed"] >= 10
+    assert wire.reflector.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S) == []
+    (far,) = wire.reflector.liveness(2 * NS_PER_S, EPOCH + 2 * NS_PER_S)
+    assert far["state"] == "silent"
+    wire.drop_forward = lambda s: np.zeros(len(s.token), dtype=bool)
+    wire.run(2_200_000_000, 2 * NS_PER_S)
+    (told,) = wire.sender.liveness(2_200_000_000, EPOCH + 2_200_000_000)
+    assert told["state"] == "alive"
+    assert wire.sender.liveness(2_200_000_000, EPOCH + 2_200_000_000) == []
