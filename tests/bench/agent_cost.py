@@ -62,13 +62,15 @@ async def _measure(result: Result, folder: Path, user: int | None, periods: int)
     mean = (before.cpu_s - first.cpu_s) / wall_s
     median, _, worst = spread(shares)
     rate = near / wall_s
+    full = answered / max(near, 1)
     who = "user nobody, no capability" if user is not None else "this user"
     result.say(
-        f"{rate:,.0f} exchanges/s of its own ({answered / max(near, 1):.1%} answered) and as many answered for others, "
-        f"{who}",
+        f"{rate:,.0f} exchanges/s of its own ({full:.1%} answered) and as many asked of it, {who}",
         rows_per_s=round(rate),
-        answered=round(answered / max(near, 1), 4),
+        answered=round(full, 4),
     )
+    if full < 0.98:
+        result.say("  the machine was too busy for the far agents to answer: what follows says little")
     result.say(
         f"CPU {mean:.1%} of one core (median of 2 s {median:.1%}, worst {worst:.1%}; {mean / rate * 1e6:.0f} µs an "
         f"exchange and answer); {against('≤ 10 %', mean <= 0.10)}",
