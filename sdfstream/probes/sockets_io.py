@@ -88,9 +88,10 @@ def open_probe_socket(nic: NicConfig, port: int, *, own_address: bool, hardware:
     Raises
     ------
     OSError
-        ENODEV, EADDRNOTAVAIL, ENOENT …: the device, its address or its namespace is not there (now).
+        ENODEV, EADDRNOTAVAIL, ENOENT …: the device, its address or its namespace is not there (now);
+        EADDRINUSE: somebody else has the port (now).
     ConfigError, UnavailableError
-        It can never work: the port is taken or reserved, or the kernel refuses to bind to a device.
+        It can never work: the port is reserved, or the kernel refuses to bind to a device.
     """
     v6 = ipaddress.ip_address(nic.address).version == 6
 
@@ -165,8 +166,6 @@ def _bind(sock: socket.socket, nic: NicConfig, port: int, *, own_address: bool) 
     try:
         sock.bind((nic.address if own_address else "", port))
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(f"{nic.nic}: UDP port {port} is taken on {nic.device}") from error
         if error.errno == errno.EACCES:
             sentence = f"{nic.nic}: UDP port {port} is reserved for root; choose a port above 1023"
             raise ConfigError(sentence) from error
