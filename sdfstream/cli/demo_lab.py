@@ -74,7 +74,7 @@ def _acts(pulled: str, flapping: str) -> tuple[Act, ...]:
 
 LARGE: Final = Play(
     FabricSpec(),
-    MeshSpec(peers_per_nic=3, ports_per_peer=8, rate_hz=16.0, flush_ms=50, liveness_ms=500),
+    MeshSpec(peers_per_nic=3, ports_per_peer=8, rate_hz=10.0, liveness_ms=500),
     _acts("h03/r1", "h05/r0"),
 )
 SMALL: Final = Play(
