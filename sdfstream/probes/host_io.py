@@ -54,15 +54,9 @@ class HostAgent:
         self.clock = Clock(host.virtual_clock)
         self._boot_id = boot_id
         self._events = 0
-<<<<<<< HEAD
         self._told_until = self._trace_at = 0
         self._follow_up_ns = 0
         self._beat = Beat(time.monotonic_ns())
-=======
-        self._beat = Beat(time.monotonic_ns())
-        self._told_until = self._trace_at = 0
-        self._follow_up_ns = 0
->>>>>>> shells
         nics = {n.nic: n for n in host.nics}
         pairs = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
         width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
