@@ -30,7 +30,8 @@ def test_the_route_chooses_address_and_interface(namespaces: Namespaces) -> None
     for rail in (0, 1):
         net.cable("a", f"r{rail}", "b", f"r{rail}")
         net.ip("a", f"addr add 10.6.{rail}.1/24 dev r{rail}", f"addr add fd06:{rail}::1/64 dev r{rail}")
-    with inside(net.path("a")):
+
+    def look() -> None:
         assert route_io.local_towards("10.6.0.2") == Local("10.6.0.1", "r0")
         assert route_io.local_towards("10.6.1.2") == Local("10.6.1.1", "r1")
         assert route_io.local_towards("fd06:1::2") == Local("fd06:1::1", "r1")
@@ -40,16 +41,18 @@ def test_the_route_chooses_address_and_interface(namespaces: Namespaces) -> None
         with pytest.raises(ConfigError, match="own address"):
             route_io.local_towards("10.6.1.1")
 
+    inside(net.path("a"), look)
+
 
 @pytest.mark.lab
 def test_a_namespace_is_left_as_it_was_entered(namespaces: Namespaces) -> None:
     home = identity(None)
     namespaces.add("a")
-    with pytest.raises(RuntimeError), inside(namespaces.path("a")):
-        assert identity(None) == identity(namespaces.path("a")) != home
-        raise RuntimeError
-    assert identity(None) == home
-    with pytest.raises(FileNotFoundError), inside(namespaces.path("gone")):
-        pass
+    there = identity(namespaces.path("a"))
+    assert inside(namespaces.path("a"), lambda: identity(None)) == there != home
+    with pytest.raises(ZeroDivisionError):
+        inside(namespaces.path("a"), lambda: 1 // 0)
+    with pytest.raises(FileNotFoundError):
+        inside(namespaces.path("gone"), lambda: None)
     assert identity(None) == home
     assert identity(namespaces.path("gone")) is None
