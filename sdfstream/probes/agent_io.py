@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -146,7 +147,7 @@ class _Agent:
         while True:
             now_ns = time.monotonic_ns()
             if now_ns >= min(judge_at, flush_at):
-                self.judge(now_ns)
+                self.judge(now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
                 judge_at = now_ns + judge_ns
                 if now_ns >= flush_at:
                     self.flush(now_ns)
@@ -172,10 +173,10 @@ class _Agent:
             _log.warning("in the last minute: %s", told)
         self._told = now
 
-    def judge(self, now_ns: int) -> None:
+    def judge(self, now_ns: int, due_at_ns: int) -> None:
         """Read answers, then judge liveness; what changed goes to the bus at once."""
         for host in self.hosts:
-            self._guard(host.hear)
+            self._guard(partial(host.hear, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
             self.buffer.put(host.trace(now_ns))
 
@@ -218,7 +219,7 @@ class _Agent:
         try:
             return work()
         except Exception as error:  # one packet must not be able to stop a host's probing
-            self._say_once(work.__qualname__, error)
+            self._say_once(getattr(work, "func", work).__qualname__, error)
             return True
 
     def _say_once(self, where: str, error: Exception) -> None:

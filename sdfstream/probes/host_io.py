@@ -145,8 +145,8 @@ class HostAgent:
             self.reflector.left(left)
         self._told_until = now_ns + min(self._follow_up_ns, _FOLLOW_UP_MOST_NS)
 
-    def hear(self) -> bool:
-        """Take sending times and answers; whether there were any answers."""
+    def hear(self, due_at_ns: int) -> bool:
+        """Take sending times and answers; whether there were any answers. `due_at_ns`: when that was planned for."""
         table, engine = self.senders, self.sender
         for turn in range(_ROUNDS):
             left = table.left()
@@ -155,7 +155,7 @@ class HostAgent:
             received = table.receive()
             if received is None:
                 return turn > 0
-            engine.received(received, time.monotonic_ns())
+            engine.received(received, time.monotonic_ns(), due_at_ns)
             if not table.backlog:
                 return True
         return True

@@ -6,6 +6,8 @@ the tokens of the last packets; a stamp whose number is not in the ring any more
 
 from __future__ import annotations
 
+import errno
+import socket
 from array import array
 from dataclasses import dataclass
 from typing import Any, Final
@@ -145,11 +147,13 @@ class LeftStamps:
         """Empty the error queues of `slots`; one parse for as many rows as the block holds."""
         used = 0
         for slot in slots:
-            opened = self._sockets[slot]
+            opened, first = self._sockets[slot], used
             while opened is not None:
                 asked = _ROWS - used
                 n = self._block.receive(opened.fd, used, asked, MSG_ERRQUEUE | MSG_DONTWAIT)
                 if n <= 0:
+                    if used == first:
+                        self._take_error(opened)
                     break
                 self._slot[used : used + n] = slot
                 self._outstanding[slot] = max(0, self._outstanding[slot] - n)
@@ -160,6 +164,12 @@ class LeftStamps:
                 used = 0
         if used:
             self._parse(used)
+
+    def _take_error(self, opened: ProbeSocket) -> None:
+        """Clear an error that a socket holds without an entry in its queue; else it would wake us for ever."""
+        number = opened.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._counters.add("socket-error", errno.errorcode.get(number, str(number)).lower())
 
     def _parse(self, n: int) -> None:
         control, size = self._block.control[:n], self._block.controllen[:n]
