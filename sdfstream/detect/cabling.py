@@ -13,7 +13,6 @@ its far end is known); a switch (``node s1``). What is known of a path decides h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,9 +58,9 @@ class Cabling:
             self.weight = np.concatenate([self.weight, np.zeros((extra, *self.weight.shape[1:]))])
         self._stale.update(dict.fromkeys(slots))
 
-    def declare(self, data: Mapping[str, Any]) -> None:
+    def declare(self, wiring: Wiring) -> None:
         """Take the declared cabling (``sdf.state.topology.declared.v1``); all paths are looked at anew."""
-        self.wiring = Wiring.of(data)
+        self.wiring = wiring
         self._stale = dict.fromkeys(np.flatnonzero(self.sessions.table["src"] >= 0).tolist())
 
     def trace(self, slot: int, direction: int, hops: list[str | None], complete: bool) -> None:

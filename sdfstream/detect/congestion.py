@@ -23,7 +23,9 @@ import pyarrow as pa
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.localise import Located, Observations, locate
+from sdfstream.detect.localise import Located, locate
+from sdfstream.detect.memo import Memo
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.cusum import PersistenceCusum
 from sdfstream.numeric.moments import EwMoments
@@ -42,7 +44,8 @@ _WARM = 10
 _FRESH_NS = NS_PER_S
 _FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
 """Bounds of the learnt threshold, and where it starts."""
-_TRIALS = 3.0
+_TRIALS = 8.0
+"""What a verdict on one path weighs, in trials: enough that a queue only one path sees can be told at all."""
 
 
 class Congestion:
@@ -67,6 +70,7 @@ class Congestion:
         """99th percentile of quiet paths' deviation, slowly following."""
         self.blamed: frozenset[str] = frozenset()
         self._waiting: list[tuple[Ints, Ints, Floats, Floats, Ints]] = []
+        self._memo = Memo()
 
     def ensure(self) -> None:
         """Have a row for both directions of every session."""
@@ -98,7 +102,8 @@ class Congestion:
         self.counters.add("unjudged", "clock-error", int((known & ~np.isnan(excess) & ~judged).sum()))
         directed = (2 * slots + code)[judged]
         seen_ns = np.full(directed.size, at_ns)
-        self._waiting.append((directed, start_ns[judged].astype(np.int64), excess[judged], err[judged], seen_ns))
+        if directed.size:
+            self._waiting.append((directed, start_ns[judged].astype(np.int64), excess[judged], err[judged], seen_ns))
 
     def tick(self) -> None:
         """Judge the windows that came since the last tick, in order of their time.
@@ -182,7 +187,7 @@ class Congestion:
         classes = self.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():
             mine, others = slow[classes[slow // 2] == dscp], well[classes[well // 2] == dscp]
-            for place in self._locate(mine, others):
+            for place in self._memo.recall(_observe(mine, others), now_ns, self._locate):
                 number = np.array([2 * s + (w == "rev") for s, w in zip(place.slots, place.ways, strict=True)])
                 if place.subject in found:
                     number = np.concatenate([found[place.subject][1], number])
@@ -190,8 +195,11 @@ class Congestion:
         self.blamed = frozenset(subject.id for subject in found)
         return [self._claim(place, number.astype(np.int64), ce_share) for place, number in found.values()]
 
-    def _locate(self, slow: Ints, well: Ints) -> list[Located]:
-        seen = _observe(slow, well)
+    def slow(self, now_ns: int) -> Bools:
+        """(2·sessions,) directed paths that are slow now: their marks are evidence of that queue."""
+        return self.cusum.on & (now_ns - self.table["seen_ns"] <= _FRESH_NS)
+
+    def _locate(self, seen: Observations) -> list[Located]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, incumbents=self.blamed)
 
     def _claim(self, place: Located, number: Ints, ce_share: Floats) -> Claim:
@@ -234,6 +242,7 @@ class Congestion:
             "table": self.table.freeze(),
             "noise": self.noise_ns,
             "blamed": sorted(self.blamed),
+            "memo": self._memo.freeze(),
             "waiting": [list(x) for x in self._waiting],
         }
 
@@ -244,6 +253,7 @@ class Congestion:
         self.table.thaw(state["table"])
         self.noise_ns = float(state["noise"])
         self.blamed = frozenset(state["blamed"])
+        self._memo.thaw(state["memo"])
         self._waiting = [tuple(x) for x in state["waiting"]]
 
 

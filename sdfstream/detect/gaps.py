@@ -8,13 +8,13 @@ with those that did not, and the part that explains them gets one pulse in its f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.localise import Observations, locate
+from sdfstream.detect.localise import locate
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.runs import LONG_RUN, LossRuns
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -38,12 +38,10 @@ class Gap:
 
 
 class Gaps:
-    """Groups of runs that ended, judged once each."""
+    """Groups of runs that ended, judged once each (what was judged stands with the runs)."""
 
     def __init__(self, runs: LossRuns, cabling: Cabling) -> None:
         self.runs, self.cabling = runs, cabling
-        self.judged_ns = 0
-        """Runs that outgrew up to this bus time have been judged."""
 
     def look(self, silent: Bools, answered_ns: Ints, interval_ns: Ints, now_ns: int) -> list[Gap]:
         """Gaps that have closed since the last look.
@@ -60,17 +58,17 @@ class Gaps:
             Bus time.
         """
         t = self.runs.table
-        grown = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] > self.judged_ns)
-        if not grown.any():
+        fresh = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] != t["judged_ns"])
+        if not fresh.any():
             return []
-        first_ns = int(t["outgrew_ns"][grown].min())
-        group = grown & (t["outgrew_ns"] <= first_ns + _TOGETHER_NS)
-        if now_ns - int(t["lost_ns"][group].max()) < _SETTLED_NS or (group & silent).any():
-            if now_ns - first_ns > 2 * NS_PER_S:  # it became an outage; `silence` has it
-                self.judged_ns = first_ns + _TOGETHER_NS
+        t["judged_ns"][silent] = t["outgrew_ns"][silent]  # an outage: `silence` has it
+        ended = fresh & ~silent & (now_ns - t["lost_ns"] >= _SETTLED_NS)
+        if not ended.any():
             return []
-        self.judged_ns = int(t["outgrew_ns"][group].max())
-        passing = ~group & ~silent & (answered_ns >= first_ns)
+        first_ns = int(t["outgrew_ns"][ended].min())
+        group = ended & (t["outgrew_ns"] <= first_ns + _TOGETHER_NS)
+        t["judged_ns"][group] = t["outgrew_ns"][group]
+        passing = ~fresh & ~silent & (answered_ns >= first_ns)
         bad, good = np.flatnonzero(group), np.flatnonzero(passing)
         seen = Observations.join([Observations.of(bad, "both", 8.0, 8.0), Observations.of(good, "both", 0.0, 8.0)])
         found = locate(self.cabling, seen, noise=1e-3, least_share=0.9)
@@ -84,11 +82,3 @@ class Gaps:
             up_ns = int((t["lost_ns"][place.slots] - timeout_ns).min())
             gaps.append(Gap(place.subject, up_ns - length_ns, up_ns))
         return gaps
-
-    def freeze(self) -> dict[str, Any]:
-        """The whole state as plain values."""
-        return {"judged": self.judged_ns}
-
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.judged_ns = int(state["judged"])

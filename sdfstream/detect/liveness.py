@@ -11,7 +11,7 @@ Instants are bus time. An agent's own "since" is carried over as an age of its o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.sessions import Sessions
+from sdfstream.errors import FormatError
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
@@ -122,17 +123,20 @@ class Liveness:
 
     def take_statement(self, data: Mapping[str, Any], at_ns: int) -> None:
         """Take one ``sdf.raw.liveness.v1`` payload; what cannot be read in it is counted and left out."""
-        seen_ns = data.get("seen_at_ns")
+        changes = data.get("changes")
+        if not isinstance(changes, Sequence):
+            raise FormatError("liveness-changes", type(changes).__name__)
+        told: dict[str, list[Any]] = {"sender": [], "reflector": []}
+        for change in changes:
+            rows = told.get(change.get("role", "")) if isinstance(change, Mapping) else None
+            row = self._read(change, data.get("seen_at_ns")) if rows is not None else None
+            if rows is None or row is None:
+                self.counters.add("refused", "liveness-change")
+            else:
+                rows.append(row)
         for role, prefix in (("sender", "snd"), ("reflector", "rfl")):
-            rows = []
-            for change in data.get("changes", ()):
-                if change.get("role") == role:
-                    row = self._read(change, seen_ns)
-                    rows.append(row) if row is not None else self.counters.add("refused", "liveness-change")
-            if rows:
-                self._store(prefix, rows, at_ns)
-        strange = sum(1 for c in data.get("changes", ()) if c.get("role") not in ("sender", "reflector"))
-        self.counters.add("refused", "liveness-role", strange)
+            if told[role]:
+                self._store(prefix, told[role], at_ns)
 
     @staticmethod
     def _read(

@@ -8,14 +8,14 @@ and nothing that healthy paths cross.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.detect.cabling import Cabling
-from sdfstream.numeric.blame import Culprit, Trials, blame
+from sdfstream.detect.cabling import FWD, REV, Cabling
+from sdfstream.detect.problem import Observations, Problem, pose
+from sdfstream.numeric.blame import Culprit, blame
 from sdfstream.records.finding import Subject
 
 Ints = npt.NDArray[np.int64]
@@ -27,36 +27,6 @@ _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
 """Nats in favour of a part that is blamed already: near ties must not make a finding jump between subjects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observations:
-    """Paths with trials: each row is a session seen in its forward, its reverse or both directions at once."""
-
-    slots: Ints
-    fwd: Bools
-    rev: Bools
-    failed: Floats
-    tried: Floats
-
-    @classmethod
-    def join(cls, parts: Iterable[Observations]) -> Observations:
-        """All rows, one after the other."""
-        whole = list(parts)
-        return cls(
-            np.concatenate([o.slots for o in whole]),
-            np.concatenate([o.fwd for o in whole]),
-            np.concatenate([o.rev for o in whole]),
-            np.concatenate([o.failed for o in whole]),
-            np.concatenate([o.tried for o in whole]),
-        )
-
-    @classmethod
-    def of(cls, slots: Ints, ways: str, failed: float | Floats, tried: float | Floats) -> Observations:
-        """Rows of `slots`, all crossing `ways`: ``fwd``, ``rev`` or ``both``."""
-        n = slots.size
-        fwd, rev = np.full(n, ways != "rev"), np.full(n, ways != "fwd")
-        return cls(slots, fwd, rev, np.broadcast_to(failed, n).astype(float), np.broadcast_to(tried, n).astype(float))
 
 
 @dataclass(slots=True)
@@ -109,45 +79,21 @@ def locate(
         Most subjects to name.
     """
     cabling.refresh(None)
-    seen = _relevant(cabling, seen)
     if not (seen.failed > 0).any():
         return []
-    row, part, weight = cabling.entries(seen.slots, seen.fwd, seen.rev)
-    shared, n = len(cabling.parts), seen.slots.size
-    log_prior = np.concatenate([cabling.log_prior(rerouted=rerouted), np.full(n, _OWN_PRIOR)])
-    favour = np.zeros(shared + n)
-    for p in np.unique(part).tolist() if incumbents else ():
-        favour[p] = _INCUMBENT * (cabling.subject(p).id in incumbents)
-    own = np.arange(n, dtype=np.int64)
-    trials = Trials(
-        seen.failed,
-        seen.tried,
-        np.concatenate([row, own]),
-        np.concatenate([part, shared + own]),
-        np.concatenate([weight, np.ones(n)]),
+    posed = pose(cabling, seen)
+    log_prior = np.concatenate([cabling.log_prior(rerouted=rerouted)[posed.parts], np.full(posed.own.size, _OWN_PRIOR)])
+    favour = np.zeros(log_prior.size)
+    if incumbents:
+        favour[: posed.parts.size] = [_INCUMBENT * (cabling.subject(p).id in incumbents) for p in posed.parts.tolist()]
+    culprits = blame(
+        posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
-    culprits = blame(trials, log_prior, noise=noise, least_share=least_share, favour=favour, most=most)
-    return _merge_switches(cabling, _merge(cabling, seen, culprits, shared))
+    found = _merge_switches(cabling, _merge(cabling, posed, culprits))
+    return _gather_paths(cabling, found, incumbents)
 
 
-def _relevant(cabling: Cabling, seen: Observations) -> Observations:
-    """Leave out healthy paths that share no part with a sick one: they cannot change the answer."""
-    sick = seen.failed > 0
-    _, part, _ = cabling.entries(seen.slots[sick], seen.fwd[sick], seen.rev[sick])
-    touched = np.zeros(len(cabling.parts) + 1, np.bool_)
-    touched[part] = True
-    member = touched[cabling.part[seen.slots]] & (cabling.part[seen.slots] >= 0)
-    keep = sick | (member[:, 0].any(axis=1) & seen.fwd) | (member[:, 1].any(axis=1) & seen.rev)
-    return Observations(seen.slots[keep], seen.fwd[keep], seen.rev[keep], seen.failed[keep], seen.tried[keep])
-
-
-def _way(seen: Observations, row: int) -> str:
-    if seen.fwd[row] and seen.rev[row]:
-        return "both"
-    return "fwd" if seen.fwd[row] else "rev"
-
-
-def _merge(cabling: Cabling, seen: Observations, culprits: list[Culprit], shared: int) -> list[Located]:
+def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Located]:
     """One `Located` per subject.
 
     Two culprits that could be two directions of one cable (or sides of one NIC) are taken for that one: a cable that
@@ -158,17 +104,18 @@ def _merge(cabling: Cabling, seen: Observations, culprits: list[Culprit], shared
     for culprit in culprits:
         names: dict[Subject, list[tuple[str, float]]] = {}
         for part, probability in culprit.rivals:
-            subject, name = _named(cabling, seen, part, shared)
+            subject, name = _named(cabling, posed, part)
             names.setdefault(subject, []).append((name, probability))
         new = _Group([names], {s: sum(p for _, p in parts) for s, parts in names.items()}, [culprit])
-        first = _named(cabling, seen, culprit.part, shared)[0]
-        new.odds[first] += 1e-9  # the search's own choice settles a tie
+        first = _named(cabling, posed, culprit.part)[0]
+        if first in new.odds:
+            new.odds[first] += 1e-9  # the search's own choice settles a tie
         host = next((g for g in groups if g.joins(new)), None)
         if host is None:
             groups.append(new)
         else:
             host.join(new)
-    return [g.located(seen) for g in groups]
+    return [g.located(posed.sick) for g in groups]
 
 
 @dataclass(slots=True)
@@ -211,15 +158,17 @@ class _Group:
             seen.slots[rows],
             ordered,
             min(1.0, self.odds[subject] / total),
-            [_way(seen, r) for r in rows.tolist()],
+            [seen.way(r) for r in rows.tolist()],
         )
 
 
-def _named(cabling: Cabling, seen: Observations, part: int, shared: int) -> tuple[Subject, str]:
-    if part < shared:
-        return cabling.subject(part), cabling.direction(part)
-    row = part - shared
-    name = str(cabling.sessions.path_id(int(seen.slots[row]), "rev" if _way(seen, row) == "rev" else "fwd"))
+def _named(cabling: Cabling, posed: Problem, part: int) -> tuple[Subject, str]:
+    if part < posed.parts.size:
+        number = int(posed.parts[part])
+        return cabling.subject(number), cabling.direction(number)
+    row = part - posed.parts.size
+    direction = "rev" if posed.sick.way(row) == "rev" else "fwd"
+    name = str(cabling.sessions.path_id(int(posed.sick.slots[row]), direction))
     return Subject("path", name), name
 
 
@@ -243,6 +192,48 @@ def _merge_switches(cabling: Cabling, located: list[Located]) -> list[Located]:
             )
             return [whole] + [x for x in located if x not in cables]
     return located
+
+
+def _gather_paths(cabling: Cabling, located: list[Located], incumbents: frozenset[str]) -> list[Located]:
+    """What only single paths seem to suffer becomes one statement; without a map one fault looks like many.
+
+    Paths whose way is not known join the link or switch that was found beside them; the rest are told under one of
+    them, the one told before if it is still among them.
+    """
+    lone = [x for x in located if x.subject.type == "path"]
+    named = [x for x in located if x.subject.type != "path"]
+    host = next((x for x in named if x.subject.type in ("link", "switch")), None)
+    if host is not None:
+        lost = [x for x in lone if not _mapped(cabling, x)]
+        lone = [x for x in lone if _mapped(cabling, x)]
+        for path in lost:
+            host.slots = np.concatenate([host.slots, path.slots])
+            host.ways += path.ways
+    if len(lone) < 2:
+        return named + lone
+    first = min(lone, key=lambda x: (x.subject.id not in incumbents, x.subject.id))
+    suspects = sorted({s for x in lone for s in x.suspects}, key=lambda s: (-s[1], s[0]))[:16]
+    group = Located(
+        first.subject,
+        first.directions,
+        False,
+        max(x.share for x in lone),
+        np.concatenate([x.slots for x in lone]),
+        suspects,
+        min(x.probability for x in lone),
+        [w for x in lone for w in x.ways],
+    )
+    return [*named, group]
+
+
+def _mapped(cabling: Cabling, found: Located) -> bool:
+    """Whether more than the two NICs is known of the way of these paths."""
+    ways = {"fwd": (FWD,), "rev": (REV,), "both": (FWD, REV)}
+    return all(
+        (cabling.part[slot, direction] >= 0).sum() > 2
+        for slot, way in zip(found.slots.tolist(), found.ways, strict=True)
+        for direction in ways[way]
+    )
 
 
 def _ends(cabling: Cabling, subject: Subject) -> set[str]:

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.localise import Located, Observations, locate
+from sdfstream.detect.localise import Located, locate
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.numeric.binomial import log_tail_bound, wilson
 from sdfstream.numeric.bins import RingBins
@@ -37,6 +38,7 @@ _LOOKS = ((0, 8), (0, BINS), (1, BINS))
 """Windows that are judged: (which ring of `LossRuns`, how many of its newest bins)."""
 _LEAST_EVENTS = 4
 _RECENT = 10
+_ALIKE, _UNLIKE, _MOST_HARMED = 1.0, 2.5, 0.6
 
 
 class Loss:
@@ -95,6 +97,12 @@ class Loss:
         n_events, n_probes = int(events[first:].sum()), int(probes[first:].sum())
         if self._healed(slots, n_events / max(1, n_probes)):
             return None
+        if place.subject.type != "path":
+            unlike = _unlike(ring.recent("events", bins)[slots], ring.recent("probes", bins)[slots])
+            if unlike > _UNLIKE:
+                place = self._some_path(place, slots, ring.recent("events", bins))
+            elif unlike > _ALIKE and place.subject.id not in self.blamed:
+                return None  # not yet clear whether the part or something behind it loses
         return self._claim(place, slots[ring.recent("events", bins)[slots] > 0], since_ns, n_events, n_probes)
 
     def _claim(self, place: Located, lossy: Ints, since_ns: int, events: int, probes: int) -> Claim:
@@ -122,6 +130,15 @@ class Loss:
             detail=f"loses probes {where}" + ("" if place.direction_known else " (direction not told apart)"),
         )
 
+    def _some_path(self, place: Located, slots: Ints, events: Ints) -> Located:
+        """The paths that lose, told under the worst of them: not the part loses but something behind it."""
+        lossy = slots[events[slots] > 1]
+        names = {str(self.cabling.sessions.path_id(s, "fwd")): int(events[s]) for s in lossy.tolist()}
+        kept = [name for name in names if name in self.blamed]
+        worst = kept[0] if kept else max(names, key=lambda name: names[name])
+        suspects = [(worst, 0.5), *((name, p / 2) for name, p in place.suspects)]
+        return Located(Subject("path", worst), [worst], False, place.share, lossy, suspects, 0.5, ["both"] * lossy.size)
+
     def _crossing(self, place: Located, used: Ints) -> Ints:
         """Sessions that surely cross the blamed subject in a blamed direction."""
         if place.subject.type == "path":
@@ -146,6 +163,19 @@ class Loss:
     def thaw(self, state: dict[str, Any]) -> None:
         """Take up a state made by `freeze`."""
         self.blamed = frozenset(state["blamed"])
+
+
+def _unlike(events: Ints, probes: Ints) -> float:
+    """How far paths are from losing alike: paths without loss beyond what one common share leaves, in sigmas.
+
+    When most paths have lost something they are alike, whatever the share.
+    """
+    harmed = int((events > 0).sum())
+    if harmed >= _MOST_HARMED * events.size:
+        return 0.0
+    spared = (1.0 - events.sum() / max(1, probes.sum())) ** probes
+    sigma = float(np.sqrt((spared * (1.0 - spared)).sum()))
+    return float((events.size - harmed - spared.sum()) / max(sigma, 0.5))
 
 
 def _onset(per_bin: Ints) -> int:

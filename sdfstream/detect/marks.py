@@ -15,7 +15,9 @@ import pyarrow as pa
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.localise import Located, Observations, locate
+from sdfstream.detect.localise import Located, locate
+from sdfstream.detect.memo import Memo
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.binomial import wilson
 from sdfstream.numeric.bins import RingBins
@@ -42,6 +44,8 @@ class Marks:
         self.table = Table({"dscp_seen": np.int64(-1)})
         """Per directed path: the DSCP it last arrived with when that was not the one sent."""
         self.blamed: frozenset[str] = frozenset()
+        self._memos = (Memo(), Memo())
+        """Of marks, and of rewriting."""
 
     def ensure(self) -> None:
         """Have a row for both directions of every session."""
@@ -84,8 +88,12 @@ class Marks:
         arrived = self.window.totals("arrived").astype(np.float64)
         return np.where(arrived > 0, self.window.totals("marked") / np.maximum(arrived, 1.0), np.nan)
 
-    def claims(self, left_out: Bools, slow: frozenset[str], now_ns: int) -> list[Claim]:
-        """Parts that mark or rewrite now; marks at a subject in `slow` are evidence there, not a claim of their own."""
+    def claims(self, left_out: Bools, slow: Bools, queues: frozenset[str], now_ns: int) -> list[Claim]:
+        """Parts that mark or rewrite now.
+
+        Marks on paths that are `slow` already, (2·sessions,) bool, or of subjects that have a queue, are evidence
+        there and no claim of their own.
+        """
         self.window.advance(now_ns)
         arrived = self.window.totals("arrived")
         usable = (arrived >= _LEAST) & ~np.repeat(left_out, 2)
@@ -93,18 +101,18 @@ class Marks:
         claims: list[Claim] = []
         if marked.any():
             low, _ = wilson(marked, arrived, _Z)
-            sick = usable & (low > self.config.ce_share)
+            sick = usable & (low > self.config.ce_share) & ~slow
             well = usable & (marked <= self.config.ce_share * arrived)
-            places = self._locate(sick, well, marked, arrived, self.config.ce_share, 0.0)
-            claims += [self._marks_claim(p, now_ns) for p in places if p.subject.id not in slow]
+            places = self._locate(sick, well, marked, arrived, self.config.ce_share, now_ns)
+            claims += [self._marks_claim(p, now_ns) for p in places if p.subject.id not in queues]
         if rewritten.any():
             sick = usable & (rewritten >= self.config.rewrite_share * arrived)
-            places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, 0.5)
+            places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, now_ns)
             claims += [self._rewrite_claim(p, now_ns) for p in places]
         self.blamed = frozenset(c.subject.id for c in claims)
         return claims
 
-    def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float, least: float) -> list[Located]:
+    def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float, now_ns: int) -> list[Located]:
         parts = []
         for number in (np.flatnonzero(sick), np.flatnonzero(well)):
             for way, code in (("fwd", 0), ("rev", 1)):
@@ -112,8 +120,13 @@ class Marks:
                 parts.append(Observations.of(mine // 2, way, hit[mine].astype(float), arrived[mine].astype(float)))
         if not sick.any():
             return []
-        seen = Observations.join(parts)
-        return locate(self.cabling, seen, noise=noise, least_share=least, incumbents=self.blamed)
+        least = 0.5 * float(np.median(hit[sick] / arrived[sick]))  # a part treats all paths over it alike
+        memo = self._memos[noise != self.config.ce_share]
+        return memo.recall(
+            Observations.join(parts),
+            now_ns,
+            lambda seen: locate(self.cabling, seen, noise=noise, least_share=least, incumbents=self.blamed),
+        )
 
     def _numbers(self, place: Located) -> Ints:
         return np.array([2 * s + (w == "rev") for s, w in zip(place.slots, place.ways, strict=True)], np.int64)
@@ -176,10 +189,17 @@ class Marks:
 
     def freeze(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"window": self.window.freeze(), "table": self.table.freeze(), "blamed": sorted(self.blamed)}
+        return {
+            "window": self.window.freeze(),
+            "table": self.table.freeze(),
+            "blamed": sorted(self.blamed),
+            "memos": [m.freeze() for m in self._memos],
+        }
 
     def thaw(self, state: dict[str, Any]) -> None:
         """Take up a state made by `freeze`."""
         self.window.thaw(state["window"])
         self.table.thaw(state["table"])
         self.blamed = frozenset(state["blamed"])
+        for memo, saved in zip(self._memos, state["memos"], strict=True):
+            memo.thaw(saved)

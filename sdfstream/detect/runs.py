@@ -37,10 +37,11 @@ class LossRuns:
                 "bins": np.full(2, -1, np.int64),
                 "outgrew_ns": np.int64(0),
                 "lost_ns": np.int64(0),
+                "judged_ns": np.int64(0),
             }
         )
         """Per session: last lost sequence number, length of its run, bins in which the run was counted, bus time at
-        which it became an outage, bus time of the last lost row."""
+        which it became an outage, bus time of the last lost row, `outgrew_ns` of the last run judged by `gaps`."""
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),

@@ -22,8 +22,10 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.liveness import SLACK_NS, Liveness, Sightings
-from sdfstream.detect.localise import Located, Observations, locate
+from sdfstream.detect.localise import Located, locate
+from sdfstream.detect.memo import Memo
 from sdfstream.detect.presence import Presence
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Evidence, Severity, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
@@ -60,6 +62,16 @@ class SilenceJudge:
         self.config, self.sessions, self.presence = config, sessions, presence
         self.liveness, self.cabling = liveness, cabling
         self.blamed: frozenset[str] = frozenset()
+        self.memo = Memo()
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values and arrays."""
+        return {"blamed": sorted(self.blamed), "memo": self.memo.freeze()}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.blamed = frozenset(state["blamed"])
+        self.memo.thaw(state["memo"])
 
     def judge(self, now_ns: int) -> Silence:
         """Claims and sightings at `now_ns`."""
@@ -80,7 +92,7 @@ class SilenceJudge:
         gone = np.append(stale, False)
         for end in (host[src], host[dst]):
             bad &= ~gone[end] & (heard[end] >= seen.since_ns + SLACK_NS)
-        located = self._locate(seen, bad, absent) if bad.any() else []
+        located = self._locate(seen, bad, now_ns) if bad.any() else []
         self.blamed = frozenset(x.subject.id for x in located)
         claims += [self._claim(x, seen, now_ns) for x in located]
         claims += self._ports_down(seen, now_ns, {x.subject.id for x in located if x.subject.type == "nic"})
@@ -110,7 +122,7 @@ class SilenceJudge:
         result: Bools = fresh & ((ports["state"] == 2) | (ports["state"] == 3))
         return result
 
-    def _locate(self, seen: Sightings, bad: Bools, absent: Bools) -> list[Located]:
+    def _locate(self, seen: Sightings, bad: Bools, now_ns: int) -> list[Located]:
         onset_ns = int(seen.since_ns[bad].max()) + SLACK_NS
         good = ~bad & (seen.good_round_ns >= onset_ns)
         arrives = seen.good_fwd_ns >= np.where(bad, seen.since_ns + SLACK_NS, onset_ns)
@@ -126,14 +138,10 @@ class SilenceJudge:
             Observations.of(at(good), "both", 0.0, _TRIALS),
             Observations.of(at(fwd_good), "fwd", 0.0, _TRIALS),
         ]
-        return locate(
-            self.cabling,
-            Observations.join(parts),
-            noise=1e-3,
-            least_share=0.99,
-            rerouted=True,
-            incumbents=self.blamed,
-        )
+        return self.memo.recall(Observations.join(parts), now_ns, self._blame)
+
+    def _blame(self, seen: Observations) -> list[Located]:
+        return locate(self.cabling, seen, noise=1e-3, least_share=0.99, rerouted=True, incumbents=self.blamed)
 
     def _claim(self, found: Located, seen: Sightings, now_ns: int) -> Claim:
         since_ns = int(seen.since_ns[found.slots].min())

@@ -21,6 +21,7 @@ from sdfstream.detect.congestion import Congestion
 from sdfstream.detect.flap import Flaps
 from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
+from sdfstream.detect.intake import conform
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
 from sdfstream.detect.loss import Loss
@@ -30,14 +31,17 @@ from sdfstream.detect.presence import Presence
 from sdfstream.detect.runs import LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
+from sdfstream.detect.wiring import Wiring
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPOLOGY
-from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS
+from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPICS, TOPOLOGY
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
+_JUDGE_EVERY_NS = 20 * NS_PER_MS
+"""Between two boundaries, news of silence is judged at most this often: a big fault brings a message per host."""
 _FORGET_EVERY = 600
 """Ticks between two searches for sessions to forget."""
 
@@ -72,6 +76,7 @@ class DetectStage:
         self._ledger = Ledger(self.config, self.counters)
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
+        self._judged_ns = 0
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
@@ -103,10 +108,13 @@ class DetectStage:
     def _take(self, message: Message) -> list[Output]:
         self.counters.add("received", message.topic)
         body, at_ns = message.body, message.bus_at_ns
-        if isinstance(body, pa.RecordBatch):
-            self._take_bulk(message, body, at_ns)
-            return []
-        return self._take_event(message, body, at_ns)
+        if isinstance(body, Event):
+            return self._take_event(message, body, at_ns)
+        schema = TOPICS[message.topic].columns if message.topic in self.reads else None
+        if schema is None:
+            raise FormatError("form", f"{message.topic} carries no batches")
+        self._take_bulk(message, conform(body, schema, self.counters), at_ns)
+        return []
 
     def _take_bulk(self, message: Message, batch: pa.RecordBatch, at_ns: int) -> None:
         if message.topic == PROBE.name:
@@ -141,7 +149,9 @@ class DetectStage:
             self._hear(message, str(event.data.get("host") or message.key), liveness=True)
             self._liveness.take_statement(event.data, at_ns)
             self._admit()
-            return [] if event.data.get("complete") else self._silence(at_ns)[1]
+            if event.data.get("complete") or at_ns - self._judged_ns < _JUDGE_EVERY_NS:
+                return []
+            return self._silence(at_ns)[1]
         if message.topic == TOPOLOGY.name:
             self._take_topology(event, at_ns)
         return []
@@ -149,9 +159,7 @@ class DetectStage:
     def _take_topology(self, event: Event, at_ns: int) -> None:
         data = event.data
         if "links" in data:
-            self._cabling.declare(data)
-            for nic in data.get("nics", ()):
-                self._sessions.nic(str(nic.get("id")))
+            self._declare(data)
             return
         try:
             key = (
@@ -170,6 +178,16 @@ class DetectStage:
         if slot >= 0:
             self._cabling.trace(slot, way, hops, bool(data.get("complete")))
 
+    def _declare(self, data: Mapping[str, Any]) -> None:
+        try:
+            wiring = Wiring.of(data)
+            nics = [str(nic["id"]) for nic in data.get("nics", ()) if "id" in nic]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise FormatError("topology", str(error)) from error
+        self._cabling.declare(wiring)
+        for nic in nics:
+            self._sessions.nic(nic)
+
     def _hear(self, message: Message, host: str, *, liveness: bool = False) -> None:
         if self._presence.heard(host, message.bus_at_ns, message.boot_id, liveness=liveness):
             for engine in (self._liveness, self._flaps, self._ports):
@@ -186,6 +204,7 @@ class DetectStage:
             self._sessions.fresh.clear()
 
     def _silence(self, now_ns: int) -> tuple[Silence, list[Output]]:
+        self._judged_ns = now_ns
         verdict = self._judge.judge(now_ns)
         out = self._ledger.take("silence", verdict.claims, now_ns)
         return verdict, out + self._health.update(verdict, now_ns)
@@ -199,7 +218,8 @@ class DetectStage:
         slow = self._congestion.claims(left_out, self._marks.share(now_ns), now_ns)
         out += self._ledger.take("congestion", slow, now_ns)
         congested = frozenset(c.subject.id for c in slow) | self._ledger.open_ids(("congestion",))
-        out += self._ledger.take("marks", self._marks.claims(left_out, congested, now_ns), now_ns)
+        marks = self._marks.claims(left_out, self._congestion.slow(now_ns), congested, now_ns)
+        out += self._ledger.take("marks", marks, now_ns)
         if self._tick % 2 == 0:
             out += self._ledger.take("loss", self._loss.claims(left_out, now_ns), now_ns)
         out += self._ledger.take("flap", self._flapping(verdict, now_ns), now_ns)
@@ -241,11 +261,11 @@ class DetectStage:
             "presence": self._presence,
             "cabling": self._cabling,
             "health": self._health,
+            "silence": self._judge,
             "congestion": self._congestion,
             "runs": self._runs,
             "loss": self._loss,
             "marks": self._marks,
-            "gaps": self._gaps,
             "flaps": self._flaps,
             "ports": self._ports,
             "clocks": self._clocks,
@@ -258,8 +278,8 @@ class DetectStage:
         counters = [[*key, n] for key, n in sorted(self.counters.values.items())]
         rest = {
             "tick": self._tick,
+            "judged": self._judged_ns,
             "liveness": self._liveness.table.freeze(),
-            "blamed": sorted(self._judge.blamed),
             "counters": counters,
         }
         return frozen.dump({"engines": engines, "rest": rest})
@@ -276,7 +296,6 @@ class DetectStage:
         for name, engine in self._engines().items():
             engine.thaw(saved["engines"][name])
         rest = saved["rest"]
-        self._tick = int(rest["tick"])
+        self._tick, self._judged_ns = int(rest["tick"]), int(rest["judged"])
         self._liveness.table.thaw(rest["liveness"])
-        self._judge.blamed = frozenset(rest["blamed"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

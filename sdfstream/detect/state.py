@@ -1,6 +1,6 @@
 """Plain values and arrays to bytes and back: the snapshot format of the stage.
 
-JSON with sorted keys; an array travels as its type, shape and base64 of its bytes, so a snapshot is deterministic and
+JSON; an array travels as its type, shape and base64 of its bytes, so a snapshot is deterministic and
 reading one runs no foreign code (unlike pickle).
 """
 
@@ -21,7 +21,7 @@ VERSION = 1
 def dump(state: Mapping[str, Any]) -> bytes:
     """Bytes of a nest of mappings, lists, strings, numbers, None and numpy arrays."""
     whole = {"version": VERSION, "state": state}
-    return json.dumps(whole, default=_array, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(whole, default=_array, separators=(",", ":")).encode()
 
 
 def load(data: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ class Trials:
     row: Ints
     part: Ints
     weight: Floats
+    count: Floats
+    """Equal observations that each row stands for; a row with failures stands for itself alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ def blame(
     noise: float = 1e-3,
     least_share: float = 0.0,
     favour: Floats | None = None,
+    own: Ints | None = None,
     min_gain: float = 3.0,
     most: int = 16,
 ) -> list[Culprit]:
@@ -74,6 +78,9 @@ def blame(
         A faulty part fails at least this share of trials: near 1 where a fault is all or nothing.
     favour : (parts,) float64, optional
         Added to the gains when the best part is chosen, and nowhere else: it settles near ties.
+    own : (n,) int64, optional
+        A part of each observation that no other crosses. A shared part is passed over when the own parts of the
+        observations it would explain do so better, priors included: then they have nothing in common.
     min_gain : float
         Stop when the best further part gains less than this many nats.
     most : int
@@ -89,64 +96,146 @@ def blame(
     .. [1] V. Harsh et al., "Flock: Accurate Network Fault Localization at Scale", CoNEXT 2023 (the model and the
        greedy search over single-part changes).
     """
+    rules = _Rules(log_prior, noise, least_share, favour, own, min_gain, most)
+    found = _pruned(trials, rules, ())
+    for vague in [c.part for c in found if _vague(trials, c)][:_MOST_VAGUE]:
+        other = _pruned(trials, rules, (vague,))
+        if _total(trials, rules, _chosen(other)) > _total(trials, rules, _chosen(found)) + 1e-9:
+            found = other
+    return found
+
+
+_MOST_VAGUE = 4
+
+
+def _vague(trials: Trials, culprit: Culprit) -> bool:
+    """Whether it only may be crossed by what it explains: the greedy search likes such parts too well."""
+    mine = (trials.part == culprit.part) & np.isin(trials.row, culprit.rows)
+    return bool((trials.weight[mine] < 0.99).any())
+
+
+def _pruned(trials: Trials, rules: _Rules, banned: Sequence[int]) -> list[Culprit]:
+    """The greedy answer without these parts, and without those that later ones made idle."""
+    found = _greedy(trials, rules, (), banned)
+    kept = _prune(trials, rules, _chosen(found))
+    return found if len(kept) == len(found) else _greedy(trials, rules, kept, banned)
+
+
+def _chosen(found: list[Culprit]) -> list[tuple[int, float]]:
+    return [(c.part, c.share) for c in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    log_prior: Floats
+    noise: float
+    least_share: float
+    favour: Floats | None
+    own: Ints | None
+    min_gain: float
+    most: int
+
+
+def _greedy(trials: Trials, rules: _Rules, first: Sequence[int], banned: Sequence[int]) -> list[Culprit]:
+    """Blame the best part, again and again; those in `first` before any other, those `banned` never."""
     survive = np.ones(trials.failed.size)
-    parts = log_prior.size
-    free = np.ones(parts, np.bool_)
-    share, gain = _gains(trials, survive, log_prior, (noise, least_share), free)
+    free = np.ones(rules.log_prior.size, np.bool_)
+    free[list(banned)] = False
+    share, gain = _gains(trials, survive, rules, free)
     culprits: list[Culprit] = []
-    while len(culprits) < most:
-        best = int(np.argmax(gain if favour is None else gain + favour))
-        if not gain[best] >= min_gain:
+    while len(culprits) < rules.most:
+        best = _best(gain, rules, [p for p in first if free[p]])
+        if not gain[best] >= rules.min_gain:
             break
         entries = trials.part == best
         rows = trials.row[entries]
-        explained = rows[(trials.failed[rows] > 0) & (survive[rows] > 0.5)]
-        survive[rows] *= 1.0 - _crossed(trials, entries, survive, share[best], noise) * min(share[best], 1.0 - noise)
+        crossed = _crossed(trials, entries, survive, share[best], rules.noise)
+        explained = rows[(trials.failed[rows] > 0) & (survive[rows] > 0.5) & (crossed > 0.5)]
         free[best] = False
-        next_share, next_gain = _gains(trials, survive, log_prior, (noise, least_share), free)
+        if rules.own is not None and best not in rules.own[explained]:
+            apart = gain[rules.own[explained]]
+            if float(apart[apart > 0].sum()) > gain[best]:
+                gain[best] = -np.inf
+                continue
+        survive[rows] *= 1.0 - crossed * min(share[best], 1.0 - rules.noise)
+        next_share, next_gain = _gains(trials, survive, rules, free)
         rivals = _rivals(gain, next_gain, best)
         culprits.append(Culprit(best, float(share[best]), float(gain[best]), explained, rivals))
         share, gain = next_share, next_gain
     return culprits
 
 
-def _loglik(trials: Trials, p: Floats) -> Floats:
-    inside = np.clip(p, 1e-9, 1 - 1e-9)
-    result: Floats = trials.failed * np.log(inside) + (trials.tried - trials.failed) * np.log1p(-inside)
+def _best(gain: Floats, rules: _Rules, first: Sequence[int]) -> int:
+    chosen = gain if rules.favour is None else gain + rules.favour
+    for part in sorted(first, key=lambda p: -float(chosen[p])):
+        if gain[part] >= rules.min_gain:
+            return part
+    return int(np.argmax(chosen))
+
+
+def _prune(trials: Trials, rules: _Rules, chosen: list[tuple[int, float]]) -> list[int]:
+    """Parts that are still needed once all are blamed: an early, vague one may be made idle by later, sharp ones."""
+    kept = list(chosen)
+    while len(kept) > 1:
+        whole = _total(trials, rules, kept)
+        without = [_total(trials, rules, kept[:i] + kept[i + 1 :]) for i in range(len(kept))]
+        i = int(np.argmax(without))
+        if without[i] <= whole + 1e-9:
+            break
+        del kept[i]
+    return [part for part, _ in kept]
+
+
+def _total(trials: Trials, rules: _Rules, parts: Sequence[tuple[int, float]]) -> float:
+    """Log-likelihood, less that of blaming nothing, plus the priors of these parts."""
+    survive = np.ones(trials.failed.size)
+    total = 0.0
+    for part, share in parts:
+        entries = trials.part == part
+        row, weight = trials.row[entries], trials.weight[entries]
+        q = min(share, 1.0 - rules.noise)
+        change = _change(trials, row, survive[row], q, rules.noise)
+        change = trials.count[row] * np.logaddexp(_log(weight) + change, _log(1.0 - weight))
+        total += float(change.sum()) + float(rules.log_prior[part])
+        survive[row] *= 1.0 - _crossed(trials, entries, survive, share, rules.noise) * q
+    return total
+
+
+def _log(x: Floats) -> Floats:
+    result: Floats = np.log(np.maximum(x, 1e-300))
+    return result
+
+
+def _change(trials: Trials, row: Ints, left: Floats, q: float | Floats, noise: float) -> Floats:
+    """Gain of each observation if a part that it crosses fails the share `q`, given the survival `left` so far."""
+    p0 = np.clip(1.0 - (1.0 - noise) * left, 1e-9, 1 - 1e-9)
+    p1 = np.clip(1.0 - (1.0 - noise) * left * (1.0 - q), 1e-9, 1 - 1e-9)
+    failed, passed = trials.failed[row], trials.tried[row] - trials.failed[row]
+    result: Floats = failed * np.log(p1 / p0) + passed * (np.log1p(-p1) - np.log1p(-p0))
     return result
 
 
 def _crossed(trials: Trials, entries: npt.NDArray[np.bool_], survive: Floats, share: float, noise: float) -> Floats:
     """Posterior probability that each of these entries' observations crosses its part, which is taken as faulty."""
     row, weight = trials.row[entries], trials.weight[entries]
-    failed, passed = trials.failed[row], trials.tried[row] - trials.failed[row]
-    p1 = np.clip(1.0 - (1.0 - noise) * survive[row] * (1.0 - min(share, 1.0 - noise)), 1e-9, 1 - 1e-9)
-    p0 = np.clip(1.0 - (1.0 - noise) * survive[row], 1e-9, 1 - 1e-9)
-    log_ratio = failed * np.log(p1 / p0) + passed * np.log((1 - p1) / (1 - p0))
-    odds = weight * np.exp(np.clip(log_ratio, -500, 500))
+    change = _change(trials, row, survive[row], min(share, 1.0 - noise), noise)
+    odds = weight * np.exp(np.clip(change, -500, 500))
     result: Floats = odds / np.maximum(odds + 1.0 - weight, 1e-300)
     return result
 
 
-def _gains(
-    trials: Trials, survive: Floats, log_prior: Floats, floors: tuple[float, float], free: npt.NDArray[np.bool_]
-) -> tuple[Floats, Floats]:
+def _gains(trials: Trials, survive: Floats, rules: _Rules, free: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Best share and gain of every part, given what is blamed already; −inf for parts that are."""
-    noise, least_share = floors
-    parts = log_prior.size
-    alone = _loglik(trials, 1.0 - (1.0 - noise) * survive)
+    parts = rules.log_prior.size
     best_share, best_gain = np.zeros(parts), np.full(parts, -np.inf)
-    failed, tried = trials.failed[trials.row], trials.tried[trials.row]
     left = survive[trials.row]
-    log_crossed = np.log(np.maximum(trials.weight, 1e-300))
-    log_missed = np.log(np.maximum(1.0 - trials.weight, 1e-300))
+    count = trials.count[trials.row]
+    log_crossed, log_missed = _log(trials.weight), _log(1.0 - trials.weight)
     for share in _candidate_shares(trials, survive, parts):
-        q = np.clip(share[trials.part], 0.0, 1.0 - noise)
-        p = np.clip(1.0 - (1.0 - noise) * left * (1.0 - q), 1e-9, 1 - 1e-9)
-        change = failed * np.log(p) + (tried - failed) * np.log1p(-p) - alone[trials.row]
-        change = np.logaddexp(log_crossed + change, log_missed)
-        gain = np.bincount(trials.part, change, parts) + log_prior
-        better = free & (gain > best_gain) & (share > max(noise, least_share))
+        q = np.clip(share[trials.part], 0.0, 1.0 - rules.noise)
+        change = np.logaddexp(log_crossed + _change(trials, trials.row, left, q, rules.noise), log_missed)
+        gain = np.bincount(trials.part, count * change, parts) + rules.log_prior
+        better = free & (gain > best_gain) & (share > max(rules.noise, rules.least_share))
         best_gain = np.where(better, gain, best_gain)
         best_share = np.where(better, share, best_share)
     return best_share, best_gain
@@ -154,7 +243,7 @@ def _gains(
 
 def _candidate_shares(trials: Trials, survive: Floats, parts: int) -> list[Floats]:
     """Shares to try per part: pooled over all that may cross it, over those that failed at all, and 1."""
-    weighted = trials.weight * survive[trials.row]
+    weighted = trials.weight * survive[trials.row] * trials.count[trials.row]
     tried = np.bincount(trials.part, weighted * trials.tried[trials.row], parts)
     failed = np.bincount(trials.part, weighted * trials.failed[trials.row], parts)
     bad = trials.failed[trials.row] > 0

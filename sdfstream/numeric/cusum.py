@@ -16,15 +16,16 @@ Bools = npt.NDArray[np.bool_]
 
 
 class PersistenceCusum:
-    r"""Alarm per slot once its score has stood above 1 for `windows` samples net, with hysteresis.
+    r"""Alarm per slot once its score has stood well above 1 for `windows` samples net, with hysteresis.
 
     .. math::
 
-        S \leftarrow \min(S_{max},\; \max(0,\; S + \operatorname{clip}(z, -1, 1) - \tfrac12)), \qquad
+        S \leftarrow \min(S_{max},\; \max(0,\; S + \operatorname{clip}(z - 1, -\tfrac12, \tfrac12))), \qquad
         \text{on at } S \ge \tfrac12\,windows, \quad \text{off at } S = 0
 
     With z = excess / threshold one sample can add at most one half, however wild it is, so a single outlier never
-    alarms; a sample at rest (z = 0) takes one half off again.
+    alarms; one at rest takes one half off again. A mean score below 1 never alarms for long; one just above does,
+    in its time.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ class PersistenceCusum:
 
     def update(self, slots: Ints, z: Floats) -> Bools:
         """Take one score for each of these slots (each at most once per call); the alarms after it."""
-        level = np.clip(self.table["level"][slots] + np.clip(z, -1.0, 1.0) - 0.5, 0.0, self.cap)
+        level = np.clip(self.table["level"][slots] + np.clip(z - 1.0, -0.5, 0.5), 0.0, self.cap)
         on: Bools = (level >= self.on_at) | (self.table["on"][slots] & (level > 0))
         self.table["level"][slots] = level
         self.table["on"][slots] = on

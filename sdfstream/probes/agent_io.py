@@ -30,7 +30,6 @@ from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
 
-_HEARTBEAT_NS: Final = NS_PER_S
 _LOOK_NS: Final = NS_PER_S
 _SUSPECT_LOOK_NS: Final = 50 * NS_PER_MS
 _TICK_MS: Final = (1.0, 20.0)
@@ -139,7 +138,7 @@ class _Agent:
         tick_s = self._tick_ms() / 1e3
         judge_ns = self._judge_ns()
         flush_ns = self.config.flush_ms * NS_PER_MS
-        judge_at = flush_at = beat_at = look_at = time.monotonic_ns()
+        judge_at = flush_at = look_at = time.monotonic_ns()
         suspect_at = look_at
         tell_at = look_at + _TELL_NS
         loop = asyncio.get_running_loop()
@@ -147,10 +146,8 @@ class _Agent:
         while True:
             now_ns = time.monotonic_ns()
             if now_ns >= min(judge_at, flush_at):
-                complete = now_ns >= beat_at
-                self.judge(now_ns, complete=complete)
+                self.judge(now_ns)
                 judge_at = now_ns + judge_ns
-                beat_at = now_ns + _HEARTBEAT_NS if complete else beat_at
                 if now_ns >= flush_at:
                     self.flush(now_ns)
                     flush_at = max(flush_at + flush_ns, now_ns)
@@ -175,11 +172,11 @@ class _Agent:
             _log.warning("in the last minute: %s", told)
         self._told = now
 
-    def judge(self, now_ns: int, *, complete: bool) -> None:
+    def judge(self, now_ns: int) -> None:
         """Read answers, then judge liveness; what changed goes to the bus at once."""
         for host in self.hosts:
             self._guard(host.hear)
-            self.buffer.put(host.liveness(now_ns, complete=complete))
+            self.buffer.put(host.liveness(now_ns))
             self.buffer.put(host.trace(now_ns))
 
     def flush(self, now_ns: int) -> None:

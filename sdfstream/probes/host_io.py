@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream.probes.beat import Beat
 from sdfstream.probes.config import AgentConfig, HostConfig
 from sdfstream.probes.liveness import event_data
 from sdfstream.probes.net_io import SocketTable
@@ -55,6 +56,7 @@ class HostAgent:
         self._events = 0
         self._told_until = self._trace_at = 0
         self._follow_up_ns = 0
+        self._beat = Beat(time.monotonic_ns())
         nics = {n.nic: n for n in host.nics}
         pairs = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
         width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
@@ -165,13 +167,14 @@ class HostAgent:
             if len(unsent):
                 self.sender.unsent(unsent)
 
-    def liveness(self, now_ns: int, *, complete: bool = False) -> list[Output]:
-        """The liveness event, if there is anything to say."""
-        system_ns = time.time_ns()
+    def liveness(self, now_ns: int) -> list[Output]:
+        """The liveness event, if there is anything to say or a sign of life is due."""
+        system_ns, complete = time.time_ns(), self._beat.is_complete_due(now_ns)
         changes = self.sender.liveness(now_ns, system_ns, complete=complete)
         changes += self.reflector.liveness(now_ns, system_ns, complete=complete)
-        if not changes and not complete:
+        if not changes and not complete and not self._beat.is_due(now_ns):
             return []
+        self._beat.said(now_ns, complete=complete, changed=bool(changes))
         seen_at_ns = self.clock.at(system_ns)
         data = event_data(self.name, self._boot_id, seen_at_ns, changes, complete=complete)
         return [self.event(LIVENESS.name, LIVENESS.name, self.name, data)]

@@ -1,0 +1,116 @@
+"""Paths as observations, and the smallest problem that says the same to the search for blame.
+
+Only parts that some sick path may cross can be blamed, so only they are kept; healthy paths that cross the same of
+them are told once, with their number. A fabric of thousands of paths shrinks to some hundreds of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.numeric.blame import Trials
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """Paths with trials: each row is a session seen in its forward, its reverse or both directions at once."""
+
+    slots: Ints
+    fwd: Bools
+    rev: Bools
+    failed: Floats
+    tried: Floats
+
+    @classmethod
+    def join(cls, parts: Iterable[Observations]) -> Observations:
+        """All rows, one after the other."""
+        whole = list(parts)
+        return cls(
+            np.concatenate([o.slots for o in whole]),
+            np.concatenate([o.fwd for o in whole]),
+            np.concatenate([o.rev for o in whole]),
+            np.concatenate([o.failed for o in whole]),
+            np.concatenate([o.tried for o in whole]),
+        )
+
+    @classmethod
+    def of(cls, slots: Ints, ways: str, failed: float | Floats, tried: float | Floats) -> Observations:
+        """Rows of `slots`, all crossing `ways`: ``fwd``, ``rev`` or ``both``."""
+        n = slots.size
+        fwd, rev = np.full(n, ways != "rev"), np.full(n, ways != "fwd")
+        return cls(slots, fwd, rev, np.broadcast_to(failed, n).astype(float), np.broadcast_to(tried, n).astype(float))
+
+    def only(self, rows: Bools) -> Observations:
+        """These rows alone."""
+        return Observations(self.slots[rows], self.fwd[rows], self.rev[rows], self.failed[rows], self.tried[rows])
+
+    def way(self, row: int) -> str:
+        """``fwd``, ``rev`` or ``both``."""
+        if self.fwd[row] and self.rev[row]:
+            return "both"
+        return "fwd" if self.fwd[row] else "rev"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What `numeric.blame` is given: its part numbers are positions in `parts`, then one own part per sick path."""
+
+    trials: Trials
+    """Rows: first the sick paths, in the order of `sick`, then groups of healthy ones."""
+    parts: Ints
+    """Cabling's numbers of the parts that can be blamed."""
+    own: Ints
+    """Part number of each sick path's own part."""
+    sick: Observations
+
+
+def pose(cabling: Cabling, seen: Observations) -> Problem:
+    """The problem of explaining the failed trials in `seen`, of which there must be some."""
+    sick, well = seen.only(seen.failed > 0), seen.only(seen.failed == 0)
+    row, part, weight = cabling.entries(sick.slots, sick.fwd, sick.rev)
+    parts = np.unique(part)
+    number = np.full(len(cabling.parts), -1, np.int64)
+    number[parts] = np.arange(parts.size)
+    well_row, well_part, well_weight = cabling.entries(well.slots, well.fwd, well.rev)
+    keep = number[well_part] >= 0
+    well_row, well_part, well_weight = well_row[keep], number[well_part[keep]], well_weight[keep]
+    group, count, tried = _groups(well_row, well_part, well_weight, well.tried)
+    keep = group[well_row] >= 0
+    n = sick.slots.size
+    own = parts.size + np.arange(n)
+    trials = Trials(
+        np.concatenate([sick.failed, np.zeros(count.size)]),
+        np.concatenate([sick.tried, tried]),
+        np.concatenate([row, np.arange(n), n + group[well_row[keep]]]),
+        np.concatenate([number[part], own, well_part[keep]]),
+        np.concatenate([weight, np.ones(n), well_weight[keep]]),
+        np.concatenate([np.ones(n), count]),
+    )
+    return Problem(trials, parts, own, sick)
+
+
+def _groups(row: Ints, part: Ints, weight: Floats, tried: Floats) -> tuple[Ints, Floats, Floats]:
+    """(group of each row's first like, −1 for the others; size of each group; mean trials of each group)."""
+    code = np.bincount(row, _mixed(part) * weight, tried.size)
+    there = np.flatnonzero(np.bincount(row, minlength=tried.size))
+    _, first, inverse = np.unique(code[there], return_index=True, return_inverse=True)
+    count = np.bincount(inverse, minlength=first.size).astype(np.float64)
+    group = np.full(tried.size, -1, np.int64)
+    group[there[first]] = np.arange(first.size)
+    mean: Floats = np.bincount(inverse, tried[there], first.size) / np.maximum(count, 1.0)
+    return group, count, mean
+
+
+def _mixed(part: Ints) -> Floats:
+    """A fixed pseudo-random number in 1..2 per part: sums of them tell sets of parts apart."""
+    result: Floats = 1.0 + np.modf(np.abs(np.sin((part + 1.0) * 12.9898)) * 43758.5453)[0]
+    return result

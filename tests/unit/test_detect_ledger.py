@@ -1,0 +1,96 @@
+"""The life of findings: pending, open, updated, resolved; damped when they come and go."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdfstream.detect.claims import Claim
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.ledger import Ledger
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.stats import Counters
+
+S = 1_000_000_000
+T0 = 1_800_000_000 * S
+CLAIM = Claim(
+    "nic-down",
+    Subject("nic", "h03/r1"),
+    T0,
+    "link-failure",
+    0.9,
+    (Evidence("silent-paths", 3.0, "paths", "h03/r1->l1"),),
+    confirm_ns=S // 4,
+)
+
+
+def life(ledger: Ledger, claimed: list[bool], claim: Claim = CLAIM, step_ns: int = S // 10) -> list[tuple[float, dict]]:
+    """Claim or not at every 100 ms; what is said, with the time in seconds."""
+    said = []
+    for i, yes in enumerate(claimed):
+        outputs = ledger.take("silence", [claim] if yes else [], T0 + i * step_ns)
+        said += [(round(i * step_ns / S, 1), dict(out.body.data)) for out in outputs]
+    return said
+
+
+def make() -> Ledger:
+    return Ledger(DetectConfig(), Counters("detect"))
+
+
+def test_it_opens_once_confirmed_and_resolves_once_gone() -> None:
+    said = life(make(), [True] * 20 + [False] * 20)
+    assert [(t, f["status"]) for t, f in said] == [(0.3, "open"), (2.9, "resolved")]
+    assert said[0][1]["since_at_ns"] == said[1][1]["since_at_ns"] == T0
+    assert said[0][1]["id"] == said[1][1]["id"]
+    assert said[1][1]["resolved_at_ns"] == T0 + 19 * S // 10
+    assert said[0][1]["remedy"] and said[0][1]["class"] == "link" and said[0][1]["runbook"]
+
+
+def test_what_does_not_last_is_never_said_and_a_short_gap_does_not_resolve() -> None:
+    assert life(make(), [True, True, False] * 4 + [False] * 20)[:1] != []  # gaps of 100 ms are bridged
+    assert life(make(), [True, True] + [False] * 30) == []
+    said = life(make(), [True] * 10 + [False] * 5 + [True] * 10)
+    assert [f["status"] for _, f in said] == ["open"]
+
+
+def test_ids_are_stable_and_tell_findings_apart() -> None:
+    first, again = life(make(), [True] * 5)[0][1], life(make(), [True] * 5)[0][1]
+    other = life(make(), [True] * 5, replace(CLAIM, since_ns=T0 + 1))[0][1]
+    assert first["id"] == again["id"] != other["id"]
+
+
+def test_updates_are_rate_limited_and_come_at_once_only_for_news() -> None:
+    ledger, said = make(), []
+    for i in range(200):
+        claim = replace(CLAIM, evidence=(Evidence("silent-for", i / 10, "s", "x"),), detail="a" if i < 50 else "b")
+        said += [(i / 10, o.body.data["status"]) for o in ledger.take("silence", [claim], T0 + i * S // 10)]
+    assert said == [(0.3, "open"), (5.0, "update"), (10.0, "update"), (15.0, "update")]
+
+
+@given(st.integers(3, 30), st.integers(11, 40), st.integers(3, 60))
+def test_flapping_never_spams(on: int, off: int, times: int) -> None:
+    """However it comes and goes, at most one finding opens in the time a penalty needs to decay from suppression."""
+    ledger = make()
+    said = life(ledger, ([True] * on + [False] * off) * times)
+    opened = [t for t, f in said if f["status"] == "open"]
+    total_s = (on + off) * times / 10
+    assert len(opened) <= 2 + total_s / 6.2  # 15 s · log2(1600 / 1200)
+    assert all(f["status"] != "update" or f["evidence"] for _, f in said)
+
+
+def test_damped_findings_are_resolved_in_the_end_and_memory_is_bounded() -> None:
+    ledger = make()
+    said = life(ledger, ([True] * 10 + [False] * 20) * 6 + [False] * 500)
+    assert said[-1][1]["status"] == "resolved"
+    assert any(e["what"] == "outages" and e["value"] > 1 for e in said[-1][1]["evidence"])
+    for i in range(5000):
+        ledger.take("flood", [replace(CLAIM, subject=Subject("nic", f"h/{j}")) for j in (i, i + 1)], T0 + i)
+    assert ledger.counters.get("shed", "findings-full") > 0
+
+
+def test_sources_do_not_resolve_each_others_findings() -> None:
+    ledger = make()
+    life(ledger, [True] * 5)
+    for i in range(100):
+        assert ledger.take("loss", [], T0 + S + i * S) == []
+    assert ledger.is_open("nic-down", Subject("nic", "h03/r1"))

@@ -1,0 +1,184 @@
+"""Silence from statements and from rows; directions; what is unknown stays unknown."""
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.liveness import SLACK_NS, Liveness
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.sessions import Sessions
+from sdfstream.errors import ConfigError
+from sdfstream.stats import Counters
+
+S, MS = 1_000_000_000, 1_000_000
+T0 = 1_800_000_000 * S
+KEY = ("a/0", "b/0", "udp", 50000, 0)
+
+
+class World:
+    """One session a/0 > b/0 at 20 probes per second."""
+
+    def __init__(self, **config: float) -> None:
+        self.sessions = Sessions(100)
+        self.presence = Presence(self.sessions)
+        self.counters = Counters("detect")
+        self.live = Liveness(DetectConfig(**config), self.sessions, self.presence, self.counters)
+        self.slot = self.sessions.of_names([KEY], T0)
+        self.presence.ensure()
+        self.live.table.ensure(1)
+        self.seq = -1
+
+    def row(self, ok: bool, at_s: float, seq: int | None = None) -> None:
+        self.seq = self.seq + 1 if seq is None else seq
+        at = T0 + round(at_s * S)
+        self.presence.heard("a", at, "")
+        t1 = np.array([self.seq * 50 * MS])
+        self.live.take_rows(self.slot, np.array([self.seq]), t1, np.array([ok]), at)
+
+    def rows(self, ok: bool, from_s: float, to_s: float) -> None:
+        for i in range(round((to_s - from_s) / 0.05)):
+            self.row(ok, from_s + i * 0.05)
+
+    def says(
+        self, role: str, state: str, at_s: float, age_s: float = 0.0, clock_s: float = -7200.0, **more: object
+    ) -> None:
+        at = T0 + round(at_s * S)
+        seen = at + round(clock_s * S)
+        host = "a" if role == "sender" else "b"
+        self.presence.heard(host, at, "", liveness=True)
+        change = {
+            "role": role,
+            "src": "a/0",
+            "dst": "b/0",
+            "transport": "udp",
+            "path": 50000,
+            "dscp": 0,
+            "state": state,
+        }
+        change |= {"since_at_ns": seen - round(age_s * S), "interval_ns": 50 * MS, "missed": 0} | more
+        self.live.take_statement({"host": host, "seen_at_ns": seen, "changes": [change]}, at)
+
+    def look(self, at_s: float):
+        return self.live.look(T0 + round(at_s * S))
+
+    def silent(self, at_s: float) -> bool:
+        return bool(self.look(at_s).silent[0])
+
+
+def test_rows_alone_silence_a_path_after_the_limit_and_not_before() -> None:
+    w = World()
+    w.rows(True, 0, 2)
+    w.rows(False, 2.3, 3.5)
+    assert not w.silent(2.9)
+    assert w.silent(3.2)
+    assert w.look(3.2).since_ns[0] == T0 + round(1.95 * S)
+    w.row(True, 3.6)
+    assert not w.silent(3.6)
+
+
+def test_half_a_second_without_answers_is_no_silence() -> None:
+    w = World()
+    w.rows(True, 0, 2)
+    w.rows(False, 2.3, 2.8)
+    assert not any(w.silent(2 + i / 10) for i in range(6))
+
+
+def test_rows_that_stop_are_unknown_not_silent() -> None:
+    w = World()
+    w.rows(True, 0, 2)
+    assert not any(w.silent(2 + i) for i in range(60))
+    w.rows(False, 2.3, 4)
+    assert w.silent(4.1) and not w.silent(9)
+
+
+def test_a_path_that_never_answered_gets_its_grace() -> None:
+    w = World()
+    w.rows(False, 0, 12)
+    assert not w.silent(9.9) and w.silent(10.5)
+
+
+def test_a_restarted_sender_begins_anew() -> None:
+    w = World()
+    w.seq = 10_000
+    w.rows(True, 0, 2)
+    w.live.restarted("a")
+    w.seq = -1
+    w.rows(False, 2, 4)
+    assert w.silent(4)
+    w = World()
+    w.seq = 100_000
+    w.rows(True, 0, 2)
+    w.row(False, 2.1, seq=0)  # no boot id told us, but the numbers start again
+    w.rows(False, 2.2, 4)
+    assert w.silent(4)
+
+
+@pytest.mark.parametrize("clock_s", [-1e4, 0.0, 1e4])
+def test_ages_are_carried_over_whatever_the_agents_clock_says(clock_s: float) -> None:
+    w = World()
+    w.says("sender", "alive", 1, clock_s=clock_s)
+    w.says("sender", "silent", 5, age_s=1.0, clock_s=clock_s)
+    assert w.silent(5) and w.look(5).since_ns[0] == T0 + 4 * S
+    w.says("sender", "silent", 5, age_s=0.0, missed=20, clock_s=clock_s)  # since names the verdict
+    assert w.look(5).since_ns[0] == T0 + 4 * S
+
+
+def test_statements_outrank_rows_while_they_are_fresh() -> None:
+    w = World()
+    w.rows(True, 0, 1)
+    w.says("sender", "alive", 3)
+    w.rows(False, 1.3, 3)
+    assert not w.silent(3.2)
+    w.rows(False, 3.1, 6.5)
+    assert w.silent(6.5)  # heartbeats stopped: the rows decide
+
+
+def test_the_two_witnesses_tell_the_direction() -> None:
+    w = World()
+    w.says("sender", "alive", 1)
+    w.says("reflector", "alive", 1)
+    w.says("sender", "silent", 5, age_s=1)
+    w.says("reflector", "alive", 5.2)
+    seen = w.look(5.3)
+    assert seen.silent[0] and not seen.reflector_silent[0]
+    assert seen.good_fwd_ns[0] == T0 + round(5.2 * S) - S - SLACK_NS
+    w.says("reflector", "silent", 5.4, age_s=1)
+    assert w.look(5.4).reflector_silent[0]
+
+
+def test_unknown_is_neither_silent_nor_good() -> None:
+    w = World()
+    w.rows(True, 0, 1)
+    w.says("sender", "unknown", 2)
+    seen = w.look(2.1)
+    assert seen.sender_unknown[0] and not seen.silent[0] and not seen.sender_alive[0]
+
+
+def test_a_slow_session_has_three_intervals() -> None:
+    w = World()
+    w.says("sender", "alive", 1, interval_ns=1 * S)
+    assert w.look(8).good_round_ns[0] < T0 + S - 3 * S + 1
+
+
+def test_what_cannot_be_read_is_counted_and_the_rest_is_kept() -> None:
+    w = World()
+    good = {
+        "role": "sender",
+        "src": "a/0",
+        "dst": "b/0",
+        "transport": "udp",
+        "path": 50000,
+        "dscp": 0,
+        "state": "alive",
+    }
+    odd = [{}, {"role": "sender"}, good | {"state": "fine"}, good | {"path": "x"}, good | {"role": "witness"}]
+    w.presence.heard("a", T0, "", liveness=True)
+    w.live.take_statement({"seen_at_ns": None, "changes": [*odd, good]}, T0)
+    assert w.counters.get("refused", "liveness-change") == 5
+    assert w.look(0).sender_alive[0]
+
+
+@pytest.mark.parametrize("bad", [{"liveness_ms": 10}, {"excess_release": 1}, {"loss_share": 0}])
+def test_wrong_settings_are_refused_with_their_key(bad: dict) -> None:
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        DetectConfig(**bad)
