@@ -66,7 +66,7 @@ def _acts(pulled: str, flapping: str) -> tuple[Act, ...]:
         Act(
             "gray loss: l2->s2 loses 10 % without a word",
             lambda f: f.inject("l2->s2", "gray-loss", share=0.1),
-            12.0,
+            18.0,
             drops=True,
         ),
     )
