@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 FWD, REV = 0, 1
 _MAX_PARTS = 1 << 20
 _REFRESH = 64
-_DOWNWARD = float(np.log(3.0))
+_LIKELIER = float(np.log(3.0))
 _SWITCH, _CABLE = float(np.log(1e-5)), float(np.log(1e-4))
 
 
@@ -148,19 +148,22 @@ class Cabling:
             return f"{nic} {side}"
         return f"{nic}->{leaf}" if side == "tx" else f"{leaf}->{nic}"
 
-    def log_prior(self, *, rerouted: bool = False) -> Floats:
+    def log_prior(self, kind: str = "") -> Floats:
         """(parts,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC.
 
-        With `rerouted`, a dead way down to a leaf is likelier than a dead way up: the leaf itself takes a dead uplink
+        For ``silence`` a dead way down to a leaf is likelier than a dead way up: the leaf itself takes a dead uplink
         out of its ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other way.
+        For a ``queue`` it is the other way round: of links of one speed in a row that carry the same packets only
+        the first can queue.
         """
-        return np.array([self._odds(name, rerouted) for name in self.parts.list], np.float64)
+        return np.array([self._odds(name, kind) for name in self.parts.list], np.float64)
 
-    def _odds(self, name: str, rerouted: bool) -> float:
+    def _odds(self, name: str, kind: str) -> float:
         if name.startswith("node "):
             return _SWITCH
-        if rerouted and name.rpartition("->")[2] in self.wiring.leaves:
-            return _CABLE + _DOWNWARD
+        a, arrow, b = name.partition("->")
+        if arrow and a and (b in self.wiring.leaves) == (kind == "silence") and kind:
+            return _CABLE + _LIKELIER
         return _CABLE
 
     def entries(self, slots: Ints, fwd: npt.NDArray[np.bool_], rev: npt.NDArray[np.bool_]) -> tuple[Ints, Ints, Floats]:

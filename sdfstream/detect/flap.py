@@ -74,8 +74,9 @@ class Flaps:
         self._ports: dict[str, _Port] = {}
         self._damping: dict[str, Damping] = {}
 
-    def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> None:
-        """Take ``carrier_changes``, ``link_downed`` and state of a port message."""
+    def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> list[str]:
+        """Take ``carrier_changes``, ``link_downed`` and state of a port message; the NICs that went down since."""
+        fell: list[str] = []
         nic, names = columns.names(batch, "nic")
         state, states = columns.names(batch, "state")
         carrier = columns.filled(batch, "carrier_changes", 2**63).tolist()
@@ -92,11 +93,15 @@ class Flaps:
             changes = _rise(port.carrier, c)
             # every change is one edge; from the states at both ends follows how many of them led down
             downs = max(0, (changes + down - port.was_down + 1) // 2) if changes else 0
+            failures = _rise(port.downed, d)
             self._note(names[n], port.by_carrier, downs, at_ns)
-            self._note(names[n], port.by_downed, _rise(port.downed, d), at_ns)
+            self._note(names[n], port.by_downed, failures, at_ns)
+            if downs or failures or down:
+                fell.append(names[n])
             port.carrier = int(c) if c < 2**63 else _NONE
             port.downed = int(d) if d < 2**63 else _NONE
             port.was_down = down
+        return fell
 
     def restarted(self, host: str) -> None:
         """A host's agent is a new run; counters may have started again."""

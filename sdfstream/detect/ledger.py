@@ -1,15 +1,15 @@
 """The life of a finding: claimed, opened once it has lasted, updated now and then, resolved once it is gone.
 
-======== ==================================== ==========================================
+======== ==================================== ==================================================================
 state    event                                then
-======== ==================================== ==========================================
+======== ==================================== ==================================================================
 (none)   claimed                              pending
 pending  claimed for `confirm_ns`             **open** is said
 pending  not claimed for 0.5 s                forgotten, nothing was said
 open     still claimed, something changed     **update** is said, at most every `update_s`
 open     not claimed for `hold_ns`            **resolved** is said, unless damped
-open     damped (it came and went too often)  stays open until the penalty has decayed
-======== ==================================== ==========================================
+open     damped (it came and went too often)  stays open until the penalty has decayed, or is told as ``link-flap``
+======== ==================================== ==================================================================
 
 One subject has at most one finding of a kind at a time. The id is a hash of kind, subject and beginning, so a repeat
 of the same stream gives the same ids.
@@ -120,7 +120,8 @@ class Ledger:
                 del self._entries[key]
             return []
         damping = self._damping.get(key)
-        if gone_ns < entry.claim.hold_ns or (damping is not None and damping.suppressed_at(now_ns)):
+        damped = damping is not None and damping.suppressed_at(now_ns)
+        if gone_ns < entry.claim.hold_ns or (damped and not self.is_open("link-flap", entry.claim.subject)):
             return []
         del self._entries[key]
         return [self._say(entry, "resolved", now_ns)]

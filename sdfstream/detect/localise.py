@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _OWN_PRIOR = float(np.log(1e-7))
+_CLEAR = 0.6
+"""A suspect is named when it is at least this likely."""
 _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
@@ -55,7 +57,7 @@ def locate(
     *,
     noise: float,
     least_share: float = 0.0,
-    rerouted: bool = False,
+    kind: str = "",
     incumbents: frozenset[str] = frozenset(),
     most: int = 16,
 ) -> list[Located]:
@@ -71,8 +73,8 @@ def locate(
         Share of trials that fails in a healthy fabric.
     least_share : float
         A sick part fails at least this share of the trials that cross it.
-    rerouted : bool
-        The fault is one that routing reacts to (see `Cabling.log_prior`).
+    kind : str
+        ``silence`` or ``queue`` where that makes some parts likelier than others (see `Cabling.log_prior`).
     incumbents : frozenset of str
         Subject ids blamed at the last call.
     most : int
@@ -82,14 +84,15 @@ def locate(
     if not (seen.failed > 0).any():
         return []
     posed = pose(cabling, seen)
-    log_prior = np.concatenate([cabling.log_prior(rerouted=rerouted)[posed.parts], np.full(posed.own.size, _OWN_PRIOR)])
+    log_prior = np.concatenate([cabling.log_prior(kind)[posed.parts], np.full(posed.own.size, _OWN_PRIOR)])
     favour = np.zeros(log_prior.size)
     if incumbents:
         favour[: posed.parts.size] = [_INCUMBENT * (cabling.subject(p).id in incumbents) for p in posed.parts.tolist()]
     culprits = blame(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
-    found = _merge_switches(cabling, _merge(cabling, posed, culprits))
+    merged = [x for x in _merge(cabling, posed, culprits) if x.slots.size]
+    found = _merge_switches(cabling, merged)
     return _gather_paths(cabling, found, incumbents)
 
 
@@ -115,7 +118,30 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
             groups.append(new)
         else:
             host.join(new)
-    return [g.located(posed.sick) for g in groups]
+    return [_contained(cabling, g.located(posed.sick)) for g in groups]
+
+
+def _contained(cabling: Cabling, found: Located) -> Located:
+    """Where no suspect is clear, the one switch at which all of them end; or the paths themselves, with suspects."""
+    if found.probability >= _CLEAR or found.subject.type == "path":
+        return found
+    weight = {name: sum(p for s, p in found.suspects if name in _nodes(s)) for name in cabling.wiring.cables}
+    total = sum(p for _, p in found.suspects)
+    around = [name for name, p in sorted(weight.items()) if p >= 0.9 * total]
+    found.direction_known = False
+    found.directions = [name for name, p in found.suspects if p >= 0.5 * found.suspects[0][1]]
+    if around:
+        found.subject = Subject("switch", min(around, key=lambda name: len(cabling.wiring.cables[name])))
+    else:
+        direction = "rev" if found.ways[0] == "rev" else "fwd"
+        found.subject = Subject("path", str(cabling.sessions.path_id(int(found.slots[0]), direction)))
+    return found
+
+
+def _nodes(suspect: str) -> tuple[str, ...]:
+    """Nodes at which a direction ends; a switch is its own."""
+    a, arrow, b = suspect.partition("->")
+    return (a, b) if arrow else (a,)
 
 
 @dataclass(slots=True)

@@ -97,7 +97,7 @@ class Loss:
         n_events, n_probes = int(events[first:].sum()), int(probes[first:].sum())
         if self._healed(slots, n_events / max(1, n_probes)):
             return None
-        if place.subject.type != "path":
+        if place.subject.type in ("nic", "link"):
             unlike = _unlike(ring.recent("events", bins)[slots], ring.recent("probes", bins)[slots])
             if unlike > _UNLIKE:
                 place = self._some_path(place, slots, ring.recent("events", bins))

@@ -104,7 +104,7 @@ class Marks:
             sick = usable & (low > self.config.ce_share) & ~slow
             well = usable & (marked <= self.config.ce_share * arrived)
             places = self._locate(sick, well, marked, arrived, self.config.ce_share, now_ns)
-            claims += [self._marks_claim(p, now_ns) for p in places if p.subject.id not in queues]
+            claims += [self._marks_claim(p, now_ns) for p in places if not queues & {p.subject.id, *p.directions}]
         if rewritten.any():
             sick = usable & (rewritten >= self.config.rewrite_share * arrived)
             places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, now_ns)

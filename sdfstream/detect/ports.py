@@ -32,6 +32,8 @@ class _Port:
     read_at_ns: int = 0
     """Host clock of the last reading."""
     last: dict[str, int] = field(default_factory=dict)
+    carrier: int = -1
+    """Its last count of carrier changes."""
     fec_hz: float = 0.0
     """Usual rate of corrected blocks."""
     fec_n: int = 0
@@ -53,13 +55,18 @@ class Ports:
         """Take a ``sdf.raw.port.v1`` message."""
         port, names = columns.names(batch, "port")
         read_at = columns.values(batch, "at_ns").tolist()
+        state, states = columns.names(batch, "state")
+        carrier = columns.filled(batch, "carrier_changes", 2**63).tolist()
         readings = {c: columns.filled(batch, c, 2**63).tolist() for c in _COUNTERS}
         for i, number in enumerate(port.tolist()):
             name = names[number] if number >= 0 else None
             if name is None or (name not in self._ports and len(self._ports) >= _MOST_PORTS):
                 continue
             now = {c: int(values[i]) for c, values in readings.items() if values[i] < 2**63}
-            self._reading(self._ports.setdefault(name, _Port()), now, int(read_at[i]), at_ns)
+            record = self._ports.setdefault(name, _Port())
+            up = (state[i] < 0 or states[state[i]] == "up") and int(carrier[i]) == record.carrier
+            record.carrier = int(carrier[i])
+            self._reading(record, now, int(read_at[i]), at_ns, up)
 
     def restarted(self, host: str) -> None:
         """A host's agent is a new run; its counters may have started again."""
@@ -67,7 +74,8 @@ class Ports:
             if name.startswith(f"{host}/"):
                 port.last = {}
 
-    def _reading(self, port: _Port, now: dict[str, int], read_at_ns: int, at_ns: int) -> None:
+    def _reading(self, port: _Port, now: dict[str, int], read_at_ns: int, at_ns: int, up: bool) -> None:
+        """Judge one reading; drops count only if the port stayed `up` since the last: a port that is down drops all."""
         passed_s = (read_at_ns - port.read_at_ns) / NS_PER_S
         rates = {}
         if 0.05 < passed_s < 600:
@@ -75,7 +83,7 @@ class Ports:
         port.last, port.read_at_ns = now, read_at_ns
         limit = self.config.port_error_rate_hz
         over = {c: r for c in _ERRORS if (r := rates.get(c, 0.0)) > limit}
-        over |= {c: r for c in _DISCARDS if (r := rates.get(c, 0.0)) > 10 * limit}
+        over |= {c: r for c in _DISCARDS if up and (r := rates.get(c, 0.0)) > 10 * limit}
         over |= {c: r for c in (_FEC_BAD,) if (r := rates.get(c, 0.0)) > 0}
         if _FEC_GOOD in rates:
             over |= self._corrected(port, rates[_FEC_GOOD])

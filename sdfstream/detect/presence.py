@@ -15,11 +15,14 @@ import pyarrow as pa
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.table import Table
 from sdfstream.records import columns
-from sdfstream.records.units import ABSENT_NS
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_HISTORY = 256
+"""Boundaries that `Presence` looks back: 25 s."""
+_LEAST_GAP_NS, _MOST_GAP_NS = 300 * NS_PER_MS, 1500 * NS_PER_MS
 PORT_STATES = ("unknown", "up", "down", "disabled", "absent")
 
 
@@ -32,9 +35,13 @@ class Presence:
             {
                 "heard_at_ns": np.int64(ABSENT_NS),
                 "liveness_at_ns": np.int64(ABSENT_NS),
+                "gap_ns": np.int64(0),
+                "awake_ns": np.int64(0),
+                "awake_then_ns": np.zeros(_HISTORY, np.int64),
             }
         )
-        """Per host: any message, any liveness statement, bus time."""
+        """Per host: last message and last liveness statement, bus time; usual gap between messages; time awake so far,
+        and that time at each of the last boundaries (a ring)."""
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
         """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
         self.boots: dict[str, str] = {}
@@ -50,6 +57,11 @@ class Presence:
         self.ensure()
         if number < 0:
             return False
+        self.hosts["awake_ns"][number] = self.awake(at_ns)[number]
+        before_ns = int(self.hosts["heard_at_ns"][number])
+        if before_ns != ABSENT_NS:
+            gap_ns = int(self.hosts["gap_ns"][number])
+            self.hosts["gap_ns"][number] = (7 * gap_ns + min(at_ns - before_ns, 2 * NS_PER_S)) // 8
         self.hosts["heard_at_ns"][number] = at_ns
         if liveness:
             self.hosts["liveness_at_ns"][number] = at_ns
@@ -87,6 +99,29 @@ class Presence:
         fresh = (at != ABSENT_NS) & (now_ns - at <= max_age_ns)
         result: Bools = fresh & (self.ports["state"] == PORT_STATES.index("absent"))
         return result
+
+    def awake(self, now_ns: int) -> Ints:
+        """(hosts,) time each agent has been awake: bus time less the long gaps in which it published nothing.
+
+        A starved agent neither sends nor answers nor listens; what falls silent meanwhile says nothing of the fabric.
+        """
+        heard = self.hosts["heard_at_ns"]
+        cap_ns = np.clip(3 * self.hosts["gap_ns"], _LEAST_GAP_NS, _MOST_GAP_NS)
+        since_ns = np.where(heard == ABSENT_NS, 0, now_ns - heard)
+        result: Ints = self.hosts["awake_ns"] + np.minimum(since_ns, cap_ns)
+        return result
+
+    def mark(self, tick: int) -> None:
+        """Remember how long every agent has been awake by this 100 ms boundary."""
+        self.hosts["awake_then_ns"][:, tick % _HISTORY] = self.awake(tick * TICK_NS)
+
+    def awake_since(self, hosts: Ints, since_ns: Ints, now_ns: int) -> Ints:
+        """How long each of these hosts (−1: one without an agent) was awake between `since_ns` and now."""
+        tick = now_ns // TICK_NS
+        then = np.clip(-(-since_ns // TICK_NS), tick - _HISTORY + 1, tick) % _HISTORY
+        passed: Ints = np.append(self.awake(now_ns), 0)[hosts] - self.hosts["awake_then_ns"][hosts, then]
+        unheard = np.append(self.hosts["heard_at_ns"] == ABSENT_NS, True)[hosts]
+        return np.where(unheard, now_ns - since_ns, passed)
 
     def stale(self, now_ns: int, limit_ns: int) -> Bools:
         """(hosts,) True where an agent published before and then nothing for `limit_ns`."""

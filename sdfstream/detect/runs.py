@@ -58,6 +58,11 @@ class LossRuns:
         for table in (self.table, *(w.table for w in self.windows)):
             table.reset(slots)
 
+    def wipe(self, slots: Ints) -> None:
+        """Count these sessions' losses from now on: what they lost so far is explained."""
+        for window in self.windows:
+            window.table.reset(slots)
+
     def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: int) -> None:
         """Take probe rows: session, sequence number, and whether an answer came."""
         for window in self.windows:

@@ -6,13 +6,13 @@ Order of the verdicts, each taking its paths away from the next:
 2. a stale agent whose NICs no peer reaches: ``host-silent``; a stale agent alone: ``agent-stale``;
 3. everything else that is silent goes to `localise` together with every path that has worked since.
 
-While a host has not published since a path to it fell silent, that path waits: either the host speaks again, or it
-turns stale and case 2 applies. So a dead host is one finding, not one per NIC.
+A path counts as silent only once both its agents were awake for the limit meanwhile. So a dead host is one finding
+(case 2) and not one per NIC, and a starved machine, whose agents stop for seconds, is none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,10 @@ from sdfstream.detect.localise import Located, locate
 from sdfstream.detect.memo import Memo
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
+from sdfstream.detect.recent import Recent
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Evidence, Severity, Subject
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -36,6 +37,8 @@ Bools = npt.NDArray[np.bool_]
 _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
 _PORT_AGE_NS = 5 * NS_PER_S
+_CLEAR = 0.6
+"""A suspect at least this likely is named; what is less clear is told by what all suspects have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,16 @@ class SilenceJudge:
     """Lays silence to its root causes."""
 
     def __init__(
-        self, config: DetectConfig, sessions: Sessions, presence: Presence, liveness: Liveness, cabling: Cabling
+        self,
+        config: DetectConfig,
+        sessions: Sessions,
+        presence: Presence,
+        liveness: Liveness,
+        cabling: Cabling,
+        recent: Recent,
     ) -> None:
         self.config, self.sessions, self.presence = config, sessions, presence
-        self.liveness, self.cabling = liveness, cabling
+        self.liveness, self.cabling, self.recent = liveness, cabling, recent
         self.blamed: frozenset[str] = frozenset()
         self.memo = Memo()
 
@@ -87,16 +96,44 @@ class SilenceJudge:
             return Silence(claims + ports, seen, seen.silent, absent, stale, [])
         bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
         host = np.append(self.sessions.nic_host, -1)
-        heard = np.append(self.presence.hosts["heard_at_ns"], np.iinfo(np.int64).max)
-        heard[heard == ABSENT_NS] = np.iinfo(np.int64).max  # a far end without an agent is not waited for
         gone = np.append(stale, False)
         for end in (host[src], host[dst]):
-            bad &= ~gone[end] & (heard[end] >= seen.since_ns + SLACK_NS)
+            bad &= ~gone[end]
+        bad = self._grounded(bad, seen, host, now_ns)
         located = self._locate(seen, bad, now_ns) if bad.any() else []
         self.blamed = frozenset(x.subject.id for x in located)
+        located = self._without_aftermath(located, now_ns)
         claims += [self._claim(x, seen, now_ns) for x in located]
         claims += self._ports_down(seen, now_ns, {x.subject.id for x in located if x.subject.type == "nic"})
         return Silence(claims, seen, bad, absent, stale, located)
+
+    def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
+        """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing."""
+        slots = np.flatnonzero(bad)
+        limit_ns = np.maximum(self.config.liveness_ns, 3 * self.liveness.table["interval_ns"][slots]) - 2 * TICK_NS
+        for end in ("src", "dst"):
+            awake_ns = self.presence.awake_since(host[self.sessions.table[end][slots]], seen.since_ns[slots], now_ns)
+            bad[slots[awake_ns < limit_ns]] = False
+        return bad
+
+    def _without_aftermath(self, located: list[Located], now_ns: int) -> list[Located]:
+        """Note what is at fault; single paths that touch it, or touched it lately, are no finding of their own."""
+        for found in located:
+            if found.subject.type in ("nic", "link", "switch") and found.probability >= _CLEAR:
+                self.recent.note(found.subject.id, now_ns)
+        kept = []
+        for found in located:
+            if found.subject.type == "path":
+                alone = ~self.recent.touched(found.slots, now_ns)
+                if not alone.any():
+                    continue
+                found = replace(
+                    found,
+                    slots=found.slots[alone],
+                    ways=[w for w, yes in zip(found.ways, alone.tolist(), strict=True) if yes],
+                )
+            kept.append(found)
+        return kept
 
     def _absent(self, seen: Sightings, now_ns: int) -> Bools:
         """NICs that a port reading calls absent, or of which their own agent only says that it cannot tell."""
@@ -141,7 +178,7 @@ class SilenceJudge:
         return self.memo.recall(Observations.join(parts), now_ns, self._blame)
 
     def _blame(self, seen: Observations) -> list[Located]:
-        return locate(self.cabling, seen, noise=1e-3, least_share=0.99, rerouted=True, incumbents=self.blamed)
+        return locate(self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence", incumbents=self.blamed)
 
     def _claim(self, found: Located, seen: Sightings, now_ns: int) -> Claim:
         since_ns = int(seen.since_ns[found.slots].min())
@@ -149,10 +186,8 @@ class SilenceJudge:
         cause, confidence, severity = "link-failure", found.probability, "urgent"
         where = " ".join(found.directions)
         subject = found.subject
-        if kind == "path-down" or found.probability < 0.5:
-            kind, cause, severity = "path-down", "unknown", "warning"
-            slot, way = int(found.slots[0]), found.ways[0]
-            subject = Subject("path", str(self.sessions.path_id(slot, "rev" if way == "rev" else "fwd")))
+        if kind == "path-down":
+            cause, severity = "unknown", "warning"
         elif kind == "nic-down":
             port = self._port(found.subject.id, now_ns)
             cause = {"disabled": "port-disabled"}.get(port, cause)
@@ -176,8 +211,8 @@ class SilenceJudge:
             suspects=tuple(found.suspects),
             symptoms=symptoms,
             plane=self._plane(found.slots),
-            confirm_ns=self.config.settle_ns,
-            hold_ns=int(self.config.hold_s * NS_PER_S),
+            confirm_ns=max(self.config.settle_ns, NS_PER_S if kind == "path-down" else 0),
+            hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
         )
 
@@ -224,7 +259,7 @@ class SilenceJudge:
             suspects=tuple((side, 1.0) for side in sides),
             plane=self.sessions.planes.get(nic),
             confirm_ns=self.config.liveness_ns // 2,
-            hold_ns=int(self.config.hold_s * NS_PER_S),
+            hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail="port disabled" if disabled else "carrier lost",
         )
 

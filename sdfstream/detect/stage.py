@@ -18,6 +18,7 @@ from sdfstream.detect.claims import Claim
 from sdfstream.detect.clocks import Clocks
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.congestion import Congestion
+from sdfstream.detect.delays import Delays
 from sdfstream.detect.flap import Flaps
 from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
@@ -28,6 +29,7 @@ from sdfstream.detect.loss import Loss
 from sdfstream.detect.marks import Marks
 from sdfstream.detect.ports import Ports
 from sdfstream.detect.presence import Presence
+from sdfstream.detect.recent import Recent
 from sdfstream.detect.runs import LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
@@ -42,6 +44,8 @@ from sdfstream.stats import Counters
 
 _JUDGE_EVERY_NS = 20 * NS_PER_MS
 """Between two boundaries, news of silence is judged at most this often: a big fault brings a message per host."""
+_LASTING_NS = 5 * NS_PER_S
+"""A flapping link that stays down for this long is down."""
 _FORGET_EVERY = 600
 """Ticks between two searches for sessions to forget."""
 
@@ -63,9 +67,13 @@ class DetectStage:
         self._presence = Presence(self._sessions)
         self._cabling = Cabling(self._sessions)
         self._liveness = Liveness(self.config, self._sessions, self._presence, self.counters)
-        self._judge = SilenceJudge(self.config, self._sessions, self._presence, self._liveness, self._cabling)
+        self._recent = Recent(self._cabling)
+        self._judge = SilenceJudge(
+            self.config, self._sessions, self._presence, self._liveness, self._cabling, self._recent
+        )
         self._health = Health(self.config, self._sessions, self._presence, self._cabling)
-        self._congestion = Congestion(self.config, self._sessions, self._cabling, self.counters)
+        self._delays = Delays(self.config, self._sessions, self.counters)
+        self._congestion = Congestion(self.config, self._delays, self._cabling)
         self._runs = LossRuns(self._sessions)
         self._loss = Loss(self.config, self._runs, self._cabling)
         self._marks = Marks(self.config, self._sessions, self._cabling)
@@ -123,10 +131,11 @@ class DetectStage:
         elif message.topic == PORT.name:
             self._hear(message, message.key)
             self._presence.take_ports(batch, at_ns)
-            self._flaps.take_ports(batch, at_ns)
+            for nic in self._flaps.take_ports(batch, at_ns):
+                self._recent.note(nic, at_ns)
             self._ports.take(batch, at_ns)
         elif message.topic == OWD.name:
-            self._congestion.take(batch, at_ns)
+            self._delays.take(batch, at_ns)
         elif message.topic == CLOCK.name:
             self._clocks.take(batch, at_ns)
 
@@ -198,7 +207,7 @@ class DetectStage:
         self._presence.ensure()
         if self._sessions.fresh:
             self._liveness.table.ensure(self._sessions.count)
-            for engine in (self._congestion, self._runs, self._marks):
+            for engine in (self._delays, self._runs, self._marks):
                 engine.ensure()
             self._cabling.note_new(self._sessions.fresh)
             self._sessions.fresh.clear()
@@ -206,21 +215,35 @@ class DetectStage:
     def _silence(self, now_ns: int) -> tuple[Silence, list[Output]]:
         self._judged_ns = now_ns
         verdict = self._judge.judge(now_ns)
-        out = self._ledger.take("silence", verdict.claims, now_ns)
+        out = self._ledger.take("silence", self._without_flaps(verdict.claims, now_ns), now_ns)
         return verdict, out + self._health.update(verdict, now_ns)
+
+    def _without_flaps(self, claims: list[Claim], now_ns: int) -> list[Claim]:
+        """Leave out the short outages of what is told as flapping already."""
+
+        def new(claim: Claim) -> bool:
+            flapping = self._ledger.is_open("link-flap", claim.subject)
+            lasting = now_ns - claim.since_ns >= _LASTING_NS or self._ledger.is_open(claim.kind, claim.subject)
+            return not flapping or lasting
+
+        return [claim for claim in claims if new(claim)]
 
     def _evaluate(self, now_ns: int) -> list[Output]:
         """Everything that is judged at a 100 ms boundary."""
+        self._presence.mark(self._tick)
         self._cabling.refresh()
         verdict, out = self._silence(now_ns)
         left_out = verdict.sightings.silent
-        self._congestion.tick()
+        self._delays.tick()
         slow = self._congestion.claims(left_out, self._marks.share(now_ns), now_ns)
         out += self._ledger.take("congestion", slow, now_ns)
-        congested = frozenset(c.subject.id for c in slow) | self._ledger.open_ids(("congestion",))
-        marks = self._marks.claims(left_out, self._congestion.slow(now_ns), congested, now_ns)
+        congested = self._ledger.open_ids(("congestion",)) | {s for c in slow for s, _ in c.suspects}
+        marks = self._marks.claims(left_out, self._delays.slow(now_ns), congested, now_ns)
         out += self._ledger.take("marks", marks, now_ns)
         if self._tick % 2 == 0:
+            everyone = np.arange(self._sessions.count)
+            aftermath = np.flatnonzero(self._recent.touched(everyone, now_ns, surely=True))
+            self._runs.wipe(aftermath)
             out += self._ledger.take("loss", self._loss.claims(left_out, now_ns), now_ns)
         out += self._ledger.take("flap", self._flapping(verdict, now_ns), now_ns)
         if self._tick % 5 == 0:
@@ -251,7 +274,7 @@ class DetectStage:
             self._sessions.forget(idle)
             self._liveness.table.reset(idle)
             self._cabling.forget(idle)
-            for engine in (self._congestion, self._runs, self._marks):
+            for engine in (self._delays, self._runs, self._marks):
                 engine.forget(idle)
             self.counters.add("forgotten", "sessions", idle.size)
 
@@ -261,7 +284,9 @@ class DetectStage:
             "presence": self._presence,
             "cabling": self._cabling,
             "health": self._health,
+            "recent": self._recent,
             "silence": self._judge,
+            "delays": self._delays,
             "congestion": self._congestion,
             "runs": self._runs,
             "loss": self._loss,

@@ -14,7 +14,7 @@ class SyncConfig:
 
     window_ns: int = 100 * NS_PER_MS
     """Length of a one-way-delay window, on reference time."""
-    lateness_ns: int = 130 * NS_PER_MS
+    lateness_ns: int = 70 * NS_PER_MS
     """How long a window stays open after its end; too short: rows count in a later window than their own; too long:
     stale delays. One agent flush plus a little."""
     max_late_ns: int = 5 * NS_PER_S

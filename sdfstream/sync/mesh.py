@@ -54,12 +54,21 @@ def news(e: graph.Edges, variance: Float64s, label: Int64s) -> tuple[Float64s, F
     return np.where(heard, pull / safe, 0.0), np.where(heard, 2.0 / safe, np.inf)
 
 
-def misfit(a: Int64s, b: Int64s, square: Float64s, count: Int64s) -> Float64s:
-    """Variance of each clock's offset from what its sessions disagree about, which time does not average away.
+def misfit(a: Int64s, b: Int64s, square: Float64s, clocks: int) -> Float64s:
+    r"""Variance of each clock's offset from what its n neighbours disagree about, which time does not average away.
 
-    `square`: mean square misfit of each session between clocks a and b; NaN where a clock was not heard.
+    .. math:: \sum_{neighbours} \overline{\min(r^2, 16 \cdot \mathrm{median}\, r^2)} / n^2
+
+    with :math:`r^2` the mean square misfit (`square`) of each session between clocks a and b; NaN where a clock was not
+    heard. Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap
+    keeps sessions behind a queue, which the estimate hardly listens to, from widening the bound.
     """
-    total = np.bincount(a, square, count.size) + np.bincount(b, square, count.size)
+    capped = np.minimum(square, 16.0 * np.median(square))
+    keys, inverse = np.unique((np.minimum(a, b) << 32) | np.maximum(a, b), return_inverse=True)
+    mean = sums(inverse, capped, keys.size) / np.bincount(inverse)
+    low, high = keys >> 32, keys & 0xFFFFFFFF
+    total = sums(low, mean, clocks) + sums(high, mean, clocks)
+    count = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
     result: Float64s = np.where(count > 0, total / np.maximum(count, 1) ** 2, np.nan)
     return result
 

@@ -167,7 +167,7 @@ class Timeline:
             nodes.update(delta, doubt)
             count = np.bincount(a, minlength=nodes.n) + np.bincount(b, minlength=nodes.n)
             nodes.heard(count)
-            nodes.judged(mesh.misfit(a, b, table["misfit"][heard.session[apart]], count))
+            nodes.judged(mesh.misfit(a, b, table["misfit"][heard.session[apart]], nodes.n))
         moved = nodes.table["offset"] - before
         edges.settle(table, heard, moved[dst] - moved[src])
 

@@ -104,7 +104,7 @@ def limit(given: list[Message], folder: Path) -> dict[str, float]:
 
 
 def measure(result: Result, quick: bool) -> None:
-    loads = [Load(seconds=2 if quick else 10, flush_s=1.0), Load(seconds=1 if quick else 3, flush_s=0.1)]
+    loads = [Load(seconds=2 if quick else 6, flush_s=1.0), Load(seconds=1 if quick else 3, flush_s=0.1)]
     with tempfile.TemporaryDirectory(prefix="sdf-bench-") as folder:
         run(list(messages(Load(seconds=1), np.random.default_rng(2))), Path(folder) / "warm-up")
         for number, load in enumerate(loads):

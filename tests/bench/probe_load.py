@@ -84,10 +84,10 @@ def _batch(load, rng, host, path, seq, sent_ns, offset_ns, skew, floor_ns, nic_n
     return columns.build(
         PROBE.columns,
         {
-            "src": columns.name_column(src, nic_names),
-            "dst": columns.name_column(dst, nic_names),
-            "clock_src": columns.name_column(here, host_names),
-            "clock_dst": columns.name_column(far, host_names),
+            "src": _names(src, nic_names),
+            "dst": _names(dst, nic_names),
+            "clock_src": _names(here, host_names),
+            "clock_dst": _names(far, host_names),
             "transport": columns.name_column(np.zeros(n, int), ["udp"]),
             "path": (49_152 + path % load.ports).astype(np.uint32),
             "seq": seq.astype(np.uint32),
@@ -102,3 +102,9 @@ def _batch(load, rng, host, path, seq, sent_ns, offset_ns, skew, floor_ns, nic_n
             "plane": columns.name_column(np.zeros(n, int), ["backend"]),
         },
     )  # fmt: skip
+
+
+def _names(codes, names):
+    """A name column whose dictionary holds only what the message names, as an agent's does."""
+    used, local = np.unique(codes, return_inverse=True)
+    return columns.name_column(local, [names[i] for i in used.tolist()])

@@ -1,0 +1,208 @@
+"""Delay above the path's own normal: which directed paths stand in a queue.
+
+Per directed path (session and way) and window of ``sdf.derived.owd.v1``:
+
+- the baseline is the running mean and spread of the path's own median delay; it learns only while the path is quiet
+  (the published excess is not used: its floor may follow a clock);
+- the threshold is the largest of the absolute one (given, or learnt from all quiet paths), a multiple of the path's own
+  spread, and three times the window's clock error bar, so a wide error bar can hide a queue but never make one;
+- the round trip must be slow too: a clock that moves makes one direction slower and the other as much faster, and
+  their sum, which needs no clock, stays as it was;
+- a path is *slow* after several windows net above all that (`numeric.cusum.PersistenceCusum`);
+- a window whose error bar is missing or wider than `max_err_us` is not judged at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.sessions import Sessions
+from sdfstream.numeric.cusum import PersistenceCusum
+from sdfstream.numeric.moments import EwMoments
+from sdfstream.numeric.table import Table
+from sdfstream.records import columns
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
+from sdfstream.stats import Counters
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_WARM = 10
+"""Windows a path needs before it is judged."""
+_FRESH_NS = NS_PER_S
+_LINGER_NS = 5 * NS_PER_S
+"""A slow path of which nothing new is heard counts as slow for this long: no data is not well."""
+_NEAR_NS = 150 * NS_PER_MS
+"""The two directions of an exchange may fall into neighbouring windows."""
+_FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
+"""Bounds of the learnt threshold, and where it starts."""
+
+
+class Delays:
+    """Excess delay of every directed path; number of a directed path: 2·session + (0 fwd, 1 rev)."""
+
+    def __init__(self, config: DetectConfig, sessions: Sessions, counters: Counters) -> None:
+        self.config, self.sessions, self.counters = config, sessions, counters
+        self.moments = EwMoments(alpha=1 / 300)
+        self.round_trip = EwMoments(alpha=1 / 300)
+        """Of the two directions' sum, per session."""
+        self.cusum = PersistenceCusum(config.excess_windows, config.excess_release)
+        self.table = Table(
+            {
+                "window_ns": np.int64(ABSENT_NS),
+                "seen_ns": np.int64(ABSENT_NS),
+                "since_ns": np.int64(ABSENT_NS),
+                "delay": np.float64(0.0),
+                "held": np.float64(0.0),
+                "score": np.float64(0.0),
+                "err": np.float64(0.0),
+            }
+        )
+        """Per directed path: last window, when it came (bus time), since when it is high, its median delay, the excess
+        it last had while high, its excess in thresholds, its error bar; ns."""
+        self.noise_ns = _START_NS / 3
+        """99th percentile of quiet paths' deviation, slowly following."""
+        self._waiting: list[tuple[Ints, Ints, Floats, Floats, Ints]] = []
+
+    def ensure(self) -> None:
+        """Have a row for both directions of every session."""
+        rows = 2 * self.sessions.count
+        self.moments.ensure(rows)
+        self.round_trip.ensure(self.sessions.count)
+        self.cusum.ensure(rows)
+        self.table.ensure(rows)
+
+    def forget(self, slots: Ints) -> None:
+        """Start anew for these sessions."""
+        both = np.concatenate([2 * slots, 2 * slots + 1])
+        self.round_trip.table.reset(slots)
+        for table in (self.moments.table, self.cusum.table, self.table):
+            table.reset(both)
+
+    def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
+        """Take a ``sdf.derived.owd.v1`` message."""
+        slots = self.sessions.of_batch(batch, "dscp", at_ns)
+        self.ensure()
+        way, way_names = columns.names(batch, "dir")
+        code = np.array([{"fwd": 0, "rev": 1}.get(n, -1) for n in way_names] + [-1], np.int64)[way]
+        start_ns = columns.values(batch, "at_ns")
+        delay = columns.filled(batch, "owd_p50_ns", np.nan).astype(np.float64)
+        err = columns.filled(batch, "err_ns", np.nan).astype(np.float64)
+        known = (slots >= 0) & (code >= 0)
+        self.counters.add("refused", "owd-row", int((~known).sum()))
+        judged = known & ~np.isnan(delay) & ~np.isnan(err) & (err <= self.config.max_err_us * 1e3)
+        self.counters.add("unjudged", "clock-error", int((known & ~np.isnan(delay) & ~judged).sum()))
+        directed = (2 * slots + code)[judged]
+        seen_ns = np.full(directed.size, at_ns)
+        if directed.size:
+            self._waiting.append((directed, start_ns[judged].astype(np.int64), delay[judged], err[judged], seen_ns))
+
+    def tick(self) -> None:
+        """Judge the windows that came since the last tick, in order of their time.
+
+        They wait for the tick because a verdict takes both directions of a path and the noise of all paths, however
+        the rows were spread over messages.
+        """
+        if not self._waiting:
+            return
+        number, start_ns, delay, err, seen_ns = (np.concatenate(x) for x in zip(*self._waiting, strict=True))
+        self._waiting.clear()
+        deviations = []
+        for window in np.unique(start_ns).tolist():
+            now = start_ns == window
+            which, first = np.unique(number[now], return_index=True)
+            deviations.append(self._window(which, delay[now][first], err[now][first], seen_ns[now][first], window))
+        self._learn(np.concatenate(deviations))
+
+    def _window(self, number: Ints, delay: Floats, err: Floats, at_ns: Ints, window_ns: int) -> Floats:
+        """Judge one window, in which every directed path occurs at most once; deviations of the quiet ones."""
+        t = self.table
+        new = t["window_ns"][number] < window_ns
+        number, delay, err, at_ns = number[new], delay[new], err[new], at_ns[new]
+        t["window_ns"][number], t["seen_ns"][number] = window_ns, at_ns
+        t["delay"][number], t["err"][number] = delay, err
+        mean, spread = self.moments.mean[number], np.sqrt(self.moments.variance[number])
+        warm = self.moments.count[number] >= _WARM
+        above = np.where(warm, delay - mean, 0.0)
+        absolute = self._absolute()
+        threshold = np.maximum(absolute, np.maximum(self.config.excess_sigmas * spread, 3.0 * err))
+        alone = above / threshold
+        score = np.minimum(alone, self._round_trip(number, window_ns, absolute))
+        self.counters.add("unjudged", "clock-moved", int(((alone > 0.5) & (score < 0.5)).sum()))
+        high = score >= 0.5
+        t["score"][number] = score
+        t["held"][number] = np.where(high, above, t["held"][number])
+        on = self.cusum.update(number, score)
+        begun = np.where(t["since_ns"][number] == ABSENT_NS, at_ns, t["since_ns"][number])
+        t["since_ns"][number] = np.where(high | on, begun, ABSENT_NS)
+        quiet = ~on & (alone < 0.5)
+        limit = np.where(warm, np.maximum(4 * spread, 1e3), np.inf)
+        deviation = np.clip(delay - mean, -limit, limit)
+        self.moments.update(number[quiet], (mean + deviation)[quiet])
+        deviations: Floats = np.abs(delay - mean)[quiet & warm]
+        return deviations
+
+    def _round_trip(self, number: Ints, window_ns: int, absolute: float) -> Floats:
+        """Excess of the round trip, in thresholds, for each of these directed paths; infinite where it is not known."""
+        t, other, session = self.table, number ^ 1, number // 2
+        there = t["window_ns"][other] >= window_ns - _NEAR_NS
+        total = t["delay"][number] + t["delay"][other]
+        mean, spread = self.round_trip.mean[session], np.sqrt(self.round_trip.variance[session])
+        warm = self.round_trip.count[session] >= _WARM
+        score = (total - mean) / np.maximum(absolute, self.config.excess_sigmas * spread)
+        lead = there & ((number % 2 == 0) | ~np.isin(other, number))  # each session learns once per window
+        quiet = lead & (~warm | (score < 0.5)) & ~self.cusum.on[number] & ~self.cusum.on[other]
+        limit = np.where(warm, np.maximum(4 * spread, 1e3), np.inf)
+        self.round_trip.update(session[quiet], (mean + np.clip(total - mean, -limit, limit))[quiet])
+        result: Floats = np.where(there & warm, score, np.where(there, 0.0, np.inf))
+        return result
+
+    def _absolute(self) -> float:
+        if self.config.excess_us is not None:
+            return self.config.excess_us * 1e3
+        return float(np.clip(3.0 * self.noise_ns, _FLOOR_NS, _CEILING_NS))
+
+    def _learn(self, deviation: Floats) -> None:
+        """Follow the 99th percentile of quiet deviations: an exact quantile step, rate-limited to 0.3 % per tick."""
+        if deviation.size:
+            above = float(np.mean(deviation > self.noise_ns))
+            self.noise_ns *= float(np.exp(np.clip(above - 0.01, -0.003, 0.003)))
+
+    def slow(self, now_ns: int) -> Bools:
+        """(2·sessions,) directed paths that stand in a queue."""
+        seen = self.table["seen_ns"]
+        result: Bools = self.cusum.on & (seen != ABSENT_NS) & (now_ns - seen <= _LINGER_NS)
+        return result
+
+    def well(self, now_ns: int) -> Bools:
+        """(2·sessions,) directed paths that surely do not."""
+        seen = self.table["seen_ns"]
+        fresh = (seen != ABSENT_NS) & (now_ns - seen <= _FRESH_NS)
+        result: Bools = fresh & ~self.cusum.on & (self.table["score"] < 0.3) & (self.moments.count >= _WARM)
+        return result
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values and arrays."""
+        return {
+            "moments": self.moments.freeze(),
+            "round_trip": self.round_trip.freeze(),
+            "cusum": self.cusum.freeze(),
+            "table": self.table.freeze(),
+            "noise": self.noise_ns,
+            "waiting": [list(x) for x in self._waiting],
+        }
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.moments.thaw(state["moments"])
+        self.round_trip.thaw(state["round_trip"])
+        self.cusum.thaw(state["cusum"])
+        self.table.thaw(state["table"])
+        self.noise_ns = float(state["noise"])
+        self._waiting = [tuple(x) for x in state["waiting"]]
