@@ -10,8 +10,8 @@ from typing import Final
 
 from sdfstream.probes.host_io import HostAgent
 
-_REST, _LONGEST_REST, _SMOOTH = 24, 10, 8
-"""A rest is 24 times as long as the work, but at most 10 times the usual; the work is averaged over 8 passes."""
+_REST, _LONGEST_REST, _SMOOTH = 32, 10, 8
+"""A rest is 32 times as long as the work, but at most 10 times the usual; the work is averaged over 8 passes."""
 
 Guard = Callable[[Callable[[], bool]], bool]
 """Runs something and outlives its mistakes."""

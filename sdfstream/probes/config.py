@@ -95,7 +95,7 @@ class AgentConfig:
     """The reflector answers at most this many packets per second; the rest is counted."""
     turnaround_ms: float = 2.0
     """A probe that finds the reflector idle is answered at once; then the reflector rests this long, so that one pass
-    answers many. Where that would take more than a twenty-fifth of a core it rests longer, up to ten times as long.
+    answers many. Where that would take more than three hundredths of a core it rests longer, up to ten times as long.
     The wait lies between t2 and t3, which are stamped, so it falsifies no delay."""
     tick_ms: float = 0.0
     """How often what is due is sent and answers are read; 0: a third of the shortest probe interval, 1–20 ms."""
