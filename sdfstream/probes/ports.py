@@ -74,7 +74,7 @@ def count(text: str, bits: int = 64) -> int:
     >>> count("17\n")
     17
     """
-    word = text.strip()
+    word = text.strip(" \t\r\n")  # strip() alone would take control characters for blanks, and int() not
     if not word:
         raise FormatError("empty")
     if word[:3].upper() == "N/A":
