@@ -1,5 +1,5 @@
 # One entry for people and CI. Every target sets itself up: its own virtual environment, and as root the Debian
-# packages it needs (named before they are installed).
+# packages it needs (named before they are installed). Without make: scripts/setup && .venv/bin/sdfstream demo
 SHELL := /bin/bash
 VENV ?= .venv
 export VENV
@@ -31,7 +31,7 @@ check: ## Format, lint, types, import layers
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports --no-cache >/tmp/sdfstream-imports.$$$$ 2>&1 || { cat /tmp/sdfstream-imports.$$$$; rm -f /tmp/sdfstream-imports.$$$$; exit 1; }; rm -f /tmp/sdfstream-imports.$$$$
+	@said=$$($(BIN)/lint-imports --no-cache 2>&1) || { echo "$$said"; exit 1; }
 	@echo "check: format, lint, types, layers: clean"
 
 bench: ## Speed as ratios measured side by side in one run; cost of the agent; share of each stage

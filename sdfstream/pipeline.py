@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -120,6 +121,12 @@ class Watcher:
     name: str
     topics: tuple[str, ...]
     take: Callable[[Sequence[Message]], Awaitable[None]]
+    settle: Callable[[], Awaitable[None]] | None = None
+    """Returns when all that was taken is safe; called before positions are committed."""
+    commit_s: float = 0.0
+    """Shortest time between two commits, for a watcher whose settling is dear."""
+    from_start: bool = False
+    """A group without a position begins with the oldest message, not at the end."""
 
 
 @dataclass(slots=True)
@@ -127,6 +134,8 @@ class Control:
     """What the pipeline is told and what it tells while it runs."""
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    drain: bool = True
+    """Once told to stop, first read on until nothing comes; False: the rest is left to the group's next member."""
     counters: Counters = field(default_factory=lambda: Counters("pipeline"))
     lag: dict[str, int] = field(default_factory=dict)
     """Messages on the bus that each reader had not read when it last looked."""
@@ -151,7 +160,7 @@ async def run(
             *((watcher.name, partial(run_watcher, watcher, bus, control)) for watcher in watchers),
         ]
         for name, task in readers:
-            group.create_task(supervise(name, task, control.counters), name=name)
+            group.create_task(supervise(name, task, control), name=name)
 
 
 async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: Control) -> None:
@@ -166,36 +175,54 @@ async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: C
         while True:
             messages = await subscription.read(timeout_s=TICK_NS / NS_PER_S / 2)
             control.lag[stage.name] = subscription.lag()
-            if not messages and control.stop.is_set():
-                await bus.publish(stage.finish(max(driver.now_ns, clock())))
-                return
+            stopping = control.stop.is_set() and not (messages and control.drain)
             outputs = driver.take(messages) if messages else driver.advance(clock())
+            if stopping:
+                outputs += stage.finish(max(driver.now_ns, clock()))
             if outputs:
                 await bus.publish(outputs)
             if messages:
                 await subscription.commit()
+            if stopping:
+                return
     finally:
         await subscription.close()
 
 
 async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
-    """Hand every message to the watcher, then commit; once told to stop, until the bus was quiet for a second."""
-    subscription = await bus.subscribe(watcher.name, watcher.topics)
+    """Hand every message to the watcher, then commit; once told to stop, until the bus was quiet for a second.
+
+    Without `Control.drain` a watcher that is told to stop reads once more, so that what was published just before
+    still reaches it.
+    """
+    subscription = await bus.subscribe(watcher.name, watcher.topics, from_start=watcher.from_start)
+    loop = asyncio.get_running_loop()
+    committed_s, taken = loop.time(), False
     try:
         while True:
+            stopping = control.stop.is_set()
             messages = await subscription.read(timeout_s=1.0)
             control.lag[watcher.name] = subscription.lag()
             if messages:
                 await watcher.take(messages)
+                taken = True
+            ending = stopping and not (messages and control.drain)
+            if taken and (ending or loop.time() - committed_s >= watcher.commit_s):
+                if watcher.settle is not None:
+                    await watcher.settle()
                 await subscription.commit()
-            elif control.stop.is_set():
+                committed_s, taken = loop.time(), False
+            if ending:
                 return
     finally:
         await subscription.close()
 
 
-async def supervise(name: str, task: Callable[[], Awaitable[None]], counters: Counters) -> None:
-    """Run `task` to its end: an expected failure is logged, counted, and answered by a restart with back-off."""
+async def supervise(name: str, task: Callable[[], Awaitable[None]], control: Control) -> None:
+    """Run `task` to its end: an expected failure is logged, counted, and answered by a restart with back-off.
+
+    Once told to stop, a failure is the end: with a bus that is away there is nothing more to be had.
+    """
     delay_s = 0.5
     while True:
         started_s = asyncio.get_running_loop().time()
@@ -205,9 +232,12 @@ async def supervise(name: str, task: Callable[[], Awaitable[None]], counters: Co
         except SdfError as error:
             if asyncio.get_running_loop().time() - started_s > 30:
                 delay_s = 0.5
-            counters.add("restarted", name)
+            control.counters.add("restarted", name)
             log.warning("%s stopped (%s); restarting in %.1f s", name, error, delay_s)
-        await asyncio.sleep(delay_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(control.stop.wait(), delay_s)
+        if control.stop.is_set():
+            return
         delay_s = min(delay_s * 2, 30.0)
 
 

@@ -16,6 +16,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from sdfstream.archive.batching import Batch, Coalescer
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.engine_io import Engine
@@ -60,6 +62,7 @@ class Archive:
         UnavailableError, ArchiveError, ConfigError
             No engine or no right; an archive newer than this program; a target that is none.
         """
+        _import_what_arrow_wants()
         engine = Engine.open(config.target, create=True)
         try:
             migrate(engine)
@@ -178,3 +181,8 @@ class Archive:
                 self._changed.notify_all()
                 wait_ns = self._coalescer.wait_ns(now_ns)
                 self._changed.wait(None if wait_ns is None else wait_ns / 1e9)
+
+
+def _import_what_arrow_wants() -> None:
+    """Let pyarrow import pandas now: on the first live insert it would hold up the process for most of a second."""
+    pa.array([0])

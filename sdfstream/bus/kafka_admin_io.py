@@ -21,8 +21,10 @@ SETTLE_S: Final = 15.0
 ALL_TOPICS: Final = tuple(n for t in TOPICS.values() for n in (t.name, t.dead_letters))
 
 
-async def prepare(config: KafkaConfig) -> None:
+async def prepare(config: KafkaConfig) -> str:
     """Create the topics that are absent (where allowed) and check that all take messages of our largest size.
+
+    Returns the id that the cluster gave itself.
 
     Raises
     ------
@@ -42,6 +44,8 @@ async def prepare(config: KafkaConfig) -> None:
                 await _create(admin, config, absent)
         with mapped("reading the topics' settings"):
             await _check_sizes(admin, config, SETTLE_S if absent and config.create_topics else 0.0)
+        with mapped("asking for the cluster's id"):
+            return str((await admin.describe_cluster()).get("cluster_id") or "")
     finally:
         await admin.close()
 

@@ -41,6 +41,8 @@ class KafkaBus:
         self.counters = Counters("bus")
         self.config = config
         self.clock = clock
+        self.cluster_id = ""
+        """The id that the cluster gave itself, known once started: another one numbers its messages afresh."""
         self._boot_id = boot_id
         self._numbers = Numbers()
         self._producer: Any = None
@@ -56,7 +58,7 @@ class KafkaBus:
             As `kafka_admin_io.prepare`.
         """
         RateLimit.install()
-        await prepare(self.config)
+        self.cluster_id = await prepare(self.config)
         producer = AIOKafkaProducer(
             bootstrap_servers=self.config.servers,
             enable_idempotence=True,

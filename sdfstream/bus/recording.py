@@ -19,10 +19,11 @@ import pyarrow as pa
 from sdfstream.bus import cloudevents
 from sdfstream.bus.conform import conform
 from sdfstream.errors import FormatError
+from sdfstream.records import arrow
 from sdfstream.records.columns import instants, names, values
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import NAME, Topic
-from sdfstream.records.units import NS_PER_S, Bools
+from sdfstream.records.units import NS_PER_S
 
 VERSION: Final = 1
 BLOCK_NS: Final = NS_PER_S
@@ -81,18 +82,18 @@ class BlockBuilder:
         body = pa.Table.from_batches([m.body for m in messages]).unify_dictionaries().combine_chunks()
         (whole,) = body.to_batches()
         prefix = [
-            pa.array(np.repeat(np.array([m.bus_at_ns for m in messages], np.int64), rows)),
-            pa.array(np.repeat(np.array([m.bus_seq for m in messages], np.uint64), rows)),
+            arrow.column(np.repeat(np.array([m.bus_at_ns for m in messages], np.int64), rows), pa.int64()),
+            arrow.column(np.repeat(np.array([m.bus_seq for m in messages], np.uint64), rows), pa.uint64()),
             _repeated([m.key for m in messages], rows),
             _repeated([m.boot_id for m in messages], rows),
-            pa.array(np.repeat(np.array([m.batch_seq for m in messages], np.int64), rows)),
+            arrow.column(np.repeat(np.array([m.batch_seq for m in messages], np.int64), rows), pa.int64()),
         ]
         return pa.RecordBatch.from_arrays([*prefix, *whole.columns], schema=block_schema(self.topic))
 
 
 def _repeated(texts: list[str], rows: Any) -> pa.Array:
-    column = pa.array(texts, pa.utf8()).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(pa.array(np.repeat(column.indices.to_numpy(), rows)), column.dictionary)
+    column = arrow.names(texts)
+    return arrow.coded(np.repeat(arrow.plain(column.indices), rows), column.dictionary)
 
 
 class Split(NamedTuple):
@@ -122,7 +123,7 @@ def split(topic: Topic, block: pa.RecordBatch, after: tuple[int, int]) -> Split:
     at_ns, seq = values(block, "bus_at_ns"), values(block, "bus_seq")
     key_codes, keys = names(block, "bus_key")
     boot_codes, boots = names(block, "boot_id")
-    batch_seq = np.where(_is_null(block, "batch_seq"), -1, instants(block, "batch_seq"))
+    batch_seq = np.where(arrow.nulls(block.column("batch_seq")), -1, instants(block, "batch_seq"))
     changes = np.zeros(max(block.num_rows - 1, 0), bool)
     for column in (at_ns, seq, key_codes, boot_codes, batch_seq):
         changes |= column[1:] != column[:-1]
@@ -149,14 +150,9 @@ def _in_order(block: pa.RecordBatch, after: tuple[int, int]) -> tuple[pa.RecordB
     back = (at_ns[1:] < at_ns[:-1]) | ((at_ns[1:] == at_ns[:-1]) & (seq[1:] < seq[:-1]))
     if back.any():
         order = np.lexsort((seq, at_ns))
-        block, at_ns, seq = block.take(pa.array(order)), at_ns[order], seq[order]
+        block, at_ns, seq = block.take(arrow.column(order, pa.int64())), at_ns[order], seq[order]
     late = int(np.count_nonzero((at_ns < after[0]) | ((at_ns == after[0]) & (seq < np.uint64(max(after[1], 0))))))
     return block.slice(late), late
-
-
-def _is_null(block: pa.RecordBatch, name: str) -> Bools:
-    result: Bools = block.column(name).is_null().to_numpy(zero_copy_only=False)
-    return result
 
 
 def same_message(a: Message, b: Message) -> bool:

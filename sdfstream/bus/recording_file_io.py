@@ -14,6 +14,7 @@ from sdfstream.bus import codec, recording
 from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.recording import Reject
 from sdfstream.errors import FormatError
+from sdfstream.records import arrow
 from sdfstream.records.message import Message
 from sdfstream.records.topics import Topic
 
@@ -145,8 +146,9 @@ class TopicFile:
             with pa.memory_map(str(self.path)) as source:
                 options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[column])
                 for block in pa.ipc.open_stream(source, options=options) if column >= 0 else ():
-                    at_ns = block.column(0).drop_null().to_numpy(zero_copy_only=False)
-                    if at_ns.dtype == np.int64 and at_ns.size:
+                    column_ns = block.column(0).drop_null()
+                    at_ns = arrow.plain(column_ns) if column_ns.type == pa.int64() else np.empty(0, np.int64)
+                    if at_ns.size:
                         yield int(at_ns.min()), int(at_ns.max())
         except _FAILURES:
             return  # `messages` says what is wrong with it

@@ -21,6 +21,8 @@ VERBS: Final[dict[str, str]] = {
     "demo": "demo",
     "up": "up",
     "agent": "agent",
+    "run": "run",
+    "record": "record",
     "status": "status",
     "top": "top",
     "findings": "findings",

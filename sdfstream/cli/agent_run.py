@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import secrets
 import sys
 import time
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from sdfstream.cli import loop
 from sdfstream.errors import ConfigError
-from sdfstream.probes.agent_io import run_agent
+from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
@@ -25,8 +26,6 @@ from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
 
 _PROGRESS_S: Final = 1.0
-_TROUBLE: Final = (".refused", ".unsent", ".shed", "failed", ".nic-", "unmatched")
-"""Parts of the names of counters that a person wants to hear of."""
 
 
 class _Watched:
@@ -63,6 +62,7 @@ async def run(
     """
     from sdfstream.probes.ports_io import PortReader
 
+    gc.freeze()  # what is loaded by now stays: the collector need not look at it again
     stop = asyncio.Event()
     loop.stop_on_signals(stop.set)
     if seconds is not None:
@@ -143,7 +143,7 @@ def readable(result: dict[str, Any]) -> str:
         lines += ["spread: p99 over the smallest delay of that direction; CE and TTL: forward/reverse"]
     elif result["paths"] is not None:
         lines += ["no exchange was finished: is the peer's agent running, and its UDP port open?"]
-    odd = {k: n for k, n in counters.items() if any(word in k for word in _TROUBLE)}
+    odd = {k: n for k, n in counters.items() if any(word in k for word in TROUBLE)}
     if odd:
         lines += ["", "refused or lost: " + ", ".join(f"{k} {n}" for k, n in odd.items())]
     if result["recording"]:

@@ -23,6 +23,9 @@ from sdfstream.stats import Counters
 
 MOST_RESOLVED: Final = 1000
 """Resolved findings remembered; older ones are in the archive."""
+MOST_SILENT: Final = 50_000
+"""Silent paths remembered per host."""
+_PATH: Final = ("src", "dst", "transport", "path", "dscp")
 _RATE_NS: Final = 2 * NS_PER_S
 """Time constant of the rates."""
 STATES: Final = ("healthy", "unhealthy", "unknown", "absent")
@@ -80,8 +83,8 @@ class Board:
         self._resolved: dict[str, dict[str, Any]] = {}
         self._hosts: dict[str, int] = {}
         """Bus time of the last message of each host, or made from its probes."""
-        self._silent: dict[str, int] = {}
-        """Silent paths each host reported in its last complete list."""
+        self._silent: dict[str, set[tuple[Any, ...]]] = {}
+        """Paths that each host, as their sender, last called silent."""
         self._rates: dict[str, _Rate] = {}
         self._takers = {
             topics.OWD.name: self._take_owd,
@@ -172,10 +175,20 @@ class Board:
     def _take_liveness(self, message: Message) -> None:
         data = _event(message).data
         changes = data.get("changes")
-        if data.get("complete") and isinstance(changes, list):
-            self._silent[str(data["host"])] = sum(
-                isinstance(c, Mapping) and c.get("state") == "silent" and c.get("role") == "sender" for c in changes
-            )
+        if not isinstance(changes, list):
+            raise FormatError("changes", str(changes)[:80])
+        silent = self._silent.setdefault(str(data["host"]), set())
+        if data.get("complete"):
+            silent.clear()
+        for change in changes:
+            if isinstance(change, Mapping) and change.get("role") == "sender":
+                path = tuple(change.get(part) for part in _PATH)
+                if change.get("state") != "silent":
+                    silent.discard(path)
+                elif len(silent) < MOST_SILENT:
+                    silent.add(path)
+                else:
+                    self.counters.add("shed", "silent-path")
 
     def _take_nic(self, message: Message) -> None:
         data = _event(message).data
@@ -227,7 +240,7 @@ class Board:
 
     def _silent_paths(self, now_ns: int) -> int:
         """Paths that hosts heard of lately call silent; what a silent host said last is no news."""
-        return sum(n for host, n in self._silent.items() if now_ns - self._hosts.get(host, 0) <= STALE_NS)
+        return sum(len(paths) for host, paths in self._silent.items() if now_ns - self._hosts.get(host, 0) <= STALE_NS)
 
     def _clocks_view(self, now_ns: int, worst: int) -> dict[str, Any]:
         rows = [

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from sdfstream.cli.options import DATA_FOLDER
 from sdfstream.cli.output import emit, progress
@@ -17,6 +17,7 @@ from sdfstream.errors import ConfigError, LabUnavailableError, SdfError
 HELP = "watch a real leaf-spine fabric being measured, break four things, see them named; under 3 minutes"
 EXAMPLE = "sdfstream demo"
 MARKER: Final = ".sdfstream-demo"
+_ENTER: Final = ("unshare", "--user", "--map-root-user", "--")
 _INSIDE: Final = "SDFSTREAM_DEMO_IN_USER_NAMESPACE"
 
 
@@ -36,10 +37,9 @@ def run(args: argparse.Namespace) -> int:
     if args.replay:
         return _replay(args, "as asked")
     if os.geteuid() != 0 and _INSIDE not in os.environ:
-        inside = _user_namespace()
-        if inside is None:
+        if not _user_namespaces():
             return _replay(args, "not root, and this kernel gives no user namespace")
-        return inside
+        _again_inside()
     return _live(args)
 
 
@@ -49,7 +49,7 @@ def _live(args: argparse.Namespace) -> int:
     from sdfstream.cli.demo_report import report
 
     try:
-        outcome = loop.run(play(args.data, SMALL if args.small else LARGE, record=args.record, say=progress))
+        outcome = loop.run_stoppable(play(args.data, SMALL if args.small else LARGE, record=args.record, say=progress))
     except LabUnavailableError as error:
         return _replay(args, str(error))
     emit(args.json, outcome, report(outcome, args.data))
@@ -70,16 +70,21 @@ def _fresh(data: Path) -> None:
     (data / MARKER).touch()
 
 
-def _user_namespace() -> int | None:
-    """Run the same command as root of a user namespace; None where there is none to be had."""
-    enter = ["unshare", "--user", "--map-root-user", "--"]
+def _user_namespaces() -> bool:
+    """Whether an ordinary user may become root of a user namespace here."""
     try:
-        subprocess.run([*enter, "true"], check=True, capture_output=True, timeout=10)
+        subprocess.run([*_ENTER, "true"], check=True, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return None
-    progress("not root: working in a user namespace; marks and loss come from nftables instead of eBPF")
-    command = [*enter, sys.executable, "-m", "sdfstream", *sys.argv[1:]]
-    return subprocess.run(command, check=False, env={**os.environ, _INSIDE: "1"}).returncode
+        return False
+    return True
+
+
+def _again_inside() -> NoReturn:
+    """Become the same command as root of a user namespace: the same process, so that signals and its end stay its."""
+    progress("not root: working in a user namespace")
+    sys.stdout.flush()
+    command = [*_ENTER, sys.executable, "-m", "sdfstream", *sys.argv[1:]]
+    os.execvpe(command[0], command, {**os.environ, _INSIDE: "1"})
 
 
 def _replay(args: argparse.Namespace, why: str) -> int:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from sdfstream.settings import Settings
 
 if TYPE_CHECKING:
     from sdfstream.lab.faults import Fault
+    from sdfstream.lab.features import Features
 
 READY_S: Final = 45.0
 """How long the mesh may take until every NIC is judged and every clock is synced."""
@@ -40,7 +41,8 @@ class Act:
     inject: Callable[[Fabric], Fault]
     hold_s: float
     """Held this long, found or not; a flap ends by itself."""
-    parameters: dict[str, Any] = field(default_factory=dict)
+    drops: bool = False
+    """Needs something that drops packets at will: eBPF or nf_tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,18 @@ def _acts(pulled: str, flapping: str) -> tuple[Act, ...]:
             15.0,
         ),
         Act("congested spine: cross traffic at 1.3 × the rate of l0->s1", lambda f: f.congest("l0->s1", 1.3), 12.0),
-        Act("gray loss: l2->s2 loses 10 % without a word", lambda f: f.inject("l2->s2", "gray-loss", share=0.1), 12.0),
+        Act(
+            "gray loss: l2->s2 loses 10 % without a word",
+            lambda f: f.inject("l2->s2", "gray-loss", share=0.1),
+            18.0,
+            drops=True,
+        ),
     )
 
 
 LARGE: Final = Play(
     FabricSpec(),
-    MeshSpec(peers_per_nic=3, ports_per_peer=8, rate_hz=16.0, flush_ms=50, liveness_ms=500),
+    MeshSpec(peers_per_nic=3, ports_per_peer=8, rate_hz=10.0, liveness_ms=500),
     _acts("h03/r1", "h05/r0"),
 )
 SMALL: Final = Play(
@@ -84,6 +91,9 @@ async def play(data: Path, piece: Play, *, record: bool, say: Callable[[str], No
     with Fabric.up(piece.spec, truth_dir=truth) as fabric:
         built_s = time.monotonic() - started_s
         say(f"lab: {_size(fabric)}, up in {built_s * 1e3:.0f} ms")
+        acts, left_out = possible(piece.acts, fabric.features)
+        for sentence in left_out:
+            say(f"lab: {sentence}")
         statements = _Statements()
         recording = data / "recording" if record else None
         async with service(Settings(data=data), record=recording, watchers=[statements.watcher]) as running:
@@ -91,8 +101,8 @@ async def play(data: Path, piece: Play, *, record: bool, say: Callable[[str], No
                 paths = sum(len(s.source_ports) for h in fabric.agent_config(piece.mesh).hosts for s in h.sessions)
                 say(f"agent: {paths} paths at {piece.mesh.rate_hz:g}/s; watch: sdfstream top --data {data}")
                 ready_s = await _ready(running, fabric, agent, say)
-                for number, act in enumerate(piece.acts, 1):
-                    await _perform(f"{number}/{len(piece.acts)}", act, fabric, running, say)
+                for number, act in enumerate(acts, 1):
+                    await _perform(f"{number}/{len(acts)}", act, fabric, running, say)
                 clocks = _clocks(running)
                 rates = running.board.view(time.time_ns())["pipeline"]
             counters = running.counters()
@@ -103,6 +113,7 @@ async def play(data: Path, piece: Play, *, record: bool, say: Callable[[str], No
         "ready_s": round(ready_s, 1),
         "seconds": round(time.monotonic() - started_s, 1),
         "faults": faults,
+        "left_out": left_out,
         "findings": statements.all,
         "outcome": result.as_dict(),
         "clocks": clocks,
@@ -110,6 +121,16 @@ async def play(data: Path, piece: Play, *, record: bool, say: Callable[[str], No
         "counters": counters,
         "load": list(os.getloadavg()),
     }
+
+
+def possible(acts: Sequence[Act], features: Features) -> tuple[tuple[Act, ...], list[str]]:
+    """The acts that this machine allows, and in sentences what is missing or done in another way."""
+    said = [f"without {one}" for one in features.missing]
+    if features.drops is not None:
+        return tuple(acts), said
+    left_out = [act.title.partition(":")[0] for act in acts if act.drops]
+    said += [f"left out, since nothing here can drop packets: {title}" for title in left_out]
+    return tuple(act for act in acts if not act.drops), said
 
 
 class _Statements:

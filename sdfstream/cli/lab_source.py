@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +37,8 @@ async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncI
     with log.open("wb") as out:
         agent = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sdfstream", "agent", "--config", str(config), "--bus", f"link:{service.link}",
-            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent,
+            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with(os.getpid()),
+            start_new_session=True,  # an interrupt at the terminal is for us alone
         )  # fmt: skip
     try:
         await asyncio.sleep(0.5)
@@ -64,5 +66,13 @@ def _declared(fabric: Fabric) -> Output:
     return Output(TOPOLOGY.name, "declared", event)
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _die_with(parent: int) -> Callable[[], None]:
+    """What a child does first so that it never outlives `parent`; the signal comes when the forking *thread* ends."""
+    libc = ctypes.CDLL(None)
+
+    def in_child() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    return in_child

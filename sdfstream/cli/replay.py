@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     archive = _archive(args.out) if "archive" in wanted else None
-    feed = _Feed(recording, archive)
+    feed = _Feed(recording, archive, {topic for stage in chain for topic in pipeline.WRITES[stage.name]})
     written: Counter[str] = Counter()
     started_s = time.perf_counter()
     for message in pipeline.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):
@@ -72,16 +72,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Feed:
-    """The recording's messages, counted, shown as progress and handed to the archive on the way."""
+    """The recording's messages but those of topics `made` afresh: counted, archived, shown as progress on the way."""
 
-    def __init__(self, recording: Recording, archive: Archive | None) -> None:
+    def __init__(self, recording: Recording, archive: Archive | None, made: Collection[str]) -> None:
         self._recording = recording
         self._archive = archive
+        self._topics = [topic for topic in recording.topics if topic not in made]
         self.rows = 0
 
     def messages(self) -> Iterator[Message]:
         told_s = time.perf_counter()
-        for message in self._recording.messages():
+        for message in self._recording.messages(self._topics):
             self.rows += message.rows
             if self._archive is not None:
                 self._archive.add_blocking([message])

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sdfstream.errors import ConfigError, LabUnavailableError
-from sdfstream.lab import mesh, netns_io, topology
+from sdfstream.lab import mesh, topology
 from sdfstream.lab.plan import Plan
 from sdfstream.lab.runtime_io import LabFolder, names
 from sdfstream.lab.spec import FabricSpec
 from sdfstream.probes.config import AgentConfig
+from sdfstream.probes.netns_io import CLONE_NEWUSER, setns
 
 _ANSWER_TIMEOUT_S = 30.0
 _DOWN_TIMEOUT_S = 10.0
@@ -95,9 +96,9 @@ class RunningLab:
         user = Path(f"/proc/{self.pid}/ns/user")
         try:
             if user.readlink() != Path("/proc/self/ns/user").readlink():
-                netns_io.setns(os.open(user, os.O_RDONLY | os.O_CLOEXEC), netns_io.CLONE_NEWUSER)
+                setns(os.open(user, os.O_RDONLY | os.O_CLOEXEC), CLONE_NEWUSER)
             if fd is not None:
-                netns_io.setns(fd)
+                setns(fd)
             os.execvp(command[0], list(command))
         except OSError as error:
             raise LabUnavailableError(f"cannot run {command[0]!r} in the lab: {error.strerror}") from error

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sdfstream.lab import netns_io, sysctls
-from sdfstream.lab.netlink_io import NETLINK_NETFILTER, NetlinkSocket
+from sdfstream.lab.netlink_io import NodeSocket
 from sdfstream.lab.plan import Plan
+from sdfstream.probes.netlink_io import NETLINK_NETFILTER
+from sdfstream.probes.netns_io import apart, inside
 
 T = TypeVar("T")
 
@@ -19,8 +21,8 @@ class Namespaces:
     def __init__(self) -> None:
         self.fds: dict[str, int] = {}
         self.absent_sysctls: set[str] = set()
-        self._route: dict[str, NetlinkSocket] = {}
-        self._netfilter: dict[str, NetlinkSocket] = {}
+        self._route: dict[str, NodeSocket] = {}
+        self._netfilter: dict[str, NodeSocket] = {}
 
     @classmethod
     def create(cls, plan: Plan) -> Namespaces:
@@ -37,28 +39,28 @@ class Namespaces:
             for node, kind in plan.kinds.items():
                 result.fds[node] = netns_io.new_namespace()
                 result.absent_sysctls.update(netns_io.write_sysctls(sysctls.settings(kind, plan.spec)))
-                result._route[node] = NetlinkSocket()
+                result._route[node] = NodeSocket()
 
         try:
-            netns_io.apart(make)
+            apart(make)
         except BaseException:
             result.close()
             raise
         return result
 
-    def route(self, node: str) -> NetlinkSocket:
+    def route(self, node: str) -> NodeSocket:
         """The rtnetlink socket of a node."""
         return self._route[node]
 
-    def netfilter(self, node: str) -> NetlinkSocket:
+    def netfilter(self, node: str) -> NodeSocket:
         """The nfnetlink socket of a node, opened at first use."""
         if node not in self._netfilter:
-            self._netfilter[node] = self.run(node, lambda: NetlinkSocket(NETLINK_NETFILTER))
+            self._netfilter[node] = self.run(node, lambda: NodeSocket(NETLINK_NETFILTER))
         return self._netfilter[node]
 
     def run(self, node: str, work: Callable[[], T]) -> T:
         """The result of `work`, done in a node's namespace by a thread of its own; sockets opened there stay there."""
-        return netns_io.inside(self.fds[node], work)
+        return inside(self.fds[node], work)
 
     def path(self, node: str) -> str:
         """Where other processes of this machine enter the namespace."""

@@ -1,78 +1,21 @@
-"""Network namespaces without a name: made, entered and held by file descriptor only.
+"""Network namespaces without a name: made and held by file descriptor only; `probes.netns_io` enters them.
 
 What only descriptors hold, the kernel removes when they close, whatever ends their owner.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from sdfstream.errors import LabUnavailableError
-
-T = TypeVar("T")
-CLONE_NEWUSER = 0x10000000
-CLONE_NEWNET = 0x40000000
-_OWN_NET = "/proc/thread-self/ns/net"
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
-
-
-def setns(fd: int, kind: int = CLONE_NEWNET) -> None:
-    """Move the calling thread into the namespace behind `fd`."""
-    _check(_libc.setns(fd, kind), "setns")
-
-
-def unshare(flags: int) -> None:
-    """Give the calling thread (for a user namespace: the whole, single-threaded process) fresh namespaces."""
-    _check(_libc.unshare(flags), "unshare")
-
-
-def apart(work: Callable[[], T]) -> T:
-    """The result of `work`, done in a thread of its own that ends with it.
-
-    `work` may change its network namespace freely. Going back is not always possible: root of a user namespace may
-    leave the namespace it was born in, but not enter it again.
-    """
-    result: list[T] = []
-    failure: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            result.append(work())
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=body, name="lab-netns")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return result[0]
-
-
-def inside(fd: int, work: Callable[[], T]) -> T:
-    """The result of `work`, done in the network namespace behind `fd`; sockets opened there stay there."""
-
-    def body() -> T:
-        setns(fd)
-        return work()
-
-    return apart(body)
+from sdfstream.probes.netns_io import CLONE_NEWNET, CLONE_NEWUSER, OWN_NET, unshare
 
 
 def new_namespace() -> int:
-    """Move the calling thread into a fresh network namespace (call within `apart`); its descriptor.
+    """Move the calling thread into a fresh network namespace (call within `netns_io.apart`); its descriptor.
 
     Raises
     ------
@@ -83,7 +26,7 @@ def new_namespace() -> int:
         unshare(CLONE_NEWNET)
     except OSError as error:
         raise LabUnavailableError(_why_not(error)) from error
-    return os.open(_OWN_NET, os.O_RDONLY)
+    return os.open(OWN_NET, os.O_RDONLY)
 
 
 def _why_not(error: OSError) -> str:

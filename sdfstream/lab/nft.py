@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from sdfstream.lab.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, Request, attribute, attributes, nested, text
+from sdfstream.lab.netlink import Request
+from sdfstream.probes.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, attribute, attributes, nested, text
 
 _SUBSYSTEM = 10 << 8
 _NETDEV = 5
@@ -89,7 +90,7 @@ def get_rules(ifindex: int) -> Request:
 def counted(body: bytes) -> tuple[str, int]:
     """(``dropped`` or ``marked``, packets) of one rule in the reply to `get_rules`."""
     kinds, packets = [], 0
-    for name, data in _expressions(attributes(body, 4)[4]):
+    for name, data in _expressions(attributes(body[4:])[4]):
         kinds.append(name)
         if name == "counter":
             packets = int.from_bytes(attributes(data).get(2, b""), "big")

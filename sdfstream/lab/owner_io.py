@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sdfstream.errors import LabUnavailableError, SdfError
-from sdfstream.lab import control, netns_io
+from sdfstream.lab import control
 from sdfstream.lab.fabric_io import Fabric
+from sdfstream.lab.netns_io import enter_user_namespace
 from sdfstream.lab.runtime_io import LabFolder
 from sdfstream.lab.spec import FabricSpec
+from sdfstream.probes.netns_io import CLONE_NEWNET, unshare
 
 _REQUEST_BYTES = 65_536
 _CLIENT_TIMEOUT_S = 5.0
@@ -112,11 +114,11 @@ def _become_able() -> None:
     still be ending when the user namespace wants us single-threaded.
     """
     try:
-        netns_io.unshare(netns_io.CLONE_NEWNET)
+        unshare(CLONE_NEWNET)
     except OSError as error:
         if error.errno != errno.EPERM:
             raise LabUnavailableError(f"no network namespace: {error.strerror}") from error
-        netns_io.enter_user_namespace()
+        enter_user_namespace()
 
 
 def _serve(server: socket.socket, fabric: Fabric) -> bool:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import struct
 
-from sdfstream.lab.netlink import (
+from sdfstream.lab.netlink import Request
+from sdfstream.lab.spec import FabricSpec
+from sdfstream.probes.netlink import (
     NLM_F_CREATE,
     NLM_F_ECHO,
     NLM_F_EXCL,
     NLM_F_REPLACE,
-    Request,
     attribute,
     attributes,
     nested,
     text,
 )
-from sdfstream.lab.netlink import u32 as number
-from sdfstream.lab.spec import FabricSpec
+from sdfstream.probes.netlink import u32 as number
 
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
@@ -90,7 +90,7 @@ def get_queue(ifindex: int) -> Request:
 
 def queue_stats(body: bytes) -> tuple[int, int, int]:
     """(packets waiting, bytes waiting, packets dropped) of a reply to `get_queue` or `get_class`."""
-    stats = attributes(attributes(body, 20)[7])
+    stats = attributes(attributes(body[20:])[7])
     packets, backlog_bytes, drops, _, _ = _QUEUE.unpack_from(stats[3])
     return packets, backlog_bytes, drops
 

@@ -7,12 +7,13 @@ import struct
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from sdfstream.lab.netlink import (
+from sdfstream.lab.netlink import Request
+from sdfstream.lab.plan import Port
+from sdfstream.probes.netlink import (
     NLM_F_CREATE,
     NLM_F_DUMP,
     NLM_F_EXCL,
     NLM_F_REPLACE,
-    Request,
     address,
     attribute,
     attributes,
@@ -20,7 +21,6 @@ from sdfstream.lab.netlink import (
     text,
     u32,
 )
-from sdfstream.lab.plan import Port
 
 RTM_NEWLINK, RTM_GETLINK, RTM_SETLINK = 16, 18, 19
 RTM_NEWADDR = 20
@@ -82,13 +82,13 @@ def get_link(ifindex: int) -> Request:
 
 def link_counters(body: bytes) -> tuple[int, int, int, int]:
     """(rx packets, tx packets, rx bytes, tx bytes) of a reply to `get_link`."""
-    rx, tx, rx_bytes, tx_bytes = _STATS64.unpack_from(attributes(body, 16)[23])
+    rx, tx, rx_bytes, tx_bytes = _STATS64.unpack_from(attributes(body[16:])[23])
     return rx, tx, rx_bytes, tx_bytes
 
 
 def is_operational(body: bytes) -> bool:
     """Whether the interface of a reply to `get_link` has its carrier, and the kernel has drawn the consequences."""
-    return attributes(body, 16)[16] == b"\x06"
+    return attributes(body[16:])[16] == b"\x06"
 
 
 def new_address(port: Port, bits: int) -> Request:
@@ -162,5 +162,5 @@ def ask_route(
 
 def out_ifindex(body: bytes) -> int:
     """The outgoing interface of a reply to `ask_route`; 0 when the packet goes nowhere."""
-    oif = attributes(body, 12).get(4)
+    oif = attributes(body[12:]).get(4)
     return int.from_bytes(oif, "little") if oif else 0

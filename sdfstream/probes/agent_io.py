@@ -12,14 +12,15 @@ import contextlib
 import logging
 import os
 import secrets
-import select
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
 
+from sdfstream.probes.answering_io import Answering
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.host_io import HostAgent
 from sdfstream.probes.publish_io import PublishBuffer, Publisher
@@ -30,7 +31,6 @@ from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
 
-_HEARTBEAT_NS: Final = NS_PER_S
 _LOOK_NS: Final = NS_PER_S
 _SUSPECT_LOOK_NS: Final = 50 * NS_PER_MS
 _TICK_MS: Final = (1.0, 20.0)
@@ -38,6 +38,9 @@ _JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
 _PRIORITY: Final = 10
+_TELL_NS: Final = 60 * NS_PER_S
+TROUBLE: Final = (".refused", ".unsent", ".shed", "failed", ".nic-", ".port-taken", "unmatched")
+"""Parts of the names of counters that a person wants to hear of."""
 _LAST_WORDS_S: Final = 2.0
 """How long a stopping agent tries to publish what it still has."""
 
@@ -104,11 +107,9 @@ class _Agent:
         peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
         peers |= {n.address: n.nic for h in config.hosts for n in h.nics}
         self.hosts = [HostAgent(config, h, peers, boot_id, secrets.randbits(64)) for h in config.hosts]
-        self._requests = select.epoll()
-        self._host_of: dict[int, HostAgent] = {}
-        self._turnaround_s = config.turnaround_ms / 1e3
-        self._rearm: asyncio.TimerHandle | None = None
+        self._answering: Answering | None = None
         self._failed: set[str] = set()
+        self._told: dict[str, int] = {}
 
     def start(self) -> None:
         """Open everything and begin to answer."""
@@ -116,16 +117,12 @@ class _Agent:
             _ask_for_priority()
         for host in self.hosts:
             host.start()
-            self._host_of[host.reflectors.fileno()] = host
-            self._requests.register(host.reflectors.fileno(), select.EPOLLIN)
-        asyncio.get_running_loop().add_reader(self._requests.fileno(), self._requested)
+        self._answering = Answering(self.hosts, self.config.turnaround_ms, self._guard)
 
     def close(self) -> None:
         """Stop answering and close everything."""
-        asyncio.get_running_loop().remove_reader(self._requests.fileno())
-        if self._rearm is not None:
-            self._rearm.cancel()
-        self._requests.close()
+        if self._answering is not None:
+            self._answering.close()
         for host in self.hosts:
             host.close()
 
@@ -137,41 +134,27 @@ class _Agent:
                 total[name] = total.get(name, 0) + n
         return total
 
-    def _requested(self) -> None:
-        """Probes have arrived: answer, then leave the next ones waiting for the turn-round time."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._requests.fileno())
-        self._answer()
-
-    def _answer(self) -> None:
-        loop = asyncio.get_running_loop()
-        ready = self._requests.poll(0, len(self.hosts))
-        for fd, _ in ready:
-            self._guard(self._host_of[fd].reflect)
-        if ready:
-            self._rearm = loop.call_later(self._turnaround_s, self._answer)
-        else:
-            loop.add_reader(self._requests.fileno(), self._requested)
-
     async def pace(self) -> None:
         """Tick for ever."""
         tick_s = self._tick_ms() / 1e3
         judge_ns = self._judge_ns()
         flush_ns = self.config.flush_ms * NS_PER_MS
-        judge_at = flush_at = beat_at = look_at = time.monotonic_ns()
+        judge_at = flush_at = look_at = time.monotonic_ns()
         suspect_at = look_at
+        tell_at = look_at + _TELL_NS
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         while True:
             now_ns = time.monotonic_ns()
             if now_ns >= min(judge_at, flush_at):
-                complete = now_ns >= beat_at
-                self.judge(now_ns, complete=complete)
+                self.judge(now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
                 judge_at = now_ns + judge_ns
-                beat_at = now_ns + _HEARTBEAT_NS if complete else beat_at
                 if now_ns >= flush_at:
                     self.flush(now_ns)
                     flush_at = max(flush_at + flush_ns, now_ns)
+            if now_ns >= tell_at:
+                self.tell_trouble()
+                tell_at = now_ns + _TELL_NS
             if now_ns >= look_at or (now_ns >= suspect_at and any(h.nics.suspected() for h in self.hosts)):
                 for host in self.hosts:
                     host.look()
@@ -181,11 +164,20 @@ class _Agent:
             next_s = max(next_s + tick_s, loop.time())
             await asyncio.sleep(next_s - loop.time())
 
-    def judge(self, now_ns: int, *, complete: bool) -> None:
+    def tell_trouble(self) -> None:
+        """Log what was refused, lost or shed since the last call, if anything was."""
+        now = self.counters()
+        fresh = {name: n - self._told.get(name, 0) for name, n in now.items() if any(w in name for w in TROUBLE)}
+        told = ", ".join(f"{name} {n}" for name, n in fresh.items() if n)
+        if told:
+            _log.warning("in the last minute: %s", told)
+        self._told = now
+
+    def judge(self, now_ns: int, due_at_ns: int) -> None:
         """Read answers, then judge liveness; what changed goes to the bus at once."""
         for host in self.hosts:
-            self._guard(host.hear)
-            self.buffer.put(host.liveness(now_ns, complete=complete))
+            self._guard(partial(host.hear, due_at_ns))
+            self.buffer.put(host.liveness(now_ns))
             self.buffer.put(host.trace(now_ns))
 
     def flush(self, now_ns: int) -> None:
@@ -213,21 +205,22 @@ class _Agent:
         if self.config.tick_ms:
             return self.config.tick_ms
         shortest_ns = min((h.shortest_interval_ns() for h in self.hosts), default=NS_PER_S)
-        return min(max(shortest_ns / NS_PER_MS / 4, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
+        return min(max(shortest_ns / NS_PER_MS / 3, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
 
     def _judge_ns(self) -> int:
         """Pause between two readings of answers: no probe times out, no socket overflows, no silence is told late."""
         silence_ns = self.config.liveness_ms * NS_PER_MS // 20
-        interval_ns = min((h.shortest_interval_ns() // 2 for h in self.hosts), default=NS_PER_S)
+        interval_ns = min((h.shortest_interval_ns() * 4 // 5 for h in self.hosts), default=NS_PER_S)
         fill_ns = min((h.fill_ns(_UNREAD) for h in self.hosts), default=NS_PER_S)
         return min(max(silence_ns, _JUDGE_NS[0]), _JUDGE_NS[1], interval_ns, fill_ns)
 
-    def _guard(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], bool]) -> bool:
         """Do `work` on what strangers sent; a mistake of ours in it is counted and told, and does not end the agent."""
         try:
-            work()
+            return work()
         except Exception as error:  # one packet must not be able to stop a host's probing
-            self._say_once(work.__qualname__, error)
+            self._say_once(getattr(work, "func", work).__qualname__, error)
+            return True
 
     def _say_once(self, where: str, error: Exception) -> None:
         self.stats.add("failed", where)

@@ -94,10 +94,11 @@ class AgentConfig:
     reflector_max_pps: int = 200_000
     """The reflector answers at most this many packets per second; the rest is counted."""
     turnaround_ms: float = 2.0
-    """The reflector takes what arrived at most this often, so a probe waits up to this long for its answer (t2 to t3,
-    which the stamps show, so no delay is falsified); smaller costs more wake-ups."""
+    """A probe that finds the reflector idle is answered at once; then the reflector rests this long, so that one pass
+    answers many. Where that would take more than three hundredths of a core it rests longer, up to ten times as long.
+    The wait lies between t2 and t3, which are stamped, so it falsifies no delay."""
     tick_ms: float = 0.0
-    """How often what is due is sent and answers are read; 0: a quarter of the shortest probe interval, 1–20 ms."""
+    """How often what is due is sent and answers are read; 0: a third of the shortest probe interval, 1–20 ms."""
     trace_rate_hz: float = 8.0
     """At most this many TTL-limited packets per second and host."""
     realtime: bool = True

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream.probes.beat import Beat
 from sdfstream.probes.config import AgentConfig, HostConfig
 from sdfstream.probes.liveness import event_data
 from sdfstream.probes.net_io import SocketTable
@@ -18,11 +19,14 @@ from sdfstream.probes.trace_io import PathTracing
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS, PROBE
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
 
 _LEAST_WIDTH: Final = 1472
 """Foreign probes may be longer than ours: whatever fits into a usual packet is received whole."""
+_FOLLOW_UP_MOST_NS: Final = 20 * NS_PER_MS
+_TRACE_NS: Final = 100 * NS_PER_MS
+"""Pause between two looks at the traces under way."""
 _ROUNDS: Final = 8
 """Full buffers taken in one go, so that a flood at the reflector does not stop the sender."""
 
@@ -50,6 +54,9 @@ class HostAgent:
         self.clock = Clock(host.virtual_clock)
         self._boot_id = boot_id
         self._events = 0
+        self._told_until = self._trace_at = 0
+        self._follow_up_ns = 0
+        self._beat = Beat(time.monotonic_ns())
         nics = {n.nic: n for n in host.nics}
         pairs = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
         width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
@@ -93,7 +100,7 @@ class HostAgent:
             if config.trace_interval_s > 0
             else None
         )
-        self.nics = NicWatch(host.nics, (self.senders, self.reflectors), self.counters)
+        self.nics = NicWatch(host.nics, self.senders, self.reflectors, self.counters)
 
     def start(self) -> None:
         """Open the sockets; raises ConfigError or UnavailableError when that can never work."""
@@ -105,37 +112,53 @@ class HostAgent:
         self.reflectors.close_all()
 
     def look(self) -> None:
-        """Look which NICs are there."""
+        """Look which NICs are there, and how fast we are probed."""
+        self._follow_up_ns = self.reflector.follow_up_due_ns(time.monotonic_ns())
         self._usable(self.nics.look())
 
-    def reflect(self) -> None:
-        """Answer the probes that have arrived."""
-        table, engine = self.reflectors, self.reflector
-        for _ in range(_ROUNDS):
-            received = table.receive()
-            if received is not None:
-                answers = engine.received(received, time.monotonic_ns())
-                if len(answers.length):
-                    engine.seal(answers, time.time_ns())
-                    table.send(answers)
-            left = table.left()
-            if left is not None:
-                engine.left(left)
-            if not table.backlog:
-                return
+    def reflect(self) -> bool:
+        """Answer the probes that have arrived; whether there were any.
 
-    def hear(self) -> None:
-        """Take sending times and answers."""
+        The answers' sending times are read when they are needed, not after every few answers: that would cost as
+        many system calls again.
+        """
+        table, engine = self.reflectors, self.reflector
+        for turn in range(_ROUNDS):
+            received = table.receive()
+            now_ns = time.monotonic_ns()
+            if received is None or now_ns >= self._told_until:
+                self._tell(now_ns)
+            if received is None:
+                return turn > 0
+            answers = engine.received(received, now_ns)
+            if len(answers.length):
+                engine.seal(answers, time.time_ns())
+                table.send(answers)
+            if not table.backlog:
+                return True
+        return True
+
+    def _tell(self, now_ns: int) -> None:
+        """Take the true sending times of answers, to be told in the next ones."""
+        left = self.reflectors.left()
+        if left is not None:
+            self.reflector.left(left)
+        self._told_until = now_ns + min(self._follow_up_ns, _FOLLOW_UP_MOST_NS)
+
+    def hear(self, due_at_ns: int) -> bool:
+        """Take sending times and answers; whether there were any answers. `due_at_ns`: when that was planned for."""
         table, engine = self.senders, self.sender
-        for _ in range(_ROUNDS):
+        for turn in range(_ROUNDS):
             left = table.left()
             if left is not None:
                 engine.left(left)
             received = table.receive()
-            if received is not None:
-                engine.received(received, time.monotonic_ns())
+            if received is None:
+                return turn > 0
+            engine.received(received, time.monotonic_ns(), due_at_ns)
             if not table.backlog:
-                return
+                return True
+        return True
 
     def probe(self, now_ns: int) -> None:
         """Send the probes that are due."""
@@ -144,13 +167,14 @@ class HostAgent:
             if len(unsent):
                 self.sender.unsent(unsent)
 
-    def liveness(self, now_ns: int, *, complete: bool = False) -> list[Output]:
-        """The liveness event, if there is anything to say."""
-        system_ns = time.time_ns()
+    def liveness(self, now_ns: int) -> list[Output]:
+        """The liveness event, if there is anything to say or a sign of life is due."""
+        system_ns, complete = time.time_ns(), self._beat.is_complete_due(now_ns)
         changes = self.sender.liveness(now_ns, system_ns, complete=complete)
         changes += self.reflector.liveness(now_ns, system_ns, complete=complete)
-        if not changes and not complete:
+        if not changes and not complete and not self._beat.is_due(now_ns):
             return []
+        self._beat.said(now_ns, complete=complete, changed=bool(changes))
         seen_at_ns = self.clock.at(system_ns)
         data = event_data(self.name, self._boot_id, seen_at_ns, changes, complete=complete)
         return [self.event(LIVENESS.name, LIVENESS.name, self.name, data)]
@@ -162,8 +186,9 @@ class HostAgent:
 
     def trace(self, now_ns: int) -> list[Output]:
         """Go on tracing paths; events of those that are done."""
-        if self._tracing is None:
+        if self._tracing is None or now_ns < self._trace_at:
             return []
+        self._trace_at = now_ns + _TRACE_NS
         return self._tracing.step(self.sender.heard_at_ns, self.sender.ttl_fwd, now_ns)
 
     def event(self, topic: str, kind: str, key: str, data: Mapping[str, Any]) -> Output:

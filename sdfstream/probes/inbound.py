@@ -103,16 +103,23 @@ class Inbound:
         if np.count_nonzero(watched):
             self._liveness.arrived(path[watched], ahead[watched], now_ns)
 
-    def number(self, row: Int64s) -> Int64s:
+    def shortest_interval_ns(self, now_ns: int, lately_ns: int) -> int:
+        """Mean gap of the busiest session heard within `lately_ns`; 0 when one session's is not known."""
+        path = self._path[: self._used][now_ns - self._heard_at[: self._used] < lately_ns]
+        if not len(path) or path.min() < 0:
+            return 0
+        return int(self._liveness.interval_ns[path].min())
+
+    def number(self, row: Int64s, rank: Int64s) -> Int64s:
         """The next sequence number of the answers of each of `row` (n,; repeats allowed, −1 gets 0)."""
-        number = self._answers[row] + self._rank(row)
+        number = self._answers[row] + rank
         known = row >= 0
         self._answers[row[known]] = number[known] + 1  # of equal rows the last, so the largest, stays
         return np.where(known, number & 0xFFFF_FFFF, 0)
 
     def keep(self, row: Int64s, seq: Int64s, at_ns: Int64s, kind: UInt8s) -> None:
         """Keep the true sending times of answers, oldest first for each session; the oldest gives way."""
-        place = self._written[row] + self._rank(row)
+        place = self._written[row] + self.rank(row)
         fresh = np.empty(len(row), dtype=FOLLOW_UP)
         fresh["seq"] = seq
         fresh["at_ns"] = at_ns
@@ -120,19 +127,19 @@ class Inbound:
         self._follow_ups[row, place % KEPT] = fresh
         self._written[row] = place + 1  # of equal rows the last, so the largest, stays
 
-    def tell(self, row: Int64s) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+    def tell(self, row: Int64s, rank: Int64s) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
         """The next follow-up for an answer to each of `row` (n,), and whether there is one.
 
         Each is told once, oldest first; when none is left the last one is repeated.
         """
         written = self._written[row]
-        place = np.maximum(self._told[row], written - KEPT) + self._rank(row)
+        place = np.maximum(self._told[row], written - KEPT) + rank
         after = np.minimum(place + 1, written)
         known = row >= 0
         self._told[row[known]] = after[known]
         return self._follow_ups[row, (after - 1) % KEPT], known & (written > 0)
 
-    def _rank(self, row: Int64s) -> Int64s:
+    def rank(self, row: Int64s) -> Int64s:
         """How many earlier entries of `row` are equal: 0, 0, 1, ..."""
         order = np.arange(len(row))
         self._mark[row] = order

@@ -6,6 +6,9 @@ the tokens of the last packets; a stamp whose number is not in the ring any more
 
 from __future__ import annotations
 
+import errno
+import socket
+from array import array
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,8 +68,10 @@ class LeftStamps:
         self.icmp: list[IcmpError] = []
         self._counters = counters
         self._sockets: list[ProbeSocket | None] = [None] * slots
-        self._next: UInt32s = np.zeros(slots, np.uint32)
-        """Number that the kernel gives the next packet of each slot; it counts modulo 2³²."""
+        self._count = array("I", bytes(4 * max(1, slots)))
+        """Number that the kernel gives the next packet of each slot, modulo 2³²; cheap to read one by one."""
+        self._next: UInt32s = np.frombuffer(self._count, np.uint32)
+        """The same memory, for all at once."""
         self._outstanding = [0] * slots
         self._tokens: Int64s = np.full((slots, RING), _NO_TOKEN, np.int64)
         self._handed: Int64s = np.zeros((slots, RING), np.int64)
@@ -98,7 +103,7 @@ class LeftStamps:
     def sent(self, slot: int, tokens: Int64s, handed_at_ns: int) -> None:
         """The kernel took packets with these tokens, in this order."""
         n = len(tokens)
-        number = int(self._next[slot])
+        number = self._count[slot]
         at = number & (RING - 1)
         first = min(n, RING - at)
         self._tokens[slot, at : at + first] = tokens[:first]
@@ -106,7 +111,7 @@ class LeftStamps:
         if first < n:
             self._tokens[slot, : n - first] = tokens[first:]
             self._handed[slot, : n - first] = handed_at_ns
-        self._next[slot] = (number + n) & 0xFFFFFFFF
+        self._count[slot] = (number + n) & 0xFFFFFFFF
         self._outstanding[slot] += n
         self.pending.add(slot)
 
@@ -142,11 +147,13 @@ class LeftStamps:
         """Empty the error queues of `slots`; one parse for as many rows as the block holds."""
         used = 0
         for slot in slots:
-            opened = self._sockets[slot]
+            opened, first = self._sockets[slot], used
             while opened is not None:
                 asked = _ROWS - used
                 n = self._block.receive(opened.fd, used, asked, MSG_ERRQUEUE | MSG_DONTWAIT)
                 if n <= 0:
+                    if used == first:
+                        self._take_error(opened)
                     break
                 self._slot[used : used + n] = slot
                 self._outstanding[slot] = max(0, self._outstanding[slot] - n)
@@ -157,6 +164,12 @@ class LeftStamps:
                 used = 0
         if used:
             self._parse(used)
+
+    def _take_error(self, opened: ProbeSocket) -> None:
+        """Clear an error that a socket holds without an entry in its queue; else it would wake us for ever."""
+        number = opened.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._counters.add("socket-error", errno.errorcode.get(number, str(number)).lower())
 
     def _parse(self, n: int) -> None:
         control, size = self._block.control[:n], self._block.controllen[:n]
@@ -210,7 +223,7 @@ class LeftStamps:
         )
 
     def _forget(self, slot: int) -> None:
-        self._next[slot] = 0
+        self._count[slot] = 0
         self._outstanding[slot] = 0
 
 

@@ -112,6 +112,7 @@ class SocketTable:
         inbox = self._inbox
         inbox.rewind()
         ready = self._epoll.poll(0, max(1, len(self._slot_of)))
+        ready.sort(key=lambda entry: self._slot_of[entry[0]])  # so that the rows, and answers to them, are in order
         fair = max(64, INBOX_ROWS // max(1, len(ready)))
         for fd, events in ready:
             slot = self._slot_of[fd]

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from sdfstream.errors import FormatError
 
 NLM_F_REQUEST: Final = 0x1
 NLM_F_ACK: Final = 0x4
+NLM_F_ECHO: Final = 0x8
 NLM_F_DUMP: Final = 0x300
+NLM_F_REPLACE: Final = 0x100
+NLM_F_EXCL: Final = 0x200
+NLM_F_CREATE: Final = 0x400
+NLM_F_APPEND: Final = 0x800
 NLMSG_ERROR: Final = 2
 NLMSG_DONE: Final = 3
 _NESTED: Final = 0x8000
@@ -31,10 +37,15 @@ class Packet(NamedTuple):
     seq: int
     body: bytes
 
+    @property
+    def error(self) -> int | None:
+        """The errno of what ends an answer, 0 when all went well; None: this is part of an answer."""
+        return error_of(self.body) if self.kind in (NLMSG_ERROR, NLMSG_DONE) else None
+
 
 def request(kind: int, seq: int, body: bytes, flags: int = NLM_F_ACK) -> bytes:
-    """One request with its header."""
-    return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | flags, seq, 0) + body
+    """One request with its header, padded."""
+    return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | flags, seq, 0) + body + b"\0" * (-len(body) % 4)
 
 
 def packets(data: bytes) -> Iterator[Packet]:
@@ -84,6 +95,11 @@ def u32(kind: int, value: int) -> bytes:
 def text(kind: int, value: str) -> bytes:
     """An attribute with a zero-terminated string."""
     return attribute(kind, value.encode("utf-8", "surrogateescape") + b"\0")
+
+
+def address(kind: int, value: str) -> bytes:
+    """An attribute with an IPv4 or IPv6 address."""
+    return attribute(kind, ip_address(value).packed)
 
 
 def walk(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -1,27 +1,21 @@
-"""Netlink sockets, each in the network namespace it was made for; the messages themselves are `netlink`."""
+"""A netlink socket; the messages themselves are `netlink`, the way into a namespace is `netns_io`."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
-import os
 import socket
-import threading
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
 
 from sdfstream.errors import FormatError
 from sdfstream.probes import netlink as nl
 
 NETLINK_ROUTE: Final = 0
 NETLINK_GENERIC: Final = 16
-_CLONE_NEWNET: Final = 0x40000000
+NETLINK_NETFILTER: Final = 12
 _TIMEOUT_S: Final = 0.5
 """The kernel answers before send() returns, so this only ends a reading that went wrong."""
 _MOST_BYTES: Final = 1 << 16
-
-T = TypeVar("T")
 
 
 class Answer(NamedTuple):
@@ -37,58 +31,50 @@ class Question(NamedTuple):
 
     kind: int
     body: bytes
-    dump: bool = False
-
-
-def in_namespace(path: str | None, make: Callable[[], T]) -> T:
-    """`make()` with the calling context inside the network namespace at `path` (None: the present one).
-
-    setns() moves a thread; a thread of its own is used, so nothing can be left in the wrong namespace. A socket
-    stays in the namespace it was made in.
-
-    Raises
-    ------
-    OSError
-        The namespace is not there, or may not be entered.
-    """
-    if path is None:
-        return make()
-    made: list[T] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                libc = ctypes.CDLL(None, use_errno=True)
-                if libc.setns(descriptor, _CLONE_NEWNET):
-                    code = ctypes.get_errno()
-                    raise OSError(code, os.strerror(code), path)
-            finally:
-                os.close(descriptor)
-            made.append(make())
-        except BaseException as error:  # handed to the caller below
-            failed.append(error)
-
-    thread = threading.Thread(target=work, name="setns")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return made[0]
 
 
 class NetlinkSocket:
-    """One netlink socket; `ask` sends requests and collects their answers."""
+    """One netlink socket of the network namespace in which the calling thread stands at construction.
 
-    def __init__(self, protocol: int) -> None:
+    Parameters
+    ----------
+    protocol : int
+    timeout_s : float
+        Longest wait for one datagram of an answer.
+    """
+
+    def __init__(self, protocol: int, timeout_s: float = _TIMEOUT_S) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
-        self._socket.settimeout(_TIMEOUT_S)
-        self._seq = 0
+        self._socket.settimeout(timeout_s)
+        self._next = 1
 
     def close(self) -> None:
         """Close the socket; the namespace is held no longer."""
         self._socket.close()
+
+    def numbers(self, n: int) -> int:
+        """The first of `n` sequence numbers in a row that were not used yet."""
+        first, self._next = self._next, self._next + n
+        return first
+
+    def exchange(self, data: bytes, wanted: Collection[int]) -> list[nl.Packet]:
+        """Send `data` and collect what comes back until each of these sequence numbers was ended or acknowledged.
+
+        Raises
+        ------
+        OSError
+            The socket failed; TimeoutError when the kernel did not answer in time.
+        """
+        self._socket.send(data)
+        answers: list[nl.Packet] = []
+        open_ = set(wanted)
+        while open_:
+            with contextlib.suppress(FormatError):  # what was cut off is missing from the answer and shows as such
+                for packet in nl.packets(self._socket.recv(_MOST_BYTES)):
+                    answers.append(packet)
+                    if packet.error is not None:
+                        open_.discard(packet.seq)
+        return answers
 
     def ask(self, questions: Sequence[Question]) -> list[Answer]:
         """Send `questions` in one datagram and return one answer each, in order.
@@ -100,27 +86,15 @@ class NetlinkSocket:
         """
         if not questions:
             return []
-        first = self._seq + 1
-        self._seq += len(questions)
-        data = b"".join(
-            nl.request(q.kind, first + i, q.body, nl.NLM_F_DUMP if q.dump else nl.NLM_F_ACK)
-            for i, q in enumerate(questions)
-        )
-        self._socket.send(data)
-        answers = [Answer(errno.ETIMEDOUT, []) for _ in questions]
-        open_ = set(range(len(questions)))
-        while open_:
-            self._collect(self._socket.recv(_MOST_BYTES), first, answers, open_)
+        first = self.numbers(len(questions))
+        data = b"".join(nl.request(q.kind, first + i, q.body) for i, q in enumerate(questions))
+        answers = [Answer(0, []) for _ in questions]
+        for packet in self.exchange(data, range(first, first + len(questions))):
+            place = packet.seq - first
+            if not 0 <= place < len(questions):
+                continue  # a late answer to an earlier question
+            if packet.error is None:
+                answers[place].bodies.append(packet.body)
+            else:
+                answers[place] = Answer(packet.error, answers[place].bodies)
         return answers
-
-    def _collect(self, data: bytes, first: int, answers: list[Answer], open_: set[int]) -> None:
-        with contextlib.suppress(FormatError):  # what was cut off is missing from the answer and shows as such
-            for packet in nl.packets(data):
-                place = packet.seq - first
-                if place not in open_:
-                    continue  # a late answer to an earlier question
-                if packet.kind in (nl.NLMSG_ERROR, nl.NLMSG_DONE):
-                    answers[place] = Answer(nl.error_of(packet.body), answers[place].bodies)
-                    open_.discard(place)
-                else:
-                    answers[place].bodies.append(packet.body)

@@ -1,12 +1,16 @@
 """NICs come and go: watch them, close the sockets of those that are away, open them again when they are back.
 
-A NIC is usable when its namespace, its device (switched on) and its address are all there and its sockets could be
-opened. A device that left and came back between two looks has another interface index (or namespace), so its sockets
-are opened afresh, too.
+A NIC is usable when its namespace, its device (switched on) and its address are all there and its reflecting socket
+could be opened. A source port that somebody else has just now (any program may be given it as its ephemeral port)
+costs only its own paths; it is tried again at every look.
+
+A device that left and came back between two looks has another interface index (or namespace), so its sockets are
+opened afresh, too.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -26,19 +30,24 @@ class NicWatch:
     Parameters
     ----------
     nics : sequence of NicConfig
-    tables : sequence of SocketTable
+    senders, reflectors : SocketTable
         Every slot on one of `nics` is opened and closed with it.
     counters : Counters
-        Gets ``nic-away`` and ``nic-back``.
+        Gets ``nic-away``, ``nic-back`` and ``port-taken``.
     """
 
-    def __init__(self, nics: Sequence[NicConfig], tables: Sequence[SocketTable], counters: Counters) -> None:
+    def __init__(
+        self, nics: Sequence[NicConfig], senders: SocketTable, reflectors: SocketTable, counters: Counters
+    ) -> None:
+        tables = (reflectors, senders)
         self._nics = tuple(nics)
         self._slots = {
             nic.nic: [(t, slot) for t in tables for slot, (mine, _) in enumerate(t.slots) if mine.nic == nic.nic]
             for nic in nics
         }
-        self._tables = tuple(tables)
+        self._tables = tables
+        self._senders = senders
+        self._taken: dict[str, set[int]] = {nic.nic: set() for nic in nics}
         self._counters = counters
         self._there: dict[str, tuple[object, int]] = {}
         self._why: dict[str, str] = {}
@@ -83,11 +92,16 @@ class NicWatch:
         try:
             now = presence(nic)
             if now == before:
+                for slot in tuple(self._taken[nic.nic]):
+                    self._open_sender(nic, slot)
                 return []
             if before is not None:
                 changes += self._lost(nic, "it was replaced")
             for table, slot in self._slots[nic.nic]:
-                table.open(slot)
+                if table is self._senders:
+                    self._open_sender(nic, slot)
+                else:
+                    _open_reflector(table, slot)
         except (ConfigError, UnavailableError) as error:
             if strict:
                 raise
@@ -100,12 +114,40 @@ class NicWatch:
             _log.warning("%s is back", nic.nic)
         return [*changes, True]
 
+    def _open_sender(self, nic: NicConfig, slot: int) -> None:
+        """Open a source port; one that is taken is said once and tried again later."""
+        taken, port = self._taken[nic.nic], self._senders.slots[slot][1]
+        try:
+            self._senders.open(slot)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if slot not in taken:
+                taken.add(slot)
+                self._counters.add("port-taken")
+                _log.warning("%s: source port %d is taken; its paths wait for it", nic.nic, port)
+        else:
+            if slot in taken:
+                taken.discard(slot)
+                _log.warning("%s: source port %d is free again", nic.nic, port)
+
     def _lost(self, nic: NicConfig, why: str) -> list[bool]:
         """Close the NIC's sockets; says so once."""
         for table, slot in self._slots[nic.nic]:
             table.close(slot)
+        self._taken[nic.nic].clear()
         if self._why.get(nic.nic) is None:
             self._counters.add("nic-away")
             _log.warning("%s cannot be used: %s", nic.nic, why)
         self._why[nic.nic] = why
         return [False] if self._there.pop(nic.nic, None) is not None else []
+
+
+def _open_reflector(table: SocketTable, slot: int) -> None:
+    nic, port = table.slots[slot]
+    try:
+        table.open(slot)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(f"{nic.nic}: UDP port {port} is taken on {nic.device}") from error
+        raise

@@ -9,7 +9,8 @@ from typing import Final
 
 from sdfstream.probes import port_netlink as pn
 from sdfstream.probes.driver_stats_io import DriverStats
-from sdfstream.probes.netlink_io import NETLINK_GENERIC, NETLINK_ROUTE, Answer, NetlinkSocket, Question, in_namespace
+from sdfstream.probes.netlink_io import NETLINK_GENERIC, NETLINK_ROUTE, Answer, NetlinkSocket, Question
+from sdfstream.probes.netns_io import inside
 from sdfstream.stats import Counters
 
 _GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL)
@@ -92,7 +93,7 @@ class PortKernel:
             return
         self.close()
         try:
-            self._route, self._generic, self._driver = in_namespace(
+            self._route, self._generic, self._driver = inside(
                 self._path, lambda: (NetlinkSocket(NETLINK_ROUTE), NetlinkSocket(NETLINK_GENERIC), DriverStats())
             )
         except OSError as error:

@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
+from sdfstream.records import arrow
 from sdfstream.records.columns import build
 from sdfstream.records.topics import PORT
 from sdfstream.stats import Counters
@@ -132,11 +134,11 @@ def rows(host: str, at_ns: int, ports: Sequence[PortRow]) -> pa.RecordBatch | No
     """
     if not ports:
         return None
-    columns = {f.name: pa.array([p.values.get(f.name) for p in ports], type=f.type) for f in _COLUMNS}
+    columns = {f.name: arrow.numbers([p.values.get(f.name) for p in ports], f.type) for f in _COLUMNS}
     return build(
         _SCHEMA,
         {
-            "at_ns": pa.array([at_ns] * len(ports), pa.int64()),
+            "at_ns": np.full(len(ports), at_ns, np.int64),
             "host": [host] * len(ports),
             "nic": [p.nic for p in ports],
             "port": [f"{p.nic}:{p.port}" for p in ports],

@@ -24,7 +24,7 @@ sender pads its probes to 44 octets.) At most `max_pps` answers leave per second
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -43,6 +43,8 @@ from sdfstream.stats import Counters
 
 _GENERATION_BITS = 15
 _ROW_BITS = 16
+Rows: TypeAlias = "slice | Int64s"
+_USER, _KERNEL, _NONE = np.uint8(StampKind.USER), np.uint8(StampKind.KERNEL), np.uint8(StampKind.NONE)
 
 
 class SessionReflector:
@@ -104,23 +106,29 @@ class SessionReflector:
         rows = self._good(received, now_ns)
         socket = received.socket[rows]
         if (socket[1:] < socket[:-1]).any():
-            rows = rows[np.argsort(socket, kind="stable")]
+            rows = np.arange(len(received.length))[rows][np.argsort(socket, kind="stable")]
             socket = received.socket[rows]
         length = received.length[rows]
         # room behind the longest lets `tlv.arranged` look for padding there
         width = int(length.max(initial=self._mode.base_bytes)) + tlv.HEADER_BYTES
-        out = received.data[rows, :width]
+        out = np.array(received.data[rows, :width])
         address, port = received.address[rows], received.port[rows]
-        token = np.full(len(rows), -1, dtype=np.int64)
-        tos = np.zeros(len(rows), dtype=np.uint8)
-        if len(rows):
-            self._head(out, received, rows)
-            tos = self._body(out, received, rows, token, now_ns)
-            self.counters.add("answered", n=len(rows))
+        token = np.empty(len(length), dtype=np.int64)
+        tos = np.zeros(len(length), dtype=np.uint8)
+        if len(length):
+            arrival = _Arrival(received, rows)
+            self._head(out, received, rows, arrival)
+            tos = self._body(out, received, rows, arrival, token, now_ns)
+            self.counters.add("answered", n=len(length))
         return ToSend(out, length, socket, address, port, tos, token)
 
-    def _good(self, received: Received, now_ns: int) -> Int64s:
-        data, base = received.data, self._mode.base_bytes
+    def _good(self, received: Received, now_ns: int) -> Rows:
+        data, length, base = received.data, received.length, self._mode.base_bytes
+        n = len(length)
+        if n and self._mac is None and length.min() >= base and length.max() <= data.shape[1]:
+            granted = self._granted(n, now_ns)
+            self.counters.add("refused", refusals.RATE, n - granted)
+            return slice(0, granted)
         verdict = refusals.Verdict(len(received.length), self.counters)
         verdict.refuse(received.length < base, refusals.SHORT)
         verdict.refuse(received.length > data.shape[1], refusals.CUT)
@@ -149,7 +157,7 @@ class SessionReflector:
         self._allowance -= granted
         return granted
 
-    def _head(self, out: UInt8s, received: Received, rows: Int64s) -> None:
+    def _head(self, out: UInt8s, received: Received, rows: Rows, arrival: _Arrival) -> None:
         """Turn base packets of probes into base packets of answers, but for T3 and HMAC."""
         probe = fields(out[:, : self._mode.base_bytes].copy(), self._mode.probe)
         out[:, : self._mode.base_bytes] = 0
@@ -157,13 +165,15 @@ class SessionReflector:
         answer["seq"] = probe["seq"]
         answer["error"] = self._error
         answer["ssid"] = probe["ssid"]
-        answer["t2"] = stamp.stamp_of(self._clock.reading(_arrival_ns(received, rows)), self._error)
+        answer["t2"] = stamp.stamp_of(self._clock.reading(arrival.at_ns), self._error)
         answer["sender_seq"] = probe["seq"]
         answer["sender_t1"] = probe["t1"]
         answer["sender_error"] = probe["error"]
         answer["ttl"] = received.ttl[rows]
 
-    def _body(self, out: UInt8s, received: Received, rows: Int64s, token: Int64s, now_ns: int) -> UInt8s:
+    def _body(
+        self, out: UInt8s, received: Received, rows: Rows, arrival: _Arrival, token: Int64s, now_ns: int
+    ) -> UInt8s:
         """TLVs and session state; fills `token`, returns the TOS octets of the answers."""
         head = fields(out, self._mode.answer)
         length, tos = received.length[rows], received.tos[rows]
@@ -178,13 +188,14 @@ class SessionReflector:
         )
         seq = head["seq"].astype(np.int64)
         named = row if self._stateful else np.full(len(row), -1)
-        number = np.where(named >= 0, self._inbound.number(named), seq)
-        follow_up, told = self._inbound.tell(named)
+        rank = self._inbound.rank(named)
+        number = np.where(named >= 0, self._inbound.number(named, rank), seq)
+        follow_up, told = self._inbound.tell(named, rank)
         stamps = stamp.stamp_of(self._clock.reading(follow_up["at_ns"]), self._error)
         facts = Facts(
             seq=number,
             tos=tos,
-            method_in=tlv.METHOD_OF_KIND[_arrival_kind(received, rows)],
+            method_in=tlv.METHOD_OF_KIND[arrival.kind],
             fu_seq=np.where(told, follow_up["seq"], np.uint32(0)),
             fu_word=np.where(told, stamps, np.uint64(0)),
             fu_mode=np.where(told, tlv.METHOD_OF_KIND[follow_up["kind"]], np.uint8(0)),
@@ -210,11 +221,15 @@ class SessionReflector:
         """Take true sending times of answers; the latest of each session goes into its next answer."""
         named = left.token >> 32
         row = named & ((1 << _ROW_BITS) - 1)
-        good = (left.at_ns != ABSENT_NS) & (left.kind != StampKind.NONE) & (left.kind != StampKind.USER)
+        good = (left.at_ns != ABSENT_NS) & (left.kind != _NONE) & (left.kind != _USER)
         good &= (left.token >= 0) & (row < len(self._inbound.generation))
         row = np.where(good, row, 0)
         good &= self._inbound.generation[row] == named >> _ROW_BITS
         self._inbound.keep(row[good], left.token[good] & 0xFFFF_FFFF, left.at_ns[good], left.kind[good])
+
+    def follow_up_due_ns(self, now_ns: int) -> int:
+        """How long sending times may stay unread so that each is there for its session's next answer; 0: not known."""
+        return self._inbound.shortest_interval_ns(now_ns, NS_PER_S) // 3
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot receive; what it observes is unknown while it cannot."""
@@ -226,11 +241,16 @@ class SessionReflector:
         return self._liveness.judge(now_ns, system_ns, complete=complete)
 
 
-def _arrival_kind(received: Received, rows: Int64s) -> UInt8s:
-    kind = received.kind[rows]
-    return np.where((received.at_ns[rows] == ABSENT_NS) | (kind == StampKind.NONE), np.uint8(StampKind.USER), kind)
+class _Arrival:
+    """When the probes in `rows` arrived and who says so; user space where there is no stamp."""
 
+    __slots__ = ("at_ns", "kind")
+    at_ns: Int64s
+    kind: UInt8s
 
-def _arrival_ns(received: Received, rows: Int64s) -> Int64s:
-    user = _arrival_kind(received, rows) == StampKind.USER
-    return np.where(user, received.user_at_ns, received.at_ns[rows])
+    def __init__(self, received: Received, rows: Rows) -> None:
+        self.at_ns, self.kind = received.at_ns[rows], received.kind[rows]
+        if (self.kind != _KERNEL).any() or self.at_ns.min() == ABSENT_NS:
+            user = (self.kind == _USER) | (self.kind == _NONE) | (self.at_ns == ABSENT_NS)
+            self.at_ns = np.where(user, received.user_at_ns, self.at_ns)
+            self.kind = np.where(user, _USER, self.kind)

@@ -97,9 +97,9 @@ def _ipv4() -> list[Local]:
 
 
 def _ipv6() -> list[Local]:
-    """``/proc/net/if_inet6``: address in hexadecimal, index, prefix length, scope, flags, interface."""
+    """``if_inet6``: address in hexadecimal, index, prefix length, scope, flags, interface."""
     try:
-        lines = Path("/proc/self/net/if_inet6").read_text().splitlines()
+        lines = Path("/proc/thread-self/net/if_inet6").read_text().splitlines()
     except OSError:
         return []
     return [Local(str(ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))), line.split()[5]) for line in lines]

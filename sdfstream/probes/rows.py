@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from sdfstream.probes import exchanges as ex
 from sdfstream.probes import stamp, tlv
-from sdfstream.probes.arrow import Names, column
+from sdfstream.probes.arrow import Names
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.paths import Paths, clock_of_far_end
 from sdfstream.probes.stamp import Fields
 from sdfstream.probes.virtual_clock import Clock
+from sdfstream.records.arrow import column
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters

@@ -9,7 +9,7 @@ and liveness only; *system_ns* and everything inside `Received` and `Left` are r
     sender.due(now_ns, system_ns) -> ToSend      # all probes due, sorted by socket
     sender.left(left)                            # true sending times, by token, in any order and number of calls
     sender.unsent(tokens)                        # these never left (no such device, network unreachable): no row
-    sender.received(received, now_ns)            # answers
+    sender.received(received, now_ns, due_at_ns) # answers
     sender.rows(now_ns) -> RecordBatch | None    # finished exchanges, topic sdf.raw.probe.v1; call once per flush
     sender.nic_usable(nic, usable, now_ns)       # a NIC vanished or came back: its paths are unknown and pause
     sender.liveness(now_ns, system_ns, complete=False) -> list[dict]   # entries of the liveness event; [] = no news
@@ -188,8 +188,12 @@ class SessionSender:
         self._liveness.unsent(self._exchanges.path[slot])
         self.counters.add("unsent", n=len(slot))
 
-    def received(self, received: Received, now_ns: int) -> None:
-        """Take answers. Anything that is not one is refused and counted; `now_ns` is the steady clock."""
+    def received(self, received: Received, now_ns: int, due_at_ns: int = 0) -> None:
+        """Take answers. Anything that is not one is refused and counted; `now_ns` is the steady clock.
+
+        `due_at_ns` (system clock): when the shell had planned to read them. What came before that waited on purpose,
+        which is no delay inside this host.
+        """
         n = len(received.length)
         if not n or not len(self.paths):
             self.counters.add("refused", refusals.UNKNOWN_SESSION, n)
@@ -208,10 +212,10 @@ class SessionSender:
             self._verify(data, verdict, self._mac)
         slot = self._match(received, path, head, verdict, now_ns)
         if verdict.good.all():
-            self._take(data, received, slice(None), slot, now_ns)
+            self._take(data, received, slice(None), slot, now_ns, due_at_ns)
         elif verdict.good.any():
             rows = np.flatnonzero(verdict.good)
-            self._take(data[rows], received, rows, slot[rows], now_ns)
+            self._take(data[rows], received, rows, slot[rows], now_ns, due_at_ns)
 
     def _path(self, received: Received, head: Fields, verdict: refusals.Verdict) -> Int64s:
         words = halves(received.address)
@@ -258,13 +262,14 @@ class SessionSender:
         verdict.refuse(copies, refusals.DUPLICATE)
         return slot
 
-    def _take(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int) -> None:
+    def _take(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int, due_at_ns: int) -> None:
         extension = tlv_read.read(data, received.length[rows], self._mode, self._mac, self.counters)
         at_ns, kind = received.at_ns[rows], received.kind[rows]
         absent = (at_ns == ABSENT_NS) | (kind == StampKind.NONE)
         arrival = np.empty(len(slot), dtype=ex.ARRIVAL)
         arrival["answered_at"] = now_ns
-        arrival["t4_user"] = received.user_at_ns
+        on_purpose = np.where(kind == StampKind.KERNEL, np.maximum(due_at_ns - at_ns, 0), 0)
+        arrival["t4_user"] = received.user_at_ns - on_purpose
         arrival["t4_at"] = np.where(absent, received.user_at_ns, at_ns)
         arrival["t4_kind"] = np.where(absent, np.uint8(StampKind.USER), kind)
         arrival["tos"] = received.tos[rows]

@@ -88,22 +88,25 @@ def open_probe_socket(nic: NicConfig, port: int, *, own_address: bool, hardware:
     Raises
     ------
     OSError
-        ENODEV, EADDRNOTAVAIL, ENOENT …: the device, its address or its namespace is not there (now).
+        ENODEV, EADDRNOTAVAIL, ENOENT …: the device, its address or its namespace is not there (now);
+        EADDRINUSE: somebody else has the port (now).
     ConfigError, UnavailableError
-        It can never work: the port is taken or reserved, or the kernel refuses to bind to a device.
+        It can never work: the port is reserved, or the kernel refuses to bind to a device.
     """
     v6 = ipaddress.ip_address(nic.address).version == 6
-    with inside(nic.netns):
+
+    def make() -> tuple[socket.socket, int, int, StampKind]:
         sock = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             interface = socket.if_nametoindex(nic.device)
             _bind(sock, nic, port, own_address=own_address)
             _tell_everything(sock, v6)
-            stamp_room = _make_room(sock)
-            kind = enable(sock, nic.device, hardware=hardware)
+            return sock, interface, _make_room(sock), enable(sock, nic.device, hardware=hardware)
         except BaseException:
             sock.close()
             raise
+
+    sock, interface, stamp_room, kind = inside(nic.netns, make)
     address = mapped(nic.address)
     control, control_bytes = _control(address, interface, v6)
     port = sock.getsockname()[1]
@@ -119,16 +122,17 @@ def presence(nic: NicConfig) -> tuple[object, int]:
         The namespace, the device or the address is not there (now), or the device is switched off.
     """
     v6 = ipaddress.ip_address(nic.address).version == 6
-    with (
-        inside(nic.netns),
-        socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as sock,
-    ):
-        interface = socket.if_nametoindex(nic.device)
-        ifreq = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16s24x", nic.device.encode()[:15]))
-        if not struct.unpack_from("H", ifreq, 16)[0] & _IFF_UP:
-            raise OSError(errno.ENETDOWN, "the device is switched off", nic.device)
-        _bind(sock, nic, 0, own_address=True)
-    return identity(nic.netns), interface
+
+    def look() -> int:
+        with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            interface = socket.if_nametoindex(nic.device)
+            ifreq = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16s24x", nic.device.encode()[:15]))
+            if not struct.unpack_from("H", ifreq, 16)[0] & _IFF_UP:
+                raise OSError(errno.ENETDOWN, "the device is switched off", nic.device)
+            _bind(sock, nic, 0, own_address=True)
+            return interface
+
+    return identity(nic.netns), inside(nic.netns, look)
 
 
 def report_icmp(socket_: ProbeSocket, on: bool) -> None:
@@ -162,8 +166,6 @@ def _bind(sock: socket.socket, nic: NicConfig, port: int, *, own_address: bool) 
     try:
         sock.bind((nic.address if own_address else "", port))
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(f"{nic.nic}: UDP port {port} is taken on {nic.device}") from error
         if error.errno == errno.EACCES:
             sentence = f"{nic.nic}: UDP port {port} is reserved for root; choose a port above 1023"
             raise ConfigError(sentence) from error

@@ -6,6 +6,7 @@ clock. What was got is returned, so that the kind columns and clock ids tell the
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import socket
 import struct
@@ -77,8 +78,6 @@ def _nic_stamps(sock: socket.socket, device: str) -> bool:
 
 def _ioctl(sock: socket.socket, request: int, device: str, data: bytearray) -> bool:
     """An interface ioctl whose ``ifr_data`` points at `data`; False when it is refused."""
-    import ctypes
-
     buffer = (ctypes.c_char * len(data)).from_buffer(data)
     ifreq = struct.pack("16sP16x", device.encode()[:15], ctypes.addressof(buffer))
     try:

@@ -128,8 +128,7 @@ class TlvAnswerer:
             at = np.full(len(out), self._mac_at, dtype=np.int32)
             place = self._mac_at + tlv.HEADER_BYTES
             out[:, place : place + MAC_BYTES] = self._mac.of_tlvs(out, self._mode, at)
-        padded = np.flatnonzero(length > self._padding_at)
-        out[padded, self._padding_at] = 0
+        out[:, self._padding_at : self._padding_at + 1] = 0  # behind the end of a packet without padding
         return tos
 
     def _answer_any(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sdfstream.errors import FormatError
+from sdfstream.records import arrow
 from sdfstream.records.units import ABSENT_NS, Bools, Int32s, Int64s
 
 
@@ -28,20 +28,26 @@ def values(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
     column = batch.column(index)
     if column.null_count:
         raise FormatError("null", name)
-    result: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return result
+    return _plain(column)
 
 
 def filled(batch: pa.RecordBatch, name: str, fill: int | float) -> npt.NDArray[Any]:
-    """The column with every null (or the whole column, when the batch lacks it) replaced by `fill`."""
+    """The column with every null (or the whole column, when the batch lacks it) replaced by `fill`.
+
+    Raises
+    ------
+    FormatError
+        ``column-type`` (nulls in a column that is not numeric).
+    """
     index = batch.schema.get_field_index(name)
     if index < 0:
         return np.full(batch.num_rows, fill)
     column = batch.column(index)
-    if column.null_count:
-        column = pc.fill_null(column, pa.scalar(fill, column.type))
-    result: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return result
+    if not column.null_count:
+        return _plain(column)
+    if not arrow.is_plain(column.type):
+        raise FormatError("column-type", f"{name} is {column.type}, not numbers")
+    return arrow.filled(column, fill)
 
 
 def instants(batch: pa.RecordBatch, name: str) -> Int64s:
@@ -69,30 +75,27 @@ def names(batch: pa.RecordBatch, name: str) -> tuple[Int32s, list[str]]:
             raise FormatError("column-type", f"{name} is {column.type}, not names")
         column = column.dictionary_encode()
     indices = column.indices
-    if indices.null_count:
-        indices = indices.fill_null(-1)
-    codes: Int32s = indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    codes: Int32s = arrow.filled(indices, -1).astype(np.int32, copy=False)
     return codes, column.dictionary.to_pylist()
 
 
 def name_column(codes: npt.NDArray[np.integer[Any]], dictionary: Sequence[str]) -> pa.Array:
     """A name column from codes into `dictionary`; a negative code becomes null."""
-    codes32 = np.asarray(codes, dtype=np.int32)
-    mask = codes32 < 0
-    indices = pa.array(np.where(mask, 0, codes32), mask=mask) if mask.any() else pa.array(codes32)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(dictionary, pa.utf8()))
+    return arrow.coded(codes, dictionary)
 
 
 def nullable(array: npt.NDArray[Any], present: Bools, kind: pa.DataType) -> pa.Array:
     """A column of `kind` that is null wherever `present` is False."""
-    return pa.array(array, type=kind, mask=~present)
+    return arrow.numbers(array, kind, present)
 
 
 def build(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     """A record batch of `schema` from a mapping of column name to numpy array, Arrow array or list.
 
     A list of `str` for a name column is dictionary-encoded; an int64 array with `ABSENT_NS` for a nullable
-    instant becomes null there. Every column of the schema must be given, except nullable ones, which become null.
+    instant becomes null there, and so does a NaN in a nullable float column. Every column of the schema must be
+    given, except nullable ones, which become null. Numpy arrays of the column's own type are not copied: do not
+    write to them afterwards.
     """
     given = next((len(v) for v in columns.values()), 0)
     arrays = [_array(field, columns.get(field.name), given) for field in schema]
@@ -100,6 +103,14 @@ def build(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     if unknown:
         raise ValueError(f"columns not in the schema: {sorted(unknown)}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _plain(column: pa.Array) -> npt.NDArray[Any]:
+    """A foreign producer's column may be of a type that is not plain numbers."""
+    if arrow.is_plain(column.type):
+        return arrow.plain(column)
+    result: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return result
 
 
 def _array(field: pa.Field, given: Any, rows: int) -> pa.Array:
@@ -110,10 +121,10 @@ def _array(field: pa.Field, given: Any, rows: int) -> pa.Array:
     if isinstance(given, pa.Array):
         return given if given.type == field.type else given.cast(field.type)
     if pa.types.is_dictionary(field.type):
-        return pa.array(list(given), pa.utf8()).dictionary_encode()
+        return arrow.names(given)
     array = np.asarray(given)
     if field.nullable and array.dtype == np.int64 and field.type == pa.int64():
-        return pa.array(array, mask=array == ABSENT_NS)
+        return arrow.column(array, field.type, array != ABSENT_NS)
     if field.nullable and array.dtype.kind == "f":
-        return pa.array(array, type=field.type, mask=np.isnan(array))
-    return pa.array(array, type=field.type)
+        return arrow.numbers(array, field.type, ~np.isnan(array))
+    return arrow.numbers(array, field.type)

@@ -106,7 +106,7 @@ _LIVENESS: Final = _thing(
         "host": _text("the agent's host"),
         "boot_id": _text("the agent's run"),
         "seen_at_ns": _instant("that host's clock"),
-        "complete": {"type": "boolean", "description": "true for the heartbeat that lists every path"},
+        "complete": {"type": "boolean", "description": "true: `changes` lists every path"},
         "changes": _list(
             _thing(
                 "one path as one end sees it",

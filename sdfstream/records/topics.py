@@ -158,7 +158,9 @@ OWD: Final = Topic(
 
 LIVENESS: Final = Topic(
     "sdf.raw.liveness.v1",
-    "An agent's own judgement of its paths, published at once: which fell silent, which came back.",
+    "An agent's own judgement of its paths, published at once: which fell silent, which came back. Every second a sign "
+    "of life, where nothing changed without any path; every ten seconds, at the start and when changes have settled "
+    "the complete list.",
     key="the agent's host",
 )
 NIC: Final = Topic(

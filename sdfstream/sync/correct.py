@@ -48,8 +48,9 @@ def correct(x: Exchanges, session: Int64s, clock_src: Int64s, clock_dst: Int64s,
     c4 = place(x.t4_ns, *src)
     fwd = place(x.t2_ns, *dst) - c1
     rev = c4 - place(x.t3_ns, *dst)
+    if not x.forward.all():
+        fwd[~x.forward] = np.nan
     if x.lost.any():
-        fwd[x.lost] = np.nan
         c4[x.lost] = np.nan
     if not x.reverse.all():
         rev[~x.reverse] = np.nan

@@ -1,33 +1,43 @@
-"""Sessions: remembered floors, and what each block of exchanges says about the clock difference.
+r"""What the sessions say about clock differences: windowed floors in both directions, each with its variance.
 
-Per session the two directions see levels
+Along the predicted line of clock difference, the smallest delay of the last W blocks is, per direction,
 
-    forward  u = s + D,    reverse  l = D − s,
+.. math:: u = s + D + \epsilon_u, \qquad l = D - s + \epsilon_l,
 
-s the *error of the predicted* clock difference (reflector − sender) and D the path's fixed delay. A block's smallest
-delay in each direction lies an exponential amount above its level. `floor_update` turns it into moments of u and l;
-together they say something about s, which goes to the mesh as a message (precision, precision × value) that holds no
-more than this block's news, and about D, which stays with the session together with its covariance with s.
+s the error of the predicted difference (reflector − sender), D the path's fixed delay (half sum; a static asymmetry
+counts as s and is not observable, docs/sync.md), :math:`\epsilon \ge 0` what queues left even in the smallest. So
 
-Only D's half sum is observable: a static asymmetry of a path counts as clock offset (docs/sync.md).
+.. math:: \hat{s} = (u - l) / 2, \qquad m = (u + l) / 2 = D + (\epsilon_u + \epsilon_l) / 2.
+
+The margin m is free of clock error. It is remembered: where it stands above the smallest margin seen, at least one
+direction holds no clean packet, and the excess, which bounds the error it can make, is added to the error (a standing
+queue on one side thus silences a session instead of moving a clock). Where it falls below, either the path became
+shorter or a clock stepped inside the window.
+
+W is chosen per session: long windows have more packets and so less queueing noise, short ones less wander of the
+clocks and less harm from a skew not yet known.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from sdfstream.numeric.onesided import floor_update
-from sdfstream.records.units import Bools, Float64s, Int64s
+from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.sync.blocks import Blocks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.noise import expected_excess, learn_noise
+from sdfstream.sync.ring import Ring
 from sdfstream.sync.table import Table
 
 FWD, REV = 0, 1
-SIGNS = ((FWD, 1.0), (REV, -1.0))
-_LEAST_VARIANCE = 1e-3
+WINDOWS: Final = np.array([1, 2, 4, 10, 20, 40, 80])
+"""Window lengths tried, in blocks."""
+_SLOPE_NS: Final = 300.0
+"""Most that an unknown slope may bend the line over a window whose margin is remembered."""
+_BLOCK_S: Final = TICK_NS / NS_PER_S
+_MEMORY: Final = 1.0 / 40.0
+"""Gain of the learned figures of a session, per block."""
 
 
 def session_table() -> Table:
@@ -38,174 +48,193 @@ def session_table() -> Table:
             "path": (np.int64, 0),
             "clock_src": (np.int64, 0),
             "clock_dst": (np.int64, 0),
+            "seen_at": (np.float64, -1e18),
             "heard_at": (np.float64, -1e18),
             "blocks": (np.float64, 0.0),
-            "d": (np.float64, 0.0),
-            "d_variance": (np.float64, np.inf),
+            "d": (np.float64, np.inf),
             "d_at": (np.float64, 0.0),
-            "covariance": (np.float64, 0.0),
             "excess": (np.float64, 0.0),
-            "last": (np.float64, np.nan),
-            "rough": (np.float64, 0.0),
+            "rate": (np.float64, 0.0),
+            "misfit": (np.float64, 0.0),
             "breach": (np.int64, 0),
-        },
-        2,
-        ("excess", "last", "rough", "breach"),
+        }
     )
 
 
-class Joint(NamedTuple):
-    """Normal law of (s, D) per session: means, variances, covariance; ns and ns²."""
+class Wander(NamedTuple):
+    """How fast the predicted difference of each block's two clocks becomes wrong when looked at backwards."""
 
-    s: Float64s
-    d: Float64s
-    ss: Float64s
-    dd: Float64s
-    sd: Float64s
+    phase: Float64s
+    """(blocks,) ns² per s: random walk of the phase, both clocks."""
+    frequency: Float64s
+    """(blocks,) ns² per s³: random walk of the frequency, both clocks."""
+    skew: Float64s
+    """(blocks,) ns² per s²: variance of the skew estimate."""
+    offset: Float64s
+    """(blocks,) ns²: variance of the offset estimate."""
 
 
 class Messages(NamedTuple):
     """What a tick says about clock differences, session by session."""
 
     session: Int64s
-    precision: Float64s
-    """ns⁻²."""
-    shift: Float64s
-    """precision × value, ns⁻¹."""
-    posterior: Joint
-    """Of these sessions, before the mesh is heard."""
+    value: Float64s
+    """Error of the predicted difference (reflector − sender), ns."""
+    variance: Float64s
+    """Of the value, ns²."""
+    weight: Float64s
+    """Share of the window that is news: consecutive windows overlap, and the filter must not count a packet twice."""
     tripped: Int64s
-    """Sessions whose floor has been broken through often enough to be true."""
+    """Sessions whose floor was broken through often enough to be true."""
     size: Float64s
-    """By how much, ns."""
+    """By how much the clock difference jumped, ns."""
 
 
 def listen(
-    table: Table, blocks: Blocks, s_variance: Float64s, aside: Float64s, at: float, config: SyncConfig
+    table: Table, ring: Ring, b: Blocks, ahead: Float64s, skew_ppb: Float64s, wander: Wander, at: float, c: SyncConfig
 ) -> Messages:
-    """Take in one tick of blocks; return the news about s. `settle` must follow with the mesh's answer.
+    """Take in one tick of blocks; return what they say. `settle` must follow with what the mesh made of it.
 
     Parameters
     ----------
-    s_variance : (blocks,) float64, ns²
-        Variance of the predicted clock difference of each block's session, at the instant `at`.
-    aside : (blocks,) float64, ns²
-        More variance of it at the block's own mean instant, for not knowing the skew.
+    ahead, skew_ppb : (blocks,) float64, ns and ppb
+        Predicted clock difference (reflector − sender) at `at`, with which the blocks were corrected, and its slope.
+    wander : Wander
     at : float
         Internal time, ns.
     """
-    i = blocks.session
-    _first_sight(table, blocks, at)
-    known = np.isfinite(table["d_variance"][i])
-    prior = _prior(table, i, s_variance + aside, at, config)
-    local = prior
-    breached = np.zeros((2, i.size), dtype=np.bool_)
-    excess = expected_excess(table, i)
-    for lane, sign in SIGNS:
-        local, breached[lane] = _hear(blocks, lane, sign, excess[lane], prior, local, config)
-    breached &= known
-    # A pure tilt has no precision of its own; a trace of it keeps the message normal and its force unchanged.
-    precision = np.maximum(1.0 / local.ss - 1.0 / prior.ss, 1e-6 / prior.ss)
-    shift = local.s * (precision + 1.0 / prior.ss)
-    blur = 1.0 / (1.0 + precision * aside)
-    precision, shift = precision * blur, shift * blur
-    learn_noise(table, blocks, local.d + local.s, local.d - local.s, ~breached, config)
-    tripped, size = _broken(table, blocks, breached, config)
-    usable = known & ~breached.all(axis=0) & np.isfinite(table["d_variance"][i])
-    return Messages(i[usable], precision[usable], shift[usable], Joint(*(c[usable] for c in local)), tripped, size)
+    i = b.session
+    late = ahead + skew_ppb * (b.at - at) / NS_PER_S
+    ring.put(i, b.at, b.minimum[FWD], b.minimum[REV], late)
+    age_s, fwd, rev = ring.along(i, at, ahead, skew_ppb)
+    held = np.isfinite(fwd) | np.isfinite(rev)
+    low_fwd = np.minimum.accumulate(fwd, axis=0)[WINDOWS - 1]
+    low_rev = np.minimum.accumulate(rev, axis=0)[WINDOWS - 1]
+    span_s = np.maximum.accumulate(np.where(held, np.abs(age_s), 0.0), axis=0)[WINDOWS - 1] + _BLOCK_S
+    with np.errstate(invalid="ignore"):
+        margins, values = 0.5 * (low_fwd + low_rev), 0.5 * (low_fwd - low_rev)
+    complete = np.isfinite(margins)
+    _learn_traffic(table, b, np.where(complete[0], margins[0], np.inf))
+    count = np.maximum(table["rate"][i] * WINDOWS[:, None], 1.0)
+    noise = 0.5 * (table["excess"][i] / count) ** 2 + c.jitter_ns**2
+    drift = wander.phase * span_s / 3.0 + wander.frequency * span_s**3 / 12.0 + wander.skew * span_s**2 / 4.0
+    cost = np.where(complete, noise + drift, np.inf)
+    best = np.argmin(cost, axis=0)
+    column = np.arange(i.size)
+    usable = complete[best, column]
+    margin, value, variance = margins[best, column], values[best, column], cost[best, column]
+    shortest = margins[2]  # four blocks: what the path looks like now
+    breached, tripped, size = _breaches(table, ring, i, usable, margin, variance, shortest, c)
+    # a wrong slope makes both floors too low, and with them the margin: only a well-known line may teach the memory
+    straight = wander.skew * span_s[best, column] ** 2 < np.minimum(0.25 * noise[best, column], _SLOPE_NS**2)
+    above = _remember(table, i, usable & ~breached, straight, margin, at, c)
+    # margins scatter above the smallest one by what queues leave in a window; only more than that tells of a queue
+    above = np.maximum(above - 3.0 * table["excess"][i] / count[best, column], 0.0)
+    variance = np.maximum(variance, table["misfit"][i]) + above**2
+    # looking back along an unknown slope errs the same way in every tick: such a block is no news
+    late_s = np.abs(b.at - at) / NS_PER_S
+    aside = wander.skew * late_s**2
+    usable &= ~breached & (aside < np.maximum(np.maximum(noise[best, column], _SLOPE_NS**2), 0.1 * wander.offset))
+    variance = variance + aside
+    news = 1.0 / WINDOWS[best]
+    return Messages(i[usable], value[usable], variance[usable], news[usable], tripped, size)
 
 
-def settle(table: Table, m: Messages, moved: Float64s, s_variance: Float64s) -> None:
-    """The mesh has spoken: it moved the predictions of s by `moved` (by session), now of variance `s_variance`.
+def heard_lately(table: Table, since: float) -> tuple[Int64s, Int64s]:
+    """Both clocks of every session that was heard since then."""
+    fresh = table["heard_at"] >= since
+    return table["clock_src"][fresh], table["clock_dst"][fresh]
 
-    What this session knows of D given s stands; s itself is now as the mesh says. All that is remembered relative to
-    the prediction moves the other way.
+
+def settle(table: Table, m: Messages, moved: Float64s) -> None:
+    """The mesh has spoken: it moved the predicted differences by `moved` (by session); what is left is misfit.
+
+    The misfit's mean square covers what the session's own noise model does not know: asymmetry, stamps' own noise.
     """
-    i, p = m.session, m.posterior
-    slope = p.sd / p.ss
-    table["d"][i] = p.d + slope * (moved[i] - p.s)
-    rest = np.maximum(p.dd - slope * p.sd, _LEAST_VARIANCE)
-    # the mesh cannot know s worse than this session alone does; its own figure treats the clocks as independent
-    ss = np.minimum(s_variance[i], p.ss)
-    table["d_variance"][i] = rest + slope * slope * ss
-    table["covariance"][i] = slope * ss
-    table["last"][FWD] -= moved
-    table["last"][REV] += moved
+    i = m.session
+    misfit = (m.value - moved[i]) ** 2
+    old = table["misfit"][i]
+    fresh = old == 0.0
+    gain = _gain(table["blocks"][i], misfit, old)
+    capped = np.minimum(misfit, 9.0 * np.maximum(old, m.variance))
+    table["misfit"][i] = np.where(fresh, np.minimum(misfit, m.variance), old + gain * (capped - old))
 
 
-def _prior(table: Table, i: Int64s, s_variance: Float64s, at: float, config: SyncConfig) -> Joint:
-    """(s, D) before this block: D drifts a little; sessions without a floor get a stand-in."""
-    known = np.isfinite(table["d_variance"][i])
-    drift = config.floor_drift_ns**2 * np.maximum(at - table["d_at"][i], 0.0) * 1e-9
-    table["d_at"][i] = at
-    dd = np.where(known, table["d_variance"][i] + drift, 1e18)
-    most = 0.999 * np.sqrt(s_variance * dd)
-    sd = np.clip(table["covariance"][i], -most, most)
-    return Joint(np.zeros(i.size), table["d"][i], s_variance, dd, sd)
+def _gain(age: Float64s, seen: Float64s, old: Float64s) -> Float64s:
+    """Gain of a learned figure: the mean of what was seen at first, then of the last 40 blocks; much faster down.
+
+    The first packets of a run are often stamped badly; what they taught must not be remembered for long.
+    """
+    result: Float64s = np.where(seen < old / 8.0, 0.25, np.maximum(1.0 / age, _MEMORY))
+    return result
 
 
-def _hear(
-    blocks: Blocks, lane: int, sign: float, excess: Float64s, prior: Joint, p: Joint, config: SyncConfig
-) -> tuple[Joint, Bools]:
-    """One direction's minimum: posterior of (s, D), and where the minimum lies impossibly low (not used there)."""
-    n, minimum = blocks.n[lane], blocks.minimum[lane]
-    doubt = prior.ss + 2.0 * sign * prior.sd + prior.dd + config.jitter_ns**2
-    breached = (n > 0) & (minimum < prior.d - config.breach_sigmas * np.sqrt(doubt))
-    use = (n > 0) & ~breached
-    mean = p.d + sign * p.s
-    to_s, to_d = p.ss * sign + p.sd, p.sd * sign + p.dd
-    variance = np.maximum(to_s * sign + to_d, _LEAST_VARIANCE)
-    low = np.where(use, minimum, mean)  # a harmless stand-in where there is nothing to learn
-    after, left = floor_update(mean, variance, low, excess / np.maximum(n, 1.0), np.full(n.size, config.jitter_ns))
-    gain_s, gain_d = to_s / variance, to_d / variance
-    move = np.where(use, after - mean, 0.0)
-    drop = np.where(use, variance - left, 0.0)
-    return (
-        Joint(
-            p.s + gain_s * move,
-            p.d + gain_d * move,
-            np.maximum(p.ss - gain_s * gain_s * drop, _LEAST_VARIANCE),
-            np.maximum(p.dd - gain_d * gain_d * drop, _LEAST_VARIANCE),
-            p.sd - gain_s * gain_d * drop,
-        ),
-        breached,
+def _learn_traffic(table: Table, b: Blocks, margin: Float64s) -> None:
+    """Packets per block, and how far above the floor a packet lies on average, of the quieter direction."""
+    i = b.session
+    table["blocks"][i] += 1.0
+    gain = np.maximum(1.0 / table["blocks"][i], _MEMORY)
+    count = np.minimum(b.n[FWD], b.n[REV])
+    table["rate"][i] += gain * (count - table["rate"][i])
+    floor = np.minimum(table["d"][i], margin)
+    known = np.isfinite(floor) & (count > 0)
+    total = b.sums[0, FWD] + b.sums[0, REV]
+    mean = total / np.maximum(b.n[FWD] + b.n[REV], 1.0) + np.where(np.isfinite(table["d"][i]), table["d"][i], 0.0)
+    seen = np.where(known, np.maximum(mean - np.where(known, floor, 0.0), 0.0), 0.0)
+    old = table["excess"][i]
+    first = known & (old == 0.0)
+    guess = np.maximum(seen, 0.25 * np.where(known, np.abs(floor), 0.0))  # one packet is no excess at all
+    capped = np.minimum(seen, 4.0 * old + 1.0)  # a burst is not the traffic
+    later = old + _gain(table["blocks"][i], seen, old) * (capped - old)
+    table["excess"][i] = np.where(first, guess, np.where(known, later, old))
+
+
+def _remember(
+    table: Table, i: Int64s, usable: Bools, straight: Bools, margin: Float64s, at: float, c: SyncConfig
+) -> Float64s:
+    """Take the margins into the sessions' memory; ns by which each lies above it (0 where it is the smallest).
+
+    The memory rises by `floor_drift_ns` per second, and is learned anew when nothing touched it for `floor_memory_ns`.
+    """
+    held = table["d"][i]
+    idle_s = (at - table["d_at"][i]) / 1e9
+    risen = held + c.floor_drift_ns * idle_s
+    fresh = ~np.isfinite(held) | (margin <= risen) | (idle_s * 1e9 > c.floor_memory_ns)
+    take = usable & fresh & straight
+    table["d"][i] = np.where(take, margin, held)
+    table["d_at"][i] = np.where(take, at, table["d_at"][i])
+    above: Float64s = np.where(
+        usable & ~take & np.isfinite(held), np.maximum(margin - np.where(np.isfinite(held), risen, 0.0), 0.0), 0.0
     )
+    return above
 
 
-def _first_sight(table: Table, blocks: Blocks, at: float) -> None:
-    """A session's first block with both directions sets its floor, with a variance as wide as the floor itself."""
-    i = blocks.session
-    fresh = np.isinf(table["d_variance"][i]) & (blocks.n[FWD] > 0) & (blocks.n[REV] > 0)
-    if fresh.any():
-        half = 0.5 * (blocks.minimum[FWD] + blocks.minimum[REV])[fresh]
-        rows = i[fresh]
-        guess = np.maximum(half, 100.0)
-        table["d"][rows] = half
-        table["d_variance"][rows] = (0.5 * guess) ** 2
-        table["d_at"][rows] = at
-        table["covariance"][rows] = 0.0
-        table["excess"][:, rows] = 0.25 * guess
+def _breaches(
+    table: Table,
+    ring: Ring,
+    i: Int64s,
+    usable: Bools,
+    margin: Float64s,
+    variance: Float64s,
+    shortest: Float64s,
+    c: SyncConfig,
+) -> tuple[Bools, Int64s, Float64s]:
+    """Blocks whose margin lies impossibly low, and the sessions where that lasts: their older blocks are forgotten.
 
-
-def _broken(table: Table, blocks: Blocks, breached: Bools, config: SyncConfig) -> tuple[Int64s, Float64s]:
-    """Count blocks that lie impossibly low; after some in a row, believe them.
-
-    Where the round trip, which no clock error can shorten, is below the floor too, the path has become shorter and its
-    floor is learned anew; otherwise a clock stepped, which is for the mesh to tell.
+    Where the newest blocks alone have a low margin as well, the path has become shorter and its memory goes; where
+    they have not, a clock stepped inside the window, which is for the mesh to tell.
     """
-    i = blocks.session
-    count = np.where(breached, table["breach"][:, i] + 1, np.where(blocks.n > 0, 0, table["breach"][:, i]))
-    table["breach"][:, i] = count
-    trip = (count >= config.breach_blocks).any(axis=0) & breached.any(axis=0)
-    if not trip.any():
-        return i[:0], np.empty(0)
+    doubt = c.breach_sigmas * np.sqrt(np.where(usable, variance, 0.0) + table["misfit"][i]) + c.jitter_ns
+    held = np.where(np.isfinite(table["d"][i]), table["d"][i], -np.inf)
+    breached = usable & (margin < held - doubt)
+    table["breach"][i] = np.where(breached, table["breach"][i] + 1, 0)
+    trip = table["breach"][i] >= c.breach_blocks
     rows = i[trip]
-    size = table["d"][rows] - np.where(breached, blocks.minimum, np.inf).min(axis=0)[trip]
-    doubt = 2.0 * config.breach_sigmas * np.sqrt(table["d_variance"][rows])
-    shorter = rows[blocks.rtt[trip] < 2.0 * table["d"][rows] - doubt]
-    # forgotten floors are set afresh by the next block (`_first_sight`)
-    table["d_variance"][shorter] = np.inf
-    table["blocks"][rows] = 0.0
-    table["last"][:, rows] = np.nan
-    table["breach"][:, rows] = 0
-    return rows, size
+    if not rows.size:
+        return breached, rows, np.empty(0)
+    size = 2.0 * (held - margin)[trip]
+    shorter = shortest[trip] < (held - doubt)[trip]
+    ring.forget(rows, c.breach_blocks)
+    table["breach"][rows] = 0
+    table["d"][rows[shorter]] = np.inf
+    return breached, rows[~shorter], size[~shorter]

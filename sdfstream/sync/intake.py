@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -59,7 +59,7 @@ class Exchanges:
     seq: Int64s
     lost: Bools
     forward: Bools
-    """t1 and t2 can be used."""
+    """t1 and t2 can be used: both the kernel's or NIC's, or both user space's."""
     reverse: Bools
     """t3 and t4 can be used (t3 is the follow-up's, not a user-space guess)."""
     ce_fwd: Bools
@@ -68,6 +68,11 @@ class Exchanges:
     """Index into `names`."""
     names: list[tuple[str, ...]]
     """(src, dst, transport, clock_src, clock_dst) in order of first appearance."""
+
+    def pick(self, mask: Bools) -> Exchanges:
+        """The rows where `mask` is True."""
+        rows = {f.name: getattr(self, f.name)[mask] for f in fields(self) if f.name != "names"}
+        return Exchanges(names=self.names, **rows)
 
 
 def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
@@ -90,7 +95,7 @@ def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
         if array.null_count:
             missing |= array.is_null().to_numpy(zero_copy_only=False)
     kinds = [plain[f"t{i}_kind"] for i in (1, 2, 3, 4)]
-    refused, lost, reverse = _judge(missing, (t1, t2, t3, t4), kinds)
+    refused, lost, forward, reverse = _judge(missing, (t1, t2, t3, t4), kinds)
     good = refused == 0
     # the common case, nothing refused, costs no copies
     pick: Any = slice(None) if good.all() else good
@@ -106,7 +111,7 @@ def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
             dscp=plain["dscp_sent"][pick].astype(np.int64),
             seq=plain["seq"][pick].astype(np.int64),
             lost=lost[pick],
-            forward=~lost[pick],
+            forward=forward[pick],
             reverse=reverse[pick],
             ce_fwd=(plain["ecn_fwd"] == Ecn.CE)[pick],
             ce_rev=(plain["ecn_rev"] == Ecn.CE)[pick],
@@ -139,12 +144,15 @@ def _field(batch: pa.RecordBatch, name: str) -> None:
 
 def _judge(
     missing: Bools, stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]
-) -> tuple[npt.NDArray[np.uint8], Bools, Bools]:
-    """Refusal code of each row; which are unanswered; whose reverse direction can be used."""
+) -> tuple[npt.NDArray[np.uint8], Bools, Bools, Bools]:
+    """Refusal code of each row; which are unanswered; whose forward and reverse directions can be used."""
     t1, t2, t3, t4 = stamps
     lost = t4 == ABSENT_NS
     answered = ~lost
-    reverse = answered & (kinds[2] != StampKind.USER) & (kinds[2] != StampKind.NONE) & (t3 != ABSENT_NS)
+    user = [k == StampKind.USER for k in kinds]
+    # a kernel stamp against a user-space one holds a host's delay, milliseconds of it under load: not a path's
+    forward = answered & (user[0] == user[1])
+    reverse = answered & ~user[2] & ~user[3] & (kinds[2] != StampKind.NONE) & (t3 != ABSENT_NS)
     hardware = [k == StampKind.HARDWARE for k in kinds]
     sane = (t1 > 0) & (t1 < LATEST_NS)
     sane &= lost | (t4 > 0) & (t4 < LATEST_NS)
@@ -168,7 +176,7 @@ def _judge(
     refused = np.zeros(t1.size, dtype=np.uint8)
     for code, test in reversed(list(enumerate(tests, start=1))):
         refused[test] = code
-    return refused, lost, reverse
+    return refused, lost, forward, reverse
 
 
 def _pairs(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, list[tuple[str, ...]]]:

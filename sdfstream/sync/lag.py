@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
+from sdfstream.records.units import NS_PER_S, Float64s
+
 _TICKS = 20
+NEAR_NS = 10.0 * NS_PER_S
+"""Rows further than this from the present are backlog, or stamps of a clock that jumped."""
 
 
 class Lag:
@@ -20,9 +26,12 @@ class Lag:
         self._past: list[float] = []
         self._now = math.inf
 
-    def see(self, lag_ns: float) -> None:
-        """Take in the smallest lag of some rows."""
-        self._now = min(self._now, lag_ns)
+    def see(self, lag_ns: Float64s) -> None:
+        """Take in the lags of some rows (NaN: unanswered). One far from what is known says nothing about the lag."""
+        use = np.abs(lag_ns - self.value) < NEAR_NS if self._past else ~np.isnan(lag_ns)
+        lag_ns = lag_ns[use]
+        if lag_ns.size:
+            self._now = min(self._now, float(lag_ns.min()))
 
     def turn(self) -> None:
         """A tick passes."""

@@ -35,23 +35,73 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
 
 
 def news(e: graph.Edges, variance: Float64s, label: Int64s) -> tuple[Float64s, Float64s]:
-    """What the edges say about each clock beyond its prior: a measurement of its correction and its variance.
+    r"""What the mesh says about each clock: where its neighbours, after the joint solution, see it.
 
-    The posterior of `graph.fuse` divided by the prior; infinite variance where nothing was learned.
+    With the least-squares solution :math:`\delta` of `graph.fuse`, clock c is measured as
+
+    .. math:: v_c = \frac{\sum_e w_e (\delta_{n(e)} \pm z_e)}{\sum_e w_e}, \qquad \sigma_c^2 = 2 / \sum_e w_e,
+
+    so that a filter with the solution's prior moves by just :math:`\delta_c` if the neighbours were perfect; the 2
+    stands for neighbours about as uncertain. The value never exceeds what the edges measured, whatever a filter's own
+    variance: several filters may share it. Infinite variance where nothing was heard.
     """
-    delta, after = graph.fuse(e, variance, label, anchors(variance, label))
-    reached = np.zeros(variance.size, dtype=np.bool_)
-    reached[e.a] = True
-    reached[e.b] = True
-    precision = np.maximum(1.0 / after - 1.0 / variance, 1e-6 / variance)
-    # a Kalman update with (value, 1/precision) must move the clock by just delta
-    value = delta * (1.0 / variance + precision) / precision
-    return np.where(reached, value, 0.0), np.where(reached, 1.0 / precision, np.inf)
+    delta, _ = graph.fuse(e, variance, label, anchors(variance, label))
+    nodes, w = variance.size, e.precision
+    total = sums(e.a, w, nodes) + sums(e.b, w, nodes)
+    pull = sums(e.a, w * delta[e.b] - e.shift, nodes) + sums(e.b, w * delta[e.a] + e.shift, nodes)
+    heard = total > 0.0
+    safe = np.where(heard, total, 1.0)
+    return np.where(heard, pull / safe, 0.0), np.where(heard, 2.0 / safe, np.inf)
+
+
+def misfit(a: Int64s, b: Int64s, square: Float64s, clocks: int) -> Float64s:
+    r"""Variance of each clock's offset from what its n neighbours disagree about, which time does not average away.
+
+    .. math:: \sum_{neighbours} \overline{\min(r^2, 16 \cdot \mathrm{median}\, r^2)} / n^2
+
+    with :math:`r^2` the mean square misfit (`square`) of each session between clocks a and b; NaN where a clock was not
+    heard. Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap
+    keeps sessions behind a queue, which the estimate hardly listens to, from widening the bound.
+    """
+    capped = np.minimum(square, 16.0 * np.median(square))
+    keys, inverse = np.unique((np.minimum(a, b) << 32) | np.maximum(a, b), return_inverse=True)
+    mean = sums(inverse, capped, keys.size) / np.bincount(inverse)
+    low, high = keys >> 32, keys & 0xFFFFFFFF
+    total = sums(low, mean, clocks) + sums(high, mean, clocks)
+    count = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
+    result: Float64s = np.where(count > 0, total / np.maximum(count, 1) ** 2, np.nan)
+    return result
 
 
 def independent(variance: Float64s, label: Int64s) -> Float64s:
     """Variances that add up to that of a difference of two clocks of one component."""
     return graph.spread(variance, label, anchors(variance, label))
+
+
+def stepped(clocks: int, ends: tuple[Int64s, Int64s], tripped: Int64s, size: Float64s, heard: Int64s) -> Float64s:
+    """Size of the step each clock seems to have made, ns; 0 for most.
+
+    Of a broken session's two ends, the one most of whose sessions heard this tick broke as well is to blame; both, when
+    they are alike. No clock is blamed while half its sessions stand.
+
+    Parameters
+    ----------
+    ends : two (sessions,) int64
+        Clock numbers of all sessions.
+    tripped, size : (k,)
+        Broken sessions and by how much, ns.
+    heard : (m,) int64
+        Sessions heard this tick.
+    """
+    of = sums(ends[0][heard], np.ones(heard.size), clocks) + sums(ends[1][heard], np.ones(heard.size), clocks)
+    one = np.ones(tripped.size)
+    share = (sums(ends[0][tripped], one, clocks) + sums(ends[1][tripped], one, clocks)) / np.maximum(of, 1.0)
+    step = np.zeros(clocks)
+    src, dst = ends[0][tripped], ends[1][tripped]
+    for clock, other in ((src, dst), (dst, src)):
+        guilty = (share[clock] > 0.5) & (share[clock] >= share[other])
+        np.maximum.at(step, clock[guilty], size[guilty])
+    return step
 
 
 def strangers(before: Int64s, now: Int64s, reference: int) -> Bools:

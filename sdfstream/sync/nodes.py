@@ -13,13 +13,18 @@ from typing import Any
 import numpy as np
 
 from sdfstream.numeric import kalman
+from sdfstream.numeric.graph import components
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.sync import mesh
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.table import Table
 
 NEVER: float = -1e18
 _FORGET = 1.0 - 1.0 / 600.0
 """Per update: a model's past predictions speak for it for a minute."""
+_STEPS_S = 10.0
+_FAULTY_STEPS = 2.5
+"""So many steps within about ten seconds are no step but a clock that cannot be agreed with."""
 _SAMPLES_S = 8.0
 """`n` of a row counts the samples of about this time."""
 _UNKNOWN_VARIANCE = 1e18
@@ -41,6 +46,7 @@ class Nodes:
         self.table = Table(
             {
                 "base_ns": (np.int64, 0),
+                "based": (np.bool_, False),
                 "x": (np.float64, 0.0),
                 "g": (np.float64, 0.0),
                 "xx": (np.float64, _UNKNOWN_VARIANCE),
@@ -51,27 +57,47 @@ class Nodes:
                 "skew": (np.float64, 0.0),
                 "variance": (np.float64, _UNKNOWN_VARIANCE),
                 "skew_variance": (np.float64, config.skew_limit_ppb**2),
+                "misfit": (np.float64, 0.0),
                 "samples": (np.float64, 0.0),
                 "sampled_at": (np.float64, NEVER),
                 "tied_at": (np.float64, NEVER),
-                "heard_at": (np.float64, NEVER),
+                "steps": (np.float64, 0.0),
             },
             lanes,
             ("x", "g", "xx", "xg", "gg", "score"),
         )
         self._wander = np.array(config.wander_ppb)[:, None]
         self._phase = np.array(config.phase_wander_ns)[:, None]
+        self.label: Int64s = np.empty(0, dtype=np.int64)
+        """Component of each clock: the smallest clock number in it."""
+        self._independent: Float64s | None = None
 
     @property
     def n(self) -> int:
         """Clocks known."""
         return self.table.n
 
-    def add(self, bases: Int64s) -> None:
-        """Take in new clocks, unsynced."""
-        start = self.n
-        self.table.grow(bases.size)
-        self.table["base_ns"][start:] = bases
+    def grow(self, clocks: int) -> None:
+        """Room for `clocks` clocks in all; new ones are unsynced, alone, and without a base."""
+        if clocks > self.n:
+            self.label = np.append(self.label, np.arange(self.n, clocks))
+            self.table.grow(clocks - self.n)
+            self._independent = None
+
+    @property
+    def unbased(self) -> bool:
+        """Whether a clock waits for its first stamp."""
+        return not bool(self.table["based"].all())
+
+    def without_base(self) -> list[int]:
+        """Clocks of which no stamp was seen."""
+        result: list[int] = np.flatnonzero(~self.table["based"]).tolist()
+        return result
+
+    def set_base(self, clock: int, base_ns: int) -> None:
+        """The clock's first stamp was seen."""
+        self.table["base_ns"][clock] = base_ns
+        self.table["based"][clock] = True
 
     def state(self) -> kalman.State:
         """The whole bank, (lanes, clocks)."""
@@ -89,6 +115,7 @@ class Nodes:
         if dt > 0.0 and self.n:
             self._store(kalman.predict(self.state(), dt, self._wander, self._phase))
             self.table["samples"] = self.table["samples"] * np.exp(-dt / _SAMPLES_S)
+            self.table["steps"] = self.table["steps"] * np.exp(-dt / _STEPS_S)
             self._mix()
 
     def at_instant(self, at: float) -> tuple[float, Float64s, Float64s, Float64s]:
@@ -99,6 +126,9 @@ class Nodes:
         weight = self._weights()
         offset = t["offset"] + t["skew"] * dt
         variance = (weight * (ahead.xx + (ahead.x - offset) ** 2)).sum(axis=0)
+        # what the sessions disagree about bends the slope as well: a clock not heard drifts off by it every second
+        silent_s = np.clip((at - t["sampled_at"]) / NS_PER_S, 0.0, 1e6)
+        variance = variance + 4.0 * t["misfit"] * silent_s**2
         return at, offset, t["skew"], variance
 
     def update(self, delta: Float64s, variance: Float64s) -> None:
@@ -118,6 +148,7 @@ class Nodes:
     def _mix(self) -> None:
         """Mixture moments of the bank."""
         t = self.table
+        self._independent = None
         weight = self._weights()
         t["offset"] = (weight * t["x"]).sum(axis=0)
         t["skew"] = (weight * t["g"]).sum(axis=0)
@@ -129,14 +160,53 @@ class Nodes:
         result: Float64s = np.sqrt((self._weights() * self._wander**2).sum(axis=0))
         return result
 
+    def wanders(self) -> tuple[Float64s, Float64s]:
+        """Random walks each clock seems to have: of the phase, ns² per s, and of the frequency, ns² per s³."""
+        weight = self._weights()
+        return (weight * self._phase**2).sum(axis=0), (weight * self._wander**2).sum(axis=0)
+
+    def judged(self, misfit: Float64s) -> None:
+        """Variance of each clock's offset that time does not average away, ns²; NaN: not heard now."""
+        self.table["misfit"] = np.where(np.isnan(misfit), self.table["misfit"], misfit)
+        self._independent = None
+
     def _weights(self) -> Float64s:
         """How much each model is trusted, (lanes, clocks), summing to 1 per clock."""
         weight = np.exp(self.table["score"])
         result: Float64s = weight / weight.sum(axis=0)
         return result
 
-    def disown(self, who: Bools) -> None:
-        """Clocks that join another time line: doubt their offsets by what grew, unseen, since they were last tied to it.
+    def independent(self) -> Float64s:
+        """Variances that add up to that of a difference of two clocks of one component."""
+        if self._independent is None:
+            self._independent = mesh.independent(self.table["variance"], self.label) + self.table["misfit"]
+        return self._independent
+
+    def independent_skew(self) -> Float64s:
+        """The same of the skews, ppb²."""
+        return mesh.independent(self.table["skew_variance"], self.label)
+
+    def variance_to(self, reference: int, variance: Float64s) -> Float64s:
+        """Variance of each clock's difference to the reference; infinite where nothing ties the two together.
+
+        `variance` is about the components' means, for the first clocks of the table.
+        """
+        n = variance.size
+        total = mesh.independent(variance, self.label[:n]) + self.table["misfit"][:n]
+        total = total + total[reference]
+        foreign = self.label[:n] != self.label[reference]
+        total = total + np.where(foreign, self._grown()[:n], 0.0)
+        return np.where(total >= 0.5 * _UNKNOWN_VARIANCE, np.inf, total)
+
+    def status(self, at: float, err_ns: Float64s) -> Int64s:
+        """0 synced, 1 holdover, 2 unsynced, 3 faulty, for the first clocks of the table."""
+        c, t, n = self._config, self.table, err_ns.size
+        fresh = t["sampled_at"][:n] >= at - c.holdover_after_ns
+        status = np.where(err_ns > c.unsynced_err_ns, 2, np.where(fresh, 0, 1))
+        return np.where(t["steps"][:n] >= _FAULTY_STEPS, 3, status)
+
+    def _grown(self) -> Float64s:
+        """Variance that grew, unseen, between each island and the reference since they were last tied, ns².
 
         A clock that heard nobody meanwhile carries that doubt already.
         """
@@ -144,9 +214,20 @@ class Nodes:
         seconds = np.clip((self.at - t["tied_at"]) / NS_PER_S, 0.0, 1e6)
         grown = 2.0 * (t["skew_variance"] * seconds**2 + self.wander() ** 2 * seconds**3 / 3.0)
         grown = np.where(t["tied_at"] == NEVER, _UNKNOWN_VARIANCE, np.minimum(grown, _UNKNOWN_VARIANCE))
-        grown = np.where(who & (t["sampled_at"] >= t["tied_at"]), grown, 0.0)
-        t["xx"] = t["xx"] + grown
-        self._mix()
+        return np.where(t["sampled_at"] >= t["tied_at"], grown, 0.0)
+
+    def tie(self, a: Int64s, b: Int64s, reference: int) -> None:
+        """Components by the pairs heard lately; an island that joins another time line doubts its own."""
+        label = components(self.n, a, b)
+        if not np.array_equal(label, self.label):
+            strangers = mesh.strangers(self.label, label, reference)
+            self.table["xx"] = self.table["xx"] + np.where(strangers, self._grown(), 0.0)
+            self.label = label
+            self._mix()
+
+    def mark_tied(self, reference: int) -> None:
+        """These clocks stand on the reference's time line now."""
+        self.table["tied_at"][self.label == self.label[reference]] = self.at
 
     def best(self) -> Int64s:
         """The model each clock trusts most."""
@@ -159,6 +240,7 @@ class Nodes:
         skew = np.minimum(0.5 * size, self._config.skew_limit_ppb)
         t["xx"] = t["xx"] + size**2
         t["gg"] = t["gg"] + skew**2
+        t["steps"] = t["steps"] + (size > 0.0)
         self._mix()
 
     def snapshot(self) -> kalman.State:
@@ -170,19 +252,22 @@ class Nodes:
         self.table["samples"] = self.table["samples"] + count
         self.table["sampled_at"] = np.where(count > 0, self.at, self.table["sampled_at"])
 
-    def synced(self) -> Bools:
-        """Clocks whose offset from the ensemble is known well enough to correct with."""
-        return self.table["variance"] < (self._config.unsynced_err_ns) ** 2
-
     def keep(self, mask: Bools) -> None:
         """Forget the clocks whose mask is False."""
         self.table.keep(mask)
+        # a label is the smallest number of its component; name it by the smallest kept one
+        old = self.label[mask]
+        first = np.unique(old, return_index=True)[1]
+        self.label = first[np.unique(old, return_inverse=True)[1]]
+        self._independent = None
 
     def save(self) -> dict[str, Any]:
         """The whole state."""
-        return {"at": self.at, "table": self.table.state()}
+        return {"at": self.at, "label": self.label, "table": self.table.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up what `save` gave."""
         self.at = state["at"]
+        self.label = state["label"]
         self.table.load(state["table"])
+        self._independent = None

@@ -17,33 +17,33 @@ from sdfstream.sync.owd import Closed
 
 STATUSES = ("synced", "holdover", "unsynced", "faulty")
 KINDS = ("causal", "smoothed")
+CAUSAL, SMOOTHED = 0, 1
 _DIRS = ("fwd", "rev")
 
 
 def clock_rows(
     names: Sequence[str],
-    clock: Int64s,
     at_ns: Int64s,
     offset_ns: Float64s,
     skew_ppb: Float64s,
     err_ns: Float64s,
     n: Int64s,
     status: Int64s,
-    kind: Int64s,
+    kind: int,
 ) -> pa.RecordBatch:
-    """A batch of ``sdf.state.clock.v1``; `clock`, `status` and `kind` are indices."""
+    """A batch of ``sdf.state.clock.v1``: one row for each of the first clocks; `status` and `kind` are indices."""
     assert CLOCK.columns is not None
     return columns.build(
         CLOCK.columns,
         {
-            "clock": columns.name_column(clock, names),
+            "clock": columns.name_column(np.arange(at_ns.size), names),
             "at_ns": at_ns,
             "offset_ns": offset_ns,
             "skew_ppb": skew_ppb,
             "err_ns": err_ns,
             "n": n.astype(np.uint32),
             "status": columns.name_column(status, STATUSES),
-            "kind": columns.name_column(kind, KINDS),
+            "kind": columns.name_column(np.full(at_ns.size, kind), KINDS),
         },
     )
 

@@ -72,6 +72,7 @@ class Registry:
         self.pair_clock_dst: Int64s = np.empty(0, dtype=np.int64)
         self.pair_route: Int64s = np.empty(0, dtype=np.int64)
         self.routes: list[tuple[str, str, str]] = []
+        self._rank: Int64s = np.empty(0, dtype=np.int64)
         self.sessions = Directory()
         self.paths = Directory()
 
@@ -100,6 +101,12 @@ class Registry:
             self._clock[name] = len(self.clocks)
             self.clocks.append(name)
         return self._clock[name]
+
+    def rank(self) -> Int64s:
+        """Place of each clock's name in the sorted names."""
+        if self._rank.size != len(self.clocks):
+            self._rank = np.argsort(np.argsort(np.array(self.clocks)))
+        return self._rank
 
     def forget(self, sessions: npt.NDArray[np.bool_], clocks: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
         """Keep only the sessions and clocks whose mask is True; all others' numbers close up.

@@ -7,168 +7,81 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.numeric.graph import components
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK
-from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS, Float64s, Int64s
+from sdfstream.records.units import TICK_NS, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import edges, mesh, publish
 from sdfstream.sync.blocks import blocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.correct import Rows, correct, pair_err
-from sdfstream.sync.duplicates import Seen
-from sdfstream.sync.floors import excess, path_table
+from sdfstream.sync.delays import DelayBook
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.lag import Lag
+from sdfstream.sync.lag import NEAR_NS, Lag
 from sdfstream.sync.nodes import Nodes
-from sdfstream.sync.owd import Closed, Delays, Windows
-from sdfstream.sync.registry import Pair, Registry
+from sdfstream.sync.roster import Roster
 from sdfstream.sync.smoother import TICKS_PER_PASS, Past, Smoothed, Smoother
+
+_TICKS_PER_SWEEP = 100
 
 
 class Timeline:
-    """Clocks, sessions and open windows."""
+    """Clocks, sessions and open windows.
+
+    Internal time is ns since `origin` on the ensemble's scale (`nodes`), which runs near bus time minus the lag.
+    """
 
     def __init__(self, config: SyncConfig, counters: Counters) -> None:
         self._config = config
         self._counters = counters
-        self._registry = Registry()
+        self._roster = Roster(counters)
         self._nodes = Nodes(config)
-        self._sessions = edges.session_table()
-        self._paths = path_table()
-        self._seen = Seen()
+        self._book = DelayBook(config, counters)
         self._lag = Lag()
-        self._windows = Windows()
         self._smoother = Smoother(
             config.lag_ns, np.array(config.wander_ppb), np.array(config.phase_wander_ns), config.skew_limit_ppb
         )
-        self._past: Past
+        self._past = Past(0.0, np.empty(0), np.empty(0), np.empty(0))
         self._pending: list[Rows] = []
         self._origin_ns = 0
         self._reference = 0
-        self._label: Int64s = np.empty(0, dtype=np.int64)
         self._ticks = 0
 
     def begin(self, bus_at_ns: int) -> None:
         """The first message's instant becomes the origin of internal time."""
         self._origin_ns = bus_at_ns
 
-    # taking rows
-
     def take(self, x: Exchanges, bus_at_ns: int) -> None:
         """Accepted rows: number their sessions, drop repeats, correct, and let them wait for tick and window."""
-        session = self._number(x, bus_at_ns)
-        repeat = self._seen.repeats(session, x.seq, x.t1_ns)
+        nodes, roster, elapsed = self._nodes, self._roster, float(bus_at_ns - self._origin_ns)
+        session = roster.number(x, nodes, bus_at_ns, elapsed)
+        repeat = roster.repeats(session, x)
         if repeat.any():
-            self._counters.add("repeated", n=int(repeat.sum()))
-        table = self._sessions
-        rows = correct(
-            x, session, table["clock_src"][session], table["clock_dst"][session], self._nodes, self._origin_ns
-        )
-        answered = ~np.isnan(rows.newest) & ~repeat
-        self._counters.add("unanswered", n=int((x.lost & ~repeat).sum()))
-        if answered.any():
-            self._lag.see(float(bus_at_ns - self._origin_ns - rows.newest[answered].max()))
-        if repeat.any():
-            rows = Rows._make(column[~repeat] for column in rows)
-            x = _without(x, repeat)
-        if rows.session.size:
-            self._pending.append(rows)
-            self._wait(x, rows, bus_at_ns)
+            x, session = x.pick(~repeat), session[~repeat]
+        if not session.size:
+            return
+        table = roster.sessions
+        rows = correct(x, session, table["clock_src"][session], table["clock_dst"][session], nodes, self._origin_ns)
+        self._counters.add("unanswered", n=int(x.lost.sum()))
+        self._lag.see(elapsed - rows.newest)
+        self._pending.append(rows)
+        err = pair_err(rows, nodes.independent(), self._config.err_sigmas)
+        self._book.put(x, rows, table["path"][session], err, self._reading(rows.at), self._present(bus_at_ns))
 
-    def _number(self, x: Exchanges, bus_at_ns: int) -> Int64s:
-        """Session of each row; new sessions, paths and clocks are entered."""
-        registry = self._registry
-        pair = np.array([registry.pair(Pair(*names)) for names in x.names], dtype=np.int64)[x.pair]
-        rest = (x.dscp << 32) | x.path
-        session, fresh = registry.sessions.slots((pair << 40) | rest)
-        if fresh.size:
-            table, start = self._sessions, self._sessions.n
-            table.grow(fresh.size)
-            pairs = pair[fresh]
-            table["pair"][start:] = pairs
-            table["clock_src"][start:] = registry.pair_clock_src[pairs]
-            table["clock_dst"][start:] = registry.pair_clock_dst[pairs]
-            path, new_paths = registry.paths.slots((registry.pair_route[pairs] << 40) | rest[fresh])
-            table["path"][start:] = path
-            self._paths.grow(new_paths.size)
-            self._seen.grow(table.n)
-        if len(registry.clocks) > self._nodes.n:
-            self._enter_clocks(x, session, bus_at_ns)
-        return session
+    def _reading(self, at: Float64s | float) -> Any:
+        return self._book.reference_ns(self._nodes, self._reference, self._origin_ns, at)
 
-    def _enter_clocks(self, x: Exchanges, session: Int64s, bus_at_ns: int) -> None:
-        """A new clock's base: its first stamp stands for the bus time of its message."""
-        src, dst = self._sessions["clock_src"][session], self._sessions["clock_dst"][session]
-        bases = []
-        for clock in range(self._nodes.n, len(self._registry.clocks)):
-            first = int(np.argmax((src == clock) | (dst == clock)))
-            stamps = (x.t4_ns, x.t1_ns) if src[first] == clock else (x.t2_ns, x.t1_ns)
-            stamp = next(int(t[first]) for t in stamps if t[first] != ABSENT_NS)
-            bases.append(stamp - bus_at_ns)
-        self._nodes.add(np.array(bases, dtype=np.int64))
-        self._label = np.arange(self._nodes.n)
-
-    # windows
-
-    def _reference_ns(self, at: Float64s | float) -> Any:
-        """Reference clock's reading at internal time `at`, ns since the epoch."""
-        t = self._nodes.table
-        r = self._reference
-        away = t["offset"][r] + t["skew"][r] / NS_PER_S * (at - self._nodes.at)
-        return np.rint(at + away).astype(np.int64) + (t["base_ns"][r] + self._origin_ns)
-
-    def _newest_window(self, bus_at_ns: int) -> int:
-        now = np.float64(bus_at_ns - self._origin_ns - self._lag.value)
-        return int(self._reference_ns(now)) // self._config.window_ns
-
-    def _wait(self, x: Exchanges, rows: Rows, bus_at_ns: int) -> None:
-        c = self._config
-        reference_ns = self._reference_ns(rows.at)
-        err = pair_err(rows, mesh.independent(self._nodes.table["variance"], self._label), c.err_sigmas)
-        now = np.float64(bus_at_ns - self._origin_ns - self._lag.value)
-        wide = err > c.publish_err_ns
-        old = now - rows.at > c.max_late_ns
-        hold = wide | old
-        self._counters.add("owd-withheld", "unsynced", int((wide & ~x.lost & ~old).sum()))
-        self._counters.add("owd-withheld", "stale", int(old.sum()))
-        fwd, rev = rows.fwd, rows.rev
-        if hold.any():
-            fwd, rev = np.where(hold, np.nan, fwd), np.where(hold, np.nan, rev)
-        path = self._sessions["path"][rows.session]
-        delays = Delays(
-            reference_ns // c.window_ns, path, fwd, rev, err, x.lost & ~old, x.ce_fwd & ~old, x.ce_rev & ~old
-        )
-        self._windows.put(delays, self._newest_window(bus_at_ns))
+    def _present(self, bus_at_ns: int) -> int:
+        """The reference clock's reading now, as far as evidence has come: bus time less the lag."""
+        return int(self._reading(np.float64(bus_at_ns - self._origin_ns - self._lag.value)))
 
     def close(self, bus_at_ns: int) -> list[Output]:
         """Close the windows that are late enough at this bus time."""
-        c = self._config
-        if not self._nodes.n:
-            return []
-        now = np.float64(bus_at_ns - self._origin_ns - self._lag.value)
-        until = (int(self._reference_ns(now)) - c.lateness_ns) // c.window_ns - 1
-        if self._windows.closed is not None and until <= self._windows.closed:
-            return []
-        return self._publish(self._windows.close(until))
+        return self._book.close(self._present(bus_at_ns), self._roster) if self._nodes.n else []
 
     def close_all(self) -> list[Output]:
         """Close every window that holds rows."""
-        newest = self._windows.newest()
-        return [] if newest is None else self._publish(self._windows.close(newest))
-
-    def _publish(self, closed: list[Closed]) -> list[Output]:
-        c = self._config
-        out: list[Output] = []
-        for w in closed:
-            if not w.path.size:
-                continue
-            over = excess(self._paths, w.path, w.dir, w.low, w.p50, w.window * c.window_ns, c.floor_memory_ns)
-            out += publish.owd_outputs(w, over, self._registry.routes, self._registry.paths.keys, c.window_ns)
-            self._counters.add("published", "owd", int(w.path.size))
-        return out
-
-    # ticks
+        return self._book.close_all(self._roster)
 
     def tick(self, bus_at_ns: int) -> list[Output]:
         """100 ms of bus time have passed: learn from what came, publish every clock's causal row."""
@@ -185,7 +98,10 @@ class Timeline:
         out = [Output(CLOCK.name, "mesh", self._causal(now))]
         if self._ticks % TICKS_PER_PASS == 0:
             out += self._smoothed(self._smoother.due(nodes))
+        out += self._book.rewound(self._present(bus_at_ns), self._roster)
         out += self.close(bus_at_ns)
+        if self._ticks % _TICKS_PER_SWEEP == 0:
+            self._sweep(float(bus_at_ns - self._origin_ns))
         return out
 
     def _learn(self, now: float) -> None:
@@ -193,107 +109,94 @@ class Timeline:
 
         The state is moved to the rows' mean instant, not to the present: a skew error would else show as an offset.
         """
-        nodes, table = self._nodes, self._sessions
-        session, at, fwd, rev = self._waiting()
-        nodes.advance(max(float(at.mean()) if at.size else min(now, nodes.at + TICK_NS), nodes.at))
+        nodes, table = self._nodes, self._roster.sessions
+        rows = self._waiting(now)
+        at = float(np.minimum(rows.at, now).mean()) if rows.at.size else min(now, nodes.at + TICK_NS)
+        nodes.advance(max(at, nodes.at))
         nothing = np.zeros(nodes.n)
         self._past = Past(nodes.at, nothing, nothing + np.inf, nothing)
-        if not at.size:
+        if not rows.at.size:
+            nodes.tie(*edges.heard_lately(table, nodes.at - self._config.holdover_after_ns), self._reference)
             return
-        b = blocks(session, at, fwd, rev, table["d"])
+        floor = np.where(np.isfinite(table["d"]), table["d"], 0.0)
+        b = blocks(rows.session, rows.at, rows.fwd, rows.rev, floor)
         table["heard_at"][b.session] = nodes.at
+        nodes.tie(*edges.heard_lately(table, nodes.at - self._config.holdover_after_ns), self._reference)
         src, dst = table["clock_src"][b.session], table["clock_dst"][b.session]
-        self._tie(src, dst)
-        variance = mesh.independent(nodes.table["variance"], self._label)
-        prior = np.where(src == dst, 1.0, variance[src] + variance[dst])
-        skew = mesh.independent(nodes.table["skew_variance"], self._label)
-        aside = (skew[src] + skew[dst]) * ((b.at - nodes.at) / NS_PER_S) ** 2
-        heard = edges.listen(table, b, prior, np.where(src == dst, 0.0, aside), nodes.at, self._config)
+        t, ring = nodes.table, self._roster.ring
+        walks = (*nodes.wanders(), nodes.independent_skew(), nodes.independent())
+        wander = edges.Wander(*(v[src] + v[dst] for v in walks))
+        ring.turn(nodes.at)
+        ahead, slope = t["offset"][dst] - t["offset"][src], t["skew"][dst] - t["skew"][src]
+        heard = edges.listen(table, ring, b, ahead, slope, wander, nodes.at, self._config)
         if heard.tripped.size:
             self._doubt(heard.tripped, heard.size, b.session)
         self._agree(heard)
 
-    def _waiting(self) -> tuple[Int64s, Float64s, Float64s, Float64s]:
-        """Session, instant and delays of the answered rows since the last tick."""
-        if not self._pending:
+    def _waiting(self, now: float) -> Rows:
+        """Answered rows since the last tick; one older than `NEAR_NS`, or as far ahead, teaches nothing (counted)."""
+        pending, self._pending = self._pending, []
+        if not pending:
             nothing = np.empty(0)
-            return np.empty(0, dtype=np.int64), nothing, nothing, nothing
-        rows = (
-            self._pending[0]
-            if len(self._pending) == 1
-            else Rows._make(map(np.concatenate, zip(*self._pending, strict=True)))
-        )
-        self._pending = []
-        measured = ~np.isnan(rows.fwd)
-        if not measured.all():
-            rows = Rows._make(column[measured] for column in rows)
-        return rows.session, rows.at, rows.fwd, rows.rev
+            none = np.empty(0, dtype=np.int64)
+            return Rows(none, nothing, nothing, nothing, nothing, none, none)
+        rows = pending[0] if len(pending) == 1 else Rows._make(map(np.concatenate, zip(*pending, strict=True)))
+        unknown = self._nodes.table["variance"][rows.clock_src] > NEAR_NS**2
+        near = (np.abs(rows.at - now) < NEAR_NS) | unknown
+        self._counters.add("not-learned", "stale", int((~near).sum()))
+        use = near & ~(np.isnan(rows.fwd) & np.isnan(rows.rev))
+        return rows if use.all() else Rows._make(column[use] for column in rows)
 
     def _agree(self, heard: edges.Messages) -> None:
-        """Fuse the sessions' messages over the mesh; tell the sessions what came of it."""
-        nodes, table = self._nodes, self._sessions
+        """Fuse the sessions' messages over the mesh, twice: the second time liars and surprises weigh less."""
+        nodes, table = self._nodes, self._roster.sessions
         src, dst = table["clock_src"], table["clock_dst"]
         before = nodes.table["offset"].copy()
-        a, b = src[heard.session], dst[heard.session]
-        apart = a != b
-        if apart.any():
-            e = mesh.edges(a[apart], b[apart], heard.precision[apart], heard.shift[apart])
-            delta, doubt = mesh.news(e, nodes.table["variance"], self._label)
+        apart = src[heard.session] != dst[heard.session]
+        a, b = src[heard.session][apart], dst[heard.session][apart]
+        value, variance = heard.value[apart], heard.variance[apart]
+        if a.size:
+            precision = heard.weight[apart] / variance
+            for _ in range(2):
+                e = mesh.edges(a, b, precision, precision * value)
+                delta, doubt = mesh.news(e, nodes.table["variance"], nodes.label)
+                left = value - (delta[b] - delta[a])
+                known = np.where(np.isfinite(doubt), doubt, 0.0)
+                precision = heard.weight[apart] / variance / (1.0 + left**2 / (9.0 * (variance + known[a] + known[b])))
             self._past = self._past._replace(z=nodes.table["offset"] + delta, variance=doubt)
             nodes.update(delta, doubt)
-            nodes.heard(np.bincount(a[apart], minlength=nodes.n) + np.bincount(b[apart], minlength=nodes.n))
+            count = np.bincount(a, minlength=nodes.n) + np.bincount(b, minlength=nodes.n)
+            nodes.heard(count)
+            nodes.judged(mesh.misfit(a, b, table["misfit"][heard.session[apart]], nodes.n))
         moved = nodes.table["offset"] - before
-        variance = mesh.independent(nodes.table["variance"], self._label)
-        edges.settle(table, heard, moved[dst] - moved[src], np.where(src == dst, 1.0, variance[src] + variance[dst]))
+        edges.settle(table, heard, moved[dst] - moved[src])
 
     def _doubt(self, tripped: Int64s, size: Float64s, heard: Int64s) -> None:
         """Sessions' floors broke: a clock most of whose sessions say so has stepped."""
-        nodes, table = self._nodes, self._sessions
-        ends = table["clock_src"], table["clock_dst"]
-        of = sum(np.bincount(end[heard], minlength=nodes.n) for end in ends)
-        broken = sum(np.bincount(end[tripped], minlength=nodes.n) for end in ends)
-        share = broken / np.maximum(of, 1)
-        step = np.zeros(nodes.n)
-        src, dst = (end[tripped] for end in ends)
-        for clock, other in ((src, dst), (dst, src)):
-            guilty = (share[clock] > 0.5) & (share[clock] >= share[other])
-            np.maximum.at(step, clock[guilty], size[guilty])
+        nodes, table = self._nodes, self._roster.sessions
+        step = mesh.stepped(nodes.n, (table["clock_src"], table["clock_dst"]), tripped, size, heard)
         self._past = self._past._replace(doubt=step)
         nodes.widen(step)
         self._counters.add("floors-broken", n=tripped.size)
         self._counters.add("clock-steps", n=int((step > 0.0).sum()))
 
-    def _tie(self, src: Int64s, dst: Int64s) -> None:
-        """Components by the sessions heard lately; an island that meets the mesh doubts its own time line."""
-        nodes, table = self._nodes, self._sessions
-        fresh = (table["heard_at"] >= nodes.at - self._config.holdover_after_ns) & np.isfinite(table["d_variance"])
-        a = np.concatenate([table["clock_src"][fresh], src])
-        b = np.concatenate([table["clock_dst"][fresh], dst])
-        label = components(nodes.n, a, b)
-        if not np.array_equal(label, self._label):
-            strangers = mesh.strangers(self._label, label, self._reference)
-            nodes.disown(strangers)
-            self._label = label
-        nodes.table["tied_at"][label == label[self._reference]] = nodes.at
-
     def _choose_reference(self) -> None:
         nodes = self._nodes
         alive = nodes.table["sampled_at"] >= nodes.at - self._config.holdover_after_ns
         if alive.any():
-            names = self._registry.clocks
-            rank = np.argsort(np.argsort(np.array(names)))
-            self._reference = mesh.reference(self._label, alive, rank)
+            self._reference = mesh.reference(nodes.label, alive, self._roster.registry.rank())
+            nodes.mark_tied(self._reference)
 
     def _causal(self, now: float) -> pa.RecordBatch:
         """Every clock's state, carried forward to the present."""
-        return self._rows(Smoothed(*self._nodes.at_instant(max(now, self._nodes.at))), kind=0)
+        return self._rows(Smoothed(*self._nodes.at_instant(max(now, self._nodes.at))), publish.CAUSAL)
 
     def _smoothed(self, past: list[Smoothed]) -> list[Output]:
         """One message with the rows of several past ticks; a reference that joined since has no state there."""
         past = [p for p in past if p.offset.size > self._reference]
         if not past:
             return []
-        rows = pa.Table.from_batches([self._rows(p, kind=1) for p in past]).combine_chunks()
+        rows = pa.Table.from_batches([self._rows(p, publish.SMOOTHED) for p in past]).combine_chunks()
         return [Output(CLOCK.name, "mesh", rows.to_batches()[0])]
 
     def flush(self) -> list[Output]:
@@ -302,61 +205,57 @@ class Timeline:
 
     def _rows(self, s: Smoothed, kind: int) -> pa.RecordBatch:
         """States of one instant, relative to the reference."""
-        c, t, r, n = self._config, self._nodes.table, self._reference, s.offset.size
+        c, nodes, r, n = self._config, self._nodes, self._reference, s.offset.size
+        t = nodes.table
         base = t["base_ns"][:n]
-        variance = mesh.independent(s.variance, self._label[:n])
-        err = c.err_sigmas * np.sqrt(variance + variance[r])
+        err = c.err_sigmas * np.sqrt(nodes.variance_to(r, s.variance))
         err[r] = 0.0
-        fresh = t["sampled_at"][:n] >= s.at - c.holdover_after_ns
-        clocks = np.arange(n)
         return publish.clock_rows(
-            self._registry.clocks,
-            clocks,
+            self._roster.registry.clocks,
             at_ns=base + self._origin_ns + np.rint(s.at + s.offset).astype(np.int64),
             offset_ns=(base - base[r]) + (s.offset - s.offset[r]),
             skew_ppb=s.skew - s.skew[r],
             err_ns=np.minimum(err, c.unknown_err_ns),
             n=np.rint(t["samples"][:n]).astype(np.int64),
-            status=np.where(err > c.unsynced_err_ns, 2, np.where(fresh, 0, 1)),
-            kind=np.full(n, kind),
+            status=nodes.status(s.at, err),
+            kind=kind,
         )
+
+    def _sweep(self, elapsed: float) -> None:
+        """Forget sessions and clocks that have been silent for long."""
+        masks = self._roster.silent(elapsed - self._config.forget_ns)
+        if masks is None:
+            return
+        keep, clocks = masks
+        name = self._roster.registry.clocks[self._reference]
+        self._book.renumber(self._roster.forget(keep, clocks))
+        self._nodes.keep(clocks)
+        self._smoother.keep(clocks)
+        names = self._roster.registry.clocks
+        self._reference = names.index(name) if name in names else 0
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
-            "registry": self._registry.state(),
+            "roster": self._roster.state(),
             "nodes": self._nodes.save(),
-            "sessions": self._sessions.state(),
-            "paths": self._paths.state(),
-            "seen": self._seen.state(self._sessions.n),
             "lag": self._lag.state(),
-            "windows": self._windows.state(),
+            "book": self._book.state(),
             "smoother": self._smoother.state(),
             "pending": [list(r) for r in self._pending],
             "origin_ns": self._origin_ns,
             "reference": self._reference,
-            "label": self._label,
             "ticks": self._ticks,
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
-        self._registry.load(state["registry"])
+        self._roster.load(state["roster"])
         self._nodes.load(state["nodes"])
-        self._sessions.load(state["sessions"])
-        self._paths.load(state["paths"])
-        self._seen.load(state["seen"])
         self._lag.load(state["lag"])
-        self._windows.load(state["windows"])
+        self._book.load(state["book"])
         self._smoother.load(state["smoother"])
         self._pending = [Rows._make(columns) for columns in state["pending"]]
         self._origin_ns = state["origin_ns"]
         self._reference = state["reference"]
-        self._label = state["label"]
         self._ticks = state["ticks"]
-
-
-def _without(x: Exchanges, drop: Any) -> Exchanges:
-    keep = ~drop
-    fields = {k: getattr(x, k)[keep] for k in Exchanges.__slots__ if k != "names"}
-    return Exchanges(names=x.names, **fields)

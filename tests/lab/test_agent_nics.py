@@ -205,3 +205,20 @@ async def test_paths_are_traced_hop_by_hop(namespaces: Namespaces, v6: bool) -> 
     rows = a.rows()
     assert sum(v is None for v in rows.column("t4_ns").to_pylist()) <= len(rows) // 50, "tracing disturbed the probes"
     assert not [k for k in a.final if "unmatched" in k or k.startswith("agent.failed")]
+
+
+async def test_stamps_that_come_late_from_a_queue_of_our_own_are_matched(namespaces: Namespaces) -> None:
+    """Behind a slow queue the kernel stamps a packet long after it was handed over (stamps are taken after it)."""
+    near, far = pair(namespaces)
+    for host in "ab":
+        queue = f"tc -n {namespaces.full(host)} qdisc add dev r0 root tbf rate 400kbit burst 1600 limit 100000"
+        run(*queue.split())
+    async with running(near) as a, running(far):
+        await a.until(lambda: len(a.rows()) > 300)
+    rows = a.rows().slice(50)
+    kinds = {i: rows.column(f"t{i}_kind").to_pylist() for i in (1, 2, 3, 4)}
+    for i in (1, 2, 3, 4):
+        assert kinds[i].count(1) > 0.9 * len(rows), f"t{i}: {kinds[i].count(1)} of {len(rows)}"
+    t1, t2 = (np.array(rows.column(f"t{i}_ns").to_pylist(), dtype=float) for i in (1, 2))
+    assert np.nanmedian(t2 - t1) < 2e6, "the queue lies before t1"
+    assert not [k for k in a.final if "unmatched" in k or k.startswith("agent.failed")]

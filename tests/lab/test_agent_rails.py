@@ -85,8 +85,7 @@ def test_a_packet_for_another_nic_of_ours_is_refused_and_counted(namespaces: Nam
     sender, far = tables(namespaces, ["10.9.0.1", "10.9.0.2"], ["10.9.0.11", "10.9.0.12"])
     # mis-cabled or mis-learnt: what is meant for rail 1 of b is delivered to its rail 0
     namespaces.ip("a", f"neigh replace 10.9.0.12 lladdr {namespaces.mac('b', 'r0')} dev r0")
-    with inside(namespaces.path("a")):
-        foreign = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    foreign = inside(namespaces.path("a"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with foreign:
         foreign.bind(("10.9.0.1", 0))
         foreign.sendto(b"stray", ("10.9.0.12", PORT))
@@ -106,8 +105,7 @@ def test_a_packet_for_another_nic_of_ours_is_refused_and_counted(namespaces: Nam
 def test_broadcasts_are_not_for_us(namespaces: Namespaces) -> None:
     one_subnet(namespaces)
     sender, far = tables(namespaces, ["10.9.0.1", "10.9.0.2"], ["10.9.0.11", "10.9.0.12"])
-    with inside(namespaces.path("a")):
-        foreign = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    foreign = inside(namespaces.path("a"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with foreign:
         foreign.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         foreign.bind(("10.9.0.1", 0))

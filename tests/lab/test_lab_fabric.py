@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sdfstream.lab import Fabric, FabricSpec, MeshSpec, netns_io
+from sdfstream.lab import Fabric, FabricSpec, MeshSpec
+from sdfstream.probes.netns_io import inside
 from tests.fixtures.lab import send, udp, up_or_skip
 
 pytestmark = pytest.mark.lab
@@ -112,7 +113,7 @@ def test_an_agent_enters_by_path_and_is_reached(fabric: Fabric) -> None:
     nic = config.hosts[0].nics[1]
     assert nic.netns == fabric.netns_path("h00")
     with Path(nic.netns).open("rb") as namespace:
-        near = netns_io.inside(namespace.fileno(), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        near = inside(namespace.fileno(), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with near, udp(fabric, "h02/r1", 862) as far:
         near.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.device.encode())
         near.bind((nic.address, 49_152))

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from sdfstream.errors import ConfigError, LabUnavailableError
-from sdfstream.lab import Fabric, control, netns_io, rtnl
-from sdfstream.lab.netlink_io import NetlinkSocket
+from sdfstream.lab import Fabric, control, rtnl
+from sdfstream.lab.netlink_io import NodeSocket
 from sdfstream.lab.plan import Plan
+from sdfstream.probes.netns_io import inside
 from tests.fixtures.lab import SMALL, up_or_skip
 
 pytestmark = pytest.mark.lab
@@ -63,7 +64,7 @@ def hold(path: str) -> int:
 
 def wait_until_gone(held_netns: int, ifindex: int) -> None:
     """Wait until an interface left a held namespace: its peer's namespace was destroyed by the kernel."""
-    route = netns_io.inside(held_netns, NetlinkSocket)
+    route = inside(held_netns, NodeSocket)
     end = time.monotonic() + 20
     try:
         while True:

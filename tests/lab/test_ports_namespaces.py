@@ -12,7 +12,7 @@ import pytest
 
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.driver_stats_io import DriverStats
-from sdfstream.probes.netlink_io import in_namespace
+from sdfstream.probes.netns_io import inside
 from sdfstream.probes.ports_io import PortReader
 
 pytestmark = [
@@ -136,7 +136,7 @@ def test_counters_count_real_packets(pair: None) -> None:
     ip("-n", B, "addr", "add", "10.9.9.2/24", "dev", "p0")
     ports = PortReader("h", [nic("r0", "r0", A)])
     before = until(ports, "up")
-    sender = in_namespace(f"/run/netns/{A}", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    sender = inside(f"/run/netns/{A}", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with sender:
         for _ in range(3):
             sender.sendto(bytes(100), ("10.9.9.2", 9))
@@ -148,7 +148,7 @@ def test_counters_count_real_packets(pair: None) -> None:
 
 
 def test_a_drivers_own_counters_by_ioctl(pair: None) -> None:
-    stats = in_namespace(f"/run/netns/{A}", DriverStats)
+    stats = inside(f"/run/netns/{A}", DriverStats)
     names, values = stats.names("r0"), stats.values("r0")
     assert len(names) == len(values)
     peer = subprocess.run(["ip", "-n", B, "-o", "link", "show", "p0"], check=True, capture_output=True, text=True)

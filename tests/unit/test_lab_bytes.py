@@ -14,6 +14,7 @@ from sdfstream.lab import FabricSpec, ebpf, netlink, nft, queues, rtnl, traffic,
 from sdfstream.lab.btf import Btf
 from sdfstream.lab.netlink import Request
 from sdfstream.lab.plan import Plan
+from sdfstream.probes import netlink as nl
 
 PLAN = Plan(FabricSpec())
 
@@ -32,7 +33,7 @@ def test_golden_route_and_neighbour() -> None:
 def test_golden_token_bucket() -> None:
     body = queues.token_bucket(5, 50_000_000, 5_000, 250_000).body
     assert body[20:28] == b"\x08\x00\x01\x00tbf\x00"
-    parms = netlink.attributes(netlink.attributes(body, 20)[2])
+    parms = nl.attributes(nl.attributes(body[20:])[2])
     rate, limit = struct.unpack_from("=I", parms[1], 8)[0], struct.unpack_from("=I", parms[1], 24)[0]
     assert (rate, limit, parms[1][1], len(parms[1])) == (6_250_000, 250_000, 1, 36)
     assert struct.unpack("=I", parms[6]) == (5_000,)
@@ -41,11 +42,9 @@ def test_golden_token_bucket() -> None:
 def test_golden_dscp_filter() -> None:
     """Expedited Forwarding, DSCP 46, is TOS 0xb8 in the second octet of IPv4."""
     spec = FabricSpec(class_dscp=46)
-    selector = netlink.attributes(netlink.attributes(queues.classes(5, spec)[-1].body, 20)[2])[5]
+    selector = nl.attributes(nl.attributes(queues.classes(5, spec)[-1].body[20:])[2])[5]
     assert selector[16:24].hex() == "00fc000000b80000"
-    six = netlink.attributes(
-        netlink.attributes(queues.classes(5, FabricSpec(class_dscp=46, ip_version=6))[-1].body, 20)[2]
-    )[5]
+    six = nl.attributes(nl.attributes(queues.classes(5, FabricSpec(class_dscp=46, ip_version=6))[-1].body[20:])[2])[5]
     assert six[16:24].hex() == "0fc000000b800000"
 
 
@@ -56,7 +55,7 @@ def test_only_the_last_message_of_a_send_is_acknowledged() -> None:
     for data, end in sends:
         heads = [(kind, flags, seq) for _, kind, flags, seq, _ in _frames(data)]
         assert heads[-1][2] == end
-        assert [bool(flags & netlink.NLM_F_ACK) for _, flags, _ in heads] == [False] * (len(heads) - 1) + [True]
+        assert [bool(flags & nl.NLM_F_ACK) for _, flags, _ in heads] == [False] * (len(heads) - 1) + [True]
 
 
 def _frames(data: bytes) -> list[tuple[int, ...]]:
@@ -69,7 +68,7 @@ def _frames(data: bytes) -> list[tuple[int, ...]]:
 
 def test_refusals_name_the_request_and_tolerated_ones_do_not() -> None:
     requests = [Request(1, 0, b"", "first"), Request(1, 0, b"", "second", frozenset({errno.ENOENT}))]
-    answers = [netlink.Reply(2, 7 + i, b"", errno.ENOENT) for i in range(2)]
+    answers = [nl.Packet(nl.NLMSG_ERROR, 7 + i, struct.pack("=i", -errno.ENOENT)) for i in range(2)]
     refused = netlink.failures(requests, 7, answers)
     assert [request.what for request, _ in refused] == ["first"]
     assert netlink.error_sentence(*refused[0]) == "first: No such file or directory (ENOENT)"
@@ -138,17 +137,15 @@ def test_nft_tables_count_what_they_did() -> None:
     assert [r.what for r in requests] == ["delete table", "add table", "hook on u0", "add rule", "add rule"]
     assert [nft.counted(r.body)[0] for r in requests[3:]] == [("dropped"), ("marked")]
     assert len(nft.replace_table(7, "u0", ingress=True, loss=0.0, ce_over_pps=0, existed=False)) == 2
-    share = netlink.attributes(requests[3].body, 4)[4]
+    share = nl.attributes(requests[3].body[4:])[4]
     assert (250_000).to_bytes(4, "big") in share
 
 
 def test_a_nft_counter_is_read_back() -> None:
-    counter = netlink.nested(
-        1, netlink.text(1, "counter"), netlink.nested(2, netlink.attribute(2, (42).to_bytes(8, "big")))
-    )
-    verdict = netlink.nested(1, netlink.text(1, "immediate"), netlink.nested(2))
-    assert nft.counted(bytes(4) + netlink.nested(4, counter, verdict)) == ("dropped", 42)
-    assert nft.counted(bytes(4) + netlink.nested(4, counter)) == ("marked", 42)
+    counter = nl.nested(1, nl.text(1, "counter"), nl.nested(2, nl.attribute(2, (42).to_bytes(8, "big"))))
+    verdict = nl.nested(1, nl.text(1, "immediate"), nl.nested(2))
+    assert nft.counted(bytes(4) + nl.nested(4, counter, verdict)) == ("dropped", 42)
+    assert nft.counted(bytes(4) + nl.nested(4, counter)) == ("marked", 42)
 
 
 @pytest.mark.parametrize("version", [4, 6])

@@ -192,16 +192,29 @@ def test_rates_lag_and_losses_of_the_pipeline() -> None:
     assert list(view["lost"]) == ["bus.shed", "sync.refused.x"]
 
 
-def test_silent_paths_are_counted_from_complete_lists_of_hosts_that_still_speak() -> None:
-    def said(states: list[str], *, complete: bool = True, at_ns: int = NOW) -> Message:
-        changes = [{"role": "sender", "state": s} for s in states] + [{"role": "reflector", "state": "silent"}]
+def test_silent_paths_follow_changes_and_complete_lists_of_hosts_that_still_speak() -> None:
+    def said(states: dict[int, str], *, complete: bool = False, at_ns: int = NOW) -> Message:
+        path = {"src": "h00/r0", "dst": "h01/r0", "transport": "udp", "dscp": 0, "role": "sender"}
+        changes = [{**path, "path": n, "state": state} for n, state in states.items()]
+        changes.append({**path, "path": 9, "role": "reflector", "state": "silent"})
         data = {"host": "h00", "boot_id": "b", "seen_at_ns": at_ns, "complete": complete, "changes": changes}
         return bm.event(topics.LIVENESS, data, at_ns)
 
-    board = board_of(said(["silent", "alive", "silent"]))
-    assert board.view(NOW)["paths"]["silent"] == 2
-    board.take([said(["silent"], complete=False)])
-    assert board.view(NOW)["paths"]["silent"] == 2
-    assert board.view(NOW + 6 * NS_PER_S)["paths"]["silent"] == 0
-    board.take([said(["alive"], at_ns=NOW + 7 * NS_PER_S)])
-    assert board.view(NOW + 7 * NS_PER_S)["paths"]["silent"] == 0
+    def silent(now_ns: int = NOW) -> int:
+        found: int = board.view(now_ns)["paths"]["silent"]
+        return found
+
+    board = board_of(said({1: "silent", 2: "alive", 3: "silent"}, complete=True))
+    assert silent() == 2
+    board.take([said({2: "silent"})])
+    assert silent() == 3
+    board.take([said({2: "silent", 3: "alive"})])
+    assert silent() == 2
+    board.take([said({}), said({1: "unknown"})])
+    assert silent() == 1
+    assert silent(NOW + 6 * NS_PER_S) == 0
+    board.take([said({1: "silent", 2: "alive"}, complete=True, at_ns=NOW + 7 * NS_PER_S)])
+    assert silent(NOW + 7 * NS_PER_S) == 1
+    board.take([bm.event(topics.LIVENESS, {"host": "h00", "changes": None}, NOW + 7 * NS_PER_S)])
+    assert silent(NOW + 7 * NS_PER_S) == 1
+    assert board.counters.total("refused") == 1

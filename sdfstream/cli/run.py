@@ -1,0 +1,112 @@
+"""``sdfstream run``: stages on their own, each a consumer group of a Kafka bus."""
+
+from __future__ import annotations
+
+import argparse
+import time
+import uuid
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sdfstream.cli.output import emit, progress
+from sdfstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sdfstream import pipeline
+    from sdfstream.archive.writer_io import Archive
+    from sdfstream.bus import Bus
+    from sdfstream.settings import Settings
+
+HELP = "run stages of the pipeline against Kafka, each as a consumer group"
+EXAMPLE = "sdfstream run sync detect --bus kafka://localhost:9092"
+STAGES: Final = ("sync", "detect", "archive")
+_COMMIT_S: Final = 1.0
+"""Between two commits of the archive: each flushes, and many small inserts are what ClickHouse likes least."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """STAGE…, --bus, --config, --data, --seconds."""
+    parser.add_argument("stages", metavar="STAGE", nargs="+", choices=STAGES, help=f"of {', '.join(STAGES)}")
+    parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="the bus (default: the settings' bus)")
+    parser.add_argument("--config", type=Path, help="settings file (YAML)")
+    parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", help="end after this long (default: on Ctrl-C or SIGTERM)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until told to stop; what was read is dealt with and committed, the rest is left to the group."""
+    import logging
+
+    from sdfstream import settings
+    from sdfstream.cli import loop
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    chosen = settings.load(args.config)
+    named = {"bus": args.bus, "data": args.data}
+    chosen = chosen.model_copy(update={name: value for name, value in named.items() if value is not None})
+    if chosen.bus == "memory":
+        raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
+    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds))
+    emit(args.json, {"stages": args.stages, "counters": counters}, "")
+    return 0
+
+
+async def _run(chosen: Settings, names: list[str], seconds: float | None) -> dict[str, int]:
+    import asyncio
+
+    from sdfstream import pipeline
+    from sdfstream.bus.open_io import open_bus
+    from sdfstream.cli.loop import stop_on_signals
+
+    control = pipeline.Control(drain=False)
+    stop_on_signals(control.stop.set)
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, control.stop.set)
+    run_id = uuid.uuid4().hex
+    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id)
+    try:
+        progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
+        return await serve(bus, chosen, names, control, bus_id=getattr(bus, "cluster_id", "") or chosen.bus)
+    finally:
+        await bus.close()
+
+
+async def serve(
+    bus: Bus, chosen: Settings, names: list[str], control: pipeline.Control, *, bus_id: str
+) -> dict[str, int]:
+    """Run the stages `names` on `bus` until `control` says stop; their counters.
+
+    Parameters
+    ----------
+    bus_id : str
+        Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
+    """
+    from sdfstream import pipeline
+
+    path = [stage for stage in pipeline.stages(chosen) if stage.name in names]
+    async with AsyncExitStack() as stack:
+        watchers: list[pipeline.Watcher] = []
+        parts: list[Any] = [*path, bus, control]
+        if "archive" in names:
+            archive, watcher = _archive(chosen, bus_id)
+            stack.push_async_callback(archive.close)
+            watchers.append(watcher)
+            parts.append(archive)
+        await pipeline.run(bus, path, watchers, time.time_ns, control)
+    return {name: n for part in parts for name, n in part.counters.as_dict().items()}
+
+
+def _archive(chosen: Settings, bus_id: str) -> tuple[Archive, pipeline.Watcher]:
+    """The archive as a consumer group: a position is committed once the rows before it are inserted."""
+    from sdfstream import pipeline
+    from sdfstream.archive.config import LIVE, ArchiveConfig
+    from sdfstream.archive.writer_io import Archive
+    from sdfstream.records.topics import TOPICS
+
+    chosen.data.mkdir(parents=True, exist_ok=True)
+    target = chosen.archive or str(chosen.data / "archive")
+    archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE))
+    return archive, pipeline.Watcher("archive", tuple(TOPICS), archive.add, archive.flush, _COMMIT_S)

@@ -1,0 +1,59 @@
+"""Agent processes of a measurement, and the bus that takes what they publish."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sdfstream import settings
+from sdfstream.bus.link_io import LinkServer
+from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.bus.memory_reader_io import MemorySubscription
+from sdfstream.probes.config import AgentConfig
+from sdfstream.records.topics import PROBE
+from tests.bench.harness import SkippedError, process
+
+NOBODY = 65_534
+ROOT = Path(__file__).parents[2]
+
+
+@asynccontextmanager
+async def taken(folder: Path, user: int | None = None) -> AsyncIterator[tuple[Path, MemorySubscription]]:
+    """A link that agents of `user` may publish to, and the probe rows that come by it."""
+    bus = MemoryBus(time.time_ns, boot_id="bench")
+    rows = await bus.subscribe("bench", [PROBE.name])
+    link = LinkServer(bus, folder / "s")
+    await link.start()
+    if user is not None:
+        os.chown(folder / "s", user, user)
+    try:
+        yield folder / "s", rows
+    finally:
+        await link.close()
+        await bus.close()
+
+
+@contextlib.contextmanager
+def agent(config: AgentConfig, folder: Path, name: str, link: Path, user: int | None = None) -> Iterator[int]:
+    """An agent process on `config` while the block runs; its process id."""
+    file = folder / f"{name}.yaml"
+    file.write_text(settings.dump(config))
+    command = [sys.executable, "-m", "sdfstream", "agent", "--config", str(file), "--bus", f"link:{link}"]
+    if user is not None:
+        command = [*as_user(user), *command]
+    with process(command, folder / f"{name}.log", cwd=ROOT) as running:
+        yield running.pid
+
+
+def as_user(user: int) -> list[str]:
+    """What makes a command run as an ordinary user without any capability."""
+    if shutil.which("setpriv") is None:
+        raise SkippedError("no setpriv (util-linux) here to become an ordinary user")
+    drop = [f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
+    return ["setpriv", *drop, "--no-new-privs"]
