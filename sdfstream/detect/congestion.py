@@ -36,7 +36,7 @@ class Congestion:
         self.blamed: frozenset[str] = frozenset()
         self._memo = Memo()
 
-    def claims(self, left_out: Bools, ce_share: Floats, now_ns: int) -> list[Claim]:
+    def claims(self, left_out: Bools, ce_share: Floats, told: frozenset[str], now_ns: int) -> list[Claim]:
         """Queues that stand now.
 
         Parameters
@@ -45,6 +45,9 @@ class Congestion:
             Sessions that another verdict explains.
         ce_share : (2·sessions,) float64
             Share of marked arrivals of every directed path, NaN where nothing arrived.
+        told : frozenset of str
+            Subjects that have been told: they stay until their paths are released. A new one takes paths that are
+            high now, for else a burst that is over would live on in the release.
         now_ns : int
             Bus time.
         """
@@ -62,8 +65,13 @@ class Congestion:
                 if place.subject in found:
                     number = np.concatenate([found[place.subject][1], number])
                 found[place.subject] = (place, number)
-        self.blamed = frozenset(subject.id for subject in found)
-        claimed = [(place, number.astype(np.int64)) for place, number in found.values() if number.size]
+        hot = self.delays.hot()
+        claimed = [
+            (place, number.astype(np.int64))
+            for subject, (place, number) in found.items()
+            if number.size and (subject.id in told or 2 * int(hot[number].sum()) >= number.size)
+        ]
+        self.blamed = frozenset(place.subject.id for place, _ in claimed)
         return [self._claim(place, number, ce_share) for place, number in claimed]
 
     def _locate(self, seen: Observations) -> list[Located]:
@@ -99,7 +107,7 @@ class Congestion:
             tuple(evidence),
             suspects=tuple(place.suspects),
             symptoms=tuple(symptom("congestion", Subject("path", p), since_ns) for p in paths),
-            confirm_ns=(1000 if alone else 200) * NS_PER_MS,
+            confirm_ns=(1000 if alone else 300) * NS_PER_MS,
             hold_ns=int(self.config.hold_s * NS_PER_S),
             detail=f"queue {where}",
         )

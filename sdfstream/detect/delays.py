@@ -180,6 +180,11 @@ class Delays:
         result: Bools = self.cusum.on & (seen != ABSENT_NS) & (now_ns - seen <= _LINGER_NS)
         return result
 
+    def hot(self) -> Bools:
+        """(2·sessions,) directed paths whose last window was high; the other slow ones are on their way out."""
+        result: Bools = self.table["score"] >= 0.5
+        return result
+
     def well(self, now_ns: int) -> Bools:
         """(2·sessions,) directed paths that surely do not."""
         seen = self.table["seen_ns"]

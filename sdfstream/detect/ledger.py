@@ -82,6 +82,10 @@ class Ledger:
         entry = self._entries.get((kind, subject.type, subject.id))
         return entry is not None and entry.said > 0
 
+    def told(self, kind: str) -> frozenset[str]:
+        """Subject ids of all open findings of this kind."""
+        return frozenset(key[2] for key, entry in self._entries.items() if key[0] == kind and entry.said)
+
     def open_ids(self, kinds: tuple[str, ...]) -> frozenset[str]:
         """Subject ids of all pending and open findings of these kinds."""
         return frozenset(key[2] for key in self._entries if key[0] in kinds)

@@ -235,7 +235,8 @@ class DetectStage:
         verdict, out = self._silence(now_ns)
         left_out = verdict.sightings.silent
         self._delays.tick()
-        slow = self._congestion.claims(left_out, self._marks.share(now_ns), now_ns)
+        told = self._ledger.told("congestion")
+        slow = self._congestion.claims(left_out, self._marks.share(now_ns), told, now_ns)
         out += self._ledger.take("congestion", slow, now_ns)
         congested = self._ledger.open_ids(("congestion",)) | {s for c in slow for s, _ in c.suspects}
         marks = self._marks.claims(left_out, self._delays.slow(now_ns), congested, now_ns)

@@ -11,7 +11,7 @@ from tests.fixtures.drive import run
 from tests.fixtures.leafspine import Fabric, Fault, Shape
 
 SMALL = Shape(hosts=4, leaves=4, ports=2)
-LONG_S = float(os.environ.get("SDFSTREAM_QUIET_S", "25"))
+LONG_S = float(os.environ.get("SDFSTREAM_QUIET_S", "15"))
 
 
 @pytest.mark.parametrize("seed", range(10))
