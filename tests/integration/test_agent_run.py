@@ -95,9 +95,10 @@ async def test_a_path_falls_silent_and_comes_back() -> None:
     near, far = pair(liveness_ms=50)
     async with running(near) as a:
         async with running(far):
-            await a.until(lambda: a.states(role="sender", path=50_000) == ["unknown", "alive"])
-        await a.until(lambda: a.states(role="sender", path=50_000)[-1] == "silent")
-        await a.until(lambda: a.states(role="reflector", path=50_000)[-1] == "silent")
+            await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["alive"])
+            assert a.states(role="sender", path=50_000)[0] == "unknown"
+        await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["silent"])
+        await a.until(lambda: a.states(role="reflector", path=50_000)[-1:] == ["silent"])
         async with running(far):
             await a.until(lambda: a.states(role="sender", path=50_000)[-1] == "alive")
     heartbeats = [e for e in a.events("sdf.raw.liveness.v1") if e["complete"]]
