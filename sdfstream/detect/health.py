@@ -67,7 +67,7 @@ class Health:
         seen, table = verdict.sightings, self.sessions.table
         used = table["src"] >= 0
         src, dst = table["src"][used], table["dst"][used]
-        round_ns, fwd_ns = seen.good_round_ns[used], seen.good_fwd_ns[used]
+        round_ns, fwd_ns = seen.told_round_ns[used], seen.told_fwd_ns[used]
         good = np.full((len(self.sessions.nics), 2), ABSENT_NS)
         tx, rx = good[:, 0], good[:, 1]
         np.maximum.at(tx, src, fwd_ns)

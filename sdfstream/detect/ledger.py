@@ -156,13 +156,12 @@ class Ledger:
             symptoms=claim.symptoms,
             plane=claim.plane,
             resolved_at_ns=entry.last_ns if status == "resolved" else None,
+            detail=claim.detail,
         )
         entry.said += 1
         entry.said_ns = now_ns
         self.counters.add("findings", status)
-        data = finding.as_data()
-        data["detail"] = claim.detail
-        event = Event(FINDING.name, "detect", f"{entry.id}-{entry.said}", now_ns, data)
+        event = Event(FINDING.name, "detect", f"{entry.id}-{entry.said}", now_ns, finding.as_data())
         return Output(FINDING.name, entry.id, event)
 
     def freeze(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ reflector alive is a broken way back, both silent a broken way there. Statements
 heartbeats are fresh; without them the rows decide: at least three time-outs after the last answer, and no answer for
 the limit.
 
-Instants are bus time. An agent's own "since" is carried over as an age of its own clock: bus_at − (seen_at − since_at).
+Instants are bus time: what agents' clocks say is dated back to when it was seen, however late it came (`bustime`).
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class Sightings:
     """The round trip was seen to work at this bus time or later; `ABSENT_NS`: never."""
     good_fwd_ns: Ints
     """The forward direction was seen to work at this bus time or later."""
+    told_round_ns: Ints
+    """When a working round trip was last told of (rows may come late: this is for freshness, not for blame)."""
+    told_fwd_ns: Ints
+    """The same of the forward direction."""
     reflector_silent: Bools
     """A fresh far end says that probes no longer arrive."""
     sender_unknown: Bools
@@ -73,6 +77,7 @@ class Liveness:
                 "first_ns": stamp,
                 "row_ns": stamp,
                 "ok_ns": stamp,
+                "ok_seen_ns": stamp,
                 "ok_seq": np.int64(-1),
                 "lost_seq": np.int64(-1),
                 "snd_state": np.uint8(NONE),
@@ -80,14 +85,18 @@ class Liveness:
                 "rfl_state": np.uint8(NONE),
                 "rfl_since_ns": stamp,
                 "interval_ns": np.int64(0),
+                "rfl_interval_ns": np.int64(0),
                 "sent_ns": stamp,
                 "sent_seq": np.int64(-1),
                 "ever": np.bool_(False),
             }
         )
 
-    def take_rows(self, slots: Ints, seq: Ints, t1_ns: Ints, answered: Bools, at_ns: int) -> None:
-        """Take probe rows: session, sequence number, time of sending (sender's clock), and whether an answer came."""
+    def take_rows(self, slots: Ints, seq: Ints, t1_ns: Ints, answered: Bools, seen_ns: Ints, at_ns: int) -> None:
+        """Take probe rows: session, sequence number, time of sending (sender's clock), whether an answer came.
+
+        `seen_ns` is when the exchange ended, bus time (see `bustime`).
+        """
         self._intervals(slots, seq, t1_ns)
         t = self.table
         t["row_ns"][slots] = at_ns
@@ -98,6 +107,7 @@ class Liveness:
         t["lost_seq"][again] = -1
         ok, lost = slots[answered], slots[~answered]
         t["ok_ns"][ok] = at_ns
+        np.maximum.at(t["ok_seen_ns"], ok, seen_ns[answered])
         t["ever"][ok] = True
         np.maximum.at(t["ok_seq"], ok, seq[answered])
         np.maximum.at(t["lost_seq"], lost, seq[~answered])
@@ -121,8 +131,8 @@ class Liveness:
         self.table["ok_seq"][mine] = -1
         self.table["lost_seq"][mine] = -1
 
-    def take_statement(self, data: Mapping[str, Any], at_ns: int) -> None:
-        """Take one ``sdf.raw.liveness.v1`` payload; what cannot be read in it is counted and left out."""
+    def take_statement(self, data: Mapping[str, Any], said_ns: int, at_ns: int) -> None:
+        """Take one ``sdf.raw.liveness.v1`` payload, said at `said_ns`; what cannot be read is counted and left out."""
         changes = data.get("changes")
         if not isinstance(changes, Sequence):
             raise FormatError("liveness-changes", type(changes).__name__)
@@ -136,7 +146,7 @@ class Liveness:
                 rows.append(row)
         for role, prefix in (("sender", "snd"), ("reflector", "rfl")):
             if told[role]:
-                self._store(prefix, told[role], at_ns)
+                self._store(prefix, told[role], said_ns, at_ns)
 
     @staticmethod
     def _read(
@@ -161,7 +171,7 @@ class Liveness:
             return None
         return key, state, max(0, age_ns), max(0, interval_ns)
 
-    def _store(self, prefix: str, rows: list[Any], at_ns: int) -> None:
+    def _store(self, prefix: str, rows: list[Any], said_ns: int, at_ns: int) -> None:
         slots = self.sessions.of_names([r[0] for r in rows], at_ns)
         self.counters.add("refused", "paths-full", int((slots < 0).sum()))
         self.table.ensure(self.sessions.count)
@@ -169,8 +179,9 @@ class Liveness:
         slots = slots[slots >= 0]
         t = self.table
         t[f"{prefix}_state"][slots] = rest[:, 0]
-        t[f"{prefix}_since_ns"][slots] = at_ns - rest[:, 1]
-        t["interval_ns"][slots] = np.where(rest[:, 2] > 0, rest[:, 2], t["interval_ns"][slots])
+        t[f"{prefix}_since_ns"][slots] = said_ns - rest[:, 1]
+        interval = "interval_ns" if prefix == "snd" else "rfl_interval_ns"
+        t[interval][slots] = np.where(rest[:, 2] > 0, rest[:, 2], t[interval][slots])
         first = slots[t["first_ns"][slots] == ABSENT_NS]
         t["first_ns"][first] = at_ns
         t["ever"][slots[rest[:, 0] == ALIVE]] = True
@@ -192,19 +203,25 @@ class Liveness:
         reference_ns = np.where(t["ok_ns"] == ABSENT_NS, t["first_ns"], t["ok_ns"])
         by_rows = fresh_rows & (timeouts >= _TIMEOUTS) & (now_ns - reference_ns >= limit_ns + SLACK_NS)
         silent = begun & np.where(told, t["snd_state"] == SILENT, by_rows)
-        since_ns = np.where(told, t["snd_since_ns"], reference_ns)
+        seen_ns = np.where(t["ok_seen_ns"] == ABSENT_NS, t["first_ns"], t["ok_seen_ns"])
+        since_ns = np.where(told, t["snd_since_ns"], seen_ns)
 
-        heard = np.append(self.presence.hosts["heard_at_ns"], ABSENT_NS)
+        until = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
         alive, arrives = told & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
-        proven_ns = heard[host[table["src"]]] - limit_ns - SLACK_NS
-        good_round_ns = np.where(alive, np.maximum(t["ok_ns"], proven_ns), t["ok_ns"])
-        proven_ns = heard[host[table["dst"]]] - limit_ns - SLACK_NS
+        proven_ns = until[host[table["src"]]] - limit_ns - SLACK_NS
+        good_round_ns = np.where(alive, np.maximum(t["ok_seen_ns"], proven_ns), t["ok_seen_ns"])
+        # a reflector judges by the interval it has seen, and by a long one until it has seen any (0)
+        seen_ns = np.where(t["rfl_interval_ns"] > 0, t["rfl_interval_ns"], NS_PER_S)
+        limit_ns = np.maximum(self.config.liveness_ns, 3 * seen_ns)
+        proven_ns = until[host[table["dst"]]] - limit_ns - SLACK_NS
         good_fwd_ns = np.where(arrives, np.maximum(good_round_ns, proven_ns), good_round_ns)
         return Sightings(
             silent=silent,
             since_ns=since_ns,
             good_round_ns=good_round_ns,
             good_fwd_ns=good_fwd_ns,
+            told_round_ns=np.where(alive, np.maximum(good_round_ns, t["ok_ns"]), t["ok_ns"]),
+            told_fwd_ns=np.where(arrives, np.maximum(good_fwd_ns, t["ok_ns"]), t["ok_ns"]),
             reflector_silent=reflector & (t["rfl_state"] == SILENT),
             sender_unknown=sender & (t["snd_state"] == UNKNOWN),
             reflector_unknown=reflector & (t["rfl_state"] == UNKNOWN),

@@ -35,13 +35,14 @@ class Presence:
             {
                 "heard_at_ns": np.int64(ABSENT_NS),
                 "liveness_at_ns": np.int64(ABSENT_NS),
+                "told_ns": np.int64(ABSENT_NS),
                 "gap_ns": np.int64(0),
                 "awake_ns": np.int64(0),
                 "awake_then_ns": np.zeros(_HISTORY, np.int64),
             }
         )
-        """Per host: last message and last liveness statement, bus time; usual gap between messages; time awake so far,
-        and that time at each of the last boundaries (a ring)."""
+        """Per host: last message and last liveness statement, bus time; up to when it has told of itself (`bustime`);
+        usual gap between messages; time awake so far, and that at each of the last boundaries (a ring)."""
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
         """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
         self.boots: dict[str, str] = {}
@@ -70,6 +71,12 @@ class Presence:
         before = self.boots.get(host)
         self.boots[host] = boot_id
         return before is not None
+
+    def told(self, host: str, until_ns: int) -> None:
+        """An agent has told what it saw up to this instant, bus time."""
+        number = self.sessions.hosts.find(host)
+        if number >= 0:
+            self.hosts["told_ns"][number] = max(int(self.hosts["told_ns"][number]), until_ns)
 
     def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take port states of a ``sdf.raw.port.v1`` message."""

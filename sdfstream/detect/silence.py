@@ -237,8 +237,8 @@ class SilenceJudge:
         used = self.liveness.table["ever"]
         src, dst = self.sessions.table["src"][used], self.sessions.table["dst"][used]
         passed = np.full(down.size, ABSENT_NS)
-        np.maximum.at(passed, src, seen.good_round_ns[used])
-        np.maximum.at(passed, dst, seen.good_fwd_ns[used])
+        np.maximum.at(passed, src, seen.told_round_ns[used])
+        np.maximum.at(passed, dst, seen.told_fwd_ns[used])
         ports = self.presence.ports
         down &= (passed != ABSENT_NS) & (passed <= ports["at_ns"] + SLACK_NS)
         names = self.sessions.nics.list

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.detect import state as frozen
+from sdfstream.detect.bustime import BusTime, Ints
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.claims import Claim
 from sdfstream.detect.clocks import Clocks
@@ -67,6 +68,7 @@ class DetectStage:
         self._presence = Presence(self._sessions)
         self._cabling = Cabling(self._sessions)
         self._liveness = Liveness(self.config, self._sessions, self._presence, self.counters)
+        self._bustime = BusTime()
         self._recent = Recent(self._cabling)
         self._judge = SilenceJudge(
             self.config, self._sessions, self._presence, self._liveness, self._cabling, self._recent
@@ -150,13 +152,39 @@ class DetectStage:
         self.counters.add("refused", "probe-row", int((~known).sum()))
         self._marks.take_rows(batch, slots, at_ns)
         slots, seq, answered = slots[known], seq[known], answered[known]
-        self._liveness.take_rows(slots, seq, t1_ns[known], answered, at_ns)
+        seen_ns = self._seen(batch, at_ns)[known]
+        self._liveness.take_rows(slots, seq, t1_ns[known], answered, seen_ns, at_ns)
         self._runs.take_rows(slots, seq, answered, at_ns)
+
+    def _seen(self, batch: pa.RecordBatch, at_ns: int) -> Ints:
+        """When each exchange ended, bus time: its answer, or for want of one the probe's sending."""
+        t4_ns = columns.instants(batch, "t4_ns")
+        ended_ns = np.where(t4_ns == ABSENT_NS, columns.values(batch, "t1_ns"), t4_ns)
+        src, nics = columns.names(batch, "src")
+        clock, clocks = columns.names(batch, "clock_src")
+        seen_ns = np.full(batch.num_rows, at_ns, np.int64)
+        for number in np.unique(clock[clock >= 0]).tolist():
+            mine = clock == number
+            self._bustime.note(clocks[number], int(ended_ns[mine].max()), at_ns)
+            seen_ns[mine] = self._bustime.of(clocks[number], ended_ns[mine], at_ns)
+            self._presence.told(host_of(nics[src[mine][0]]), int(seen_ns[mine].max()))
+        return seen_ns
+
+    def _said(self, host: str, seen_at: object, at_ns: int) -> int:
+        """When an agent said something that its own clock dates `seen_at`, bus time."""
+        if not isinstance(seen_at, int):
+            return at_ns
+        self._bustime.note(host, seen_at, at_ns)
+        said_ns = int(self._bustime.of(host, np.array([seen_at]), at_ns)[0])
+        self._presence.told(host, said_ns)
+        return said_ns
 
     def _take_event(self, message: Message, event: Event, at_ns: int) -> list[Output]:
         if message.topic == LIVENESS.name:
-            self._hear(message, str(event.data.get("host") or message.key), liveness=True)
-            self._liveness.take_statement(event.data, at_ns)
+            host = str(event.data.get("host") or message.key)
+            self._hear(message, host, liveness=True)
+            said_ns = self._said(host, event.data.get("seen_at_ns"), at_ns)
+            self._liveness.take_statement(event.data, said_ns, at_ns)
             self._admit()
             if event.data.get("complete") or at_ns - self._judged_ns < _JUDGE_EVERY_NS:
                 return []
@@ -285,6 +313,7 @@ class DetectStage:
             "presence": self._presence,
             "cabling": self._cabling,
             "health": self._health,
+            "bustime": self._bustime,
             "recent": self._recent,
             "silence": self._judge,
             "delays": self._delays,

@@ -88,6 +88,8 @@ class Finding:
     plane: str | None = None
     resolved_at_ns: int | None = None
     runbook: str = field(default="")
+    detail: str = ""
+    """What a reader should know beside kind and subject: which direction, which rule fired."""
 
     def as_data(self) -> dict[str, Any]:
         """The `data` object of ``sdf.event.finding.v1``."""

@@ -97,6 +97,7 @@ _FINDING: Final = _thing(
         "jobs": _list(_text(), "whom it hurts"),
         "remedy": _text("a sentence a person can follow"),
         "runbook": _text("where to read on"),
+        "detail": _text("what to know beside kind and subject: which direction, which rule fired"),
     },
 )
 

@@ -33,7 +33,8 @@ class World:
         at = T0 + round(at_s * S)
         self.presence.heard("a", at, "")
         t1 = np.array([self.seq * 50 * MS])
-        self.live.take_rows(self.slot, np.array([self.seq]), t1, np.array([ok]), at)
+        self.presence.told("a", at)
+        self.live.take_rows(self.slot, np.array([self.seq]), t1, np.array([ok]), np.array([at]), at)
 
     def rows(self, ok: bool, from_s: float, to_s: float) -> None:
         for i in range(round((to_s - from_s) / 0.05)):
@@ -56,7 +57,8 @@ class World:
             "state": state,
         }
         change |= {"since_at_ns": seen - round(age_s * S), "interval_ns": 50 * MS, "missed": 0} | more
-        self.live.take_statement({"host": host, "seen_at_ns": seen, "changes": [change]}, at)
+        self.presence.told(host, at)
+        self.live.take_statement({"host": host, "seen_at_ns": seen, "changes": [change]}, at, at)
 
     def look(self, at_s: float):
         return self.live.look(T0 + round(at_s * S))
@@ -146,6 +148,14 @@ def test_the_two_witnesses_tell_the_direction() -> None:
     assert w.look(5.4).reflector_silent[0]
 
 
+def test_a_reflector_that_believes_in_a_long_interval_proves_little() -> None:
+    w = World()
+    w.says("sender", "silent", 5, age_s=1)
+    for interval_ns in (0, 1 * S):  # 0: it has not seen two probes yet
+        w.says("reflector", "alive", 5, interval_ns=interval_ns)
+        assert w.look(5.5).good_fwd_ns[0] == T0 + 5 * S - 3 * S - SLACK_NS
+
+
 def test_unknown_is_neither_silent_nor_good() -> None:
     w = World()
     w.rows(True, 0, 1)
@@ -173,7 +183,7 @@ def test_what_cannot_be_read_is_counted_and_the_rest_is_kept() -> None:
     }
     odd = [{}, {"role": "sender"}, good | {"state": "fine"}, good | {"path": "x"}, good | {"role": "witness"}]
     w.presence.heard("a", T0, "", liveness=True)
-    w.live.take_statement({"seen_at_ns": None, "changes": [*odd, good]}, T0)
+    w.live.take_statement({"seen_at_ns": None, "changes": [*odd, good]}, T0, T0)
     assert w.counters.get("refused", "liveness-change") == 5
     assert w.look(0).sender_alive[0]
 

@@ -1,0 +1,85 @@
+"""Instants of agents' clocks on the bus's time line: when something was seen, however late it was told.
+
+A reading and the bus time of the message that carries it differ by the clock's offset from the bus and by how long the
+message took. The smallest difference seen so far is taken for the offset, so a message that waited is dated back by
+as much as it waited longer than the fastest one. The estimate may rise slowly, since clocks drift; a jump of
+minutes starts it afresh.
+
+What a message teaches is used from the next bus instant on, so that it does not matter how rows are spread over
+messages of one instant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.records.units import NS_PER_S
+
+Ints = npt.NDArray[np.int64]
+
+_MOST_CLOCKS = 65_536
+_DRIFT = 10_000
+"""The estimate may rise by one part in this: 100 ppm."""
+_JUMP_NS = 120 * NS_PER_S
+_BACK_NS = 60 * NS_PER_S
+"""Nothing is dated back further than this."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    offset_ns: int
+    """Bus time less reading, smallest so far."""
+    at_ns: int
+    waiting_ns: int
+    """Smallest difference of bus instant `waiting_at_ns`, not used yet."""
+    waiting_at_ns: int
+
+
+class BusTime:
+    """Offsets of clocks by name."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[str, _Clock] = {}
+
+    def note(self, clock: str, reading_ns: int, at_ns: int) -> None:
+        """Take the newest reading in a message that entered the bus at `at_ns`."""
+        difference_ns = at_ns - reading_ns
+        known = self._clocks.get(clock)
+        if known is None:
+            if len(self._clocks) < _MOST_CLOCKS:
+                self._clocks[clock] = _Clock(difference_ns, at_ns, difference_ns, at_ns)
+            return
+        if at_ns > known.waiting_at_ns:
+            self._fold(known)
+            known.waiting_ns, known.waiting_at_ns = difference_ns, at_ns
+        known.waiting_ns = min(known.waiting_ns, difference_ns)
+
+    @staticmethod
+    def _fold(known: _Clock) -> None:
+        risen_ns = known.offset_ns + (known.waiting_at_ns - known.at_ns) // _DRIFT
+        jumped = known.waiting_ns - known.offset_ns > _JUMP_NS
+        known.offset_ns = known.waiting_ns if jumped else min(risen_ns, known.waiting_ns)
+        known.at_ns = known.waiting_at_ns
+
+    def of(self, clock: str, readings_ns: Ints, at_ns: int) -> Ints:
+        """Bus time of readings in a message that entered the bus at `at_ns`: then or before; then, if all is new."""
+        known = self._clocks.get(clock)
+        if known is None or known.at_ns == at_ns:
+            return np.full(readings_ns.shape, at_ns, np.int64)
+        if at_ns > known.waiting_at_ns:
+            self._fold(known)
+            known.waiting_ns, known.waiting_at_ns = known.offset_ns + _JUMP_NS, at_ns
+        dated: Ints = np.clip(readings_ns + known.offset_ns, at_ns - _BACK_NS, at_ns)
+        return dated
+
+    def freeze(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [[name, *astuple(clock)] for name, clock in self._clocks.items()]
+
+    def thaw(self, state: list[Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._clocks = {name: _Clock(*rest) for name, *rest in state}
