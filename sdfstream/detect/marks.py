@@ -104,7 +104,7 @@ class Marks:
             sick = usable & (low > self.config.ce_share) & ~slow
             well = usable & (marked <= self.config.ce_share * arrived)
             places = self._locate(sick, well, marked, arrived, self.config.ce_share, now_ns)
-            claims += [self._marks_claim(p, now_ns) for p in places if not queues & {p.subject.id, *p.directions}]
+            claims += [self._marks_claim(p, now_ns) for p in places if not queues & _names(p)]
         if rewritten.any():
             sick = usable & (rewritten >= self.config.rewrite_share * arrived)
             places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, now_ns)
@@ -203,3 +203,8 @@ class Marks:
         self.blamed = frozenset(state["blamed"])
         for memo, saved in zip(self._memos, state["memos"], strict=True):
             memo.thaw(saved)
+
+
+def _names(place: Located) -> set[str]:
+    """What a queue that explains these marks may be called: the subject, a direction of it, a switch at its ends."""
+    return {place.subject.id, *place.directions, *place.subject.id.split("--")}
