@@ -30,11 +30,6 @@ class SyncConfig:
     """Standard deviation of a new clock's skew before anything is known of it."""
     jitter_ns: float = 1.0
     """Least two-sided noise of a stamp; guards against trusting one lucky minimum to the last digit."""
-    quiet_ns: float = 100.0
-    """Two-sided noise up to this may be averaged over; above it only minima are trusted, since a mean books half of any
-    one-way queue as clock error."""
-    clean_sigmas: float = 4.0
-    """A quiet session's block whose mean lies further above its level met a queue."""
     floor_drift_ns: float = 0.05
     """Random walk of a path's fixed delay, ns per √s."""
     floor_memory_ns: int = 120 * NS_PER_S
