@@ -178,7 +178,7 @@ def _learn_traffic(table: Table, b: Blocks, margin: Float64s) -> None:
     table["rate"][i] += gain * (count - table["rate"][i])
     floor = np.minimum(table["d"][i], margin)
     known = np.isfinite(floor) & (count > 0)
-    total = b.sums[0, FWD] + b.sums[0, REV]
+    total = b.sums[FWD] + b.sums[REV]
     mean = total / np.maximum(b.n[FWD] + b.n[REV], 1.0) + np.where(np.isfinite(table["d"][i]), table["d"][i], 0.0)
     seen = np.where(known, np.maximum(mean - np.where(known, floor, 0.0), 0.0), 0.0)
     old = table["excess"][i]
