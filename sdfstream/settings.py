@@ -42,7 +42,7 @@ class Settings(BaseModel):
     sync: SyncConfig = SyncConfig()
     detect: DetectConfig = DetectConfig()
     agent: AgentConfig | None = None
-    """What `sdfstream agent` probes; the pipeline does not read it."""
+    """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 
 
 def load(path: Path | None) -> Settings:
@@ -58,12 +58,6 @@ def load(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     return _checked(TypeAdapter(Settings), _read(path), str(path))
-
-
-def load_agent(path: Path) -> AgentConfig:
-    """The agent's part: a file with a top-level key ``agent``, or one that holds the agent's keys alone."""
-    raw = _read(path)
-    return _checked(TypeAdapter(AgentConfig), raw.get("agent", raw), str(path))
 
 
 def dump(settings: BaseModel | AgentConfig) -> str:

@@ -14,9 +14,9 @@ class SyncConfig:
 
     window_ns: int = 100 * NS_PER_MS
     """Length of a one-way-delay window, on reference time."""
-    lateness_ns: int = 70 * NS_PER_MS
+    lateness_ns: int = 100 * NS_PER_MS
     """How long a window stays open after its end; too short: rows count in a later window than their own; too long:
-    stale delays. One agent flush plus a little."""
+    stale delays. Counted beyond the usual lag; 100 ms covers the follow-up at 16 probes/s and one flush."""
     max_late_ns: int = 5 * NS_PER_S
     """A row older than this is not shown as a present delay but counted (`owd-stale`)."""
     publish_err_ns: float = 1e6
@@ -30,11 +30,6 @@ class SyncConfig:
     """Standard deviation of a new clock's skew before anything is known of it."""
     jitter_ns: float = 1.0
     """Least two-sided noise of a stamp; guards against trusting one lucky minimum to the last digit."""
-    quiet_ns: float = 100.0
-    """Two-sided noise up to this may be averaged over; above it only minima are trusted, since a mean books half of any
-    one-way queue as clock error."""
-    clean_sigmas: float = 4.0
-    """A quiet session's block whose mean lies further above its level met a queue."""
     floor_drift_ns: float = 0.05
     """Random walk of a path's fixed delay, ns per √s."""
     floor_memory_ns: int = 120 * NS_PER_S

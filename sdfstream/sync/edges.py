@@ -103,41 +103,41 @@ def listen(
     at : float
         Internal time, ns.
     """
-    i = b.session
-    late = ahead + skew_ppb * (b.at - at) / NS_PER_S
-    ring.put(i, b.at, b.minimum[FWD], b.minimum[REV], late)
-    age_s, fwd, rev = ring.along(i, at, ahead, skew_ppb)
-    held = np.isfinite(fwd) | np.isfinite(rev)
-    low_fwd = np.minimum.accumulate(fwd, axis=0)[WINDOWS - 1]
-    low_rev = np.minimum.accumulate(rev, axis=0)[WINDOWS - 1]
-    span_s = np.maximum.accumulate(np.where(held, np.abs(age_s), 0.0), axis=0)[WINDOWS - 1] + _BLOCK_S
-    with np.errstate(invalid="ignore"):
-        margins, values = 0.5 * (low_fwd + low_rev), 0.5 * (low_fwd - low_rev)
+    i, column = b.session, np.arange(b.session.size)
+    ring.put(i, b.at, b.minimum[FWD], b.minimum[REV], ahead + skew_ppb * (b.at - at) / NS_PER_S)
+    margins, values, span_s = _floors(*ring.along(i, at, ahead, skew_ppb))
     complete = np.isfinite(margins)
     _learn_traffic(table, b, np.where(complete[0], margins[0], np.inf))
-    count = np.maximum(table["rate"][i] * WINDOWS[:, None], 1.0)
-    noise = 0.5 * (table["excess"][i] / count) ** 2 + c.jitter_ns**2
+    left = table["excess"][i] / np.maximum(table["rate"][i] * WINDOWS[:, None], 1.0)
+    noise = 0.5 * left**2 + c.jitter_ns**2
     drift = wander.phase * span_s / 3.0 + wander.frequency * span_s**3 / 12.0 + wander.skew * span_s**2 / 4.0
     cost = np.where(complete, noise + drift, np.inf)
     best = np.argmin(cost, axis=0)
-    column = np.arange(i.size)
-    usable = complete[best, column]
-    margin, value, variance = margins[best, column], values[best, column], cost[best, column]
+    pick = best, column
+    usable, margin, value, variance = complete[pick], margins[pick], values[pick], cost[pick]
     shortest = margins[2]  # four blocks: what the path looks like now
     breached, tripped, size = _breaches(table, ring, i, usable, margin, variance, shortest, c)
     # a wrong slope makes both floors too low, and with them the margin: only a well-known line may teach the memory
-    straight = wander.skew * span_s[best, column] ** 2 < np.minimum(0.25 * noise[best, column], _SLOPE_NS**2)
+    straight = wander.skew * span_s[pick] ** 2 < np.minimum(0.25 * noise[pick], _SLOPE_NS**2)
     above = _remember(table, i, usable & ~breached, straight, margin, at, c)
     # margins scatter above the smallest one by what queues leave in a window; only more than that tells of a queue
-    above = np.maximum(above - 3.0 * table["excess"][i] / count[best, column], 0.0)
-    variance = np.maximum(variance, table["misfit"][i]) + above**2
+    above = np.maximum(above - 3.0 * left[pick], 0.0)
     # looking back along an unknown slope errs the same way in every tick: such a block is no news
-    late_s = np.abs(b.at - at) / NS_PER_S
-    aside = wander.skew * late_s**2
-    usable &= ~breached & (aside < np.maximum(np.maximum(noise[best, column], _SLOPE_NS**2), 0.1 * wander.offset))
-    variance = variance + aside
+    aside = wander.skew * ((b.at - at) / NS_PER_S) ** 2
+    usable &= ~breached & (aside < np.maximum(np.maximum(noise[pick], _SLOPE_NS**2), 0.1 * wander.offset))
+    variance = np.maximum(variance, table["misfit"][i]) + above**2 + aside
     news = 1.0 / WINDOWS[best]
     return Messages(i[usable], value[usable], variance[usable], news[usable], tripped, size)
+
+
+def _floors(age_s: Float64s, fwd: Float64s, rev: Float64s) -> tuple[Float64s, Float64s, Float64s]:
+    """Margin m and value s of every window, and how far back it reaches in s, each (windows, sessions)."""
+    low_fwd = np.minimum.accumulate(fwd, axis=0)[WINDOWS - 1]
+    low_rev = np.minimum.accumulate(rev, axis=0)[WINDOWS - 1]
+    held = np.isfinite(fwd) | np.isfinite(rev)
+    span_s = np.maximum.accumulate(np.where(held, np.abs(age_s), 0.0), axis=0)[WINDOWS - 1] + _BLOCK_S
+    with np.errstate(invalid="ignore"):  # a window without one direction is inf − inf
+        return 0.5 * (low_fwd + low_rev), 0.5 * (low_fwd - low_rev), span_s
 
 
 def heard_lately(table: Table, since: float) -> tuple[Int64s, Int64s]:
@@ -178,7 +178,7 @@ def _learn_traffic(table: Table, b: Blocks, margin: Float64s) -> None:
     table["rate"][i] += gain * (count - table["rate"][i])
     floor = np.minimum(table["d"][i], margin)
     known = np.isfinite(floor) & (count > 0)
-    total = b.sums[0, FWD] + b.sums[0, REV]
+    total = b.sums[FWD] + b.sums[REV]
     mean = total / np.maximum(b.n[FWD] + b.n[REV], 1.0) + np.where(np.isfinite(table["d"][i]), table["d"][i], 0.0)
     seen = np.where(known, np.maximum(mean - np.where(known, floor, 0.0), 0.0), 0.0)
     old = table["excess"][i]

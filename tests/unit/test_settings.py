@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sdfstream import settings
 from sdfstream.errors import ConfigError
+from sdfstream.probes.config_file import read_agent
 
 AGENT = """
 agent:
@@ -28,10 +30,11 @@ def test_defaults_survive_a_round_trip(tmp_path: Path) -> None:
     assert settings.load(write(tmp_path, settings.dump(defaults))) == defaults
 
 
-def test_an_agent_is_read_from_either_form(tmp_path: Path) -> None:
-    agent = settings.load_agent(write(tmp_path, AGENT))
+def test_an_agent_that_was_written_is_read_back(tmp_path: Path) -> None:
+    agent = settings.load(write(tmp_path, AGENT)).agent
+    assert agent is not None
     assert agent.hosts[0].sessions[0].source_ports == (50000, 50001)
-    assert settings.load_agent(write(tmp_path, settings.dump(agent))) == agent
+    assert read_agent(yaml.safe_load(settings.dump(agent))) == agent
 
 
 @pytest.mark.parametrize(
