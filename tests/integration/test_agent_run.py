@@ -96,7 +96,8 @@ async def test_a_path_falls_silent_and_comes_back() -> None:
     async with running(near) as a:
         async with running(far):
             await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["alive"])
-            assert a.states(role="sender", path=50_000)[0] == "unknown"
+            # an answer may come before the first judgement, and then nothing was ever unknown
+            assert a.states(role="sender", path=50_000)[0] in ("unknown", "alive")
         await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["silent"])
         await a.until(lambda: a.states(role="reflector", path=50_000)[-1:] == ["silent"])
         async with running(far):
