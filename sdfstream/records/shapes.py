@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args, get_type_hints
 
+from sdfstream.records.command import ACTIONS, MODES, STATES
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
-from sdfstream.records.topics import FINDING, LIVENESS, NIC, TOPOLOGY
+from sdfstream.records.flow import FLOW_TYPE
+from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, NIC, OUTCOME, OVERRIDE, TOPOLOGY
 
 Shape = dict[str, Any]
 
@@ -188,11 +190,144 @@ _TRACED: Final = _thing(
     },
 )
 
+_PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
+_FLOW: Final = _thing(
+    "the way of a flow, traced hop by hop with packets whose TTL runs out before the far host",
+    {
+        "src": _text("NIC id that sends"),
+        "dst": _text("NIC id that receives"),
+        "protocol": _among("udp", "tcp"),
+        "source_port": _PORT,
+        "destination_port": _PORT,
+        "dscp": _PATH["dscp"],
+        "hops": _list(_null(_text()), "address of each router that answered; null where none did"),
+        "complete": {"type": "boolean", "description": "every hop up to the far host answered"},
+        "traced_at_ns": _instant("the tracing host's clock"),
+    },
+)
+
+_whole: Final = {"type": "integer", "minimum": 0}
+_QP: Final = _thing(
+    "the sending end of a queue pair, or a kernel flow that is treated as one",
+    {
+        "qp": _text("host/nic#number"),
+        "rank": _whole,
+        "peer_rank": _whole,
+        "src": _text("NIC id that sends"),
+        "dst": _text("NIC id that receives"),
+        "dst_address": _text("IP address"),
+        "path": {**_PORT, "description": "source port now: what steering changes"},
+        "dst_port": _PORT,
+        "protocol": _among("udp", "tcp"),
+        "transport": _among("udp", "rocev2", "ib"),
+        "dscp": _PATH["dscp"],
+        "answer_path": _null({"type": "integer", "description": "source port of the answers; null: as path"}),
+        "answer_port": _null({"type": "integer", "description": "destination port of the answers; null: dst_port"}),
+        "steering": _one_of(
+            {
+                "socket": "by the control socket of the process that owns it",
+                "kernel": "its source port is rewritten on the host",
+                "none": "not at all",
+            }
+        ),
+        "alternates": _list(_PORT, "source ports that it may be moved to"),
+        "rate_bps": _null({"type": "integer", "description": "limit in force; null: none"}),
+    },
+)
+
+_JOB: Final = _thing(
+    "one host's share of a job",
+    {
+        "job": _text("job id"),
+        "host": _text(),
+        "state": _among("running", "ended"),
+        "name": _text("what a person calls it"),
+        "since_at_ns": _instant("in this state since, the host's clock"),
+        "seen_at_ns": _instant("the host's clock"),
+        "source": _one_of({"dropdir": "a file in the agent's drop directory", "process": "the job's own process"}),
+        "ranks": _list(_thing("", {"rank": _whole, "nics": _list(_text("NIC id")), "pid": _null({"type": "integer"})})),
+        "qps": _list(_QP, "queue pairs whose sending end is on this host"),
+        "control": _text("unix socket of the process that owns them; empty: none"),
+    },
+)
+
+_TARGET: Final = _thing(
+    "what it is done to",
+    {"type": _among("qp", "job", "command"), "id": _text(), "host": _text("where it is done"), "job": _text()},
+    optional=("host", "job"),
+)
+_OPEN: Final = {"type": "object"}
+_SIGNED: Final = {
+    "key_id": _text("first 16 hex digits of the SHA-256 of the raw public key"),
+    "signature": _text("Ed25519, base64, over the RFC 8785 canonical JSON of data without signature; integers of any "
+                       "size as their digits"),
+}  # fmt: skip
+
+_COMMAND: Final = _thing(
+    "a leased, signed, reversible command",
+    {
+        "id": _text("the same in every renewal"),
+        "epoch": {"type": "integer", "description": "fencing: agents refuse any lower than the highest they have seen"},
+        "issued_at_ns": _instant("bus time; the later of two statements counts, an equal or earlier one is a replay"),
+        "expires_at_ns": _instant("end of the lease, bus time"),
+        "mode": _among(*MODES),
+        "action": _one_of(dict(ACTIONS)),
+        "target": _TARGET,
+        "expected": {**_OPEN, "description": "what must be in force, else it is refused"},
+        "set": {**_OPEN, "description": "what to do; by action, see sdfstream.records.command.Command"},
+        "undo": {**_OPEN, "description": "how it is taken back"},
+        "reason": _list(_text("finding id")),
+        **_SIGNED,
+    },
+)
+
+_OUTCOME: Final = _thing(
+    "what became of a command",
+    {
+        "command": _text("command id"),
+        "state": _one_of(dict(STATES)),
+        "why": _text("a sentence"),
+        "host": _text("an agent's host, or controller"),
+        "at_ns": _instant("when it was said: the agent's clock, or bus time from the controller"),
+        "action": _text(),
+        "target": _OPEN,
+        "applied_at_ns": _null(_instant("when it was done, the agent's clock")),
+        "before": {**_OPEN, "description": "settings and measurements before"},
+        "after": {**_OPEN, "description": "settings and measurements after"},
+        "reason": _list(_text("finding id")),
+    },
+    optional=("action", "target", "applied_at_ns", "before", "after", "reason"),
+)
+
+_OVERRIDE: Final = _thing(
+    "an operator's hand",
+    {
+        "id": _text(),
+        "issued_at_ns": _instant("bus time"),
+        "expires_at_ns": _instant("after this it has no force"),
+        "what": _among("approve", "refuse", "undo", "mode", "hold"),
+        "operator": _text("who"),
+        "command": _text("command id"),
+        "target": _OPEN,
+        "set": _OPEN,
+        **_SIGNED,
+    },
+    optional=("command", "target", "set"),
+)
+
 SHAPES: Final[dict[str, dict[str, Shape]]] = {
     # topic: {CloudEvents type: shape of data}
     FINDING.name: {FINDING.name: _FINDING},
     LIVENESS.name: {LIVENESS.name: _LIVENESS},
     NIC.name: {NIC.name: _NIC},
-    TOPOLOGY.name: {"sdf.state.topology.declared.v1": _DECLARED, "sdf.state.topology.path.v1": _TRACED},
+    TOPOLOGY.name: {
+        "sdf.state.topology.declared.v1": _DECLARED,
+        "sdf.state.topology.path.v1": _TRACED,
+        FLOW_TYPE: _FLOW,
+    },
+    JOB.name: {JOB.name: _JOB},
+    COMMAND.name: {COMMAND.name: _COMMAND},
+    OUTCOME.name: {OUTCOME.name: _OUTCOME},
+    OVERRIDE.name: {OVERRIDE.name: _OVERRIDE},
 }
 """Of every event topic, each type it carries."""

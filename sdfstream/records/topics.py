@@ -156,6 +156,73 @@ OWD: Final = Topic(
     ),
 )
 
+QP: Final = Topic(
+    "sdf.raw.qp.v1",
+    "In band: one row per chunk that a queue pair carried, written by the sending end once it is acknowledged; of a "
+    "kernel flow one row per interval.",
+    key="the sender's host",
+    columns=pa.schema(
+        [
+            _column("sent_at_ns", pa.int64(), "first packet leaves the sender", unit="ns since epoch, clock_src"),
+            _column("job", NAME, "job id"),
+            _column("rank", pa.uint32(), "rank that sends"),
+            _column("peer_rank", pa.uint32(), "rank that receives"),
+            _column("qp", NAME, "QP id host/nic#number"),
+            _column("src", NAME, "NIC id that sends"),
+            _column("dst", NAME, "NIC id that receives"),
+            _column("clock_src", NAME, "clock that made sent_at, acknowledged_at"),
+            _column("clock_dst", NAME, "clock that made arrived_at, completed_at"),
+            _column("transport", NAME, "udp, rocev2, ib, tcp"),
+            _column("path", pa.uint32(), "source port that the chunk's last packet left with"),
+            _column("dst_port", pa.uint16(), "destination port"),
+            _column("dscp", pa.uint8(), "class, DSCP as sent"),
+            _column("collective", NAME, "all-reduce, all-to-all, …; null: not told", null=True),
+            _column("collective_id", pa.uint64(), "which of the job's collectives", null=True),
+            _column("chunk", pa.uint64(), "number within the queue pair"),
+            _column("bytes", pa.uint64(), "payload", unit="bytes"),
+            _column("packets", pa.uint32(), "packets that the payload needs"),
+            _column("arrived_at_ns", pa.int64(), "first packet arrives", unit="ns since epoch, clock_dst", null=True),
+            _column("completed_at_ns", pa.int64(), "last one arrives", unit="ns since epoch, clock_dst", null=True),
+            _column("acknowledged_at_ns", pa.int64(), "sender knows", unit="ns since epoch, clock_src", null=True),
+            _column("ce", pa.uint32(), "packets that arrived with CE", null=True),
+            _column("retransmits", pa.uint32(), "packets sent again", null=True),
+        ]
+    ),
+)
+
+QP_WINDOW: Final = Topic(
+    "sdf.derived.qp.v1",
+    "What a queue pair got: one row per queue pair and window (100 ms by default) in which it had something to send.",
+    key="the sender's host",
+    columns=pa.schema(
+        [
+            _column("at_ns", pa.int64(), "window start", unit="ns since epoch, reference time"),
+            _column("window_ns", pa.int64(), "window length", unit="ns"),
+            _column("job", NAME, "job id"),
+            _column("rank", pa.uint32(), "rank that sends"),
+            _column("peer_rank", pa.uint32(), "rank that receives"),
+            _column("qp", NAME, "QP id host/nic#number"),
+            _column("src", NAME, "NIC id that sends"),
+            _column("dst", NAME, "NIC id that receives"),
+            _column("transport", NAME, "udp, rocev2, ib, tcp"),
+            _column("path", pa.uint32(), "source port of the window's last chunk"),
+            _column("dst_port", pa.uint16(), "destination port"),
+            _column("dscp", pa.uint8(), "class, DSCP as sent"),
+            _column("n", pa.uint32(), "chunks acknowledged in the window"),
+            _column("bytes", pa.uint64(), "their payload", unit="bytes"),
+            _column("packets", pa.uint32(), "packets that it needs"),
+            _column("ce", pa.uint32(), "packets that arrived with CE", null=True),
+            _column("retransmits", pa.uint32(), "packets sent again", null=True),
+            _column("owd_min_ns", pa.float64(), "smallest one-way delay of a first packet", unit="ns", null=True),
+            _column("owd_p50_ns", pa.float64(), "median one-way delay of first packets", unit="ns", null=True),
+            _column("owd_max_ns", pa.float64(), "largest", unit="ns", null=True),
+            _column("duration_p50_ns", pa.float64(), "median from first send to acknowledgement", unit="ns", null=True),
+            _column("duration_max_ns", pa.float64(), "longest", unit="ns", null=True),
+            _column("err_ns", pa.float64(), "error bar of the delays: clocks of both ends", unit="ns", null=True),
+        ]
+    ),
+)
+
 LIVENESS: Final = Topic(
     "sdf.raw.liveness.v1",
     "An agent's own judgement of its paths, published at once: which fell silent, which came back. Every second a sign "
@@ -174,4 +241,38 @@ TOPOLOGY: Final = Topic(
 )
 FINDING: Final = Topic("sdf.event.finding.v1", "What broke, where, why and whom it hurts.", key="finding id")
 
-TOPICS: Final[dict[str, Topic]] = {t.name: t for t in (PROBE, PORT, LIVENESS, CLOCK, OWD, NIC, TOPOLOGY, FINDING)}
+JOB: Final = Topic(
+    "sdf.state.job.v1",
+    "One host's share of a job: ranks, NICs, queue pairs. A job is the union of its parts.",
+    key="job@host",
+    compacted=True,
+)
+COMMAND: Final = Topic(
+    "sdf.control.command.v1",
+    "Leased, signed, reversible commands to agents; a repeat with later times renews the lease.",
+    key="the target's host",
+)
+OUTCOME: Final = Topic(
+    "sdf.control.outcome.v1", "What became of a command, with measurements before and after.", key="command id"
+)
+OVERRIDE: Final = Topic("sdf.control.override.v1", "An operator's hand, signed.", key="operator")
+
+TOPICS: Final[dict[str, Topic]] = {
+    t.name: t
+    for t in (
+        PROBE,
+        PORT,
+        QP,
+        LIVENESS,
+        CLOCK,
+        OWD,
+        QP_WINDOW,
+        NIC,
+        TOPOLOGY,
+        JOB,
+        FINDING,
+        COMMAND,
+        OUTCOME,
+        OVERRIDE,
+    )
+}

@@ -1,0 +1,213 @@
+"""Jobs as the network sees them: job → ranks → NICs → queue pairs, told host by host.
+
+A `JobPart` is one host's share of a job; a job is the union of its parts. It is the `data` of ``sdf.state.job.v1``
+(key ``job@host``), and, without the fields that an agent fills in, the content of a file in an agent's drop directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from sdfstream.errors import FormatError
+from sdfstream.records.flow import Flow
+
+FILE_VERSION: Final = 1
+"""``version`` of a file in the drop directory."""
+
+Steering = Literal["socket", "kernel", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePair:
+    """The sending end of a queue pair, or a kernel flow that is treated as one."""
+
+    qp: str
+    """``host/nic#number``, unique in the cluster, e.g. ``h00/r0#17``."""
+    rank: int
+    peer_rank: int
+    src: str
+    """NIC id that sends the data."""
+    dst: str
+    """NIC id that receives it."""
+    dst_address: str
+    path: int
+    """Its source port now: what steering changes."""
+    dst_port: int
+    protocol: str = "udp"
+    """``udp`` or ``tcp``."""
+    transport: str = "udp"
+    dscp: int = 0
+    answer_path: int | None = None
+    """Source port of the receiver's answers; None: as RoCEv2 has it here, equal to `path`. Answers go to port
+    `answer_port` of the sender."""
+    answer_port: int | None = None
+    """Destination port of the answers; None: `dst_port`. TCP: `answer_path` is dst_port and `answer_port` is path."""
+    steering: str = "none"
+    """How its path can be changed: ``socket`` (the process's control socket), ``kernel`` (rewritten on the host), or
+    ``none``."""
+    alternates: tuple[int, ...] = ()
+    """Source ports that it may be moved to."""
+    rate_bps: int | None = None
+    """Limit in force; None: none."""
+
+    def flow(self, path: int | None = None) -> Flow:
+        """Its data's flow, on source port `path` (default: the present one)."""
+        return Flow(self.src, self.dst, self.protocol, self.path if path is None else path, self.dst_port, self.dscp)
+
+    def answers(self, path: int | None = None) -> Flow:
+        """The flow of its acknowledgements while the data uses source port `path`."""
+        own = self.path if path is None else path
+        if self.protocol == "tcp":
+            return self.flow(own).back
+        return Flow(
+            self.dst,
+            self.src,
+            self.protocol,
+            own if self.answer_path is None else self.answer_path,
+            self.dst_port if self.answer_port is None else self.answer_port,
+            self.dscp,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of a job on this host."""
+
+    rank: int
+    nics: tuple[str, ...]
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """One host's share of a job."""
+
+    job: str
+    host: str
+    state: str = "running"
+    """``running`` or ``ended``."""
+    name: str = ""
+    """What a person calls it; the id where there is none."""
+    since_at_ns: int = 0
+    """In this state since, the host's clock."""
+    seen_at_ns: int = 0
+    """When the agent said so, the host's clock."""
+    source: str = "dropdir"
+    """``dropdir``: a file said so; ``process``: its queue pairs come from the job's own control socket."""
+    ranks: tuple[Rank, ...] = ()
+    qps: tuple[QueuePair, ...] = ()
+    """Queue pairs whose sending end is on this host."""
+    control: str = ""
+    """Unix socket of the process that owns the queue pairs with ``steering: socket``; empty: none."""
+
+    @property
+    def key(self) -> str:
+        """Key on the bus."""
+        return f"{self.job}@{self.host}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain JSON."""
+        data: dict[str, Any] = asdict(self)
+        data["ranks"] = [{**r, "nics": list(r["nics"])} for r in data["ranks"]]
+        data["qps"] = [{**q, "alternates": list(q["alternates"])} for q in data["qps"]]
+        return data
+
+
+def job_part(data: Mapping[str, Any]) -> JobPart:
+    """Read the data of a job event, or of a drop file. Fields it does not know are ignored.
+
+    Raises
+    ------
+    FormatError
+        ``job-part``: a field is absent or has the wrong type; the detail names it.
+    """
+    if not isinstance(data, Mapping):
+        raise FormatError("job-part", "not a JSON object")
+    try:
+        ranks = tuple(
+            Rank(_whole(r, "rank"), tuple(_texts(r, "nics")), _whole(r, "pid", None)) for r in data.get("ranks", ())
+        )
+        qps = tuple(queue_pair(q) for q in data.get("qps", ()))
+    except (TypeError, AttributeError) as error:
+        raise FormatError("job-part", f"ranks and qps are lists of objects: {error}") from error
+    state = _text(data, "state", "running")
+    if state not in ("running", "ended"):
+        raise FormatError("job-part", f"state is running or ended, not {state!r}")
+    return JobPart(
+        job=_text(data, "job"),
+        host=_text(data, "host"),
+        state=state,
+        name=_text(data, "name", ""),
+        since_at_ns=_whole(data, "since_at_ns", 0) or 0,
+        seen_at_ns=_whole(data, "seen_at_ns", 0) or 0,
+        source=_text(data, "source", "dropdir"),
+        ranks=ranks,
+        qps=qps,
+        control=_text(data, "control", ""),
+    )
+
+
+def queue_pair(data: Mapping[str, Any]) -> QueuePair:
+    """Read one queue pair; FormatError ``job-part`` as `job_part`."""
+    src = _text(data, "src")
+    path = _port(data, "path")
+    return QueuePair(
+        qp=_text(data, "qp", f"{src}#{path}"),
+        rank=_whole(data, "rank", 0) or 0,
+        peer_rank=_whole(data, "peer_rank", 0) or 0,
+        src=src,
+        dst=_text(data, "dst"),
+        dst_address=_text(data, "dst_address"),
+        path=path,
+        dst_port=_port(data, "dst_port"),
+        protocol=_among(data, "protocol", ("udp", "tcp")),
+        transport=_among(data, "transport", ("udp", "rocev2", "ib")),
+        dscp=_whole(data, "dscp", 0) or 0,
+        answer_path=_whole(data, "answer_path", None),
+        answer_port=_whole(data, "answer_port", None),
+        steering=_text(data, "steering", "none"),
+        alternates=tuple(int(p) for p in data.get("alternates", ())),
+        rate_bps=_whole(data, "rate_bps", None),
+    )
+
+
+def _text(data: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = data.get(key, default)
+    if not isinstance(value, str) or (default is None and not value):
+        raise FormatError("job-part", f"{key} must be text, not {value!r}")
+    return value
+
+
+def _texts(data: Mapping[str, Any], key: str) -> list[str]:
+    value = data.get(key, ())
+    if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+        raise FormatError("job-part", f"{key} must be a list of texts, not {value!r}")
+    return list(value)
+
+
+def _among(data: Mapping[str, Any], key: str, values: tuple[str, ...]) -> str:
+    value = data.get(key, values[0])
+    if value not in values:
+        raise FormatError("job-part", f"{key} must be one of {', '.join(values)}, not {value!r}")
+    return str(value)
+
+
+_REQUIRED: Final = object()
+
+
+def _whole(data: Mapping[str, Any], key: str, default: Any = _REQUIRED) -> Any:
+    value = data.get(key, default)
+    if value is default and default is not _REQUIRED:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise FormatError("job-part", f"{key} must be a whole number, not {value!r}")
+    return value
+
+
+def _port(data: Mapping[str, Any], key: str) -> int:
+    value = _whole(data, key)
+    if not 0 < value < 65536:
+        raise FormatError("job-part", f"{key} must be 1..65535, not {value}")
+    return int(value)
