@@ -99,6 +99,8 @@ class JobPart:
     ranks: tuple[Rank, ...] = ()
     qps: tuple[QueuePair, ...] = ()
     """Queue pairs whose sending end is on this host."""
+    receives: tuple[QueuePair, ...] = ()
+    """Queue pairs whose receiving end is on this host: the way of their answers is traced from here."""
     control: str = ""
     """Unix socket of the process that owns the queue pairs with ``steering: socket``; empty: none."""
 
@@ -111,7 +113,8 @@ class JobPart:
         """Plain JSON."""
         data: dict[str, Any] = asdict(self)
         data["ranks"] = [{**r, "nics": list(r["nics"])} for r in data["ranks"]]
-        data["qps"] = [{**q, "alternates": list(q["alternates"])} for q in data["qps"]]
+        for name in ("qps", "receives"):
+            data[name] = [{**q, "alternates": list(q["alternates"])} for q in data[name]]
         return data
 
 
@@ -130,6 +133,7 @@ def job_part(data: Mapping[str, Any]) -> JobPart:
             Rank(_whole(r, "rank"), tuple(_texts(r, "nics")), _whole(r, "pid", None)) for r in data.get("ranks", ())
         )
         qps = tuple(queue_pair(q) for q in data.get("qps", ()))
+        receives = tuple(queue_pair(q) for q in data.get("receives", ()))
     except (TypeError, AttributeError) as error:
         raise FormatError("job-part", f"ranks and qps are lists of objects: {error}") from error
     state = _text(data, "state", "running")
@@ -145,6 +149,7 @@ def job_part(data: Mapping[str, Any]) -> JobPart:
         source=_text(data, "source", "dropdir"),
         ranks=ranks,
         qps=qps,
+        receives=receives,
         control=_text(data, "control", ""),
     )
 

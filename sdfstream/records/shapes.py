@@ -247,6 +247,7 @@ _JOB: Final = _thing(
         "source": _one_of({"dropdir": "a file in the agent's drop directory", "process": "the job's own process"}),
         "ranks": _list(_thing("", {"rank": _whole, "nics": _list(_text("NIC id")), "pid": _null({"type": "integer"})})),
         "qps": _list(_QP, "queue pairs whose sending end is on this host"),
+        "receives": _list(_QP, "queue pairs whose receiving end is on this host"),
         "control": _text("unix socket of the process that owns them; empty: none"),
     },
 )
