@@ -1,4 +1,4 @@
-"""Commands, overrides and job parts: signatures cover every field, and no input makes a reader do anything but refuse."""
+"""Commands, overrides, job parts: signatures cover every field, and no input makes a reader do but read or refuse."""
 
 from __future__ import annotations
 
