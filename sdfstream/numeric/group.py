@@ -21,10 +21,19 @@ class Groups(NamedTuple):
     """(groups,) the key of each group, ascending."""
 
 
-def group(keys: npt.NDArray[Any]) -> Groups:
-    """Group equal `keys`; rows of one group keep their order (so that sums do not depend on how a batch was cut)."""
-    order = np.argsort(keys, kind="stable")
+def group(keys: Int64s) -> Groups:
+    """Group equal `keys` >= 0; rows of one group keep their order (so that sums do not depend on how a batch was cut).
+
+    Cost: a radix sort while keys stay below 65 536, else a merge sort.
+    """
+    order = _stable_order(keys)
     return Groups(order, *_runs(keys[order]))
+
+
+def _stable_order(keys: Int64s) -> Int64s:
+    small = keys.size > 0 and int(keys.max()) < 1 << 16
+    result: Int64s = np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
+    return result
 
 
 def _runs(ordered: npt.NDArray[Any]) -> tuple[Int64s, Int64s, npt.NDArray[Any]]:
@@ -39,9 +48,10 @@ def _runs(ordered: npt.NDArray[Any]) -> tuple[Int64s, Int64s, npt.NDArray[Any]]:
     return start, count, ordered[start]
 
 
-def group_values(keys: npt.NDArray[Any], values: Float64s) -> tuple[Groups, Float64s]:
+def group_values(keys: Int64s, values: Float64s) -> tuple[Groups, Float64s]:
     """Group by key with each group's values ascending: the groups, and the values in that order."""
-    order = np.lexsort((values, keys))
+    rising = np.argsort(values)
+    order = rising[_stable_order(keys[rising])]
     return Groups(order, *_runs(keys[order])), values[order]
 
 

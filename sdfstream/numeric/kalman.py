@@ -61,6 +61,36 @@ def update(s: State, z: Float64s, variance: Float64s) -> State:
     )
 
 
+def update_past(s: State, z: Float64s, variance: Float64s, age: Float64s) -> State:
+    r"""The state now, after measuring as `z` the offset it had `age` seconds ago: :math:`H = (1, -a)`.
+
+    The line is followed back to that instant, measured there (`update`), and followed forward again; what the clock
+    wandered meanwhile belongs into `variance`.
+
+    Examples
+    --------
+    A clock of unknown skew, on time now, that was 10 ns behind two seconds ago, runs fast by 5 ns/s:
+
+    >>> sure, far = np.array([1e-6]), np.array([1e6])
+    >>> s = State(np.zeros(1), np.zeros(1), sure, np.zeros(1), far)
+    >>> update_past(s, np.array([-10.0]), sure, np.array([2.0])).g.round(3)
+    array([5.])
+    """
+    then = _moved(s, -age)
+    return _moved(update(then, z, variance), age)
+
+
+def _moved(s: State, dt: Float64s) -> State:
+    """The same line seen from `dt` seconds later, without any wander."""
+    return State(
+        s.x + s.g * dt,
+        s.g,
+        np.maximum(s.xx + (2.0 * s.xg + s.gg * dt) * dt, 0.0),
+        s.xg + s.gg * dt,
+        s.gg,
+    )
+
+
 def smooth(filtered: State, predicted: State, later: State, dt: float) -> State:
     r"""One backward step of the Rauch-Tung-Striebel smoother.
 

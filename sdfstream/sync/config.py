@@ -21,15 +21,20 @@ class SyncConfig:
     """A row older than this is not shown as a present delay but counted (`owd-stale`)."""
     publish_err_ns: float = 1e6
     """Delays whose error bar is wider than this are withheld and counted (`owd-withheld`)."""
-    wander_ppb: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 100.0)
+    wander_ppb: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 3.0, 10.0, 100.0)
     """Frequency random walks tried side by side, ppb per √s; each clock finds its own. 1: a good crystal in still air;
     100: a clock under an NTP daemon's hand."""
-    phase_wander_ns: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 200.0)
+    phase_wander_ns: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 50.0, 250.0, 250.0)
     """Phase random walk of each of those models, ns per √s."""
     skew_limit_ppb: float = 50_000.0
     """Standard deviation of a new clock's skew before anything is known of it."""
     jitter_ns: float = 1.0
     """Least two-sided noise of a stamp; guards against trusting one lucky minimum to the last digit."""
+    quiet_ns: float = 100.0
+    """Two-sided noise up to this may be averaged over; above it only minima are trusted, since a mean books half of any
+    one-way queue as clock error."""
+    clean_sigmas: float = 4.0
+    """A quiet session's block whose mean lies further above its level met a queue."""
     floor_drift_ns: float = 0.05
     """Random walk of a path's fixed delay, ns per √s."""
     floor_memory_ns: int = 120 * NS_PER_S

@@ -1,21 +1,22 @@
 r"""What the sessions say about clock differences: windowed floors in both directions, each with its variance.
 
-Along the predicted line of clock difference, the smallest delay of the last W blocks is, per direction,
+Along the predicted line of clock difference, the smallest delay of a window is, per direction,
 
 .. math:: u = s + D + \epsilon_u, \qquad l = D - s + \epsilon_l,
 
 s the error of the predicted difference (reflector − sender), D the path's fixed delay (half sum; a static asymmetry
-counts as s and is not observable, docs/sync.md), :math:`\epsilon \ge 0` what queues left even in the smallest. So
+counts as s and is not observable, docs/sync.md), :math:`\epsilon \ge 0` what queues left even in the smallest. The mean
+of :math:`\epsilon` is known from the session's own floors (`noise`) and taken off. So
 
 .. math:: \hat{s} = (u - l) / 2, \qquad m = (u + l) / 2 = D + (\epsilon_u + \epsilon_l) / 2.
 
-The margin m is free of clock error. It is remembered: where it stands above the smallest margin seen, at least one
-direction holds no clean packet, and the excess, which bounds the error it can make, is added to the error (a standing
-queue on one side thus silences a session instead of moving a clock). Where it falls below, either the path became
-shorter or a clock stepped inside the window.
+The margin m is free of clock error. It is remembered as D. Where it stands above D, queues left :math:`2 (m - D)` in
+the two floors together, and `_shares` says in which: a standing queue on one side is booked as delay, and the other
+side alone, with D, goes on measuring the clock.
 
-W is chosen per session: long windows have more packets and so less queueing noise, short ones less wander of the
-clocks and less harm from a skew not yet known.
+A floor stands for the instant at which its packet passed, not for now: the message carries that age, so that the filter
+learns the skew from it. The length of the window is chosen per session: long windows have more packets and so less
+queueing noise, short ones less wander of the clocks.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
+from sdfstream.sync import noise
 from sdfstream.sync.blocks import Blocks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.ring import Ring
+from sdfstream.sync.ring import HALVES, OVERLAP, WINDOWS, Ring
 from sdfstream.sync.table import Table
 
 FWD, REV = 0, 1
-WINDOWS: Final = np.array([1, 2, 4, 10, 20, 40, 80])
-"""Window lengths tried, in blocks."""
-_SLOPE_NS: Final = 300.0
-"""Most that an unknown slope may bend the line over a window whose margin is remembered."""
-_BLOCK_S: Final = TICK_NS / NS_PER_S
-_MEMORY: Final = 1.0 / 40.0
-"""Gain of the learned figures of a session, per block."""
+_LOOKS: Final = 8
+"""Looks per window length, once it is longer than as many ticks."""
+_RARELY: Final = 8
+"""At least one look in so many ticks."""
+_CLEAR: Final = 3.5
+"""Standard deviations by which a margin must stand above the remembered one to tell of a queue."""
 
 
 def session_table() -> Table:
     """One row per session; wide columns have a lane per direction."""
+    columns, wide = noise.columns()
     return Table(
         {
             "pair": (np.int64, 0),
@@ -50,19 +52,26 @@ def session_table() -> Table:
             "clock_dst": (np.int64, 0),
             "seen_at": (np.float64, -1e18),
             "heard_at": (np.float64, -1e18),
-            "blocks": (np.float64, 0.0),
+            "tick": (np.int64, 0),
+            "born": (np.int64, -1),
+            "looked": (np.int64, 0),
+            "every": (np.int64, 1),
             "d": (np.float64, np.inf),
+            "d_variance": (np.float64, 0.0),
             "d_at": (np.float64, 0.0),
-            "excess": (np.float64, 0.0),
-            "rate": (np.float64, 0.0),
             "misfit": (np.float64, 0.0),
+            "bias": (np.float64, 0.0),
+            "settled": (np.float64, 0.0),
             "breach": (np.int64, 0),
-        }
+            **columns,
+        },
+        2,
+        wide,
     )
 
 
 class Wander(NamedTuple):
-    """How fast the predicted difference of each block's two clocks becomes wrong when looked at backwards."""
+    """How fast the predicted difference of each session's two clocks becomes wrong when looked at backwards."""
 
     phase: Float64s
     """(blocks,) ns² per s: random walk of the phase, both clocks."""
@@ -73,6 +82,10 @@ class Wander(NamedTuple):
     offset: Float64s
     """(blocks,) ns²: variance of the offset estimate."""
 
+    def pick(self, which: Bools | Int64s) -> Wander:
+        """Those blocks only."""
+        return Wander(*(column[which] for column in self))
+
 
 class Messages(NamedTuple):
     """What a tick says about clock differences, session by session."""
@@ -82,17 +95,24 @@ class Messages(NamedTuple):
     """Error of the predicted difference (reflector − sender), ns."""
     variance: Float64s
     """Of the value, ns²."""
-    weight: Float64s
-    """Share of the window that is news: consecutive windows overlap, and the filter must not count a packet twice."""
-    tripped: Int64s
-    """Sessions whose floor was broken through often enough to be true."""
+    news: Float64s
+    """Share of the value that is news: consecutive windows overlap, and the filter must not count a packet twice."""
+    age_s: Float64s
+    """How long ago the difference was what it says, s."""
+    span_s: Float64s
+    """How far back the packets behind it reach, s."""
+
+
+class Breaks(NamedTuple):
+    """Sessions whose floor was broken through often enough to be true, and by how much, ns."""
+
+    session: Int64s
     size: Float64s
-    """By how much the clock difference jumped, ns."""
 
 
 def listen(
     table: Table, ring: Ring, b: Blocks, ahead: Float64s, skew_ppb: Float64s, wander: Wander, at: float, c: SyncConfig
-) -> Messages:
+) -> tuple[Messages, Breaks]:
     """Take in one tick of blocks; return what they say. `settle` must follow with what the mesh made of it.
 
     Parameters
@@ -103,41 +123,165 @@ def listen(
     at : float
         Internal time, ns.
     """
-    i, column = b.session, np.arange(b.session.size)
+    i = b.session
+    fresh = table["born"][i] < 0
     ring.put(i, b.at, b.minimum[FWD], b.minimum[REV], ahead + skew_ppb * (b.at - at) / NS_PER_S)
-    margins, values, span_s = _floors(*ring.along(i, at, ahead, skew_ppb))
-    complete = np.isfinite(margins)
-    _learn_traffic(table, b, np.where(complete[0], margins[0], np.inf))
-    left = table["excess"][i] / np.maximum(table["rate"][i] * WINDOWS[:, None], 1.0)
-    noise = 0.5 * left**2 + c.jitter_ns**2
-    drift = wander.phase * span_s / 3.0 + wander.frequency * span_s**3 / 12.0 + wander.skew * span_s**2 / 4.0
-    cost = np.where(complete, noise + drift, np.inf)
+    ago = np.where(fresh, 1, ring.ticks - table["tick"][i]).astype(np.float64)
+    noise.learn_blocks(table, b, ago, c)
+    table["tick"][i] = ring.ticks
+    table["born"][i] = np.where(fresh, ring.ticks, table["born"][i])
+    broken, breaks = _breaches(table, ring, b, ahead, wander.offset, c)
+    averaged = noise.quiet_means(table, b, wander.offset, c)
+    # staggered by session number: a tick looks at its share of the long windows
+    due = (ring.ticks + i) % table["every"][i] == 0
+    due |= ring.ticks - table["looked"][i] >= table["every"][i]
+    some = np.flatnonzero(due & ~broken)
+    floors = _look(table, ring, i[some], ahead[some], skew_ppb[some], wander.pick(some), at, c)
+    by_floor = np.flatnonzero(~averaged.use[some] & np.isfinite(floors.value))
+    by_mean = np.flatnonzero(averaged.use & averaged.clean & ~broken)
+    means = _means(i, b, averaged, wander, at)
+    both = (Messages(*(f[by_floor] for f in floors)), Messages(*(m[by_mean] for m in means)))
+    joined = Messages(*(np.concatenate(column) for column in zip(*both, strict=True)))
+    order = np.argsort(joined.session, kind="stable")
+    return Messages(*(column[order] for column in joined)), breaks
+
+
+def _means(i: Int64s, b: Blocks, q: noise.Quiet, wander: Wander, at: float) -> Messages:
+    """Quiet blocks: half the difference of the two means."""
+    value = 0.5 * (q.mean[FWD] - q.mean[REV])
+    age_s = (at - b.at) / NS_PER_S
+    variance = 0.25 * q.variance.sum(axis=0) + wander.phase * np.abs(age_s)
+    one = np.ones(i.size)
+    return Messages(i, value, variance, one, age_s, one * TICK_NS / NS_PER_S)
+
+
+def _look(
+    table: Table,
+    ring: Ring,
+    i: Int64s,
+    ahead: Float64s,
+    skew_ppb: Float64s,
+    wander: Wander,
+    at: float,
+    c: SyncConfig,
+) -> Messages:
+    """Choose each session's window, learn from it, and say what it says (NaN: nothing)."""
+    fwd, rev = ring.floors(i, at, ahead, skew_ppb)
+    low = np.stack([fwd.low, rev.low])
+    ages = np.stack([fwd.age_s, rev.age_s])
+    complete = np.isfinite(low).all(axis=0)
+    first = np.minimum(np.argmax(complete, axis=0), WINDOWS.size - 1), np.arange(i.size)
+    noise.guess(table, i, np.where(complete[first], 0.5 * low[:, *first].sum(axis=0), 0.0))
+    life = (ring.ticks - table["born"][i] + 1).astype(np.float64)
+    lengths = np.minimum(WINDOWS[:, None].astype(np.float64), life)
+    sigma = noise.floor_sigma(table, i, lengths, c)
+    span_s = np.maximum(lengths * TICK_NS / NS_PER_S, np.where(complete, ages.max(axis=0), 0.0))
+    left = 0.25 * (sigma**2).sum(axis=0)
+    # on a line bent by an unknown skew the floors come from the window's ends, and fewer packets compete there
+    bent = np.sqrt(left * wander.skew) * span_s
+    drift = wander.phase * span_s / 3.0 + wander.frequency * span_s**3 / 12.0
+    cost = np.where(complete, left + bent + drift, np.inf)
     best = np.argmin(cost, axis=0)
-    pick = best, column
-    usable, margin, value, variance = complete[pick], margins[pick], values[pick], cost[pick]
-    shortest = margins[2]  # four blocks: what the path looks like now
-    breached, tripped, size = _breaches(table, ring, i, usable, margin, variance, shortest, c)
-    # a wrong slope makes both floors too low, and with them the margin: only a well-known line may teach the memory
-    straight = wander.skew * span_s[pick] ** 2 < np.minimum(0.25 * noise[pick], _SLOPE_NS**2)
-    above = _remember(table, i, usable & ~breached, straight, margin, at, c)
-    # margins scatter above the smallest one by what queues leave in a window; only more than that tells of a queue
-    above = np.maximum(above - 3.0 * left[pick], 0.0)
-    # looking back along an unknown slope errs the same way in every tick: such a block is no news
-    aside = wander.skew * ((b.at - at) / NS_PER_S) ** 2
-    usable &= ~breached & (aside < np.maximum(np.maximum(noise[pick], _SLOPE_NS**2), 0.1 * wander.offset))
-    variance = np.maximum(variance, table["misfit"][i]) + above**2 + aside
-    news = 1.0 / WINDOWS[best]
-    return Messages(i[usable], value[usable], variance[usable], news[usable], tripped, size)
+    pick = best, np.arange(i.size)
+    usable = complete[pick]
+    sigma, spread = sigma[:, *pick], left[pick] + bent[pick]
+    ticks = lengths[pick]
+    every = np.where(usable, np.clip(ticks // _LOOKS, 1, _RARELY), 1)
+    since = np.minimum((ring.ticks - table["looked"][i]).astype(np.float64), ticks)
+    table["looked"][i] = ring.ticks
+    table["every"][i] = every
+    floor = np.where(usable, low[:, *pick], 0.0)
+    _learn_excess(table, i, best, low, np.stack([fwd.older, rev.older]), life, since, wander.skew)
+    floor = floor - sigma
+    news = np.minimum(since / ticks, 1.0)
+    value, variance = _shares(table, i, usable, floor, sigma, spread, news, wander.offset, at, c)
+    age_s = 0.5 * ages[:, *pick].sum(axis=0)
+    age_s = np.where(usable, age_s, 0.0)
+    variance = variance + wander.phase * np.abs(age_s) + wander.frequency * np.abs(age_s) ** 3 / 3.0
+    variance = np.maximum(variance, table["misfit"][i])
+    return Messages(i, np.where(usable, value, np.nan), variance, news, age_s, span_s[pick])
 
 
-def _floors(age_s: Float64s, fwd: Float64s, rev: Float64s) -> tuple[Float64s, Float64s, Float64s]:
-    """Margin m and value s of every window, and how far back it reaches in s, each (windows, sessions)."""
-    low_fwd = np.minimum.accumulate(fwd, axis=0)[WINDOWS - 1]
-    low_rev = np.minimum.accumulate(rev, axis=0)[WINDOWS - 1]
-    held = np.isfinite(fwd) | np.isfinite(rev)
-    span_s = np.maximum.accumulate(np.where(held, np.abs(age_s), 0.0), axis=0)[WINDOWS - 1] + _BLOCK_S
-    with np.errstate(invalid="ignore"):  # a window without one direction is inf − inf
-        return 0.5 * (low_fwd + low_rev), 0.5 * (low_fwd - low_rev), span_s
+def _learn_excess(
+    table: Table, i: Int64s, best: Int64s, low: Float64s, older: Float64s, life: Float64s, since: Float64s, skew: Float64s
+) -> None:
+    """The window's older half against its newer one; of the longest windows not longer than the session's life."""
+    j = np.clip(np.minimum(best, np.searchsorted(WINDOWS, life, side="right") - 1), 1, None)
+    j = np.where(j == OVERLAP, OVERLAP - 1, j)
+    everyone = np.arange(i.size)
+    newer = low[:, j - 1, everyone]
+    ticks = HALVES[j]
+    bend = np.sqrt(skew) * ticks * TICK_NS / NS_PER_S
+    noise.learn_floors(table, i, newer, older[:, j, everyone], ticks, since, bend)
+
+
+def _shares(
+    table: Table,
+    i: Int64s,
+    usable: Bools,
+    floor: Float64s,
+    sigma: Float64s,
+    spread: Float64s,
+    news: Float64s,
+    known: Float64s,
+    at: float,
+    c: SyncConfig,
+) -> tuple[Float64s, Float64s]:
+    """Value and variance of each session's message, and what the margin teaches about D.
+
+    While the margin is what it always was, half the difference of the floors. Above that, each direction measures s on
+    its own with D, and one whose floor lies further above its level than the prediction (variance `known`) allows has a
+    queue in it: that much goes into its error. What could lie in either goes into the message's.
+    """
+    margin, half = 0.5 * floor.sum(axis=0), 0.5 * (floor[FWD] - floor[REV])
+    above, d_variance = _remember(table, i, usable, margin, spread, news, at, c)
+    queued = above > 0.0
+    if not queued.any():
+        return half, spread
+    d = np.where(np.isfinite(table["d"][i]), table["d"][i], margin)
+    excess = np.stack([floor[FWD] - d, floor[REV] - d])  # over the level, if the prediction were right
+    own = sigma**2 + d_variance
+    over = np.maximum(excess - _CLEAR * np.sqrt(own + known), 0.0)
+    lane = own + over**2
+    weight = 1.0 / lane
+    total = weight.sum(axis=0)
+    value = (weight[FWD] * excess[FWD] - weight[REV] * excess[REV]) / total
+    either = np.minimum(np.clip(excess, 0.0, None).min(axis=0), above)
+    variance = 1.0 / total + either**2
+    return np.where(queued, value, half), np.where(queued, np.maximum(variance, spread), spread)
+
+
+def _remember(
+    table: Table,
+    i: Int64s,
+    usable: Bools,
+    margin: Float64s,
+    spread: Float64s,
+    news: Float64s,
+    at: float,
+    c: SyncConfig,
+) -> tuple[Float64s, Float64s]:
+    """Take the margins into the sessions' memory; ns by which each stands clearly above it, and the memory's variance.
+
+    The memory is the mean of the margins near it; a margin clearly below replaces it, one clearly above tells of a
+    queue, and is believed as a longer path when none was near for `floor_memory_ns`.
+    """
+    held, variance = table["d"][i], table["d_variance"][i]
+    idle_s = (at - table["d_at"][i]) / NS_PER_S
+    variance = variance + c.floor_drift_ns**2 * np.minimum(idle_s, 1e3)
+    reach = _CLEAR * np.sqrt(variance + spread)
+    with np.errstate(invalid="ignore"):
+        off = np.where(np.isfinite(held), margin - held, 0.0)
+    fresh = ~np.isfinite(held) | (off < -reach) | (idle_s * NS_PER_S > c.floor_memory_ns)
+    near = usable & ~fresh & (off <= reach)
+    fresh &= usable
+    gain = variance / (variance + spread / np.maximum(news, 1e-3))
+    table["d"][i] = np.where(fresh, margin, np.where(near, held + gain * off, held))
+    after = np.where(fresh, spread, np.where(near, variance * (1.0 - gain), table["d_variance"][i]))
+    table["d_variance"][i] = after
+    table["d_at"][i] = np.where(fresh | near, at, table["d_at"][i])
+    above = np.where(usable & ~fresh, np.maximum(off - reach, 0.0), 0.0)
+    return np.where(above > 0.0, off, 0.0), after
 
 
 def heard_lately(table: Table, since: float) -> tuple[Int64s, Int64s]:
@@ -146,95 +290,57 @@ def heard_lately(table: Table, since: float) -> tuple[Int64s, Int64s]:
     return table["clock_src"][fresh], table["clock_dst"][fresh]
 
 
+_MEMORY: Final = 1.0 / 40.0
+"""Gain of the learned misfit of a session, per look."""
+
+
 def settle(table: Table, m: Messages, moved: Float64s) -> None:
     """The mesh has spoken: it moved the predicted differences by `moved` (by session); what is left is misfit.
 
-    The misfit's mean square covers what the session's own noise model does not know: asymmetry, stamps' own noise.
+    The misfit's mean square covers what the session's own noise model does not know: asymmetry, stamps' own noise. Its
+    mean is the session's bias: how far it stands apart from what all the others say.
     """
     i = m.session
-    misfit = (m.value - moved[i]) ** 2
+    rest = m.value - moved[i]
+    square = rest * rest
     old = table["misfit"][i]
+    table["settled"][i] += 1.0
     fresh = old == 0.0
-    gain = _gain(table["blocks"][i], misfit, old)
-    capped = np.minimum(misfit, 9.0 * np.maximum(old, m.variance))
-    table["misfit"][i] = np.where(fresh, np.minimum(misfit, m.variance), old + gain * (capped - old))
-
-
-def _gain(age: Float64s, seen: Float64s, old: Float64s) -> Float64s:
-    """Gain of a learned figure: the mean of what was seen at first, then of the last 40 blocks; much faster down.
-
-    The first packets of a run are often stamped badly; what they taught must not be remembered for long.
-    """
-    result: Float64s = np.where(seen < old / 8.0, 0.25, np.maximum(1.0 / age, _MEMORY))
-    return result
-
-
-def _learn_traffic(table: Table, b: Blocks, margin: Float64s) -> None:
-    """Packets per block, and how far above the floor a packet lies on average, of the quieter direction."""
-    i = b.session
-    table["blocks"][i] += 1.0
-    gain = np.maximum(1.0 / table["blocks"][i], _MEMORY)
-    count = np.minimum(b.n[FWD], b.n[REV])
-    table["rate"][i] += gain * (count - table["rate"][i])
-    floor = np.minimum(table["d"][i], margin)
-    known = np.isfinite(floor) & (count > 0)
-    total = b.sums[FWD] + b.sums[REV]
-    mean = total / np.maximum(b.n[FWD] + b.n[REV], 1.0) + np.where(np.isfinite(table["d"][i]), table["d"][i], 0.0)
-    seen = np.where(known, np.maximum(mean - np.where(known, floor, 0.0), 0.0), 0.0)
-    old = table["excess"][i]
-    first = known & (old == 0.0)
-    guess = np.maximum(seen, 0.25 * np.where(known, np.abs(floor), 0.0))  # one packet is no excess at all
-    capped = np.minimum(seen, 4.0 * old + 1.0)  # a burst is not the traffic
-    later = old + _gain(table["blocks"][i], seen, old) * (capped - old)
-    table["excess"][i] = np.where(first, guess, np.where(known, later, old))
-
-
-def _remember(
-    table: Table, i: Int64s, usable: Bools, straight: Bools, margin: Float64s, at: float, c: SyncConfig
-) -> Float64s:
-    """Take the margins into the sessions' memory; ns by which each lies above it (0 where it is the smallest).
-
-    The memory rises by `floor_drift_ns` per second, and is learned anew when nothing touched it for `floor_memory_ns`.
-    """
-    held = table["d"][i]
-    idle_s = (at - table["d_at"][i]) / 1e9
-    risen = held + c.floor_drift_ns * idle_s
-    fresh = ~np.isfinite(held) | (margin <= risen) | (idle_s * 1e9 > c.floor_memory_ns)
-    take = usable & fresh & straight
-    table["d"][i] = np.where(take, margin, held)
-    table["d_at"][i] = np.where(take, at, table["d_at"][i])
-    above: Float64s = np.where(
-        usable & ~take & np.isfinite(held), np.maximum(margin - np.where(np.isfinite(held), risen, 0.0), 0.0), 0.0
-    )
-    return above
+    gain = np.where(square < old / 8.0, 0.25, np.maximum(1.0 / table["settled"][i], _MEMORY))
+    capped = np.minimum(square, 9.0 * np.maximum(old, m.variance))
+    table["misfit"][i] = np.where(fresh, np.minimum(square, m.variance), old + gain * (capped - old))
+    table["bias"][i] += np.maximum(1.0 / table["settled"][i], _MEMORY) * (rest - table["bias"][i])
 
 
 def _breaches(
-    table: Table,
-    ring: Ring,
-    i: Int64s,
-    usable: Bools,
-    margin: Float64s,
-    variance: Float64s,
-    shortest: Float64s,
-    c: SyncConfig,
-) -> tuple[Bools, Int64s, Float64s]:
-    """Blocks whose margin lies impossibly low, and the sessions where that lasts: their older blocks are forgotten.
+    table: Table, ring: Ring, b: Blocks, ahead: Float64s, known: Float64s, c: SyncConfig
+) -> tuple[Bools, Breaks]:
+    """Blocks with a packet impossibly fast for the remembered margin, and the sessions where that lasts.
 
-    Where the newest blocks alone have a low margin as well, the path has become shorter and its memory goes; where
-    they have not, a clock stepped inside the window, which is for the mesh to tell.
+    Where the newest ticks' margin lies below the memory too, the path has become shorter and its memory goes; where it
+    does not, a clock stepped, which is for the mesh to tell. Older blocks are forgotten either way.
     """
-    doubt = c.breach_sigmas * np.sqrt(np.where(usable, variance, 0.0) + table["misfit"][i]) + c.jitter_ns
-    held = np.where(np.isfinite(table["d"][i]), table["d"][i], -np.inf)
-    breached = usable & (margin < held - doubt)
-    table["breach"][i] = np.where(breached, table["breach"][i] + 1, 0)
+    i = b.session
+    held = table["d"][i]
+    remembered = np.isfinite(held)
+    doubt = c.breach_sigmas * np.sqrt(known + table["d_variance"][i] + table["misfit"][i] + c.jitter_ns**2)
+    spread = np.sqrt(np.maximum(table["second"][:, i] - table["first"][:, i] ** 2, 0.0)).min(axis=0)
+    doubt = doubt + np.where(table["quiet"][i], c.breach_sigmas * spread, 0.0)
+    level = np.where(remembered, held, -np.inf)
+    lowest = b.minimum.min(axis=0)
+    broken = remembered & (lowest < level - doubt)
+    table["breach"][i] = np.where(broken, table["breach"][i] + 1, 0)
     trip = table["breach"][i] >= c.breach_blocks
+    if not trip.any():
+        return broken, Breaks(i[trip], np.empty(0))
     rows = i[trip]
-    if not rows.size:
-        return breached, rows, np.empty(0)
-    size = 2.0 * (held - margin)[trip]
-    shorter = shortest[trip] < (held - doubt)[trip]
+    fwd, rev = ring.recent(rows, c.breach_blocks, ahead[trip])
+    margin = 0.5 * (fwd + rev)
+    shorter = margin < level[trip] - doubt[trip]
     ring.forget(rows, c.breach_blocks)
-    table["breach"][rows] = 0
+    for name in ("breach", "settled", "misfit", "bias"):
+        table[name][rows] = 0
+    table["every"][rows] = 1
+    table["born"][rows] = ring.ticks - c.breach_blocks + 1
     table["d"][rows[shorter]] = np.inf
-    return breached, rows[~shorter], size[~shorter]
+    return broken, Breaks(rows[~shorter], (level - lowest)[trip][~shorter])

@@ -8,7 +8,7 @@ disturbs no other clock's state.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,20 +20,41 @@ from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.table import Table
 
 NEVER: float = -1e18
-_FORGET = 1.0 - 1.0 / 600.0
-"""Per update: a model's past predictions speak for it for a minute."""
+_FORGET_S = 90.0
+"""So long a model's past predictions speak for it."""
+_HORIZON = 2.0
+"""Models are judged on predictions over so many window lengths: over less, what tells them apart drowns in noise."""
+_LEAST_SCORE = -20.0
+"""No model falls so far behind that it could not come back within some judgements."""
 _STEPS_S = 10.0
 _FAULTY_STEPS = 2.5
 """So many steps within about ten seconds are no step but a clock that cannot be agreed with."""
+STEP_SKEW = 0.05
+"""A clock that stepped by so many ns may have changed its rate by this share of it in ns per second."""
 _SAMPLES_S = 8.0
 """`n` of a row counts the samples of about this time."""
 _UNKNOWN_VARIANCE = 1e18
+_STATE = ("x", "g", "xx", "xg", "gg")
 
 
 def fresh_bank(lanes: int, skew_limit_ppb: float) -> kalman.State:
     """One clock of which nothing is known, (lanes, 1)."""
     one = np.ones((lanes, 1))
     return kalman.State(0.0 * one, 0.0 * one, _UNKNOWN_VARIANCE * one, 0.0 * one, skew_limit_ppb**2 * one)
+
+
+class Measured(NamedTuple):
+    """What a tick measured about every clock."""
+
+    value: Float64s
+    """Correction of the clock's predicted offset `age_s` ago, ns."""
+    variance: Float64s
+    """Of the value as news, ns²; infinite: nothing."""
+    alone: Float64s
+    """Of the value taken by itself, ns²: smaller, since windows overlap."""
+    age_s: Float64s
+    span_s: Float64s
+    """How far back the packets behind it reach, s."""
 
 
 class Nodes:
@@ -53,6 +74,8 @@ class Nodes:
                 "xg": (np.float64, 0.0),
                 "gg": (np.float64, config.skew_limit_ppb**2),
                 "score": (np.float64, 0.0),
+                **{f"then_{name}": (np.float64, 0.0) for name in _STATE},
+                "then_at": (np.float64, NEVER),
                 "offset": (np.float64, 0.0),
                 "skew": (np.float64, 0.0),
                 "variance": (np.float64, _UNKNOWN_VARIANCE),
@@ -64,7 +87,7 @@ class Nodes:
                 "steps": (np.float64, 0.0),
             },
             lanes,
-            ("x", "g", "xx", "xg", "gg", "score"),
+            (*_STATE, "score", *(f"then_{name}" for name in _STATE)),
         )
         self._wander = np.array(config.wander_ppb)[:, None]
         self._phase = np.array(config.phase_wander_ns)[:, None]
@@ -131,19 +154,40 @@ class Nodes:
         variance = variance + 4.0 * t["misfit"] * silent_s**2
         return at, offset, t["skew"], variance
 
-    def update(self, delta: Float64s, variance: Float64s) -> None:
-        """Take in this tick's corrections of `offset`, each with its variance (infinite: none)."""
-        t = self.table
-        s = self.state()
-        z = t["offset"] + delta
-        # a mere tilt (precision next to nothing) tells the models apart no better than noise would
-        telling = variance < 1e3 * t["variance"]
-        spread = s.xx + np.where(telling, variance, 1.0)
-        surprise = np.minimum((z - s.x) ** 2 / spread, 25.0) + np.log(spread)
-        t["score"] = t["score"] * _FORGET - np.where(telling, 0.5 * surprise, 0.0)
-        t["score"] = t["score"] - t["score"].max(axis=0)
-        self._store(kalman.update(s, z, variance))
+    def update(self, m: Measured) -> None:
+        """Take in this tick's measurements."""
+        s, t = self.state(), self.table
+        z = t["offset"] + m.value - t["skew"] * m.age_s
+        self._judge(m, z)
+        wander = self._wander**2 * np.abs(m.age_s) ** 3 / 3.0 + self._phase**2 * np.abs(m.age_s)
+        self._store(kalman.update_past(s, z, m.variance + wander, m.age_s))
         self._mix()
+
+    def _judge(self, m: Measured, z: Float64s) -> None:
+        """How well each model predicted from before the first packet of what is now measured.
+
+        Consecutive measurements share packets, so a prediction from the last tick would be praised for having seen the
+        answer. Each clock keeps its bank as it was; when all that is measured came later, the models are judged by it
+        and the bank is kept anew.
+        """
+        t = self.table
+        heard = np.isfinite(m.variance)
+        then_s = (self.at - t["then_at"]) / NS_PER_S
+        due = heard & (then_s > _HORIZON * m.span_s)
+        if not due.any():
+            return
+        dt = np.where(due, np.minimum(then_s, 1e4), 0.0)
+        then = kalman.State(*(t[f"then_{name}"] for name in _STATE))
+        now = kalman.predict(then, dt, self._wander, self._phase)
+        age_s = m.age_s
+        spread = now.xx - 2.0 * now.xg * age_s + now.gg * age_s**2 + m.alone
+        surprise = np.minimum((z - now.x + now.g * age_s) ** 2 / spread, 25.0) + np.log(spread)
+        told = due & (t["then_at"] > NEVER) & (spread > 0.0).all(axis=0)
+        score = t["score"] * np.where(told, np.exp(-dt / _FORGET_S), 1.0) - np.where(told, 0.5 * surprise, 0.0)
+        t["score"] = np.maximum(score - score.max(axis=0), _LEAST_SCORE)
+        for name, column in zip(_STATE, self.state(), strict=True):
+            t[f"then_{name}"] = np.where(due, column, t[f"then_{name}"])
+        t["then_at"] = np.where(due, self.at, t["then_at"])
 
     def _mix(self) -> None:
         """Mixture moments of the bank."""
@@ -235,9 +279,10 @@ class Nodes:
         return result
 
     def widen(self, size: Float64s) -> None:
-        """A step of about `size` ns was seen: doubt the offset by that much, and the skew by as much in two seconds."""
+        """A step of about `size` ns was seen: doubt the offset by that much, and the skew by a share of it per second."""
         t = self.table
-        skew = np.minimum(0.5 * size, self._config.skew_limit_ppb)
+        skew = np.minimum(STEP_SKEW * size, self._config.skew_limit_ppb)
+        t["then_at"] = np.where(size > 0.0, NEVER, t["then_at"])
         t["xx"] = t["xx"] + size**2
         t["gg"] = t["gg"] + skew**2
         t["steps"] = t["steps"] + (size > 0.0)

@@ -19,6 +19,8 @@ STATUSES = ("synced", "holdover", "unsynced", "faulty")
 KINDS = ("causal", "smoothed")
 CAUSAL, SMOOTHED = 0, 1
 _DIRS = ("fwd", "rev")
+_HOSTS_PER_BUILD = 32
+"""Hosts whose batches are built in one go; they share dictionaries, so more would make messages large."""
 
 
 def clock_rows(
@@ -65,11 +67,16 @@ def owd_outputs(
     order = np.lexsort((closed.dir, keys & 0xFFFFFFFFFF, rank[route]))
     hosts = [host_of(routes[r][0]) for r in ranked]
     first = [i for i in range(len(hosts)) if i == 0 or hosts[i] != hosts[i - 1]]
-    cuts = np.searchsorted(rank[route][order], [*first, len(hosts)])
-    return [
-        Output(OWD.name, hosts[f], _owd_rows(closed, excess, routes, keys, order[low:high], window_ns))
-        for f, low, high in zip(first, cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
-    ]
+    cuts = np.searchsorted(rank[route][order], [*first, len(hosts)]).tolist()
+    out = []
+    for low in range(0, len(first), _HOSTS_PER_BUILD):
+        high = min(low + _HOSTS_PER_BUILD, len(first))
+        rows = _owd_rows(closed, excess, routes, keys, order[cuts[low] : cuts[high]], window_ns)
+        out += [
+            Output(OWD.name, hosts[first[i]], rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]))
+            for i in range(low, high)
+        ]
+    return out
 
 
 def _owd_rows(

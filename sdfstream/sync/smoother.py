@@ -8,7 +8,7 @@ import numpy as np
 
 from sdfstream.numeric import kalman
 from sdfstream.records.units import NS_PER_S, Float64s
-from sdfstream.sync.nodes import Nodes, fresh_bank
+from sdfstream.sync.nodes import STEP_SKEW, Nodes, fresh_bank
 
 TICKS_PER_PASS = 10
 """A pass runs once a second; it costs about four filter steps per tick it publishes."""
@@ -20,9 +20,10 @@ class Past(NamedTuple):
     at: float
     """Internal time, ns."""
     z: Float64s
-    """Measured offset from the ensemble, ns."""
+    """Measured offset from the ensemble `age_s` before, ns."""
     variance: Float64s
     """Of z, ns²; infinite: not measured."""
+    age_s: Float64s
     doubt: Float64s
     """Size of steps seen (`Nodes.widen`), ns."""
 
@@ -98,10 +99,12 @@ class Smoother:
             at = past.at
             predicted.append(state)
             size = _padded(past.doubt, clocks, 0.0)
-            skew = np.minimum(0.5 * size, self._skew_limit_ppb)
+            skew = np.minimum(STEP_SKEW * size, self._skew_limit_ppb)
             state = state._replace(xx=state.xx + size**2, gg=state.gg + skew**2)
             z, variance = _padded(past.z, clocks, 0.0), _padded(past.variance, clocks, np.inf)
-            state = kalman.update(state, z, variance)
+            age_s = _padded(past.age_s, clocks, 0.0)
+            variance = variance + wander**2 * np.abs(age_s) ** 3 / 3.0 + phase**2 * np.abs(age_s)
+            state = kalman.update_past(state, z, variance, age_s)
             filtered.append(state)
         return self._back(filtered, predicted, wanted)
 

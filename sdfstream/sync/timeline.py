@@ -12,6 +12,7 @@ from sdfstream.records.topics import CLOCK
 from sdfstream.records.units import TICK_NS, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import edges, mesh, publish
+from sdfstream.sync.agree import agree
 from sdfstream.sync.blocks import blocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.correct import Rows, correct, pair_err
@@ -41,7 +42,8 @@ class Timeline:
         self._smoother = Smoother(
             config.lag_ns, np.array(config.wander_ppb), np.array(config.phase_wander_ns), config.skew_limit_ppb
         )
-        self._past = Past(0.0, np.empty(0), np.empty(0), np.empty(0))
+        nothing = np.empty(0)
+        self._past = Past(0.0, nothing, nothing, nothing, nothing)
         self._pending: list[Rows] = []
         self._origin_ns = 0
         self._reference = 0
@@ -114,7 +116,9 @@ class Timeline:
         at = float(np.minimum(rows.at, now).mean()) if rows.at.size else min(now, nodes.at + TICK_NS)
         nodes.advance(max(at, nodes.at))
         nothing = np.zeros(nodes.n)
-        self._past = Past(nodes.at, nothing, nothing + np.inf, nothing)
+        self._past = Past(nodes.at, nothing, nothing + np.inf, nothing, nothing)
+        t, ring = nodes.table, self._roster.ring
+        ring.turn(nodes.at, t["skew"][table["clock_dst"]] - t["skew"][table["clock_src"]])
         if not rows.at.size:
             nodes.tie(*edges.heard_lately(table, nodes.at - self._config.holdover_after_ns), self._reference)
             return
@@ -123,14 +127,12 @@ class Timeline:
         table["heard_at"][b.session] = nodes.at
         nodes.tie(*edges.heard_lately(table, nodes.at - self._config.holdover_after_ns), self._reference)
         src, dst = table["clock_src"][b.session], table["clock_dst"][b.session]
-        t, ring = nodes.table, self._roster.ring
         walks = (*nodes.wanders(), nodes.independent_skew(), nodes.independent())
         wander = edges.Wander(*(v[src] + v[dst] for v in walks))
-        ring.turn(nodes.at)
         ahead, slope = t["offset"][dst] - t["offset"][src], t["skew"][dst] - t["skew"][src]
-        heard = edges.listen(table, ring, b, ahead, slope, wander, nodes.at, self._config)
-        if heard.tripped.size:
-            self._doubt(heard.tripped, heard.size, b.session)
+        heard, breaks = edges.listen(table, ring, b, ahead, slope, wander, nodes.at, self._config)
+        if breaks.session.size:
+            self._doubt(breaks.session, breaks.size, b.session)
         self._agree(heard)
 
     def _waiting(self, now: float) -> Rows:
@@ -152,22 +154,18 @@ class Timeline:
         nodes, table = self._nodes, self._roster.sessions
         src, dst = table["clock_src"], table["clock_dst"]
         before = nodes.table["offset"].copy()
+        skew = nodes.table["skew"].copy()
         apart = src[heard.session] != dst[heard.session]
-        a, b = src[heard.session][apart], dst[heard.session][apart]
-        value, variance = heard.value[apart], heard.variance[apart]
+        m = edges.Messages(*(column[apart] for column in heard))
+        a, b = src[m.session], dst[m.session]
         if a.size:
-            precision = heard.weight[apart] / variance
-            for _ in range(2):
-                e = mesh.edges(a, b, precision, precision * value)
-                delta, doubt = mesh.news(e, nodes.table["variance"], nodes.label)
-                left = value - (delta[b] - delta[a])
-                known = np.where(np.isfinite(doubt), doubt, 0.0)
-                precision = heard.weight[apart] / variance / (1.0 + left**2 / (9.0 * (variance + known[a] + known[b])))
-            self._past = self._past._replace(z=nodes.table["offset"] + delta, variance=doubt)
-            nodes.update(delta, doubt)
+            measured = agree(nodes, m, a, b)
+            z = before + measured.value - skew * measured.age_s
+            self._past = self._past._replace(z=z, variance=measured.variance, age_s=measured.age_s)
+            nodes.update(measured)
             count = np.bincount(a, minlength=nodes.n) + np.bincount(b, minlength=nodes.n)
             nodes.heard(count)
-            nodes.judged(mesh.misfit(a, b, table["misfit"][heard.session[apart]], nodes.n))
+            nodes.judged(mesh.misfit(a, b, table["misfit"][m.session], nodes.n))
         moved = nodes.table["offset"] - before
         edges.settle(table, heard, moved[dst] - moved[src])
 
