@@ -42,7 +42,7 @@ def _measured(
 
     total = both(fresh)
     safe = np.where(total > 0.0, total, 1.0)
-    alone = np.where(total > 0.0, variance * total / np.where(total > 0.0, both(whole), 1.0), np.inf)
-    return Measured(value, variance, alone, both(fresh * m.age_s) / safe, both(fresh * m.span_s) / safe)
+    news = total / np.where(total > 0.0, both(whole), 1.0)
+    return Measured(value, variance, news, both(fresh * m.age_s) / safe, both(fresh * m.span_s) / safe)
 
 

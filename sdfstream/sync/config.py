@@ -26,6 +26,8 @@ class SyncConfig:
     100: a clock under an NTP daemon's hand."""
     phase_wander_ns: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 50.0, 250.0, 250.0)
     """Phase random walk of each of those models, ns per √s."""
+    wander_prior: tuple[float, ...] = (1.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
+    """How likely each of those models is before anything is known."""
     skew_limit_ppb: float = 50_000.0
     """Standard deviation of a new clock's skew before anything is known of it."""
     jitter_ns: float = 1.0
@@ -68,5 +70,7 @@ class SyncConfig:
                 raise ConfigError(f"sync.{name} must be greater than 0, not {getattr(self, name)}.")
         if self.lateness_ns < 0:
             raise ConfigError(f"sync.lateness_ns must not be negative, not {self.lateness_ns}.")
-        if not self.wander_ppb or len(self.wander_ppb) != len(self.phase_wander_ns):
-            raise ConfigError("sync.wander_ppb and sync.phase_wander_ns must be lists of one length, not empty.")
+        models = (self.wander_ppb, self.phase_wander_ns, self.wander_prior)
+        if not self.wander_ppb or len({len(m) for m in models}) > 1:
+            names = "sync.wander_ppb, sync.phase_wander_ns and sync.wander_prior"
+            raise ConfigError(f"{names} must be lists of one length, not empty.")

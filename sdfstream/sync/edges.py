@@ -37,6 +37,8 @@ _LOOKS: Final = 8
 """Looks per window length, once it is longer than as many ticks."""
 _RARELY: Final = 8
 """At least one look in so many ticks."""
+_BENT: Final = 0.35
+"""Floors along a line wrong by g ns/s over a window of W s have a variance of about this times g W times what they had."""
 _CLEAR: Final = 3.5
 """Standard deviations by which a margin must stand above the remembered one to tell of a queue."""
 
@@ -178,13 +180,13 @@ def _look(
     span_s = np.maximum(lengths * TICK_NS / NS_PER_S, np.where(complete, ages.max(axis=0), 0.0))
     left = 0.25 * (sigma**2).sum(axis=0)
     # on a line bent by an unknown skew the floors come from the window's ends, and fewer packets compete there
-    bent = np.sqrt(left * wander.skew) * span_s
+    spread = np.maximum(left, _BENT * np.sqrt(left * wander.skew) * span_s)
     drift = wander.phase * span_s / 3.0 + wander.frequency * span_s**3 / 12.0
-    cost = np.where(complete, left + bent + drift, np.inf)
+    cost = np.where(complete, spread + drift, np.inf)
     best = np.argmin(cost, axis=0)
     pick = best, np.arange(i.size)
     usable = complete[pick]
-    sigma, spread = sigma[:, *pick], left[pick] + bent[pick]
+    sigma, spread = sigma[:, *pick], spread[pick]
     ticks = lengths[pick]
     every = np.where(usable, np.clip(ticks // _LOOKS, 1, _RARELY), 1)
     since = np.minimum((ring.ticks - table["looked"][i]).astype(np.float64), ticks)

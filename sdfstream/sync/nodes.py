@@ -24,6 +24,8 @@ _FORGET_S = 90.0
 """So long a model's past predictions speak for it."""
 _HORIZON = 2.0
 """Models are judged on predictions over so many window lengths: over less, what tells them apart drowns in noise."""
+import os
+SURER = float(os.environ.get("SURER","0.9"))
 _LEAST_SCORE = -20.0
 """No model falls so far behind that it could not come back within some judgements."""
 _STEPS_S = 10.0
@@ -50,8 +52,8 @@ class Measured(NamedTuple):
     """Correction of the clock's predicted offset `age_s` ago, ns."""
     variance: Float64s
     """Of the value as news, ns²; infinite: nothing."""
-    alone: Float64s
-    """Of the value taken by itself, ns²: smaller, since windows overlap."""
+    news: Float64s
+    """Share of it that is news: windows overlap, so the value taken by itself has the smaller variance × news."""
     age_s: Float64s
     span_s: Float64s
     """How far back the packets behind it reach, s."""
@@ -81,6 +83,7 @@ class Nodes:
                 "variance": (np.float64, _UNKNOWN_VARIANCE),
                 "skew_variance": (np.float64, config.skew_limit_ppb**2),
                 "misfit": (np.float64, 0.0),
+                "news": (np.float64, 1.0),
                 "samples": (np.float64, 0.0),
                 "sampled_at": (np.float64, NEVER),
                 "tied_at": (np.float64, NEVER),
@@ -91,6 +94,7 @@ class Nodes:
         )
         self._wander = np.array(config.wander_ppb)[:, None]
         self._phase = np.array(config.phase_wander_ns)[:, None]
+        self._liking = np.log(np.array(config.wander_prior)[:, None])
         self.label: Int64s = np.empty(0, dtype=np.int64)
         """Component of each clock: the smallest clock number in it."""
         self._independent: Float64s | None = None
@@ -159,8 +163,7 @@ class Nodes:
         s, t = self.state(), self.table
         z = t["offset"] + m.value - t["skew"] * m.age_s
         self._judge(m, z)
-        wander = self._wander**2 * np.abs(m.age_s) ** 3 / 3.0 + self._phase**2 * np.abs(m.age_s)
-        self._store(kalman.update_past(s, z, m.variance + wander, m.age_s))
+        self._store(kalman.update_past(s, z, m.variance, m.age_s))
         self._mix()
 
     def _judge(self, m: Measured, z: Float64s) -> None:
@@ -180,12 +183,14 @@ class Nodes:
         then = kalman.State(*(t[f"then_{name}"] for name in _STATE))
         now = kalman.predict(then, dt, self._wander, self._phase)
         age_s = m.age_s
-        spread = now.xx - 2.0 * now.xg * age_s + now.gg * age_s**2 + m.alone
+        spread = now.xx - 2.0 * now.xg * age_s + now.gg * age_s**2 + m.variance * m.news
         surprise = np.minimum((z - now.x + now.g * age_s) ** 2 / spread, 25.0) + np.log(spread)
         told = due & (t["then_at"] > NEVER) & (spread > 0.0).all(axis=0)
         score = t["score"] * np.where(told, np.exp(-dt / _FORGET_S), 1.0) - np.where(told, 0.5 * surprise, 0.0)
         t["score"] = np.maximum(score - score.max(axis=0), _LEAST_SCORE)
-        for name, column in zip(_STATE, self.state(), strict=True):
+        s, sure = self.state(), self.surer()
+        kept = kalman.State(s.x, s.g, s.xx * sure, s.xg * sure, s.gg * sure)
+        for name, column in zip(_STATE, kept, strict=True):
             t[f"then_{name}"] = np.where(due, column, t[f"then_{name}"])
         t["then_at"] = np.where(due, self.at, t["then_at"])
 
@@ -205,9 +210,14 @@ class Nodes:
         return result
 
     def wanders(self) -> tuple[Float64s, Float64s]:
-        """Random walks each clock seems to have: of the phase, ns² per s, and of the frequency, ns² per s³."""
+        """Random walks each clock seems to have: of the phase, ns² per s, and of the frequency, ns² per s³.
+
+        The weighted geometric mean: an unlikely model with a walk a hundred times as large must not set the scale.
+        """
         weight = self._weights()
-        return (weight * self._phase**2).sum(axis=0), (weight * self._wander**2).sum(axis=0)
+        walks = (np.maximum(self._phase**2, 1e-4), self._wander**2)
+        phase, frequency = (np.exp((weight * np.log(walk)).sum(axis=0)) for walk in walks)
+        return phase, frequency
 
     def judged(self, misfit: Float64s) -> None:
         """Variance of each clock's offset that time does not average away, ns²; NaN: not heard now."""
@@ -216,7 +226,7 @@ class Nodes:
 
     def _weights(self) -> Float64s:
         """How much each model is trusted, (lanes, clocks), summing to 1 per clock."""
-        weight = np.exp(self.table["score"])
+        weight = np.exp(self.table["score"] + self._liking)
         result: Float64s = weight / weight.sum(axis=0)
         return result
 
@@ -275,7 +285,7 @@ class Nodes:
 
     def best(self) -> Int64s:
         """The model each clock trusts most."""
-        result: Int64s = self.table["score"].argmax(axis=0)
+        result: Int64s = self._weights().argmax(axis=0)
         return result
 
     def widen(self, size: Float64s) -> None:
@@ -292,8 +302,20 @@ class Nodes:
         """A copy of the bank as it stands."""
         return kalman.State(*(column.copy() for column in self.state()))
 
-    def heard(self, count: Int64s) -> None:
-        """So many samples (blocks' news) of each clock came in this tick."""
+    def surer(self) -> Float64s:
+        """What is left of the filters' variance when the overlap of windows is allowed for.
+
+        Each look at a window counts as its share of news, as if the rest were repeated; that is right for a mean, but a
+        floor's error shrinks with n, not its root, and the filter's own figure is too careful. Found by simulation
+        (docs/sync.md).
+        """
+        result: Float64s = np.maximum(self.table["news"], 0.05) ** SURER
+        return result
+
+    def heard(self, count: Int64s, news: Float64s) -> None:
+        """So many samples (blocks' news) of each clock came in this tick, and the share of news in them."""
+        t = self.table
+        t["news"] = np.where(count > 0, t["news"] + 0.1 * (news - t["news"]), t["news"])
         self.table["samples"] = self.table["samples"] + count
         self.table["sampled_at"] = np.where(count > 0, self.at, self.table["sampled_at"])
 

@@ -24,7 +24,7 @@ from sdfstream.sync.table import Table
 _MEMORY_BLOCKS = 80.0
 _CALM_BLOCKS = 24.0
 _LAST_RESTART = 64.0
-_PAIRS = 16.0
+_PAIRS = 24.0
 """Pairs of stretches in the memory of the excess."""
 _LEAP = 4.0
 """A difference of two floors counts at most this many times the mean so far: a burst is not the traffic."""

@@ -103,7 +103,6 @@ class Smoother:
             state = state._replace(xx=state.xx + size**2, gg=state.gg + skew**2)
             z, variance = _padded(past.z, clocks, 0.0), _padded(past.variance, clocks, np.inf)
             age_s = _padded(past.age_s, clocks, 0.0)
-            variance = variance + wander**2 * np.abs(age_s) ** 3 / 3.0 + phase**2 * np.abs(age_s)
             state = kalman.update_past(state, z, variance, age_s)
             filtered.append(state)
         return self._back(filtered, predicted, wanted)

@@ -164,7 +164,7 @@ class Timeline:
             self._past = self._past._replace(z=z, variance=measured.variance, age_s=measured.age_s)
             nodes.update(measured)
             count = np.bincount(a, minlength=nodes.n) + np.bincount(b, minlength=nodes.n)
-            nodes.heard(count)
+            nodes.heard(count, measured.news)
             nodes.judged(mesh.misfit(a, b, table["misfit"][m.session], nodes.n))
         moved = nodes.table["offset"] - before
         edges.settle(table, heard, moved[dst] - moved[src])
