@@ -33,7 +33,7 @@ class State(NamedTuple):
     gg: Float64s
 
 
-def predict(s: State, dt: float, wander: Float64s, phase: Float64s) -> State:
+def predict(s: State, dt: float | Float64s, wander: Float64s, phase: Float64s) -> State:
     """The state `dt` seconds later; `wander` (q) and `phase` (p) broadcast against the state's shape."""
     q2 = wander * wander
     p2 = phase * phase

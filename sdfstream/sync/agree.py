@@ -1,4 +1,11 @@
-"""One tick's messages, fused over the mesh into a measurement of every clock."""
+r"""The network step: robust weighted least squares over the clocks, from what every live session last said.
+
+With x the corrections of the predicted offsets, session e between clocks a and b says :math:`x_b - x_a = z_e` with
+variance :math:`R_e`. The solution minimises :math:`\sum_e \rho((x_b - x_a - z_e)^2 / s_e^2)` by iteratively reweighted
+least squares (Cauchy's weights; those of the last tick are the start), without any prior of the clocks: a prior that
+takes their errors for independent would hold two halves of a mesh apart that agree each within itself. The gauge is the
+trimmed mean of the well-known clocks, so that one that steps or joins does not push the others.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +13,115 @@ from typing import Final
 
 import numpy as np
 
+from sdfstream.numeric import graph
 from sdfstream.numeric.group import sums
-from sdfstream.records.units import Float64s, Int64s
+from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync import mesh
-from sdfstream.sync.edges import Messages
 from sdfstream.sync.nodes import Measured, Nodes
+from sdfstream.sync.table import Table
 
 _ROUNDS: Final = 2
-"""The second time liars and surprises weigh less."""
 _SURPRISE: Final = 9.0
-"""A message so many variances away has half the weight (Cauchy's law)."""
+"""A message whose residual's square is so many times what is expected has half the weight."""
+_LIVE_TICKS: Final = 10
+"""What a session said is used until it was not looked at again for so long (a look is due every 8 ticks)."""
+_FREE: Final = 1e16
+_TRIM: Final = 5.0
+_MEMORY: Final = 1.0 / 20.0
+_LEAST_SCALE: Final = 1.0
 
 
-def agree(nodes: Nodes, m: Messages, a: Int64s, b: Int64s) -> Measured:
-    """Robust least squares over the clocks; `a`, `b`: sender's and reflector's clock of each message."""
-    known = nodes.table["variance"]
-    weight = np.ones(a.size)
+def agree(nodes: Nodes, table: Table, ticks: int) -> Measured | None:
+    """Solve for all clocks; None when no session is live. Leaves residuals and weights with the sessions."""
+    src, dst = table["clock_src"], table["clock_dst"]
+    live = np.flatnonzero((ticks - table["said"] <= _LIVE_TICKS) & (src != dst) & (table["z_variance"] < np.inf))
+    if not live.size:
+        return None
+    a, b = src[live], dst[live]
+    t = nodes.table
+    age_s = (nodes.at - table["z_at"][live]) / NS_PER_S
+    z = table["z"][live] - (t["offset"][b] - t["offset"][a] - (t["skew"][b] - t["skew"][a]) * age_s)
+    variance = table["z_variance"][live]
+    anchor = mesh.anchors(t["variance"], nodes.label)
+    free = np.full(nodes.n, _FREE)
+    weight = table["trust"][live]
     for _ in range(_ROUNDS):
-        precision = weight * m.news / m.variance
-        value, variance = mesh.news(mesh.edges(a, b, precision, precision * m.value), known, nodes.label)
-        left = m.value - (value[b] - value[a])
-        weight = 1.0 / (1.0 + left**2 / (_SURPRISE * (m.variance + known[a] + known[b])))
-    return _measured(m, a, b, weight, value, variance)
+        precision = weight / variance
+        x, after = graph.fuse(mesh.edges(a, b, precision, precision * z), free, nodes.label, anchor)
+        rest = z - (x[b] - x[a])
+        usual = np.median(rest * rest)
+        weight = 1.0 / (1.0 + rest**2 / (_SURPRISE * (variance + usual + _LEAST_SCALE)))
+    table["trust"][live] = weight
+    _remember(table, live, rest, variance)
+    x = x - _gauge(x, t["variance"], nodes.label, anchor)
+    news = np.where(table["said"][live] == ticks, table["z_news"][live], 0.0)
+    return _measured(x, after, a, b, precision, news, age_s, table["z_span"][live])
+
+
+def _remember(table: Table, live: Int64s, rest: Float64s, variance: Float64s) -> None:
+    """Mean residual of each session and its mean square beyond what its own noise explains."""
+    table["settled"][live] += 1.0
+    gain = np.maximum(1.0 / table["settled"][live], _MEMORY)
+    beyond = np.maximum(rest * rest - variance, 0.0)
+    table["misfit"][live] += gain * (beyond - table["misfit"][live])
+    table["bias"][live] += gain * (rest - table["bias"][live])
+
+
+def _gauge(x: Float64s, variance: Float64s, label: Int64s, anchor: Bools) -> Float64s:
+    """By how much each component's frame is off: the mean correction of its anchors, without the wildest."""
+    size = np.abs(x[anchor])
+    scale = _TRIM * np.sqrt(variance[anchor]) + _TRIM * (np.median(size) if size.size else 0.0)
+    calm = anchor.copy()
+    calm[anchor] = size <= scale
+    calm = np.where(sums(label, calm, label.size)[label] >= 2, calm, anchor)
+    count = np.maximum(sums(label, calm, label.size), 1.0)
+    result: Float64s = (sums(label, calm * x, label.size) / count)[label]
+    return result
 
 
 def _measured(
-    m: Messages, a: Int64s, b: Int64s, weight: Float64s, value: Float64s, variance: Float64s
+    x: Float64s,
+    after: Float64s,
+    a: Int64s,
+    b: Int64s,
+    precision: Float64s,
+    news: Float64s,
+    age_s: Float64s,
+    span_s: Float64s,
 ) -> Measured:
-    """The measurements of all clocks: `news` about them, with the age and reach of the messages behind it."""
-    clocks = value.size
-    fresh, whole = weight * m.news / m.variance, weight / m.variance
+    """The solution as a measurement of every clock, with the age, reach and share of news of the sessions behind it."""
+    clocks = x.size
 
     def both(column: Float64s) -> Float64s:
-        return sums(a, column, clocks) + sums(b, column, clocks)
+        return sums(a, precision * column, clocks) + sums(b, precision * column, clocks)
 
-    total = both(fresh)
+    total = both(np.ones(a.size))
     safe = np.where(total > 0.0, total, 1.0)
-    news = total / np.where(total > 0.0, both(whole), 1.0)
-    return Measured(value, variance, news, both(fresh * m.age_s) / safe, both(fresh * m.span_s) / safe)
+    share = both(news) / safe
+    heard = share > 0.0
+    variance = np.where(heard, after / np.where(heard, share, 1.0), np.inf)
+    looked = both((news > 0.0).astype(np.float64))
+    each = np.where(heard, share * total / np.where(looked > 0.0, looked, 1.0), 0.0)
+    return Measured(np.where(heard, x, 0.0), variance, share, each, both(age_s) / safe, both(span_s) / safe)
 
 
+def faulty(table: Table, nodes: Nodes, ticks: int, least_ns: float) -> Bools:
+    """Clocks about which more than half of three or more neighbours disagree with the rest, lastingly.
+
+    A session disagrees when its mean residual is many times its noise, and at least `least_ns`.
+    """
+    src, dst = table["clock_src"], table["clock_dst"]
+    live = np.flatnonzero((ticks - table["said"] <= _LIVE_TICKS) & (src != dst) & (table["settled"] >= 1.0 / _MEMORY))
+    if not live.size:
+        return np.zeros(nodes.n, dtype=np.bool_)
+    bias, variance = table["bias"][live], table["z_variance"][live]
+    usual = np.median(bias * bias)
+    bad = (np.abs(bias) > least_ns) & (bias**2 > 36.0 * (variance + usual))
+    keys = np.unique((np.minimum(src, dst)[live] << 32) | np.maximum(src, dst)[live], return_inverse=True)
+    share = sums(keys[1], bad, keys[0].size) / np.bincount(keys[1])
+    low, high = keys[0] >> 32, keys[0] & 0xFFFFFFFF
+    told = (share > 0.5).astype(np.float64)
+    against = sums(low, told, nodes.n) + sums(high, told, nodes.n)
+    of = np.bincount(low, minlength=nodes.n) + np.bincount(high, minlength=nodes.n)
+    result: Bools = (of >= 3) & (against > 0.5 * of)
+    return result

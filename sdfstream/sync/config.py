@@ -46,8 +46,10 @@ class SyncConfig:
     """A minimum this far below what the floor allows is no queue: clock step, or reroute to a shorter path."""
     breach_blocks: int = 4
     """So many breached blocks in a row make it true."""
-    err_sigmas: float = 5.0
-    """Half-width of err_ns in standard deviations of the filter, which takes queueing noise for better than it is."""
+    faulty_ns: float = 1000.0
+    """A session whose mean residual is less than this is not called a disagreement, however precise it is."""
+    err_sigmas: float = 4.5
+    """Half-width of err_ns in standard deviations; floors' errors have longer tails than the normal law's."""
     holdover_after_ns: int = 2 * NS_PER_S
     """Without a sample for so long a clock is in holdover."""
     unsynced_err_ns: float = 1e6

@@ -38,7 +38,7 @@ _LOOKS: Final = 8
 _RARELY: Final = 8
 """At least one look in so many ticks."""
 _BENT: Final = 0.35
-"""Floors along a line wrong by g ns/s over a window of W s have a variance of about this times g W times what they had."""
+"""Along a line wrong by g ns/s, the floors of W s have this times g W times the standard deviation for variance."""
 _CLEAR: Final = 3.5
 """Standard deviations by which a margin must stand above the remembered one to tell of a queue."""
 
@@ -61,6 +61,13 @@ def session_table() -> Table:
             "d": (np.float64, np.inf),
             "d_variance": (np.float64, 0.0),
             "d_at": (np.float64, 0.0),
+            "z": (np.float64, 0.0),
+            "z_at": (np.float64, 0.0),
+            "z_variance": (np.float64, np.inf),
+            "z_news": (np.float64, 0.0),
+            "z_span": (np.float64, 0.0),
+            "said": (np.int64, -1_000),
+            "trust": (np.float64, 1.0),
             "misfit": (np.float64, 0.0),
             "bias": (np.float64, 0.0),
             "settled": (np.float64, 0.0),
@@ -93,6 +100,8 @@ class Messages(NamedTuple):
     """What a tick says about clock differences, session by session."""
 
     session: Int64s
+    block: Int64s
+    """Position among the tick's blocks."""
     value: Float64s
     """Error of the predicted difference (reflector − sender), ns."""
     variance: Float64s
@@ -115,7 +124,7 @@ class Breaks(NamedTuple):
 def listen(
     table: Table, ring: Ring, b: Blocks, ahead: Float64s, skew_ppb: Float64s, wander: Wander, at: float, c: SyncConfig
 ) -> tuple[Messages, Breaks]:
-    """Take in one tick of blocks; return what they say. `settle` must follow with what the mesh made of it.
+    """Take in one tick of blocks; return what they say, which is also kept with the sessions.
 
     Parameters
     ----------
@@ -142,10 +151,22 @@ def listen(
     by_floor = np.flatnonzero(~averaged.use[some] & np.isfinite(floors.value))
     by_mean = np.flatnonzero(averaged.use & averaged.clean & ~broken)
     means = _means(i, b, averaged, wander, at)
-    both = (Messages(*(f[by_floor] for f in floors)), Messages(*(m[by_mean] for m in means)))
-    joined = Messages(*(np.concatenate(column) for column in zip(*both, strict=True)))
-    order = np.argsort(joined.session, kind="stable")
-    return Messages(*(column[order] for column in joined)), breaks
+    floors = floors._replace(block=some)
+    both = (Messages._make(f[by_floor] for f in floors), Messages._make(m[by_mean] for m in means))
+    joined = Messages._make(np.concatenate(column) for column in zip(*both, strict=True))
+    _say(table, joined, ahead[joined.block], skew_ppb[joined.block], ring.ticks, at)
+    return joined, breaks
+
+
+def _say(table: Table, m: Messages, ahead: Float64s, skew_ppb: Float64s, ticks: int, at: float) -> None:
+    """Keep each session's message with it, as the clock difference at an instant: it outlives corrections."""
+    i = m.session
+    table["z"][i] = ahead - skew_ppb * m.age_s + m.value
+    table["z_at"][i] = at - m.age_s * NS_PER_S
+    table["z_variance"][i] = m.variance
+    table["z_news"][i] = m.news
+    table["z_span"][i] = m.span_s
+    table["said"][i] = ticks
 
 
 def _means(i: Int64s, b: Blocks, q: noise.Quiet, wander: Wander, at: float) -> Messages:
@@ -154,7 +175,7 @@ def _means(i: Int64s, b: Blocks, q: noise.Quiet, wander: Wander, at: float) -> M
     age_s = (at - b.at) / NS_PER_S
     variance = 0.25 * q.variance.sum(axis=0) + wander.phase * np.abs(age_s)
     one = np.ones(i.size)
-    return Messages(i, value, variance, one, age_s, one * TICK_NS / NS_PER_S)
+    return Messages(i, np.arange(i.size, dtype=np.int64), value, variance, one, age_s, one * TICK_NS / NS_PER_S)
 
 
 def _look(
@@ -171,7 +192,7 @@ def _look(
     fwd, rev = ring.floors(i, at, ahead, skew_ppb)
     low = np.stack([fwd.low, rev.low])
     ages = np.stack([fwd.age_s, rev.age_s])
-    complete = np.isfinite(low).all(axis=0)
+    complete: Bools = np.isfinite(low[FWD]) & np.isfinite(low[REV])
     first = np.minimum(np.argmax(complete, axis=0), WINDOWS.size - 1), np.arange(i.size)
     noise.guess(table, i, np.where(complete[first], 0.5 * low[:, *first].sum(axis=0), 0.0))
     life = (ring.ticks - table["born"][i] + 1).astype(np.float64)
@@ -200,12 +221,18 @@ def _look(
     age_s = 0.5 * ages[:, *pick].sum(axis=0)
     age_s = np.where(usable, age_s, 0.0)
     variance = variance + wander.phase * np.abs(age_s) + wander.frequency * np.abs(age_s) ** 3 / 3.0
-    variance = np.maximum(variance, table["misfit"][i])
-    return Messages(i, np.where(usable, value, np.nan), variance, news, age_s, span_s[pick])
+    return Messages(i, i, np.where(usable, value, np.nan), variance, news, age_s, span_s[pick])
 
 
 def _learn_excess(
-    table: Table, i: Int64s, best: Int64s, low: Float64s, older: Float64s, life: Float64s, since: Float64s, skew: Float64s
+    table: Table,
+    i: Int64s,
+    best: Int64s,
+    low: Float64s,
+    older: Float64s,
+    life: Float64s,
+    since: Float64s,
+    skew: Float64s,
 ) -> None:
     """The window's older half against its newer one; of the longest windows not longer than the session's life."""
     j = np.clip(np.minimum(best, np.searchsorted(WINDOWS, life, side="right") - 1), 1, None)
@@ -292,28 +319,6 @@ def heard_lately(table: Table, since: float) -> tuple[Int64s, Int64s]:
     return table["clock_src"][fresh], table["clock_dst"][fresh]
 
 
-_MEMORY: Final = 1.0 / 40.0
-"""Gain of the learned misfit of a session, per look."""
-
-
-def settle(table: Table, m: Messages, moved: Float64s) -> None:
-    """The mesh has spoken: it moved the predicted differences by `moved` (by session); what is left is misfit.
-
-    The misfit's mean square covers what the session's own noise model does not know: asymmetry, stamps' own noise. Its
-    mean is the session's bias: how far it stands apart from what all the others say.
-    """
-    i = m.session
-    rest = m.value - moved[i]
-    square = rest * rest
-    old = table["misfit"][i]
-    table["settled"][i] += 1.0
-    fresh = old == 0.0
-    gain = np.where(square < old / 8.0, 0.25, np.maximum(1.0 / table["settled"][i], _MEMORY))
-    capped = np.minimum(square, 9.0 * np.maximum(old, m.variance))
-    table["misfit"][i] = np.where(fresh, np.minimum(square, m.variance), old + gain * (capped - old))
-    table["bias"][i] += np.maximum(1.0 / table["settled"][i], _MEMORY) * (rest - table["bias"][i])
-
-
 def _breaches(
     table: Table, ring: Ring, b: Blocks, ahead: Float64s, known: Float64s, c: SyncConfig
 ) -> tuple[Bools, Breaks]:
@@ -342,6 +347,8 @@ def _breaches(
     ring.forget(rows, c.breach_blocks)
     for name in ("breach", "settled", "misfit", "bias"):
         table[name][rows] = 0
+    table["said"][rows] = -1_000
+    table["trust"][rows] = 1.0
     table["every"][rows] = 1
     table["born"][rows] = ring.ticks - c.breach_blocks + 1
     table["d"][rows[shorter]] = np.inf

@@ -34,33 +34,6 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
     return result
 
 
-def news(e: graph.Edges, variance: Float64s, label: Int64s) -> tuple[Float64s, Float64s]:
-    r"""What the mesh says about each clock: where its neighbours, after the joint solution, see it.
-
-    With the least-squares solution :math:`\delta` of `graph.fuse`, clock c is measured as
-
-    .. math::
-
-        v_c = \frac{\sum_e w_e (\delta_{n(e)} \pm z_e)}{\sum_e w_e}, \qquad
-        \sigma_c^2 = \frac{V_c}{D_c} \frac{\sum_e w_e (1 + w_e P_{n(e)})}{(\sum_e w_e)^2},
-
-    P the solution's variance, D the independent one (`graph.spread`) behind the prior's V about the common mean: a filter with the solution's
-    prior then moves by just :math:`\delta_c` while the edges' news are small against what is known. The value never
-    exceeds what the edges measured, whatever a filter's own variance: several filters may share it. Infinite variance
-    where nothing was heard.
-    """
-    anchor = anchors(variance, label)
-    delta, after = graph.fuse(e, variance, label, anchor)
-    share = variance / graph.spread(variance, label, anchor)
-    nodes, w = variance.size, e.precision
-    total = sums(e.a, w, nodes) + sums(e.b, w, nodes)
-    pull = sums(e.a, w * delta[e.b] - e.shift, nodes) + sums(e.b, w * delta[e.a] + e.shift, nodes)
-    noise = sums(e.a, w + w * w * after[e.b], nodes) + sums(e.b, w + w * w * after[e.a], nodes)
-    heard = total > 0.0
-    safe = np.where(heard, total, 1.0)
-    return np.where(heard, pull / safe, 0.0), np.where(heard, share * noise / safe**2, np.inf)
-
-
 def misfit(a: Int64s, b: Int64s, square: Float64s, clocks: int) -> Float64s:
     r"""Variance of each clock's offset from what its n neighbours disagree about, which time does not average away.
 

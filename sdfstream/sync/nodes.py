@@ -24,8 +24,13 @@ _FORGET_S = 90.0
 """So long a model's past predictions speak for it."""
 _HORIZON = 2.0
 """Models are judged on predictions over so many window lengths: over less, what tells them apart drowns in noise."""
-import os
-SURER = float(os.environ.get("SURER","0.9"))
+_SMOOTHED = 0.6
+"""Power of the calibration that smoothed rows take: they suffer more from what neighbouring windows share."""
+_BELIEF_S = 180.0
+"""So long a prediction that strayed, or did not, counts for the width of the bound."""
+_PRIOR_TELLINGS = 4.0
+_WILDEST = 25.0
+_LEAST_CALIBRATION = 0.05
 _LEAST_SCORE = -20.0
 """No model falls so far behind that it could not come back within some judgements."""
 _STEPS_S = 10.0
@@ -33,10 +38,22 @@ _FAULTY_STEPS = 2.5
 """So many steps within about ten seconds are no step but a clock that cannot be agreed with."""
 STEP_SKEW = 0.05
 """A clock that stepped by so many ns may have changed its rate by this share of it in ns per second."""
+_ACCUSED = 20.0
+"""Ticks."""
 _SAMPLES_S = 8.0
 """`n` of a row counts the samples of about this time."""
 _UNKNOWN_VARIANCE = 1e18
 _STATE = ("x", "g", "xx", "xg", "gg")
+
+
+def overlap(news: Float64s) -> Float64s:
+    """Share of a filter's variance that is left when the overlap of windows is allowed for; `news`: share of news.
+
+    Each look at a window counts as its share of news, as if the rest were repeated. That is right for a mean, but a
+    floor's error shrinks with n, not with its root, and the filter's own figure is too careful. Found by simulation.
+    """
+    result: Float64s = np.maximum(news, 0.05) ** 0.9
+    return result
 
 
 def fresh_bank(lanes: int, skew_limit_ppb: float) -> kalman.State:
@@ -54,6 +71,8 @@ class Measured(NamedTuple):
     """Of the value as news, ns²; infinite: nothing."""
     news: Float64s
     """Share of it that is news: windows overlap, so the value taken by itself has the smaller variance × news."""
+    each: Float64s
+    """Share of news in a session's look: most sessions behind a value were not looked at this tick."""
     age_s: Float64s
     span_s: Float64s
     """How far back the packets behind it reach, s."""
@@ -84,9 +103,12 @@ class Nodes:
                 "skew_variance": (np.float64, config.skew_limit_ppb**2),
                 "misfit": (np.float64, 0.0),
                 "news": (np.float64, 1.0),
+                "strays": (np.float64, 0.0),
+                "tellings": (np.float64, 0.0),
                 "samples": (np.float64, 0.0),
                 "sampled_at": (np.float64, NEVER),
                 "tied_at": (np.float64, NEVER),
+                "accused": (np.float64, 0.0),
                 "steps": (np.float64, 0.0),
             },
             lanes,
@@ -175,24 +197,36 @@ class Nodes:
         """
         t = self.table
         heard = np.isfinite(m.variance)
+        taken = np.where(heard, m.variance, 0.0) * m.news
         then_s = (self.at - t["then_at"]) / NS_PER_S
         due = heard & (then_s > _HORIZON * m.span_s)
         if not due.any():
             return
-        dt = np.where(due, np.minimum(then_s, 1e4), 0.0)
+        told = due & (t["then_at"] > NEVER)
+        dt = np.where(told, np.minimum(then_s, 1e4), 0.0)
         then = kalman.State(*(t[f"then_{name}"] for name in _STATE))
-        now = kalman.predict(then, dt, self._wander, self._phase)
-        age_s = m.age_s
-        spread = now.xx - 2.0 * now.xg * age_s + now.gg * age_s**2 + m.variance * m.news
-        surprise = np.minimum((z - now.x + now.g * age_s) ** 2 / spread, 25.0) + np.log(spread)
-        told = due & (t["then_at"] > NEVER) & (spread > 0.0).all(axis=0)
+        own = np.where(told, taken, 1.0)
+        off, doubt = self._foretold(then, dt, m.age_s, z)
+        weight = self._weights()
+        ratio = (weight * off**2).sum(axis=0) / ((weight * doubt).sum(axis=0) + own)
+        fade = np.where(told, np.exp(-dt / _BELIEF_S), 1.0)
+        t["strays"] = t["strays"] * fade + np.where(told, np.minimum(ratio, _WILDEST), 0.0)
+        t["tellings"] = t["tellings"] * fade + told
+        sure = overlap(t["news"])
+        sharp = kalman.State(then.x, then.g, then.xx * sure, then.xg * sure, then.gg * sure)
+        spread = self._foretold(sharp, dt, m.age_s, z)[1] + own
+        surprise = np.minimum(off**2 / spread, 25.0) + np.log(spread)
         score = t["score"] * np.where(told, np.exp(-dt / _FORGET_S), 1.0) - np.where(told, 0.5 * surprise, 0.0)
         t["score"] = np.maximum(score - score.max(axis=0), _LEAST_SCORE)
-        s, sure = self.state(), self.surer()
-        kept = kalman.State(s.x, s.g, s.xx * sure, s.xg * sure, s.gg * sure)
-        for name, column in zip(_STATE, kept, strict=True):
+        for name, column in zip(_STATE, self.state(), strict=True):
             t[f"then_{name}"] = np.where(due, column, t[f"then_{name}"])
         t["then_at"] = np.where(due, self.at, t["then_at"])
+
+    def _foretold(self, then: kalman.State, dt: Float64s, age_s: Float64s, z: Float64s) -> tuple[Float64s, Float64s]:
+        """By how much each model's prediction over `dt` of the offset `age_s` ago missed z, and its variance."""
+        now = kalman.predict(then, dt, self._wander, self._phase)
+        spread = now.xx - 2.0 * now.xg * age_s + now.gg * age_s**2
+        return z - now.x + now.g * age_s, np.maximum(spread, 1e-6)
 
     def _mix(self) -> None:
         """Mixture moments of the bank."""
@@ -233,20 +267,22 @@ class Nodes:
     def independent(self) -> Float64s:
         """Variances that add up to that of a difference of two clocks of one component."""
         if self._independent is None:
-            self._independent = mesh.independent(self.table["variance"], self.label) + self.table["misfit"]
+            variance = self.table["variance"] * self.calibration()
+            self._independent = mesh.independent(variance, self.label) + self.table["misfit"]
         return self._independent
 
     def independent_skew(self) -> Float64s:
         """The same of the skews, ppb²."""
         return mesh.independent(self.table["skew_variance"], self.label)
 
-    def variance_to(self, reference: int, variance: Float64s) -> Float64s:
+    def variance_to(self, reference: int, variance: Float64s, smoothed: bool = False) -> Float64s:
         """Variance of each clock's difference to the reference; infinite where nothing ties the two together.
 
         `variance` is about the components' means, for the first clocks of the table.
         """
         n = variance.size
-        total = mesh.independent(variance, self.label[:n]) + self.table["misfit"][:n]
+        factor = self.calibration()[:n] ** (_SMOOTHED if smoothed else 1.0)
+        total = mesh.independent(variance * factor, self.label[:n]) + self.table["misfit"][:n]
         total = total + total[reference]
         foreign = self.label[:n] != self.label[reference]
         total = total + np.where(foreign, self._grown()[:n], 0.0)
@@ -257,7 +293,12 @@ class Nodes:
         c, t, n = self._config, self.table, err_ns.size
         fresh = t["sampled_at"][:n] >= at - c.holdover_after_ns
         status = np.where(err_ns > c.unsynced_err_ns, 2, np.where(fresh, 0, 1))
-        return np.where(t["steps"][:n] >= _FAULTY_STEPS, 3, status)
+        return np.where((t["steps"][:n] >= _FAULTY_STEPS) | (t["accused"][:n] >= _ACCUSED), 3, status)
+
+    def accuse(self, who: Bools) -> None:
+        """These clocks' neighbours disagree about them now: two seconds of it make a clock faulty, as much clears it."""
+        accused = self.table["accused"] + np.where(who, 1.0, -1.0)
+        self.table["accused"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
 
     def _grown(self) -> Float64s:
         """Variance that grew, unseen, between each island and the reference since they were last tied, ns².
@@ -289,7 +330,7 @@ class Nodes:
         return result
 
     def widen(self, size: Float64s) -> None:
-        """A step of about `size` ns was seen: doubt the offset by that much, and the skew by a share of it per second."""
+        """A step of about `size` ns was seen: doubt the offset by that much, and the skew by a share of it."""
         t = self.table
         skew = np.minimum(STEP_SKEW * size, self._config.skew_limit_ppb)
         t["then_at"] = np.where(size > 0.0, NEVER, t["then_at"])
@@ -302,15 +343,15 @@ class Nodes:
         """A copy of the bank as it stands."""
         return kalman.State(*(column.copy() for column in self.state()))
 
-    def surer(self) -> Float64s:
-        """What is left of the filters' variance when the overlap of windows is allowed for.
+    def calibration(self) -> Float64s:
+        """What the filters' variance has to be multiplied by to be the errors': from how far predictions strayed.
 
-        Each look at a window counts as its share of news, as if the rest were repeated; that is right for a mean, but a
-        floor's error shrinks with n, not its root, and the filter's own figure is too careful. Found by simulation
-        (docs/sync.md).
+        Before anything is known, what is to be expected of overlapping windows (`overlap`); that weighs as much as
+        `_PRIOR_TELLINGS` predictions.
         """
-        result: Float64s = np.maximum(self.table["news"], 0.05) ** SURER
-        return result
+        t = self.table
+        result: Float64s = (_PRIOR_TELLINGS * overlap(t["news"]) + t["strays"]) / (_PRIOR_TELLINGS + t["tellings"])
+        return np.maximum(result, _LEAST_CALIBRATION)
 
     def heard(self, count: Int64s, news: Float64s) -> None:
         """So many samples (blocks' news) of each clock came in this tick, and the share of news in them."""

@@ -1,10 +1,10 @@
-"""What a packet's delay adds to its floor, per session and direction: learned from the blocks and windows themselves.
+r"""What a packet's delay adds to its floor, per session and direction: learned from blocks and windows themselves.
 
 Two figures, neither of which needs to know a law of queueing:
 
-- *excess*: how far a window's floor lies above the path's on average, for one packet a window. Two neighbouring stretches
-  of n packets each have floors that differ by :math:`|A - B|`; for exponential excess of mean :math:`\\mu` that has the
-  mean :math:`\\mu / n`, which is also each floor's standard deviation. So the session keeps the mean of
+- *excess*: how far a window's floor lies above the path's on average, for one packet a window. Two neighbouring
+  stretches of n packets each have floors that differ by :math:`|A - B|`; for exponential excess of mean :math:`\mu` that has the
+  mean :math:`\mu / n`, which is also each floor's standard deviation. So the session keeps the mean of
   :math:`n |A - B|`. It is measured at the length of window in use, so that a floor which does not improve with n as the
   exponential's would shows itself there.
 - *quiet*: small and symmetric noise, where means are the better measurement than floors.
@@ -127,7 +127,7 @@ def learn_floors(
     figure from their sum, which is free of it (1.5 times the excess on average for two exponential directions).
     """
     both = (np.isfinite(newer) & np.isfinite(older)).all(axis=0)
-    gap = np.where(both, newer - older, 0.0)
+    gap = np.where(both, newer, 0.0) - np.where(both, older, 0.0)
     packets = np.maximum(table["rate"][:, i] / np.maximum(table["gap"][i], 1.0) * ticks, 1.0)
     old = table["excess"][:, i]
     straight = bend < 0.5 * (old / packets).min(axis=0)

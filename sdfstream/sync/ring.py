@@ -1,8 +1,8 @@
-"""The last half minute of every session's block minima, in two grains, on a scale that outlives corrections of clocks.
+"""The last half minute of every session's block minima, in two grains, on a scale that outlives corrections.
 
-Fine: one slot per tick for 16 ticks. Coarse: one slot per 16 ticks, which keeps the lowest of them; 16 of those. A minimum
-is kept as the raw difference of the two clocks' readings (corrected delay plus or minus the clock difference that it was
-corrected with) and the instant it stands for, so that it can be looked at again along any later line of offset and skew.
+Fine: one slot per tick for 16 ticks. Coarse: one slot per 16 ticks, which keeps the lowest of them; 16 of those. A
+minimum is kept as the raw difference of the two clocks' readings (corrected delay plus or minus the clock difference
+that it was corrected with) and the instant it stands for, to be looked at again along any later line of offset and skew.
 Whatever line a coarse slot was chosen along, what it holds is a packet that was really there: a bad choice loses
 sharpness, never truth.
 """
@@ -135,7 +135,9 @@ class Ring:
 def _windows(value: Float64s, age: Float64s) -> Floors:
     """Cumulative minima over the segments."""
     everyone = np.arange(value.shape[1])
-    low, ages, older = [], [], []
+    low: list[Float64s] = []
+    ages: list[Float64s] = []
+    older: list[Float64s] = []
     for first, end in _CUTS:
         best = first + np.argmin(value[first:end], axis=0)
         here, when = value[best, everyone], age[best, everyone]

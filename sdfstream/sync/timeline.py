@@ -12,7 +12,7 @@ from sdfstream.records.topics import CLOCK
 from sdfstream.records.units import TICK_NS, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import edges, mesh, publish
-from sdfstream.sync.agree import agree
+from sdfstream.sync.agree import agree, faulty
 from sdfstream.sync.blocks import blocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.correct import Rows, correct, pair_err
@@ -150,24 +150,21 @@ class Timeline:
         return rows if use.all() else Rows._make(column[use] for column in rows)
 
     def _agree(self, heard: edges.Messages) -> None:
-        """Fuse the sessions' messages over the mesh, twice: the second time liars and surprises weigh less."""
-        nodes, table = self._nodes, self._roster.sessions
-        src, dst = table["clock_src"], table["clock_dst"]
-        before = nodes.table["offset"].copy()
-        skew = nodes.table["skew"].copy()
-        apart = src[heard.session] != dst[heard.session]
-        m = edges.Messages(*(column[apart] for column in heard))
-        a, b = src[m.session], dst[m.session]
-        if a.size:
-            measured = agree(nodes, m, a, b)
-            z = before + measured.value - skew * measured.age_s
-            self._past = self._past._replace(z=z, variance=measured.variance, age_s=measured.age_s)
-            nodes.update(measured)
-            count = np.bincount(a, minlength=nodes.n) + np.bincount(b, minlength=nodes.n)
-            nodes.heard(count, measured.news)
-            nodes.judged(mesh.misfit(a, b, table["misfit"][m.session], nodes.n))
-        moved = nodes.table["offset"] - before
-        edges.settle(table, heard, moved[dst] - moved[src])
+        """Fuse what the sessions say over the mesh, and let the clocks take it in."""
+        nodes, table, ticks = self._nodes, self._roster.sessions, self._roster.ring.ticks
+        m = agree(nodes, table, ticks)
+        if m is None:
+            return
+        z = nodes.table["offset"] + m.value - nodes.table["skew"] * m.age_s
+        self._past = self._past._replace(z=z, variance=m.variance, age_s=m.age_s)
+        nodes.update(m)
+        a, b = table["clock_src"][heard.session], table["clock_dst"][heard.session]
+        count = np.bincount(a, minlength=nodes.n) + np.bincount(b, minlength=nodes.n)
+        nodes.heard(np.where(m.news > 0.0, count, 0), m.each)
+        live = np.flatnonzero(table["said"] >= ticks - 10)
+        src, dst = table["clock_src"][live], table["clock_dst"][live]
+        nodes.judged(mesh.misfit(src, dst, table["misfit"][live], nodes.n))
+        nodes.accuse(faulty(table, nodes, ticks, self._config.faulty_ns))
 
     def _doubt(self, tripped: Int64s, size: Float64s, heard: Int64s) -> None:
         """Sessions' floors broke: a clock most of whose sessions say so has stepped."""
@@ -206,7 +203,7 @@ class Timeline:
         c, nodes, r, n = self._config, self._nodes, self._reference, s.offset.size
         t = nodes.table
         base = t["base_ns"][:n]
-        err = c.err_sigmas * np.sqrt(nodes.variance_to(r, s.variance))
+        err = c.err_sigmas * np.sqrt(nodes.variance_to(r, s.variance, kind == publish.SMOOTHED))
         err[r] = 0.0
         return publish.clock_rows(
             self._roster.registry.clocks,
