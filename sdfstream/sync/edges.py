@@ -341,15 +341,17 @@ def _breaches(
     if not trip.any():
         return broken, Breaks(i[trip], np.empty(0))
     rows = i[trip]
-    fwd, rev = ring.recent(rows, c.breach_blocks, ahead[trip])
+    # the first broken block may hold packets from before and after: it says nothing about either
+    clean = max(c.breach_blocks - 1, 1)
+    fwd, rev = ring.recent(rows, clean, ahead[trip])
     margin = 0.5 * (fwd + rev)
     shorter = margin < level[trip] - doubt[trip]
-    ring.forget(rows, c.breach_blocks)
+    ring.forget(rows, clean)
     for name in ("breach", "settled", "misfit", "bias"):
         table[name][rows] = 0
     table["said"][rows] = -1_000
     table["trust"][rows] = 1.0
     table["every"][rows] = 1
-    table["born"][rows] = ring.ticks - c.breach_blocks + 1
+    table["born"][rows] = ring.ticks - clean + 1
     table["d"][rows[shorter]] = np.inf
     return broken, Breaks(rows[~shorter], (level - lowest)[trip][~shorter])

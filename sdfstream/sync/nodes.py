@@ -38,6 +38,8 @@ _FAULTY_STEPS = 2.5
 """So many steps within about ten seconds are no step but a clock that cannot be agreed with."""
 STEP_SKEW = 0.05
 """A clock that stepped by so many ns may have changed its rate by this share of it in ns per second."""
+_SETTLED = 0.05
+"""A clock that stepped is unsynced until its bound is this share of the step."""
 _ACCUSED = 20.0
 """Ticks."""
 _SAMPLES_S = 8.0
@@ -109,6 +111,7 @@ class Nodes:
                 "sampled_at": (np.float64, NEVER),
                 "tied_at": (np.float64, NEVER),
                 "accused": (np.float64, 0.0),
+                "settling": (np.float64, 0.0),
                 "steps": (np.float64, 0.0),
             },
             lanes,
@@ -292,11 +295,14 @@ class Nodes:
         """0 synced, 1 holdover, 2 unsynced, 3 faulty, for the first clocks of the table."""
         c, t, n = self._config, self.table, err_ns.size
         fresh = t["sampled_at"][:n] >= at - c.holdover_after_ns
-        status = np.where(err_ns > c.unsynced_err_ns, 2, np.where(fresh, 0, 1))
+        settling = err_ns > np.where(t["settling"][:n] > 0.0, t["settling"][:n], c.unsynced_err_ns)
+        if n == t.n:
+            t["settling"] = np.where(settling, t["settling"], 0.0)
+        status = np.where(settling, 2, np.where(fresh, 0, 1))
         return np.where((t["steps"][:n] >= _FAULTY_STEPS) | (t["accused"][:n] >= _ACCUSED), 3, status)
 
     def accuse(self, who: Bools) -> None:
-        """These clocks' neighbours disagree about them now: two seconds of it make a clock faulty, as much clears it."""
+        """These clocks' neighbours disagree about them now: two seconds of it make a clock faulty, two clear it."""
         accused = self.table["accused"] + np.where(who, 1.0, -1.0)
         self.table["accused"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
 
@@ -337,6 +343,7 @@ class Nodes:
         t["xx"] = t["xx"] + size**2
         t["gg"] = t["gg"] + skew**2
         t["steps"] = t["steps"] + (size > 0.0)
+        t["settling"] = np.maximum(t["settling"], _SETTLED * size)
         self._mix()
 
     def snapshot(self) -> kalman.State:

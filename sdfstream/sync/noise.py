@@ -3,8 +3,8 @@ r"""What a packet's delay adds to its floor, per session and direction: learned 
 Two figures, neither of which needs to know a law of queueing:
 
 - *excess*: how far a window's floor lies above the path's on average, for one packet a window. Two neighbouring
-  stretches of n packets each have floors that differ by :math:`|A - B|`; for exponential excess of mean :math:`\mu` that has the
-  mean :math:`\mu / n`, which is also each floor's standard deviation. So the session keeps the mean of
+  stretches of n packets each have floors that differ by :math:`|A - B|`; for exponential excess of mean :math:`\mu`
+  that has the mean :math:`\mu / n`, which is also each floor's standard deviation. So the session keeps the mean of
   :math:`n |A - B|`. It is measured at the length of window in use, so that a floor which does not improve with n as the
   exponential's would shows itself there.
 - *quiet*: small and symmetric noise, where means are the better measurement than floors.

@@ -2,7 +2,7 @@
 
 Fine: one slot per tick for 16 ticks. Coarse: one slot per 16 ticks, which keeps the lowest of them; 16 of those. A
 minimum is kept as the raw difference of the two clocks' readings (corrected delay plus or minus the clock difference
-that it was corrected with) and the instant it stands for, to be looked at again along any later line of offset and skew.
+that it was corrected with) and the instant it stands for, to be looked at again along any later line.
 Whatever line a coarse slot was chosen along, what it holds is a packet that was really there: a bad choice loses
 sharpness, never truth.
 """
