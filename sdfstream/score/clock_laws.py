@@ -274,6 +274,7 @@ CASES: Final = (
     Case("queue", _queue, 100, _queue_figures, {"p99": 200, "least_shown": 0.99, "least_covered": 0.999}),
     Case("queue-half-mesh", _half_queued, 60, _half_figures, {"least_shown": 0.99, "least_covered": 0.999}),
     Case("liars", _liars, 30, _liar_figures, {"flagged_s": 10, "wrongly": 0}),
+    Case("liars-none", lambda seed: clock_sim.mesh(40, 10, "B", 64, seed), 30, _liar_figures, {"wrongly": 0}),
     Case("step", _step, 65, _step_figures, {"told_s": 2, "inside_s": 15, "others_ratio": 1.5}),
     Case("lab-clock", _lab, 100, steady(20), {"max": 5000, "least_covered": 1.0}),
     Case("jitter", _jitter, 100, steady(40), _BOUND),

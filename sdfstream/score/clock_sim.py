@@ -25,11 +25,21 @@ START_NS = 1_800_000_000 * 1_000_000_000
 F = npt.NDArray[np.float64]
 
 
+def seeded(seed: int) -> np.random.Generator:
+    """The generator of a published seed: numpy's own default, so that others can draw the same."""
+    return np.random.Generator(np.random.PCG64(seed))
+
+
 def law(name: str) -> Callable[[np.random.Generator, int], F]:
     """One-way delays in ns."""
 
     def hops(shift: float, mean: float) -> Callable[[np.random.Generator, int], F]:
-        return lambda g, n: 10e3 + sum(np.maximum(0.0, shift + mean * g.exponential(size=n)) for _ in range(3))
+        def draw(g: np.random.Generator, n: int) -> F:
+            parts = [np.maximum(0.0, shift + mean * g.exponential(size=n)) for _ in range(3)]
+            total: F = 10e3 + parts[0] + parts[1] + parts[2]
+            return total
+
+        return draw
 
     return {
         "A": lambda g, n: 10e3 + 5.0 * g.standard_normal(n),
@@ -55,7 +65,7 @@ class Clock:
     ramp_ppb: float = 0.0
     """Steady change of the frequency per second (a warming room: 1e-8/s at most)."""
     seconds: int = 4000
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    rng: np.random.Generator = field(default_factory=lambda: seeded(0))
 
     def __post_init__(self) -> None:
         self._skew = self.skew_ppb + np.cumsum(self.wander_ppb * self.rng.standard_normal(self.seconds))
@@ -71,7 +81,8 @@ class Clock:
         phase = 0.0
         if self.phase_ns:
             phase = np.interp(s * 100, np.arange(self._walk.size), self._walk)
-        return self.offset_ns + self._at[k] + self._skew[k] * (s - k) + phase + self.step_ns * (s >= self.step_at_s)
+        line: F = self.offset_ns + self._at[k] + self._skew[k] * (s - k) + phase
+        return line + self.step_ns * (s >= self.step_at_s)
 
     def reading(self, t: F) -> npt.NDArray[np.int64]:
         """What the clock shows at true time `t`, ns since the Unix epoch."""
@@ -194,7 +205,7 @@ class World:
 
 def pair(name: str, rate: float, seed: int, wander_ppb: float = 1.0, **world: object) -> World:
     """Clock a is perfect; clock b starts 1 ms and 10 ppm off; a probes b."""
-    g = np.random.default_rng(seed)
+    g = seeded(seed)
     clocks = {
         "a": Clock("a", rng=g),
         "b": Clock("b", 1e6, 10_000.0, wander_ppb, rng=g),
@@ -204,7 +215,7 @@ def pair(name: str, rate: float, seed: int, wander_ppb: float = 1.0, **world: ob
 
 def mesh(clocks: int, degree: int, name: str, rate: float, seed: int, wander_ppb: float = 1.0) -> World:
     """`clocks` clocks up to 1 ms and 10 ppm off; clocks·degree/2 edges, each probed from one end."""
-    g = np.random.default_rng(seed)
+    g = seeded(seed)
     names = [f"h{i:02d}" for i in range(clocks)]
     made = {n: Clock(n, g.uniform(-1e6, 1e6), g.uniform(-1e4, 1e4), wander_ppb, rng=g, seconds=600) for n in names}
     chosen: set[tuple[int, int]] = {(i, (i + 1) % clocks) for i in range(clocks)}

@@ -29,6 +29,7 @@ _FREE: Final = 1e16
 _TRIM: Final = 5.0
 _MEMORY: Final = 1.0 / 20.0
 _LEAST_SCALE: Final = 1.0
+_AGAINST: Final = 0.2
 
 
 def agree(nodes: Nodes, table: Table, ticks: int) -> Measured | None:
@@ -53,7 +54,7 @@ def agree(nodes: Nodes, table: Table, ticks: int) -> Measured | None:
         weight = 1.0 / (1.0 + rest**2 / (_SURPRISE * (variance + usual + _LEAST_SCALE)))
     table["trust"][live] = weight
     _remember(table, live, rest, variance)
-    x = x - _gauge(x, t["variance"], nodes.label, anchor)
+    x = _framed(x, t["variance"], nodes.label, anchor)
     news = np.where(table["said"][live] == ticks, table["z_news"][live], 0.0)
     return _measured(x, after, a, b, precision, news, age_s, table["z_span"][live])
 
@@ -67,15 +68,30 @@ def _remember(table: Table, live: Int64s, rest: Float64s, variance: Float64s) ->
     table["bias"][live] += gain * (rest - table["bias"][live])
 
 
-def _gauge(x: Float64s, variance: Float64s, label: Int64s, anchor: Bools) -> Float64s:
-    """By how much each component's frame is off: the mean correction of its anchors, without the wildest."""
+def _framed(x: Float64s, variance: Float64s, label: Int64s, anchor: Bools) -> Float64s:
+    """The corrections in a frame in which each component's anchors, without the wildest, do not move on average."""
+    x = x - _median(x, label, anchor)
     size = np.abs(x[anchor])
-    scale = _TRIM * np.sqrt(variance[anchor]) + _TRIM * (np.median(size) if size.size else 0.0)
     calm = anchor.copy()
-    calm[anchor] = size <= scale
+    calm[anchor] = size <= _TRIM * (np.sqrt(variance[anchor]) + (np.median(size) if size.size else 0.0))
     calm = np.where(sums(label, calm, label.size)[label] >= 2, calm, anchor)
     count = np.maximum(sums(label, calm, label.size), 1.0)
-    result: Float64s = (sums(label, calm * x, label.size) / count)[label]
+    result: Float64s = x - (sums(label, calm * x, label.size) / count)[label]
+    return result
+
+
+def _median(x: Float64s, label: Int64s, anchor: Bools) -> Float64s:
+    """Median over each component's anchors, by clock; 0 where there are none."""
+    members = np.flatnonzero(anchor)
+    order = members[np.lexsort((x[members], label[members]))]
+    size = np.bincount(label[members], minlength=label.size)
+    start = np.cumsum(size) - size
+    low, high = start + np.maximum(size - 1, 0) // 2, start + size // 2
+    most = max(order.size - 1, 0)
+    if not order.size:
+        return np.zeros(x.size)
+    middle = 0.5 * (x[order[np.minimum(low, most)]] + x[order[np.minimum(high, most)]])
+    result: Float64s = np.where(size > 0, middle, 0.0)[label]
     return result
 
 
@@ -106,7 +122,7 @@ def _measured(
 
 
 def faulty(table: Table, nodes: Nodes, ticks: int, least_ns: float) -> Bools:
-    """Clocks about which more than half of three or more neighbours disagree with the rest, lastingly.
+    """Clocks about which several neighbours disagree with the rest, lastingly (`_blame`).
 
     A session disagrees when its mean residual is many times its noise, and at least `least_ns`.
     """
@@ -119,9 +135,24 @@ def faulty(table: Table, nodes: Nodes, ticks: int, least_ns: float) -> Bools:
     bad = (np.abs(bias) > least_ns) & (bias**2 > 36.0 * (variance + usual))
     keys = np.unique((np.minimum(src, dst)[live] << 32) | np.maximum(src, dst)[live], return_inverse=True)
     share = sums(keys[1], bad, keys[0].size) / np.bincount(keys[1])
-    low, high = keys[0] >> 32, keys[0] & 0xFFFFFFFF
-    told = (share > 0.5).astype(np.float64)
-    against = sums(low, told, nodes.n) + sums(high, told, nodes.n)
-    of = np.bincount(low, minlength=nodes.n) + np.bincount(high, minlength=nodes.n)
-    result: Bools = (of >= 3) & (against > 0.5 * of)
-    return result
+    return _blame(keys[0] >> 32, keys[0] & 0xFFFFFFFF, share > 0.5, nodes.n)
+
+
+def _blame(low: Int64s, high: Int64s, bad: Bools, clocks: int) -> Bools:
+    """The fewest clocks that explain the bad neighbourhoods: the worst first, whose neighbourhoods then tell no more.
+
+    A clock that lies differently to every neighbour is fitted to the larger half of them, so a fifth of three or more,
+    and two, suffice.
+    """
+    guilty = np.zeros(clocks, dtype=np.bool_)
+    of = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
+    bad = bad.copy()
+    while bad.any():
+        against = np.bincount(low[bad], minlength=clocks) + np.bincount(high[bad], minlength=clocks)
+        against = np.where((of >= 3) & (against >= 2) & (against >= _AGAINST * of), against, 0)
+        worst = int(np.argmax(against))
+        if not against[worst]:
+            break
+        guilty[worst] = True
+        bad &= (low != worst) & (high != worst)
+    return guilty

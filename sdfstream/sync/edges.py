@@ -90,6 +90,8 @@ class Wander(NamedTuple):
     """(blocks,) ns² per s²: variance of the skew estimate."""
     offset: Float64s
     """(blocks,) ns²: variance of the offset estimate."""
+    share: Float64s
+    """(blocks,) what the session's noise counts in the clocks' errors: one over their mean number of neighbours."""
 
     def pick(self, which: Bools | Int64s) -> Wander:
         """Those blocks only."""
@@ -203,7 +205,7 @@ def _look(
     # on a line bent by an unknown skew the floors come from the window's ends, and fewer packets compete there
     spread = np.maximum(left, _BENT * np.sqrt(left * wander.skew) * span_s)
     drift = wander.phase * span_s / 3.0 + wander.frequency * span_s**3 / 12.0
-    cost = np.where(complete, spread + drift, np.inf)
+    cost = np.where(complete, spread * wander.share + drift, np.inf)
     best = np.argmin(cost, axis=0)
     pick = best, np.arange(i.size)
     usable = complete[pick]
@@ -217,7 +219,9 @@ def _look(
     _learn_excess(table, i, best, low, np.stack([fwd.older, rev.older]), life, since, wander.skew)
     floor = floor - sigma
     news = np.minimum(since / ticks, 1.0)
-    value, variance = _shares(table, i, usable, floor, sigma, spread, news, wander.offset, at, c)
+    # a line of wrong slope lowers both floors at opposite ends of the window: the margin comes out too low
+    bend = 0.25 * wander.skew * span_s[pick] ** 2
+    value, variance = _shares(table, i, usable, floor, sigma, spread, bend, news, wander.offset, at, c)
     age_s = 0.5 * ages[:, *pick].sum(axis=0)
     age_s = np.where(usable, age_s, 0.0)
     variance = variance + wander.phase * np.abs(age_s) + wander.frequency * np.abs(age_s) ** 3 / 3.0
@@ -251,6 +255,7 @@ def _shares(
     floor: Float64s,
     sigma: Float64s,
     spread: Float64s,
+    bend: Float64s,
     news: Float64s,
     known: Float64s,
     at: float,
@@ -263,7 +268,9 @@ def _shares(
     queue in it: that much goes into its error. What could lie in either goes into the message's.
     """
     margin, half = 0.5 * floor.sum(axis=0), 0.5 * (floor[FWD] - floor[REV])
-    above, d_variance = _remember(table, i, usable, margin, spread, news, at, c)
+    # what was taken off for the mean excess is as doubtful as the excess is
+    doubt = spread + bend + 0.5 * (sigma**2).sum(axis=0) / np.maximum(table["pairs"][i], 1.0)
+    above, d_variance = _remember(table, i, usable, margin, doubt, news, at, c)
     queued = above > 0.0
     if not queued.any():
         return half, spread

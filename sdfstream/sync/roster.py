@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.records.units import ABSENT_NS, Bools, Int64s
+from sdfstream.records.units import ABSENT_NS, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync.duplicates import Seen
 from sdfstream.sync.edges import session_table
@@ -35,6 +35,8 @@ class Roster:
         self.paths = path_table()
         self.ring = Ring()
         self._seen = Seen()
+        self._degree: Float64s = np.empty(0)
+        self._counted = 0
 
     def number(self, x: Exchanges, nodes: Nodes, bus_at_ns: int, now: float) -> Int64s:
         """Session of each row; new sessions, paths and clocks are entered. `now`: bus time since the origin."""
@@ -70,6 +72,17 @@ class Roster:
                     nodes.set_base(clock, int(stamps[rows[0]]) - bus_at_ns)
                     break
 
+    def degree(self, clocks: int) -> Float64s:
+        """Neighbours of each clock, at least 1; counted anew when sessions come or go."""
+        table = self.sessions
+        if self._degree.size != clocks or self._counted != table.n:
+            a, b = table["clock_src"], table["clock_dst"]
+            keys = np.unique((np.minimum(a, b) << 32) | np.maximum(a, b))
+            low, high = keys >> 32, keys & 0xFFFFFFFF
+            count = np.bincount(low[low != high], minlength=clocks) + np.bincount(high[low != high], minlength=clocks)
+            self._degree, self._counted = np.maximum(count, 1).astype(np.float64), table.n
+        return self._degree
+
     def repeats(self, session: Int64s, x: Exchanges) -> Bools:
         """Rows that were there before."""
         repeat = self._seen.repeats(session, x.seq, x.t1_ns)
@@ -93,6 +106,7 @@ class Roster:
         self._counters.add("forgotten", "clocks", int((~clocks).sum()))
         old_pairs, old_paths = self.registry.forget(keep, clocks)
         self._seen.keep(keep)
+        self._counted = -1
         table.keep(keep)
         self.ring.keep(keep)
         number = np.cumsum(clocks) - 1
@@ -122,3 +136,4 @@ class Roster:
         self.paths.load(state["paths"])
         self.ring.load(state["ring"])
         self._seen.load(state["seen"])
+        self._counted = -1

@@ -128,7 +128,9 @@ class Timeline:
         nodes.tie(*edges.heard_lately(table, nodes.at - self._config.holdover_after_ns), self._reference)
         src, dst = table["clock_src"][b.session], table["clock_dst"][b.session]
         walks = (*nodes.wanders(), nodes.independent_skew(), nodes.independent())
-        wander = edges.Wander(*(v[src] + v[dst] for v in walks))
+        degree = self._roster.degree(nodes.n)
+        phase, frequency, skew, offset = (v[src] + v[dst] for v in walks)
+        wander = edges.Wander(phase, frequency, skew, offset, 2.0 / (degree[src] + degree[dst]))
         ahead, slope = t["offset"][dst] - t["offset"][src], t["skew"][dst] - t["skew"][src]
         heard, breaks = edges.listen(table, ring, b, ahead, slope, wander, nodes.at, self._config)
         if breaks.session.size:
