@@ -30,7 +30,8 @@ _BELIEF_S = 180.0
 """So long a prediction that strayed, or did not, counts for the width of the bound."""
 _PRIOR_TELLINGS = 4.0
 _WILDEST = 25.0
-_LEAST_CALIBRATION = 0.05
+_LEAST_CALIBRATION = 0.75
+"""A few lucky predictions must not narrow the bound further than this share of what is expected."""
 _LEAST_SCORE = -20.0
 """No model falls so far behind that it could not come back within some judgements."""
 _STEPS_S = 10.0
@@ -54,7 +55,7 @@ def overlap(news: Float64s) -> Float64s:
     Each look at a window counts as its share of news, as if the rest were repeated. That is right for a mean, but a
     floor's error shrinks with n, not with its root, and the filter's own figure is too careful. Found by simulation.
     """
-    result: Float64s = np.maximum(news, 0.05) ** 0.9
+    result: Float64s = np.maximum(news, 0.05) ** 0.75
     return result
 
 
@@ -358,7 +359,7 @@ class Nodes:
         """
         t = self.table
         result: Float64s = (_PRIOR_TELLINGS * overlap(t["news"]) + t["strays"]) / (_PRIOR_TELLINGS + t["tellings"])
-        return np.maximum(result, _LEAST_CALIBRATION)
+        return np.maximum(result, _LEAST_CALIBRATION * overlap(t["news"]))
 
     def heard(self, count: Int64s, news: Float64s) -> None:
         """So many samples (blocks' news) of each clock came in this tick, and the share of news in them."""
