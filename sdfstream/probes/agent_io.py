@@ -21,6 +21,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from sdfstream.probes.answering_io import Answering
+from sdfstream.probes.companion import Companion
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.host_io import HostAgent
 from sdfstream.probes.publish_io import PublishBuffer, Publisher
@@ -57,7 +58,13 @@ PortsOf = Callable[[str, Sequence[NicConfig], str], Ports]
 
 
 async def run_agent(
-    config: AgentConfig, publisher: Publisher, ports: PortsOf | None, stop: asyncio.Event, *, boot_id: str = ""
+    config: AgentConfig,
+    publisher: Publisher,
+    ports: PortsOf | None,
+    stop: asyncio.Event,
+    *,
+    boot_id: str = "",
+    companion: Companion | None = None,
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
@@ -71,15 +78,19 @@ async def run_agent(
     stop : asyncio.Event
     boot_id : str
         Names this run in liveness events; best the publisher's own. A random one by default.
+    companion : Companion, optional
+        Told of every judgement of liveness at once; may wish for watch sessions and traces.
 
     Raises
     ------
     ConfigError, UnavailableError
         At the start, when it can never work. Later, NICs may come and go and the bus may be away.
     """
-    agent = _Agent(config, publisher, boot_id or secrets.token_hex(8))
+    agent = _Agent(config, publisher, boot_id or secrets.token_hex(8), companion)
     try:
         agent.start()
+        if companion is not None:
+            companion.attach(agent.hosts)
         tasks = [asyncio.create_task(agent.pace()), asyncio.create_task(agent.buffer.run())]
         if ports is not None:
             tasks += [asyncio.create_task(agent.read_ports(ports, h)) for h in config.hosts if h.read_ports]
@@ -100,8 +111,9 @@ async def run_agent(
 
 
 class _Agent:
-    def __init__(self, config: AgentConfig, publisher: Publisher, boot_id: str) -> None:
+    def __init__(self, config: AgentConfig, publisher: Publisher, boot_id: str, companion: Companion | None) -> None:
         self.config = config
+        self._companion = companion
         self.stats = Counters("agent")
         self.buffer = PublishBuffer(publisher, self.stats)
         peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
@@ -155,7 +167,7 @@ class _Agent:
             if now_ns >= tell_at:
                 self.tell_trouble()
                 tell_at = now_ns + _TELL_NS
-            if now_ns >= look_at or (now_ns >= suspect_at and any(h.nics.suspected() for h in self.hosts)):
+            if now_ns >= look_at or (now_ns >= suspect_at and any(h.nic_watch.suspected() for h in self.hosts)):
                 for host in self.hosts:
                     host.look()
                 look_at, suspect_at = now_ns + _LOOK_NS, now_ns + _SUSPECT_LOOK_NS
@@ -178,7 +190,13 @@ class _Agent:
         for host in self.hosts:
             self._guard(partial(host.hear, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
-            self.buffer.put(host.trace(now_ns))
+            if self._companion is not None:
+                self._guard(partial(self._tell_companion, self._companion, host.name, now_ns))
+            self.buffer.put(host.go_on_tracing(now_ns))
+
+    def _tell_companion(self, companion: Companion, host: str, now_ns: int) -> bool:
+        self.buffer.put(companion.judged(host, now_ns))
+        return True
 
     def flush(self, now_ns: int) -> None:
         """Put finished rows into the buffer."""

@@ -90,6 +90,12 @@ def check(config: AgentConfig) -> None:
     _within("trace_interval_s", config.trace_interval_s, 0, 1e9)
     _within("trace_rate_hz", config.trace_rate_hz, 0, 1e6)
     _within("reflector_max_pps", config.reflector_max_pps, 1, 1 << 31)
+    _within("watch_rate_hz", config.watch_rate_hz, 1, 1_000)
+    _within("watch_liveness_ms", config.watch_liveness_ms, 10, 3_600_000)
+    _within("watch_ports", config.watch_ports, 1, 256)
+    _within("watch_first_port", config.watch_first_port, 1, 65_536 - config.watch_ports)
+    if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
+        raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
     if not config.hosts:
         raise ConfigError("hosts is empty: there is nothing to probe or answer from")
     names = [h.host for h in config.hosts]

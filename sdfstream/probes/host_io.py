@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from sdfstream.probes.beat import Beat
-from sdfstream.probes.config import AgentConfig, HostConfig
+from sdfstream.probes.companion import FlowWish, WatchWish
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.liveness import event_data
 from sdfstream.probes.net_io import SocketTable
 from sdfstream.probes.nics_io import NicWatch
@@ -19,7 +20,7 @@ from sdfstream.probes.trace_io import PathTracing
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS, PROBE
-from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
 from sdfstream.stats import Counters
 
 _LEAST_WIDTH: Final = 1472
@@ -58,6 +59,8 @@ class HostAgent:
         self._follow_up_ns = 0
         self._beat = Beat(time.monotonic_ns())
         nics = {n.nic: n for n in host.nics}
+        self.nics: Mapping[str, NicConfig] = nics
+        self.generation = 0
         pairs = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
         width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
         self.senders = SocketTable(
@@ -80,6 +83,9 @@ class HostAgent:
             hmac_key=config.hmac_key,
             liveness_ms=config.liveness_ms,
         )
+        self._slots = {(n.src, n.dst, n.path, n.dscp): slot for slot, n in enumerate(self.sender.life.names)}
+        self._watched: tuple[WatchWish, ...] = ()
+        self._flows: tuple[FlowWish, ...] = ()
         self.reflector = SessionReflector(
             host,
             {slot: nic.nic for slot, nic in enumerate(host.nics)},
@@ -100,11 +106,11 @@ class HostAgent:
             if config.trace_interval_s > 0
             else None
         )
-        self.nics = NicWatch(host.nics, self.senders, self.reflectors, self.counters)
+        self.nic_watch = NicWatch(host.nics, self.senders, self.reflectors, self.counters)
 
     def start(self) -> None:
         """Open the sockets; raises ConfigError or UnavailableError when that can never work."""
-        self._usable(self.nics.start())
+        self._usable(self.nic_watch.start())
 
     def close(self) -> None:
         """Close all sockets."""
@@ -114,7 +120,7 @@ class HostAgent:
     def look(self) -> None:
         """Look which NICs are there, and how fast we are probed."""
         self._follow_up_ns = self.reflector.follow_up_due_ns(time.monotonic_ns())
-        self._usable(self.nics.look())
+        self._usable(self.nic_watch.look())
 
     def reflect(self) -> bool:
         """Answer the probes that have arrived; whether there were any.
@@ -184,12 +190,32 @@ class HostAgent:
         batch = self.sender.rows(now_ns)
         return [] if batch is None else [Output(PROBE.name, self.name, batch)]
 
-    def trace(self, now_ns: int) -> list[Output]:
+    def go_on_tracing(self, now_ns: int) -> list[Output]:
         """Go on tracing paths; events of those that are done."""
         if self._tracing is None or now_ns < self._trace_at:
             return []
         self._trace_at = now_ns + _TRACE_NS
         return self._tracing.step(self.sender.heard_at_ns, self.sender.ttl_fwd, now_ns)
+
+    def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
+        """Slot of a probe path; −1 when it is not probed."""
+        return self._slots.get((src, dst, path, dscp), -1)
+
+    def states(self) -> UInt8s:
+        """(slots,) state of every path that this host sends."""
+        return self.sender.life.state
+
+    def steady_since_ns(self) -> Int64s:
+        """(slots,) steady clock of the last change of state; silent: when it was last heard."""
+        return self.sender.life.since_at
+
+    def watch(self, wishes: Sequence[WatchWish]) -> None:
+        """The watch sessions wanted from now on."""
+        self._watched = tuple(wishes)
+
+    def trace(self, wishes: Sequence[FlowWish]) -> None:
+        """The flows to be traced from now on, most wanted first."""
+        self._flows = tuple(wishes)
 
     def event(self, topic: str, kind: str, key: str, data: Mapping[str, Any]) -> Output:
         """An event of this host, said now."""

@@ -81,6 +81,16 @@ class Liveness:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def state(self) -> UInt8s:
+        """(paths,) UNKNOWN, ALIVE or SILENT as of the last judgement, or as last heard; not to be written to."""
+        return self._state
+
+    @property
+    def since_at(self) -> Int64s:
+        """(paths,) steady clock: in this state since; silent: last heard. Not to be written to."""
+        return self._since_at
+
     def add(self, names: Sequence[PathName], interval_ns: Int64s, now_ns: int) -> None:
         """Watch more paths; interval 0: not known yet."""
         n = len(names)

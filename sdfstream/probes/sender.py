@@ -105,8 +105,9 @@ class SessionSender:
                 (self.paths.sessions[i], q) for i, q in zip(self.paths.session, self.paths.source_port, strict=True)
             )
         ]
-        self._liveness = Liveness("sender", liveness_ms, self._clock)
-        self._liveness.add(names, self.paths.interval_ns, now_ns)
+        self.life = Liveness("sender", liveness_ms, self._clock)
+        """State of every path."""
+        self.life.add(names, self.paths.interval_ns, now_ns)
         self._rows = RowWriter(host, self.paths, self._clock, self.counters)
 
     def next_due_ns(self) -> int:
@@ -130,7 +131,7 @@ class SessionSender:
         t1_word = int(stamp.stamp_of(self._clock.reading(shown), self._error)[0])
         self.counters.add("shed", "ring", self._exchanges.open(slot, seq, now_ns, system_ns, t1_word))
         self.counters.add("sent", n=len(path))
-        self._liveness.sent(path, now_ns)
+        self.life.sent(path, now_ns)
         data = self.paths.template[self.paths.session[path]]
         if len(path):
             head = fields(data, self._mode.probe)
@@ -185,7 +186,7 @@ class SessionSender:
         slot, known = self._own(token)
         slot = slot[known]
         self._exchanges.state[slot] = ex.FREE
-        self._liveness.unsent(self._exchanges.path[slot])
+        self.life.unsent(self._exchanges.path[slot])
         self.counters.add("unsent", n=len(slot))
 
     def received(self, received: Received, now_ns: int, due_at_ns: int = 0) -> None:
@@ -276,7 +277,7 @@ class SessionSender:
         arrival["ttl"] = received.ttl[rows]
         self._exchanges.take(slot, data[:, : self._mode.base_bytes], extension, arrival)
         path = self._exchanges.path[slot]
-        self._liveness.heard(path, now_ns)
+        self.life.heard(path, now_ns)
         self.heard_at_ns[path] = now_ns
         self.ttl_fwd[path] = fields(data, self._mode.answer)["ttl"]
         self.counters.add("answered", n=len(slot))
@@ -295,8 +296,8 @@ class SessionSender:
         mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_)
         changed = np.flatnonzero(mine & (self._usable != usable))
         self._usable[changed] = usable
-        self._liveness.usable(changed, usable, now_ns)
+        self.life.usable(changed, usable, now_ns)
 
     def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
         """Judge all paths; entries of those that changed state since the last call, or of all (`complete`)."""
-        return self._liveness.judge(now_ns, system_ns, complete=complete)
+        return self.life.judge(now_ns, system_ns, complete=complete)
