@@ -214,6 +214,8 @@ class SilenceJudge:
             confirm_ns=max(self.config.settle_ns, NS_PER_S if kind == "path-down" else 0),
             hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
+            directions=tuple(found.directions),
+            direction_known=found.direction_known,
         )
 
     def _plane(self, slots: Ints) -> str | None:
