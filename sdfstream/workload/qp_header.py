@@ -15,14 +15,14 @@ new tx). ``chunk`` numbers the chunks of the queue pair; ``collective``, ``step`
 the chunk, and ``offset`` is this packet's place in its ``chunk_bytes``. A *void* packet fills the place of one whose
 chunk has been carried by another queue pair: it has no payload.
 
-Acknowledgement (104 octets, then `length` reports of 24)::
+Acknowledgement (44 octets, then `length` octets of ``ahead``, at most 64, then `flags` reports of 24)::
 
-    16 u64 cumulative · 24 u64 newest_tx · 32 u32 received · 36 u32 ce · 40 64 octets ahead · 104 u32 crc
+    16 u64 cumulative · 24 u64 newest_tx · 32 u32 received · 36 u32 ce · 40 u32 crc
     report: u32 chunk · u32 ce · i64 arrived_at_ns · i64 completed_at_ns
 
 All packets below psn ``cumulative`` have arrived, and those whose bit is set in ``ahead`` (little endian: bit i is
 psn cumulative + i). ``received`` and ``ce`` count data packets and those of them with CE, modulo 2³². Reports are of
-the chunks completed last.
+the chunks completed last; each is told several times, since acknowledgements may be lost.
 
 ``crc`` is the CRC-32 (IEEE 802.3, zlib) of everything before it and everything behind it: header and payload.
 """
@@ -49,7 +49,7 @@ PAYLOAD_BYTES: Final = 1408
 MAX_CHUNK_BYTES: Final = 1 << 20
 
 _DATA: Final = struct.Struct(">IBBHIIQQIIIIII")
-_ACK: Final = struct.Struct(">IBBHIIQQII64s")
+_ACK: Final = struct.Struct(">IBBHIIQQII")
 _REPORT: Final = struct.Struct(">IIqq")
 _CRC: Final = struct.Struct(">I")
 DATA_BYTES: Final = _DATA.size + _CRC.size
@@ -107,29 +107,21 @@ def data_packet(header: Data, payload: bytes | memoryview) -> bytes:
 
 def ack_packet(ack: Ack) -> bytes:
     """An acknowledgement."""
+    ahead = ack.ahead.to_bytes((ack.ahead.bit_length() + 7) // 8, "little")
     head = _ACK.pack(
-        MAGIC,
-        ACK,
-        0,
-        len(ack.reports),
-        ack.run,
-        ack.qp,
-        ack.cumulative,
-        ack.newest_tx,
-        ack.received & _U32,
-        ack.ce & _U32,
-        ack.ahead.to_bytes(WINDOW // 8, "little"),
-    )
-    body = b"".join(_REPORT.pack(*report) for report in ack.reports)
+        MAGIC, ACK, len(ack.reports), len(ahead), ack.run, ack.qp, ack.cumulative, ack.newest_tx,
+        ack.received & _U32, ack.ce & _U32,
+    )  # fmt: skip
+    body = b"".join((ahead, *(_REPORT.pack(*report) for report in ack.reports)))
     return b"".join((head, _CRC.pack(zlib.crc32(body, zlib.crc32(head))), body))
 
 
 def kind_of(packet: memoryview) -> int:
     """`DATA` or `ACK` where the packet says so and has room for that header; else 0."""
-    if len(packet) >= DATA_BYTES and packet[4] == DATA:
-        return DATA
     if len(packet) >= ACK_BYTES and packet[4] == ACK:
         return ACK
+    if len(packet) >= DATA_BYTES and packet[4] == DATA:
+        return DATA
     return 0
 
 
@@ -150,15 +142,16 @@ def data(packet: memoryview) -> Data | str:
 
 def acknowledgement(packet: memoryview) -> Ack | str:
     """An acknowledgement (`kind_of` said so), or why it is refused."""
-    magic, _, _, count, run, qp, cumulative, newest_tx, received, ce, ahead = _ACK.unpack_from(packet)
+    magic, _, count, width, run, qp, cumulative, newest_tx, received, ce = _ACK.unpack_from(packet)
     if magic != MAGIC:
         return "magic"
-    if count > REPORTS or len(packet) != ACK_BYTES + count * _REPORT.size:
+    if count > REPORTS or width > WINDOW // 8 or len(packet) != ACK_BYTES + width + count * _REPORT.size:
         return "length"
     if _CRC.unpack_from(packet, _ACK.size)[0] != _crc(packet, _ACK.size):
         return "checksum"
-    reports = tuple(Report._make(r) for r in _REPORT.iter_unpack(packet[ACK_BYTES:]))
-    return Ack(run, qp, cumulative, newest_tx, received, ce, int.from_bytes(ahead, "little"), reports)
+    ahead = int.from_bytes(packet[ACK_BYTES : ACK_BYTES + width], "little")
+    reports = tuple(Report._make(r) for r in _REPORT.iter_unpack(packet[ACK_BYTES + width :]))
+    return Ack(run, qp, cumulative, newest_tx, received, ce, ahead, reports)
 
 
 def packets_of(chunk_bytes: int) -> int:

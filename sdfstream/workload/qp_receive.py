@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from sdfstream.workload import qp_header as wire
 
+_TOLD: Final = 6
+"""Acknowledgements that tell of a chunk: with every second one lost, one report in 64 is."""
 _CHUNKS: Final = wire.WINDOW
 """Incomplete chunks at a time: each has a packet within the window."""
 
@@ -73,7 +75,8 @@ class Responder:
         self._newest_tx = 0
         self._received = self._ce = 0
         self._chunks: dict[int, _Incoming] = {}
-        self._reports: deque[wire.Report] = deque(maxlen=wire.REPORTS)
+        self._reports: deque[tuple[wire.Report, int]] = deque(maxlen=wire.REPORTS)
+        self._answers = 0
         self._owes = False
 
     def take(
@@ -116,8 +119,11 @@ class Responder:
         self._owes = False
         ack = wire.Ack(
             self.run, self.number, self._cumulative, self._newest_tx, self._received, self._ce, self._ahead,
-            tuple(self._reports),
+            tuple(report for report, _ in self._reports),
         )  # fmt: skip
+        self._answers += 1
+        while self._reports and self._reports[0][1] <= self._answers:
+            self._reports.popleft()
         return self.answer_path, wire.ack_packet(ack)
 
     def _chunk(self, header: wire.Data, first_psn: int, at_ns: int) -> _Incoming | None:
@@ -140,7 +146,7 @@ class Responder:
     def _complete(self, number: int, chunk: _Incoming, at_ns: int) -> Delivered:
         del self._chunks[number]
         self.delivered_bytes += len(chunk.data)
-        self._reports.append(wire.Report(number, chunk.ce, chunk.arrived_at_ns, at_ns))
+        self._reports.append((wire.Report(number, chunk.ce, chunk.arrived_at_ns, at_ns), self._answers + _TOLD))
         return Delivered(chunk.collective, chunk.step, chunk.piece, chunk.data)
 
     def _forget_passed(self) -> None:

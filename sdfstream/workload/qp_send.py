@@ -317,7 +317,7 @@ class Requester:
         self.time_outs += 1
         self._backed_off = min(self._backed_off + 1, 8)
         self._give_up_on_the_way()
-        self.window.on_time_out()
+        self.window.on_time_out(self._backed_off)
 
     def _give_up_on_the_way(self) -> None:
         """Take everything on the way for lost; the lowest numbers go first."""

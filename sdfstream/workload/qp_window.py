@@ -5,7 +5,8 @@ marked share F of a round, ``alpha ← (1 − g)·alpha + g·F``, and once per r
 alpha/2)``; once per round with a loss the window is halved. Several queue pairs on one queue see the same marks or
 losses and the same delay, so their windows converge to equal shares (additive increase, multiplicative decrease).
 
-A time-out leaves the smallest window: what a dead path needs is a trickle that notices when it lives again.
+A time-out halves the window, a second one in a row leaves the smallest: what a dead path needs is a trickle that
+notices when it lives again.
 
 References
 ----------
@@ -65,12 +66,12 @@ class Window:
         if newest_tx >= self._cut_until_tx:
             self._cut(0.5, next_tx)
 
-    def on_time_out(self) -> None:
-        """Nothing arrives any more."""
-        if self.packets > LEAST:
+    def on_time_out(self, times: int) -> None:
+        """Nothing has arrived for a time-out, `times` in a row: the last packets were lost, or the path is dead."""
+        if times == 1:
             self._before_time_out = max(self.packets, FIRST)
             self._slow_start_until = max(self.packets / 2.0, LEAST)
-        self.packets = LEAST
+        self.packets = self._slow_start_until if times == 1 else LEAST
 
     def on_new_path(self, next_tx: int) -> None:
         """The next packets take another path: its load is not known, so half of what the old one bore."""

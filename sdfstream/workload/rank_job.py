@@ -66,6 +66,7 @@ class JobEngine:
         """Chunks carried, oldest first; whoever reports them takes them away."""
         self.ends = {qp.number: QpEnds(qp, run, plan.spec.rate_bps, now_ns) for qp in plan.qps}
         self.ranks = [self._rank(number) for number in range(len(plan.places))]
+        self._turn = deque(self.ends.values())
         self._run = run
         self._tos = (plan.spec.dscp << 2 | Ecn.ECT0, plan.spec.dscp << 2)
         for rank in self.ranks:
@@ -92,7 +93,9 @@ class JobEngine:
                 stripe.feed(now_ns)
         ect, plain = self._tos
         out: list[ToSend] = []
-        for ends in self.ends.values():
+        # Who comes first finds the shorter queue, so everybody comes first in turn.
+        self._turn.rotate(-1)
+        for ends in self._turn:
             qp = ends.plan
             answer = ends.responder.answer()
             if answer is not None:
