@@ -100,10 +100,14 @@ class Admission:
     heard: dict[str, Heard] = field(default_factory=dict)
     bus: BusTime = field(default_factory=BusTime)
     counters: Counters = field(default_factory=lambda: Counters("control"))
+    forgetful: bool = False
+    """What was heard in an earlier run is lost: a statement older than this run's first message may be a replay."""
+    _first_at_ns: int = 0
 
     def read(self, message: Message, now_ns: int) -> Admitted | Refusal | None:
         """The command in `message`, or the first check that it does not pass; None: not for us."""
         self.bus.heard(message.bus_at_ns, now_ns)
+        self._first_at_ns = self._first_at_ns or message.bus_at_ns
         if message.key not in self.hosts:
             self.counters.add("passed-over", "other-host")
             return None
@@ -150,6 +154,8 @@ class Admission:
         if known is not None and known.revoked:
             known.expires_at_ns = max(known.expires_at_ns, read.expires_at_ns)
             return Refusal("replayed", "it was undone by command, and nothing later of it counts")
+        if known is None and self.forgetful and read.issued_at_ns < self._first_at_ns:
+            return Refusal("replayed", "what was heard before is lost, and this was issued before")
         if known is not None and read.issued_at_ns <= known.issued_at_ns:
             return Refusal("replayed", "this or a later statement of it was heard before")
         return None

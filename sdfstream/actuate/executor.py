@@ -21,12 +21,12 @@ from sdfstream.actuate.actuator import Answer, Request
 from sdfstream.actuate.admission import Admission, Admitted, Refusal
 from sdfstream.actuate.conditions import Moment, conditions
 from sdfstream.actuate.fit import misfit, unclean
-from sdfstream.actuate.inventory import Inventory, Known
+from sdfstream.actuate.inventory import Known
 from sdfstream.actuate.lease import ON_NEW_PATH, Do, Event, State, after
 from sdfstream.actuate.sentences import why
 from sdfstream.actuate.standing import RETRY_NS, Lease, Place
 from sdfstream.actuate.terms import Terms, terms
-from sdfstream.actuate.watch import Slots, Watches
+from sdfstream.actuate.watch import Slots
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
 from sdfstream.records.job import JobPart
@@ -68,7 +68,8 @@ class Executor:
         """Something that the journal must know has changed; the journal's keeper resets it."""
         self._config = config or ExecutorConfig()
         self._dwell_ns = self._config.dwell_ms * NS_PER_MS
-        self._hosts = {name: Place(name) for name in hosts}
+        self.places = {name: Place(name) for name in hosts}
+        """What stands on each host; `journal` keeps it."""
         self._requests: list[Request] = []
         self._outcomes: list[Outcome] = []
         self._asked: dict[int, tuple[str, str]] = {}
@@ -78,16 +79,16 @@ class Executor:
 
     def attach(self, host: str, slots: Slots) -> None:
         """The liveness of one host; before that its paths are unknown."""
-        self._hosts[host].slots = slots
+        self.places[host].slots = slots
 
     def quicken(self, host: str, pairs: Collection[tuple[str, str, int]]) -> None:
         """NIC pairs and classes of this host that have watch sessions."""
-        self._hosts[host].watches.quicken(pairs)
+        self.places[host].watches.quicken(pairs)
 
     def jobs(self, host: str, parts: Iterable[JobPart], now_ns: int) -> None:
         """The job map of one host, whole."""
-        self._hosts[host].inventory.take(parts, now_ns)
-        self._look(self._hosts[host], now_ns)
+        self.places[host].inventory.take(parts, now_ns)
+        self._look(self.places[host], now_ns)
 
     def commands(self, messages: Sequence[Message], now_ns: int) -> None:
         """Commands from the bus."""
@@ -101,7 +102,7 @@ class Executor:
 
     def judged(self, host: str, now_ns: int) -> None:
         """The liveness of `host` was judged just now."""
-        place = self._hosts[host]
+        place = self.places[host]
         changed = place.slots is not None and place.watches.judge(place.slots, now_ns)
         if changed or now_ns >= place.look_ns:
             self._look(place, now_ns)
@@ -110,11 +111,11 @@ class Executor:
         """What actuators say to requests."""
         for answer in answers:
             host, command_id = self._asked.pop(answer.request, ("", ""))
-            lease = self._hosts[host].leases.get(command_id) if host else None
+            lease = self.places[host].leases.get(command_id) if host else None
             if lease is None or lease.request != answer.request:
                 self.counters.add("unmatched", "answer")
                 continue
-            self._answer(self._hosts[host], lease, answer, now_ns)
+            self._answer(self.places[host], lease, answer, now_ns)
 
     def take(self) -> tuple[list[Request], list[Outcome]]:
         """Requests to make and outcomes to publish since the last call, each in order."""
@@ -126,21 +127,13 @@ class Executor:
 
     def leases(self, host: str) -> list[Lease]:
         """Commands in force on `host`."""
-        return list(self._hosts[host].leases.values())
-
-    def inventory(self, host: str) -> Inventory:
-        """Queue pairs of `host`."""
-        return self._hosts[host].inventory
-
-    def watches(self, host: str) -> Watches:
-        """Watches of `host`."""
-        return self._hosts[host].watches
+        return list(self.places[host].leases.values())
 
     # --- accepting -------------------------------------------------------------------------------------------------
 
     def _accept(self, admitted: Admitted, now_ns: int) -> Refusal | None:
         command = admitted.command
-        place = self._hosts[str(command.target["host"])]
+        place = self.places[str(command.target["host"])]
         if command.action in ("undo", "failback"):
             return self._undo(place, command, now_ns)
         if command.action == "slice":
@@ -231,8 +224,11 @@ class Executor:
 
     def _next_event(self, place: Place, lease: Lease, now_ns: int) -> Event | None:
         """The first thing that is true now and means something in the lease's state."""
-        at = Moment(now_ns, self.admission.bus.now(now_ns), self.admission.epoch, self._dwell_ns)
+        at = self._moment(now_ns)
         return next((e for e in conditions(place, lease, at) if after(lease.state, e) is not None), None)
+
+    def _moment(self, now_ns: int) -> Moment:
+        return Moment(now_ns, self.admission.bus.now(now_ns), self.admission.epoch, self._dwell_ns)
 
     # --- transitions -----------------------------------------------------------------------------------------------
 
@@ -257,13 +253,18 @@ class Executor:
         place.unwatch(lease)
         place.leases.pop(lease.command.id, None)
 
+    def _chooses(self, lease: Lease, now_ns: int) -> bool:
+        """The command lets the agent choose between paths, and is in force: going back is one of its choices."""
+        at = self._moment(now_ns)
+        return lease.terms.kind == "arm" and not lease.undo and not at.over(lease) and lease.command.epoch >= at.epoch
+
     def _ask(self, place: Place, lease: Lease, do: Do, now_ns: int) -> None:
         wanted = lease.terms
         known = place.known(lease)
         assert known is not None  # conditions are raised only while it is there
         left_ns = min(lease.deadline_ns - now_ns, lease.command.expires_at_ns - self.admission.bus.now(now_ns))
         lease.ttl_ns = max(left_ns, NS_PER_MS)
-        how = "set" if do in (Do.ASK_MOVE, Do.ASK_LIMIT) or wanted.kind == "arm" else "undo"
+        how = "undo" if do is Do.ASK_LIFT or (do is Do.ASK_BACK and not self._chooses(lease, now_ns)) else "set"
         path = None
         if do is Do.ASK_MOVE:
             path = wanted.paths[0] if wanted.kind == "move" else place.alternate(lease, known)
@@ -280,7 +281,7 @@ class Executor:
             control=known.control,
             command=lease.data,
             path=path,
-            choice=wanted.kind == "arm",
+            choice=wanted.kind == "arm" and how == "set",
             rate_bps=wanted.rate_bps if do is Do.ASK_LIMIT else None,
             ttl_ms=lease.ttl_ns // NS_PER_MS,
             peer=wanted.kind == "peer",
@@ -302,7 +303,7 @@ class Executor:
         if answer.ok:
             lease.pause_ns, lease.retry_ns = RETRY_NS[0], 0
             if known is not None:
-                self._note_done(lease, known, now_ns)
+                self._note_done(place, lease, known, now_ns)
         else:
             event = Event.NOT_DONE if answer.sure or after(lease.state, Event.UNSURE) is None else Event.UNSURE
             lease.retry_ns = now_ns + lease.pause_ns
@@ -314,7 +315,7 @@ class Executor:
         self._pursue(place, lease, now_ns)
         place.look_ns = now_ns  # others may have waited for this one
 
-    def _note_done(self, lease: Lease, known: Known, now_ns: int) -> None:
+    def _note_done(self, place: Place, lease: Lease, known: Known, now_ns: int) -> None:
         known.changed_ns = now_ns
         if lease.state in (State.MOVING, State.MOVING_ON):
             lease.path = lease.asked
@@ -322,6 +323,8 @@ class Executor:
             path = lease.terms.former if lease.state is State.RETURNING else lease.asked
             assert path is not None
             known.path, known.moved_ns = path, now_ns
+            if known.qp.steering == "kernel":
+                place.inventory.kernel_paths[known.qp.qp] = path
         elif lease.terms.kind == "limit":
             known.rate_bps = None if lease.state is State.LIFTING else lease.asked_rate_bps
 

@@ -48,6 +48,8 @@ class Inventory:
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
         self._receiving: dict[str, Known] = {}
+        self.kernel_paths: dict[str, int] = {}
+        """Source ports that packets of kernel flows leave with, where it is not the program's own."""
 
     def __len__(self) -> int:
         return len(self._known) + len(self._receiving)
@@ -73,12 +75,14 @@ class Inventory:
                 table[name].listed = False
                 if now_ns - table[name].seen_ns >= GONE_NS:
                     del table[name]
+                    if sends:
+                        self.kernel_paths.pop(name, None)
 
-    @staticmethod
-    def _see(table: dict[str, Known], qp: QueuePair, part: JobPart, now_ns: int, *, sends: bool) -> None:
+    def _see(self, table: dict[str, Known], qp: QueuePair, part: JobPart, now_ns: int, *, sends: bool) -> None:
         known = table.get(qp.qp)
         if known is None:
-            table[qp.qp] = Known(qp, part.job, part.control, qp.path, qp.rate_bps, sends, now_ns)
+            path = self.kernel_paths.get(qp.qp, qp.path) if sends else qp.path
+            table[qp.qp] = Known(qp, part.job, part.control, path, qp.rate_bps, sends, now_ns)
             return
         if qp.steering != "kernel" and (known.changed_ns is None or now_ns - known.changed_ns >= _OURS_COUNTS_NS):
             known.path, known.rate_bps = qp.path, qp.rate_bps
