@@ -79,7 +79,7 @@ async def service(
         )
         stack.push_async_callback(archive.close)
         http_port = _serve_sql(stack, settings, data)
-        path = pipeline.stages(settings)
+        path = pipeline.stages(settings, pipeline.authority(settings, time.time_ns()))
         running = Service(bus, board, archive, data / LINK_SOCKET, http_port, started_at_ns=time.time_ns())
         watchers = [
             *watchers,
