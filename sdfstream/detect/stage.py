@@ -311,14 +311,14 @@ class DetectStage:
         for gap in self._gaps.look(verdict.sightings.silent, live["ok_ns"], live["interval_ns"], now_ns):
             self._flaps.pulse(gap.subject, gap.down_ns, gap.up_ns)
         down = {c.subject: c.since_ns for c in verdict.claims if self._ledger.is_open(c.kind, c.subject)}
-        down = {s: since for s, since in down.items() if s.type in ("nic", "link", "switch")}
+        down = {s: since for s, since in down.items() if s.type in ("nic", "host", "link", "switch")}
         self._flaps.update(down, now_ns)
         return self._flaps.claims(now_ns)
 
     def _excused(self, verdict: Silence) -> set[str]:
         """Hosts whose clocks cannot be bounded for a reason already told: agent stale, or a NIC down."""
         hosts = {self._sessions.hosts.list[h] for h in np.flatnonzero(verdict.stale).tolist()}
-        return hosts | {host_of(c.subject.id) for c in verdict.claims if c.subject.type == "nic"}
+        return hosts | {host_of(c.subject.id) for c in verdict.claims if c.subject.type in ("nic", "host")}
 
     def _forget(self, now_ns: int) -> None:
         self._jobs.expire(now_ns)
