@@ -115,7 +115,8 @@ def _line(trial: Trial) -> str:
     full, during, after = trial.throughput_mbps
     back = "not back" if trial.back_s is None else f"back after {trial.back_s:.1f} s"
     return (
-        f"{trial.link}: {trial.affected} hit, worst {worst:.0f} ms, {trial.left} left, {trial.strayed} strayed, {back}; "
+        f"{trial.link}: {trial.affected} hit, worst {worst:.0f} ms, {trial.left} left, {trial.strayed} strayed, "
+        f"{back}; "
         f"{full:.1f} → {during:.1f} → {after:.1f} Mbit/s"
     )
 

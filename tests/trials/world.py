@@ -157,9 +157,8 @@ async def world(
 
 def _keeper(said: list[dict[str, Any]]) -> Callable[[Sequence[Message]], Any]:
     async def keep(messages: Sequence[Message]) -> None:
-        for m in messages:
-            if isinstance(m.body, Event):
-                said.append({**m.body.data, "topic": m.topic, "bus_at_ns": m.bus_at_ns})
+        events = [(m, m.body.data) for m in messages if isinstance(m.body, Event)]
+        said.extend({**data, "topic": m.topic, "bus_at_ns": m.bus_at_ns} for m, data in events)
 
     return keep
 
