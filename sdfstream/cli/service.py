@@ -24,9 +24,12 @@ from sdfstream.bus import Bus
 from sdfstream.bus.link_io import LinkServer
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording_io import RecordingWriter
+from sdfstream.cli import operator_keys
 from sdfstream.cli.board import Board
+from sdfstream.cli.board_jobs import JobBoard
 from sdfstream.cli.live import LiveAnswers
 from sdfstream.cli.live_io import LiveServer
+from sdfstream.cli.live_jobs import JobAnswers, Publishing
 from sdfstream.records.message import Message
 from sdfstream.records.topics import TOPICS
 
@@ -76,7 +79,8 @@ async def service(
     data.mkdir(parents=True, exist_ok=True)
     control = pipeline.Control()
     run_id = uuid.uuid4().hex
-    board = Board()
+    board, jobs = Board(), JobBoard()
+    operator_keys.ensure(data)
     async with AsyncExitStack() as stack:
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id)
         stack.push_async_callback(bus.close)
@@ -101,6 +105,7 @@ async def service(
             *watchers,
             pipeline.Watcher("archive", EVERYTHING, archive.add),
             pipeline.Watcher("board", Board.reads, _taker(board)),
+            pipeline.Watcher("jobs", JobBoard.reads, _taker(jobs)),
         ]
         if record is not None:
             writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
@@ -114,10 +119,13 @@ async def service(
         link = LinkServer(bus, running.link)
         await link.start()
         stack.push_async_callback(link.close)
-        running.parts = [link, bus, *path, archive, board, control]
-        live = LiveServer(
-            LiveAnswers(board, lambda: (time.time_ns(), running.counters(), control.lag, _run(running, data))), data
-        )
+        running.parts = [link, bus, *path, archive, board, jobs, control]
+        publishing = Publishing(bus)
+        stack.push_async_callback(publishing.close)
+        mode = getattr(getattr(settings, "actuate", None), "mode", None)
+        answers = JobAnswers(jobs, publishing, operators=lambda: tuple(operator_keys.trusted(data)), mode=mode)
+        gauges = lambda: (time.time_ns(), running.counters(), control.lag, _run(running, data))  # noqa: E731
+        live = LiveServer(LiveAnswers(board, gauges, answers), data)
         await live.start()
         stack.push_async_callback(live.close)
         yield running
@@ -134,7 +142,7 @@ def _serve_sql(stack: AsyncExitStack, settings: Settings, data: Path) -> int:
     return front.port
 
 
-def _taker(board: Board) -> Any:
+def _taker(board: Board | JobBoard) -> Any:
     async def take(messages: Sequence[Message]) -> None:
         board.take(messages)
 
