@@ -131,7 +131,7 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
 
 def _contained(cabling: Cabling, found: Located) -> Located:
     """Where no suspect is clear, the one switch at which all of them end; or the paths themselves, with suspects."""
-    if found.probability >= _CLEAR or found.subject.type == "path":
+    if found.probability >= _CLEAR or found.subject.type == "path" or not found.slots.size:
         return found
     weight = {name: sum(p for s, p in found.suspects if name in _nodes(s)) for name in cabling.wiring.cables}
     total = sum(p for _, p in found.suspects)
