@@ -42,7 +42,7 @@ async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncI
     with log.open("wb") as out:
         agent = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sdfstream", "agent", "--config", str(config), "--bus", f"link:{service.link}",
-            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with(os.getpid()),
+            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=die_with(os.getpid()),
             start_new_session=True,  # an interrupt at the terminal is for us alone
         )  # fmt: skip
     try:
@@ -81,7 +81,7 @@ def _declared(fabric: Fabric) -> Output:
     return Output(TOPOLOGY.name, "declared", event)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """What a child does first so that it never outlives `parent`; the signal comes when the forking *thread* ends."""
     libc = ctypes.CDLL(None)
 
