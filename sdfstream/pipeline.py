@@ -3,7 +3,8 @@
 ::
 
     agents ─► sdf.raw.* ─► sync ─► sdf.state.clock.v1, sdf.derived.owd.v1 ─► detect ─► sdf.event.finding.v1
-                 └───────────┴──────────────┬──────────────────────────────────┘
+    jobs ──┘     │           └─► workload ─► sdf.derived.qp.v1                              │
+                 └──────────────────────────┬───────────────────────────────────────────────┘
                                       archive (every topic), board, recorder
 
 The same stages run in three ways over one seam: live in one process (`run`), each on its own as a Kafka consumer
@@ -26,16 +27,18 @@ from sdfstream.bus import Bus
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD
+from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
 from sdfstream.sync.stage import SyncStage
+from sdfstream.workload.stage import WorkloadStage
 
 log = logging.getLogger("sdfstream.pipeline")
 
 WRITES: Final[dict[str, tuple[str, ...]]] = {
     "sync": (CLOCK.name, OWD.name),
+    "workload": (QP_WINDOW.name,),
     "detect": (FINDING.name, NIC.name),
 }
 """What each stage writes; a replay ignores these topics in its input when it runs the stage itself."""
@@ -143,7 +146,7 @@ class Control:
 
 def stages(settings: Settings) -> list[Stage]:
     """The stages of the path, in order."""
-    return [SyncStage(settings.sync), DetectStage(settings.detect)]
+    return [SyncStage(settings.sync), WorkloadStage(settings.workload), DetectStage(settings.detect)]
 
 
 async def run(

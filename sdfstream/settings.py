@@ -18,11 +18,21 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
 from sdfstream.sync.config import SyncConfig
+from sdfstream.workload.config import WorkloadConfig
 
 T = TypeVar("T")
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
-for _part in (AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock, SyncConfig, DetectConfig):
+for _part in (
+    AgentConfig,
+    HostConfig,
+    NicConfig,
+    SessionConfig,
+    VirtualClock,
+    SyncConfig,
+    WorkloadConfig,
+    DetectConfig,
+):
     with_config(_STRICT)(_part)
 
 
@@ -40,6 +50,7 @@ class Settings(BaseModel):
     archive: str | None = None
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     sync: SyncConfig = SyncConfig()
+    workload: WorkloadConfig = WorkloadConfig()
     detect: DetectConfig = DetectConfig()
     agent: AgentConfig | None = None
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
