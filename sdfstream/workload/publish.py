@@ -11,11 +11,12 @@ from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
 from sdfstream.records.topics import QP_WINDOW
-from sdfstream.records.units import Int64s
+from sdfstream.records.units import Int64s, UInt32s
 from sdfstream.workload.pairs import Pair, Pairs
 from sdfstream.workload.windows import Figures, waited
 
 _MOST_COUNT: Final = (1 << 32) - 1
+_DTYPES: Final = {"rank": np.uint32, "peer_rank": np.uint32, "dst_port": np.uint16, "dscp": np.uint8}
 
 
 def outputs(figures: Figures, pairs: Pairs, window_ns: int, most_waiting: int) -> tuple[list[Output], int]:
@@ -39,7 +40,11 @@ def outputs(figures: Figures, pairs: Pairs, window_ns: int, most_waiting: int) -
     for low, high in zip(starts, [*starts[1:], len(hosts)], strict=True):
         pick = order[low:high]
         rows = _rows(figures, [about[i] for i in every[pick].tolist()], every[pick], got[pick])
-        given = {"at_ns": at[pick] * window_ns, "window_ns": np.full(pick.size, window_ns), "path": path[pick]}
+        given = {
+            "at_ns": at[pick] * window_ns,
+            "window_ns": np.full(pick.size, window_ns),
+            "path": path[pick].astype(np.uint32),
+        }
         assert QP_WINDOW.columns is not None
         out.append(Output(QP_WINDOW.name, hosts[low], columns.build(QP_WINDOW.columns, rows | given)))
     for number, used in zip(numbers, figures.path.tolist(), strict=True):
@@ -59,12 +64,19 @@ def _rows(figures: Figures, about: Sequence[Pair], pick: Int64s, got: Any) -> di
     """Columns of the rows; where nothing was `got` the counts are 0 and the delays unknown."""
     assert QP_WINDOW.columns is not None
     kinds = {field.name: field.type for field in QP_WINDOW.columns}
+    columns_ = dict(zip(Pair._fields, zip(*about, strict=True), strict=True))
+    rows: dict[str, Any] = {name: list(columns_[name]) for name in ("job", "qp", "src", "dst", "transport")}
+    # in the columns' own types: casting each of them costs more than everything else here
+    rows |= {name: np.array(columns_[name], _DTYPES[name]) for name in ("rank", "peer_rank", "dst_port", "dscp")}
     n, bytes_, packets = (np.where(got, v[pick], 0) for v in (figures.n, figures.bytes, figures.packets))
-    rows: dict[str, Any] = {name: [getattr(pair, name) for pair in about] for name in Pair._fields}
-    rows |= {"n": n, "bytes": bytes_.astype(np.uint64), "packets": np.minimum(packets, _MOST_COUNT)}
+    rows |= {"n": n.astype(np.uint32), "bytes": bytes_.astype(np.uint64), "packets": _counts(packets)}
     for name, counts in (("ce", figures.ce), ("retransmits", figures.retransmits)):
         told = got & (counts[pick] >= 0)
-        rows[name] = columns.nullable(np.minimum(np.maximum(counts[pick], 0), _MOST_COUNT), told, kinds[name])
+        rows[name] = columns.nullable(_counts(counts[pick]), told, kinds[name])
     delays = dict(zip(("owd_min_ns", "owd_p50_ns", "owd_max_ns"), figures.owd, strict=True))
     delays |= dict(zip(("duration_p50_ns", "duration_max_ns"), figures.duration, strict=True)) | {"err_ns": figures.err}
     return rows | {name: np.where(got, values[pick], np.nan) for name, values in delays.items()}
+
+
+def _counts(values: Int64s) -> UInt32s:
+    return np.clip(values, 0, _MOST_COUNT).astype(np.uint32)
