@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
+from sdfstream.actuate.config import ActuateConfig
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
@@ -32,6 +33,7 @@ for _part in (
     SyncConfig,
     WorkloadConfig,
     DetectConfig,
+    ActuateConfig,
 ):
     with_config(_STRICT)(_part)
 
@@ -52,6 +54,7 @@ class Settings(BaseModel):
     sync: SyncConfig = SyncConfig()
     workload: WorkloadConfig = WorkloadConfig()
     detect: DetectConfig = DetectConfig()
+    actuate: ActuateConfig = ActuateConfig()
     agent: AgentConfig | None = None
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 

@@ -16,14 +16,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from sdfstream.bus import Ear
 from sdfstream.cli import loop
 from sdfstream.errors import ConfigError
 from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
-from sdfstream.records.message import Output
-from sdfstream.records.topics import PROBE
+from sdfstream.records.message import Message, Output
+from sdfstream.records.topics import COMMAND, PROBE
+from sdfstream.stats import Counters
 
 _PROGRESS_S: Final = 1.0
 
@@ -60,8 +62,6 @@ async def run(
     report : bool
         Keep account of every path, for the closing report and the progress line.
     """
-    from sdfstream.probes.ports_io import PortReader
-
     gc.freeze()  # what is loaded by now stays: the collector need not look at it again
     stop = asyncio.Event()
     loop.stop_on_signals(stop.set)
@@ -75,7 +75,7 @@ async def run(
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         try:
-            counters = await run_agent(config, _Watched(publishers, account), PortReader, stop, boot_id=boot_id)
+            counters = await _run_beside(config, _Watched(publishers, account), publishers, stop, boot_id)
         finally:
             if progress is not None:
                 progress.cancel()
@@ -86,6 +86,30 @@ async def run(
         "counters": counters,
         "recording": str(out) if out else None,
     }
+
+
+async def _run_beside(
+    config: AgentConfig, publisher: Publisher, publishers: Sequence[Publisher], stop: asyncio.Event, boot_id: str
+) -> dict[str, int]:
+    """Run the agent, with the companion that its settings ask for; the counters of both."""
+    from sdfstream.probes.ports_io import PortReader
+
+    if not config.jobs_dir and not config.control:
+        return await run_agent(config, publisher, PortReader, stop, boot_id=boot_id)
+    from sdfstream.cli.agent_companion import AgentCompanion, downlink_of
+
+    async with downlink_of(config, publishers) as downlink:
+        companion = AgentCompanion(config, boot_id, downlink)
+        beside = asyncio.create_task(companion.run(), name="companion")
+        beside.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
+        try:
+            counters = await run_agent(config, publisher, PortReader, stop, boot_id=boot_id, companion=companion)
+        finally:
+            ended = beside.done()
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=not ended)
+            companion.close()
+        return counters | companion.all_counters()
 
 
 @asynccontextmanager
@@ -114,6 +138,48 @@ async def open_publisher(name: str, boot_id: str) -> AsyncIterator[Publisher]:
             yield writer
         finally:
             await writer.close()
+
+
+@asynccontextmanager
+async def open_commands(name: str, boot_id: str, hosts: Sequence[str]) -> AsyncIterator[Ear]:
+    """What the bus that `open_publisher` opens under `name` tells these hosts to do, from now on.
+
+    On a link it is a connection of its own, so that no batch on its way up holds a command back. A folder for a
+    recording tells nothing.
+
+    Yields
+    ------
+    Ear
+        ``await read(timeout_s)`` gives messages of ``sdf.control.command.v1`` whose key is one of `hosts`.
+    """
+    if name.startswith("link:"):
+        from sdfstream.bus.link_io import LinkPublisher
+
+        async with LinkPublisher(name.removeprefix("link:"), boot_id=boot_id) as link:
+            link.subscribe([COMMAND.name], hosts)
+            yield link
+    elif "://" in name:
+        from sdfstream.bus.listen_io import Listener
+        from sdfstream.bus.open_io import open_bus
+
+        opened = await open_bus(name, time.time_ns, boot_id=boot_id)
+        try:
+            yield await Listener.open(opened, f"agent-{boot_id}", [COMMAND.name], hosts)
+        finally:
+            await opened.close()
+    else:
+        yield _Silence()
+
+
+class _Silence:
+    """A bus that never tells anything."""
+
+    def __init__(self) -> None:
+        self.counters = Counters("silence")
+
+    async def read(self, timeout_s: float) -> list[Message]:
+        await asyncio.sleep(timeout_s)
+        return []
 
 
 async def _progress(account: PathReport) -> None:

@@ -95,6 +95,8 @@ class JobMap:
         self.counters = Counters("jobs")
         self.version = 0
         """Grows with every change of jobs, queue pairs, their paths, alternates and limits."""
+        self.moved: dict[str, int] = {}
+        """Source ports that kernel flows leave with in place of their program's own, by QP id: told in their stead."""
         self._boot_id = boot_id
         self._folder = folder
         self._held: dict[str, _Held] = {}
@@ -169,7 +171,7 @@ class JobMap:
         for key, part in sorted(self._parts.items()):
             told = self._told.get(key)
             since = part.since_at_ns or self._since.setdefault(key, clock_now_ns)
-            part = replace(part, since_at_ns=since)
+            part = replace(part, since_at_ns=since, qps=tuple(self._as_it_leaves(q) for q in part.qps))
             if told is None or told.part != part or now_ns - told.at_ns >= REPEAT_NS:
                 self._told[key] = _Told(part, now_ns)
                 out.append(self._say(part, clock_now_ns))
@@ -179,6 +181,10 @@ class JobMap:
             ended = replace(part, state="ended", since_at_ns=clock_now_ns, qps=(), receives=())
             out.append(self._say(ended, clock_now_ns))
         return out
+
+    def _as_it_leaves(self, pair: QueuePair) -> QueuePair:
+        path = self.moved.get(pair.qp)
+        return pair if path is None or pair.steering != "kernel" else replace(pair, path=path)
 
     def notes(self) -> list[str]:
         """Sentences for the log since the last call: what was refused and who died, each once."""
