@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
+from sdfstream.actuate.config import ActuateConfig
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
@@ -22,7 +23,7 @@ from sdfstream.sync.config import SyncConfig
 T = TypeVar("T")
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
-for _part in (AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock, SyncConfig, DetectConfig):
+for _part in (AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock, SyncConfig, DetectConfig, ActuateConfig):
     with_config(_STRICT)(_part)
 
 
@@ -41,6 +42,7 @@ class Settings(BaseModel):
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     sync: SyncConfig = SyncConfig()
     detect: DetectConfig = DetectConfig()
+    actuate: ActuateConfig = ActuateConfig()
     agent: AgentConfig | None = None
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 

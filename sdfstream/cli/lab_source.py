@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sdfstream import settings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sdfstream.cli.service import Service
     from sdfstream.lab.fabric_io import Fabric
     from sdfstream.lab.mesh import MeshSpec
+    from sdfstream.probes.config import AgentConfig
 
 STOP_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
@@ -28,11 +30,14 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @asynccontextmanager
 async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may."""
+    """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may.
+
+    The agent looks for jobs in `service.jobs_dir` and, where the service has a controller, obeys its commands.
+    """
     await service.bus.publish([_declared(fabric)])
     folder = service.link.parent
     config = folder / "agent.yaml"
-    config.write_text(settings.dump(fabric.agent_config(mesh)))
+    config.write_text(settings.dump(_with_control(fabric.agent_config(mesh), service)))
     log = folder / "agent.log"
     with log.open("wb") as out:
         agent = await asyncio.create_subprocess_exec(
@@ -53,6 +58,16 @@ async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncI
             except TimeoutError:
                 agent.kill()
                 await agent.wait()
+
+
+def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
+    config = replace(config, jobs_dir=str(service.jobs_dir.absolute()))
+    if service.controller_key is None:
+        return config
+    state = service.link.parent / "agent-control.json"
+    return replace(
+        config, control=True, trusted_keys=(str(service.controller_key.absolute()),), control_state=str(state)
+    )
 
 
 def _declared(fabric: Fabric) -> Output:

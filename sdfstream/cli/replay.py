@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HELP = "run stages over a recording; the same input gives the same bytes"
 EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,detect,archive"
-STAGES = ("sync", "detect", "archive")
+STAGES = ("sync", "detect", "actuate", "archive")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
     chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     archive = _archive(args.out) if "archive" in wanted else None
-    feed = _Feed(recording, archive, {topic for stage in chain for topic in pipeline.WRITES[stage.name]})
+    feed = _Feed(
+        recording, archive, {topic for stage in chain for topic in pipeline.WRITES[stage.name]} - pipeline.SHARED
+    )
     written: Counter[str] = Counter()
     started_s = time.perf_counter()
     for message in pipeline.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):

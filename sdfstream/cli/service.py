@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream import pipeline
+from sdfstream.actuate import keys_io
 from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.endpoint_io import remove_endpoint, write_endpoint
 from sdfstream.archive.http_io import SqlFront
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sdfstream.settings import Settings
 
 LINK_SOCKET: Final = "agents.sock"
+JOBS: Final = "jobs"
 EVERYTHING: Final = tuple(TOPICS)
 
 
@@ -49,6 +51,10 @@ class Service:
     link: Path
     """Where agents on this machine leave their batches."""
     http_port: int
+    jobs_dir: Path
+    """Drop directory of the jobs of agents on this machine."""
+    controller_key: Path | None = None
+    """Public key that commands are signed with; None: there is no controller."""
     parts: list[Any] = field(default_factory=list)
     """Everything that has ``counters``."""
     started_at_ns: int = 0
@@ -83,8 +89,18 @@ async def service(
         )
         stack.push_async_callback(archive.close)
         http_port = _serve_sql(stack, settings, data)
-        path = pipeline.stages(settings)
-        running = Service(bus, board, archive, data / LINK_SOCKET, http_port, started_at_ns=time.time_ns())
+        authority = pipeline.authority(settings, time.time_ns())
+        path = pipeline.stages(settings, authority)
+        running = Service(
+            bus,
+            board,
+            archive,
+            data / LINK_SOCKET,
+            http_port,
+            data / JOBS,
+            keys_io.load(data).public if authority else None,
+            started_at_ns=time.time_ns(),
+        )
         watchers = [
             *watchers,
             pipeline.Watcher("archive", EVERYTHING, archive.add),

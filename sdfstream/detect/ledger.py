@@ -155,6 +155,7 @@ class Ledger:
             suspects=tuple((s, round(float(p), 4)) for s, p in claim.suspects),
             symptoms=claim.symptoms,
             plane=claim.plane,
+            jobs=claim.jobs,
             resolved_at_ns=entry.last_ns if status == "resolved" else None,
             detail=claim.detail,
         )
@@ -180,6 +181,8 @@ class Ledger:
             claim["evidence"] = tuple(Evidence(**e) for e in claim["evidence"])
             claim["suspects"] = tuple((s, p) for s, p in claim["suspects"])
             claim["symptoms"] = tuple(claim["symptoms"])
+            for name in ("directions", "classes", "jobs"):
+                claim[name] = tuple(claim[name])
             self._entries[key[0], key[1], key[2]] = _Entry(Claim(**claim), **saved)
         self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
 
@@ -194,7 +197,7 @@ def _keep_since(new: Claim, old: Claim) -> Claim:
 
 def _material(new: Claim, old: Claim) -> bool:
     """A change that a reader wants to know before the next regular update."""
-    return (new.severity, new.cause, new.detail) != (old.severity, old.cause, old.detail)
+    return (new.severity, new.cause, new.detail, new.jobs) != (old.severity, old.cause, old.detail, old.jobs)
 
 
 def _finding_id(key: Key, since_ns: int) -> str:

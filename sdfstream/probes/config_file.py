@@ -96,6 +96,8 @@ def check(config: AgentConfig) -> None:
     _within("watch_first_port", config.watch_first_port, 1, 65_536 - config.watch_ports)
     if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
+    if config.control and not config.trusted_keys:
+        raise ConfigError("control is on, but trusted_keys is empty: nobody could be obeyed")
     if not config.hosts:
         raise ConfigError("hosts is empty: there is nothing to probe or answer from")
     names = [h.host for h in config.hosts]

@@ -21,7 +21,7 @@ Order of calls in one turn of the shell: `left` and `received` with everything t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,18 +30,19 @@ import pyarrow as pa
 from sdfstream.probes import exchanges as ex
 from sdfstream.probes import paths, refusals, stamp, tlv, tlv_read
 from sdfstream.probes.addresses import halves
-from sdfstream.probes.config import HostConfig
+from sdfstream.probes.config import HostConfig, SessionConfig
 from sdfstream.probes.datagrams import Left, Received, ToSend
 from sdfstream.probes.liveness import Liveness, PathName
 from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.rows import RowWriter
 from sdfstream.probes.stamp import Fields, fields
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.units import ABSENT_NS, Bools, Int64s, StampKind, UInt8s
+from sdfstream.records.units import ABSENT_NS, Bools, Float64s, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters
 
 _SLOT_BITS = 31
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
+_NEVER = np.iinfo(np.int64).max
 
 
 class SessionSender:
@@ -87,28 +88,111 @@ class SessionSender:
         self._error = stamp.error_estimate(1e6) if error is None else error
         self._clock = Clock(host.virtual_clock)
         self._rng = rng
-        self.paths = paths.build(host, sockets, self._mode)
-        fields(self.paths.template, self._mode.probe)["error"] = self._error
+        self._sockets = sockets
+        self._mesh = self.paths = paths.build(host.sessions, sockets, self._mode)
+        self._watched: list[SessionConfig] = []
+        self._mixed = False
+        """Whether the paths are not sorted by socket."""
+        self._away: set[str] = set()
         p = len(self.paths)
-        self._width = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode)) + tlv.HEADER_BYTES
+        self._measure()
         self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
-        self._next_seq = np.zeros(p, dtype=np.int64)
+        self._next_seq: Int64s = np.zeros(p, dtype=np.int64)
         self.heard_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
         """(p,) when each path was last answered, steady clock."""
         self.ttl_fwd: UInt8s = np.zeros(p, dtype=np.uint8)
         """(p,) TTL with which each path's probes arrive, by the last answer; 0: not told."""
-        self._next_due = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
+        self._next_due: Int64s = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
         self._usable: Bools = np.ones(p, dtype=np.bool_)
-        names = [
-            PathName(s.src, s.src, s.dst, "udp", int(port), s.dscp)
-            for s, port in (
-                (self.paths.sessions[i], q) for i, q in zip(self.paths.session, self.paths.source_port, strict=True)
-            )
-        ]
+        self._ended: Bools = np.zeros(p, dtype=np.bool_)
         self.life = Liveness("sender", liveness_ms, self._clock)
         """State of every path."""
-        self.life.add(names, self.paths.interval_ns, now_ns)
+        self.life.add(self._names(np.arange(p)), self.paths.interval_ns, now_ns)
         self._rows = RowWriter(host, self.paths, self._clock, self.counters)
+
+    def _measure(self) -> None:
+        """What follows from the table of paths."""
+        fields(self.paths.template, self._mode.probe)["error"] = self._error
+        longest = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode))
+        self._width = longest + tlv.HEADER_BYTES
+        self._mixed = bool((self.paths.socket[1:] < self.paths.socket[:-1]).any())
+
+    def _names(self, path: Int64s) -> list[PathName]:
+        found = zip(self.paths.session[path].tolist(), self.paths.source_port[path].tolist(), strict=True)
+        return [
+            PathName(s.src, s.src, s.dst, "udp", port, s.dscp)
+            for s, port in ((self.paths.sessions[i], port) for i, port in found)
+        ]
+
+    def watch(self, begin: Mapping[int, SessionConfig], end: Sequence[int], now_ns: int, *, liveness_ms: int) -> None:
+        """Begin and end watch sessions, each at its place (0, 1, …; a new one at the end).
+
+        All have equally many ports and one rate. Paths of other sessions, under way or not, are not touched and keep
+        their numbers. A place may be given to another session once what was under way on it is done.
+        """
+        for place in end:
+            path = self._at(place)
+            self._ended[path] = True
+            self._next_due[path] = _NEVER
+            self.life.end(path, now_ns)
+        if not begin:
+            return
+        fresh = sorted(place for place in begin if place >= len(self._watched))
+        again = sorted(place for place in begin if place < len(self._watched))
+        moved = [place for place in again if begin[place] != self._watched[place]]
+        for place in again:
+            self._watched[place] = begin[place]
+        self._watched += [begin[place] for place in fresh]
+        more = paths.build(self._watched, self._sockets, self._mode, first=len(self._mesh.sessions), by_socket=False)
+        self.paths = paths.joined(self._mesh, more)
+        self._measure()
+        self._rows.adopt(self.paths)
+        self._make_room(now_ns, liveness_ms)
+        for place in moved:
+            self._exchanges.free(self._at(place))
+        for place in sorted(begin):
+            self._begin(self._at(place), begin[place].src not in self._away, now_ns)
+
+    def probed(self) -> dict[tuple[str, str, int, int], int]:
+        """(src, dst, source port, DSCP) of the paths that are probed now to their numbers."""
+        path = np.flatnonzero(~self._ended)
+        return {(n.src, n.dst, n.path, n.dscp): p for p, n in zip(path.tolist(), self._names(path), strict=True)}
+
+    def probed_intervals_ns(self) -> Float64s:
+        """(p,) probe intervals; infinite for paths that are not probed any more."""
+        return np.where(self._ended, np.inf, self.paths.interval_ns)
+
+    def _at(self, place: int) -> Int64s:
+        """Paths of the watch session at `place`."""
+        result: Int64s = np.flatnonzero(self.paths.session == len(self._mesh.sessions) + place)
+        return result
+
+    def _make_room(self, now_ns: int, liveness_ms: int) -> None:
+        have, want = len(self._next_seq), len(self.paths)
+        if have == want:
+            return
+        interval = self.paths.interval_ns[have:]
+
+        def grown(array: Any, value: int) -> Any:
+            return np.concatenate([array, np.full(want - have, value, dtype=array.dtype)])
+
+        self._exchanges.grow(interval)
+        self._next_seq = grown(self._next_seq, 0)
+        self.heard_at_ns = grown(self.heard_at_ns, ABSENT_NS)
+        self.ttl_fwd = grown(self.ttl_fwd, 0)
+        self._next_due = grown(self._next_due, _NEVER)
+        self._usable = grown(self._usable, True)
+        self._ended = grown(self._ended, True)
+        self.life.add(self._names(np.arange(have, want)), interval, now_ns, liveness_ms=liveness_ms)
+
+    def _begin(self, path: Int64s, usable: bool, now_ns: int) -> None:
+        self._ended[path] = False
+        self._usable[path] = usable
+        self.heard_at_ns[path] = ABSENT_NS
+        self.ttl_fwd[path] = 0
+        interval = self.paths.interval_ns[path]
+        self._next_due[path] = now_ns + (interval * self._rng.random(len(path))).astype(np.int64)
+        self.life.begin(path, self._names(path), usable, now_ns)
 
     def next_due_ns(self) -> int:
         """Steady clock: when the next probe is due; far in the future when there is none."""
@@ -124,6 +208,8 @@ class SessionSender:
         pause = (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
         self._next_due[path] = np.maximum(self._next_due[path] + pause, now_ns + (interval >> 1))
         path = path[self._usable[path]]
+        if self._mixed:
+            path = path[np.argsort(self.paths.socket[path], kind="stable")]
         seq = self._next_seq[path]
         self._next_seq[path] = (seq + 1) & 0xFFFF_FFFF
         slot = self._exchanges.slot(path, seq)
@@ -235,17 +321,19 @@ class SessionSender:
         wrong[rows] = ~same(heads[:, -stamp.MAC_BYTES :], mac.of_base(heads, self._mode))
         verdict.refuse(wrong, refusals.HMAC)
 
-    def _overdue(self, received: Received, slot: Int64s, now_ns: int) -> Bools:
+    def _overdue(self, received: Received, head: Fields, slot: Int64s, now_ns: int) -> Bools:
         """Which answers came too late: by their own stamps, since a stalled process may read them long after.
 
-        The steady clock must agree, since the system clock may have been stepped in between.
+        The steady clock must agree, since the system clock may have been stepped in between. How long the probe lay
+        at a stalled reflector, by its own stamps, is no time on the way either.
         """
         ring = self._exchanges
         limit = ring.timeout_ns[ring.path[slot]]
         overdue: Bools = now_ns - ring.sent_at[slot] >= limit
         if np.count_nonzero(overdue):
             arrived_at = np.where(received.kind == StampKind.KERNEL, received.at_ns, received.user_at_ns)
-            overdue &= arrived_at - ring.t1_user[slot] >= limit
+            stay = stamp.ns_of(head["t3"], head["error"]) - stamp.ns_of(head["t2"], head["error"])
+            overdue &= arrived_at - ring.t1_user[slot] - np.maximum(stay, 0) >= limit
         return overdue
 
     def _match(self, received: Received, path: Int64s, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
@@ -256,7 +344,10 @@ class SessionSender:
         verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE), refusals.UNKNOWN_EXCHANGE)
         verdict.refuse(ring.t1_word[slot] != head["sender_t1"], refusals.ECHO)
         verdict.refuse((state == ex.ANSWERED) | (state == ex.DONE), refusals.DUPLICATE)
-        verdict.refuse((state == ex.LOST) | self._overdue(received, slot, now_ns), refusals.LATE)
+        late = (state == ex.LOST) | self._overdue(received, head, slot, now_ns)
+        # too late for a row, but the path lives
+        self.life.heard(path[late & verdict.good], now_ns)
+        verdict.refuse(late, refusals.LATE)
         good = np.flatnonzero(verdict.good)
         copies = np.zeros(len(slot), dtype=np.bool_)
         copies[good] = ~ring.first_of_each(slot[good])
@@ -293,7 +384,8 @@ class SessionSender:
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot send. While it cannot, its paths send nothing and their state is unknown."""
-        mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_)
+        (self._away.discard if usable else self._away.add)(nic)
+        mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_) & ~self._ended
         changed = np.flatnonzero(mine & (self._usable != usable))
         self._usable[changed] = usable
         self.life.usable(changed, usable, now_ns)

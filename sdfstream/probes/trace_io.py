@@ -51,16 +51,21 @@ class PathTracing:
         event: MakeEvent,
         clock: Callable[[], int],
     ) -> None:
-        self._paths = paths
         self._table = table
         self._event = event
         self._clock = clock
+        self._interval_s, self._rate_hz = interval_s, rate_hz
         self._listening: set[int] = set()
+        self.adopt(paths)
+
+    def adopt(self, paths: Paths) -> None:
+        """Trace these paths from now on."""
+        self._paths = paths
         keys: list[Key] = [
             (slot, paths.address[p].tobytes(), int(paths.port[p])) for p, slot in enumerate(paths.socket.tolist())
         ]
         self._keys = keys
-        self._tracer = Tracer(keys, int(interval_s * NS_PER_S), rate_hz)
+        self._tracer = Tracer(keys, int(self._interval_s * NS_PER_S), self._rate_hz)
 
     def step(self, heard_at_ns: Int64s, ttl_fwd: UInt8s, now_ns: int) -> list[Output]:
         """Take answers, send what is due; returns the events of finished traces.
