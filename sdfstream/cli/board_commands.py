@@ -83,12 +83,12 @@ class CommandBook:
         return sorted(chosen, key=lambda v: (-int(v["began_at_ns"]), v["id"]))
 
     def outcomes(self, ids: Iterable[str], since_ns: int) -> list[dict[str, Any]]:
-        """Outcomes of these commands (or overrides) that entered the bus after `since_ns`, in order."""
+        """Outcomes of these commands (or overrides) that entered the bus since `since_ns`, in order."""
         found = [
             (at_ns, said.as_data() | {"said_at_ns": at_ns})
             for name in ids
             for at_ns, said in (self._entries[name].outcomes if name in self._entries else ())
-            if at_ns > since_ns
+            if at_ns >= since_ns
         ]
         return [data for _, data in sorted(found, key=lambda f: f[0])]
 

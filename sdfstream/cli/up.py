@@ -13,7 +13,7 @@ from sdfstream.cli.output import emit, progress
 if TYPE_CHECKING:
     from sdfstream.settings import Settings
 
-HELP = "run the pipeline in one process: sync, detect, archive, SQL, live board"
+HELP = "run the pipeline in one process: sync, workload, detect, archive, SQL, live board"
 EXAMPLE = "sdfstream up --lab"
 
 

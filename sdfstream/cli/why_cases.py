@@ -61,7 +61,7 @@ def unknown_job(facts: Facts) -> Verdict:
 
 def ended(facts: Facts) -> Verdict:
     """Every part of it has ended."""
-    told = [f"Job {why_words.people(facts).rstrip(',')} has ended."]
+    told = [f"Job {why_words.people(facts)} has ended."]
     return _verdict(facts, "cannot tell", "ended", told, "Ask about an instant while it ran with --at.")
 
 

@@ -65,7 +65,7 @@ def trouble(finding: Data, now_ns: int) -> str:
     """What is the matter, where, since when, why and how sure."""
     subject, since = str(finding["subject"].get("id")), int(finding["since_at_ns"])
     elsewhere = [s for s in likely(finding) if not _direction(s, subject) and s.removeprefix("node ") != subject]
-    doubt = f", or else {listed(elsewhere)}: the evidence does not tell them apart," if elsewhere else ""
+    doubt = f" or else {listed(elsewhere)} (the evidence does not tell them apart)" if elsewhere else ""
     does, did = TROUBLES.get(str(finding["kind"]), (str(finding["kind"]), str(finding["kind"])))
     if finding.get("status") == "resolved" and finding.get("resolved_at_ns"):
         ended = int(finding["resolved_at_ns"])
@@ -74,7 +74,7 @@ def trouble(finding: Data, now_ns: int) -> str:
         when = f"since {clock_time(since)}, {duration(now_ns - since)} ago"
     cause = str(finding.get("cause", "unknown")).replace("-", " ")
     sure = f", {share(finding['confidence'])} sure" if isinstance(finding.get("confidence"), int | float) else ""
-    return f"{place_of(finding)}{doubt} {does} {when} (cause: {cause}{sure}; finding {finding['id']})"
+    return f"{place_of(finding)}{doubt} {does}, {when} (cause: {cause}{sure}; finding {finding['id']})"
 
 
 def evidence(finding: Data, most: int = 2) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.detect import state as frozen
 from sdfstream.detect.bustime import BusTime, Ints
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.claims import Claim
@@ -38,6 +37,7 @@ from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
 from sdfstream.detect.wiring import Wiring
 from sdfstream.errors import FormatError
+from sdfstream.numeric import frozen
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.flow import FLOW_TYPE, flow_from
