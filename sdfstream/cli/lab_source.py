@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sdfstream.records.topics import TOPOLOGY
 
 if TYPE_CHECKING:
     from sdfstream.cli.service import Service
+    from sdfstream.lab.client_io import RunningLab
     from sdfstream.lab.fabric_io import Fabric
     from sdfstream.lab.mesh import MeshSpec
     from sdfstream.probes.config import AgentConfig
@@ -29,7 +31,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 @asynccontextmanager
-async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncIterator[asyncio.subprocess.Process]:
+async def lab_source(
+    fabric: Fabric | RunningLab, service: Service, mesh: MeshSpec
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may.
 
     The agent looks for jobs in `service.jobs_dir` and, where the service has a controller, obeys its commands.
@@ -70,11 +74,11 @@ def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
     )
 
 
-def _declared(fabric: Fabric) -> Output:
+def _declared(fabric: Fabric | RunningLab) -> Output:
     event = Event(
         type="sdf.state.topology.declared.v1",
         source="lab",
-        id=f"declared-{fabric.spec.name}",
+        id=f"declared-{uuid.uuid4().hex[:8]}",
         time_ns=time.time_ns(),
         data=fabric.topology(),
     )
