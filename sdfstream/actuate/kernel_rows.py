@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.records import columns
@@ -28,10 +29,12 @@ class Counted(Protocol):
     """Packets and bytes since counting began; a packet that the device will cut up counts once, with one header."""
 
     @property
-    def packets(self) -> int: ...
+    def packets(self) -> int:
+        """Packets."""
 
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """With all headers, that of the link too."""
 
 
 @dataclass(slots=True)
@@ -87,7 +90,7 @@ def _header_bytes(pair: QueuePair) -> int:
 def _batch(host: str, rows: list[tuple[str, QueuePair, _Before, int, int]], clock_at_ns: int) -> pa.RecordBatch:
     pairs = [pair for _, pair, *_ in rows]
 
-    def whole(values: Iterable[int], kind: type[np.integer]) -> np.ndarray:  # type: ignore[type-arg]
+    def whole(values: Iterable[int], kind: type[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
         return np.fromiter(values, kind)
 
     return columns.build(
