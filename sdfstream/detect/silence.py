@@ -104,7 +104,7 @@ class SilenceJudge:
         self.blamed = frozenset(x.subject.id for x in located)
         located = self._without_aftermath(located, now_ns)
         claims += [self._claim(x, seen, now_ns) for x in located]
-        claims += self._ports_down(seen, now_ns, {x.subject.id for x in located if x.subject.type == "nic"})
+        claims += self._ports_down(seen, now_ns, {nic for x in located for nic in x.nics})
         return Silence(claims, seen, bad, absent, stale, located)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
@@ -119,8 +119,9 @@ class SilenceJudge:
     def _without_aftermath(self, located: list[Located], now_ns: int) -> list[Located]:
         """Note what is at fault; single paths that touch it, or touched it lately, are no finding of their own."""
         for found in located:
-            if found.subject.type in ("nic", "link", "switch") and found.probability >= _CLEAR:
-                self.recent.note(found.subject.id, now_ns)
+            if found.subject.type != "path" and found.probability >= _CLEAR:
+                for name in found.members or (found.subject.id,):
+                    self.recent.note(name, now_ns)
         kept = []
         for found in located:
             if found.subject.type == "path":
@@ -182,24 +183,26 @@ class SilenceJudge:
 
     def _claim(self, found: Located, seen: Sightings, now_ns: int) -> Claim:
         since_ns = int(seen.since_ns[found.slots].min())
-        kind = {"nic": "nic-down", "path": "path-down"}.get(found.subject.type, "link-down")
+        kind = {"nic": "nic-down", "host": "nic-down", "path": "path-down"}.get(found.subject.type, "link-down")
         cause, confidence, severity = "link-failure", found.probability, "urgent"
         where = " ".join(found.directions)
         subject = found.subject
         if kind == "path-down":
             cause, severity = "unknown", "warning"
-        elif kind == "nic-down":
-            port = self._port(found.subject.id, now_ns)
-            cause = {"disabled": "port-disabled"}.get(port, cause)
+        elif kind == "nic-down" and all(self._port(nic, now_ns) == "disabled" for nic in found.nics):
+            cause = "port-disabled"
         evidence = (
             Evidence("silent-paths", float(found.slots.size), "paths", where, 0.0),
             Evidence("silent-for", round((now_ns - since_ns) / NS_PER_S, 1), "s", where, 0.0),
         )
         paths = zip(found.slots.tolist(), found.ways, strict=True)
-        symptoms = tuple(
+        symptoms = tuple(symptom("nic-down", Subject("nic", nic), since_ns) for nic in found.members)
+        symptoms += tuple(
             symptom("path-down", Subject("path", str(self.sessions.path_id(s, "rev" if w == "rev" else "fwd"))), t)
             for (s, w), t in list(zip(paths, seen.since_ns[found.slots].tolist(), strict=True))[:MAX_SYMPTOMS]
         )
+        if found.members:
+            where = f"all {len(found.members)} NICs: {where}"
         return Claim(
             kind,
             subject,
@@ -214,6 +217,8 @@ class SilenceJudge:
             confirm_ns=max(self.config.settle_ns, NS_PER_S if kind == "path-down" else 0),
             hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
+            directions=tuple(found.directions),
+            direction_known=found.direction_known,
         )
 
     def _plane(self, slots: Ints) -> str | None:

@@ -1,5 +1,5 @@
-"""Jobs and their traffic: who runs where, over which queue pairs, and what they get.
+"""Jobs: the map of who runs where, what their queue pairs get, and an emulated training job to try it with.
 
-Read `jobmap` first (jobs of this host, for the agent), then `stage` (throughput and delay in band). Neither knows the
-bus, the archive or the probes.
+`jobmap` is the agent's view of the jobs on its hosts, `stage` the in-band stage of the pipeline; `rank`, `qp_*`,
+`collective*` and `process_*` are the emulated job, `control` the rules of its control socket.
 """
