@@ -272,7 +272,7 @@ class Executor:
         elif do is Do.ASK_BACK:
             path = wanted.former
         elif do is Do.ASK_LIMIT:
-            lease.asked_rate_bps = wanted.rate_bps
+            lease.asked_rate_bps, lease.resumed = wanted.rate_bps, False
         lease.retry_ns = now_ns + lease.pause_ns
         request = Request(
             id=self._next_request,
