@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sdfstream.cli.options import add_data_folder
-from sdfstream.cli.words import duration, evidence_of, listed, figure, seconds, subject_of
+from sdfstream.cli.words import duration, evidence_of, figure, listed, seconds, subject_of
 from sdfstream.errors import ConfigError
 
 HELP = "what broke, where, why and what to do: list, filter, or one finding in full"
