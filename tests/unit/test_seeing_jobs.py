@@ -16,7 +16,12 @@ from sdfstream.cli.live_jobs import MOST_SHOWN, JobAnswers
 from sdfstream.cli.output import compact
 from sdfstream.cli.status import text_of
 from sdfstream.cli.top_view import render, rows_for
+from sdfstream.records.message import Message
+from sdfstream.records.units import NS_PER_S
+from sdfstream.workload.stage import WorkloadStage
+from tests.checks import run
 from tests.fixtures.job_messages import NOW_NS, PAIRS, World
+from tests.fixtures.qp_world import busy
 
 
 def _seen(*messages: Any) -> dict[str, Any]:
@@ -91,3 +96,11 @@ def test_the_answer_is_bounded() -> None:
     w = World()
     view = _seen(*(w.command(f"c{i}") for i in range(MOST_SHOWN + 20)))
     assert len(view["commands"]["last"]) == MOST_SHOWN and view["commands"]["known"] == MOST_SHOWN + 20
+
+
+def test_what_the_workload_stage_says_is_read_whole() -> None:
+    jobs, world = JobBoard(), busy(12)
+    out = run(WorkloadStage(), world.messages(4.0), world.chunks[-1].sent_ns + 9 * NS_PER_S)
+    assert any(row["n"] == 0 and row["ce"] is None for _, o in out for row in o.body.to_pylist())
+    jobs.take([Message(o.topic, o.key, o.body, at, i) for i, (at, o) in enumerate(out)])
+    assert jobs.counters.as_dict() == {}
