@@ -200,8 +200,8 @@ def healthy(facts: Facts) -> Verdict:
 
 
 def _done(facts: Facts, trouble_ns: int | None) -> list[str]:
-    """What the loop did; a failover that was armed and never went off is not told."""
-    told = [c for c in facts.commands if c["action"] != "failover" or _went_off(c)]
+    """What the loop did; not told are failovers that never went off, and undos: what they undid says so."""
+    told = [c for c in facts.commands if c["action"] != "undo" and (c["action"] != "failover" or _went_off(c))]
     if not told:
         return ["Nothing was done about it."] if trouble_ns is not None else []
     shown = "; ".join(why_words.action(c, trouble_ns) for c in told[:3])
