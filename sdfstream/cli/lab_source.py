@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sdfstream.records.topics import TOPOLOGY
 
 if TYPE_CHECKING:
     from sdfstream.cli.service import Service
+    from sdfstream.lab.client_io import RunningLab
     from sdfstream.lab.fabric_io import Fabric
     from sdfstream.lab.mesh import MeshSpec
     from sdfstream.probes.config import AgentConfig
@@ -29,7 +31,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 @asynccontextmanager
-async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncIterator[asyncio.subprocess.Process]:
+async def lab_source(
+    fabric: Fabric | RunningLab, service: Service, mesh: MeshSpec
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may.
 
     The agent looks for jobs in `service.jobs_dir` and, where the service has a controller, obeys its commands.
@@ -42,7 +46,7 @@ async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncI
     with log.open("wb") as out:
         agent = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sdfstream", "agent", "--config", str(config), "--bus", f"link:{service.link}",
-            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with(os.getpid()),
+            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=die_with(os.getpid()),
             start_new_session=True,  # an interrupt at the terminal is for us alone
         )  # fmt: skip
     try:
@@ -70,18 +74,18 @@ def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
     )
 
 
-def _declared(fabric: Fabric) -> Output:
+def _declared(fabric: Fabric | RunningLab) -> Output:
     event = Event(
         type="sdf.state.topology.declared.v1",
         source="lab",
-        id=f"declared-{fabric.spec.name}",
+        id=f"declared-{uuid.uuid4().hex[:8]}",
         time_ns=time.time_ns(),
         data=fabric.topology(),
     )
     return Output(TOPOLOGY.name, "declared", event)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """What a child does first so that it never outlives `parent`; the signal comes when the forking *thread* ends."""
     libc = ctypes.CDLL(None)
 

@@ -37,7 +37,7 @@ _MOST_TOLD: Final = 16
 """Jobs that the evidence of one finding names."""
 _LIKELY: Final = 0.05
 """Suspects of a path at least this likely count as places where it may be sick."""
-_APART: Final = frozenset({"clock-unsynced", "clock-faulty", "agent-stale", "qp-slow"})
+APART: Final = frozenset({"clock-unsynced", "clock-faulty", "agent-stale", "qp-slow"})
 """Kinds that hurt nobody by themselves, or name their jobs already."""
 
 
@@ -168,6 +168,18 @@ class Jobs:
         surely, maybe = self.flows.crossing(parts)
         return surely[self._there] | surely[self._back], maybe[self._there] | maybe[self._back]
 
+    def entries(self, pairs: Ints) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
+        """(row, part, weight) of the parts that the data or the answers of these queue pairs cross, each once."""
+        both = np.stack([self._there[pairs], self._back[pairs]], axis=1)
+        part = self.flows.part[both].reshape(pairs.size, -1)
+        weight = self.flows.weight[both].reshape(pairs.size, -1)
+        row, at = np.nonzero(part >= 0)
+        part, weight = part[row, at], weight[row, at]
+        order = np.lexsort((-weight, part, row))
+        row, part, weight = row[order].astype(np.int64), part[order], weight[order]
+        first = np.r_[True, (row[1:] != row[:-1]) | (part[1:] != part[:-1])] if row.size else np.empty(0, np.bool_)
+        return row[first], part[first], weight[first]
+
     def _unknown_ways(self) -> Bools:
         """(pairs,) of which nothing but the NICs is known, one way at least."""
         result: Bools = self.flows.open[self._there] | self.flows.open[self._back]
@@ -196,7 +208,7 @@ class Jobs:
         return [self._annotated(claim) for claim in claims] if self.pairs else claims
 
     def _annotated(self, claim: Claim) -> Claim:
-        if claim.kind in _APART:
+        if claim.kind in APART:
             return claim
         found = self.crossing(claim)
         surely = np.bincount(self.job[found.surely], minlength=len(self.names))

@@ -90,6 +90,10 @@ class Ledger:
         """Subject ids of all pending and open findings of these kinds."""
         return frozenset(key[2] for key in self._entries if key[0] in kinds)
 
+    def standing(self, but: str) -> list[Claim]:
+        """Everything pending or open that engines other than `but` claim."""
+        return [entry.claim for entry in self._entries.values() if entry.source != but]
+
     def _claimed(self, key: Key, source: str, claim: Claim, now_ns: int) -> list[Output]:
         entry = self._entries.get(key)
         if entry is None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.detect import state as frozen
 from sdfstream.detect.bustime import BusTime, Ints
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.claims import Claim
@@ -24,8 +23,10 @@ from sdfstream.detect.flap import Flaps
 from sdfstream.detect.flows import Flows
 from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
+from sdfstream.detect.inband import InBand
+from sdfstream.detect.inband_claims import InBandClaims
 from sdfstream.detect.intake import conform
-from sdfstream.detect.jobs import Jobs
+from sdfstream.detect.jobs import APART, Jobs
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
 from sdfstream.detect.loss import Loss
@@ -38,11 +39,12 @@ from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
 from sdfstream.detect.wiring import Wiring
 from sdfstream.errors import FormatError
+from sdfstream.numeric import frozen
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.flow import FLOW_TYPE, flow_from
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, TOPICS, TOPOLOGY
+from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
@@ -62,7 +64,16 @@ class DetectStage:
     """
 
     name = "detect"
-    reads: tuple[str, ...] = (PROBE.name, LIVENESS.name, PORT.name, OWD.name, CLOCK.name, TOPOLOGY.name, JOB.name)
+    reads: tuple[str, ...] = (
+        PROBE.name,
+        LIVENESS.name,
+        PORT.name,
+        OWD.name,
+        CLOCK.name,
+        TOPOLOGY.name,
+        JOB.name,
+        QP_WINDOW.name,
+    )
 
     def __init__(self, config: DetectConfig | None = None) -> None:
         self.config = config or DetectConfig()
@@ -72,6 +83,8 @@ class DetectStage:
         self._cabling = Cabling(self._sessions)
         self._flows = Flows(self._cabling, self.counters)
         self._jobs = Jobs(self._cabling, self._flows, self.counters)
+        self._inband = InBand(self.counters)
+        self._slow_pairs = InBandClaims(self._inband, self._jobs, self._flows, self._cabling)
         self._liveness = Liveness(self.config, self._sessions, self._presence, self.counters)
         self._bustime = BusTime()
         self._recent = Recent(self._cabling)
@@ -145,6 +158,8 @@ class DetectStage:
             self._delays.take(batch, at_ns)
         elif message.topic == CLOCK.name:
             self._clocks.take(batch, at_ns)
+        elif message.topic == QP_WINDOW.name:
+            self._inband.take(batch, at_ns)
 
     def _take_probes(self, batch: pa.RecordBatch, at_ns: int) -> None:
         slots = self._sessions.of_batch(batch, "dscp_sent", at_ns)
@@ -260,8 +275,22 @@ class DetectStage:
             self._sessions.fresh.clear()
 
     def _tell(self, engine: str, claims: list[Claim], now_ns: int) -> list[Output]:
-        """What an engine claims now, with the jobs that it hurts, into the ledger."""
-        return self._ledger.take(engine, self._jobs.annotate(claims), now_ns)
+        """What an engine claims now, with the jobs that it hurts and the queue pairs that it slows, into the ledger."""
+        claims = self._jobs.annotate(claims)
+        slow = self._inband.slow(now_ns) if claims else []
+        if slow:
+            claims = [self._slow_pairs.annotated(claim, slow) for claim in claims]
+        return self._ledger.take(engine, claims, now_ns)
+
+    def _in_band(self, now_ns: int) -> list[Output]:
+        """Slow queue pairs and jobs that nothing else explains."""
+        slow = self._inband.slow(now_ns)
+        explained: set[int] = set()
+        roots = [c for c in self._ledger.standing("inband") if c.kind not in APART] if slow else []
+        for claim in roots:
+            explained.update(self._slow_pairs.explained_by(claim, slow))
+        claims = self._slow_pairs.claims(explained, self._ledger.told("qp-slow"), now_ns)
+        return self._ledger.take("inband", claims, now_ns)
 
     def _silence(self, now_ns: int) -> tuple[Silence, list[Output]]:
         self._judged_ns = now_ns
@@ -284,6 +313,8 @@ class DetectStage:
         self._presence.mark(self._tick)
         self._cabling.refresh()
         verdict, out = self._silence(now_ns)
+        self._inband.tick()
+        self._jobs.refresh()
         left_out = verdict.sightings.silent
         self._delays.tick()
         told = self._ledger.told("congestion")
@@ -301,6 +332,7 @@ class DetectStage:
         if self._tick % 5 == 0:
             out += self._tell("ports", self._ports.claims(now_ns), now_ns)
             out += self._tell("clocks", self._clocks.claims(self._excused(verdict), now_ns), now_ns)
+        out += self._in_band(now_ns)
         if self._tick % _FORGET_EVERY == 0:
             self._forget(now_ns)
         return out
@@ -322,6 +354,7 @@ class DetectStage:
 
     def _forget(self, now_ns: int) -> None:
         self._jobs.expire(now_ns)
+        self._inband.spring_clean()
         self._flows.drop_unused(now_ns - int(self.config.forget_s * NS_PER_S))
         idle = self._sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
         if idle.size:
@@ -339,6 +372,7 @@ class DetectStage:
             "cabling": self._cabling,
             "flows": self._flows,
             "jobs": self._jobs,
+            "inband": self._inband,
             "health": self._health,
             "bustime": self._bustime,
             "recent": self._recent,
