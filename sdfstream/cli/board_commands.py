@@ -1,7 +1,8 @@
 """What the loop did: every command with what became of it, from the command, outcome and override topics.
 
 A command is known by its id; a renewal repeats it, outcomes follow. An outcome without a command is a proposal that
-the controller's guard refused. Bounded: commands that are over go first.
+the controller's guard refused; one whose target names an override answers that. Bounded: commands that are over go
+first.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Entry:
     """(bus time, outcome), in order."""
     applied: tuple[int, Outcome] | None = None
     """The first that said ``applied``."""
-    heard_at_ns: int = 0
-    """Bus time of the last statement or outcome."""
+    is_answer: bool = False
+    """No command: its outcomes answer an override of this id."""
 
 
 class CommandBook:
@@ -55,6 +56,8 @@ class CommandBook:
         self._counters = counters
         self._entries: dict[str, Entry] = {}
         self._overrides: dict[str, tuple[int, Override]] = {}
+        self.mode: dict[str, Any] | None = None
+        """What the controller last took from an operator: mode, operator, at_ns; None: the mode of the settings."""
 
     def take(self, message: Message) -> None:
         """Take one message.
@@ -78,7 +81,7 @@ class CommandBook:
 
     def views(self, now_ns: int, job: str | None = None) -> list[dict[str, Any]]:
         """Every command, the newest first; with `job`, that job's alone. What answers an override is none."""
-        found = [view(entry, now_ns) for entry in self._entries.values() if entry.id not in self._overrides]
+        found = [view(e, now_ns) for e in self._entries.values() if not e.is_answer and e.id not in self._overrides]
         chosen = [v for v in found if job is None or v.get("job") == job]
         return sorted(chosen, key=lambda v: (-int(v["began_at_ns"]), v["id"]))
 
@@ -108,15 +111,22 @@ class CommandBook:
         entry.issued_at_ns = min(entry.issued_at_ns or said.issued_at_ns, said.issued_at_ns)
 
     def _take_outcome(self, said: Outcome, at_ns: int) -> None:
-        entry = self._entry(said.command, at_ns)
+        answered = said.target.get("override")
+        entry = self._entry(str(answered or said.command), at_ns)
+        entry.is_answer |= bool(answered)
         entry.outcomes.append((at_ns, said))
         del entry.outcomes[:-MOST_OUTCOMES]
         if said.state == "applied" and entry.applied is None:
             entry.applied = at_ns, said
+            self._note_mode(entry.id, at_ns)
+
+    def _note_mode(self, name: str, at_ns: int) -> None:
+        _, given = self._overrides.get(name, (0, None))
+        if given is not None and given.what == "mode":
+            self.mode = {"mode": given.set.get("mode"), "operator": given.operator, "at_ns": at_ns}
 
     def _entry(self, name: str, at_ns: int) -> Entry:
         entry = self._entries.setdefault(name, Entry(name))
-        entry.heard_at_ns = max(entry.heard_at_ns, at_ns)
         if len(self._entries) > MOST_COMMANDS:
             over = (e.id for e in self._entries.values() if e.id != name and not is_in_force(e, at_ns))
             gone = next(over, None) or next(iter(self._entries))

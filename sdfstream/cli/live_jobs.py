@@ -143,7 +143,9 @@ class JobAnswers:
             operators, why = [], str(error)
         commands = self._jobs.commands.views(now_ns)
         return {
-            "mode": self._mode,
+            "mode": (self._jobs.commands.mode or {}).get("mode", self._mode),
+            "mode_in_settings": self._mode,
+            "mode_by": self._jobs.commands.mode,
             "overrides": self._jobs.commands.overrides(now_ns),
             "in_force": sum(c["in_force"] for c in commands),
             "waiting": sum(c["mode"] == "approve" and c["state"] is None for c in commands),
