@@ -3,9 +3,10 @@
 ::
 
     agents ─► sdf.raw.* ─► sync ─► sdf.state.clock.v1, sdf.derived.owd.v1 ─► detect ─► sdf.event.finding.v1
-      ▲          └───────────┴──────────────┬─────────────────────┬────────────┘
+    jobs ───┘    │           └─► workload ─► sdf.derived.qp.v1      │                       │
+      ▲          └───────────┴──────────────┬─────────────────────┬─┴───────────────────────┘
       │                               archive (every topic), board, recorder
-      └── sdf.control.command.v1 ◄── actuate ◄── jobs, ways, windows of queue pairs, outcomes, overrides ──┘
+      └── sdf.control.command.v1 ◄── actuate ◄── jobs, ways, windows of queue pairs, outcomes, overrides
 
 The same stages run in three ways over one seam: live in one process (`run`), each on its own as a Kafka consumer
 group (`run_stage`), and over a recording as fast as the machine allows (`replay`). A stage never reads a clock:
@@ -29,16 +30,18 @@ from sdfstream.bus import Bus
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import CLOCK, COMMAND, FINDING, NIC, OUTCOME, OWD
+from sdfstream.records.topics import CLOCK, COMMAND, FINDING, NIC, OUTCOME, OWD, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
 from sdfstream.sync.stage import SyncStage
+from sdfstream.workload.stage import WorkloadStage
 
 log = logging.getLogger("sdfstream.pipeline")
 
 WRITES: Final[dict[str, tuple[str, ...]]] = {
     "sync": (CLOCK.name, OWD.name),
+    "workload": (QP_WINDOW.name,),
     "detect": (FINDING.name, NIC.name),
     "actuate": (COMMAND.name, OUTCOME.name),
 }
@@ -150,7 +153,7 @@ class Control:
 
 def stages(settings: Settings, authority: Authority | None = None) -> list[Stage]:
     """The stages of the path, in order; without `authority` (a replay) the controller enforces nothing."""
-    path: list[Stage] = [SyncStage(settings.sync), DetectStage(settings.detect)]
+    path: list[Stage] = [SyncStage(settings.sync), WorkloadStage(settings.workload), DetectStage(settings.detect)]
     if settings.actuate.mode != "off":
         path.append(ActuateStage(settings.actuate, authority))
     return path

@@ -17,7 +17,7 @@ from sdfstream.archive import tables
 from sdfstream.archive.rows import Reject, Rows, bus_columns
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import FINDING, LIVENESS, NIC, TOPOLOGY, Topic
+from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, NIC, OUTCOME, OVERRIDE, TOPOLOGY, Topic
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -45,6 +45,11 @@ def text(value: Any) -> str | None:
 def instant(value: Any) -> int | None:
     """Nanoseconds since the epoch, as int64."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT64_MAX else None
+
+
+def whole(value: Any) -> int | None:
+    """A signed integer of at most 64 bits."""
+    return value if type(value) is int and abs(value) <= INT64_MAX else None
 
 
 def small(bits: int) -> Callable[[Any], int | None]:
@@ -85,6 +90,17 @@ def _at(name: str) -> Pick:
     return Pick(name, f"{name}_ns", pa.int64(), instant)
 
 
+def _named(name: str) -> Pick:
+    return Pick(name, name, _names, text, required=True)
+
+
+def _say(column: str, path: str = "") -> Pick:
+    return Pick(column, path or column, _names, text)
+
+
+_TARGET: Final = (_say("target_type", "target.type"), _say("target_id", "target.id"))
+_REASON: Final = Pick("reason", "reason", _texts, texts)
+
 PICKS: Final[dict[str, tuple[Pick, ...]]] = {
     LIVENESS.name: (
         Pick("host", "host", _names, text, required=True),
@@ -105,6 +121,9 @@ PICKS: Final[dict[str, tuple[Pick, ...]]] = {
         Pick("path", "path", pa.uint32(), small(32)),
         Pick("dscp", "dscp", pa.uint8(), small(8)),
         Pick("dir", "dir", _names, text),
+        Pick("protocol", "protocol", _names, text),
+        Pick("source_port", "source_port", pa.uint16(), small(16)),
+        Pick("destination_port", "destination_port", pa.uint16(), small(16)),
         Pick("hops", "hops", _texts, hops),
         Pick("complete", "complete", pa.bool_(), truth),
         _at("traced_at"),
@@ -119,6 +138,42 @@ PICKS: Final[dict[str, tuple[Pick, ...]]] = {
         Pick("confidence", "confidence", pa.float64(), number),
         Pick("remedy", "remedy", _names, text),
         Pick("jobs", "jobs", _texts, texts),
+    ),
+    JOB.name: (
+        *(_named(n) for n in ("job", "host", "state")),
+        _say("name"),
+        *(_at(n) for n in ("since_at", "seen_at")),
+        _say("source"),
+        *(Pick(n, n, pa.uint32(), count) for n in ("ranks", "qps", "receives")),
+        _say("control"),
+    ),
+    COMMAND.name: (
+        _named("id"),
+        Pick("epoch", "epoch", pa.int64(), whole),
+        *(_at(n) for n in ("issued_at", "expires_at")),
+        *(_say(n) for n in ("mode", "action")),
+        *_TARGET,
+        _say("target_host", "target.host"),
+        _say("job", "target.job"),
+        _REASON,
+        _say("key_id"),
+    ),
+    OUTCOME.name: (
+        *(_named(n) for n in ("command", "state")),
+        *(_say(n) for n in ("why", "host")),
+        _at("at"),
+        _say("action"),
+        *_TARGET,
+        _say("job", "target.job"),
+        _at("applied_at"),
+        _REASON,
+    ),
+    OVERRIDE.name: (
+        *(_named(n) for n in ("id", "what", "operator")),
+        *(_at(n) for n in ("issued_at", "expires_at")),
+        _say("command"),
+        *_TARGET,
+        _say("key_id"),
     ),
 }
 """The typed columns of every event topic; those of the migrations, in their order."""

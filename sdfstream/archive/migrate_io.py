@@ -39,7 +39,8 @@ def migrate(engine: Engine) -> list[str]:
 def set_ttl(engine: Engine, hours: float | None) -> None:
     """Let raw and derived rows go `hours` after their bus_at (wall clock!); None keeps them for good.
 
-    States, findings and topology always stay: they are few, and the latest of them is what is true now.
+    States, findings, commands and their outcomes always stay: they are few, the latest of a state is what is true
+    now, and what was commanded is a record of who did what and why.
     """
     wanted = "" if hours is None else f"toDateTime(bus_at) + toIntervalSecond({round(hours * 3600)})"
     for table in _aging_tables():

@@ -161,8 +161,9 @@ def _stored(topic: Topic, merged: pa.Table) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for field in topic.columns or ():
         column = merged.column(field.name)
-        if tables.differs_from_t1(topic, field):
-            column = pc.subtract(column, merged.column("t1_ns"))  # wraps, as the ALIAS column does on the way back
+        base = tables.base_of(topic, field)
+        if base is not None:
+            column = pc.subtract(column, merged.column(base))  # wraps, as the ALIAS column does on the way back
         elif tables.is_instant(field):
             column = column.cast(tables.INSTANT)
         elif tables.is_rounded(topic, field):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sdfstream.records.message import Message
 
 HELP = "run stages over a recording; the same input gives the same bytes"
-EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,detect,archive"
-STAGES = ("sync", "detect", "actuate", "archive")
+EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,workload,detect,archive"
+STAGES = ("sync", "workload", "detect", "actuate", "archive")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recording", type=Path, metavar="IN", nargs="+", help="folder of the recording; several hosts' as one"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="new folder for what the stages write")
-    parser.add_argument("--stages", default="sync,detect", help=f"comma-separated, of {', '.join(STAGES)}")
+    parser.add_argument("--stages", default="sync,workload,detect", help=f"comma-separated, of {', '.join(STAGES)}")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
 
 

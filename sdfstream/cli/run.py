@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sdfstream.settings import Settings
 
 HELP = "run stages of the pipeline against Kafka, each as a consumer group"
-EXAMPLE = "sdfstream run sync detect --bus kafka://localhost:9092"
-STAGES: Final = ("sync", "detect", "actuate", "archive")
+EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
+STAGES: Final = ("sync", "workload", "detect", "actuate", "archive")
 _COMMIT_S: Final = 1.0
 """Between two commits of the archive: each flushes, and many small inserts are what ClickHouse likes least."""
 

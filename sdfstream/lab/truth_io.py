@@ -42,9 +42,16 @@ class Truth:
             return oracle.path(self.plan, self.dead_ports, self._ask, (src, dst, source_port, dest_port, proto))
 
     def ports_via(
-        self, direction: str, src: str, dst: str, n: int, dest_port: int = 862, first_port: int = 49_152
+        self,
+        direction: str,
+        src: str,
+        dst: str,
+        n: int,
+        dest_port: int = 862,
+        first_port: int = 49_152,
+        proto: str = "udp",
     ) -> list[int]:
-        """The first `n` UDP source ports from `first_port` whose packets from `src` to `dst` use `direction`.
+        """The first `n` source ports from `first_port` whose packets from `src` to `dst` use `direction`.
 
         Fewer come back when no more exist.
         """
@@ -54,7 +61,7 @@ class Truth:
         for port in range(first_port, 65_536):
             if len(found) == n or port - last > _FRUITLESS_PORTS:
                 break
-            if direction in self.path(src, dst, port, dest_port):
+            if direction in self.path(src, dst, port, dest_port, proto):
                 found.append(port)
                 last = port
         return found

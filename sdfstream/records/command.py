@@ -162,7 +162,7 @@ def canonical(value: Any) -> bytes:
         return str(value).encode()
     try:
         return rfc8785.dumps(value)
-    except rfc8785.CanonicalizationError as error:
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise FormatError("canonical", str(error)) from error
 
 

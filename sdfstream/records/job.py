@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sdfstream.errors import FormatError
 from sdfstream.records.flow import Flow
 
 FILE_VERSION: Final = 1
 """``version`` of a file in the drop directory."""
-
-Steering = Literal["socket", "kernel", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +167,11 @@ def queue_pair(data: Mapping[str, Any]) -> QueuePair:
         dst_port=_port(data, "dst_port"),
         protocol=_among(data, "protocol", ("udp", "tcp")),
         transport=_among(data, "transport", ("udp", "rocev2", "ib")),
-        dscp=_whole(data, "dscp", 0) or 0,
-        answer_path=_whole(data, "answer_path", None),
-        answer_port=_whole(data, "answer_port", None),
-        steering=_text(data, "steering", "none"),
-        alternates=tuple(int(p) for p in data.get("alternates", ())),
+        dscp=_whole(data, "dscp", 0, most=63) or 0,
+        answer_path=_whole(data, "answer_path", None, least=1, most=65535),
+        answer_port=_whole(data, "answer_port", None, least=1, most=65535),
+        steering=_among(data, "steering", ("none", "socket", "kernel")),
+        alternates=_ports(data, "alternates"),
         rate_bps=_whole(data, "rate_bps", None),
     )
 
@@ -200,19 +198,24 @@ def _among(data: Mapping[str, Any], key: str, values: tuple[str, ...]) -> str:
 
 
 _REQUIRED: Final = object()
+_MOST: Final = 2**63 - 1
 
 
-def _whole(data: Mapping[str, Any], key: str, default: Any = _REQUIRED) -> Any:
+def _whole(data: Mapping[str, Any], key: str, default: Any = _REQUIRED, *, least: int = 0, most: int = _MOST) -> Any:
     value = data.get(key, default)
     if value is default and default is not _REQUIRED:
         return default
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise FormatError("job-part", f"{key} must be a whole number, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise FormatError("job-part", f"{key} must be a whole number from {least} to {most}, not {value!r}")
     return value
 
 
 def _port(data: Mapping[str, Any], key: str) -> int:
-    value = _whole(data, key)
-    if not 0 < value < 65536:
-        raise FormatError("job-part", f"{key} must be 1..65535, not {value}")
-    return int(value)
+    return int(_whole(data, key, least=1, most=65535))
+
+
+def _ports(data: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    values = data.get(key, ())
+    if not isinstance(values, list | tuple):
+        raise FormatError("job-part", f"{key} must be a list of ports, not {values!r}")
+    return tuple(_port({key: value}, key) for value in values)

@@ -132,7 +132,7 @@ def test_ttl_is_set_on_raw_and_derived_rows_only_and_lifted_again(target: str) -
         set_ttl(engine, 6)
         set_ttl(engine, 6)
         aging = [name for (name,) in engine.rows(sql)]
-        assert aging == ["derived_owd", "raw_liveness", "raw_port", "raw_probe", "reject"]
+        assert aging == ["derived_owd", "derived_qp", "raw_liveness", "raw_port", "raw_probe", "raw_qp", "reject"]
         set_ttl(engine, None)
         assert engine.rows(sql) == []
     finally:
@@ -241,7 +241,7 @@ async def test_add_waits_for_room_and_nothing_is_lost(target: str, tmp_path) -> 
 def test_a_topic_without_a_table_is_counted(target: str, tmp_path) -> None:
     archive = Archive.open(_config(target, tmp_path))
     foreign = message(PROBE, bulk(PROBE, 2, np.random.default_rng(0)))
-    archive.add_blocking([type(foreign)("sdf.raw.qp.v1", "k", foreign.body, 1, 1)])
+    archive.add_blocking([type(foreign)("sdf.raw.nothing.v1", "k", foreign.body, 1, 1)])
     archive.close_blocking()
     assert archive.counters.get("refused", "no-table") == 2
 

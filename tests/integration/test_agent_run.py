@@ -98,6 +98,8 @@ async def test_a_path_falls_silent_and_comes_back() -> None:
             await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["alive"])
             # an answer may come before the first judgement, and then nothing was ever unknown
             assert a.states(role="sender", path=50_000)[0] in ("unknown", "alive")
+            # b answers from its first moment on, but is stopped before its own first probe unless we wait for that
+            await a.until(lambda: a.states(role="reflector", path=50_000)[-1:] == ["alive"])
         await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["silent"])
         await a.until(lambda: a.states(role="reflector", path=50_000)[-1:] == ["silent"])
         async with running(far):

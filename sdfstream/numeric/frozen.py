@@ -1,4 +1,4 @@
-"""Plain values and arrays to bytes and back: the snapshot format of the stage.
+"""Plain values and arrays to bytes and back: the snapshot format of stages.
 
 JSON; an array travels as its type, shape and base64 of its bytes, so a snapshot is deterministic and
 reading one runs no foreign code (unlike pickle).
