@@ -111,5 +111,11 @@ class AgentConfig:
     """Like `liveness_ms`, for paths of watch sessions; three of their intervals when that is longer."""
     jobs_dir: str = ""
     """Drop directory of jobs: one file ``<job>@<host>.json`` per job and host; empty: no jobs are looked for."""
+    control: bool = False
+    """Obey signed commands from the bus."""
+    trusted_keys: tuple[str, ...] = ()
+    """Public keys (Ed25519) of controllers that are obeyed: base64, or the path of a file with 32 bytes or base64."""
+    control_state: str = ""
+    """File that keeps what is in force over a restart of the agent; empty: a restarted agent knows nothing of it."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

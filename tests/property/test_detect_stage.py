@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.stage import DetectStage
-from sdfstream.detect.state import dump, load
 from sdfstream.errors import FormatError
+from sdfstream.numeric.frozen import dump, load
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import LIVENESS, OWD, PORT, PROBE, TOPOLOGY
 from sdfstream.records.units import TICK_NS

@@ -1,7 +1,7 @@
-"""Plain values and arrays to bytes and back: the snapshot format of the stage.
+"""Snapshots of the controller: plain values and arrays to bytes and back.
 
-JSON; an array travels as its type, shape and base64 of its bytes, so a snapshot is deterministic and
-reading one runs no foreign code (unlike pickle).
+JSON in order of insertion, arrays as type, shape and base64, so equal states give equal bytes and reading one runs no
+foreign code.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from sdfstream.errors import FormatError
 
-VERSION = 1
+VERSION: Final = 1
 
 
 def dump(state: Mapping[str, Any]) -> bytes:
     """Bytes of a nest of mappings, lists, strings, numbers, None and numpy arrays."""
-    whole = {"version": VERSION, "state": state}
-    return json.dumps(whole, default=_array, separators=(",", ":")).encode()
+    return json.dumps({"version": VERSION, "state": state}, default=_array, separators=(",", ":")).encode()
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """What `dump` was given.
+    """What `dump` was given; tuples have become lists.
 
     Raises
     ------
