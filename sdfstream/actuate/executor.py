@@ -103,8 +103,7 @@ class Executor:
     def judged(self, host: str, now_ns: int) -> None:
         """The liveness of `host` was judged just now."""
         place = self.places[host]
-        changed = place.slots is not None and place.watches.judge(place.slots, now_ns)
-        if changed or now_ns >= place.look_ns:
+        if place.judge(now_ns) or now_ns >= place.look_ns:
             self._look(place, now_ns)
 
     def answered(self, answers: Iterable[Answer], now_ns: int) -> None:
@@ -153,8 +152,9 @@ class Executor:
             return odd
         deadline_ns = now_ns + command.expires_at_ns - command.issued_at_ns
         lease = Lease(command, admitted.data, wanted, place.name, deadline_ns, known.qp.src)
-        place.watch(lease, now_ns)
+        place.watch(lease)
         if wanted.kind == "move":
+            place.judge(now_ns)
             odd = unclean(place, lease, wanted.paths[0])
             if odd is not None:
                 place.unwatch(lease)
@@ -184,7 +184,7 @@ class Executor:
         place.unwatch(lease, wanted.watches)
         lease.command, lease.data, lease.terms = command, admitted.data, wanted
         lease.deadline_ns = now_ns + command.expires_at_ns - command.issued_at_ns
-        place.watch(lease, now_ns)
+        place.watch(lease)
         self._happen(place, lease, Event.RENEW, now_ns)
         self._pursue(place, lease, now_ns)
         return None
@@ -272,7 +272,7 @@ class Executor:
         elif do is Do.ASK_BACK:
             path = wanted.former
         elif do is Do.ASK_LIMIT:
-            lease.asked_rate_bps = wanted.rate_bps
+            lease.asked_rate_bps, lease.resumed = wanted.rate_bps, False
         lease.retry_ns = now_ns + lease.pause_ns
         request = Request(
             id=self._next_request,

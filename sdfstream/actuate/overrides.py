@@ -1,7 +1,7 @@
 """An operator's hand: approve, refuse, undo, mode, hold; each signed with a key that lies in ``keys/operators``.
 
-What is forged, stale or a repeat is counted and answered by a refused outcome, so that who meant it well sees why
-nothing happens.
+Every one is answered by an outcome of the override's id whose target names it under ``override``: applied, or refused
+with the reason, so that who meant it well sees what happens. What becomes of a command is told by its own outcomes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ _AHEAD_NS: Final = 60 * NS_PER_S
 """An override from further in the future than this has a wrong clock, or waits to be used later."""
 _LONGEST_NS: Final = 7 * 24 * 3600 * NS_PER_S
 _MOST_SEEN: Final = 100_000
+_UNTRUSTED: Final = ("malformed", "unknown-key", "forged", "replayed")
+_TAKEN: Final = {
+    "mode": "mode is {mode} from now on",
+    "hold": "nothing is done to {id} while it is held",
+    "undo": "command {command} is not renewed any more, and taken back where it is in force",
+    "approve": "command {command} is looked at once more, then it goes out",
+    "refuse": "command {command} is not sent",
+}
 _HOLDS: Final = ("qp", "job", "host", "all")
 
 
@@ -48,7 +56,7 @@ class Overrides:
             doubt, out = self._do(read, now_ns)
             if doubt is None:
                 self._parts.counters.add("overrides", read.what)
-                return out
+                return [self._taken(read, now_ns), *out]
         return self._refuse(read.id, read.command, doubt, now_ns)
 
     def _distrust(self, read: Override, data: Mapping[str, Any], now_ns: int) -> Doubt | None:
@@ -116,8 +124,15 @@ class Overrides:
 
     def _refuse(self, name: str, command: str, doubt: Doubt, now_ns: int) -> list[Output]:
         self._parts.counters.add("refused", f"override-{doubt.rule}")
-        target = {"type": "command", "id": command or name}
-        return self._parts.refusals.tell("override", {**target, "override": name}, doubt, (), now_ns)
+        target = {"type": "command", "id": command or name, "override": name}
+        if doubt.rule in _UNTRUSTED:  # anyone may send those: not more often than any other refusal
+            return self._parts.refusals.tell("override", target, doubt, (), now_ns)
+        return [self._parts.refusals.say(name, "refused", doubt, "override", target, (), now_ns)]
+
+    def _taken(self, read: Override, now_ns: int) -> Output:
+        target = {"type": "command", "id": read.command or read.id, "override": read.id}
+        said = _TAKEN[read.what].format(mode=read.set.get("mode"), id=read.target.get("id"), command=read.command)
+        return self._parts.refusals.say(read.id, "applied", Doubt(read.what, said), "override", target, (), now_ns)
 
     def forget(self, now_ns: int) -> None:
         """Drop what is over: it would be refused as expired."""

@@ -11,7 +11,7 @@
 `memory_io`         the bus of one process
 `kafka_io`          the same seam on Kafka
 `link_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
-`listen_io`         an agent's ear on Kafka, the same seam
+`listen_io`         an ear on a bus for one process: from now on, nothing committed
 `recording`         the form of a recording; `recording_io` its files
 ==================  =================================================================================
 """
@@ -35,21 +35,6 @@ class Publisher(Protocol):
 
     async def close(self) -> None:
         """Flush and stop."""
-
-
-class Ear(Protocol):
-    """What an agent hears of a bus in another process: messages of some topics under some keys, from now on."""
-
-    counters: Counters
-
-    async def read(self, timeout_s: float) -> list[Message]:
-        """What came since the last call, in order; waits for the first at most `timeout_s`.
-
-        Raises
-        ------
-        BusError
-            It is closed, or the bus cannot be read just now.
-        """
 
 
 class Subscription(Protocol):

@@ -1,6 +1,6 @@
-"""An agent's ear on a bus it is a client of (Kafka): a consumer group of its own, from the end, nothing committed.
+"""An ear on a bus for one process: a consumer group of its own, from the end, nothing committed.
 
-What was said while the agent was away it does not hear; a reader must live on what is said again, as on the link.
+What was said while it was away it does not hear.
 """
 
 from __future__ import annotations

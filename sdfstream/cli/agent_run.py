@@ -16,16 +16,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.bus import Ear
 from sdfstream.cli import loop
 from sdfstream.errors import ConfigError
 from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
-from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import COMMAND, PROBE
-from sdfstream.stats import Counters
+from sdfstream.records.message import Output
+from sdfstream.records.topics import PROBE
 
 _PROGRESS_S: Final = 1.0
 
@@ -138,48 +136,6 @@ async def open_publisher(name: str, boot_id: str) -> AsyncIterator[Publisher]:
             yield writer
         finally:
             await writer.close()
-
-
-@asynccontextmanager
-async def open_commands(name: str, boot_id: str, hosts: Sequence[str]) -> AsyncIterator[Ear]:
-    """What the bus that `open_publisher` opens under `name` tells these hosts to do, from now on.
-
-    On a link it is a connection of its own, so that no batch on its way up holds a command back. A folder for a
-    recording tells nothing.
-
-    Yields
-    ------
-    Ear
-        ``await read(timeout_s)`` gives messages of ``sdf.control.command.v1`` whose key is one of `hosts`.
-    """
-    if name.startswith("link:"):
-        from sdfstream.bus.link_io import LinkPublisher
-
-        async with LinkPublisher(name.removeprefix("link:"), boot_id=boot_id) as link:
-            link.subscribe([COMMAND.name], hosts)
-            yield link
-    elif "://" in name:
-        from sdfstream.bus.listen_io import Listener
-        from sdfstream.bus.open_io import open_bus
-
-        opened = await open_bus(name, time.time_ns, boot_id=boot_id)
-        try:
-            yield await Listener.open(opened, f"agent-{boot_id}", [COMMAND.name], hosts)
-        finally:
-            await opened.close()
-    else:
-        yield _Silence()
-
-
-class _Silence:
-    """A bus that never tells anything."""
-
-    def __init__(self) -> None:
-        self.counters = Counters("silence")
-
-    async def read(self, timeout_s: float) -> list[Message]:
-        await asyncio.sleep(timeout_s)
-        return []
 
 
 async def _progress(account: PathReport) -> None:

@@ -1,8 +1,8 @@
 """An operator's hand: make an override, sign it, put it on the bus, and wait for what becomes of it.
 
 It goes by the socket of the running pipeline, or with ``--bus kafka://…`` straight to Kafka. Whether it is obeyed is
-the controller's to judge, by the public keys it trusts; its answer is an outcome of the override's id or, when it
-concerns a command, of that command.
+the controller's to judge, by the public keys it trusts: it answers by an outcome of the override's id (or one whose
+target names it), and what becomes of the command that it concerns, agents tell by outcomes of that command.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from sdfstream.records.units import NS_PER_S
 WAIT_S: Final = 10.0
 SHORT_S: Final = 60.0
 """For how long an override that is to work at once may still be taken up: not after an outage of the bus."""
+ENDED: Final = ("undone", "expired", "held", "refused", "failed")
+"""What may become of a command that is undone."""
 POLL_S: Final = 0.1
 GRACE_S: Final = 2.0
 """An override that was taken is usually followed by an outcome of its command; for so long it is waited for."""
@@ -151,15 +153,25 @@ class Answers:
 
     def take(self, outcome: Mapping[str, Any]) -> None:
         """One outcome, in order of the bus. What becomes of the command says more than that the override was taken."""
-        about = str(outcome.get("command"))
+        about = str((outcome.get("target") or {}).get("override") or outcome.get("command"))
         if about in self._by_command:
-            name = self._by_command[about]
-            self.found[name] = dict(outcome)
-            self._final.add(name)
+            self._of_command(self._by_command[about], outcome)
         elif about in self._by_id:
             self.found.setdefault(about, dict(outcome))
-            if outcome.get("state") in ("refused", "failed") or not self._by_id[about]["command"]:
+            if outcome.get("state") in ("refused", "failed") or not self._waits(about):
                 self._final.add(about)
+
+    def _of_command(self, name: str, outcome: Mapping[str, Any]) -> None:
+        state, what = outcome.get("state"), self._by_id[name]["what"]
+        if what == "undo" and state not in ENDED:
+            return  # a renewal that crossed it
+        self.found[name] = dict(outcome)
+        if state != "accepted":
+            self._final.add(name)
+
+    def _waits(self, name: str) -> bool:
+        """Whether something may become of a command after the override was taken."""
+        return self._by_id[name]["what"] in ("undo", "approve")
 
     def done(self, waited_s: float) -> bool:
         """Whether nothing more is worth waiting for."""

@@ -15,16 +15,14 @@ from sdfstream.records.command import MODES
 
 HELP = "what the loop may do: show, change the mode (observe stops it), hold a target, make the operator's key"
 EXAMPLE = "sdfstream policy mode observe"
-LONG_S: Final = 365 * 86_400.0
-"""A mode stays until the next override of it; a stop that lapses by itself would be none."""
 HOLD_S: Final = 3600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What, with its argument; --for and what every override takes."""
     parser.add_argument("what", choices=("show", "mode", "hold", "keygen"))
-    parser.add_argument("value", nargs="?", help=f"mode: {', '.join(MODES)}; hold: a QP id, job:NAME or host:NAME")
-    parser.add_argument("--for", dest="lasts", metavar="TIME", help="mode: default until changed; hold: default 1h")
+    parser.add_argument("value", nargs="?", help=f"mode: {', '.join(MODES)}; hold: QP id, job:NAME, host:NAME or all")
+    parser.add_argument("--for", dest="lasts", metavar="TIME", help="of a hold (default 1h, at most 7d)")
     overrides.add_arguments(parser)
 
 
@@ -40,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "mode":
         if args.value not in MODES:
             raise ConfigError(f"no mode {args.value!r}; there are {', '.join(MODES)}")
-        made = overrides.signed(by, "mode", now_ns, _lasts(args, LONG_S), set_={"mode": args.value})
+        if args.lasts is not None:
+            raise ConfigError("a mode stays until it is changed or the controller starts anew; --for is for holds")
+        made = overrides.signed(by, "mode", now_ns, overrides.SHORT_S, set_={"mode": args.value})
     else:
         made = overrides.signed(by, "hold", now_ns, _lasts(args, HOLD_S), target=target_of(args.value))
     return overrides.finish(args, by, [made])
@@ -52,23 +52,23 @@ def target_of(text: str) -> dict[str, str]:
     >>> target_of("h00/r0#17"), target_of("job:train-7")
     ({'type': 'qp', 'id': 'h00/r0#17'}, {'type': 'job', 'id': 'train-7'})
     """
+    if text == "all":
+        return {"type": "all", "id": "*"}
     kind, colon, name = text.partition(":")
     if colon and kind in ("job", "host", "qp") and name:
         return {"type": kind, "id": name}
     if "#" in text:
         return {"type": "qp", "id": text}
-    raise ConfigError(f"{text!r} is no target; write a QP id (h00/r0#17), job:NAME or host:NAME")
+    raise ConfigError(f"{text!r} is no target; write a QP id (h00/r0#17), job:NAME, host:NAME or all")
 
 
 def text_of(policy: Mapping[str, Any]) -> str:
     """What the loop may do, line by line."""
     now_ns = int(policy["at_ns"])
-    lines = [f"mode in the settings   {policy.get('mode', 'not told')}"]
-    said = [o for o in policy.get("overrides", ()) if o["what"] == "mode"]
-    if said:
-        by = said[0]
-        since = clock_time(int(by["said_at_ns"]))
-        lines.append(f"mode by override       {by['set'].get('mode')} (by {by['operator']} since {since}, {by['id']})")
+    lines = [f"mode                   {policy.get('mode', 'not told')}"]
+    if by := policy.get("mode_by"):
+        lines[0] += f", by {by['operator']} since {clock_time(int(by['at_ns']))}"
+        lines[0] += f" (in the settings {policy.get('mode_in_settings', 'not told')}, which a restart brings back)"
     holds = [o for o in policy.get("overrides", ()) if o["what"] == "hold"]
     for hold in holds:
         left = duration(int(hold["expires_at_ns"]) - now_ns)

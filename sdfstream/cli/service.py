@@ -122,8 +122,9 @@ async def service(
         running.parts = [link, bus, *path, archive, board, jobs, control]
         publishing = Publishing(bus)
         stack.push_async_callback(publishing.close)
-        mode = getattr(getattr(settings, "actuate", None), "mode", None)
-        answers = JobAnswers(jobs, publishing, operators=lambda: tuple(operator_keys.trusted(data)), mode=mode)
+        answers = JobAnswers(
+            jobs, publishing, operators=lambda: operator_keys.trusted(data), mode=settings.actuate.mode
+        )
         gauges = lambda: (time.time_ns(), running.counters(), control.lag, _run(running, data))  # noqa: E731
         live = LiveServer(LiveAnswers(board, gauges, answers), data)
         await live.start()

@@ -44,4 +44,4 @@ def _in_force(args: argparse.Namespace) -> list[str]:
     if args.bus is not None:
         raise ConfigError("--job and --all ask the pipeline what is in force; with --bus name the command ids")
     known = fetch(Path(args.data), {"want": "commands", "job": args.job})["commands"]
-    return [c["id"] for c in known if c.get("in_force")]
+    return [c["id"] for c in known if c.get("in_force") and c["action"] not in ("undo", "failback")]

@@ -196,22 +196,45 @@ def healthy(facts: Facts) -> Verdict:
     ]
     if armed := sum(qp.armed for qp in facts.qps):
         told.append(f"A failover is armed for {armed} of its {plural(len(facts.qps), 'queue pair')}.")
+    for (action, _), commands in _refused(facts).items():
+        if action == "failover" and armed < len(facts.qps):
+            told.append(f"It cannot be armed for all: {why_words.refusal(commands)}.")
+            break
     return _verdict(facts, "no", "healthy", [*told, *_done(facts, None)], "Nothing needs to be done.")
 
 
 def _done(facts: Facts, trouble_ns: int | None) -> list[str]:
-    """What the loop did; a failover that was armed and never went off is not told."""
-    told = [c for c in facts.commands if c["action"] != "failover" or _went_off(c)]
-    if not told:
+    """What the loop did; not told are failovers that never went off, and undos: what they undid says so.
+
+    Refusals of one kind are told once; of failovers that cannot be armed only where there is trouble.
+    """
+    refused = _refused(facts)
+    told = [c for c in facts.commands if c["action"] != "undo" and (c["action"] != "failover" or _went_off(c))]
+    words = [why_words.action(c, trouble_ns) for c in told if c.get("state") != "refused"]
+    for (action, _), commands in refused.items():
+        if action != "failover" or trouble_ns is not None:
+            words.append(why_words.refusal(commands))
+    if not words:
         return ["Nothing was done about it."] if trouble_ns is not None else []
-    shown = "; ".join(why_words.action(c, trouble_ns) for c in told[:3])
-    more = f"; and {len(told) - 3} more, see sdfstream commands --job {facts.job}" if len(told) > 3 else ""
     done = any(c.get("applied_bus_at_ns") is not None for c in told)
-    return [f"{'What was done' if done else 'Nothing was done'}: {shown}{more}."]
+    more = f"; and {len(words) - 3} more, see sdfstream commands --job {facts.job}" if len(words) > 3 else ""
+    return [f"{'What was done' if done else 'Nothing was done'}: {'; '.join(words[:3])}{more}."]
+
+
+def _refused(facts: Facts) -> dict[tuple[str, str], list[Data]]:
+    """What was refused, by action and rule, the newest first; not failovers that are armed by now."""
+    groups: dict[tuple[str, str], list[Data]] = {}
+    armed = {qp.qp for qp in facts.qps if qp.armed}
+    for command in facts.commands:
+        since = command["action"] == "failover" and command["target"].get("id") in armed
+        if command.get("state") == "refused" and not since:
+            rule = str(command.get("why") or "").partition(":")[0]
+            groups.setdefault((str(command["action"]), rule), []).append(command)
+    return groups
 
 
 def _went_off(command: Data) -> bool:
-    return command.get("applied_bus_at_ns") is not None or command.get("state") in ("refused", "failed", "held")
+    return command.get("applied_bus_at_ns") is not None or command.get("state") in ("failed", "held")
 
 
 def _advice(facts: Facts, finding: Data) -> str:

@@ -157,8 +157,8 @@ def action(command: Data, trouble_ns: int | None) -> str:
     why = f" ({command['why']})" if command.get("why") else ""
     if state is None:
         return f"{doing}: {command.get('waits')}"
-    if state in ("refused", "failed"):
-        return f"{doing} {'was refused' if state == 'refused' else 'was tried and failed'}{why}"
+    if state == "failed":
+        return f"{doing} was tried and failed{why}"
     if command.get("applied_bus_at_ns") is None:
         return f"{doing}: {state}{why}"
     before, after = command.get("before") or {}, command.get("after") or {}
@@ -169,6 +169,15 @@ def action(command: Data, trouble_ns: int | None) -> str:
     else:
         done = f"{doing} was applied"
     return f"{done}{_when(command, trouble_ns)}{_gain(command)}{_ENDED.get(str(state), '')}"
+
+
+def refusal(commands: Sequence[Data]) -> str:
+    """What was refused for one reason."""
+    target = commands[0]["target"]
+    what = f"{str(target.get('type', '?')).replace('qp', 'queue pair')}"
+    which = f"{what} {target.get('id', '?')}" if len(commands) == 1 else plural(len(commands), what)
+    why = f" ({commands[0]['why']})" if commands[0].get("why") else ""
+    return f"{commands[0]['action'] or 'an action'} of {which} was refused{why}"
 
 
 def people(facts: Facts) -> str:

@@ -234,7 +234,7 @@ Agent.TestCase.settings = settings(max_examples=60, stateful_step_count=40, dead
 TestAgent = Agent.TestCase
 
 
-# --- the table itself ---
+# --- the table itself -------------------------------------------------------------------------------------------------
 
 
 def test_every_state_is_reached_and_every_state_that_is_no_end_is_left() -> None:

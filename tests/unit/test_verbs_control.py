@@ -201,8 +201,8 @@ async def test_policy_is_shown_changed_and_held(
         code, out, _ = await call(capsys, "policy", "show", *data)
         assert code == 0
         for line in (
-            "mode in the settings   dry-run",
-            "mode by override       observe (by",
+            "mode                   observe, by",
+            "(in the settings dry-run",
             "held                   job train-7",
         ):
             assert line in out
@@ -212,7 +212,8 @@ async def test_policy_is_shown_changed_and_held(
         (("policy", "mode", "on"), "no mode 'on'"),
         (("policy", "hold", "train-7"), "no target"),
         (("policy", "mode"), "needs a mode"),
-        (("policy", "mode", "observe", "--for", "soon"), "--for"),
+        (("policy", "mode", "observe", "--for", "1h"), "stays until"),
+        (("policy", "hold", "all", "--for", "soon"), "--for"),
         (("undo",), "--job JOB, or --all"),
         (("undo", "c1", "--all"), "--job JOB, or --all"),
         (("undo", "--all", "--bus", "kafka://x:1"), "name the command ids"),
@@ -247,12 +248,13 @@ async def test_the_socket_takes_no_rubbish(tmp_path: Path, jobs: JobBoard) -> No
 
 
 def test_answers_are_sorted_to_their_overrides(tmp_path: Path) -> None:
-    asked = [{"id": "o1", "command": "c1"}, {"id": "o2", "command": ""}]
+    asked = [{"id": "o1", "command": "c1", "what": "undo"}, {"id": "o2", "command": "", "what": "mode"}]
     answers = overrides.Answers(asked)
     assert not answers.done(100.0)
     answers.take({"command": "o1", "state": "accepted"})
     answers.take({"command": "other", "state": "applied"})
-    answers.take({"command": "o2", "state": "applied"})
+    answers.take({"command": "c1", "state": "applied"})
+    answers.take({"command": "proposal x", "target": {"override": "o2"}, "state": "applied"})
     assert not answers.done(overrides.GRACE_S / 2), "the command's own outcome may still come"
     assert answers.done(overrides.GRACE_S)
     answers.take({"command": "c1", "state": "undone"})
