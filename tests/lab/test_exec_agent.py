@@ -239,7 +239,7 @@ async def test_a_link_dies_and_heals_and_the_agent_is_killed_in_between(wide: Fa
         took_ms = (told["applied_at_ns"] - fault.at_ns) / 1e6
         listed = next(q for q in made.job.queue_pairs("h00") if q["qp"] == pair.qp)
         first_ms = (listed["moved_at_ns"] - fault.at_ns) / 1e6 if listed.get("moved_at_ns") else None
-        print(f"black hole to outcome {took_ms:.1f} ms, to first packet on the new path {first_ms} ms")
+        print(f"\nblack hole to outcome {took_ms:.1f} ms, to first packet on the new path {first_ms} ms")
         assert took_ms < 3_000
         assert direction not in made.ways(pair, made.true_path(pair.qp))
         for qp in others:
@@ -255,7 +255,7 @@ async def test_a_link_dies_and_heals_and_the_agent_is_killed_in_between(wide: Fa
         assert made.true_path(pair.qp) != before[pair.qp]
 
         # the controller is silent: the lease lapses, the former path is dead, so it is held
-        await made.until(lambda: made.outcomes(name)[-1] == "held", 10)
+        await made.until(lambda: "held" in made.outcomes(name), 10)
         assert made.true_path(pair.qp) != before[pair.qp]
         wide.heal()
         await made.until(lambda: made.outcomes(name)[-1] == "undone", 10)
