@@ -37,7 +37,7 @@ __all__ = ["fabric"]
 pytestmark = pytest.mark.lab
 MESH = MeshSpec(peers_per_nic=1, ports_per_peer=2, rate_hz=10.0, trace_interval_s=0.0)
 HOSTS = ("h00", "h02")
-LEASE_NS = 3_000_000_000
+LEASE_NS = 4_000_000_000
 HOLD_DOWN_MS = 400
 
 
@@ -150,9 +150,10 @@ class World:
 
     def data(self, name: str, pair: QueuePair, **fields: Any) -> dict[str, Any]:
         now_ns = self.bus_clock()
+        lease_ns = fields.pop("lease_ns", LEASE_NS)
         target = {"type": "qp", "id": pair.qp, "host": pair.src.partition("/")[0], "job": "train"}
         base: dict[str, Any] = {
-            "id": name, "epoch": 5, "issued_at_ns": now_ns, "expires_at_ns": now_ns + LEASE_NS, "mode": "enforce",
+            "id": name, "epoch": 5, "issued_at_ns": now_ns, "expires_at_ns": now_ns + lease_ns, "mode": "enforce",
             "action": "failover", "target": target, "reason": (),
         }  # fmt: skip
         return Command(**base | fields).as_data()
@@ -293,7 +294,7 @@ async def test_of_a_thousand_bad_commands_none_is_obeyed(wide: Fabric, tmp_path:
         pairs = sorted(made.pairs().values(), key=lambda q: q.qp)
         before = {q.qp: made.true_path(q.qp) for q in pairs}
         good = made.data("good", pairs[0], action="throttle", set={"rate_bps": 1_400_000}, undo={"rate_bps": None},
-                         expected={"path": pairs[0].path})  # fmt: skip
+                         expected={"path": pairs[0].path}, lease_ns=120 * 10**9)  # fmt: skip
         await made.say(good)
         await made.until(lambda: "applied" in made.outcomes("good"))
         for i in range(1_000):
@@ -301,7 +302,8 @@ async def test_of_a_thousand_bad_commands_none_is_obeyed(wide: Fabric, tmp_path:
             here = before[pair.qp]
             to = pair.alternates[i % len(pair.alternates)]
             data = made.data(f"bad{i}", pair, action="steer", expected={"path": here}, undo={"path": here},
-                             set={"path": to, "watch": made_watch, "former_watch": made_watch})  # fmt: skip
+                             set={"path": to, "watch": made_watch, "former_watch": made_watch},
+                             lease_ns=60 * 10**9)  # fmt: skip
             kind = i % 8
             if kind == 0:  # changed after signing
                 await made.say({**SIGNER.sign(data), "issued_at_ns": data["issued_at_ns"] + 1}, signed=False)
