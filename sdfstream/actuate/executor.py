@@ -248,6 +248,8 @@ class Executor:
         came_from = lease.state
         lease.state, todo = step
         self.dirty = True
+        if event is Event.FOUND and (known := place.known(lease)) is not None:
+            lease.path = lease.asked = known.path
         for do in todo:
             if do in _ASKS:
                 self._ask(place, lease, do, now_ns)

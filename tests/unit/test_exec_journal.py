@@ -78,6 +78,8 @@ def test_a_move_that_died_with_the_agent_is_found() -> None:
     restarted(bench)
     assert bench.wait(5) == ["applied"]
     assert bench.executor.leases("h0")[0].state is State.MOVED
+    assert bench.wait(4_000) == ["undone"]  # its lease is over, and its former path was clean all the time
+    assert bench.path == PATHS[0]
 
 
 def test_what_was_heard_is_not_heard_again() -> None:
