@@ -19,7 +19,6 @@ import pyarrow as pa
 from sdfstream.cli import loop
 from sdfstream.errors import ConfigError
 from sdfstream.probes.agent_io import TROUBLE, run_agent
-from sdfstream.probes.companion import Companion
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
@@ -46,13 +45,7 @@ class _Watched:
 
 
 async def run(
-    config: AgentConfig,
-    bus: str | None,
-    out: Path | None,
-    seconds: float | None,
-    *,
-    report: bool,
-    companion: Companion | None = None,
+    config: AgentConfig, bus: str | None, out: Path | None, seconds: float | None, *, report: bool
 ) -> dict[str, Any]:
     """Run an agent until SIGINT, SIGTERM or `seconds` have passed; what there is to report.
 
@@ -66,8 +59,6 @@ async def run(
     seconds : float or None
     report : bool
         Keep account of every path, for the closing report and the progress line.
-    companion : Companion, optional
-        What lives beside the probes (see `sdfstream.probes.companion`).
     """
     gc.freeze()  # what is loaded by now stays: the collector need not look at it again
     stop = asyncio.Event()
@@ -82,13 +73,7 @@ async def run(
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         try:
-<<<<<<< HEAD
             counters = await _run_beside(config, _Watched(publishers, account), publishers, stop, boot_id)
-=======
-            counters = await run_agent(
-                config, _Watched(publishers, account), PortReader, stop, boot_id=boot_id, companion=companion
-            )
->>>>>>> probe
         finally:
             if progress is not None:
                 progress.cancel()

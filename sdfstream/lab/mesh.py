@@ -75,16 +75,13 @@ def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], h
         liveness_ms=mesh.liveness_ms,
         trace_interval_s=mesh.trace_interval_s,
         trace_rate_hz=mesh.trace_rate_hz,
-<<<<<<< HEAD
         turnaround_ms=mesh.turnaround_ms,
         tick_ms=min(mesh.tick_ms, 1e3 / 3 / mesh.rate_hz),
-=======
         watch_rate_hz=mesh.watch_rate_hz,
         watch_ports=mesh.watch_ports,
         watch_first_port=mesh.watch_first_port,
         watch_liveness_ms=mesh.watch_liveness_ms,
         jobs_dir=mesh.jobs_dir,
->>>>>>> probe
     )
 
 
