@@ -196,8 +196,8 @@ async def world(fabric: Fabric, folder: Path) -> AsyncIterator[World]:
     listening = asyncio.create_task(made.listen())
     try:
         made.start_agent()
-        pairs = await made.until(lambda: len(made.pairs()) == 8 and made.pairs())
-        await made.until(lambda: all(made.watched(q) for q in pairs.values()))
+        pairs = await made.until(lambda: len(made.pairs()) == 8 and made.pairs(), 90)  # a busy machine starts slowly
+        await made.until(lambda: all(made.watched(q) for q in pairs.values()), 60)
         yield made
     finally:
         fabric.heal()
@@ -250,7 +250,7 @@ async def test_a_link_dies_and_heals_and_the_agent_is_killed_in_between(wide: Fa
         made.kill_agent()
         mark = len(made.heard)
         made.start_agent()
-        await made.until(lambda: any(t == JOB.name for _, t, _ in made.heard[mark:]))
+        await made.until(lambda: any(t == JOB.name for _, t, _ in made.heard[mark:]), 90)
         await made.say(arms[pair.qp])
         await made.until(lambda: "refused" in made.outcomes(name))
         assert made.true_path(pair.qp) != before[pair.qp]
