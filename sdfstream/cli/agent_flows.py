@@ -12,6 +12,7 @@ from sdfstream.actuate.kernel_flow_io import Attachment, KernelFlowActuator
 from sdfstream.actuate.kernel_rows import KernelRows
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig
+from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.job import JobPart, QueuePair
 from sdfstream.records.message import Output
 from sdfstream.records.topics import QP
@@ -37,6 +38,7 @@ class KernelFlows:
         self._flows: dict[str, list[tuple[str, QueuePair]]] = {}
         self._moved: Mapping[str, int] = {}
         self._rows = {h.host: KernelRows(h.host) for h in config.hosts}
+        self._clocks = {h.host: Clock(h.virtual_clock) for h in config.hosts}
         self._due_ns = dict.fromkeys(self._rows, 0)
         self._failed = ""
 
@@ -62,5 +64,5 @@ class KernelFlows:
         self._due_ns[host] = now_ns + _ROWS_NS
         counts = self.actuator.sent(q for _, q in flows)
         here = [(job, replace(q, path=self._moved.get(q.qp, q.path))) for job, q in flows]
-        batch = self._rows[host].step(here, counts, time.time_ns())
+        batch = self._rows[host].step(here, counts, self._clocks[host].at(time.time_ns()))
         return [] if batch is None else [Output(QP.name, host, batch)]

@@ -7,7 +7,9 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -46,6 +48,32 @@ class Entry:
     is_answer: bool = False
     """No command: its outcomes answer an override of this id."""
 
+    @property
+    def target(self) -> Mapping[str, Any]:
+        """What it is done to."""
+        return self.command.target if self.command else self.outcomes[-1][1].target if self.outcomes else {}
+
+    @property
+    def job(self) -> str | None:
+        """Whose queue pair it is done to."""
+        return self.target.get("job")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Finding ids."""
+        return self.command.reason if self.command else self.outcomes[-1][1].reason if self.outcomes else ()
+
+    @property
+    def changed_ns(self) -> int:
+        """When it began or something became of it."""
+        said = self.outcomes[-1][0] if self.outcomes else 0
+        return max(said, self.issued_at_ns or 0)
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether agents are to obey it."""
+        return self.command is not None and self.command.mode == "enforce"
+
 
 class CommandBook:
     """Commands, outcomes and overrides; `take` messages, ask for views."""
@@ -79,11 +107,47 @@ class CommandBook:
             while len(self._overrides) > MOST_OVERRIDES:
                 del self._overrides[next(iter(self._overrides))]
 
-    def views(self, now_ns: int, job: str | None = None) -> list[dict[str, Any]]:
-        """Every command, the newest first; with `job`, that job's alone. What answers an override is none."""
-        found = [view(e, now_ns) for e in self._entries.values() if not e.is_answer and e.id not in self._overrides]
-        chosen = [v for v in found if job is None or v.get("job") == job]
-        return sorted(chosen, key=lambda v: (-int(v["began_at_ns"]), v["id"]))
+    def views(
+        self,
+        now_ns: int,
+        job: str | None = None,
+        *,
+        reasons: Collection[str] = (),
+        since_ns: int | None = None,
+        most: int = MOST_COMMANDS,
+    ) -> list[dict[str, Any]]:
+        """Commands, the newest first; what answers an override is none.
+
+        Parameters
+        ----------
+        now_ns : int, ns since the Unix epoch, bus time
+        job : str, optional
+            Only those that aim at this job, or stand on one of `reasons` (finding ids).
+        since_ns : int, optional
+            Only those that began or changed since, or are in force.
+        most : int
+            Not more than these, the newest.
+        """
+        chosen = [
+            (entry.changed_ns, entry.id, entry)
+            for entry in self._entries.values()
+            if not entry.is_answer
+            and entry.id not in self._overrides
+            and (job is None or entry.job == job or not set(reasons).isdisjoint(entry.reasons))
+            and (since_ns is None or entry.changed_ns >= since_ns or is_in_force(entry, now_ns))
+        ]
+        newest = heapq.nlargest(most, chosen, key=lambda c: c[:2])
+        found = [view(entry, now_ns) for _, _, entry in newest]
+        return sorted(found, key=lambda v: (-int(v["began_at_ns"]), v["id"]))
+
+    def in_force(self, now_ns: int) -> Counter[str | None]:
+        """How many commands are in force, by job."""
+        return Counter(e.job for e in self._entries.values() if is_in_force(e, now_ns) and e.is_enforced)
+
+    def waiting(self) -> int:
+        """How many wait for a person."""
+        entries = self._entries.values()
+        return sum(e.command is not None and e.command.mode == "approve" and not e.outcomes for e in entries)
 
     def outcomes(self, ids: Iterable[str], since_ns: int) -> list[dict[str, Any]]:
         """Outcomes of these commands (or overrides) that entered the bus since `since_ns`, in order."""
@@ -148,21 +212,20 @@ def view(entry: Entry, now_ns: int) -> dict[str, Any]:
     outcome_said = last[1] if last else None
     applied = entry.applied[1] if entry.applied else None
     measured = outcome_said if outcome_said is not None and gain_of(outcome_said) is not None else applied
-    target = dict(said.target if said else outcome_said.target if outcome_said else {})
     left_ns = said.expires_at_ns - now_ns if said and is_in_force(entry, now_ns) else None
     return {
         "id": entry.id,
         "began_at_ns": entry.issued_at_ns if entry.issued_at_ns is not None else last[0] if last else 0,
         "action": said.action if said else (outcome_said.action if outcome_said else ""),
         "mode": said.mode if said else None,
-        "target": target,
-        "job": target.get("job"),
+        "target": dict(entry.target),
+        "job": entry.job,
         "set": dict(said.set) if said else None,
-        "reason": list(said.reason if said else outcome_said.reason if outcome_said else ()),
+        "reason": list(entry.reasons),
         "issued_at_ns": said.issued_at_ns if said else None,
         "expires_at_ns": said.expires_at_ns if said else None,
         "lease_left_ns": left_ns,
-        "in_force": left_ns is not None and said is not None and said.mode == "enforce",
+        "in_force": left_ns is not None and entry.is_enforced,
         "state": outcome_said.state if outcome_said else None,
         "waits": None if outcome_said or said is None else WAITING.get(said.mode, said.mode),
         "why": outcome_said.why if outcome_said else None,

@@ -81,7 +81,8 @@ class JobBoard:
 
     def view(self, now_ns: int) -> list[dict[str, Any]]:
         """All jobs as plain JSON, running ones first."""
-        return [self._summary(job, now_ns) for job in self.names()]
+        in_force = self.commands.in_force(now_ns)
+        return [self._summary(job, now_ns) | {"commands": in_force[job]} for job in self.names()]
 
     def facts(self, job: str, now_ns: int) -> Facts:
         """What is known of `job` (its id, or its name where only one has it)."""
@@ -213,7 +214,6 @@ class JobBoard:
                 for f in self._findings.values()
                 if f["status"] != "resolved" and job in (f.get("jobs") or ())
             ],
-            "commands": sum(c["in_force"] for c in self.commands.views(now_ns, job)),
         }
 
     def _slowest(self, job: str) -> tuple[float, str] | None:
@@ -271,12 +271,7 @@ class JobBoard:
 
     def _commands_of(self, job: str, findings: Iterable[Mapping[str, Any]], now_ns: int) -> list[dict[str, Any]]:
         ids = {str(f["id"]) for f in findings}
-        views = self.commands.views(now_ns)
-        return [
-            v for v in views
-            if (v["job"] == job or ids & set(v["reason"]))
-            and (v["in_force"] or now_ns - max(v["began_at_ns"], v["said_at_ns"] or 0) <= RECENT_NS)
-        ]  # fmt: skip
+        return self.commands.views(now_ns, job, reasons=ids, since_ns=now_ns - RECENT_NS)
 
     def _others(self, job: str, findings: Iterable[Mapping[str, Any]], now_ns: int) -> tuple[str, ...]:
         named = {str(other) for f in findings for other in f.get("jobs") or ()}

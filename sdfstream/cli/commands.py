@@ -16,6 +16,8 @@ from sdfstream.records.units import NS_PER_S
 HELP = "what the loop did: each command with its target, mode, state, reason, lease and gain"
 EXAMPLE = "sdfstream commands --job train-7 --since 10m"
 FOLLOW_S: Final = 0.3
+OVERLAP_NS: Final = 30 * NS_PER_S
+"""How far back changes are asked for again: clocks of those who say them differ."""
 
 Data = Mapping[str, Any]
 
@@ -101,15 +103,16 @@ def _follow(args: argparse.Namespace, since_s: float | None) -> int:
     from sdfstream.cli.live_io import fetch
     from sdfstream.cli.output import compact
 
+    wish: dict[str, Any] = {"want": "commands", "job": args.job}
     seen: dict[str, tuple[Any, ...]] = {}
     while True:
-        answer = fetch(Path(args.data), {"want": "commands", "job": args.job})
+        answer = fetch(Path(args.data), wish)
         for command in reversed(select(answer["commands"], int(answer["at_ns"]), since_s)):
             if seen.get(command["id"]) != _mark(command):
-                seen[command["id"]] = _mark(command)
                 print(compact(command) if args.json else line_of(command), flush=True)
+        seen = {c["id"]: _mark(c) for c in answer["commands"]}
         since_s = None  # what was there has been told; from here on everything that changes
-        seen |= {c["id"]: _mark(c) for c in answer["commands"] if c["id"] not in seen}
+        wish["since_ns"] = int(answer["at_ns"]) - OVERLAP_NS
         time.sleep(FOLLOW_S)
 
 

@@ -18,6 +18,8 @@ from sdfstream.stats import Counters
 MOST_IDS: Final = 64
 MOST_WAITING: Final = 1000
 MOST_SHOWN: Final = 50
+MOST_TOLD: Final = 2_000
+"""Commands in one answer: the newest. All of them are in the archive."""
 
 
 class Publishing:
@@ -123,7 +125,10 @@ class JobAnswers:
         }
 
     def _commands(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
-        return {"commands": self._jobs.commands.views(now_ns, request.get("job"))}
+        since_ns = request.get("since_ns")
+        if since_ns is not None and not isinstance(since_ns, int):
+            return {"error": "since_ns must be a whole number"}
+        return {"commands": self._jobs.commands.views(now_ns, request.get("job"), since_ns=since_ns, most=MOST_TOLD)}
 
     def _why(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
         return {"verdict": explain(self._jobs.facts(str(request.get("job") or ""), now_ns)).as_data()}
@@ -141,14 +146,14 @@ class JobAnswers:
             operators, why = sorted(self._operators()), None
         except ConfigError as error:
             operators, why = [], str(error)
-        commands = self._jobs.commands.views(now_ns)
+        commands = self._jobs.commands
         return {
-            "mode": (self._jobs.commands.mode or {}).get("mode", self._mode),
+            "mode": (commands.mode or {}).get("mode", self._mode),
             "mode_in_settings": self._mode,
-            "mode_by": self._jobs.commands.mode,
-            "overrides": self._jobs.commands.overrides(now_ns),
-            "in_force": sum(c["in_force"] for c in commands),
-            "waiting": sum(c["mode"] == "approve" and c["state"] is None for c in commands),
+            "mode_by": commands.mode,
+            "overrides": commands.overrides(now_ns),
+            "in_force": commands.in_force(now_ns).total(),
+            "waiting": commands.waiting(),
             "operators": operators,
             "operators_refused": why,
         }

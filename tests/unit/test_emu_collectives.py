@@ -8,8 +8,8 @@ import pytest
 from sdfstream.stats import Counters
 from sdfstream.workload import collective_values as values
 from sdfstream.workload.collective import Collective, maker
+from sdfstream.workload.qp_chunk import Piece
 from sdfstream.workload.qp_receive import Delivered
-from sdfstream.workload.qp_send import Piece
 from sdfstream.workload.qp_stripe import Stripe
 from sdfstream.workload.rank import Rank
 

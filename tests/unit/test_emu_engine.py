@@ -8,8 +8,9 @@ import pytest
 
 from sdfstream.records.units import NS_PER_MS
 from sdfstream.workload import qp_header as wire
+from sdfstream.workload.qp_chunk import Piece
 from sdfstream.workload.qp_receive import Delivered, Responder
-from sdfstream.workload.qp_send import Piece, Requester
+from sdfstream.workload.qp_send import Requester
 from sdfstream.workload.qp_stripe import Stripe
 from sdfstream.workload.qp_window import LEAST, Window
 from sdfstream.workload.rank_plan import JobSpec
