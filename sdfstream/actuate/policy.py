@@ -57,7 +57,7 @@ def hot_links(parts: Parts, rates: Mapping[str, float], now_ns: int) -> list[Hot
     found = crossing(parts.loads.of)
     hot: dict[str, Hot] = {}
     for trouble in parts.findings:
-        if trouble.subject_type not in _STEERED or trouble.confidence < parts.config.least_confidence:
+        if trouble.subject_type not in _STEERED or not trouble.confidence >= parts.config.least_confidence:
             continue
         for direction in trouble.directions:
             hop = parts.wiring.hop(direction)
@@ -83,7 +83,7 @@ def incasts(parts: Parts) -> list[Incast]:
     """NICs that a finding says are converged upon."""
     found: dict[str, tuple[str, ...]] = {}
     for trouble in parts.findings:
-        if trouble.kind != "congestion" or trouble.confidence < parts.config.least_confidence:
+        if trouble.kind != "congestion" or not trouble.confidence >= parts.config.least_confidence:
             continue
         for direction in trouble.directions:
             nic = direction.partition("->")[2]
