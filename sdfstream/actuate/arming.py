@@ -100,7 +100,8 @@ class Arming:
         if outcome.state in ("failed", "refused"):
             pause_ns = ns(self._parts.config.path_ban_s) if outcome.state == "failed" else _REFUSED_NS
             self._parts.facts.banned[lease.qp, 0] = now_ns + pause_ns
-        record.due_ns = min(record.due_ns, now_ns)
+        if outcome.state not in ("accepted", "held"):
+            record.due_ns = min(record.due_ns, now_ns)
 
     def tick(self, now_ns: int) -> list[Output]:
         """See to the queue pairs whose time has come, the longest waiting first."""

@@ -53,6 +53,8 @@ def _of_limit(lease: Lease, at: Moment) -> list[Event]:
     if lease.state is State.LIFTING:
         spent = lease.terms.kind == "limit" and at.now_ns >= lease.limit_until_ns
         return [Event.SPENT] * spent + [Event.RETRY] * (at.now_ns >= lease.retry_ns)
+    if lease.state is State.LIMITED and lease.terms.kind == "peer" and lease.resumed:
+        return [Event.RENEW]  # whoever follows the flow must know of it again
     if lease.state is State.LIMITED and lease.asked_rate_bps != lease.terms.rate_bps:
         return [Event.RENEW]  # a renewal that changed the rate came while the last one was under way
     return []

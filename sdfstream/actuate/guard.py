@@ -229,14 +229,14 @@ def banned(p: Proposal, f: Facts, now_ns: int) -> str:
 def dwell(p: Proposal, f: Facts, now_ns: int) -> str:
     """One steer per queue pair and dwell."""
     at_ns = f.steered.get(p.owned.pair.qp)
-    if p.action == "failover" or at_ns is None or now_ns - at_ns >= ns(f.config.dwell_s):
+    if p.action == "failover" or p.renewal or at_ns is None or now_ns - at_ns >= ns(f.config.dwell_s):
         return ""
     return f"it was steered less than {f.config.dwell_s:g} s ago"
 
 
 def job_share(p: Proposal, f: Facts, now_ns: int) -> str:
     """Few queue pairs of a job at once."""
-    if p.action == "failover":
+    if p.action == "failover" or p.renewal:
         return ""
     steered = sum(job == p.owned.job for at, job in f.steers if now_ns - at < ns(f.config.dwell_s))
     most = max(1, int(f.config.job_share * f.jobs.sizes().get(p.owned.job, 0)))
@@ -245,7 +245,7 @@ def job_share(p: Proposal, f: Facts, now_ns: int) -> str:
 
 def one_rail(p: Proposal, f: Facts, now_ns: int) -> str:
     """One rail at a time."""
-    if p.action != "steer":
+    if p.action != "steer" or p.renewal:
         return ""
     other = next((rail for rail in f.rails.values() if rail != p.rail), None)
     return "" if other is None else f"a move on rail {other} is being measured"
@@ -253,7 +253,7 @@ def one_rail(p: Proposal, f: Facts, now_ns: int) -> str:
 
 def bucket(p: Proposal, f: Facts, now_ns: int) -> str:
     """So many actions in a time and no more."""
-    if p.action == "failover" or f.tokens >= 1:
+    if p.action == "failover" or p.renewal or f.tokens >= 1:
         return ""
     return f"more than {f.config.bucket_rate_hz:g} actions a second"
 

@@ -32,10 +32,8 @@ _NEUTRAL: Final = ("not-enforced", "unexpected-state", "unknown-target")
 class Intake:
     """Takes one message at a time."""
 
-    def __init__(self, parts: Parts, arming: Arming, settled: Callable[[Any, Outcome, int], None]) -> None:
+    def __init__(self, parts: Parts, arming: Arming) -> None:
         self._parts, self._arming = parts, arming
-        self._settled = settled
-        """Told of every outcome of a command of ours."""
 
     def take(self, message: Message) -> list[Output]:
         """Take a message; raises FormatError, KeyError, TypeError, ValueError when it is not as its topic says."""
@@ -86,7 +84,7 @@ class Intake:
             raise ValueError(f"dir is fwd or rev, not {direction!r}")
         pair = (key.src, key.dst) if direction == "fwd" else (key.dst, key.src)
         kind = f"probe {direction} {data['transport']} dscp{key.dscp}"
-        hops, complete = self._hops(data, pair, at_ns)
+        hops, complete = self._hops(data, pair, kind, key.path, at_ns)
         learned = parts.routes.take_probe(Directed(key, direction), hops, complete, at_ns)
         if self._learn(learned, pair, kind, key.path, hops, at_ns):
             self._arming.touch(parts.jobs.of_nic(key.src), at_ns)
@@ -96,7 +94,7 @@ class Intake:
         flow = flow_from(dict(data))
         pair = (flow.src, flow.dst)
         kind = f"{flow.protocol} to {flow.destination_port} dscp{flow.dscp}"
-        hops, complete = self._hops(data, pair, at_ns)
+        hops, complete = self._hops(data, pair, kind, flow.source_port, at_ns)
         learned = parts.routes.take_flow(flow, hops, complete, at_ns)
         if self._learn(learned, pair, kind, flow.source_port, hops, at_ns):
             qps = parts.jobs.of_flow(flow)
@@ -104,12 +102,14 @@ class Intake:
             for qp in qps:
                 parts.place(qp, at_ns)
 
-    def _hops(self, data: Mapping[str, Any], pair: tuple[str, str], at_ns: int) -> tuple[Hops, bool]:
+    def _hops(
+        self, data: Mapping[str, Any], pair: tuple[str, str], kind: str, port: int, at_ns: int
+    ) -> tuple[Hops, bool]:
         """The hops of a trace and whether it is whole; one whose packets went several ways is not."""
         hops = hops_of(data["hops"])
         broken = self._parts.wiring.broken(hops)
         if broken:
-            self._parts.selectable.broken(pair, at_ns)
+            self._parts.selectable.broken(pair, kind, port, at_ns)
             self._parts.counters.add("traces", "several-ways")
         return hops, bool(data["complete"]) and None not in hops and not broken
 
@@ -170,7 +170,6 @@ class Intake:
             return []
         parts.counters.add("outcomes", outcome.state)
         self._arming.outcome(lease, outcome, at_ns)
-        self._settled(lease, outcome, at_ns)
         return self._judge(outcome, at_ns)
 
     def _judge(self, outcome: Outcome, at_ns: int) -> list[Output]:

@@ -87,7 +87,7 @@ def resume(executor: Executor, data: Mapping[str, Any], now_ns: int, boot: str) 
             raise ValueError(f"version {data['version']!r}")
         epoch, bus_at_ns = int(data["epoch"]), int(data["bus_at_ns"])
         heard = {str(i): Heard(int(h[0]), int(h[1]), bool(h[2])) for i, h in data["heard"].items()}
-        hosts = {str(name): (list(h["leases"]), dict(h["kernel_paths"])) for name, h in data["hosts"].items()}
+        hosts = {str(name): (list(h["leases"]), _paths(h["kernel_paths"])) for name, h in data["hosts"].items()}
         same_boot = data["boot"] == boot and int(data["steady_ns"]) <= now_ns
         bus_since_ns = int(data["steady_ns"]) if same_boot else now_ns
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -104,7 +104,7 @@ def resume(executor: Executor, data: Mapping[str, Any], now_ns: int, boot: str) 
         if place is None:
             left_out += [f"{name} is no host of this agent any more"] * bool(leases)
             continue
-        place.inventory.kernel_paths = {str(qp): int(path) for qp, path in kernel_paths.items()}
+        place.inventory.kernel_paths = kernel_paths
         left_out += [why for entry in leases if (why := _resume(executor, place, entry))]
     return left_out
 
@@ -127,11 +127,15 @@ def _resume(executor: Executor, place: Place, entry: Mapping[str, Any]) -> str:
             undo=bool(entry["undo"]),
             resumed=True,
         )  # fmt: skip
-    except (FormatError, KeyError, TypeError, ValueError) as error:
+    except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
         return f"a lease cannot be read: {error}"
     place.leases[read.id] = lease
-    place.watch(lease, 0)
+    place.watch(lease)
     return ""
+
+
+def _paths(raw: Mapping[str, Any]) -> dict[str, int]:
+    return {str(qp): int(path) for qp, path in raw.items()}
 
 
 def _whole(value: Any) -> int | None:

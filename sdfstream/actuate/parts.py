@@ -8,7 +8,7 @@ from typing import Any
 
 from sdfstream.actuate.clocks import Clocks
 from sdfstream.actuate.config import ActuateConfig, ns
-from sdfstream.actuate.excess import Excess
+from sdfstream.actuate.excess import Excess, Queue
 from sdfstream.actuate.findings import Findings
 from sdfstream.actuate.guard import Breaker, Facts, Proposal, check, gone_out
 from sdfstream.actuate.jobs import Jobs
@@ -85,6 +85,10 @@ class Parts:
         owned = self.jobs.get(qp)
         way = None if owned is None else self.routes.flow(owned.pair.flow(), now_ns)
         self.loads.put(qp, way or ())
+
+    def queue(self, hop: str, now_ns: int, dscp: int | None = None) -> Queue:
+        """What the probes over a link say of its queue; those of class `dscp` alone, where there are any."""
+        return self.excess.queue(self.routes.over(hop, now_ns), now_ns, dscp)
 
     def refuse(self, proposal: Proposal, doubt: Doubt, now_ns: int) -> list[Output]:
         """The proposal is not carried out; say so, unless it was said lately or nothing is to be published."""

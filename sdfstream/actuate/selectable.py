@@ -1,8 +1,8 @@
 """Does the source port select a path? yes, no or unknown per pair of NICs, from what was traced, with the counts.
 
 - **no, sprayed**: the same five-tuple went different ways without a change of the topology, or a trace holds hops that
-  are no neighbours (its packets went several ways), or most traces of the pair differ from the one before, whatever
-  the reason. Steering such traffic does nothing that lasts.
+  are no neighbours (its packets went several ways), or most five-tuples of the pair were found on another way three
+  times in a row, whatever the reason. Steering such traffic does nothing that lasts.
 - **no, hashed alike**: many source ports were traced whole and all went one way.
 - **yes**: two source ports with different whole ways, enough traces, and nothing of the above.
 - **unknown**: everything else, and for as long as a changed way is not explained yet.
@@ -14,7 +14,6 @@ the trace before and shortly after the trace that differs. That news may come la
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -26,10 +25,10 @@ from sdfstream.records.units import TICK_NS
 Answer = Literal["yes", "no", "unknown"]
 Pair = tuple[str, str]
 
-_RECENT: Final = 16
-_MOSTLY: Final = 4
-"""Traces of a pair from which "most of them differ" means something."""
+_RESTLESS: Final = 3
+"""Changes in a row: a link that goes and comes back makes two."""
 _MOST_UNREST: Final = 10_000
+_MOST_PENDING: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,8 @@ class _Evidence:
     ways: dict[str, dict[int, tuple[Hops, int]]] = field(default_factory=dict)
     """Class of five-tuples (all but the source port) to source port to (way, when traced)."""
     traces: int = 0
-    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    """Of the last traces of five-tuples traced before: whether the way differed."""
+    streaks: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Class and source port to the changes in a row up to its last trace."""
     sprayed: list[int] = field(default_factory=list)
     """When an unexplained change was seen."""
 
@@ -87,14 +86,22 @@ class Selectable:
         elif change == "changed":
             ports.pop(port, None)
         if change in ("same", "changed"):
-            found.recent.append(change == "changed")
+            streaks = found.streaks.setdefault(kind, {})
+            streaks[port] = streaks.get(port, 0) + 1 if change == "changed" else 0
         if change == "changed":
-            self._pending.append(_Pending(pair, before_ns, at_ns))
+            self._suspect(_Pending(pair, before_ns, at_ns))
 
-    def broken(self, pair: Pair, at_ns: int) -> None:
+    def broken(self, pair: Pair, kind: str, port: int, at_ns: int) -> None:
         """A trace of this pair holds hops that are no neighbours."""
-        self._pairs.setdefault(pair, _Evidence()).recent.append(True)
-        self._pending.append(_Pending(pair, at_ns - ns(self.config.explain_s), at_ns))
+        found = self._pairs.setdefault(pair, _Evidence())
+        found.ways.get(kind, {}).pop(port, None)
+        streaks = found.streaks.setdefault(kind, {})
+        streaks[port] = streaks.get(port, 0) + 1
+        self._suspect(_Pending(pair, at_ns - ns(self.config.explain_s), at_ns))
+
+    def _suspect(self, change: _Pending) -> None:
+        if len(self._pending) < _MOST_PENDING:
+            self._pending.append(change)
 
     def unrest(self, at_ns: int) -> None:
         """The fabric changes: what is traced differently around now has its reason."""
@@ -128,8 +135,11 @@ class Selectable:
         answer, why = self._judge(ports, ways, traces)
         if any(change.pair in ((src, dst), (dst, src)) for change in self._pending):
             answer, why = "unknown", "a way has just changed and the reason is not known yet"
-        if any(len(one.recent) >= _MOSTLY and 2 * sum(one.recent) > len(one.recent) for one in (there, back)):
-            answer, why = "no", "most traces differ from the one before: packets are sprayed or routed adaptively"
+        if _restless(there) or _restless(back):
+            answer, why = (
+                "no",
+                "most five-tuples go another way at every trace: sprayed, or ways never rest",
+            )
         if changes:
             answer, why = "no", f"the same five-tuple took different ways without a cause, {changes} times"
         return Verdict(src, dst, answer, why, ports, ways, traces, changes)
@@ -166,6 +176,7 @@ class Selectable:
                 found.ways[kind] = {p: way for p, way in ports.items() if way[1] >= oldest_ns}
                 if not found.ways[kind]:
                     del found.ways[kind]
+                    found.streaks.pop(kind, None)
             if not found.ways and not found.sprayed and not any(p.pair == pair for p in self._pending):
                 del self._pairs[pair]
 
@@ -176,7 +187,7 @@ class Selectable:
                 *pair,
                 [[kind, [[p, list(h), at] for p, (h, at) in ports.items()]] for kind, ports in e.ways.items()],
                 e.traces,
-                list(e.recent),
+                [[kind, list(streaks.items())] for kind, streaks in e.streaks.items()],
                 e.sprayed,
             ]
             for pair, e in self._pairs.items()
@@ -187,8 +198,16 @@ class Selectable:
     def thaw(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `freeze`."""
         self._pairs = {}
-        for src, dst, kinds, traces, recent, sprayed in state["pairs"]:
+        for src, dst, kinds, traces, rows, sprayed in state["pairs"]:
             ways = {kind: {p: (tuple(h), at) for p, h, at in ports} for kind, ports in kinds}
-            self._pairs[src, dst] = _Evidence(ways, traces, deque(recent, maxlen=_RECENT), list(sprayed))
+            streaks = {kind: {port: n for port, n in row} for kind, row in rows}
+            self._pairs[src, dst] = _Evidence(ways, traces, streaks, list(sprayed))
         self._unrest = list(state["unrest"])
         self._pending = [_Pending((a, b), from_ns, at_ns) for a, b, from_ns, at_ns in state["pending"]]
+
+
+def _restless(found: _Evidence) -> bool:
+    """Whether most five-tuples of a pair, of two at least, have changed their way time and again."""
+    rows = [n for streaks in found.streaks.values() for n in streaks.values()]
+    restless = sum(n >= _RESTLESS for n in rows)
+    return restless >= 2 and 2 * restless > len(rows)

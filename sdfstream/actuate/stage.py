@@ -14,6 +14,9 @@ from typing import Any, Final
 from sdfstream.actuate import state as frozen
 from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.actuate.contention import Contention
+from sdfstream.actuate.effect import Trials
+from sdfstream.actuate.incast import Throttles
 from sdfstream.actuate.intake import Intake
 from sdfstream.actuate.ledger import Lease
 from sdfstream.actuate.overrides import Overrides
@@ -21,7 +24,6 @@ from sdfstream.actuate.parts import Parts
 from sdfstream.actuate.selectable import Verdict
 from sdfstream.actuate.wiring import Wiring
 from sdfstream.errors import FormatError
-from sdfstream.records import command as commands
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import CLOCK, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY
@@ -85,8 +87,11 @@ class ActuateStage:
         if authority is None and self.config.mode in ("approve", "enforce"):
             self._parts.facts.mode = "dry-run"
         self._arming = Arming(self._parts)
+        self._trials = Trials(self._parts)
+        self._contention = Contention(self._parts, self._arming, self._trials)
+        self._throttles = Throttles(self._parts)
         self._overrides = Overrides(self._parts, authority.operators if authority is not None else KeyRing(()))
-        self._intake = Intake(self._parts, self._arming, self._settled)
+        self._intake = Intake(self._parts, self._arming)
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
 
@@ -138,15 +143,15 @@ class ActuateStage:
             self.counters.add("refused", f"{message.topic.split('.')[2]}-{type(error).__name__}")
         return []
 
-    def _settled(self, lease: Lease, outcome: commands.Outcome, now_ns: int) -> None:
-        """An agent told what became of a command of ours."""
-
     def _evaluate(self, now_ns: int) -> list[Output]:
         """Everything that is decided at a 100 ms boundary."""
         parts = self._parts
         parts.facts.expire(now_ns)
         parts.selectable.settle(now_ns)
         out = self._arming.tick(now_ns)
+        out += self._trials.tick(now_ns)
+        out += self._contention.tick(self._tick, now_ns)
+        out += self._throttles.tick(self._tick, now_ns)
         if self._tick % _FORGET_EVERY == 0:
             self._forget(now_ns)
         return out
@@ -202,6 +207,9 @@ class ActuateStage:
             "facts": parts.facts,
             "refusals": parts.refusals,
             "arming": self._arming,
+            "trials": self._trials,
+            "contention": self._contention,
+            "throttles": self._throttles,
             "overrides": self._overrides,
             "excess": parts.excess,
             "clocks": parts.clocks,

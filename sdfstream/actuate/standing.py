@@ -69,6 +69,8 @@ class Place:
     leases: dict[str, Lease] = field(default_factory=dict)
     look_ns: int = 0
     """Leases are looked at again at this time, whatever happens."""
+    stirred: bool = False
+    """Something happened that may matter to any lease."""
     began_ns: int | None = None
     """First look at this host."""
 
@@ -92,13 +94,16 @@ class Place:
         since_ns = self.watches.clean_since_ns(lease.key(lease.terms.former))
         return since_ns is not None and now_ns - since_ns >= lease.terms.hold_down_ns
 
-    def watch(self, lease: Lease, now_ns: int) -> None:
-        """Watch the lease's paths by what its newest statement says."""
+    def watch(self, lease: Lease) -> None:
+        """Watch the lease's paths by what its newest statement says, from the next judgement on."""
         for path, segments in (lease.terms.watches or {}).items():
             self.watches.put(lease.key(path), lease.src, segments, lease.command.issued_at_ns)
-        if lease.terms.watches and self.slots is not None:
-            self.watches.judge(self.slots, now_ns)
-            self.look_ns = 0  # newer lists may tell other leases something, too
+        if lease.terms.watches:
+            self.stirred = True  # newer lists may tell other leases something, too
+
+    def judge(self, now_ns: int) -> bool:
+        """Judge the watches by the present liveness; whether any verdict may have changed."""
+        return self.slots is not None and self.watches.judge(self.slots, now_ns)
 
     def unwatch(self, lease: Lease, keep: Mapping[int, Any] | None = None) -> None:
         """Watch its paths no longer, but those in `keep`."""

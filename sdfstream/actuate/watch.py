@@ -245,13 +245,13 @@ class Watches:
 
     def _newest(self) -> dict[tuple[str, str], tuple[ProbePath, ...]]:
         """Probe paths of every segment: of several lists the newest counts, of equally new ones their union."""
-        issued: dict[tuple[str, str], int] = {}
-        paths: dict[tuple[str, str], dict[ProbePath, None]] = {}
+        newest: dict[tuple[str, str], tuple[int, tuple[ProbePath, ...]]] = {}
         for watch in self._watches.values():
             for segment in watch.segments:
                 key = watch.src, segment.name
-                if watch.issued_at_ns > issued.get(key, -1):
-                    issued[key], paths[key] = watch.issued_at_ns, {}
-                if watch.issued_at_ns == issued[key]:
-                    paths[key].update(dict.fromkeys(segment.paths))
-        return {key: tuple(found) for key, found in paths.items()}
+                issued_at_ns, paths = newest.get(key, (-1, ()))
+                if watch.issued_at_ns > issued_at_ns:
+                    newest[key] = watch.issued_at_ns, segment.paths
+                elif watch.issued_at_ns == issued_at_ns and paths != segment.paths:
+                    newest[key] = issued_at_ns, tuple(dict.fromkeys((*paths, *segment.paths)))
+        return {key: paths for key, (_, paths) in newest.items()}

@@ -91,7 +91,10 @@ class Windows:
         return slot
 
     def rates(self, span: int, now_ns: int) -> dict[str, float]:
-        """Throughput (bit/s) of every queue pair over its last `span` windows; only of those that send now."""
+        """Throughput (bit/s) of every queue pair over its last `span` windows.
+
+        Only of those that send now and have done so for half of them at least.
+        """
         t = self._table
         if not t.rows:
             return {}
@@ -99,7 +102,7 @@ class Windows:
         used = (t["window"] >= 0) & (t["window"] > (t["newest"] - span)[:, None])
         n = used.sum(axis=1)
         bps = np.where(used, t["bytes"], 0.0).sum(axis=1) * 8 * NS_PER_S / TICK_NS / np.maximum(n, 1)
-        alive = fresh & (n > 0)
+        alive = fresh & (n >= max(1, span // 2))
         return {qp: float(bps[slot]) for qp, slot in self._slot.items() if alive[slot]}
 
     def between(self, qp: str, first: int, last: int, path: int | None = None) -> Throughput:

@@ -28,6 +28,7 @@ from sdfstream.actuate.journal_io import JournalFile
 from sdfstream.actuate.qp_socket_io import QpSocketActuator
 from sdfstream.bus import Bus, Subscription
 from sdfstream.bus.link_io import LinkPublisher
+from sdfstream.cli.agent_flows import KernelFlows
 from sdfstream.errors import ConfigError
 from sdfstream.probes.companion import FlowWish, HostPort, WatchWish
 from sdfstream.probes.config import AgentConfig
@@ -74,8 +75,10 @@ class AgentCompanion:
         self._folder = JobFolder(folder, hosts, boot_id=boot_id, on_change=self._jobs_changed) if folder else None
         self._sockets = QpSocketActuator()
         self.control: AgentControl | None = None
+        self._kernel: KernelFlows | None = None
         if config.control:
-            actuators: dict[str, Actuator] = {"socket": self._sockets}
+            self._kernel = KernelFlows(config, self._address)
+            actuators: dict[str, Actuator] = {"socket": self._sockets, "kernel": self._kernel.actuator}
             file = JournalFile(Path(config.control_state)) if config.control_state else None
             self.control = AgentControl(hosts, trusted(config.trusted_keys), actuators, file, boot_id)
             self.control.resume()
@@ -86,11 +89,14 @@ class AgentCompanion:
             self._ports[host.name] = host
             if self.control is not None:
                 self.control.attach(host.name, host)
+        self._moved()
         self._jobs_changed()
 
     def judged(self, host: str, now_ns: int) -> list[Output]:
         """Decide and act by the newest liveness of `host`; what is to be published."""
         outputs = self.control.judged(host, now_ns) if self.control is not None else []
+        if self._kernel is not None:
+            outputs += self._kernel.rows(host, now_ns)
         if self._folder is not None:
             if outputs:
                 self._moved()
@@ -113,21 +119,25 @@ class AgentCompanion:
         """Write down what is in force, and leave it in force."""
         if self.control is not None:
             self.control.save()
+        if self._kernel is not None:
+            self._kernel.actuator.close()
         self._sockets.close()
 
     def all_counters(self) -> dict[str, int]:
         """Of the job map, of commands, of actuators."""
         parts = [self.counters, self._sockets.counters]
+        parts += [self._kernel.actuator.counters] if self._kernel is not None else []
         parts += [self.control.counters] if self.control is not None else []
         parts += [self._folder.jobs.counters] if self._folder is not None else []
         return {name: n for part in parts for name, n in part.as_dict().items()}
 
     def _moved(self) -> None:
         """Something was moved: let the job map see it at once."""
-        assert self._folder is not None
+        if self._folder is None:
+            return
         if self.control is not None:
             for place in self.control.executor.places.values():
-                self._folder.jobs.moved |= place.inventory.kernel_paths
+                self._folder.jobs.moved.update(place.inventory.kernel_paths)
         for part in self._folder.jobs.sockets:
             self._folder.ask(part)
 
@@ -140,6 +150,8 @@ class AgentCompanion:
         if self.control is not None:
             self.control.jobs(by_host)
             self._sockets.keep(set(self._folder.jobs.sockets.values()))
+        if self._kernel is not None:
+            self._kernel.flows(by_host, self._folder.jobs.moved)
         for name, port in self._ports.items():
             self._wish(port, by_host.get(name, []))
 

@@ -194,6 +194,7 @@ class JobBoard:
     def _summary(self, job: str, now_ns: int) -> dict[str, Any]:
         parts = self._parts[job]
         rate = self._throughput(job, None, now_ns)
+        slowest = self._slowest(job)
         return {
             "job": job,
             "name": next((p.name for p in parts.values() if p.name), job),
@@ -206,12 +207,20 @@ class JobBoard:
             "usual_bps": rate.before_bps,
             "usual_n": rate.before_n,
             "slow": is_slow(rate),
+            "slowest_qp": slowest[1] if slowest else None,
+            "slowest_bps": slowest[0] if slowest else None,
             "findings": [
                 str(f["id"])
                 for f in self._findings.values()
                 if f["status"] != "resolved" and job in (f.get("jobs") or ())
             ],
         }
+
+    def _slowest(self, job: str) -> tuple[float, str] | None:
+        """Throughput and id of the queue pair that got least over the newest stretch, of those that sent."""
+        end = _end(self._rates.job(job))
+        rates = ((_bps(s.between(end - STRETCH_S, end)), qp) for qp, s in self._rates.qps(job).items())
+        return min(((bps, qp) for bps, qp in rates if bps is not None), default=None)
 
     def _state(self, job: str) -> str:
         return "running" if any(p.state == "running" for p in self._parts[job].values()) else "ended"

@@ -209,7 +209,7 @@ def _values(batch: pa.RecordBatch) -> Float64s:
     """The columns of `SUMS` for every row."""
     chunks = columns.values(batch, "n").astype(np.float64)
     packets = columns.values(batch, "packets").astype(np.float64)
-    ce, resent = (columns.filled(batch, name, np.nan).astype(np.float64) for name in ("ce", "retransmits"))
+    ce, resent = _counts(batch, "ce"), _counts(batch, "retransmits")
     owd, err = (columns.filled(batch, name, np.nan).astype(np.float64) for name in ("owd_p50_ns", "err_ns"))
     made = {
         "bytes": columns.values(batch, "bytes").astype(np.float64),
@@ -229,6 +229,12 @@ def _values(batch: pa.RecordBatch) -> Float64s:
     if not np.isfinite(stacked).all():
         raise FormatError("not-finite", "a sum of sdf.derived.qp.v1 is infinite")
     return stacked
+
+
+def _counts(batch: pa.RecordBatch, name: str) -> Float64s:
+    """A nullable count, NaN where it is null or the column is absent (NaN does not go into a column of integers)."""
+    low, high = (columns.filled(batch, name, fill).astype(np.float64) for fill in (0, 1))
+    return np.where(low == high, low, np.nan)
 
 
 def _names(batch: pa.RecordBatch, name: str) -> list[str | None]:

@@ -35,7 +35,8 @@ class LiveAnswers:
                 if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
                     return {"error": f"{name} must be a whole number from 0 to {most}"}
                 options[name] = value
-            return self._board.view(now_ns, counters=counters, lag=lag, run=run, **options)
+            view = self._board.view(now_ns, counters=counters, lag=lag, run=run, **options)
+            return view if self._jobs is None else view | self._jobs.summary(now_ns)
         if want == "findings":
             return {"at_ns": now_ns, "findings": self._board.findings()}
         if self._jobs is not None and want in self._jobs.wishes:

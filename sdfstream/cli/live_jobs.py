@@ -17,6 +17,7 @@ from sdfstream.stats import Counters
 
 MOST_IDS: Final = 64
 MOST_WAITING: Final = 1000
+MOST_SHOWN: Final = 50
 MOST_TOLD: Final = 2_000
 """Commands in one answer: the newest. All of them are in the archive."""
 
@@ -105,6 +106,24 @@ class JobAnswers:
             return {"error": "job must be text"}
         return {"at_ns": now_ns} | self._answers[str(request["want"])](request, now_ns)
 
+    def summary(self, now_ns: int) -> dict[str, Any]:
+        """What a board shows of jobs and commands: running jobs first, what was done last first."""
+        commands = self._jobs.commands.views(now_ns)
+        armed = sum(c["in_force"] for c in commands if _is_armed(c))
+        done = sorted(
+            (c for c in commands if not _is_armed(c)), key=lambda c: -max(c["began_at_ns"], c["said_at_ns"] or 0)
+        )
+        jobs = self._jobs.view(now_ns)
+        return {
+            "jobs": {"known": len(jobs), "list": jobs[:MOST_SHOWN]},
+            "commands": {
+                "known": len(commands),
+                "in_force": sum(c["in_force"] for c in commands),
+                "armed": armed,
+                "last": done[:MOST_SHOWN],
+            },
+        }
+
     def _commands(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
         since_ns = request.get("since_ns")
         if since_ns is not None and not isinstance(since_ns, int):
@@ -152,3 +171,8 @@ class JobAnswers:
         if not self._publish(output_of(data)):
             return {"error": "too many overrides wait for the bus"}
         return {"taken": said.id}
+
+
+def _is_armed(command: Mapping[str, Any]) -> bool:
+    """A failover that only waits: nothing was done yet."""
+    return bool(command["action"] == "failover" and command["state"] in (None, "accepted"))

@@ -36,6 +36,8 @@ Bools = npt.NDArray[np.bool_]
 
 _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
+_SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
+"""Blame stands for at least this long, and rests on so many paths, before it is told."""
 _PORT_AGE_NS = 5 * NS_PER_S
 _CLEAR = 0.6
 """A suspect at least this likely is named; what is less clear is told by what all suspects have in common."""
@@ -108,12 +110,20 @@ class SilenceJudge:
         return Silence(claims, seen, bad, absent, stale, located)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
-        """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing."""
+        """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.
+
+        Where the limit is shorter than what can be told of an agent's sleep, both must have told of something since.
+        """
         slots = np.flatnonzero(bad)
-        limit_ns = np.maximum(self.config.liveness_ns, 3 * self.liveness.table["interval_ns"][slots]) - 2 * TICK_NS
+        limit_ns, since_ns = seen.limit_ns[slots], seen.since_ns[slots]
+        told_ns = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
+        unheard = np.append(self.presence.hosts["heard_at_ns"] == ABSENT_NS, True)
         for end in ("src", "dst"):
-            awake_ns = self.presence.awake_since(host[self.sessions.table[end][slots]], seen.since_ns[slots], now_ns)
-            bad[slots[awake_ns < limit_ns]] = False
+            agent = host[self.sessions.table[end][slots]]
+            awake_ns = self.presence.awake_since(agent, since_ns, now_ns)
+            asleep = awake_ns < limit_ns - 2 * TICK_NS
+            mute = (limit_ns < 2 * TICK_NS) & ~unheard[agent] & (told_ns[agent] < since_ns + limit_ns)
+            bad[slots[asleep | mute]] = False
         return bad
 
     def _without_aftermath(self, located: list[Located], now_ns: int) -> list[Located]:
@@ -161,9 +171,10 @@ class SilenceJudge:
         return result
 
     def _locate(self, seen: Sightings, bad: Bools, now_ns: int) -> list[Located]:
-        onset_ns = int(seen.since_ns[bad].max()) + SLACK_NS
+        ended_ns = seen.since_ns + seen.slack_ns
+        onset_ns = int(ended_ns[bad].max())
         good = ~bad & (seen.good_round_ns >= onset_ns)
-        arrives = seen.good_fwd_ns >= np.where(bad, seen.since_ns + SLACK_NS, onset_ns)
+        arrives = seen.good_fwd_ns >= np.where(bad, ended_ns, onset_ns)
         fwd_broken = bad & seen.reflector_silent
         rev_broken = bad & ~fwd_broken & arrives
         either = bad & ~fwd_broken & ~rev_broken
@@ -214,12 +225,19 @@ class SilenceJudge:
             suspects=tuple(found.suspects),
             symptoms=symptoms,
             plane=self._plane(found.slots),
-            confirm_ns=max(self.config.settle_ns, NS_PER_S if kind == "path-down" else 0),
+            confirm_ns=NS_PER_S if kind == "path-down" else self._settle_ns(found, seen),
             hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
             directions=tuple(found.directions),
             direction_known=found.direction_known,
         )
+
+    def _settle_ns(self, found: Located, seen: Sightings) -> int:
+        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough."""
+        fast = np.sort(seen.limit_ns[found.slots])[: max(_ENOUGH, found.slots.size // 10)]
+        if fast.size < _ENOUGH:
+            return self.config.settle_ns
+        return min(self.config.settle_ns, max(_SETTLE_NS, int(fast[-1]) // 4))
 
     def _plane(self, slots: Ints) -> str | None:
         src = self.sessions.table["src"]

@@ -50,6 +50,8 @@ from sdfstream.stats import Counters
 
 _JUDGE_EVERY_NS = 20 * NS_PER_MS
 """Between two boundaries, news of silence is judged at most this often: a big fault brings a message per host."""
+_NEWS_NS = 400 * NS_PER_MS
+"""Silence younger than this (only fast probes tell of it) is judged at every message, not at boundaries alone."""
 _LASTING_NS = 5 * NS_PER_S
 """A flapping link that stays down for this long is down."""
 _FORGET_EVERY = 600
@@ -105,12 +107,16 @@ class DetectStage:
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
         self._judged_ns = 0
+        self._pending = False
+        """Something fell silent lately: it is judged more often than at the boundaries."""
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
         out: list[Output] = []
         for message in messages:
             out += self._until(message.bus_at_ns)
+            if self._pending and message.bus_at_ns - self._judged_ns >= _JUDGE_EVERY_NS:
+                out += self._silence(message.bus_at_ns)[1]
             try:
                 out += self._take(message)
             except FormatError as error:
@@ -295,6 +301,8 @@ class DetectStage:
     def _silence(self, now_ns: int) -> tuple[Silence, list[Output]]:
         self._judged_ns = now_ns
         verdict = self._judge.judge(now_ns)
+        seen = verdict.sightings
+        self._pending = bool((seen.silent & (now_ns - seen.since_ns < _NEWS_NS)).any())
         out = self._tell("silence", self._without_flaps(verdict.claims, now_ns), now_ns)
         return verdict, out + self._health.update(verdict, now_ns)
 
@@ -395,6 +403,7 @@ class DetectStage:
         rest = {
             "tick": self._tick,
             "judged": self._judged_ns,
+            "pending": self._pending,
             "liveness": self._liveness.table.freeze(),
             "counters": counters,
         }
@@ -412,6 +421,6 @@ class DetectStage:
         for name, engine in self._engines().items():
             engine.thaw(saved["engines"][name])
         rest = saved["rest"]
-        self._tick, self._judged_ns = int(rest["tick"]), int(rest["judged"])
+        self._tick, self._judged_ns, self._pending = int(rest["tick"]), int(rest["judged"]), bool(rest["pending"])
         self._liveness.table.thaw(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

@@ -8,6 +8,7 @@ lives; with the starter, however it ends, goes the job, unless it was started to
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import subprocess
@@ -28,7 +29,7 @@ from sdfstream.probes.config import VirtualClock
 from sdfstream.workload.process_files_io import free_block, parts, remove_leftovers
 from sdfstream.workload.rank_plan import BLOCKS, JobSpec, NicPlace
 
-_START_S: Final = 20.0
+_START_S: Final = 60.0
 _STOP_S: Final = 5.0
 _ANSWER_S: Final = 10.0
 RUN: Final = (sys.executable, "-m", "sdfstream", "lab", "job", "run")
@@ -167,10 +168,11 @@ class Job:
         if self._last is None:
             if self._process is None:
                 raise UnavailableError(f"job {self.name} is not ours to wait for")
-            try:
-                out, _ = self._process.communicate(timeout=timeout_s)
-            except subprocess.TimeoutExpired as error:
-                raise UnavailableError(f"job {self.name} still runs after {timeout_s} s") from error
+            out = _read_to_end(self._process, timeout_s)
+            if out is None:
+                raise UnavailableError(f"job {self.name} still runs after {timeout_s} s")
+            self._process.wait()
+            _close(self._process)
             self._last = _last_words(out)
         return self._last
 
@@ -232,13 +234,26 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
     while not said.endswith(b"\n"):
         if not select.select([process.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]:
             raise LabUnavailableError(f"the job did not start within {_START_S:g} s; see {log}")
-        piece = process.stdout.read1(65_536)  # type: ignore[attr-defined]
+        piece = os.read(process.stdout.fileno(), 65_536)
         if not piece:
             raise LabUnavailableError(f"the job ended at once: {log.read_text()[-400:].strip()}")
         said += piece
     word, _, rest = said.decode().strip().partition(": ")
     if word != "ready":
         raise (ConfigError if word == "ConfigError" else LabUnavailableError)(rest)
+
+
+def _read_to_end(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
+    """What a process still says; None when it goes on for longer. Its standard input stays open meanwhile."""
+    assert process.stdout is not None
+    said = b""
+    end_s = time.monotonic() + timeout_s
+    while select.select([process.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]:
+        piece = os.read(process.stdout.fileno(), 65_536)
+        if not piece:
+            return said
+        said += piece
+    return None
 
 
 def _last_words(out: bytes) -> dict[str, Any]:

@@ -33,6 +33,9 @@ class MeshSpec:
     trace_interval_s: float = 60.0
     trace_rate_hz: float = 100.0
     """TTL-limited packets per second and host; a lab's routers answer all of them."""
+    turnaround_ms: float = 4.0
+    tick_ms: float = 5.0
+    """One process serves all hosts of a lab: it rests a little longer between passes than an agent of one host does."""
     virtual_clocks: Mapping[str, VirtualClock] = field(default_factory=dict)
     """Clocks that are wrong on purpose, by host."""
 
@@ -65,6 +68,8 @@ def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], h
         liveness_ms=mesh.liveness_ms,
         trace_interval_s=mesh.trace_interval_s,
         trace_rate_hz=mesh.trace_rate_hz,
+        turnaround_ms=mesh.turnaround_ms,
+        tick_ms=min(mesh.tick_ms, 1e3 / 3 / mesh.rate_hz),
     )
 
 

@@ -23,8 +23,7 @@ import pyarrow as pa
 from sdfstream.probes.answering_io import Answering
 from sdfstream.probes.companion import Companion
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
-from sdfstream.probes.host_io import HostAgent
-from sdfstream.probes.nics_io import Look, NicWatch
+from sdfstream.probes.host_io import HostAgent, Survey
 from sdfstream.probes.publish_io import PublishBuffer, Publisher
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PORT
@@ -183,7 +182,7 @@ class _Agent:
                     await asyncio.wait_for(self._look_now.wait(), _LOOK_S)
                 self._look_now.clear()
                 for host in self.hosts:
-                    host.looked(await _surveyed(pool, host.nic_watch))
+                    host.looked(await _surveyed(pool, host))
                     if host.nic_watch.again:
                         self._look_now.set()
 
@@ -252,15 +251,14 @@ class _Agent:
             _log.error("%s failed; from now on this is only counted", where, exc_info=error)
 
 
-async def _surveyed(pool: ThreadPoolExecutor, nics: NicWatch) -> list[Look]:
+async def _surveyed(pool: ThreadPoolExecutor, host: HostAgent) -> Survey:
     """A survey of a host's NICs made in `pool`; what it opened is closed again when nobody waits for it any more."""
-    survey = pool.submit(nics.survey())
+    survey = pool.submit(host.survey())
     try:
         return await asyncio.wrap_future(survey)
     except asyncio.CancelledError:
         if not survey.cancelled():
-            for look in survey.result():
-                look.discard()
+            survey.result().discard()
         raise
 
 

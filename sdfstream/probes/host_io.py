@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -11,13 +12,14 @@ import numpy as np
 from sdfstream.probes.beat import Beat
 from sdfstream.probes.companion import FlowWish, WatchWish
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.probes.flow_trace_io import Made, discard
 from sdfstream.probes.liveness import event_data
 from sdfstream.probes.net_io import SocketTable
 from sdfstream.probes.nics_io import Look, NicWatch
 from sdfstream.probes.reflector import SessionReflector
-from sdfstream.probes.sender import SessionSender
-from sdfstream.probes.trace_io import PathTracing
+from sdfstream.probes.trace_io import Tracing
 from sdfstream.probes.virtual_clock import Clock
+from sdfstream.probes.watch_sender import WatchingSender
 from sdfstream.probes.watches import Watches, watch_ports
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS, PROBE
@@ -27,13 +29,27 @@ from sdfstream.stats import Counters
 _LEAST_WIDTH: Final = 1472
 """Foreign probes may be longer than ours: whatever fits into a usual packet is received whole."""
 _FOLLOW_UP_MOST_NS: Final = 20 * NS_PER_MS
-_TRACE_NS: Final = 100 * NS_PER_MS
+_TRACE_NS: Final = 20 * NS_PER_MS
 """Pause between two looks at the traces under way."""
 _JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
 _ROUNDS: Final = 8
 """Full buffers taken in one go, so that a flood at the reflector does not stop the sender."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found at a host's NICs, and the sockets that were opened on the way."""
+
+    looks: list[Look]
+    raw: Made
+
+    def discard(self) -> None:
+        """Close what was opened: nobody waits for it any more."""
+        for look in self.looks:
+            look.discard()
+        discard(self.raw)
 
 
 class HostAgent:
@@ -84,7 +100,7 @@ class HostAgent:
             hardware=config.hardware_stamps,
             counters=self.counters,
         )
-        self.sender = SessionSender(
+        self.sender = WatchingSender(
             host,
             self._sockets,
             np.random.default_rng(seed),
@@ -101,13 +117,13 @@ class HostAgent:
             liveness_ms=config.liveness_ms,
         )
         self._tracing = (
-            PathTracing(
-                self.sender.paths,
+            Tracing(
+                config,
+                nics,
                 self.senders,
-                interval_s=config.trace_interval_s,
-                rate_hz=config.trace_rate_hz,
                 event=self.event,
                 clock=lambda: self.clock.at(time.time_ns()),
+                counters=self.counters,
             )
             if config.trace_interval_s > 0
             else None
@@ -122,7 +138,6 @@ class HostAgent:
         self._note_paths()
         self.judge_at = 0
         """Steady clock: when liveness is to be judged next."""
-        self._flows: tuple[FlowWish, ...] = ()
 
     def start(self) -> None:
         """Open the sockets; raises ConfigError or UnavailableError when that can never work."""
@@ -132,10 +147,24 @@ class HostAgent:
         """Close all sockets."""
         self.senders.close_all()
         self.reflectors.close_all()
+        if self._tracing is not None:
+            self._tracing.raw.close_all()
 
-    def looked(self, looks: Sequence[Look]) -> None:
-        """Take what a survey of the NICs (`nic_watch.survey`) found."""
-        self._usable(self.nic_watch.apply(looks))
+    def survey(self) -> Callable[[], Survey]:
+        """Looks which NICs are there and opens sockets when called, in any thread; `looked` takes the result."""
+        nics = self.nic_watch.survey()
+        raw = self._tracing.raw.survey(self.nic_watch.is_there) if self._tracing is not None else dict
+        return lambda: Survey(nics(), raw())
+
+    def looked(self, survey: Survey) -> None:
+        """Take what a survey found."""
+        changes = self.nic_watch.apply(survey.looks)
+        self._usable(changes)
+        if self._tracing is not None:
+            self._tracing.raw.apply(survey.raw)
+            for nic, usable in changes:
+                if not usable:
+                    self._tracing.raw.close(nic)
         self._begin_watches()
 
     def follow_wishes(self, now_ns: int) -> bool:
@@ -173,7 +202,7 @@ class HostAgent:
         self.shortest_ns = int(self.sender.probed_intervals_ns().min(initial=NS_PER_S))
         self.judge_ns = self._judge_ns()
         if self._tracing is not None:
-            self._tracing.adopt(self.sender.paths)
+            self._tracing.adopt(self.sender.paths, self.sender.mesh_paths)
 
     def reflect(self) -> bool:
         """Answer the probes that have arrived; whether there were any.
@@ -251,7 +280,7 @@ class HostAgent:
         if self._tracing is None or now_ns < self._trace_at:
             return []
         self._trace_at = now_ns + _TRACE_NS
-        return self._tracing.step(self.sender.heard_at_ns, self.sender.ttl_fwd, now_ns)
+        return self._tracing.step(self.sender, self.reflector, now_ns)
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Slot of a probe path; −1 when it is not probed."""
@@ -271,7 +300,10 @@ class HostAgent:
 
     def trace(self, wishes: Sequence[FlowWish]) -> None:
         """The flows to be traced from now on, most wanted first."""
-        self._flows = tuple(wishes)
+        if self._tracing is not None:
+            self._tracing.wish(wishes, time.monotonic_ns())
+        else:
+            self.counters.add("refused", "flow-tracing-off", len(wishes))
 
     def event(self, topic: str, kind: str, key: str, data: Mapping[str, Any]) -> Output:
         """An event of this host, said now."""

@@ -107,6 +107,10 @@ class NicWatch:
                 self._senders.close(slot)
                 self._taken.discard(slot)
 
+    def is_there(self, nic: str) -> bool:
+        """Whether this NIC could be used at the last look."""
+        return nic in self._there
+
     def settled(self, slots: Sequence[int]) -> bool:
         """Whether each of these slots of the senders is open, or cannot be now."""
         senders = self._senders

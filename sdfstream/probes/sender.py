@@ -21,7 +21,7 @@ Order of calls in one turn of the shell: `left` and `received` with everything t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ import pyarrow as pa
 from sdfstream.probes import exchanges as ex
 from sdfstream.probes import paths, refusals, stamp, tlv, tlv_read
 from sdfstream.probes.addresses import halves
-from sdfstream.probes.config import HostConfig, SessionConfig
+from sdfstream.probes.config import HostConfig
 from sdfstream.probes.datagrams import Left, Received, ToSend
 from sdfstream.probes.liveness import Liveness, PathName
 from sdfstream.probes.mac import Mac, same
@@ -42,7 +42,8 @@ from sdfstream.stats import Counters
 
 _SLOT_BITS = 31
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
-_NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).max
+"""When a path is due that is not probed."""
 
 
 class SessionSender:
@@ -90,7 +91,6 @@ class SessionSender:
         self._rng = rng
         self._sockets = sockets
         self._mesh = self.paths = paths.build(host.sessions, sockets, self._mode)
-        self._watched: list[SessionConfig] = []
         self._mixed = False
         """Whether the paths are not sorted by socket."""
         self._away: set[str] = set()
@@ -124,34 +124,10 @@ class SessionSender:
             for s, port in ((self.paths.sessions[i], port) for i, port in found)
         ]
 
-    def watch(self, begin: Mapping[int, SessionConfig], end: Sequence[int], now_ns: int, *, liveness_ms: int) -> None:
-        """Begin and end watch sessions, each at its place (0, 1, …; a new one at the end).
-
-        All have equally many ports and one rate. Paths of other sessions, under way or not, are not touched and keep
-        their numbers. A place may be given to another session once what was under way on it is done.
-        """
-        for place in end:
-            path = self._at(place)
-            self._ended[path] = True
-            self._next_due[path] = _NEVER
-            self.life.end(path, now_ns)
-        if not begin:
-            return
-        fresh = sorted(place for place in begin if place >= len(self._watched))
-        again = sorted(place for place in begin if place < len(self._watched))
-        moved = [place for place in again if begin[place] != self._watched[place]]
-        for place in again:
-            self._watched[place] = begin[place]
-        self._watched += [begin[place] for place in fresh]
-        more = paths.build(self._watched, self._sockets, self._mode, first=len(self._mesh.sessions), by_socket=False)
-        self.paths = paths.joined(self._mesh, more)
-        self._measure()
-        self._rows.adopt(self.paths)
-        self._make_room(now_ns, liveness_ms)
-        for place in moved:
-            self._exchanges.free(self._at(place))
-        for place in sorted(begin):
-            self._begin(self._at(place), begin[place].src not in self._away, now_ns)
+    @property
+    def mesh_paths(self) -> int:
+        """How many of the paths, the first ones, never change."""
+        return len(self._mesh)
 
     def probed(self) -> dict[tuple[str, str, int, int], int]:
         """(src, dst, source port, DSCP) of the paths that are probed now to their numbers."""
@@ -161,38 +137,6 @@ class SessionSender:
     def probed_intervals_ns(self) -> Float64s:
         """(p,) probe intervals; infinite for paths that are not probed any more."""
         return np.where(self._ended, np.inf, self.paths.interval_ns)
-
-    def _at(self, place: int) -> Int64s:
-        """Paths of the watch session at `place`."""
-        result: Int64s = np.flatnonzero(self.paths.session == len(self._mesh.sessions) + place)
-        return result
-
-    def _make_room(self, now_ns: int, liveness_ms: int) -> None:
-        have, want = len(self._next_seq), len(self.paths)
-        if have == want:
-            return
-        interval = self.paths.interval_ns[have:]
-
-        def grown(array: Any, value: int) -> Any:
-            return np.concatenate([array, np.full(want - have, value, dtype=array.dtype)])
-
-        self._exchanges.grow(interval)
-        self._next_seq = grown(self._next_seq, 0)
-        self.heard_at_ns = grown(self.heard_at_ns, ABSENT_NS)
-        self.ttl_fwd = grown(self.ttl_fwd, 0)
-        self._next_due = grown(self._next_due, _NEVER)
-        self._usable = grown(self._usable, True)
-        self._ended = grown(self._ended, True)
-        self.life.add(self._names(np.arange(have, want)), interval, now_ns, liveness_ms=liveness_ms)
-
-    def _begin(self, path: Int64s, usable: bool, now_ns: int) -> None:
-        self._ended[path] = False
-        self._usable[path] = usable
-        self.heard_at_ns[path] = ABSENT_NS
-        self.ttl_fwd[path] = 0
-        interval = self.paths.interval_ns[path]
-        self._next_due[path] = now_ns + (interval * self._rng.random(len(path))).astype(np.int64)
-        self.life.begin(path, self._names(path), usable, now_ns)
 
     def next_due_ns(self) -> int:
         """Steady clock: when the next probe is due; far in the future when there is none."""
@@ -205,8 +149,9 @@ class SessionSender:
         """
         path = np.flatnonzero(self._next_due <= now_ns)
         interval = self.paths.interval_ns[path]
-        pause = (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
-        self._next_due[path] = np.maximum(self._next_due[path] + pause, now_ns + (interval >> 1))
+        self._next_due[path] = np.maximum(
+            self._next_due[path] + self._pause_ns(path, interval), now_ns + (interval >> 1)
+        )
         path = path[self._usable[path]]
         if self._mixed:
             path = path[np.argsort(self.paths.socket[path], kind="stable")]
@@ -234,6 +179,10 @@ class SessionSender:
             tos=self.paths.tos[path],
             token=seq << _SLOT_BITS | slot,
         )
+
+    def _pause_ns(self, path: Int64s, interval: Int64s) -> Int64s:
+        """Until the next probe of each path: its interval, jittered so that nothing falls in step with it."""
+        return (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
 
     def _seal(self, data: UInt8s, mac: Mac) -> None:
         """Write both HMACs of authenticated probes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -111,11 +111,6 @@ def _hollow(column: pa.Array) -> bool:
 
 
 def _counts(batch: pa.RecordBatch, name: str) -> Int64s:
-    counts: npt.NDArray[Any] = columns.filled(batch, name, 0).astype(np.int64)
-    index = batch.schema.get_field_index(name)
-    if index < 0:
-        return np.full(batch.num_rows, -1, np.int64)
-    if batch.column(index).null_count:
-        known = columns.filled(pa.record_batch([pc.is_valid(batch.column(index)).cast(pa.uint8())], [name]), name, 0)
-        counts = np.where(known == 1, counts, -1)
-    return counts
+    """A nullable count, −1 where it is null or the column is absent."""
+    low, high = (columns.filled(batch, name, fill).astype(np.int64) for fill in (0, 1))
+    return np.where(low == high, low, -1)

@@ -16,8 +16,8 @@ import numpy as np
 
 from sdfstream.records.units import UInt32s
 from sdfstream.workload import collective_values as values
+from sdfstream.workload.qp_chunk import Piece
 from sdfstream.workload.qp_receive import Delivered
-from sdfstream.workload.qp_send import Piece
 
 ToSend = list[tuple[int, Piece]]
 """(peer rank, what to send it)."""

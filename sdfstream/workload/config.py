@@ -14,9 +14,12 @@ class WorkloadConfig:
 
     window_ns: int = 100 * NS_PER_MS
     """Length of a window, on reference time."""
-    lateness_ns: int = 200 * NS_PER_MS
-    """How long a window stays open after its end; too short: chunks count in a later window than their own; too long:
-    stale figures. 200 ms covers one flush of the sending process."""
+    lateness_ns: int = 150 * NS_PER_MS
+    """How long a window stays open after its end, at least: one flush of the sending process, and a margin. Where
+    chunks are told later than that it is held open longer, as late as they have come in the last 2 s."""
+    max_hold_ns: int = NS_PER_S
+    """But at most so long; too long: stale figures when one host is slow; too short: its chunks count in a later
+    window than their own (`late`)."""
     max_late_ns: int = 5 * NS_PER_S
     """A chunk acknowledged longer ago than this is backlog: it is counted (`stale`), not shown as present."""
     max_err_ns: float = 1e6
@@ -37,6 +40,6 @@ class WorkloadConfig:
         for name in ("window_ns", "max_late_ns", "clock_fresh_ns", "max_pairs", "max_chunks", "forget_ns"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"workload.{name} must be greater than 0, not {getattr(self, name)}.")
-        for name in ("lateness_ns", "max_waiting", "max_err_ns"):
+        for name in ("lateness_ns", "max_hold_ns", "max_waiting", "max_err_ns"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"workload.{name} must not be negative, not {getattr(self, name)}.")

@@ -1,9 +1,4 @@
-"""The NICs of a job: raw sockets that send by any source port and receive what is ours, in batches.
-
-One raw UDP socket per NIC, bound to its device. It sends whole IPv4 packets (IP_HDRINCL), so a change of source port
-is a change of two octets. It receives what a filter in the kernel lets through: datagrams to port 4791 with our magic
-and this process's run number, so several jobs can share a NIC. A second, mute UDP socket holds the port, so that the
-kernel does not answer "port unreachable".
+"""The NICs of a job: datagrams of all ranks sent and received in batches.
 
 Arrivals are stamped by the kernel. Departures are stamped by user space just before the batch is handed over, and
 again, for the packets whose sender asked, by the kernel as they leave.
@@ -13,43 +8,32 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import ipaddress
 import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.errors import ConfigError, UnavailableError
+from sdfstream.errors import UnavailableError
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
-from sdfstream.workload.qp_header import MAGIC, PORT
-from sdfstream.workload.qp_send import Left
+from sdfstream.workload.process_nic_io import MSG_DONTWAIT, SO_TIMESTAMPING, TX_SOFTWARE, Enter, Nic
+from sdfstream.workload.qp_header import PORT
 from sdfstream.workload.rank_job import ToSend
 from sdfstream.workload.rank_plan import NicPlace
 
-T = TypeVar("T")
 _ROWS: Final = 256
 _ROW_BYTES: Final = 2048
 _CONTROL_BYTES: Final = 64
 _IP_BYTES, _UDP_BYTES = 20, 8
 _TTL: Final = 64
-_BUFFER_BYTES: Final = 4 << 20
-_SO_TIMESTAMPING, _SO_RCVBUFFORCE, _SO_SNDBUFFORCE, _SO_ATTACH_FILTER = 37, 33, 32, 26
-_TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE, _OPT_ID, _OPT_TSONLY = 1 << 1, 1 << 3, 1 << 4, 1 << 7, 1 << 11
-_RECEIVE_FLAGS: Final = _RX_SOFTWARE | _SOFTWARE | _OPT_TSONLY
-_MSG_DONTWAIT: Final = 0x40
-_MSG_ERRQUEUE: Final = 0x2000
-_STAMPS_KEPT: Final = 4_096
 
 _HEADERS: Final = struct.Struct("!BBHHHBBH4s4sHHHH")
 _SOCKADDR: Final = struct.Struct("=H2s4s8x")
-_ASK_STAMP: Final = struct.pack("=QiiI4x", 20, socket.SOL_SOCKET, _SO_TIMESTAMPING, _TX_SOFTWARE)
-_STAMP_HEADER: Final = struct.Struct("=Qii")
+_ASK_STAMP: Final = struct.pack("=QiiI4x", 20, socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE)
 _MMSGHDR: Final = np.dtype(
     {
         "names": ["name", "namelen", "iov", "iovlen", "control", "controllen", "flags", "len"],
@@ -91,98 +75,6 @@ class _Block:
         self.address = header.ctypes.data
 
 
-class Nic:
-    """One NIC's socket, reopened when its device has come back.
-
-    Parameters
-    ----------
-    place : NicPlace
-    run : int
-        Of our packets' header.
-    enter : callable
-        (path of a network namespace or None, work) to the result of the work, done there.
-    """
-
-    def __init__(self, place: NicPlace, run: int, enter: Callable[[str | None, Callable[[], Any]], Any]) -> None:
-        try:
-            self.address = ipaddress.IPv4Address(place.address).packed
-        except ValueError as error:
-            raise ConfigError(f"a job needs IPv4: {place.nic} has {place.address}") from error
-        self.place = place
-        self.asked: deque[Left] = deque(maxlen=_STAMPS_KEPT)
-        """Who waits for the kernel's stamps, in the order of sending."""
-        self._run = run
-        self._enter = enter
-        self._sockets: list[socket.socket] = []
-        self.open()
-
-    @property
-    def sock(self) -> socket.socket | None:
-        """The raw socket; None while the device is away."""
-        return self._sockets[0] if self._sockets else None
-
-    def open(self) -> None:
-        """Open the sockets.
-
-        Raises
-        ------
-        OSError
-            The device or its namespace is not there (now).
-        UnavailableError
-            Raw sockets are not allowed.
-        """
-        self.close()
-        try:
-            self._sockets = self._enter(self.place.netns, self._make)
-        except PermissionError as error:
-            raise UnavailableError(f"{self.place.nic}: raw sockets need root (CAP_NET_RAW)") from error
-        self.fd = self._sockets[0].fileno()
-
-    def close(self) -> None:
-        """Close the sockets."""
-        for sock in self._sockets:
-            sock.close()
-        self._sockets = []
-        self.asked.clear()
-
-    def restart_stamps(self) -> None:
-        """A send failed, so it is open which departures are still to be stamped: forget them."""
-        self.asked.clear()
-        if self.sock is not None:
-            _read_errors(self.sock)
-
-    def _make(self) -> list[socket.socket]:
-        device = self.place.device.encode() + b"\0"
-        made: list[socket.socket] = []
-        try:
-            raw = socket.socket(socket.AF_INET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.IPPROTO_UDP)
-            made.append(raw)
-            _attach(raw, _ours(self._run))
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
-            raw.setsockopt(socket.IPPROTO_IP, socket.IP_HDRINCL, 1)
-            for force, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
-                try:
-                    raw.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
-                except OSError:
-                    raw.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
-            raw.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RECEIVE_FLAGS)
-            mute = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-            made.append(mute)
-            _attach(mute, [_REFUSE])
-            mute.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            mute.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
-            try:
-                mute.bind(("", PORT))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:  # then somebody else keeps the kernel quiet
-                    raise
-        except BaseException:
-            for sock in made:
-                sock.close()
-            raise
-        return made
-
-
 class JobNet:
     """The NICs of all ranks.
 
@@ -191,8 +83,7 @@ class JobNet:
     places : sequence of NicPlace
         By rank.
     run : int
-    enter : callable
-        As `Nic`.
+    enter : Enter
     counters : Counters
         Gets ``received``, ``sent``, ``unsent`` (why), ``nic-away``, ``nic-back``.
     """
@@ -201,7 +92,7 @@ class JobNet:
         self,
         places: Sequence[NicPlace],
         run: int,
-        enter: Callable[[str | None, Callable[[], Any]], Any],
+        enter: Enter,
         counters: Counters,
     ) -> None:
         self._counters = counters
@@ -234,8 +125,7 @@ class JobNet:
             while n == _ROWS:
                 n = self._drain(rank, nic, take)
                 total += n
-            if nic.asked:
-                _tell(nic)
+            nic.tell()
         if total:
             self._counters.add("received", n=total)
         return total
@@ -263,7 +153,7 @@ class JobNet:
     def _drain(self, rank: int, nic: Nic, take: Receive) -> int:
         block = self._in
         block.control_size[:] = _CONTROL_BYTES
-        n: int = _libc.recvmmsg(nic.fd, ctypes.c_void_p(block.address), _ROWS, _MSG_DONTWAIT, None)
+        n: int = _libc.recvmmsg(nic.fd, ctypes.c_void_p(block.address), _ROWS, MSG_DONTWAIT, None)
         if n <= 0:
             self._look_at(nic, ctypes.get_errno() if n < 0 else 0)
             return 0
@@ -312,13 +202,13 @@ class JobNet:
         now_ns = time.time_ns()
         sent, n = 0, len(batch)
         while sent < n:
-            done = _libc.sendmmsg(nic.fd, ctypes.c_void_p(self._out.address + sent * 64), n - sent, _MSG_DONTWAIT)
+            done = _libc.sendmmsg(nic.fd, ctypes.c_void_p(self._out.address + sent * 64), n - sent, MSG_DONTWAIT)
             if done <= 0:
                 break
             for item in batch[sent : sent + done]:
                 if item.left:
                     item.left(now_ns)
-                    nic.asked.append(item.left)
+                    nic.ask(item.left)
             sent += done
         self._counters.add("sent", n=sent)
         if sent < n:
@@ -332,53 +222,6 @@ class JobNet:
         if number in (errno.ENODEV, errno.ENXIO):
             nic.close()
             self._counters.add("nic-away")
-
-
-_LOAD_IHL, _LOAD_HALF, _LOAD_WORD = (0xB1, 0, 0, 0), 0x48, 0x40
-_IF_EQUAL: Final = 0x15
-_ACCEPT, _REFUSE = (0x06, 0, 0, 0xFFFF), (0x06, 0, 0, 0)
-
-
-def _ours(run: int) -> list[tuple[int, int, int, int]]:
-    """Classic BPF on what a raw socket receives, IP header first: destination port, magic and run must fit."""
-    return [
-        _LOAD_IHL,
-        (_LOAD_HALF, 0, 0, 2),
-        (_IF_EQUAL, 0, 5, PORT),
-        (_LOAD_WORD, 0, 0, 8),
-        (_IF_EQUAL, 0, 3, MAGIC),
-        (_LOAD_WORD, 0, 0, 16),
-        (_IF_EQUAL, 0, 1, run),
-        _ACCEPT,
-        _REFUSE,
-    ]
-
-
-def _attach(sock: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(code)))
-
-
-def _tell(nic: Nic) -> None:
-    """Give the kernel's departure stamps to those who asked, in the order of sending."""
-    assert nic.sock is not None
-    for at_ns in _read_errors(nic.sock):
-        if nic.asked:
-            nic.asked.popleft()(at_ns)
-
-
-def _read_errors(sock: socket.socket) -> list[int]:
-    """The stamps in a socket's error queue."""
-    stamps: list[int] = []
-    while True:
-        try:
-            _, ancillary, _, _ = sock.recvmsg(1, 512, _MSG_ERRQUEUE | _MSG_DONTWAIT)
-        except OSError:
-            return stamps
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPING and len(data) >= 16:
-                seconds, ns = struct.unpack_from("=qq", data)
-                stamps.append(seconds * NS_PER_S + ns)
 
 
 def _addresses(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:

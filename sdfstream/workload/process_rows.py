@@ -13,8 +13,8 @@ from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
 from sdfstream.records.topics import QP
 from sdfstream.records.units import ABSENT_NS
+from sdfstream.workload.qp_chunk import Finished
 from sdfstream.workload.qp_header import PORT, Report
-from sdfstream.workload.qp_send import Finished
 from sdfstream.workload.rank_plan import QpPlan
 
 ClockOf = Callable[[str], Callable[[int], int]]

@@ -84,7 +84,7 @@ class Responder:
     ) -> Delivered | None:
         """Take a data packet that arrived at `at_ns` (host's clock); the chunk that it completed."""
         beyond = header.psn - self._cumulative
-        if beyond >= wire.WINDOW:
+        if beyond >= wire.WINDOW or not header.tx:
             self.refused += 1
             return None
         self._owes = True

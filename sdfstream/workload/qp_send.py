@@ -14,91 +14,26 @@ Time (``now_ns``) is any steady clock; only stamps that end in ``at_ns`` are the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from sdfstream.records.units import NS_PER_MS
 from sdfstream.workload import qp_header as wire
+from sdfstream.workload.qp_chunk import Chunk, Finished, Left, Piece
 from sdfstream.workload.qp_pacer import Pacer
+from sdfstream.workload.qp_round_trip import RoundTrip
 from sdfstream.workload.qp_window import Window
 
 REORDER: Final = 4
 LOOKAHEAD: Final = 8
 """A queue pair takes its next chunk when fewer packets than this wait: it never idles, and takes no more than it can
 send soon, so the chunks go where there is room."""
-_TIME_OUT_NS: Final = (20 * NS_PER_MS, 250 * NS_PER_MS)
-"""Least and most: ten passes of the process; three full queues in a row."""
-_FIRST_TIME_OUT_NS: Final = 60 * NS_PER_MS
-_BACKED_OFF_NS: Final = 50 * NS_PER_MS
-"""Backing off goes no further than this (or the time-out itself): a path that heals is noticed at once."""
 STALL_NS: Final = 60 * NS_PER_MS
 """Without progress for this long, others may carry our chunks."""
 _PACING_GAIN: Final = 1.25
 """Paced a little above window per round trip, so that the window, not the pacer, decides."""
 
-Left = Callable[[int], None]
-"""Told when a packet left (host's clock, ns); told again when the kernel knows better."""
 Packet = tuple[int, bytes, Left | None]
 """(source port, UDP payload, who wants to know when it left)."""
-
-
-class Piece:
-    """What one rank wants carried to another: some octets with a name; done once, by whichever queue pair."""
-
-    __slots__ = ("collective", "data", "done", "number", "step")
-
-    def __init__(self, collective: int, step: int, number: int, data: bytes) -> None:
-        self.collective = collective
-        self.step = step
-        self.number = number
-        self.data = data
-        self.done = False
-
-
-class Finished(NamedTuple):
-    """A chunk whose packets have all been acknowledged."""
-
-    chunk: int
-    piece: Piece
-    path: int
-    """Source port that its last packet left with."""
-    packets: int
-    retransmits: int
-    sent_at_ns: int
-    acknowledged_at_ns: int
-    report: wire.Report | None
-    """What the receiver saw; None: its report was lost."""
-    first: bool
-    """False: another queue pair was faster, this was a copy."""
-    void: bool
-    """Parts of it were void packets: it carried nothing."""
-
-
-class _Chunk:
-    __slots__ = (
-        "left_to_ack",
-        "next_offset",
-        "number",
-        "packets",
-        "path",
-        "piece",
-        "retransmits",
-        "sent_at_ns",
-        "void",
-    )
-
-    def __init__(self, number: int, piece: Piece) -> None:
-        self.number = number
-        self.piece = piece
-        self.packets = self.left_to_ack = wire.packets_of(len(piece.data))
-        self.next_offset = 0
-        self.path = 0
-        self.retransmits = 0
-        self.sent_at_ns = 0
-        self.void = False
-
-    def left(self, at_ns: int) -> None:
-        self.sent_at_ns = at_ns
 
 
 class _Sent:
@@ -106,7 +41,7 @@ class _Sent:
 
     __slots__ = ("chunk", "offset", "on_the_way", "psn", "sent_ns", "tx")
 
-    def __init__(self, psn: int, chunk: _Chunk, offset: int) -> None:
+    def __init__(self, psn: int, chunk: Chunk, offset: int) -> None:
         self.psn = psn
         self.chunk = chunk
         self.offset = offset
@@ -145,8 +80,8 @@ class Requester:
         """Acknowledgements that make no sense."""
         self.window = Window()
         self._pacer = Pacer(now_ns)
-        self._chunks: dict[int, _Chunk] = {}
-        self._fresh: deque[_Chunk] = deque()
+        self._chunks: dict[int, Chunk] = {}
+        self._fresh: deque[Chunk] = deque()
         self._fresh_packets = 0
         self._next_chunk = 0
         self._next_psn = 0
@@ -160,8 +95,7 @@ class Requester:
         self._path_begins_tx = 0
         self._newest_tx = 0
         self._received = self._ce = 0
-        self._rtt_ns = self._rtt_spread_ns = 0
-        self._backed_off = 0
+        self._round_trip = RoundTrip()
         self._progress_ns = now_ns
         self._tell_move = False
 
@@ -173,7 +107,7 @@ class Requester:
     @property
     def rtt_ns(self) -> int:
         """Smoothed round-trip time; 0: not known yet."""
-        return self._rtt_ns
+        return self._round_trip.smoothed_ns
 
     @property
     def has_room(self) -> bool:
@@ -182,13 +116,13 @@ class Requester:
 
     def stalled(self, now_ns: int) -> bool:
         """Whether nothing has been acknowledged for too long."""
-        return bool(self._unacked) and now_ns - self._progress_ns > max(STALL_NS, self._time_out_ns())
+        return bool(self._unacked) and now_ns - self._progress_ns > max(STALL_NS, self._round_trip.time_out_ns)
 
     def push(self, piece: Piece, now_ns: int) -> None:
         """Take a piece to carry."""
         if self.idle:
             self._progress_ns = now_ns
-        chunk = _Chunk(self._next_chunk, piece)
+        chunk = Chunk(self._next_chunk, piece)
         self._next_chunk += 1
         self._chunks[chunk.number] = chunk
         self._fresh.append(chunk)
@@ -209,7 +143,7 @@ class Requester:
         self._give_up_on_the_way()
         self.window.on_new_path(self._next_tx)
         self._pacer = Pacer(now_ns)
-        self._backed_off = 0
+        self._round_trip.on_progress()
         self._progress_ns = now_ns
 
     def poll(self, now_ns: int) -> list[Packet]:
@@ -245,7 +179,7 @@ class Requester:
                 self._on_the_way -= 1
                 sent.on_the_way = False
                 if sent.tx == ack.newest_tx:
-                    self._measure(now_ns - sent.sent_ns)
+                    self._round_trip.measure(now_ns - sent.sent_ns)
             sent.psn = -1
             chunk = sent.chunk
             chunk.left_to_ack -= 1
@@ -283,7 +217,7 @@ class Requester:
             self._received, self._ce = ack.received, ack.ce
         if acked:
             self._progress_ns = now_ns
-            self._backed_off = 0
+            self._round_trip.on_progress()
         if ack.newest_tx > self._newest_tx:
             self._newest_tx = ack.newest_tx
         if ack.newest_tx < self._path_begins_tx:
@@ -312,12 +246,12 @@ class Requester:
             self._order.popleft()
         else:
             return
-        if now_ns - self._order[0][1].sent_ns <= self._time_out_ns():
+        if now_ns - self._order[0][1].sent_ns <= self._round_trip.time_out_ns:
             return
         self.time_outs += 1
-        self._backed_off = min(self._backed_off + 1, 8)
+        times = self._round_trip.on_time_out()
         self._give_up_on_the_way()
-        self.window.on_time_out(self._backed_off)
+        self.window.on_time_out(times)
 
     def _give_up_on_the_way(self) -> None:
         """Take everything on the way for lost; the lowest numbers go first."""
@@ -332,23 +266,8 @@ class Requester:
         self._on_the_way -= 1
         self._lost.append(sent)
 
-    def _time_out_ns(self) -> int:
-        if not self._rtt_ns:
-            return _FIRST_TIME_OUT_NS
-        plain = self._rtt_ns + max(4 * self._rtt_spread_ns, 10 * NS_PER_MS)
-        plain = min(max(plain, _TIME_OUT_NS[0]), _TIME_OUT_NS[1])
-        return min(plain << self._backed_off, max(plain, _BACKED_OFF_NS))
-
-    def _measure(self, rtt_ns: int) -> None:
-        """RFC 6298 section 2, with gains 1/8 and 1/4."""
-        if not self._rtt_ns:
-            self._rtt_ns, self._rtt_spread_ns = max(1, rtt_ns), rtt_ns // 2
-            return
-        self._rtt_spread_ns += (abs(rtt_ns - self._rtt_ns) - self._rtt_spread_ns) // 4
-        self._rtt_ns = max(1, self._rtt_ns + (rtt_ns - self._rtt_ns) // 8)
-
     def _rate_bps(self) -> float:
-        rtt_ns = max(self._rtt_ns, NS_PER_MS)
+        rtt_ns = max(self._round_trip.smoothed_ns, NS_PER_MS)
         gain = 2.0 if self.window.in_slow_start else _PACING_GAIN
         paced = gain * self.window.packets * 1514 * 8e9 / rtt_ns
         return paced if self.rate_bps is None else min(paced, float(self.rate_bps))
@@ -400,7 +319,7 @@ class Requester:
         self._pacer.spend(len(packet))
         return self.path, packet, self._who_asks(chunk, first=not again and sent.offset == 0)
 
-    def _who_asks(self, chunk: _Chunk, *, first: bool) -> Left | None:
+    def _who_asks(self, chunk: Chunk, *, first: bool) -> Left | None:
         moved, self._tell_move = self._tell_move, False
         if not moved:
             return chunk.left if first else None
@@ -414,7 +333,7 @@ class Requester:
 
         return left
 
-    def _finish(self, chunk: _Chunk, report: wire.Report | None, at_ns: int) -> Finished:
+    def _finish(self, chunk: Chunk, report: wire.Report | None, at_ns: int) -> Finished:
         del self._chunks[chunk.number]
         piece = chunk.piece
         first = not piece.done

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from sdfstream.workload.qp_send import Piece, Requester
+from sdfstream.workload.qp_chunk import Piece
+from sdfstream.workload.qp_send import Requester
 
 
 class Stripe:

@@ -53,7 +53,7 @@ class Window:
         self._marked += marked
         if marked and newest_tx >= self._cut_until_tx:
             self._cut(1.0 - self._alpha / 2.0, next_tx)
-        elif full:
+        if full:
             growth = acked if self.in_slow_start else acked / self.packets
             self.packets = min(self.packets + growth, MOST)
         if newest_tx >= self._round_ends_tx:

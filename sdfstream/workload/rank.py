@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sdfstream.stats import Counters
 from sdfstream.workload.collective import Collective, Maker, ToSend
+from sdfstream.workload.qp_chunk import Piece
 from sdfstream.workload.qp_receive import Delivered
-from sdfstream.workload.qp_send import Piece
 from sdfstream.workload.qp_stripe import Stripe
 
 

@@ -13,8 +13,9 @@ from sdfstream.records.units import Ecn
 from sdfstream.stats import Counters
 from sdfstream.workload import collective
 from sdfstream.workload import qp_header as wire
+from sdfstream.workload.qp_chunk import Finished, Left
 from sdfstream.workload.qp_receive import Responder
-from sdfstream.workload.qp_send import Finished, Left, Requester
+from sdfstream.workload.qp_send import Requester
 from sdfstream.workload.qp_stripe import Stripe
 from sdfstream.workload.rank import Rank
 from sdfstream.workload.rank_plan import JobPlan, QpPlan

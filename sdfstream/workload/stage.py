@@ -23,6 +23,7 @@ from sdfstream.workload import publish
 from sdfstream.workload.chunks import Chunks, read
 from sdfstream.workload.clocks import Clocks
 from sdfstream.workload.config import WorkloadConfig
+from sdfstream.workload.holdback import Holdback
 from sdfstream.workload.pairs import Pairs
 from sdfstream.workload.repeats import Repeats
 from sdfstream.workload.windows import Figures, Rows, Windows
@@ -60,6 +61,7 @@ class WorkloadStage:
         self._pairs = Pairs(self.config.max_pairs)
         self._windows = Windows()
         self._repeats = Repeats()
+        self._holdback = Holdback(self.config.lateness_ns, self.config.max_hold_ns)
         self._lead_ns = 0
         """Reference time less bus time, as the windows were numbered."""
         self._tick = -1
@@ -98,7 +100,7 @@ class WorkloadStage:
     def _turn(self, bus_ns: int) -> list[Output]:
         """Do what a boundary of bus time brings: close what is late enough."""
         out = self._follow()
-        until = (bus_ns + self._lead_ns - self.config.lateness_ns) // self.config.window_ns - 1
+        until = (bus_ns + self._lead_ns - self._holdback.turn()) // self.config.window_ns - 1
         closed = self._windows.close(until)
         early = self._windows.crowded(self.config.max_chunks)
         self.counters.add("closed-early", n=sum(int(f.n.sum()) for f in early))
@@ -154,6 +156,8 @@ class WorkloadStage:
         end_ns = np.where(ahead, present_ns, end_ns)
         fresh = end_ns >= present_ns - self.config.max_late_ns
         self._account(chunks, pair, end.known, ahead, fresh)
+        if fresh.any():
+            self._holdback.see(present_ns - int(end_ns[fresh].min()))
         begun_ns = np.where(sent.known & ~ahead, np.minimum(sent.rounded(), end_ns), end_ns)
         arrived = self._clocks.place(*far, chunks.arrived_ns, bus_ns)
         same = near[0] == _renamed(far, near[1])
@@ -198,6 +202,7 @@ class WorkloadStage:
                 "pairs": self._pairs.freeze(),
                 "windows": self._windows.freeze(),
                 "repeats": self._repeats.freeze(),
+                "holdback": self._holdback.freeze(),
                 "counters": [[*key, n] for key, n in self.counters.values.items()],
             }
         )
@@ -210,6 +215,7 @@ class WorkloadStage:
         self._pairs.thaw(saved["pairs"])
         self._windows.thaw(saved["windows"])
         self._repeats.thaw(saved["repeats"])
+        self._holdback.thaw(saved["holdback"])
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
 
 

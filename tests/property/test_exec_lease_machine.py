@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -230,11 +230,13 @@ class Agent(RuleBasedStateMachine):
         assert all(rate is None for rate in self.twin.rates.values())
 
 
-Agent.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Agent.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 TestAgent = Agent.TestCase
 
 
-# --- the table itself ---
+# --- the table itself -------------------------------------------------------------------------------------------------
 
 
 def test_every_state_is_reached_and_every_state_that_is_no_end_is_left() -> None:
