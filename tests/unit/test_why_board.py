@@ -45,6 +45,7 @@ def test_a_queue_pairs_parts_follow_its_path_both_ways() -> None:
         (Subject("nic", "h03/r0"), (("tx h03/r0", 0.9), ("tx h02/r0", 0.1)), (), False),
         (Subject("switch", "s1"), (("node s1", 0.9),), (), True),
         (Subject("host", "h00"), (), (), True),
+        (Subject("host", "all agents"), (), (), True),
         (Subject("path", "h09/r0>h08/r0 udp:1 dscp0 fwd"), (), (), False),
     ],
 )
