@@ -39,7 +39,7 @@ class MeshSpec:
     virtual_clocks: Mapping[str, VirtualClock] = field(default_factory=dict)
     """Clocks that are wrong on purpose, by host."""
     watch_rate_hz: float = 100.0
-    watch_ports: int = 8
+    watch_ports: int = 16
     watch_first_port: int = 49_600
     watch_liveness_ms: int = 50
     """Watch sessions, see `AgentConfig`."""

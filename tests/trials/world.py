@@ -31,7 +31,7 @@ from tests.bench.harness import SkippedError
 SPEC = FabricSpec(hosts=4, rails=1, leaves=2, spines=4, rate_bps=10_000_000, queue_bytes=50_000,
                   ce_threshold_bytes=15_000)  # fmt: skip
 """Two leaves, four ways between them; a full queue is 40 ms."""
-MESH = MeshSpec(peers_per_nic=None, ports_per_peer=6, rate_hz=10.0, liveness_ms=500, trace_interval_s=20.0)
+MESH = MeshSpec(peers_per_nic=None, ports_per_peer=6, rate_hz=20.0, liveness_ms=150, trace_interval_s=20.0)
 HOLD_DOWN_MS = 2_000
 
 
