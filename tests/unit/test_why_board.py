@@ -122,6 +122,20 @@ def test_a_command_as_it_stands() -> None:
     assert (late["lease_left_ns"], late["in_force"]) == (None, False)
 
 
+def test_a_measured_gain_outlives_the_command() -> None:
+    w = World()
+    effect = {"path": 50001, "throughput_bps": 1e9}, {"path": 50002, "throughput_bps": 9e8, "n": 20}
+    made = board(
+        w.command(),
+        w.outcome("c1", "applied", 40, before={"path": 50001}, after={"path": 50002}),
+        w.outcome("c1", "applied", 30, host="controller", why="no-gain: …", before=effect[0], after=effect[1]),
+        w.outcome("c1", "undone", 29),
+    )
+    (view,) = made.commands.views(NOW_NS)
+    assert (view["state"], view["states"], view["gain"]) == ("undone", ["applied", "undone"], pytest.approx(0.9))
+    assert (NOW_NS - view["applied_bus_at_ns"]) == 40 * NS_PER_S
+
+
 def test_a_renewal_keeps_the_beginning_and_an_older_statement_changes_nothing() -> None:
     w = World()
     renewed = w.command(age_s=10, expires_at_ns=NOW_NS + 50 * NS_PER_S)
