@@ -29,7 +29,7 @@ from sdfstream.actuate.policy import Hot, crossing, hot_links
 from sdfstream.actuate.shares import Shares
 from sdfstream.records.message import Output
 from sdfstream.records.topics import COMMAND
-from sdfstream.records.units import NS_PER_S, NS_PER_US, TICK_NS
+from sdfstream.records.units import NS_PER_S, TICK_NS
 
 _MOST_LOOKED_AT: Final = 16
 """Queue pairs whose ways are worked out in one look; the others have their turn in the next."""
@@ -134,14 +134,15 @@ class Contention:
         found: list[tuple[float, Mapped]] = []
         errs, unclean = [parts.clocks.err_ns(nic, now_ns) for nic in (owned.pair.src, owned.pair.dst)], 0
         for way in parts.mapper.alternates(owned, now_ns):
-            if full & set(way.segments) or parts.mapper.clean(owned.pair.src, way):
+            # answers are small: a queue on their way costs a little time, and no share of a link
+            if full & set(way.data) or parts.mapper.clean(owned.pair.src, way):
                 unclean += 1
                 continue
-            queues = [self._queue(hop, owned.pair.dscp, now_ns) for hop in way.data[1:]]
-            if any(not q.n or q.excess_ns >= parts.config.excess_us * NS_PER_US for q in queues):
+            queues = {hop: self._queue(hop, owned.pair.dscp, now_ns) for hop in way.data[1:]}
+            if any(not q.n or q.excess_ns >= parts.standing_ns(hop) for hop, q in queues.items()):
                 unclean += 1
                 continue
-            errs += [q.err_ns for q in queues]
+            errs += [q.err_ns for q in queues.values()]
             if (until_ns := parts.facts.banned.get((owned.pair.qp, way.path), 0)) and until_ns > now_ns:
                 continue
             found.append((shares.hoped(owned, way, hot.hop), way))

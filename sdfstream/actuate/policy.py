@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sdfstream.actuate.parts import Parts
-from sdfstream.records.units import NS_PER_US
 
 _STEERED: tuple[str, ...] = ("link", "switch")
 
@@ -68,7 +67,7 @@ def hot_links(parts: Parts, rates: Mapping[str, float], now_ns: int) -> list[Hot
         for hop in sorted(found):
             if hop not in hot and len(found[hop]) >= 2 and _full(parts, hop, found[hop], rates):
                 queue = parts.queue(hop, now_ns)
-                if queue.n and queue.excess_ns >= parts.config.excess_us * NS_PER_US:
+                if queue.n and queue.excess_ns >= parts.standing_ns(hop):
                     hot[hop] = Hot(hop, (), found[hop])
     return list(hot.values())
 
