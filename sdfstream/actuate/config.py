@@ -22,7 +22,7 @@ class ActuateConfig:
 
     failover: bool = True
     """Arm agents beforehand, so that they move a queue pair whose path they find dead."""
-    steer_on: tuple[str, ...] = ("congestion", "ecn-marks")
+    steer_on: tuple[str, ...] = ("congestion", "ecn-marks", "loss")
     """Kinds of finding on a link that queue pairs are moved away from. Kinds that tell of a dead link do not belong
     here: the agents deal with those themselves, sooner."""
     steer_collisions: bool = True

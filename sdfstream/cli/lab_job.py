@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -12,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sdfstream.cli.options import DATA_FOLDER
 from sdfstream.cli.output import emit
+from sdfstream.cli.places import JOBS, LINK_SOCKET
 from sdfstream.errors import ConfigError, SdfError
 
 _Act = Callable[[argparse.Namespace], int]
@@ -38,15 +41,21 @@ def add_to(actions: Any, add: Callable[..., Any]) -> None:
     start.add_argument("--rate", type=int, dest="rate_bps", help="limit of every queue pair, bit/s")
     start.add_argument("--dscp", type=int, default=26, help="class (default 26)")
     start.add_argument(
-        "--trust", action="append", default=[], metavar="KEY", help="public key, hex or file; repeatable"
+        "--trust",
+        action="append",
+        metavar="KEY",
+        help="public key that it obeys, base64, hex or a file; repeatable (default: that of the pipeline on --data)",
     )
-    start.add_argument("--bus", metavar="link:PATH", help="pipeline that its rows go to")
+    start.add_argument("--bus", metavar="link:PATH", help="pipeline that its rows go to (default: the one on --data)")
     listing = add(doings, "list", _list, "running jobs and what they get", "sdfstream lab job list --json")
     stop = add(doings, "stop", _stop, "stop a job", "sdfstream lab job stop train-a")
     stop.add_argument("job", help="its name")
     for parser in (start, listing, stop):
         parser.add_argument("--lab", default="lab", help="which lab (default: lab)")
-        parser.add_argument("--jobs-dir", type=Path, help="drop directory (default: the lab's own)")
+        parser.add_argument(
+            "--data", type=Path, default=Path(DATA_FOLDER), help=f"of the pipeline (default ./{DATA_FOLDER})"
+        )
+        parser.add_argument("--jobs-dir", type=Path, help="drop directory (default: the pipeline's, else the lab's)")
     doings.add_parser("run").set_defaults(act=_run)
 
 
@@ -62,8 +71,9 @@ def _start(args: argparse.Namespace) -> int:
     )
     if args.bus and not args.bus.startswith("link:"):
         raise ConfigError("--bus of a job is link:PATH")
-    link = Path(args.bus.removeprefix("link:")) if args.bus else None
-    keys = [_key(text) for text in args.trust]
+    link = Path(args.bus.removeprefix("link:")) if args.bus else _if_there(args.data / LINK_SOCKET)
+    public = _if_there(args.data / "keys" / "controller.pub")
+    keys = [_key(text) for text in (args.trust if args.trust is not None else [str(public)] if public else [])]
     job = Job.start(RunningLab(args.lab), spec, _jobs_dir(args), keys, link, stays=True)
     pid = job.stats()["pid"]
     text = f"job {spec.name!r} runs: {spec.collective} over {len(spec.hosts)} hosts, {spec.qps} queue pairs per peer"
@@ -190,7 +200,11 @@ def _say(text: str) -> None:
 def _jobs_dir(args: argparse.Namespace) -> Path:
     from sdfstream.lab.job_io import default_jobs_dir
 
-    return args.jobs_dir or default_jobs_dir(args.lab)
+    return args.jobs_dir or _if_there(args.data / JOBS) or default_jobs_dir(args.lab)
+
+
+def _if_there(path: Path) -> Path | None:
+    return path.absolute() if path.exists() else None
 
 
 def _ports(text: str) -> tuple[int, ...]:
@@ -198,9 +212,12 @@ def _ports(text: str) -> tuple[int, ...]:
 
 
 def _key(text: str) -> bytes:
-    """32 octets: as hex, or in a file, raw or as hex."""
-    try:
-        raw = Path(text).read_bytes() if Path(text).is_file() else text.encode()
-        return raw if len(raw) == 32 else bytes.fromhex(raw.decode().strip())
-    except ValueError as error:
-        raise ConfigError(f"--trust {text}: not a public key (32 octets, raw or hex)") from error
+    """32 octets: as base64 or hex, or in a file, raw or as one of these."""
+    raw = Path(text).read_bytes() if Path(text).is_file() else text.encode()
+    with contextlib.suppress(ValueError):
+        if len(raw) != 32:
+            written = raw.decode().strip()
+            raw = bytes.fromhex(written) if len(written) == 64 else base64.b64decode(written, validate=True)
+    if len(raw) != 32:
+        raise ConfigError(f"--trust {text}: not a public key (32 octets, raw, base64 or hex)")
+    return raw

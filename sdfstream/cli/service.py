@@ -30,14 +30,13 @@ from sdfstream.cli.board_jobs import JobBoard
 from sdfstream.cli.live import LiveAnswers
 from sdfstream.cli.live_io import LiveServer
 from sdfstream.cli.live_jobs import JobAnswers, Publishing
+from sdfstream.cli.places import JOBS, LINK_SOCKET
 from sdfstream.records.message import Message
 from sdfstream.records.topics import TOPICS
 
 if TYPE_CHECKING:
     from sdfstream.settings import Settings
 
-LINK_SOCKET: Final = "agents.sock"
-JOBS: Final = "jobs"
 EVERYTHING: Final = tuple(TOPICS)
 
 
@@ -55,6 +54,8 @@ class Service:
     """Drop directory of the jobs of agents on this machine."""
     controller_key: Path | None = None
     """Public key that commands are signed with; None: there is no controller."""
+    jobs: JobBoard = field(default_factory=JobBoard)
+    """What is known of jobs and of what was done for them."""
     parts: list[Any] = field(default_factory=list)
     """Everything that has ``counters``."""
     started_at_ns: int = 0
@@ -99,8 +100,10 @@ async def service(
             http_port,
             data / JOBS,
             keys_io.load(data).public if authority else None,
+            jobs=jobs,
             started_at_ns=time.time_ns(),
         )
+        running.jobs_dir.mkdir(exist_ok=True)
         watchers = [
             *watchers,
             pipeline.Watcher("archive", EVERYTHING, archive.add),

@@ -20,7 +20,7 @@ from sdfstream.actuate import keys_io
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.bus.link_io import LinkPublisher
 from sdfstream.cli.lab_source import die_with
-from sdfstream.cli.service import JOBS, LINK_SOCKET
+from sdfstream.cli.places import JOBS, LINK_SOCKET
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
 from sdfstream.lab.job_io import Job
