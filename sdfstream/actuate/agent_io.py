@@ -28,8 +28,8 @@ from sdfstream.records.topics import OUTCOME
 
 _log = logging.getLogger("sdfstream.control")
 
-JOURNAL_S: Final = 0.1
-"""Shortest time between two writings of the journal."""
+JOURNAL_S: Final = 0.02
+"""How soon a change is written down; a writing takes milliseconds, in which more changes gather for the next."""
 _PATIENCE_S: Final = 1.0
 _AT_ONCE: Final = 4
 """Commands read in one go: each costs half a millisecond, and probing waits meanwhile."""

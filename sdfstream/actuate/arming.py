@@ -34,14 +34,14 @@ from sdfstream.actuate.config import ns
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import Owned
 from sdfstream.actuate.ledger import Lease
-from sdfstream.actuate.maps import Doubt, Mapped, Plan, failover_set, watch_of
+from sdfstream.actuate.maps import Doubt, Mapped, Plan, draw, failover_set, watch_of
 from sdfstream.actuate.parts import Parts
 from sdfstream.records.command import Outcome
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
-_MOST_A_TICK: Final = 50
+_MOST_A_TICK: Final = 30
 """Queue pairs looked at per 100 ms: a job of thousands is armed within seconds, and no step takes long."""
 _RETRY_NS: Final = 2 * NS_PER_S
 _PEER_RETRY_NS: Final = 500 * NS_PER_MS
@@ -57,7 +57,6 @@ class _Armed:
     looked_ns: int = -(1 << 60)
     lease: str = ""
     peer: str = ""
-    renew_ns: int = 0
     moves: list[int] = field(default_factory=list)
     """When it was moved by a failover, lately."""
 
@@ -73,7 +72,9 @@ class Arming:
         """Something that matters to these queue pairs changed."""
         pause_ns = ns(self._parts.config.rearm_s)
         for qp in qps:
-            record = self._armed.setdefault(qp, _Armed(now_ns))
+            record = self._armed.get(qp)
+            if record is None:
+                record = self._armed[qp] = _Armed(now_ns)
             record.due_ns = min(record.due_ns, max(now_ns, record.looked_ns + pause_ns))
 
     def gone(self, qp: str, now_ns: int) -> None:
@@ -163,7 +164,7 @@ class Arming:
         wanted = failover_set(
             plan.present.watch, [(m.path, m.watch) for m in plan.alternates], parts.config, self._hold_down_ms(record)
         )
-        record.due_ns = record.renew_ns = now_ns + parts.config.renew_ns
+        record.due_ns = now_ns + self._renew_ns(owned)
         if lease is None:
             back = {"path": owned.pair.path}
             lease, out = parts.open(Proposal("failover", owned), back, wanted, back, now_ns)
@@ -187,8 +188,13 @@ class Arming:
             others = parts.mapper.others(owned, present, but=former, now_ns=now_ns)
             alternates += [(m.path, m.watch) for m in others]
         lease.set = failover_set(watch, alternates, parts.config, self._hold_down_ms(record))
-        record.due_ns = record.renew_ns = now_ns + parts.config.renew_ns
+        record.due_ns = now_ns + self._renew_ns(owned)
         return [parts.say(lease, now_ns)]
+
+    def _renew_ns(self, owned: Owned) -> int:
+        """Until the next renewal: by lot a little less than a third of the lease, so that not all come due at once."""
+        renew_ns = self._parts.config.renew_ns
+        return renew_ns - draw(self._parts.config.seed, "renewal", owned.pair.qp) % (renew_ns // 4)
 
     def _hold_down_ms(self, record: _Armed) -> int:
         """The longer, the more often the queue pair was moved lately: a flapping path is not followed."""

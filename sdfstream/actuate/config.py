@@ -85,6 +85,9 @@ class ActuateConfig:
     excess_us: float = 500.0
     """Median delay over their own floor of the probes that cross a link, from which a queue stands there. Near the
     noise of the stamps (user space on a busy host: 100 µs), links look congested by chance."""
+    excess_packets: int = 8
+    """And at least the time that so many packets of 1,500 octets take at the link's speed: of one that is well used a
+    few always wait. Fewer: slow links look congested at half their load."""
     max_err_us: float = 2_000.0
     """Delays with a wider error bar decide nothing. Keep it equal to `detect.max_err_us`."""
     busy_share: float = 0.02

@@ -19,6 +19,7 @@ from typing import Any, Final
 from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.config import ns
 from sdfstream.actuate.effect import Trial, Trials, companions
+from sdfstream.actuate.excess import Queue
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import Owned
 from sdfstream.actuate.ledger import Lease
@@ -28,10 +29,12 @@ from sdfstream.actuate.policy import Hot, crossing, hot_links
 from sdfstream.actuate.shares import Shares
 from sdfstream.records.message import Output
 from sdfstream.records.topics import COMMAND
-from sdfstream.records.units import NS_PER_S, NS_PER_US, TICK_NS
+from sdfstream.records.units import NS_PER_S, TICK_NS
 
-_MOST_LOOKED_AT: Final = 6
-"""Queue pairs of one full link whose ways are worked out in one look."""
+_MOST_LOOKED_AT: Final = 16
+"""Queue pairs whose ways are worked out in one look; the others have their turn in the next."""
+_AGAIN_NS: Final = 3 * NS_PER_S
+"""A queue pair that could not be moved is looked at again after this long."""
 _LOOK_EVERY: Final = 5
 """Ticks between two looks."""
 
@@ -42,6 +45,10 @@ class Contention:
     def __init__(self, parts: Parts, arming: Arming, trials: Trials) -> None:
         self._parts, self._arming, self._trials = parts, arming, trials
         self._drawn = 0
+        self._looked: dict[str, int] = {}
+        """Queue pair to when it was found that it cannot be moved."""
+        self._queues: dict[tuple[str, int], Queue] = {}
+        """Within one look."""
         self._wished: dict[str, dict[str, Any]] = {}
         """Command that waits for approval to its trial."""
 
@@ -54,12 +61,23 @@ class Contention:
             if hot:
                 found = crossing(self._parts.loads.of)
                 shares = Shares.make(self._parts.wiring, rates, found, self._parts.config.busy_share, self._parts.jobs)
-                full = {place.hop for place in hot}
-                for place in hot:
-                    said = self._relieve(place, full, shares, now_ns)
-                    out += said
-                    if any(output.topic == COMMAND.name for output in said):
-                        break  # the loads are others now
+                out += self._look(hot, shares, now_ns)
+        return out
+
+    def _look(self, hot: list[Hot], shares: Shares, now_ns: int) -> list[Output]:
+        """One look at all full links, until one queue pair is moved: the loads are others then."""
+        self._looked = {qp: at_ns for qp, at_ns in self._looked.items() if now_ns - at_ns < _AGAIN_NS}
+        self._queues.clear()
+        full = {place.hop for place in hot}
+        known = len(self._looked)
+        out: list[Output] = []
+        for place in hot:
+            said = self._relieve(place, full, shares, now_ns)
+            out += said
+            if any(output.topic == COMMAND.name for output in said):
+                break
+            if len(self._looked) - known >= _MOST_LOOKED_AT:
+                break
         return out
 
     def _span(self) -> int:
@@ -72,22 +90,24 @@ class Contention:
         parts, out = self._parts, list[Output]()
         slowest = sorted((shares.rates[qp], qp) for qp in hot.qps if qp in shares.rates)
         speed = parts.wiring.speed_bps(hot.hop) or shares.load_bps(hot.hop)
-        looked_at = 0
+        known = len(self._looked)
         for rate, qp in slowest:
             owned = parts.jobs.get(qp)
-            if owned is None or not self._movable(owned, hot) or rate < parts.config.busy_share * speed:
+            if owned is None or qp in self._looked or rate < parts.config.busy_share * speed:
                 continue
+            if len(self._looked) - known >= _MOST_LOOKED_AT:
+                break
+            if not self._movable(owned, hot):
+                continue
+            self._looked[qp] = now_ns
             proposal = Proposal("steer", owned, reason=hot.reason, rail=parts.wiring.rail(owned.pair.src))
             doubt = check(proposal, parts.facts, now_ns)
             if doubt is None:
-                looked_at += 1
                 chosen = self._choose(owned, hot, full, rate, shares, now_ns)
                 if isinstance(chosen, Proposal):
                     return out + self._send(chosen, hot, shares, now_ns)
                 doubt = chosen
             out += parts.refuse(proposal, doubt, now_ns)
-            if looked_at >= _MOST_LOOKED_AT:
-                break
         return out
 
     def _movable(self, owned: Owned, hot: Hot) -> bool:
@@ -114,14 +134,15 @@ class Contention:
         found: list[tuple[float, Mapped]] = []
         errs, unclean = [parts.clocks.err_ns(nic, now_ns) for nic in (owned.pair.src, owned.pair.dst)], 0
         for way in parts.mapper.alternates(owned, now_ns):
-            if full & set(way.segments) or parts.mapper.clean(owned.pair.src, way):
+            # answers are small: a queue on their way costs a little time, and no share of a link
+            if full & set(way.data) or parts.mapper.clean(owned.pair.src, way):
                 unclean += 1
                 continue
-            queues = [parts.queue(hop, now_ns, owned.pair.dscp) for hop in way.data[1:]]
-            if any(not q.n or q.excess_ns >= parts.config.excess_us * NS_PER_US for q in queues):
+            queues = {hop: self._queue(hop, owned.pair.dscp, now_ns) for hop in way.data[1:]}
+            if any(not q.n or q.excess_ns >= parts.standing_ns(hop) for hop, q in queues.items()):
                 unclean += 1
                 continue
-            errs += [q.err_ns for q in queues]
+            errs += [q.err_ns for q in queues.values()]
             if (until_ns := parts.facts.banned.get((owned.pair.qp, way.path), 0)) and until_ns > now_ns:
                 continue
             found.append((shares.hoped(owned, way, hot.hop), way))
@@ -138,6 +159,12 @@ class Contention:
             "steer", owned, best[1].path, hot.reason, parts.wiring.rail(owned.pair.src), err_ns=max(errs)
         )
         return check(proposal, parts.facts, now_ns) or proposal
+
+    def _queue(self, hop: str, dscp: int, now_ns: int) -> Queue:
+        known = self._queues.get((hop, dscp))
+        if known is None:
+            known = self._queues[hop, dscp] = self._parts.queue(hop, now_ns, dscp)
+        return known
 
     def _two(self, owned: Owned, good: list[tuple[float, Mapped]]) -> tuple[float, Mapped]:
         """The better of two drawn by lot."""
@@ -244,11 +271,13 @@ class Contention:
 
     def freeze(self) -> dict[str, Any]:
         """The whole state as plain values."""
-        return {"drawn": self._drawn, "wished": [[name, row] for name, row in self._wished.items()]}
+        looked = list(self._looked.items())
+        return {"drawn": self._drawn, "looked": looked, "wished": [[name, row] for name, row in self._wished.items()]}
 
     def thaw(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `freeze`."""
         self._drawn = state["drawn"]
+        self._looked = {qp: at_ns for qp, at_ns in state["looked"]}
         self._wished = {name: row for name, row in state["wished"]}
 
 

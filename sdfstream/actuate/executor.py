@@ -103,8 +103,10 @@ class Executor:
     def judged(self, host: str, now_ns: int) -> None:
         """The liveness of `host` was judged just now."""
         place = self.places[host]
-        if place.judge(now_ns) or now_ns >= place.look_ns:
+        if place.judge(now_ns) or place.stirred:
             self._look(place, now_ns)
+        elif now_ns >= place.look_ns:
+            self._look(place, now_ns, quick=not place.inventory.age(now_ns))
 
     def answered(self, answers: Iterable[Answer], now_ns: int) -> None:
         """What actuators say to requests."""
@@ -205,12 +207,18 @@ class Executor:
 
     # --- what happens to leases ------------------------------------------------------------------------------------
 
-    def _look(self, place: Place, now_ns: int) -> None:
-        """See to every lease of a host; the newest armed first, so that the freshest knowledge moves a queue pair."""
-        place.look_ns = now_ns + LOOK_NS
+    def _look(self, place: Place, now_ns: int, *, quick: bool = False) -> None:
+        """See to every lease of a host, the newest first, so that the freshest knowledge moves a queue pair.
+
+        Where no verdict and no queue pair changed, a quick look passes over those that are armed, not over, and have
+        nothing to try again.
+        """
+        place.look_ns, place.stirred = now_ns + LOOK_NS, False
         if place.began_ns is None:
             place.began_ns = now_ns
-        for lease in sorted(place.leases.values(), key=lambda x: -x.command.issued_at_ns):
+        at = self._moment(now_ns)
+        leases = [x for x in place.leases.values() if not (quick and _rests(x, at))]
+        for lease in sorted(leases, key=lambda x: -x.command.issued_at_ns):
             self._pursue(place, lease, now_ns)
             if lease.state is State.FAILED and now_ns >= lease.deadline_ns + _FAILED_NS:
                 self._end(place, lease)
@@ -240,6 +248,8 @@ class Executor:
         came_from = lease.state
         lease.state, todo = step
         self.dirty = True
+        if event is Event.FOUND and (known := place.known(lease)) is not None:
+            lease.path = lease.asked = known.path
         for do in todo:
             if do in _ASKS:
                 self._ask(place, lease, do, now_ns)
@@ -313,7 +323,7 @@ class Executor:
             lease.limit_until_ns = max(lease.limit_until_ns, now_ns + lease.ttl_ns)
         self._happen(place, lease, event, now_ns)
         self._pursue(place, lease, now_ns)
-        place.look_ns = now_ns  # others may have waited for this one
+        place.stirred = True  # others may have waited for this one
 
     def _note_done(self, place: Place, lease: Lease, known: Known, now_ns: int) -> None:
         known.changed_ns = now_ns
@@ -372,6 +382,10 @@ class Executor:
                 target=dict(target) if isinstance(target, Mapping) else {},
             )
         )
+
+
+def _rests(lease: Lease, at: Moment) -> bool:
+    return lease.state is State.ARMED and lease.retry_ns == 0 and not at.over(lease)
 
 
 _ASKS: Final = frozenset({Do.ASK_MOVE, Do.ASK_BACK, Do.ASK_LIMIT, Do.ASK_LIFT})

@@ -24,7 +24,7 @@ def misfit(place: Place, known: Known | None, command: Command, wanted: Terms, s
     settled_ns : int
         A queue pair that was moved after this must not be moved at once again; steady clock.
     """
-    if known is None or not known.listed or command.target.get("job", known.job) != known.job:
+    if known is None or known.missing_ns is not None or command.target.get("job", known.job) != known.job:
         return Refusal("unknown-target", f"there is no queue pair {wanted.qp} of that job on this host")
     steering = known.qp.steering
     unfit = steering == "none" or (wanted.kind == "peer" and steering != "kernel")

@@ -213,7 +213,8 @@ def wide_clock(p: Proposal, f: Facts, now_ns: int) -> str:
 
 def budget(p: Proposal, f: Facts, now_ns: int) -> str:
     """So many leases and no more."""
-    full = not p.renewal and f.ledger.in_force() >= f.config.max_leases
+    most = f.config.max_leases
+    full = not p.renewal and len(f.ledger) >= most and f.ledger.in_force() >= most
     return f"{f.config.max_leases} commands are in force already" if full else ""
 
 

@@ -31,10 +31,8 @@ class Known:
     rate_bps: int | None
     sends: bool
     """Its sending end is here; False: its receiving end."""
-    seen_ns: int
-    """The job map last had it; steady clock."""
-    listed: bool = True
-    """The job map has it now."""
+    missing_ns: int | None = None
+    """Since when the job map has it no more; steady clock. None: it has it."""
     changed_ns: int | None = None
     """Last change of ours; steady clock."""
     moved_ns: int | None = None
@@ -58,10 +56,6 @@ class Inventory:
         """The queue pair whose sending (or receiving) end is here, None when there is none now."""
         return (self._known if sends else self._receiving).get(qp)
 
-    def local(self) -> list[Known]:
-        """All whose sending end is here and that the job map has now."""
-        return [k for k in self._known.values() if k.listed]
-
     def take(self, parts: Iterable[JobPart], now_ns: int) -> None:
         """The job map, all of this host's part of it."""
         running = [p for p in parts if p.state == "running"]
@@ -72,19 +66,31 @@ class Inventory:
                     seen.add(qp.qp)
                     self._see(table, qp, part, now_ns, sends=sends)
             for name in table.keys() - seen:
-                table[name].listed = False
-                if now_ns - table[name].seen_ns >= GONE_NS:
-                    del table[name]
-                    if sends:
-                        self.kernel_paths.pop(name, None)
+                if table[name].missing_ns is None:
+                    table[name].missing_ns = now_ns
+        self.age(now_ns)
+
+    def age(self, now_ns: int) -> bool:
+        """Forget what has been missing for long enough; whether there was any."""
+        gone = [
+            (table, name)
+            for table in (self._known, self._receiving)
+            for name, known in table.items()
+            if known.missing_ns is not None and now_ns - known.missing_ns >= GONE_NS
+        ]
+        for table, name in gone:
+            del table[name]
+            if table is self._known:
+                self.kernel_paths.pop(name, None)
+        return bool(gone)
 
     def _see(self, table: dict[str, Known], qp: QueuePair, part: JobPart, now_ns: int, *, sends: bool) -> None:
         known = table.get(qp.qp)
         if known is None:
             path = self.kernel_paths.get(qp.qp, qp.path) if sends else qp.path
-            table[qp.qp] = Known(qp, part.job, part.control, path, qp.rate_bps, sends, now_ns)
+            table[qp.qp] = Known(qp, part.job, part.control, path, qp.rate_bps, sends)
             return
         if qp.steering != "kernel" and (known.changed_ns is None or now_ns - known.changed_ns >= _OURS_COUNTS_NS):
             known.path, known.rate_bps = qp.path, qp.rate_bps
         known.qp, known.job, known.control = qp, part.job, part.control
-        known.seen_ns, known.listed = now_ns, True
+        known.missing_ns = None

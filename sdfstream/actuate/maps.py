@@ -10,16 +10,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.actuate.jobs import Owned
 from sdfstream.actuate.probing import Probing
 from sdfstream.actuate.routes import ProbeKey, Routes, segments
 from sdfstream.actuate.wiring import Wiring
-from sdfstream.records.units import NS_PER_MS
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 Watch = list[dict[str, Any]]
+
+_LOOK_AGAIN_NS: Final = NS_PER_S
+"""Ways that have become too old are noticed this late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,8 @@ class Mapper:
     ) -> None:
         self.config, self.routes, self.probing, self.loads = config, routes, probing, loads
         self.wiring = wiring or Wiring()
+        self._found: dict[tuple[str, str, str], list[ProbeKey]] = {}
+        self._found_at = (-1, -1, -1)
 
     def path(self, owned: Owned, path: int, now_ns: int) -> Mapped | Doubt:
         """What is known of the queue pair on this source port."""
@@ -147,6 +152,15 @@ class Mapper:
 
     def _probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:
         """Probe paths to watch a segment by: the fast ones where there are any, those to the same far NIC first."""
+        at = (self.routes.version, self.probing.version, now_ns // _LOOK_AGAIN_NS)
+        if at != self._found_at:
+            self._found, self._found_at = {}, at
+        known = self._found.get((nic, dst, segment))
+        if known is None:
+            known = self._found[nic, dst, segment] = self._choose_probes(nic, dst, segment, now_ns)
+        return known
+
+    def _choose_probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:
         found = []
         for key in self.routes.crossing(nic, segment, now_ns):
             interval_ns = self.probing.interval_ns(key)

@@ -132,7 +132,7 @@ class Overrides:
     def _taken(self, read: Override, now_ns: int) -> Output:
         target = {"type": "command", "id": read.command or read.id, "override": read.id}
         said = _TAKEN[read.what].format(mode=read.set.get("mode"), id=read.target.get("id"), command=read.command)
-        return self._parts.refusals.say(read.id, "applied", Doubt(read.what, said), "override", target, (), now_ns)
+        return self._parts.refusals.say(read.id, "applied", Doubt("taken", said), "override", target, (), now_ns)
 
     def forget(self, now_ns: int) -> None:
         """Drop what is over: it would be refused as expired."""

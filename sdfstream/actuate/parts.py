@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sdfstream.actuate.clocks import Clocks
 from sdfstream.actuate.config import ActuateConfig, ns
@@ -22,7 +22,10 @@ from sdfstream.actuate.windows import Windows
 from sdfstream.actuate.wiring import Wiring
 from sdfstream.records.message import Output
 from sdfstream.records.signature import Signer
+from sdfstream.records.units import NS_PER_S, NS_PER_US
 from sdfstream.stats import Counters
+
+_PACKET_BITS: Final = 1_500 * 8
 
 
 @dataclass(slots=True)
@@ -89,6 +92,12 @@ class Parts:
     def queue(self, hop: str, now_ns: int, dscp: int | None = None) -> Queue:
         """What the probes over a link say of its queue; those of class `dscp` alone, where there are any."""
         return self.excess.queue(self.routes.over(hop, now_ns), now_ns, dscp)
+
+    def standing_ns(self, hop: str) -> float:
+        """Excess from which a queue stands on a link: a slow one is late by some packets without being full."""
+        speed = self.wiring.speed_bps(hop)
+        packets_ns = self.config.excess_packets * _PACKET_BITS * NS_PER_S / speed if speed else 0.0
+        return max(self.config.excess_us * NS_PER_US, packets_ns)
 
     def refuse(self, proposal: Proposal, doubt: Doubt, now_ns: int) -> list[Output]:
         """The proposal is not carried out; say so, unless it was said lately or nothing is to be published."""

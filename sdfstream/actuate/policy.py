@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sdfstream.actuate.parts import Parts
-from sdfstream.records.units import NS_PER_US
 
 _STEERED: tuple[str, ...] = ("link", "switch")
 
@@ -57,7 +56,7 @@ def hot_links(parts: Parts, rates: Mapping[str, float], now_ns: int) -> list[Hot
     found = crossing(parts.loads.of)
     hot: dict[str, Hot] = {}
     for trouble in parts.findings:
-        if trouble.subject_type not in _STEERED or trouble.confidence < parts.config.least_confidence:
+        if trouble.subject_type not in _STEERED or not trouble.confidence >= parts.config.least_confidence:
             continue
         for direction in trouble.directions:
             hop = parts.wiring.hop(direction)
@@ -68,7 +67,7 @@ def hot_links(parts: Parts, rates: Mapping[str, float], now_ns: int) -> list[Hot
         for hop in sorted(found):
             if hop not in hot and len(found[hop]) >= 2 and _full(parts, hop, found[hop], rates):
                 queue = parts.queue(hop, now_ns)
-                if queue.n and queue.excess_ns >= parts.config.excess_us * NS_PER_US:
+                if queue.n and queue.excess_ns >= parts.standing_ns(hop):
                     hot[hop] = Hot(hop, (), found[hop])
     return list(hot.values())
 
@@ -83,7 +82,7 @@ def incasts(parts: Parts) -> list[Incast]:
     """NICs that a finding says are converged upon."""
     found: dict[str, tuple[str, ...]] = {}
     for trouble in parts.findings:
-        if trouble.kind != "congestion" or trouble.confidence < parts.config.least_confidence:
+        if trouble.kind != "congestion" or not trouble.confidence >= parts.config.least_confidence:
             continue
         for direction in trouble.directions:
             nic = direction.partition("->")[2]

@@ -20,6 +20,8 @@ class Probing:
         self._paths: dict[ProbeKey, tuple[str, int]] = {}
         """State and interval (ns) of every path that exists."""
         self._of_host: dict[str, dict[ProbeKey, None]] = {}
+        self.version = 0
+        """Grows whenever a probe path comes, goes or changes its pace."""
         self.shed = 0
         """Paths that there was no room for, since it was last read."""
 
@@ -59,6 +61,7 @@ class Probing:
                 mine[key] = (state, int(entry["interval_ns"]))
         touched: set[str] = set()
         unrest = False
+        known = len(self._paths)
         for key, (state, interval_ns) in mine.items():
             before = self._paths.get(key)
             if before is None or before[1] != interval_ns:
@@ -71,6 +74,7 @@ class Probing:
                 del self._of_host[host][key]
                 self._paths.pop(key, None)
                 touched.add(key.src)
+        self.version += bool(touched) or len(self._paths) != known
         return touched, unrest
 
     def _put(self, host: str, key: ProbeKey, state: str, interval_ns: int) -> None:
@@ -96,6 +100,7 @@ class Probing:
             del self._heard[host]
             for key in self._of_host.pop(host, {}):
                 self._paths.pop(key, None)
+                self.version += 1
 
     def freeze(self) -> dict[str, Any]:
         """The whole state as plain values."""

@@ -77,6 +77,8 @@ class Routes:
         """(sending NIC, hop) to its probe paths whose way crosses the hop."""
         self._over: dict[str, dict[Directed, None]] = {}
         """Hop to all directed probe paths over it."""
+        self.version = 0
+        """Grows whenever the way of a probe path changes."""
 
     def __len__(self) -> int:
         return len(self._flows) + len(self._probes)
@@ -149,6 +151,7 @@ class Routes:
         return gone
 
     def _index(self, path: Directed, old: Hops, new: Hops) -> None:
+        self.version += 1
         for hop in old:
             if hop is not None:
                 self._crossing.get((path.key.src, hop), {}).pop(path, None)

@@ -69,6 +69,8 @@ class Place:
     leases: dict[str, Lease] = field(default_factory=dict)
     look_ns: int = 0
     """Leases are looked at again at this time, whatever happens."""
+    stirred: bool = False
+    """Something happened that may matter to any lease."""
     began_ns: int | None = None
     """First look at this host."""
 
@@ -97,7 +99,7 @@ class Place:
         for path, segments in (lease.terms.watches or {}).items():
             self.watches.put(lease.key(path), lease.src, segments, lease.command.issued_at_ns)
         if lease.terms.watches:
-            self.look_ns = 0  # newer lists may tell other leases something, too
+            self.stirred = True  # newer lists may tell other leases something, too
 
     def judge(self, now_ns: int) -> bool:
         """Judge the watches by the present liveness; whether any verdict may have changed."""

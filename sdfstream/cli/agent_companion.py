@@ -68,6 +68,7 @@ class AgentCompanion:
         hosts = [h.host for h in config.hosts]
         self._addresses = {s.dst: s.dst_address for h in config.hosts for s in h.sessions}
         self._addresses |= {n.nic: n.address for h in config.hosts for n in h.nics}
+        self._meshed = {(s.src, s.dst) for h in config.hosts for s in h.sessions}
         self._ports: dict[str, HostPort] = {}
         self._downlink = downlink
         self._tell_ns = 0
@@ -159,11 +160,18 @@ class AgentCompanion:
         parts = list(parts)
         moved = self._folder.jobs.moved if self._folder is not None else {}
         qps = [replace(q, path=moved.get(q.qp, q.path)) for part in parts for q in part.qps if q.src in port.nics]
+        receives = [q for part in parts for q in part.receives if q.dst in port.nics]
         watches = watch_wishes(qps)
-        port.watch(watches)
-        port.trace(flow_wishes(qps, [q for part in parts for q in part.receives if q.dst in port.nics], self._address))
+        port.watch([*watches, *self._way_back(receives)])
+        port.trace(flow_wishes(qps, receives, self._address))
         if self.control is not None:
             self.control.executor.quicken(port.name, {(w.src, w.dst, w.dscp) for w in watches})
+
+    def _way_back(self, receives: Sequence[QueuePair]) -> list[WatchWish]:
+        """Sessions to senders that the mesh does not probe: without one nobody knows how far they are to trace them."""
+        pairs = {(q.dst, q.src, q.dscp) for q in receives if (q.dst, q.src) not in self._meshed}
+        known = ((pair, self._address(pair[1])) for pair in sorted(pairs))
+        return [WatchWish(src, dst, address, dscp) for (src, dst, dscp), address in known if address is not None]
 
     def _address(self, nic: str) -> str | None:
         address = self._addresses.get(nic)

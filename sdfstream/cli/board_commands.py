@@ -45,6 +45,8 @@ class Entry:
     """(bus time, outcome), in order."""
     applied: tuple[int, Outcome] | None = None
     """The first that said ``applied``."""
+    measured: Outcome | None = None
+    """The last that says throughput before and after."""
     is_answer: bool = False
     """No command: its outcomes answer an override of this id."""
 
@@ -180,6 +182,8 @@ class CommandBook:
         entry.is_answer |= bool(answered)
         entry.outcomes.append((at_ns, said))
         del entry.outcomes[:-MOST_OUTCOMES]
+        if gain_of(said) is not None:
+            entry.measured = said
         if said.state == "applied" and entry.applied is None:
             entry.applied = at_ns, said
             self._note_mode(entry.id, at_ns)
@@ -211,7 +215,7 @@ def view(entry: Entry, now_ns: int) -> dict[str, Any]:
     said, last = entry.command, entry.outcomes[-1] if entry.outcomes else None
     outcome_said = last[1] if last else None
     applied = entry.applied[1] if entry.applied else None
-    measured = outcome_said if outcome_said is not None and gain_of(outcome_said) is not None else applied
+    measured = entry.measured or applied
     left_ns = said.expires_at_ns - now_ns if said and is_in_force(entry, now_ns) else None
     return {
         "id": entry.id,

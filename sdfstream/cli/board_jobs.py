@@ -262,7 +262,7 @@ class JobBoard:
 
     def _touched(self, job: str, ways: Mapping[str, frozenset[str]]) -> set[str]:
         """Every name by which a finding may mean something that the job uses."""
-        found = set().union(*ways.values()) if ways else set()
+        found = {"all agents"}.union(*ways.values())  # a finding about all of them is about ours
         for part in self._parts[job].values():
             nics = {nic for rank in part.ranks for nic in rank.nics} | {qp.src for qp in part.qps}
             found |= {part.host, *nics} | {f"{way} {nic}" for nic in nics for way in ("tx", "rx")}

@@ -49,6 +49,8 @@ def place_of(finding: Data) -> str:
     """
     subject = finding["subject"]
     kind = str(subject.get("type", "place"))
+    if subject.get("id") == "all agents":
+        return "the whole fabric"
     name = f"{'NIC' if kind == 'nic' else kind} {subject.get('id', '?')}"
     ways = [words for suspect in likely(finding) if (words := _direction(suspect, str(subject.get("id"))))]
     return f"{name} ({' and '.join(ways)})" if ways else name

@@ -266,7 +266,7 @@ def _rivals(gain: Floats, next_gain: Floats, best: int) -> tuple[tuple[int, floa
     explained_away = next_gain < 0.5 * gain
     explained_away[best] = True
     near = np.flatnonzero((gain >= gain[best] - 6.0) & explained_away)
-    odds = np.exp(gain[near] - gain[best])
+    odds = np.exp(gain[near] - gain[near].max())  # `best` may have been favoured over a larger gain
     posterior = odds / odds.sum()
     order = np.lexsort((near, -posterior))
     return tuple((int(near[i]), float(posterior[i])) for i in order[:16] if posterior[i] >= 0.01)

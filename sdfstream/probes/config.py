@@ -103,7 +103,7 @@ class AgentConfig:
     """At most this many TTL-limited packets per second and host, of paths and flows together."""
     watch_rate_hz: float = 100.0
     """Probes per second on every path of a watch session: those that a job's NIC pairs get while the job runs."""
-    watch_ports: int = 8
+    watch_ports: int = 16
     """Source ports, hence paths, of a watch session."""
     watch_first_port: int = 49_600
     """The first of them; the others follow upward."""

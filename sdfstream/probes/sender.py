@@ -149,8 +149,9 @@ class SessionSender:
         """
         path = np.flatnonzero(self._next_due <= now_ns)
         interval = self.paths.interval_ns[path]
-        pause = (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
-        self._next_due[path] = np.maximum(self._next_due[path] + pause, now_ns + (interval >> 1))
+        self._next_due[path] = np.maximum(
+            self._next_due[path] + self._pause_ns(path, interval), now_ns + (interval >> 1)
+        )
         path = path[self._usable[path]]
         if self._mixed:
             path = path[np.argsort(self.paths.socket[path], kind="stable")]
@@ -178,6 +179,10 @@ class SessionSender:
             tos=self.paths.tos[path],
             token=seq << _SLOT_BITS | slot,
         )
+
+    def _pause_ns(self, path: Int64s, interval: Int64s) -> Int64s:
+        """Until the next probe of each path: its interval, jittered so that nothing falls in step with it."""
+        return (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
 
     def _seal(self, data: UInt8s, mac: Mac) -> None:
         """Write both HMACs of authenticated probes."""

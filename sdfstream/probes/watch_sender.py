@@ -53,6 +53,18 @@ class WatchingSender(SessionSender):
         for place in sorted(begin):
             self._begin(self._at(place), begin[place].src not in self._away, now_ns)
 
+    def _pause_ns(self, path: Int64s, interval: Int64s) -> Int64s:
+        """As for any path, but all watch sessions in step.
+
+        Their packets then leave, are answered and are read in one go: a third of the passes that phases of their own
+        would take, and passes are what fast probing costs.
+        """
+        pause = super()._pause_ns(path, interval)
+        watched = np.flatnonzero(path >= self.mesh_paths)
+        if len(watched):
+            pause[watched] = pause[watched[0]]
+        return pause
+
     def _at(self, place: int) -> Int64s:
         """Paths of the watch session at `place`."""
         result: Int64s = np.flatnonzero(self.paths.session == len(self._mesh.sessions) + place)
@@ -81,6 +93,8 @@ class WatchingSender(SessionSender):
         self._usable[path] = usable
         self.heard_at_ns[path] = ABSENT_NS
         self.ttl_fwd[path] = 0
-        interval = self.paths.interval_ns[path]
-        self._next_due[path] = now_ns + (interval * self._rng.random(len(path))).astype(np.int64)
+        interval_ns = int(self.paths.interval_ns[path].max(initial=1))
+        under_way = self._next_due[self.mesh_paths :]
+        step = int(under_way.min(initial=NEVER))
+        self._next_due[path] = step if step < NEVER else now_ns + int(interval_ns * self._rng.random())
         self.life.begin(path, self._names(path), usable, now_ns)

@@ -241,8 +241,8 @@ class JobMap:
             self._notes.append(f"{where}: {refused[0]}{more}")
 
     def _refuse_stranger(self, name: str, why: FormatError) -> None:
-        """A file that is no drop file, or one too many; hidden and temporary ones are somebody's work in progress."""
-        if name in self._strangers or name.startswith(".") or name.endswith((".tmp", ".sock", "~")):
+        """A JSON file that is no drop file, or one too many; hidden and other files are none of our business."""
+        if name in self._strangers or name.startswith(".") or not name.endswith(".json"):
             return
         self._strangers.add(name)
         self.counters.add("refused", why.reason)

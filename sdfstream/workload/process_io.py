@@ -37,8 +37,6 @@ _STALL_NS: Final = 5 * PASS_NS
 """A pass that comes later than this is our own fault; the engine's clock stands still meanwhile."""
 _FLUSH_NS: Final = 100 * NS_PER_MS
 _LOOK_NS: Final = NS_PER_S
-_PRIORITY: Final = 1
-"""Below the agents': what measures comes before what is measured."""
 
 
 class Publisher(Protocol):
@@ -284,9 +282,9 @@ class _Steered:
 
 
 def _ask_for_priority() -> None:
-    """SCHED_FIFO or a better nice value, where we may: late passes are lost throughput."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(_PRIORITY))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, -5)
+    """A better nice value, where we may: late passes are lost throughput.
+
+    Not a real-time class: a job that is never pushed off its core starves agent and pipeline of a small machine.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -5)

@@ -37,7 +37,7 @@ __all__ = ["fabric"]
 pytestmark = pytest.mark.lab
 MESH = MeshSpec(peers_per_nic=1, ports_per_peer=2, rate_hz=10.0, trace_interval_s=0.0)
 HOSTS = ("h00", "h02")
-LEASE_NS = 3_000_000_000
+LEASE_NS = 4_000_000_000
 HOLD_DOWN_MS = 400
 
 
@@ -150,9 +150,10 @@ class World:
 
     def data(self, name: str, pair: QueuePair, **fields: Any) -> dict[str, Any]:
         now_ns = self.bus_clock()
+        lease_ns = fields.pop("lease_ns", LEASE_NS)
         target = {"type": "qp", "id": pair.qp, "host": pair.src.partition("/")[0], "job": "train"}
         base: dict[str, Any] = {
-            "id": name, "epoch": 5, "issued_at_ns": now_ns, "expires_at_ns": now_ns + LEASE_NS, "mode": "enforce",
+            "id": name, "epoch": 5, "issued_at_ns": now_ns, "expires_at_ns": now_ns + lease_ns, "mode": "enforce",
             "action": "failover", "target": target, "reason": (),
         }  # fmt: skip
         return Command(**base | fields).as_data()
@@ -195,8 +196,8 @@ async def world(fabric: Fabric, folder: Path) -> AsyncIterator[World]:
     listening = asyncio.create_task(made.listen())
     try:
         made.start_agent()
-        pairs = await made.until(lambda: len(made.pairs()) == 8 and made.pairs())
-        await made.until(lambda: all(made.watched(q) for q in pairs.values()))
+        pairs = await made.until(lambda: len(made.pairs()) == 8 and made.pairs(), 90)  # a busy machine starts slowly
+        await made.until(lambda: all(made.watched(q) for q in pairs.values()), 60)
         yield made
     finally:
         fabric.heal()
@@ -239,7 +240,7 @@ async def test_a_link_dies_and_heals_and_the_agent_is_killed_in_between(wide: Fa
         took_ms = (told["applied_at_ns"] - fault.at_ns) / 1e6
         listed = next(q for q in made.job.queue_pairs("h00") if q["qp"] == pair.qp)
         first_ms = (listed["moved_at_ns"] - fault.at_ns) / 1e6 if listed.get("moved_at_ns") else None
-        print(f"black hole to outcome {took_ms:.1f} ms, to first packet on the new path {first_ms} ms")
+        print(f"\nblack hole to outcome {took_ms:.1f} ms, to first packet on the new path {first_ms} ms")
         assert took_ms < 3_000
         assert direction not in made.ways(pair, made.true_path(pair.qp))
         for qp in others:
@@ -249,13 +250,13 @@ async def test_a_link_dies_and_heals_and_the_agent_is_killed_in_between(wide: Fa
         made.kill_agent()
         mark = len(made.heard)
         made.start_agent()
-        await made.until(lambda: any(t == JOB.name for _, t, _ in made.heard[mark:]))
+        await made.until(lambda: any(t == JOB.name for _, t, _ in made.heard[mark:]), 90)
         await made.say(arms[pair.qp])
         await made.until(lambda: "refused" in made.outcomes(name))
         assert made.true_path(pair.qp) != before[pair.qp]
 
         # the controller is silent: the lease lapses, the former path is dead, so it is held
-        await made.until(lambda: made.outcomes(name)[-1] == "held", 10)
+        await made.until(lambda: "held" in made.outcomes(name), 10)
         assert made.true_path(pair.qp) != before[pair.qp]
         wide.heal()
         await made.until(lambda: made.outcomes(name)[-1] == "undone", 10)
@@ -293,7 +294,7 @@ async def test_of_a_thousand_bad_commands_none_is_obeyed(wide: Fabric, tmp_path:
         pairs = sorted(made.pairs().values(), key=lambda q: q.qp)
         before = {q.qp: made.true_path(q.qp) for q in pairs}
         good = made.data("good", pairs[0], action="throttle", set={"rate_bps": 1_400_000}, undo={"rate_bps": None},
-                         expected={"path": pairs[0].path})  # fmt: skip
+                         expected={"path": pairs[0].path}, lease_ns=120 * 10**9)  # fmt: skip
         await made.say(good)
         await made.until(lambda: "applied" in made.outcomes("good"))
         for i in range(1_000):
@@ -301,7 +302,8 @@ async def test_of_a_thousand_bad_commands_none_is_obeyed(wide: Fabric, tmp_path:
             here = before[pair.qp]
             to = pair.alternates[i % len(pair.alternates)]
             data = made.data(f"bad{i}", pair, action="steer", expected={"path": here}, undo={"path": here},
-                             set={"path": to, "watch": made_watch, "former_watch": made_watch})  # fmt: skip
+                             set={"path": to, "watch": made_watch, "former_watch": made_watch},
+                             lease_ns=60 * 10**9)  # fmt: skip
             kind = i % 8
             if kind == 0:  # changed after signing
                 await made.say({**SIGNER.sign(data), "issued_at_ns": data["issued_at_ns"] + 1}, signed=False)

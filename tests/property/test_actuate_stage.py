@@ -40,3 +40,36 @@ def test_the_battery() -> None:
     out = check_stage(make, plant.messages, end_ns=plant.now)
     assert {o.topic for _, o in out} == {COMMAND.name, OUTCOME.name}
     assert [m.why for m in plant.moves] == ["failover", "failback"]
+
+
+def contended() -> Plant:
+    """Collisions under ``approve``, an approval, then ``enforce``: steers, their measurement, limits, an undo."""
+    config = ActuateConfig(mode="approve", throttle_incast=True)
+    plant = Plant(Plan(probe_ports=tuple(range(50_000, 50_012)), trace_s=2.0), config)
+    ports = tuple(range(52_001, 52_009))
+    first = plant.qp("h00", "h02", 1, next(iter(plant.ports_via("h00", "h02", "s1"))), ports)
+    second = plant.qp("h01", "h02", 2, next(iter(plant.ports_via("h01", "h02", "s1"))), ports)
+    plant.run(3)
+    plant.job("one", [first])
+    plant.job("two", [second])
+    plant.finding("congestion", "l1->h02/r0", name="f1")
+    plant.run(5)
+    for waiting in plant.said("steer", "approve"):
+        plant.override("approve", command=waiting["id"])
+    plant.run(2)
+    plant.override("mode", set={"mode": "enforce"})
+    plant.run(6)
+    plant.override("undo", command=plant.said("steer")[0]["id"])
+    plant.run(3)
+    return plant
+
+
+def test_the_battery_under_contention() -> None:
+    plant = contended()
+    assert plant.said("throttle") and plant.said("undo")
+    assert any(o["why"].startswith("effect:") for o in plant.outcomes)
+
+    def make() -> ActuateStage:
+        return ActuateStage(plant.config, Authority(CONTROLLER, KeyRing([OPERATOR.public]), EPOCH))
+
+    check_stage(make, plant.messages, end_ns=plant.now)

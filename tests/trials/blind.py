@@ -13,8 +13,8 @@ from dataclasses import replace
 from sdfstream.records.topics import COMMAND
 from sdfstream.workload.rank_plan import JobSpec
 from tests.bench.harness import Result
-from tests.trials.collision import FABRIC, HOSTS, QPS
-from tests.trials.world import MESH, parsed, world
+from tests.trials.collision import FABRIC, HOSTS, QPS, SLOW_MESH
+from tests.trials.world import parsed, world
 
 OBSERVED_S = 12.0
 
@@ -23,7 +23,7 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     steers = armed = 0
     reasons: Counter[str] = Counter()
     spec = replace(FABRIC, hash_ignores_source_port=True, hash_seed=seed)
-    async with world(spec, replace(MESH, peers_per_nic=1)) as here:
+    async with world(spec, SLOW_MESH) as here:
         for i, hosts in enumerate(HOSTS):
             await here.start(JobSpec(f"job-{'ab'[i]}", hosts, qps=QPS, chunk_kb=16, message_mb=0.5))
         await asyncio.sleep(15.0)  # ways are traced

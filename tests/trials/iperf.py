@@ -17,8 +17,8 @@ import numpy as np
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.lab.iperf_io import FIRST_SERVER_PORT, IperfFlow, IperfJob
 from tests.bench.harness import Result
-from tests.trials.collision import DWELL_S, MEASURE_S, _moves, _settle
-from tests.trials.world import MESH, SPEC, World, world
+from tests.trials.collision import DWELL_S, MEASURE_S, SLOW_MESH, _moves, _settle
+from tests.trials.world import SPEC, World, world
 
 FLOWS: Final = 4
 FABRIC: Final = replace(SPEC, hosts=2 * FLOWS, rate_bps=20_000_000, queue_bytes=100_000, ce_threshold_bytes=0)
@@ -31,7 +31,7 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     ratios: list[float] = []
     sums: list[float] = []
     config = ActuateConfig(mode="enforce", dwell_s=DWELL_S, job_share=1.0)
-    async with world(FABRIC, replace(MESH, peers_per_nic=1), config) as here:
+    async with world(FABRIC, SLOW_MESH, config) as here:
         for number in range(trials):
             before, after, moves, alive = await _once(here, rng, number, udp=bool(number % 2))
             ratios.append(min(after) / max(min(before), 0.01))

@@ -31,7 +31,7 @@ from tests.bench.harness import SkippedError
 SPEC = FabricSpec(hosts=4, rails=1, leaves=2, spines=4, rate_bps=10_000_000, queue_bytes=50_000,
                   ce_threshold_bytes=15_000)  # fmt: skip
 """Two leaves, four ways between them; a full queue is 40 ms."""
-MESH = MeshSpec(peers_per_nic=2, ports_per_peer=6, rate_hz=10.0, liveness_ms=500, trace_interval_s=20.0)
+MESH = MeshSpec(peers_per_nic=None, ports_per_peer=6, rate_hz=20.0, liveness_ms=150, trace_interval_s=20.0)
 HOLD_DOWN_MS = 2_000
 
 
@@ -93,15 +93,18 @@ class World:
             await asyncio.sleep(every_s)
         return time.monotonic() - began_s
 
-    async def armed(self, timeout_s: float = 60.0) -> bool:
-        """Wait until every queue pair is armed for the path that it is on."""
+    async def armed(self, timeout_s: float = 60.0) -> None:
+        """Wait until every queue pair is armed for the path that it is on; RuntimeError says which is not, and why."""
         began_s = time.monotonic()
         while time.monotonic() - began_s < timeout_s:
             pairs = await self.pairs()
-            if pairs and all(self._is_armed(qp, pair["path"]) for qp, pair in pairs.items()):
-                return True
+            bare = [qp for qp, pair in pairs.items() if not self._is_armed(qp, pair["path"])]
+            if pairs and not bare:
+                return
             await asyncio.sleep(0.2)
-        return False
+        why = {s["target"].get("id"): s["why"] for s in self.outcomes(action="failover", state="refused")}
+        told = "; ".join(f"{qp} on {pairs[qp]['path']}: {why.get(qp, 'nothing was said')}" for qp in bare)
+        raise RuntimeError(f"not armed within {timeout_s:.0f} s: {told}")
 
     def _is_armed(self, qp: str, path: int) -> bool:
         commands = [

@@ -141,8 +141,8 @@ def test_a_file_that_spoils_counts_as_it_was_for_a_while() -> None:
 
 def test_other_hosts_are_none_of_our_business_and_strange_names_are_refused_once() -> None:
     jobs = JobMap({"h00", "h02"})
-    names = ("train-7@h01.json", ".train-7@h00.json.x", "a.tmp", "train-7.sock")
-    files = {name: b"rubbish" for name in names} | {"readme.txt": b"", "b@h02.json": file("b", "h02")}
+    names = ("train-7@h01.json", ".train-7@h00.json", "a.tmp", "train-7.sock", "train-7.log")
+    files = {name: b"rubbish" for name in names} | {"train-7.json": b"", "b@h02.json": file("b", "h02")}
     for _ in range(3):
         jobs.files(files, 0)
     assert [p.key for p in jobs.parts] == ["b@h02"]

@@ -126,7 +126,7 @@ def test_a_watch_session_begins_falls_silent_and_ends_beside_the_mesh() -> None:
         mine = seq[port == each]
         assert mine.tolist() == list(range(mine[0], mine[0] + len(mine))), "every probe has its row"
     assert 140 < (port == 49_600).sum() <= 256, "the ring holds what was sent since the last flush"
-    assert sender.counters.get("answered") == sender.counters.get("sent") - 8
+    assert sender.counters.get("sent") - sender.counters.get("answered") in (7, 8, 9), "80 ms of one path at 10 ms"
 
 
 def test_a_place_goes_to_another_session_and_a_late_answer_of_the_old_one_is_refused() -> None:

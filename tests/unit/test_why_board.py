@@ -45,6 +45,7 @@ def test_a_queue_pairs_parts_follow_its_path_both_ways() -> None:
         (Subject("nic", "h03/r0"), (("tx h03/r0", 0.9), ("tx h02/r0", 0.1)), (), False),
         (Subject("switch", "s1"), (("node s1", 0.9),), (), True),
         (Subject("host", "h00"), (), (), True),
+        (Subject("host", "all agents"), (), (), True),
         (Subject("path", "h09/r0>h08/r0 udp:1 dscp0 fwd"), (), (), False),
     ],
 )
@@ -119,6 +120,20 @@ def test_a_command_as_it_stands() -> None:
     assert made.commands.views(NOW_NS, "train-8") == []
     (late,) = made.commands.views(NOW_NS + 22 * NS_PER_S)
     assert (late["lease_left_ns"], late["in_force"]) == (None, False)
+
+
+def test_a_measured_gain_outlives_the_command() -> None:
+    w = World()
+    effect = {"path": 50001, "throughput_bps": 1e9}, {"path": 50002, "throughput_bps": 9e8, "n": 20}
+    made = board(
+        w.command(),
+        w.outcome("c1", "applied", 40, before={"path": 50001}, after={"path": 50002}),
+        w.outcome("c1", "applied", 30, host="controller", why="no-gain: …", before=effect[0], after=effect[1]),
+        w.outcome("c1", "undone", 29),
+    )
+    (view,) = made.commands.views(NOW_NS)
+    assert (view["state"], view["states"], view["gain"]) == ("undone", ["applied", "undone"], pytest.approx(0.9))
+    assert (NOW_NS - view["applied_bus_at_ns"]) == 40 * NS_PER_S
 
 
 def test_a_renewal_keeps_the_beginning_and_an_older_statement_changes_nothing() -> None:
