@@ -30,8 +30,8 @@ from sdfstream.workload.process_files_io import free_block, parts, remove_leftov
 from sdfstream.workload.rank_plan import BLOCKS, JobSpec, NicPlace
 
 _START_S: Final = 60.0
-_STOP_S: Final = 5.0
-_ANSWER_S: Final = 10.0
+_STOP_S: Final = 20.0
+_ANSWER_S: Final = 30.0
 RUN: Final = (sys.executable, "-m", "sdfstream", "lab", "job", "run")
 
 

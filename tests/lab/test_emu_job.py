@@ -168,8 +168,7 @@ def test_a_limit_holds_for_its_time(fabric: Fabric, tmp_path: Path) -> None:
         time.sleep(0.3)
         assert goodput_bps(job, 1.5, rank=0) < 4.6e6
         wait_for(lambda: job.queue_pairs("h00")[0]["rate_bps"] is None)
-        time.sleep(0.3)
-        assert goodput_bps(job, 1.0, rank=0) > 8e6
+        wait_for(lambda: goodput_bps(job, 1.0, rank=0) > 8e6, 40)
 
 
 def test_with_one_of_two_paths_dead_half_the_throughput_stays(fabric: Fabric, tmp_path: Path) -> None:
@@ -179,18 +178,16 @@ def test_with_one_of_two_paths_dead_half_the_throughput_stays(fabric: Fabric, tm
     # far below the links' rate, so that a starved machine keeps up
     spec = JobSpec("train-a", ("h00", "h02"), qps=2, ports=ports, message_mb=1, chunk_kb=32, rate_bps=4_000_000)
     with Job.start(fabric, spec, tmp_path) as job:
-        time.sleep(1.0)
-        full = goodput_bps(job, 2.0)
+        full = 4 * 4_000_000 * 1408 / 1510  # four queue pairs' limits, without headers
+        wait_for(lambda: goodput_bps(job, 1.0) > 0.8 * full, 40)
         fault = fabric.inject("l0--s0", "black-hole")
         time.sleep(0.5)
-        during = goodput_bps(job, 2.0)
+        shares: list[float] = []
+        wait_for(lambda: shares.append(goodput_bps(job, 2.0) / full) or shares[-1] > 0.4, 40)
+        assert max(shares) < 0.6
         fabric.heal(fault.id)
-        time.sleep(0.5)
-        after = goodput_bps(job, 2.0)
-        last = job.stop()
-    assert 0.35 < during / full < 0.65
-    assert after / full > 0.75
-    assert last["checked_wrong"] == 0
+        wait_for(lambda: goodput_bps(job, 1.0) > 0.8 * full, 40)
+        assert job.stop()["checked_wrong"] == 0
 
 
 def test_two_jobs_share_a_nic(fabric: Fabric, tmp_path: Path) -> None:
