@@ -7,7 +7,6 @@ made in a thread that has entered the namespace, and is used from any. A call ta
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
 import threading
 from typing import Any, Final
@@ -73,11 +72,8 @@ class Nftables:
 
 
 def _library() -> Any:
-    name = ctypes.util.find_library("nftables")
     try:
-        if name is None:
-            raise OSError("libnftables is not installed")
-        lib = ctypes.CDLL(name)
+        lib = ctypes.CDLL("libnftables.so.1")  # find_library would run programs, which takes tens of milliseconds
         lib.nft_ctx_new.restype = ctypes.c_void_p
         lib.nft_ctx_new.argtypes = [ctypes.c_uint32]
         for one in ("nft_ctx_buffer_output", "nft_ctx_buffer_error", "nft_ctx_free"):
