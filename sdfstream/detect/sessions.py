@@ -62,7 +62,12 @@ class Lookups:
     def of(self, batch: pa.RecordBatch, name: str, number: Callable[[str], int]) -> Ints:
         """(rows,) number of each row's name in a name column; −1: null, or `number` has no room for it."""
         codes, dictionary = columns.coded(batch, name)
-        key = (name, len(dictionary), dictionary.offset, *(b and b.to_pybytes() for b in dictionary.buffers()))
+        key = (
+            name,
+            len(dictionary),
+            dictionary.offset,
+            *(None if b is None else b.to_pybytes() for b in dictionary.buffers()),
+        )
         lookup = self._known.get(key)
         if lookup is None:
             names = dictionary.to_pylist()
