@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sdfstream.actuate import state as frozen
 from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.actuate.contention import Contention
@@ -24,6 +23,7 @@ from sdfstream.actuate.parts import Parts
 from sdfstream.actuate.selectable import Verdict
 from sdfstream.actuate.wiring import Wiring
 from sdfstream.errors import FormatError
+from sdfstream.numeric import frozen
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import CLOCK, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY

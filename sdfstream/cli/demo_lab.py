@@ -120,7 +120,7 @@ LARGE: Final = Play(
         watch_liveness_ms=80,
     ),
     _acts("h03/r1", "train-a", "train-b"),
-    _jobs(3_000_000, ("h00", "h04", "h01", "h05"), ("h02", "h06")),
+    _jobs(2_000_000, ("h00", "h04", "h01", "h05"), ("h02", "h06")),
 )  # fmt: skip
 SMALL: Final = Play(
     FabricSpec(hosts=4, rate_bps=10_000_000, queue_bytes=50_000, ce_threshold_bytes=20_000),
@@ -129,7 +129,7 @@ SMALL: Final = Play(
         watch_liveness_ms=160,
     ),
     _acts("h02/r1", "train-a", "train-b"),
-    _jobs(3_000_000, ("h00", "h02"), ("h01", "h03")),
+    _jobs(2_000_000, ("h00", "h02"), ("h01", "h03")),
 )  # fmt: skip
 
 

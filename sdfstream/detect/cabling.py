@@ -117,6 +117,23 @@ class Cabling:
         self.moves[router] = at_ns
         self.moved += 1
 
+    def moved_off(self, parts: list[int], works: tuple[Bools, Bools]) -> list[str]:
+        """Routers that lead to these parts, and by traces still sent paths over them that work; forward, reverse."""
+        n = self.sessions.count
+        hit = (np.isin(self.part[:n], parts) & (self.weight[:n] > 0.99)).any(axis=2)
+        routers: dict[str, None] = {}
+        for slot, direction in np.argwhere(hit & np.stack(works, axis=1)).tolist():
+            way = self._ways.get((slot, direction))
+            if way is None or way.doubt_ns:
+                continue
+            names = [self.wiring.crossed_by(hop) for hop in way.hops]
+            routers |= {
+                self.wiring.router(before): None
+                for before, name in zip(way.hops[:-1], names[1:], strict=True)
+                if before is not None and name is not None and self.parts.find(name) in parts
+            }
+        return list(routers)
+
     def _unsettle(self) -> None:
         """Put in doubt every way through the routers that moved flows."""
         self._unsettled = self.moved

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sdfstream.detect.sessions import Names
+from sdfstream.detect.sessions import Lookups, Names
 from sdfstream.numeric.cusum import PersistenceCusum
 from sdfstream.numeric.keyindex import KeyIndex
 from sdfstream.numeric.moments import EwMoments
@@ -92,14 +92,16 @@ class InBand:
         a rate), the first packets' delay above normal (ns), the shares of packets sent again and marked."""
         self.job_table = Table({"since_ns": np.int64(ABSENT_NS)})
         self._waiting: list[dict[str, Any]] = []
+        self._lookups = Lookups()
 
     # -- intake -------------------------------------------------------------------------------------------------
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take a ``sdf.derived.qp.v1`` message; it is judged at the next tick."""
-        pair = self._numbers(batch, "qp", self.pairs)
-        job = self._numbers(batch, "job", self.jobs)
-        src, dst = self._numbers(batch, "src", self.ends), self._numbers(batch, "dst", self.ends)
+        pair, job, src, dst = (
+            self._lookups.of(batch, name, names.add)
+            for name, names in (("qp", self.pairs), ("job", self.jobs), ("src", self.ends), ("dst", self.ends))
+        )
         known = (pair >= 0) & (job >= 0) & (src >= 0) & (dst >= 0)
         self.counters.add("refused", "qp-row", int((~known).sum()))
         if not known.any():
@@ -114,12 +116,6 @@ class InBand:
         rows = {name: values[known] for name, values in rows.items()}
         rows["seen_ns"] = np.full(int(known.sum()), at_ns, np.int64)
         self._waiting.append(rows)
-
-    def _numbers(self, batch: pa.RecordBatch, name: str, names: Names) -> Ints:
-        codes, dictionary = columns.names(batch, name)
-        lookup = np.array([-1 if n is None else names.add(n) for n in dictionary] + [-1], np.int64)
-        result: Ints = lookup[codes]
-        return result
 
     # -- judgement ----------------------------------------------------------------------------------------------
 
@@ -276,6 +272,7 @@ class InBand:
 
     def thaw(self, state: dict[str, Any]) -> None:
         """Take up a state made by `freeze`."""
+        self._lookups.clear()
         for name, names in state["names"].items():
             getattr(self, name).thaw(names)
         for name in _TABLES:

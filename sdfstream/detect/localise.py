@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _OWN_PRIOR = float(np.log(1e-7))
-_CLEAR = 0.6
+_CLEAR = 0.7
 """A suspect is named when it is at least this likely."""
 _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""

@@ -38,6 +38,8 @@ _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
 _SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
 """Blame stands for at least this long, and rests on so many paths, before it is told."""
+_WEAK_TRIALS = 1.0
+"""What a silent path counts whose agents have told of nothing since: it may help to choose among suspects, no more."""
 _PORT_AGE_NS = 5 * NS_PER_S
 _CLEAR = 0.6
 """A suspect at least this likely is named; what is less clear is told by what all suspects have in common."""
@@ -74,15 +76,18 @@ class SilenceJudge:
         self.liveness, self.cabling, self.recent = liveness, cabling, recent
         self.blamed: frozenset[str] = frozenset()
         self.memo = Memo()
+        self.moved: dict[str, list[str]] = {}
+        """Dead links around which routers have sent their flows elsewhere, with those routers."""
 
     def freeze(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self.memo.freeze()}
+        return {"blamed": sorted(self.blamed), "memo": self.memo.freeze(), "moved": self.moved}
 
     def thaw(self, state: dict[str, Any]) -> None:
         """Take up a state made by `freeze`."""
         self.blamed = frozenset(state["blamed"])
         self.memo.thaw(state["memo"])
+        self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
 
     def judge(self, now_ns: int) -> Silence:
         """Claims and sightings at `now_ns`."""
@@ -94,6 +99,7 @@ class SilenceJudge:
         claims = self._hosts(seen, stale, now_ns)
         if not seen.silent.any():
             self.blamed = frozenset()
+            self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
             ports = self._ports_down(seen, now_ns, set())
             return Silence(claims + ports, seen, seen.silent, absent, stale, [])
         bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
@@ -101,8 +107,9 @@ class SilenceJudge:
         gone = np.append(stale, False)
         for end in (host[src], host[dst]):
             bad &= ~gone[end]
+        quiet = bad.copy()
         bad = self._grounded(bad, seen, host, now_ns)
-        located = self._locate(seen, bad, now_ns) if bad.any() else []
+        located = self._locate(seen, bad, quiet & ~bad, now_ns) if bad.any() else []
         self.blamed = frozenset(x.subject.id for x in located)
         located = self._without_aftermath(located, now_ns)
         claims += [self._claim(x, seen, now_ns) for x in located]
@@ -112,7 +119,7 @@ class SilenceJudge:
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
         """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.
 
-        Where the limit is shorter than what can be told of an agent's sleep, both must have told of something since.
+        Both must also have told of something since: one that sleeps now cannot be told from one that is cut off.
         """
         slots = np.flatnonzero(bad)
         limit_ns, since_ns = seen.limit_ns[slots], seen.since_ns[slots]
@@ -122,7 +129,8 @@ class SilenceJudge:
             agent = host[self.sessions.table[end][slots]]
             awake_ns = self.presence.awake_since(agent, since_ns, now_ns)
             asleep = awake_ns < limit_ns - 2 * TICK_NS
-            mute = (limit_ns < 2 * TICK_NS) & ~unheard[agent] & (told_ns[agent] < since_ns + limit_ns)
+            news_ns = since_ns + np.where(limit_ns < 2 * TICK_NS, limit_ns, limit_ns // 2)
+            mute = ~unheard[agent] & (told_ns[agent] < news_ns)
             bad[slots[asleep | mute]] = False
         return bad
 
@@ -170,24 +178,46 @@ class SilenceJudge:
         result: Bools = fresh & ((ports["state"] == 2) | (ports["state"] == 3))
         return result
 
-    def _locate(self, seen: Sightings, bad: Bools, now_ns: int) -> list[Located]:
+    def _locate(self, seen: Sightings, bad: Bools, weak: Bools, now_ns: int) -> list[Located]:
+        """Blame for the silence of `bad`; `weak` are silent too, but their agents have not proven themselves yet."""
         ended_ns = seen.since_ns + seen.slack_ns
         onset_ns = int(ended_ns[bad].max())
-        good = ~bad & (seen.good_round_ns >= onset_ns)
-        arrives = seen.good_fwd_ns >= np.where(bad, ended_ns, onset_ns)
-        fwd_broken = bad & seen.reflector_silent
-        rev_broken = bad & ~fwd_broken & arrives
-        either = bad & ~fwd_broken & ~rev_broken
-        fwd_good = arrives & ~good & ~fwd_broken & ~either
-        at = np.flatnonzero
-        parts = [
-            Observations.of(at(fwd_broken), "fwd", _TRIALS, _TRIALS),
-            Observations.of(at(rev_broken), "rev", _TRIALS, _TRIALS),
-            Observations.of(at(either), "both", _TRIALS, _TRIALS),
-            Observations.of(at(good), "both", 0.0, _TRIALS),
-            Observations.of(at(fwd_good), "fwd", 0.0, _TRIALS),
-        ]
-        return self.memo.recall(Observations.join(parts), now_ns, self._blame)
+        good = ~(bad | weak) & (seen.good_round_ns >= onset_ns)
+        arrives = seen.good_fwd_ns >= np.where(bad | weak, ended_ns, onset_ns)
+        parts = []
+        for sick, trials in ((bad, _TRIALS), (weak, _WEAK_TRIALS)):
+            fwd_broken = sick & seen.reflector_silent
+            rev_broken = sick & ~fwd_broken & arrives
+            for rows, way in ((fwd_broken, "fwd"), (rev_broken, "rev"), (sick & ~fwd_broken & ~rev_broken, "both")):
+                slots = np.flatnonzero(rows)
+                parts.append(Observations.of(slots, way, trials, trials, seen.since_ns[slots]))
+        fwd_good = arrives & ~good & ~bad & ~weak
+        for rows, way, last_ns in ((good, "both", seen.good_round_ns), (fwd_good, "fwd", seen.good_fwd_ns)):
+            slots = np.flatnonzero(rows)
+            parts.append(Observations.of(slots, way, 0.0, _TRIALS, last_ns[slots]))
+        located = self.memo.recall(Observations.join(parts), now_ns, self._blame)
+        self._heed_moves([x for x in located if bad[x.slots].any()], good, arrives & ~bad, seen, now_ns)
+        return [x for x in located if bad[x.slots].any()]
+
+    def _heed_moves(self, located: list[Located], good: Bools, arrives: Bools, seen: Sightings, now_ns: int) -> None:
+        """Paths that were traced over a dead link and work have moved: the router before it sends flows elsewhere.
+
+        So it does again when the link is back.
+        """
+        cabling = self.cabling
+        dead = {x.subject.id: x for x in located if x.subject.type == "link" and x.probability >= _CLEAR}
+        for link in [link for link in self.moved if link not in dead]:
+            for router in self.moved.pop(link):
+                cabling.note_moves(router, now_ns)
+        for link, found in dead.items():
+            if link in self.moved:
+                continue
+            ways = [d for d in found.directions for d in (d, "->".join(reversed(d.split("->"))))]
+            routers = cabling.moved_off(cabling.numbers(ways), (arrives, good))
+            if routers:
+                self.moved[link] = routers
+                for router in routers:
+                    cabling.note_moves(router, int(seen.since_ns[found.slots].max()) + 1)
 
     def _blame(self, seen: Observations) -> list[Located]:
         return locate(self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence", incumbents=self.blamed)

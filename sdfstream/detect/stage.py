@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.detect.bustime import BusTime, Ints
@@ -31,6 +32,7 @@ from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
 from sdfstream.detect.loss import Loss
 from sdfstream.detect.marks import Marks
+from sdfstream.detect.miscabled import Miscabled
 from sdfstream.detect.ports import Ports
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.recent import Recent
@@ -99,6 +101,7 @@ class DetectStage:
         self._runs = LossRuns(self._sessions)
         self._loss = Loss(self.config, self._runs, self._cabling)
         self._marks = Marks(self.config, self._sessions, self._cabling)
+        self._miscabled = Miscabled()
         self._gaps = Gaps(self._runs, self._cabling)
         self._flaps = Flaps(self.config)
         self._ports = Ports(self.config)
@@ -169,7 +172,7 @@ class DetectStage:
 
     def _take_probes(self, batch: pa.RecordBatch, at_ns: int) -> None:
         slots = self._sessions.of_batch(batch, "dscp_sent", at_ns)
-        self._sessions.note_planes(batch)
+        self._sessions.note_planes(batch, slots)
         self._admit()
         seq = columns.values(batch, "seq").astype(np.int64)
         t1_ns = columns.values(batch, "t1_ns")
@@ -186,14 +189,17 @@ class DetectStage:
         """When each exchange ended, bus time: its answer, or for want of one the probe's sending."""
         t4_ns = columns.instants(batch, "t4_ns")
         ended_ns = np.where(t4_ns == ABSENT_NS, columns.values(batch, "t1_ns"), t4_ns)
-        src, nics = columns.names(batch, "src")
-        clock, clocks = columns.names(batch, "clock_src")
+        src, nics = columns.coded(batch, "src")
+        clock, clocks = columns.coded(batch, "clock_src")
         seen_ns = np.full(batch.num_rows, at_ns, np.int64)
         for number in np.unique(clock[clock >= 0]).tolist():
-            mine = clock == number
-            self._bustime.note(clocks[number], int(ended_ns[mine].max()), at_ns)
-            seen_ns[mine] = self._bustime.of(clocks[number], ended_ns[mine], at_ns)
-            self._presence.told(host_of(nics[src[mine][0]]), int(seen_ns[mine].max()))
+            mine, name = clock == number, clocks[number].as_py()
+            nic = nics[int(src[mine][0])].as_py()
+            if name is None or nic is None:
+                continue
+            self._bustime.note(name, int(ended_ns[mine].max()), at_ns)
+            seen_ns[mine] = self._bustime.of(name, ended_ns[mine], at_ns)
+            self._presence.told(host_of(nic), int(seen_ns[mine].max()), at_ns)
         return seen_ns
 
     def _said(self, host: str, seen_at: object, at_ns: int) -> int:
@@ -202,7 +208,7 @@ class DetectStage:
             return at_ns
         self._bustime.note(host, seen_at, at_ns)
         said_ns = int(self._bustime.of(host, np.array([seen_at]), at_ns)[0])
-        self._presence.told(host, said_ns)
+        self._presence.told(host, said_ns, at_ns)
         return said_ns
 
     def _take_event(self, message: Message, event: Event, at_ns: int) -> list[Output]:
@@ -230,7 +236,9 @@ class DetectStage:
             hops = [None if h is None else str(h) for h in data["hops"]]
             if event.type == FLOW_TYPE:
                 flow = flow_from(dict(data))
-                self._flows.take(flow, hops, self._traced_ns(data, flow.src, at_ns))
+                traced_ns = self._traced_ns(data, flow.src, at_ns)
+                self._flows.take(flow, hops, traced_ns)
+                self._miscabled.take(self._cabling.wiring, flow.src, flow.dst, hops, traced_ns)
                 return
             key = (
                 str(data["src"]),
@@ -244,7 +252,9 @@ class DetectStage:
             raise FormatError("topology-path", str(error)) from error
         slot = int(self._sessions.of_names([key], at_ns)[0])
         self._admit()
-        traced_ns = self._traced_ns(data, key[0] if way == FWD else key[1], at_ns)
+        sender, receiver = key[:2] if way == FWD else (key[1], key[0])
+        traced_ns = self._traced_ns(data, sender, at_ns)
+        self._miscabled.take(self._cabling.wiring, sender, receiver, hops, traced_ns)
         if slot >= 0 and self._cabling.trace(slot, way, hops, traced_ns):
             self._runs.wipe(np.array([slot]))  # what was lost so far was lost on the former way
 
@@ -323,7 +333,9 @@ class DetectStage:
         verdict, out = self._silence(now_ns)
         self._inband.tick()
         self._jobs.refresh()
-        left_out = verdict.sightings.silent
+        troubled = self._troubled(now_ns)
+        self._runs.wipe(np.flatnonzero(troubled))
+        left_out = verdict.sightings.silent | troubled
         self._delays.tick()
         told = self._ledger.told("congestion")
         slow = self._congestion.claims(left_out, self._marks.share(now_ns), told, now_ns)
@@ -339,11 +351,20 @@ class DetectStage:
         out += self._tell("flap", self._flapping(verdict, now_ns), now_ns)
         if self._tick % 5 == 0:
             out += self._tell("ports", self._ports.claims(now_ns), now_ns)
+            out += self._tell("cabling", self._miscabled.claims(self._cabling.wiring), now_ns)
             out += self._tell("clocks", self._clocks.claims(self._excused(verdict), now_ns), now_ns)
         out += self._in_band(now_ns)
         if self._tick % _FORGET_EVERY == 0:
             self._forget(now_ns)
         return out
+
+    def _troubled(self, now_ns: int) -> npt.NDArray[np.bool_]:
+        """(sessions,) one of whose agents is late or mute: they are not judged by what they lose, mark or delay."""
+        host = np.append(self._sessions.nic_host, -1)
+        late = np.append(self._presence.troubled(now_ns), False)
+        table = self._sessions.table
+        result: npt.NDArray[np.bool_] = late[host[table["src"]]] | late[host[table["dst"]]]
+        return result
 
     def _flapping(self, verdict: Silence, now_ns: int) -> list[Claim]:
         """Feed the flap record with what is down now and with gaps that closed; its claims."""
@@ -390,6 +411,7 @@ class DetectStage:
             "runs": self._runs,
             "loss": self._loss,
             "marks": self._marks,
+            "miscabled": self._miscabled,
             "flaps": self._flaps,
             "ports": self._ports,
             "clocks": self._clocks,

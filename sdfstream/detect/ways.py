@@ -71,7 +71,7 @@ class Way:
 
     def unsettle(self, hop: int, at_ns: int) -> bool:
         """The router at `hop` moved flows at `at_ns`; True when that puts this way in (more) doubt."""
-        if at_ns < self.traced_ns or hop >= len(self.hops) - 1:  # after the last router there is but one way
+        if at_ns <= self.traced_ns or hop >= len(self.hops) - 1:  # after the last router there is but one way
             return False
         if self.doubt_ns and self.doubt_at <= hop:
             return False

@@ -85,6 +85,17 @@ class Wiring:
         known = self._arrives.get(hop)
         return hop if known is None else known[1]
 
+    def arrival(self, hop: str | None) -> tuple[str, str] | None:
+        """(neighbour, node): a packet that meets this address came from the one to the other; None: not declared."""
+        return None if hop is None else self._arrives.get(hop)
+
+    def crossed_by(self, hop: str | None) -> str | None:
+        """Name of the link direction that a packet has just crossed when it meets this address."""
+        known = self.arrival(hop)
+        if hop is None:
+            return None
+        return f"->{hop}" if known is None else direction_id(*known)
+
     # -- ways ---------------------------------------------------------------------------------------------------
 
     @property

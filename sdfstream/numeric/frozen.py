@@ -15,7 +15,7 @@ import numpy as np
 
 from sdfstream.errors import FormatError
 
-VERSION = 1
+VERSION = 2
 
 
 def dump(state: Mapping[str, Any]) -> bytes:

@@ -56,7 +56,7 @@ def calibration(results: list[Found]) -> list[tuple[str, int, float, float]]:
 
 
 def measure(result: Result, quick: bool) -> None:
-    report(result, everything(1 if quick else 3, 1))
+    report(result, everything(1 if quick else 2, 2))
 
 
 def report(result: Result, found: dict[Key, list[Found]]) -> None:
