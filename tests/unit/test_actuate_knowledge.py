@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdfstream.actuate import keys_io, state
+from sdfstream.actuate import keys_io
 from sdfstream.actuate.clocks import UNKNOWN_NS, Clocks
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.actuate.findings import Findings
@@ -23,6 +23,7 @@ from sdfstream.actuate.selectable import Selectable
 from sdfstream.actuate.windows import RING, Windows
 from sdfstream.actuate.wiring import Wiring
 from sdfstream.errors import ConfigError, FormatError
+from sdfstream.numeric import frozen
 from sdfstream.records import columns
 from sdfstream.records.command import Outcome
 from sdfstream.records.flow import Flow
@@ -151,7 +152,7 @@ def test_evidence_is_forgotten_and_kept_as_configured() -> None:
     made.broken(("a", "b"), "udp", 1, S)
     made.settle(10 * S)
     again = Selectable(made.config)
-    again.thaw(state.load(state.dump({"s": made.freeze()}))["s"])
+    again.thaw(frozen.load(frozen.dump({"s": made.freeze()}))["s"])
     assert again.freeze() == made.freeze()
     made.forget(500 * S)
     assert made.of("a", "b", 500 * S).answer == "no", "spraying is remembered longer than ways"
@@ -403,4 +404,4 @@ def test_a_wrong_setting_is_named(wrong: dict[str, object], key: str) -> None:
 @pytest.mark.parametrize("bad", [b"", b"{", b"[]", b'{"version":1}', b'{"version":9,"state":{}}'])
 def test_a_foreign_snapshot_is_refused(bad: bytes) -> None:
     with pytest.raises(FormatError):
-        state.load(bad)
+        frozen.load(bad)

@@ -223,6 +223,6 @@ def test_what_cannot_work_is_a_sentence(key: str, value: int, sentence: str) -> 
     nic = {"nic": "a/0", "device": "lo", "address": "127.0.0.1"}
     probing = {"src": "a/0", "dst": "b/0", "dst_address": "127.0.0.2"}
     hosts = [{"host": "a", "nics": [nic], "sessions": [probing]}]
-    assert read_agent({"hosts": hosts}).watch_ports == 8
+    assert read_agent({"hosts": hosts}).watch_ports == 16
     with pytest.raises(ConfigError, match=sentence):
         read_agent({"hosts": hosts, key: value})
