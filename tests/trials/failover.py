@@ -52,13 +52,16 @@ class Trial:
 async def measure(result: Result, trials: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     done: list[Trial] = []
-    config = ActuateConfig(mode="enforce", hold_down_ms=HOLD_DOWN_MS, steer_on=(), steer_collisions=False)
+    config = ActuateConfig(
+        mode="enforce", hold_down_ms=HOLD_DOWN_MS, steer_on=(), steer_collisions=False,
+        breaker_window_s=5.0,  # else every further fault of the same link would double the hold-down
+    )  # fmt: skip
     async with world(FABRIC, actuate=config) as here:
         spec = JobSpec("train-a", RING, qps=QPS, chunk_kb=16, message_mb=0.5, rate_bps=QP_BPS)
         job = await here.start(replace(spec, ports=spread_ports(here.fabric)))
         await here.armed()
         for _ in range(trials):
-            trial = await _once(here, rng)
+            trial = await _once(here, rng, result)
             done.append(trial)
             result.progress(_line(trial))
             await here.armed()
@@ -78,7 +81,7 @@ def spread_ports(fabric: Fabric) -> tuple[int, ...]:
     return tuple(ports)
 
 
-async def _once(here: World, rng: np.random.Generator) -> Trial:
+async def _once(here: World, rng: np.random.Generator, result: Result) -> Trial:
     before = await here.pairs()
     pairs = parsed(before.values())
     inward = sorted({d for p in pairs for d in here.ways(p) if d.startswith("s")})
@@ -91,6 +94,11 @@ async def _once(here: World, rng: np.random.Generator) -> Trial:
     full = sum((await here.throughput_bps(1.5)).values()) / 1e6
     fault = here.fabric.inject(link, "link-down")
     gaps, left = await _moves(here, affected, fault.at_ns)
+    for qp in [qp for qp, gap_ms in gaps.items() if gap_ms > LIMIT_MS[1]]:
+        for said in here.outcomes(fault.at_ns - 10**9):
+            if said["target"].get("id") == qp:
+                after_ms = (said["bus_at_ns"] - fault.at_ns) / 1e6
+                result.progress(f"late: {qp} +{after_ms:.0f} ms {said['host']} {said['state']}: {said['why']}")
     now = await here.pairs()
     strayed = sum(now[qp]["path"] != before[qp]["path"] for qp in before if qp not in affected)
     left += sum(direction in here.ways(p) for p in parsed(now[qp] for qp in gaps))

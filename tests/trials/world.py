@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -153,6 +154,11 @@ async def world(
         here = World(fabric, running, agent, running.jobs_dir, key, said=said)
         try:
             yield here
+        except Exception:
+            log = (running.link.parent / "agent.log").read_text()[-2000:]
+            state = "alive" if agent.returncode is None else f"ended with {agent.returncode}"
+            print(f"    the agent ({state}) said:\n{log}", file=sys.stderr, flush=True)
+            raise
         finally:
             for job in here.jobs:
                 await asyncio.to_thread(job.stop)
