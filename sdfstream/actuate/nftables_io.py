@@ -7,6 +7,7 @@ made in a thread that has entered the namespace, and is used from any. A call ta
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 from typing import Any, Final
@@ -15,6 +16,7 @@ from sdfstream.errors import UnavailableError
 
 _CLONE_NEWNET: Final = 0x40000000
 _JSON: Final = 1 << 4
+_FD_SETSIZE: Final = 1024
 
 
 class Nftables:
@@ -38,6 +40,7 @@ class Nftables:
 
         def make() -> None:
             try:
+                _check_descriptors()
                 if netns is not None:
                     _enter(netns)
                 made.append(self._lib.nft_ctx_new(0))
@@ -69,6 +72,14 @@ class Nftables:
         if self._context:
             self._lib.nft_ctx_free(self._context)
             self._context = ctypes.c_void_p()
+
+
+def _check_descriptors() -> None:
+    """OSError when the next descriptor is beyond what select(2) takes: libnftables waits by it, and would for ever."""
+    number = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    os.close(number)
+    if number >= _FD_SETSIZE:
+        raise OSError(errno.EMFILE, f"{number} open files; libnftables can use the first {_FD_SETSIZE}")
 
 
 def _library() -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from sdfstream.errors import ConfigError, LabUnavailableError, UnavailableError
 from sdfstream.lab.client_io import RunningLab
@@ -232,7 +232,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
     said = b""
     end_s = time.monotonic() + _START_S
     while not said.endswith(b"\n"):
-        if not select.select([process.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]:
+        if not _is_readable(process.stdout, end_s):
             raise LabUnavailableError(f"the job did not start within {_START_S:g} s; see {log}")
         piece = os.read(process.stdout.fileno(), 65_536)
         if not piece:
@@ -248,7 +248,7 @@ def _read_to_end(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | 
     assert process.stdout is not None
     said = b""
     end_s = time.monotonic() + timeout_s
-    while select.select([process.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]:
+    while _is_readable(process.stdout, end_s):
         piece = os.read(process.stdout.fileno(), 65_536)
         if not piece:
             return said
@@ -271,3 +271,10 @@ def _close(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
             except BrokenPipeError:
                 continue
+
+
+def _is_readable(stream: IO[bytes], end_s: float) -> bool:
+    """Whether there is something to read, or the end, before the steady clock says `end_s`; for any descriptor."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(max(0.0, end_s - time.monotonic()) * 1e3))
