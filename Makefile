@@ -5,7 +5,7 @@ VENV ?= .venv
 export VENV
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check quick bench schemas lock clean
+.PHONY: help setup demo test check quick bench trials schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -37,6 +37,11 @@ check: ## Format, lint, types, import layers
 bench: ## Speed as ratios measured side by side in one run; cost of the agent; share of each stage
 	@scripts/setup python lab
 	@$(BIN)/python -m tests.bench
+
+TRIALS ?= 20
+trials: ## The loop on real packets, again and again: failover, collisions, lapses, forged commands (TRIALS=20: 40 minutes)
+	@scripts/setup python lab
+	@$(BIN)/python -m tests.trials --trials $(TRIALS)
 
 schemas: ## Write schemas/ from the vocabulary in sdfstream/records
 	@scripts/setup python

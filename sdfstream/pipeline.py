@@ -3,8 +3,10 @@
 ::
 
     agents ─► sdf.raw.* ─► sync ─► sdf.state.clock.v1, sdf.derived.owd.v1 ─► detect ─► sdf.event.finding.v1
-                 └───────────┴──────────────┬──────────────────────────────────┘
-                                      archive (every topic), board, recorder
+    jobs ───┘    │           └─► workload ─► sdf.derived.qp.v1      │                       │
+      ▲          └───────────┴──────────────┬─────────────────────┬─┴───────────────────────┘
+      │                               archive (every topic), board, recorder
+      └── sdf.control.command.v1 ◄── actuate ◄── jobs, ways, windows of queue pairs, outcomes, overrides
 
 The same stages run in three ways over one seam: live in one process (`run`), each on its own as a Kafka consumer
 group (`run_stage`), and over a recording as fast as the machine allows (`replay`). A stage never reads a clock:
@@ -22,23 +24,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
+from sdfstream.actuate import keys_io
+from sdfstream.actuate.stage import ActuateStage, Authority
 from sdfstream.bus import Bus
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
-from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD
+from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.topics import CLOCK, COMMAND, FINDING, NIC, OUTCOME, OWD, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
 from sdfstream.sync.stage import SyncStage
+from sdfstream.workload.stage import WorkloadStage
 
 log = logging.getLogger("sdfstream.pipeline")
 
 WRITES: Final[dict[str, tuple[str, ...]]] = {
     "sync": (CLOCK.name, OWD.name),
+    "workload": (QP_WINDOW.name,),
     "detect": (FINDING.name, NIC.name),
+    "actuate": (COMMAND.name, OUTCOME.name),
 }
 """What each stage writes; a replay ignores these topics in its input when it runs the stage itself."""
+
+SHARED: Final = frozenset({OUTCOME.name})
+"""Topics that agents write too: there a replay ignores only what the stage itself said (by the event's source)."""
 
 LONGEST_GAP_NS: Final = 24 * 3600 * NS_PER_S
 """A message this far ahead of the last is refused in a replay: its time is wrong, and ticks up to it never end."""
@@ -141,9 +151,26 @@ class Control:
     """Messages on the bus that each reader had not read when it last looked."""
 
 
-def stages(settings: Settings) -> list[Stage]:
-    """The stages of the path, in order."""
-    return [SyncStage(settings.sync), DetectStage(settings.detect)]
+def stages(settings: Settings, authority: Authority | None = None) -> list[Stage]:
+    """The stages of the path, in order; without `authority` (a replay) the controller enforces nothing."""
+    path: list[Stage] = [SyncStage(settings.sync), WorkloadStage(settings.workload), DetectStage(settings.detect)]
+    if settings.actuate.mode != "off":
+        path.append(ActuateStage(settings.actuate, authority))
+    return path
+
+
+def authority(settings: Settings, started_at_ns: int) -> Authority | None:
+    """What a live controller acts by: its keys in the data folder (made on first use), its start as its epoch.
+
+    Raises
+    ------
+    ConfigError
+        A key file cannot be read or written, or others may read the private one.
+    """
+    if settings.actuate.mode == "off":
+        return None
+    keys = keys_io.load(settings.data)
+    return Authority(keys.signer, keys.operators, started_at_ns)
 
 
 async def run(
@@ -304,6 +331,12 @@ class Chain:
         return made
 
 
+def _made_by(message: Message, stage: str) -> bool:
+    """Whether `stage`, a writer of the message's topic, wrote it."""
+    body = message.body
+    return message.topic not in SHARED or (isinstance(body, Event) and body.source == stage)
+
+
 def replay(
     messages: Iterable[Message], stages: Sequence[Stage], start_at_ns: int | None, end_at_ns: int | None
 ) -> Iterator[Message]:
@@ -324,11 +357,11 @@ def replay(
     Message
         What the stages put on the bus, `bus_at_ns` being the step's now.
     """
-    own = {topic for stage in stages for topic in WRITES.get(stage.name, ())}
+    own = {topic: stage.name for stage in stages for topic in WRITES.get(stage.name, ())}
     chain = Chain(stages)
     started = False
     for message in messages:
-        if message.topic in own:
+        if message.topic in own and _made_by(message, own[message.topic]):
             continue
         if not started:
             first_ns = message.bus_at_ns

@@ -14,15 +14,27 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
+from sdfstream.actuate.config import ActuateConfig
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
 from sdfstream.sync.config import SyncConfig
+from sdfstream.workload.config import WorkloadConfig
 
 T = TypeVar("T")
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
-for _part in (AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock, SyncConfig, DetectConfig):
+for _part in (
+    AgentConfig,
+    HostConfig,
+    NicConfig,
+    SessionConfig,
+    VirtualClock,
+    SyncConfig,
+    WorkloadConfig,
+    DetectConfig,
+    ActuateConfig,
+):
     with_config(_STRICT)(_part)
 
 
@@ -40,7 +52,9 @@ class Settings(BaseModel):
     archive: str | None = None
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     sync: SyncConfig = SyncConfig()
+    workload: WorkloadConfig = WorkloadConfig()
     detect: DetectConfig = DetectConfig()
+    actuate: ActuateConfig = ActuateConfig()
     agent: AgentConfig | None = None
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 

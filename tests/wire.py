@@ -133,7 +133,7 @@ class Wire:
         if self.stamps:
             self.sender.left(left_of(sent, t1))
         rows = np.flatnonzero(~self.drop_forward(sent))
-        ports = np.array([p for (_, p), s in sorted(sockets_of(self.sender.host).items(), key=lambda x: x[1])])
+        ports = np.array([p for (_, p), s in sorted(self.sender._sockets.items(), key=lambda x: x[1])])
         t2 = np.full(len(rows), t1 + self.forward_ns, dtype=np.int64)
         source = ports[sent.socket[rows] - SOCKET_A]
         probes = arriving(sent, rows, t2, socket=np.full(len(rows), SOCKET_B), address=A, port=source,

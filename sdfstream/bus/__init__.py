@@ -10,7 +10,8 @@
 `sequences`         a producer's numbers, and a reader's count of gaps and repeats in them
 `memory_io`         the bus of one process
 `kafka_io`          the same seam on Kafka
-`link_io`           how an agent's process hands its outputs to a pipeline's process without Kafka
+`link_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
+`listen_io`         an ear on a bus for one process: from now on, nothing committed
 `recording`         the form of a recording; `recording_io` its files
 ==================  =================================================================================
 """

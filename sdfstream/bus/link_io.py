@@ -1,8 +1,14 @@
-"""How an agent's process hands its outputs to a pipeline's process without Kafka: the publishing end.
+"""How an agent's process hands its outputs to a pipeline's without Kafka, and hears from it: the agent's end.
 
 `LinkPublisher` never makes its caller wait: outputs go into a bounded buffer that sheds its oldest and counts that.
 What was sent stays until it is acknowledged, and is sent again after a reconnect, so delivery is at least once; the
-reader recognises a repeat by boot id and batch number. Agents import this module: it knows pyarrow, and nothing of
+reader recognises a repeat by boot id and batch number.
+
+The other way, `LinkPublisher.subscribe` and `read` give messages of the pipeline's bus at once. After a break they go
+on behind the last one seen, as far as the server still holds them (its newest MiB per topic). Missed, and counted as
+``down-lost`` where it can be known, are messages beyond that, and those that fell into a restart of the pipeline:
+a reader must live on what is said again (a command is renewed until its lease ends). There is no latest state of
+compacted topics. Agents import this module: it knows pyarrow, and nothing of
 polars, pydantic, chDB or Kafka. The serving end is `link_server_io`.
 """
 
@@ -11,16 +17,18 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from sdfstream.bus import codec, link_frames
+from sdfstream.bus.link_down import Inbox
 from sdfstream.bus.link_server_io import LinkServer
 from sdfstream.bus.sequences import Numbers
-from sdfstream.records.message import Output
+from sdfstream.errors import BusError, FormatError
+from sdfstream.records.message import Message, Output
 from sdfstream.stats import Counters
 
 __all__ = ["LinkConfig", "LinkPublisher", "LinkServer"]
@@ -28,17 +36,19 @@ __all__ = ["LinkConfig", "LinkPublisher", "LinkServer"]
 
 @dataclass(frozen=True, slots=True)
 class LinkConfig:
-    """Bounds of a publisher: it keeps at most buffer_bytes + window_bytes + one frame."""
+    """Bounds of a publisher: it keeps at most buffer_bytes + window_bytes + inbox_bytes + one frame each way."""
 
     buffer_bytes: int = 32 << 20
     window_bytes: int = 4 << 20
     max_message_bytes: int = 8 << 20
+    inbox_bytes: int = 8 << 20
+    """Messages that came down and were not read; beyond it the oldest go, counted."""
     retry_s: tuple[float, float] = (0.05, 2.0)
     """First and longest pause between attempts to connect; each doubles the one before."""
 
 
 class LinkPublisher:
-    """Sends outputs to the `LinkServer` at a path.
+    """Sends outputs to the `LinkServer` at a path, and gives what it says on subscribed topics.
 
     Parameters
     ----------
@@ -50,7 +60,8 @@ class LinkPublisher:
     Notes
     -----
     Counters: ``published``, ``acknowledged``, ``shed`` (buffer full), ``refused`` (too large, or by the server),
-    ``resent``, ``connected``, ``connect-failed``, ``disconnected``, ``unsent-at-close``.
+    ``resent``, ``connected``, ``connect-failed``, ``disconnected``, ``unsent-at-close``, ``welcomed``,
+    ``wish-refused`` (reason), and those of `link_down.Inbox`.
     """
 
     def __init__(self, path: Path | str, *, boot_id: str = "", config: LinkConfig | None = None) -> None:
@@ -68,6 +79,10 @@ class LinkPublisher:
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._inbox = Inbox(self.counters, self._config.inbox_bytes)
+        self._came = asyncio.Event()
+        self._welcome = asyncio.Event()
+        self._writer: asyncio.StreamWriter | None = None
 
     async def __aenter__(self) -> LinkPublisher:
         """Start connecting."""
@@ -100,11 +115,53 @@ class LinkPublisher:
             self._buffer(link_frames.frame(output.topic, output.key, headers, payload))
             self.counters.add("published")
 
+    def subscribe(self, topics: Sequence[str], keys: Sequence[str] | None = None) -> None:
+        """Ask for messages of `topics` under `keys` (None: all) from now on, in place of what was asked before.
+
+        On a link that is connected it takes a new connection; what is not acknowledged then is sent again.
+
+        Raises
+        ------
+        FormatError
+            ``topic-unknown``.
+        """
+        self._inbox.want(topics, keys)
+        self._welcome.clear()
+        if self._writer is not None:
+            self._writer.transport.abort()
+        self.start()
+
+    async def subscribed(self, timeout_s: float) -> bool:
+        """Whether the server takes part in the subscription now; waits for that at most `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._welcome.wait()
+        return self._welcome.is_set()
+
+    async def read(self, timeout_s: float) -> list[Message]:
+        """What came down since the last call, in order; waits for the first at most `timeout_s`.
+
+        Raises
+        ------
+        BusError
+            The link is closed and everything was read.
+        """
+        if not (found := self._inbox.take()):
+            if self._closed:
+                raise BusError("the link is closed")
+            self._came.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._came.wait()
+            found = self._inbox.take()
+        return found
+
     async def close(self, timeout_s: float = 2.0) -> None:
         """Wait until all is acknowledged, at most `timeout_s`; what is not is counted as ``unsent-at-close``."""
         if self._closed:
             return
         self._closed = True
+        self._came.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -138,17 +195,23 @@ class LinkPublisher:
                 pause_s = min(2 * pause_s, longest_s)
                 continue
             self.counters.add("connected")
-            acknowledged = self.counters.get("acknowledged")
+            before = self._progress()
+            self._writer = writer
             try:
                 await self._talk(reader, writer)
             except (OSError, EOFError):
                 self.counters.add("disconnected")
             finally:
+                self._writer = None
+                self._welcome.clear()
                 writer.transport.abort()
-            if self.counters.get("acknowledged") > acknowledged:
+            if self._progress() > before:
                 pause_s = self._config.retry_s[0]
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
+
+    def _progress(self) -> int:
+        return self.counters.get("acknowledged") + self.counters.get("welcomed")
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.counters.add("resent", n=len(self._sent))
@@ -156,7 +219,7 @@ class LinkPublisher:
         self._waiting_bytes += self._sent_bytes
         self._sent.clear()
         self._sent_bytes = 0
-        writer.write(link_frames.MAGIC)
+        writer.write(link_frames.opening(self._inbox.wish()) if self._inbox.topics else link_frames.MAGIC)
         # not a TaskGroup: one whose task has just failed swallows the cancellation by which `close` ends us (3.11)
         both = [asyncio.create_task(self._hear(reader)), asyncio.create_task(self._send(writer))]
         try:
@@ -182,8 +245,13 @@ class LinkPublisher:
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
         done = 0
+        if self._inbox.topics:
+            await self._hear_welcome(reader)
         while True:
             (word,) = link_frames.ACK.unpack(await reader.readexactly(link_frames.ACK.size))
+            if word == link_frames.DOWN:
+                await self._hear_message(reader)
+                continue
             refused, total = bool(word & link_frames.REFUSED), word & ~link_frames.REFUSED
             if not done <= total <= done + len(self._sent):
                 raise ConnectionError("an acknowledgement of what was not sent")
@@ -196,3 +264,31 @@ class LinkPublisher:
             self._wake.set()
             if refused:
                 raise ConnectionError("the server refused a frame and will read no more")
+
+    async def _hear_welcome(self, reader: asyncio.StreamReader) -> None:
+        with _broken_by("welcome"):
+            length = link_frames.parse_length(await reader.readexactly(link_frames.LENGTH.size))
+            answer = link_frames.parse_welcome(await reader.readexactly(length))
+        if answer.refused:
+            self.counters.add("wish-refused", answer.refused)
+            raise ConnectionError(f"the server refused our wish: {answer.refused}")
+        self._inbox.welcomed(answer)
+        self.counters.add("welcomed")
+        self._welcome.set()
+
+    async def _hear_message(self, reader: asyncio.StreamReader) -> None:
+        lengths = await reader.readexactly(link_frames.LENGTHS.size)
+        with _broken_by("message"):
+            head_bytes, payload_bytes = link_frames.parse_lengths(lengths, 2 * self._config.max_message_bytes)
+            head, payload = await reader.readexactly(head_bytes), await reader.readexactly(payload_bytes)
+            self._inbox.add(head, payload)
+        self._came.set()
+
+
+@contextmanager
+def _broken_by(what: str) -> Iterator[None]:
+    """Bytes that cannot be read end the connection, as a broken wire does: nothing behind them can be trusted."""
+    try:
+        yield
+    except FormatError as error:
+        raise ConnectionError(f"the server sent an unreadable {what}: {error}") from error

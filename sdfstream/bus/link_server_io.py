@@ -3,7 +3,8 @@
 A unix stream socket that only its owner may open. A frame whose lengths or head cannot be read is refused with its
 reason, counted, and ends the connection, since nothing behind it can be trusted; a well-framed message that the codec
 cannot read goes to ``<topic>.dlq`` and the connection goes on. A frame is acknowledged once the bus has taken it, so
-a slow pipeline slows the agent's sending and never grows this process.
+a slow pipeline slows the agent's sending and never grows this process. A client of version 2 is also told what it
+wished to know; `link_feed_io` does that.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
 from sdfstream.bus import Bus, link_frames
+from sdfstream.bus.link_feed_io import Client, Feed
 from sdfstream.errors import BusError, ConfigError, FormatError, UnavailableError
 from sdfstream.stats import Counters
 
@@ -23,21 +26,43 @@ MAX_PATH_BYTES = 107
 
 
 class LinkServer:
-    """Takes frames from `LinkPublisher`s and puts them on `bus`.
+    """Takes frames from `LinkPublisher`s and puts them on `bus`; hands out what they subscribed to.
+
+    Parameters
+    ----------
+    bus : Bus
+    path : Path or str
+        The unix socket.
+    max_message_bytes : int
+        The largest payload taken.
+    ring_bytes, queue_bytes : int
+        Per topic, what is kept for clients that come back; per client, what it may leave unread before its oldest
+        messages are shed. All that is kept down the link is at most topics · ring_bytes + clients · queue_bytes and
+        one message each.
 
     Notes
     -----
     Counters: ``connected``, ``disconnected``, ``received``, ``refused`` by reason (``link-magic``, ``link-oversize``,
-    ``link-head``, ``link-truncated``).
+    ``link-head``, ``link-wish``, ``topic-unknown``, ``link-truncated``), and those of `link_feed_io.Feed`.
     """
 
-    def __init__(self, bus: Bus, path: Path | str, *, max_message_bytes: int = 8 << 20) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        path: Path | str,
+        *,
+        max_message_bytes: int = 8 << 20,
+        ring_bytes: int = 1 << 20,
+        queue_bytes: int = 8 << 20,
+    ) -> None:
         self.counters = Counters("link-server")
         self._bus = bus
         self._path = Path(path)
         self._max_bytes = max_message_bytes
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()
+        run_id = uuid.uuid4().hex  # a bus that starts afresh numbers afresh, and so does its server
+        self._feed = Feed(bus, run_id, self.counters, ring_bytes=ring_bytes, queue_bytes=queue_bytes)
 
     async def start(self) -> None:
         """Listen.
@@ -64,6 +89,7 @@ class LinkServer:
         for talk in list(self._talks):
             talk.cancel()
         await asyncio.gather(*self._talks, return_exceptions=True)
+        await self._feed.close()
         await self._server.wait_closed()
         self._server = None
         self._path.unlink(missing_ok=True)
@@ -98,24 +124,65 @@ class LinkServer:
                 await writer.wait_closed()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        taken = 0
         try:
-            if await reader.readexactly(len(link_frames.MAGIC)) != link_frames.MAGIC:
+            magic = await reader.readexactly(len(link_frames.MAGIC))
+            if magic == link_frames.MAGIC:
+                await self._take_all(reader, writer, asyncio.Lock())
+            elif magic == link_frames.MAGIC_BOTH:
+                await self._both(reader, writer)
+            else:
                 self.counters.add("refused", "link-magic")
-                return
-            while True:
-                await self._take(reader)
-                taken += 1
-                writer.write(link_frames.ACK.pack(taken))
-                await writer.drain()
-        except FormatError as error:
-            self.counters.add("refused", error.reason)
-            writer.write(link_frames.ACK.pack((taken + 1) | link_frames.REFUSED))
-            await writer.drain()
-            await _drain(reader)
         except asyncio.IncompleteReadError as error:
             if error.partial:
                 self.counters.add("refused", "link-truncated")
+
+    async def _both(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Version 2: the wish, then both directions until either ends."""
+        client = await self._welcome(reader, writer)
+        if client is None:
+            return
+        sending = asyncio.create_task(client.send(), name="link-down-client")
+        taking = asyncio.create_task(self._take_all(reader, writer, client.turn), name="link-up-client")
+        try:
+            await asyncio.wait((sending, taking), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._feed.leave(client)
+            sending.cancel()
+            taking.cancel()
+            results = await asyncio.gather(sending, taking, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Client | None:
+        try:
+            length = link_frames.parse_length(await _rest(reader, link_frames.LENGTH.size))
+            wish = link_frames.parse_wish(await _rest(reader, length))
+            return await self._feed.join(wish, writer)
+        except FormatError as error:
+            self.counters.add("refused", error.reason)
+            writer.write(link_frames.welcome(link_frames.Welcome("", refused=error.reason)))
+            await writer.drain()
+            await _drain(reader)
+            return None
+
+    async def _take_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: asyncio.Lock) -> None:
+        taken = 0
+
+        async def answer(word: int) -> None:
+            async with turn:
+                writer.write(link_frames.ACK.pack(word))
+                await writer.drain()
+
+        try:
+            while True:
+                await self._take(reader)
+                taken += 1
+                await answer(taken)
+        except FormatError as error:
+            self.counters.add("refused", error.reason)
+            await answer((taken + 1) | link_frames.REFUSED)
+            await _drain(reader)
 
     async def _take(self, reader: asyncio.StreamReader) -> None:
         raw = await reader.readexactly(link_frames.LENGTHS.size)

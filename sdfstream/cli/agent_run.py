@@ -60,8 +60,6 @@ async def run(
     report : bool
         Keep account of every path, for the closing report and the progress line.
     """
-    from sdfstream.probes.ports_io import PortReader
-
     gc.freeze()  # what is loaded by now stays: the collector need not look at it again
     stop = asyncio.Event()
     loop.stop_on_signals(stop.set)
@@ -75,7 +73,7 @@ async def run(
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         try:
-            counters = await run_agent(config, _Watched(publishers, account), PortReader, stop, boot_id=boot_id)
+            counters = await _run_beside(config, _Watched(publishers, account), publishers, stop, boot_id)
         finally:
             if progress is not None:
                 progress.cancel()
@@ -86,6 +84,30 @@ async def run(
         "counters": counters,
         "recording": str(out) if out else None,
     }
+
+
+async def _run_beside(
+    config: AgentConfig, publisher: Publisher, publishers: Sequence[Publisher], stop: asyncio.Event, boot_id: str
+) -> dict[str, int]:
+    """Run the agent, with the companion that its settings ask for; the counters of both."""
+    from sdfstream.probes.ports_io import PortReader
+
+    if not config.jobs_dir and not config.control:
+        return await run_agent(config, publisher, PortReader, stop, boot_id=boot_id)
+    from sdfstream.cli.agent_companion import AgentCompanion, downlink_of
+
+    async with downlink_of(config, publishers) as downlink:
+        companion = AgentCompanion(config, boot_id, downlink)
+        beside = asyncio.create_task(companion.run(), name="companion")
+        beside.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
+        try:
+            counters = await run_agent(config, publisher, PortReader, stop, boot_id=boot_id, companion=companion)
+        finally:
+            ended = beside.done()
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=not ended)
+            companion.close()
+        return counters | companion.all_counters()
 
 
 @asynccontextmanager

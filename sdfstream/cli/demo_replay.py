@@ -73,7 +73,7 @@ class _Feed:
         self.rows = 0
 
     def messages(self) -> Iterator[Message]:
-        made = {topic for topics in pipeline.WRITES.values() for topic in topics}
+        made = {topic for topics in pipeline.WRITES.values() for topic in topics} - pipeline.SHARED
         for message in self._recording.messages([t for t in self._recording.topics if t not in made]):
             self.rows += message.rows
             self._archive.add_blocking([message])

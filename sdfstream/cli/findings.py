@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sdfstream.cli.options import add_data_folder
-from sdfstream.cli.words import duration, evidence_of, figure, seconds, subject_of
+from sdfstream.cli.words import duration, evidence_of, figure, listed, seconds, subject_of
 from sdfstream.errors import ConfigError
 
 HELP = "what broke, where, why and what to do: list, filter, or one finding in full"
@@ -63,7 +63,7 @@ def select(
 
 
 def line_of(finding: Data, now_ns: int) -> str:
-    """One line: id, severity, kind, subject, cause, age, state."""
+    """One line: id, severity, kind, subject, cause, age, state, the first fact, jobs that it hurts."""
     since_ns, resolved_ns = finding.get("since_at_ns"), finding.get("resolved_at_ns")
     if finding.get("status") == "resolved":
         lasted = resolved_ns - since_ns if resolved_ns is not None and since_ns is not None else None
@@ -72,7 +72,9 @@ def line_of(finding: Data, now_ns: int) -> str:
         when = f"for {duration(now_ns - since_ns if since_ns is not None else None)}"
     fact = evidence_of(finding)
     head = f"{finding['id']}  {finding.get('severity', '?'):<7}  {finding.get('kind', '?')}  {subject_of(finding)}"
-    return f"{head}  ({finding.get('cause', 'unknown')}), {when}" + (f"; {fact}" if fact else "")
+    hurt = [str(job) for job in finding.get("jobs") or ()]
+    line = f"{head}  ({finding.get('cause', 'unknown')}), {when}" + (f"; {fact}" if fact else "")
+    return line + (f"; hurts {listed(hurt, 3)}" if hurt else "")
 
 
 def detail_of(finding: Data, now_ns: int) -> str:

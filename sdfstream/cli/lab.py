@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sdfstream.cli import lab_job
 from sdfstream.cli.output import emit
 
 if TYPE_CHECKING:
     from sdfstream.lab.client_io import RunningLab
 
-HELP = "a fabric of network namespaces with real packets: up, down, status, break, heal, congest, path, exec"
+HELP = "a fabric of network namespaces with real packets: up, down, status, break, heal, congest, path, exec, job"
 EXAMPLE = "sdfstream lab up --hosts 8 && sdfstream lab break l0--s1 && sdfstream lab heal && sdfstream lab down"
 
 _SIZES = {
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_in = _add(actions, "exec", _exec, "run a command in a node", "sdfstream lab exec h00 -- ip address")
     run_in.add_argument("node", help="h00, l0, s1, …; '-' enters only the lab's user namespace")
     run_in.add_argument("command", nargs=argparse.REMAINDER)
+    lab_job.add_to(actions, _add)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sdfstream import settings
@@ -19,25 +21,32 @@ from sdfstream.records.topics import TOPOLOGY
 
 if TYPE_CHECKING:
     from sdfstream.cli.service import Service
+    from sdfstream.lab.client_io import RunningLab
     from sdfstream.lab.fabric_io import Fabric
     from sdfstream.lab.mesh import MeshSpec
+    from sdfstream.probes.config import AgentConfig
 
 STOP_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
 
 
 @asynccontextmanager
-async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may."""
+async def lab_source(
+    fabric: Fabric | RunningLab, service: Service, mesh: MeshSpec
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Declare the cabling and run the agent process while the block runs; it dies with this process, come what may.
+
+    The agent looks for jobs in `service.jobs_dir` and, where the service has a controller, obeys its commands.
+    """
     await service.bus.publish([_declared(fabric)])
     folder = service.link.parent
     config = folder / "agent.yaml"
-    config.write_text(settings.dump(fabric.agent_config(mesh)))
+    config.write_text(settings.dump(_with_control(fabric.agent_config(mesh), service)))
     log = folder / "agent.log"
     with log.open("wb") as out:
         agent = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sdfstream", "agent", "--config", str(config), "--bus", f"link:{service.link}",
-            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with(os.getpid()),
+            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=die_with(os.getpid()),
             start_new_session=True,  # an interrupt at the terminal is for us alone
         )  # fmt: skip
     try:
@@ -55,18 +64,28 @@ async def lab_source(fabric: Fabric, service: Service, mesh: MeshSpec) -> AsyncI
                 await agent.wait()
 
 
-def _declared(fabric: Fabric) -> Output:
+def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
+    config = replace(config, jobs_dir=str(service.jobs_dir.absolute()))
+    if service.controller_key is None:
+        return config
+    state = service.link.parent / "agent-control.json"
+    return replace(
+        config, control=True, trusted_keys=(str(service.controller_key.absolute()),), control_state=str(state)
+    )
+
+
+def _declared(fabric: Fabric | RunningLab) -> Output:
     event = Event(
         type="sdf.state.topology.declared.v1",
         source="lab",
-        id=f"declared-{fabric.spec.name}",
+        id=f"declared-{uuid.uuid4().hex[:8]}",
         time_ns=time.time_ns(),
         data=fabric.topology(),
     )
     return Output(TOPOLOGY.name, "declared", event)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """What a child does first so that it never outlives `parent`; the signal comes when the forking *thread* ends."""
     libc = ctypes.CDLL(None)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sdfstream.records.message import Message
 
 HELP = "run stages over a recording; the same input gives the same bytes"
-EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,detect,archive"
-STAGES = ("sync", "detect", "archive")
+EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,workload,detect,archive"
+STAGES = ("sync", "workload", "detect", "actuate", "archive")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recording", type=Path, metavar="IN", nargs="+", help="folder of the recording; several hosts' as one"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="new folder for what the stages write")
-    parser.add_argument("--stages", default="sync,detect", help=f"comma-separated, of {', '.join(STAGES)}")
+    parser.add_argument("--stages", default="sync,workload,detect", help=f"comma-separated, of {', '.join(STAGES)}")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
 
 
@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
     chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     archive = _archive(args.out) if "archive" in wanted else None
-    feed = _Feed(recording, archive, {topic for stage in chain for topic in pipeline.WRITES[stage.name]})
+    feed = _Feed(
+        recording, archive, {topic for stage in chain for topic in pipeline.WRITES[stage.name]} - pipeline.SHARED
+    )
     written: Counter[str] = Counter()
     started_s = time.perf_counter()
     for message in pipeline.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sdfstream.settings import Settings
 
 HELP = "run stages of the pipeline against Kafka, each as a consumer group"
-EXAMPLE = "sdfstream run sync detect --bus kafka://localhost:9092"
-STAGES: Final = ("sync", "detect", "archive")
+EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
+STAGES: Final = ("sync", "workload", "detect", "actuate", "archive")
 _COMMIT_S: Final = 1.0
 """Between two commits of the archive: each flushes, and many small inserts are what ClickHouse likes least."""
 
@@ -86,7 +86,8 @@ async def serve(
     """
     from sdfstream import pipeline
 
-    path = [stage for stage in pipeline.stages(chosen) if stage.name in names]
+    authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
+    path = [stage for stage in pipeline.stages(chosen, authority) if stage.name in names]
     async with AsyncExitStack() as stack:
         watchers: list[pipeline.Watcher] = []
         parts: list[Any] = [*path, bus, control]

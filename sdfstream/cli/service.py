@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream import pipeline
+from sdfstream.actuate import keys_io
 from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.endpoint_io import remove_endpoint, write_endpoint
 from sdfstream.archive.http_io import SqlFront
@@ -23,16 +24,19 @@ from sdfstream.bus import Bus
 from sdfstream.bus.link_io import LinkServer
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording_io import RecordingWriter
+from sdfstream.cli import operator_keys
 from sdfstream.cli.board import Board
+from sdfstream.cli.board_jobs import JobBoard
 from sdfstream.cli.live import LiveAnswers
 from sdfstream.cli.live_io import LiveServer
+from sdfstream.cli.live_jobs import JobAnswers, Publishing
+from sdfstream.cli.places import JOBS, LINK_SOCKET
 from sdfstream.records.message import Message
 from sdfstream.records.topics import TOPICS
 
 if TYPE_CHECKING:
     from sdfstream.settings import Settings
 
-LINK_SOCKET: Final = "agents.sock"
 EVERYTHING: Final = tuple(TOPICS)
 
 
@@ -46,6 +50,12 @@ class Service:
     link: Path
     """Where agents on this machine leave their batches."""
     http_port: int
+    jobs_dir: Path
+    """Drop directory of the jobs of agents on this machine."""
+    controller_key: Path | None = None
+    """Public key that commands are signed with; None: there is no controller."""
+    jobs: JobBoard = field(default_factory=JobBoard)
+    """What is known of jobs and of what was done for them."""
     parts: list[Any] = field(default_factory=list)
     """Everything that has ``counters``."""
     started_at_ns: int = 0
@@ -70,7 +80,8 @@ async def service(
     data.mkdir(parents=True, exist_ok=True)
     control = pipeline.Control()
     run_id = uuid.uuid4().hex
-    board = Board()
+    board, jobs = Board(), JobBoard()
+    operator_keys.ensure(data)
     async with AsyncExitStack() as stack:
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id)
         stack.push_async_callback(bus.close)
@@ -79,12 +90,25 @@ async def service(
         )
         stack.push_async_callback(archive.close)
         http_port = _serve_sql(stack, settings, data)
-        path = pipeline.stages(settings)
-        running = Service(bus, board, archive, data / LINK_SOCKET, http_port, started_at_ns=time.time_ns())
+        authority = pipeline.authority(settings, time.time_ns())
+        path = pipeline.stages(settings, authority)
+        running = Service(
+            bus,
+            board,
+            archive,
+            data / LINK_SOCKET,
+            http_port,
+            data / JOBS,
+            keys_io.load(data).public if authority else None,
+            jobs=jobs,
+            started_at_ns=time.time_ns(),
+        )
+        running.jobs_dir.mkdir(exist_ok=True)
         watchers = [
             *watchers,
             pipeline.Watcher("archive", EVERYTHING, archive.add),
             pipeline.Watcher("board", Board.reads, _taker(board)),
+            pipeline.Watcher("jobs", JobBoard.reads, _taker(jobs)),
         ]
         if record is not None:
             writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
@@ -98,10 +122,14 @@ async def service(
         link = LinkServer(bus, running.link)
         await link.start()
         stack.push_async_callback(link.close)
-        running.parts = [link, bus, *path, archive, board, control]
-        live = LiveServer(
-            LiveAnswers(board, lambda: (time.time_ns(), running.counters(), control.lag, _run(running, data))), data
+        running.parts = [link, bus, *path, archive, board, jobs, control]
+        publishing = Publishing(bus)
+        stack.push_async_callback(publishing.close)
+        answers = JobAnswers(
+            jobs, publishing, operators=lambda: operator_keys.trusted(data), mode=settings.actuate.mode
         )
+        gauges = lambda: (time.time_ns(), running.counters(), control.lag, _run(running, data))  # noqa: E731
+        live = LiveServer(LiveAnswers(board, gauges, answers), data)
         await live.start()
         stack.push_async_callback(live.close)
         yield running
@@ -118,7 +146,7 @@ def _serve_sql(stack: AsyncExitStack, settings: Settings, data: Path) -> int:
     return front.port
 
 
-def _taker(board: Board) -> Any:
+def _taker(board: Board | JobBoard) -> Any:
     async def take(messages: Sequence[Message]) -> None:
         board.take(messages)
 

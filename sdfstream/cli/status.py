@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sdfstream.cli.options import add_data_folder
-from sdfstream.cli.words import SHAPES, duration, number, rate
+from sdfstream.cli.words import SHAPES, bitrate, duration, listed, number, plural, rate, subject_of
 
-HELP = "one screen: NICs by state, open findings, clocks, freshness, lag, what was refused"
+HELP = "one screen: NICs by state, open findings, jobs, last commands, clocks, freshness, lag, what was refused"
 EXAMPLE = "sdfstream status --json"
 
 
@@ -25,14 +25,16 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream.cli.output import emit
 
     board = fetch_board(Path(args.data), hosts=0, worst=5, full=True)
-    result = {key: board[key] for key in ("at_ns", "run", "nics", "paths", "clocks", "findings", "pipeline")}
+    keys = ("at_ns", "run", "nics", "paths", "clocks", "findings", "jobs", "commands", "pipeline")
+    result = {key: board[key] for key in keys if key in board}
     emit(args.json, result, text_of(board))
     return 0
 
 
 def text_of(board: Mapping[str, Any]) -> str:
     """The status as text; a board with no data says so and calls nothing healthy."""
-    lines = [*_run(board), *_nics(board), *_findings(board), *_clocks(board), *_paths(board), *_pipeline(board)]
+    lines = [*_run(board), *_nics(board), *_findings(board), *_jobs(board), *_commands(board)]
+    lines += [*_clocks(board), *_paths(board), *_pipeline(board)]
     return "\n".join(f"{head:<10} {text}" for head, text in lines)
 
 
@@ -74,6 +76,35 @@ def _findings(board: Mapping[str, Any]) -> Lines:
     if len(found) > 8:
         lines.append(("", f"and {number(len(found) - 8)} more; see sdfstream findings --open"))
     return lines
+
+
+def _jobs(board: Mapping[str, Any]) -> Lines:
+    known = board.get("jobs", {})
+    if not known.get("known"):
+        return [("jobs", "none known")]
+    running = [job for job in known["list"] if job["state"] == "running"]
+    lines = [("jobs", f"{number(len(running))} running, {number(known['known'] - len(running))} ended")]
+    kinds = {f.get("id"): f for f in board.get("findings", {}).get("open", ())}
+    for job in running[:8]:
+        text = f"{job['job']}: {plural(job['ranks'], 'rank')} on {plural(len(job['hosts']), 'host')}"
+        text += f", {bitrate(job.get('throughput_bps'))}" + (", slow" if job.get("slow") else "")
+        if job.get("slowest_qp"):
+            text += f"; slowest {job['slowest_qp']} {bitrate(job.get('slowest_bps'))}"
+        hurt = [f"{kinds[i]['kind']} {subject_of(kinds[i])}" for i in job.get("findings", ()) if i in kinds]
+        lines.append(("", text + (f"; hurt by {listed(hurt, 3)}" if hurt else "")))
+    if len(running) > 8:
+        lines.append(("", f"and {number(len(running) - 8)} more"))
+    return lines
+
+
+def _commands(board: Mapping[str, Any]) -> Lines:
+    from sdfstream.cli.commands import line_of
+
+    known = board.get("commands", {})
+    if not known.get("known"):
+        return [("commands", "none")]
+    lines = [("commands", f"{number(known['in_force'])} in force, of them {number(known['armed'])} armed failovers")]
+    return lines + [("", line_of(command)) for command in known["last"][:5]]
 
 
 def _clocks(board: Mapping[str, Any]) -> Lines:

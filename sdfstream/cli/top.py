@@ -58,7 +58,8 @@ def _draw_until_stopped(console: Any, board: Any, rows: int, interval_s: float) 
     def draw() -> Any:
         drawn = board()
         hosts = len(drawn.get("grid", {}).get("hosts", ()))
-        return render(drawn, console.width, rows_for(console.height, console.width, hosts, rows))
+        fits = rows_for(console.height, console.width, hosts, rows, jobs=bool(drawn.get("jobs", {}).get("known")))
+        return render(drawn, console.width, fits)
 
     shown = draw()  # nothing running is an error; a pipeline that ends later is only said
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:

@@ -10,7 +10,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sdfstream.cli.words import SEVERITY_STYLES, SHAPES, STYLES, duration, evidence_of, number, rate, share, subject_of
+from sdfstream.cli.commands import line_of
+from sdfstream.cli.words import (
+    SEVERITY_STYLES,
+    SHAPES,
+    STYLES,
+    bitrate,
+    duration,
+    evidence_of,
+    number,
+    rate,
+    share,
+    subject_of,
+)
 
 _WIDE: Final = 150
 """From this many columns on, clocks and pipeline stand beside paths and findings."""
@@ -33,6 +45,8 @@ def render(board: Board, width: int, rows: int = 10) -> RenderableType:
         Lines of each list.
     """
     left: list[RenderableType] = [_section("Open findings", open_findings(board, rows, width))]
+    if board.get("jobs", {}).get("known"):
+        left.append(_section("Jobs", jobs(board, rows, width)))
     left.append(_section("Worst paths now", worst_paths(board, rows, width)))
     right: list[RenderableType] = [_section("Clocks", clocks(board, rows)), _section("Pipeline", pipeline(board, rows))]
     top: list[RenderableType] = [headline(board), _section("NICs", nic_grid(board, width))]
@@ -45,12 +59,12 @@ def render(board: Board, width: int, rows: int = 10) -> RenderableType:
     return Group(*top, beside)
 
 
-def rows_for(height: int, width: int, hosts: int, most: int) -> int:
+def rows_for(height: int, width: int, hosts: int, most: int, *, jobs: bool = False) -> int:
     """Lines each list may have so that the whole view fits `height` lines, at most `most` and at least 3.
 
     Below about 40 lines the lower lists do not fit on a narrow terminal; findings stand first for that reason.
     """
-    lists = 2 if width >= _WIDE else 4
+    lists = (2 if width >= _WIDE else 4) + jobs
     grid = 4 + (hosts if width < 2 * _BLOCK else -(-hosts // 2))
     return max(3, min(most, (height - 2 - grid) // lists - 4))
 
@@ -195,6 +209,29 @@ def open_findings(board: Board, rows: int, width: int) -> RenderableType:
         table.add_row(*cells[: len(table.columns)])
     left = len(findings) - rows
     return Group(table, Text(f"and {left} more" if left > 0 else f"{number(resolved)} resolved", style="dim"))
+
+
+def jobs(board: Board, rows: int, width: int) -> RenderableType:
+    """What jobs get, running ones first, and below them what was done last."""
+    known = board["jobs"]
+    heads = ("job", "state", "throughput", "usual", "slowest queue pair", "findings")
+    table = _table(*heads[: 6 if width >= 100 else 3 if width < 60 else 4], right=("throughput", "usual"))
+    for job in known["list"][:rows]:
+        slowest = f"{job['slowest_qp']} {bitrate(job.get('slowest_bps'))}" if job.get("slowest_qp") else "–"
+        hurt = len(job.get("findings", ()))
+        cells = (
+            str(job["job"]),
+            Text(job["state"], style="dim" if job["state"] == "ended" else ""),
+            Text(bitrate(job.get("throughput_bps")), style="bold red" if job.get("slow") else ""),
+            bitrate(job.get("usual_bps")),
+            slowest,
+            Text(number(hurt), style="bold red" if hurt else "dim"),
+        )
+        table.add_row(*cells[: len(table.columns)])
+    commands = board.get("commands", {})
+    lines = [Text(line_of(c), style="dim", no_wrap=True, overflow="ellipsis") for c in commands.get("last", ())[:3]]
+    summary = f"commands: {number(commands.get('in_force', 0))} in force, {number(commands.get('armed', 0))} armed"
+    return Group(table, Text(summary, style="dim"), *lines)
 
 
 def clocks(board: Board, rows: int) -> RenderableType:

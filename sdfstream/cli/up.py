@@ -5,23 +5,34 @@ from __future__ import annotations
 import argparse
 import asyncio
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sdfstream.cli.output import emit, progress
+from sdfstream.records.command import MODES
 
 if TYPE_CHECKING:
+    from sdfstream.cli.service import Service
     from sdfstream.settings import Settings
 
-HELP = "run the pipeline in one process: sync, detect, archive, SQL, live board"
+HELP = "run the pipeline in one process: sync, workload, detect, archive, SQL, live board"
 EXAMPLE = "sdfstream up --lab"
+OWN_LAB: Final = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--config, --data, --lab, --record, --seconds."""
+    """--config, --data, --lab, --mode, --record, --seconds."""
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder (default: ./sdfstream-data)")
-    parser.add_argument("--lab", action="store_true", help="build a leaf-spine of network namespaces and measure it")
+    parser.add_argument(
+        "--lab",
+        nargs="?",
+        const=OWN_LAB,
+        metavar="NAME",
+        help="measure the lab of that name that `sdfstream lab up` started; without NAME one of its own",
+    )
+    parser.add_argument("--mode", choices=("off", *MODES), help="of the guarded loop (default: settings, dry-run)")
     parser.add_argument("--record", type=Path, metavar="DIR", help="also keep everything on the bus as a recording")
     parser.add_argument("--seconds", type=float, help="end after this long (default: at SIGINT or SIGTERM)")
 
@@ -34,12 +45,14 @@ def run(args: argparse.Namespace) -> int:
     chosen = settings.load(args.config)
     if args.data is not None:
         chosen = chosen.model_copy(update={"data": args.data})
+    if args.mode is not None:
+        chosen = chosen.model_copy(update={"actuate": replace(chosen.actuate, mode=args.mode)})
     counters = loop.run(_up(chosen, lab=args.lab, record=args.record, seconds=args.seconds))
     emit(args.json, {"counters": counters, "data": str(chosen.data)}, "")
     return 0
 
 
-async def _up(chosen: Settings, *, lab: bool, record: Path | None, seconds: float | None) -> dict[str, int]:
+async def _up(chosen: Settings, *, lab: str | None, record: Path | None, seconds: float | None) -> dict[str, int]:
     from sdfstream.cli.loop import stop_on_signals
     from sdfstream.cli.service import service
 
@@ -47,13 +60,8 @@ async def _up(chosen: Settings, *, lab: bool, record: Path | None, seconds: floa
     stop_on_signals(stop.set)
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(service(chosen, record=record))
-        if lab:
-            from sdfstream.cli.lab_source import lab_source
-            from sdfstream.lab.fabric_io import Fabric
-            from sdfstream.lab.mesh import MeshSpec
-
-            fabric = stack.enter_context(Fabric.up(truth_dir=chosen.data / "truth"))
-            await stack.enter_async_context(lab_source(fabric, running, MeshSpec(peers_per_nic=3, ports_per_peer=8)))
+        if lab is not None:
+            await _measure_lab(stack, running, lab, chosen.data / "truth")
         progress(
             f"running; look: sdfstream top --data {chosen.data}\n"
             f"agents on this machine join with: sdfstream agent --config FILE --bus link:{running.link}"
@@ -61,3 +69,14 @@ async def _up(chosen: Settings, *, lab: bool, record: Path | None, seconds: floa
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)
         return running.counters()
+
+
+async def _measure_lab(stack: AsyncExitStack, running: Service, name: str, truth: Path) -> None:
+    """An agent over every host of a lab: the one called `name`, or one of our own that writes its truth."""
+    from sdfstream.cli.lab_source import lab_source
+    from sdfstream.lab.client_io import RunningLab
+    from sdfstream.lab.fabric_io import Fabric
+    from sdfstream.lab.mesh import MeshSpec
+
+    fabric = stack.enter_context(Fabric.up(truth_dir=truth)) if name == OWN_LAB else RunningLab(name)
+    await stack.enter_async_context(lab_source(fabric, running, MeshSpec(peers_per_nic=3, ports_per_peer=8)))

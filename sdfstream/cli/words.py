@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 SHAPES: Final = {"healthy": "●", "unhealthy": "✖", "unknown": "?", "absent": "◌"}
@@ -56,6 +57,50 @@ def rate(value: Any) -> str:
     if not _is_number(value):
         return "–"
     return f"{value:,.0f}/s".replace(",", " ") if value >= 100 else f"{_three(value)}/s"
+
+
+def bitrate(value: Any) -> str:
+    """Bits per second.
+
+    >>> [bitrate(v) for v in (None, 0, 950, 12_345_678, 9.41e9)]
+    ['–', '0 bit/s', '950 bit/s', '12.3 Mbit/s', '9.41 Gbit/s']
+    """
+    if not _is_number(value):
+        return "–"
+    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if abs(value) >= factor:
+            return f"{_three(value / factor)} {unit}"
+    return f"{_three(value)} bit/s"
+
+
+def clock_time(at_ns: int) -> str:
+    """The time of day.
+
+    >>> clock_time(1_800_000_000_123_456_789)
+    '08:00:00 UTC'
+    """
+    return f"{datetime.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=datetime.UTC):%H:%M:%S} UTC"
+
+
+def listed(words: Sequence[str], most: int = 6) -> str:
+    """Words as a list in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed(list("abcdefgh"), most=3)
+    ('a', 'a, b and c', 'a, b, c and 5 more')
+    """
+    shown, rest = list(words[:most]), len(words) - most
+    if rest > 0:
+        return f"{', '.join(shown)} and {rest} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def plural(n: int, word: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "queue pair"), plural(1200, "queue pair")
+    ('1 queue pair', '1 200 queue pairs')
+    """
+    return f"{number(n)} {word}" + ("" if n == 1 else "s")
 
 
 def number(value: int) -> str:

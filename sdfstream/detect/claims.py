@@ -32,6 +32,14 @@ class Claim:
     """It is withdrawn once it has not been claimed for this long."""
     detail: str = ""
     """What a reader should know beside kind and subject; changes are worth an update."""
+    directions: tuple[str, ...] = ()
+    """Of a link or NIC: the sick directions ``a->b`` (see `Cabling.direction`); none: all of the subject."""
+    direction_known: bool = True
+    """False: `directions` are all that may be sick."""
+    classes: tuple[int, ...] = ()
+    """DSCPs for which it was seen; none: for all."""
+    jobs: tuple[str, ...] = ()
+    """Jobs that it hurts; changes are worth an update."""
 
 
 def symptom(kind: str, subject: Subject, since_ns: int) -> dict[str, Any]:

@@ -110,6 +110,9 @@ class Congestion:
             confirm_ns=(1000 if alone else 300) * NS_PER_MS,
             hold_ns=int(self.config.hold_s * NS_PER_S),
             detail=f"queue {where}",
+            directions=tuple(place.directions),
+            direction_known=place.direction_known,
+            classes=tuple(int(c) for c in classes),
         )
 
     def freeze(self) -> dict[str, Any]:

@@ -82,14 +82,15 @@ class Health:
         blamed = np.zeros((nics, 2), np.bool_)
         since_ns = np.full((nics, 2), now_ns)
         for found in verdict.located:
-            if found.subject.type != "nic" or found.probability < 0.5:
+            if found.probability < 0.5:
                 continue
-            nic = self.sessions.nics.find(found.subject.id)
-            for side, name in enumerate(SIDES):
-                part = self.cabling.nic_part(found.subject.id, name)
-                if part >= 0 and self.cabling.direction(part) in found.directions:
-                    blamed[nic, side] = True
-                    since_ns[nic, side] = verdict.sightings.since_ns[found.slots].min()
+            for name in found.nics:
+                nic = self.sessions.nics.find(name)
+                for side, way in enumerate(SIDES):
+                    part = self.cabling.nic_part(name, way)
+                    if part >= 0 and self.cabling.direction(part) in found.directions:
+                        blamed[nic, side] = True
+                        since_ns[nic, side] = verdict.sightings.since_ns[found.slots].min()
         first = self._first_blamed(blamed, now_ns)
         return blamed & (now_ns - first >= self.config.settle_ns), since_ns
 

@@ -26,14 +26,22 @@ def conform(batch: pa.RecordBatch, columns: pa.Schema, counters: Counters) -> pa
     """
     if not batch.schema.equals(columns):
         batch = _typed(batch, columns)
-    required = [batch.column(f.name) for f in columns if not f.nullable]
-    holed = [c for c in required if c.null_count]
+    required = _required(columns) if batch.num_columns == len(columns) else None
+    if required is None:
+        required = tuple(batch.schema.get_field_index(f.name) for f in columns if not f.nullable)
+    holed = [c for i in required if (c := batch.column(i)).null_count]
     if not holed:
         return batch
     whole = functools.reduce(pc.and_, [pc.is_valid(c) for c in holed])
     kept = batch.filter(whole)
     counters.add("refused", "null", batch.num_rows - kept.num_rows)
     return kept
+
+
+@functools.lru_cache(maxsize=64)
+def _required(columns: pa.Schema) -> tuple[int, ...]:
+    """Positions of the columns that may hold no null."""
+    return tuple(i for i, f in enumerate(columns) if not f.nullable)
 
 
 def _typed(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:

@@ -90,6 +90,10 @@ class Ledger:
         """Subject ids of all pending and open findings of these kinds."""
         return frozenset(key[2] for key in self._entries if key[0] in kinds)
 
+    def standing(self, but: str) -> list[Claim]:
+        """Everything pending or open that engines other than `but` claim."""
+        return [entry.claim for entry in self._entries.values() if entry.source != but]
+
     def _claimed(self, key: Key, source: str, claim: Claim, now_ns: int) -> list[Output]:
         entry = self._entries.get(key)
         if entry is None:
@@ -155,6 +159,7 @@ class Ledger:
             suspects=tuple((s, round(float(p), 4)) for s, p in claim.suspects),
             symptoms=claim.symptoms,
             plane=claim.plane,
+            jobs=claim.jobs,
             resolved_at_ns=entry.last_ns if status == "resolved" else None,
             detail=claim.detail,
         )
@@ -180,6 +185,8 @@ class Ledger:
             claim["evidence"] = tuple(Evidence(**e) for e in claim["evidence"])
             claim["suspects"] = tuple((s, p) for s, p in claim["suspects"])
             claim["symptoms"] = tuple(claim["symptoms"])
+            for name in ("directions", "classes", "jobs"):
+                claim[name] = tuple(claim[name])
             self._entries[key[0], key[1], key[2]] = _Entry(Claim(**claim), **saved)
         self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
 
@@ -194,7 +201,7 @@ def _keep_since(new: Claim, old: Claim) -> Claim:
 
 def _material(new: Claim, old: Claim) -> bool:
     """A change that a reader wants to know before the next regular update."""
-    return (new.severity, new.cause, new.detail) != (old.severity, old.cause, old.detail)
+    return (new.severity, new.cause, new.detail, new.jobs) != (old.severity, old.cause, old.detail, old.jobs)
 
 
 def _finding_id(key: Key, since_ns: int) -> str:

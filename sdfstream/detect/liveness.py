@@ -37,6 +37,7 @@ SLACK_NS = 150 * NS_PER_MS
 _RESTART = 4096
 """A sequence number this far back is a sender that started afresh, not reordering."""
 _TIMEOUTS = 3
+_PROMPT_NS = 30 * NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class Sightings:
     """The round trip fails."""
     since_ns: Ints
     """Last sign of a working round trip of the silent ones, bus time."""
+    limit_ns: Ints
+    """After how long without an answer each was called silent: of fast probes less than `DetectConfig.liveness_ms`."""
+    slack_ns: Ints
+    """How far beyond `since_ns` its fault may lie: two intervals of fast probes, at most `SLACK_NS`."""
     good_round_ns: Ints
     """The round trip was seen to work at this bus time or later; `ABSENT_NS`: never."""
     good_fwd_ns: Ints
@@ -82,6 +87,7 @@ class Liveness:
                 "lost_seq": np.int64(-1),
                 "snd_state": np.uint8(NONE),
                 "snd_since_ns": stamp,
+                "snd_age_ns": np.int64(0),
                 "rfl_state": np.uint8(NONE),
                 "rfl_since_ns": stamp,
                 "interval_ns": np.int64(0),
@@ -178,6 +184,9 @@ class Liveness:
         rest = np.array([r[1:] for r in rows], np.int64)[slots >= 0]
         slots = slots[slots >= 0]
         t = self.table
+        if prefix == "snd":  # how old silence was when it was first stated: the limit that the agent goes by
+            first = (rest[:, 0] == SILENT) & (t["snd_state"][slots] != SILENT)
+            t["snd_age_ns"][slots[first]] = rest[first, 1]
         t[f"{prefix}_state"][slots] = rest[:, 0]
         t[f"{prefix}_since_ns"][slots] = said_ns - rest[:, 1]
         interval = "interval_ns" if prefix == "snd" else "rfl_interval_ns"
@@ -195,6 +204,9 @@ class Liveness:
         sender, reflector = speaks[host[table["src"]]], speaks[host[table["dst"]]]
         told = sender & (t["snd_state"] != NONE)
         limit_ns = np.maximum(self.config.liveness_ns, 3 * t["interval_ns"])
+        own_ns = np.where(
+            told & (t["snd_state"] == SILENT), np.clip(t["snd_age_ns"], 3 * t["interval_ns"], limit_ns), limit_ns
+        )
         begun = t["ever"] | (now_ns - t["first_ns"] >= int(self.config.startup_grace_s * NS_PER_S))
         begun &= t["first_ns"] != ABSENT_NS
 
@@ -218,6 +230,8 @@ class Liveness:
         return Sightings(
             silent=silent,
             since_ns=since_ns,
+            limit_ns=own_ns,
+            slack_ns=np.where(t["interval_ns"] > 0, np.minimum(SLACK_NS, 2 * t["interval_ns"] + _PROMPT_NS), SLACK_NS),
             good_round_ns=good_round_ns,
             good_fwd_ns=good_fwd_ns,
             told_round_ns=np.where(alive, np.maximum(good_round_ns, t["ok_ns"]), t["ok_ns"]),

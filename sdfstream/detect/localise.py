@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.problem import Observations, Problem, pose
 from sdfstream.numeric.blame import Culprit, blame
+from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Subject
 
 Ints = npt.NDArray[np.int64]
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _OWN_PRIOR = float(np.log(1e-7))
-_CLEAR = 0.6
+_CLEAR = 0.7
 """A suspect is named when it is at least this likely."""
 _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
@@ -31,7 +32,7 @@ _INCUMBENT = 2.0
 """Nats in favour of a part that is blamed already: near ties must not make a finding jump between subjects."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Located:
     """One subject that explains some of the sick paths."""
 
@@ -49,6 +50,13 @@ class Located:
     """That the subject is right, given that one of the suspects is."""
     ways: list[str] = field(default_factory=list)
     """Way in which each of `slots` is sick: ``fwd``, ``rev`` or ``both``."""
+    members: tuple[str, ...] = ()
+    """Of a host: its NICs, all of them sick."""
+
+    @property
+    def nics(self) -> tuple[str, ...]:
+        """NICs that this blames."""
+        return (self.subject.id,) if self.subject.type == "nic" else self.members
 
 
 def locate(
@@ -92,7 +100,7 @@ def locate(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
     merged = [x for x in _merge(cabling, posed, culprits) if x.slots.size]
-    found = _merge_switches(cabling, merged)
+    found = _merge_hosts(cabling, _merge_switches(cabling, merged))
     return _gather_paths(cabling, found, incumbents)
 
 
@@ -123,7 +131,7 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
 
 def _contained(cabling: Cabling, found: Located) -> Located:
     """Where no suspect is clear, the one switch at which all of them end; or the paths themselves, with suspects."""
-    if found.probability >= _CLEAR or found.subject.type == "path":
+    if found.probability >= _CLEAR or found.subject.type == "path" or not found.slots.size:
         return found
     weight = {name: sum(p for s, p in found.suspects if name in _nodes(s)) for name in cabling.wiring.cables}
     total = sum(p for _, p in found.suspects)
@@ -206,18 +214,38 @@ def _merge_switches(cabling: Cabling, located: list[Located]) -> list[Located]:
     ends = [_ends(cabling, x.subject) for x in cables]
     for switch in sorted(set.intersection(*ends)):
         if 2 * len(cables) > len(cabling.wiring.cables.get(switch, ())) > 0:
-            whole = Located(
-                Subject("switch", switch),
-                list(dict.fromkeys(d for x in cables for d in x.directions)),
-                all(x.direction_known for x in cables),
-                max(x.share for x in cables),
-                np.concatenate([x.slots for x in cables]),
-                [(switch, 1.0)],
-                min(x.probability for x in cables),
-                [w for x in cables for w in x.ways],
-            )
+            whole = _joined(Subject("switch", switch), cables, [(switch, 1.0)])
             return [whole] + [x for x in located if x not in cables]
     return located
+
+
+def _merge_hosts(cabling: Cabling, located: list[Located]) -> list[Located]:
+    """All NICs of a host that has several, sick at once: the host."""
+    nics: dict[str, list[Located]] = {}
+    for found in located:
+        if found.subject.type == "nic":
+            nics.setdefault(host_of(found.subject.id), []).append(found)
+    everyone = cabling.sessions.nics.list
+    for host, mine in nics.items():
+        if len(mine) > 1 and len(mine) == sum(host_of(nic) == host for nic in everyone):
+            whole = _joined(Subject("host", host), mine, [s for x in mine for s in x.suspects])
+            whole.members = tuple(x.subject.id for x in mine)
+            located = [whole if x is mine[0] else x for x in located if x not in mine[1:]]
+    return located
+
+
+def _joined(subject: Subject, parts: list[Located], suspects: list[tuple[str, float]]) -> Located:
+    """One statement in place of several."""
+    return Located(
+        subject,
+        list(dict.fromkeys(d for x in parts for d in x.directions)),
+        all(x.direction_known for x in parts),
+        max(x.share for x in parts),
+        np.concatenate([x.slots for x in parts]),
+        suspects,
+        min(x.probability for x in parts),
+        [w for x in parts for w in x.ways],
+    )
 
 
 def _gather_paths(cabling: Cabling, located: list[Located], incumbents: frozenset[str]) -> list[Located]:

@@ -128,6 +128,8 @@ class Loss:
             confirm_ns=300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
             detail=f"loses probes {where}" + ("" if place.direction_known else " (direction not told apart)"),
+            directions=tuple(place.directions),
+            direction_known=place.direction_known,
         )
 
     def _some_path(self, place: Located, slots: Ints, events: Ints) -> Located:
@@ -143,7 +145,7 @@ class Loss:
         """Sessions that surely cross the blamed subject in a blamed direction."""
         if place.subject.type == "path":
             return np.unique(place.slots)
-        wanted = [p for p in range(len(self.cabling.parts)) if self.cabling.direction(p) in place.directions]
+        wanted = self.cabling.numbers(place.directions)
         cabling = self.cabling
         sure = np.isin(cabling.part[used], wanted) & (cabling.weight[used] > 0.99)
         crossing = used[sure.any(axis=(1, 2))]

@@ -156,6 +156,9 @@ class Marks:
             confirm_ns=int(self.config.ce_only_s * NS_PER_S),
             hold_ns=2 * NS_PER_S,
             detail=f"marks {where}",
+            directions=tuple(place.directions),
+            direction_known=place.direction_known,
+            classes=self._classes(number),
         )
 
     def _rewrite_claim(self, place: Located, now_ns: int) -> Claim:
@@ -180,7 +183,13 @@ class Marks:
             confirm_ns=500 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
             detail=f"rewrites {where}",
+            directions=tuple(place.directions),
+            direction_known=place.direction_known,
+            classes=self._classes(number),
         )
+
+    def _classes(self, number: Ints) -> tuple[int, ...]:
+        return tuple(np.unique(self.sessions.table["dscp"][number // 2]).tolist())
 
     def _since(self, number: Ints, field: str) -> int:
         """Start of the oldest bin of the window in which it happened."""

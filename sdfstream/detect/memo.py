@@ -55,4 +55,5 @@ class Memo:
 def _revived(saved: dict[str, Any]) -> Located:
     subject, suspects = Subject(**saved["subject"]), [(s, p) for s, p in saved["suspects"]]
     slots = np.asarray(saved["slots"], np.int64)
-    return Located(**{**saved, "subject": subject, "suspects": suspects, "slots": slots})
+    lists = {"suspects": suspects, "slots": slots, "members": tuple(saved["members"])}
+    return Located(**{**saved, "subject": subject, **lists})

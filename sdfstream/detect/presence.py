@@ -23,6 +23,12 @@ Bools = npt.NDArray[np.bool_]
 _HISTORY = 256
 """Boundaries that `Presence` looks back: 25 s."""
 _LEAST_GAP_NS, _MOST_GAP_NS = 300 * NS_PER_MS, 1500 * NS_PER_MS
+_LATE_NS = 600 * NS_PER_MS
+"""News this late comes from a starved agent, or over a clogged way to the bus; a flush is 100 ms."""
+_UNHEARD_NS = 800 * NS_PER_MS
+_TROUBLE_NS = 5 * NS_PER_S
+"""For so long after its last late news an agent is not relied on."""
+_LATE_MEMORY_NS, _MOST_LATE_NS = 60 * NS_PER_S, 30 * NS_PER_S
 PORT_STATES = ("unknown", "up", "down", "disabled", "absent")
 
 
@@ -37,12 +43,16 @@ class Presence:
                 "liveness_at_ns": np.int64(ABSENT_NS),
                 "told_ns": np.int64(ABSENT_NS),
                 "gap_ns": np.int64(0),
+                "late_ns": np.int64(0),
+                "late_at_ns": np.int64(ABSENT_NS),
+                "trouble_ns": np.int64(ABSENT_NS),
                 "awake_ns": np.int64(0),
                 "awake_then_ns": np.zeros(_HISTORY, np.int64),
             }
         )
         """Per host: last message and last liveness statement, bus time; up to when it has told of itself (`bustime`);
-        usual gap between messages; time awake so far, and that at each of the last boundaries (a ring)."""
+        usual gap between messages; how late its news came at worst lately, and when; when it was last late or unheard;
+        time awake so far, and that at each of the last boundaries (a ring)."""
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
         """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
         self.boots: dict[str, str] = {}
@@ -61,6 +71,8 @@ class Presence:
         self.hosts["awake_ns"][number] = self.awake(at_ns)[number]
         before_ns = int(self.hosts["heard_at_ns"][number])
         if before_ns != ABSENT_NS:
+            if at_ns - before_ns > max(_UNHEARD_NS, 4 * int(self.hosts["gap_ns"][number])):
+                self.hosts["trouble_ns"][number] = at_ns
             gap_ns = int(self.hosts["gap_ns"][number])
             self.hosts["gap_ns"][number] = (7 * gap_ns + min(at_ns - before_ns, 2 * NS_PER_S)) // 8
         self.hosts["heard_at_ns"][number] = at_ns
@@ -72,11 +84,29 @@ class Presence:
         self.boots[host] = boot_id
         return before is not None
 
-    def told(self, host: str, until_ns: int) -> None:
-        """An agent has told what it saw up to this instant, bus time."""
+    def told(self, host: str, until_ns: int, at_ns: int) -> None:
+        """An agent has told, at `at_ns`, what it saw up to `until_ns`, both bus time."""
         number = self.sessions.hosts.find(host)
-        if number >= 0:
-            self.hosts["told_ns"][number] = max(int(self.hosts["told_ns"][number]), until_ns)
+        if number < 0:
+            return
+        t = self.hosts
+        t["told_ns"][number] = max(int(t["told_ns"][number]), until_ns)
+        late_ns = at_ns - int(t["told_ns"][number])
+        if late_ns > _LATE_NS:
+            t["trouble_ns"][number] = at_ns
+            if late_ns >= t["late_ns"][number] or at_ns - t["late_at_ns"][number] > _LATE_MEMORY_NS:
+                t["late_ns"][number], t["late_at_ns"][number] = late_ns, at_ns
+
+    def troubled(self, now_ns: int) -> Bools:
+        """(hosts,) agents whose news is late or missing, or was a moment ago: what they lose or delay proves nothing.
+
+        A starved agent neither reads its sockets nor answers in time; its peers' probes suffer as its own do.
+        """
+        t = self.hosts
+        patience_ns = np.maximum(_UNHEARD_NS, 4 * t["gap_ns"])
+        mute = (t["heard_at_ns"] != ABSENT_NS) & (now_ns - t["heard_at_ns"] > patience_ns)
+        result: Bools = mute | ((t["trouble_ns"] != ABSENT_NS) & (now_ns - t["trouble_ns"] <= _TROUBLE_NS))
+        return result
 
     def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take port states of a ``sdf.raw.port.v1`` message."""
@@ -131,9 +161,15 @@ class Presence:
         return np.where(unheard, now_ns - since_ns, passed)
 
     def stale(self, now_ns: int, limit_ns: int) -> Bools:
-        """(hosts,) True where an agent published before and then nothing for `limit_ns`."""
-        at = self.hosts["heard_at_ns"]
-        result: Bools = (at != ABSENT_NS) & (now_ns - at > limit_ns)
+        """(hosts,) True where an agent published before and then nothing for `limit_ns`.
+
+        One whose news was late lately gets twice that lateness on top: it is probably late again.
+        """
+        t = self.hosts
+        late_ns = np.where(now_ns - t["late_at_ns"] <= _LATE_MEMORY_NS, np.minimum(t["late_ns"], _MOST_LATE_NS), 0)
+        late_ns[t["late_at_ns"] == ABSENT_NS] = 0
+        at = t["heard_at_ns"]
+        result: Bools = (at != ABSENT_NS) & (now_ns - at > limit_ns + 2 * late_ns)
         return result
 
     def states_liveness(self, now_ns: int, limit_ns: int) -> Bools:

@@ -19,6 +19,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+_NOW_NS = np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True, slots=True)
 class Observations:
@@ -29,6 +31,8 @@ class Observations:
     rev: Bools
     failed: Floats
     tried: Floats
+    then_ns: Ints
+    """Bus time of which each row speaks: its way is taken as it was then."""
 
     @classmethod
     def join(cls, parts: Iterable[Observations]) -> Observations:
@@ -40,18 +44,23 @@ class Observations:
             np.concatenate([o.rev for o in whole]),
             np.concatenate([o.failed for o in whole]),
             np.concatenate([o.tried for o in whole]),
+            np.concatenate([o.then_ns for o in whole]),
         )
 
     @classmethod
-    def of(cls, slots: Ints, ways: str, failed: float | Floats, tried: float | Floats) -> Observations:
-        """Rows of `slots`, all crossing `ways`: ``fwd``, ``rev`` or ``both``."""
+    def of(
+        cls, slots: Ints, ways: str, failed: float | Floats, tried: float | Floats, then_ns: Ints | None = None
+    ) -> Observations:
+        """Rows of `slots`, all crossing `ways`: ``fwd``, ``rev`` or ``both``, as they are now or were at `then_ns`."""
         n = slots.size
         fwd, rev = np.full(n, ways != "rev"), np.full(n, ways != "fwd")
-        return cls(slots, fwd, rev, np.broadcast_to(failed, n).astype(float), np.broadcast_to(tried, n).astype(float))
+        count = [np.broadcast_to(x, n).astype(float) for x in (failed, tried)]
+        return cls(slots, fwd, rev, count[0], count[1], np.full(n, _NOW_NS) if then_ns is None else then_ns)
 
     def only(self, rows: Bools) -> Observations:
         """These rows alone."""
-        return Observations(self.slots[rows], self.fwd[rows], self.rev[rows], self.failed[rows], self.tried[rows])
+        o = self
+        return Observations(o.slots[rows], o.fwd[rows], o.rev[rows], o.failed[rows], o.tried[rows], o.then_ns[rows])
 
     def way(self, row: int) -> str:
         """``fwd``, ``rev`` or ``both``."""
@@ -76,11 +85,11 @@ class Problem:
 def pose(cabling: Cabling, seen: Observations) -> Problem:
     """The problem of explaining the failed trials in `seen`, of which there must be some."""
     sick, well = seen.only(seen.failed > 0), seen.only(seen.failed == 0)
-    row, part, weight = cabling.entries(sick.slots, sick.fwd, sick.rev)
+    row, part, weight = cabling.entries(sick.slots, sick.fwd, sick.rev, sick.then_ns)
     parts = np.unique(part)
     number = np.full(len(cabling.parts), -1, np.int64)
     number[parts] = np.arange(parts.size)
-    well_row, well_part, well_weight = cabling.entries(well.slots, well.fwd, well.rev)
+    well_row, well_part, well_weight = cabling.entries(well.slots, well.fwd, well.rev, well.then_ns)
     keep = number[well_part] >= 0
     well_row, well_part, well_weight = well_row[keep], number[well_part[keep]], well_weight[keep]
     group, count, tried = _groups(well_row, well_part, well_weight, well.tried)

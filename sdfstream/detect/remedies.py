@@ -17,6 +17,8 @@ _REMEDIES: Final[dict[str, str]] = {
     "ecn-marks": "Compare the marking thresholds of {id} with its tier and look for the flows that fill it.",
     "class-rewritten": "Correct the DSCP trust and rewrite rules at {id}; traffic leaves its class there.",
     "port-errors": "Clean or replace the optics and cable of {id}; watch whether its error counters go on rising.",
+    "qp-slow": "Probe the way of {id} in its own class, and look at both its hosts; move it to another path meanwhile.",
+    "miscabled": "Compare the cabling of {id} with the plan; move the cable, or correct the plan.",
     "clock-unsynced": "Check that the agent of clock {id} runs and that some path to it answers.",
     "clock-faulty": "Check the clock source and time daemon of {id}; its delays are not judged meanwhile.",
     "agent-stale": "Restart the agent of {id} or its way to the bus; what it watches is unknown until then.",

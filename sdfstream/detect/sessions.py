@@ -5,6 +5,7 @@ Every engine keeps its state in arrays indexed by these numbers; names appear ag
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 _MAX_NICS = 1 << 16
 _MAX_TRANSPORTS = 4
+_MOST_LOOKUPS = 4096
 
 
 class Names:
@@ -51,6 +53,36 @@ class Names:
         self._number = {name: i for i, name in enumerate(self.list)}
 
 
+class Lookups:
+    """Numbers of whole dictionaries of names, remembered by their bytes: a sender repeats its dictionary for hours."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Ints] = {}
+
+    def of(self, batch: pa.RecordBatch, name: str, number: Callable[[str], int]) -> Ints:
+        """(rows,) number of each row's name in a name column; −1: null, or `number` has no room for it."""
+        codes, dictionary = columns.coded(batch, name)
+        key = (
+            name,
+            len(dictionary),
+            dictionary.offset,
+            *(None if b is None else b.to_pybytes() for b in dictionary.buffers()),
+        )
+        lookup = self._known.get(key)
+        if lookup is None:
+            names = dictionary.to_pylist()
+            lookup = np.array([-1 if n is None else number(n) for n in names] + [-1], np.int64)
+            if len(self._known) >= _MOST_LOOKUPS:
+                self._known.clear()
+            self._known[key] = lookup
+        result: Ints = lookup[codes]
+        return result
+
+    def clear(self) -> None:
+        """Forget all of them: the numbers are others now."""
+        self._known.clear()
+
+
 class Sessions:
     """The sessions seen so far.
 
@@ -63,6 +95,9 @@ class Sessions:
         self.transports = Names(_MAX_TRANSPORTS)
         self.planes: dict[int, str] = {}
         """NIC number to the plane its rows name."""
+        self.planed = np.zeros(_MAX_NICS, np.bool_)
+        """Whether it is among them."""
+        self._lookups = Lookups()
         self._pairs = KeyIndex(1 << 21)
         self._index = KeyIndex(max_sessions)
         self.nic_host = np.empty(0, np.int64)
@@ -136,17 +171,20 @@ class Sessions:
         self.table["seen_at_ns"][slots[slots >= 0]] = at_ns
         return slots
 
-    def _numbers(self, batch: pa.RecordBatch, name: str, number: Any) -> Ints:
-        codes, dictionary = columns.names(batch, name)
-        lookup = np.array([-1 if n is None else number(n) for n in dictionary] + [-1], np.int64)
-        result: Ints = lookup[codes]
-        return result
+    def _numbers(self, batch: pa.RecordBatch, name: str, number: Callable[[str], int]) -> Ints:
+        return self._lookups.of(batch, name, number)
 
     def _add(self, src: Ints, dst: Ints, transport: Ints, path: Ints, dscp: Ints) -> Ints:
-        pair = self._pairs.add((src << 16) | dst)
-        key = (pair << 42) | (transport << 40) | ((path & 0xFFFFFFFF) << 8) | dscp
-        slots = np.where(pair >= 0, self._index.find(key), -1)
-        new = (slots < 0) & (pair >= 0)
+        key = (src << 40) | (dst << 24) | (transport << 22) | ((path & 0xFFFF) << 6) | dscp
+        room = np.ones(key.shape, np.bool_)
+        if path.size and int(path.max()) > 0xFFFF:  # no port number: the pair of NICs takes a number to make room
+            wide = np.flatnonzero(path > 0xFFFF)
+            pair = self._pairs.add((src[wide] << 16) | dst[wide])
+            room[wide] = pair >= 0
+            rest = (transport[wide] << 38) | ((path[wide] & 0xFFFFFFFF) << 6) | dscp[wide]
+            key[wide] = (1 << 62) | (pair << 40) | rest
+        slots = np.where(room, self._index.find(key), -1)
+        new = (slots < 0) & room
         if new.any():
             slots[new] = self._index.add(key[new])
             self.table.ensure(self._index.slots)
@@ -158,17 +196,17 @@ class Sessions:
                 self.table[name][at] = values[fresh]
         return slots
 
-    def note_planes(self, batch: pa.RecordBatch) -> None:
-        """Remember which plane the rows of each sending NIC name."""
-        if batch.schema.get_field_index("plane") < 0:
+    def note_planes(self, batch: pa.RecordBatch, slots: Ints) -> None:
+        """Remember the plane that the first row of each sending NIC names; `slots` are the rows' sessions."""
+        src = self.table["src"][slots]
+        new = (slots >= 0) & ~self.planed[src]
+        if not new.any() or batch.schema.get_field_index("plane") < 0:
             return
-        plane, plane_names = columns.names(batch, "plane")
-        src, src_names = columns.names(batch, "src")
-        if not plane_names:
-            return
-        for s, p in sorted(set(zip(src.tolist(), plane.tolist(), strict=True))):
-            if s >= 0 and p >= 0 and src_names[s] is not None:
-                self.planes[self.nic(src_names[s])] = plane_names[p]
+        plane, names = columns.names(batch, "plane")
+        for row in np.flatnonzero(new & (plane >= 0)).tolist():
+            if not self.planed[src[row]] and names[plane[row]] is not None:
+                self.planed[src[row]] = True
+                self.planes[int(src[row])] = names[plane[row]]
 
     def idle(self, before_ns: int) -> Ints:
         """Sessions in use that nothing was heard of since `before_ns`."""
@@ -207,10 +245,13 @@ class Sessions:
 
     def thaw(self, state: dict[str, Any]) -> None:
         """Take up a state made by `freeze`."""
+        self._lookups.clear()
         self.nics.thaw(state["nics"])
         self.hosts.thaw(state["hosts"])
         self.transports.thaw(state["transports"])
         self.planes = {int(k): str(v) for k, v in state["planes"]}
+        self.planed[:] = False
+        self.planed[list(self.planes)] = True
         self._pairs.thaw(state["pairs"])
         self._index.thaw(state["index"])
         self.nic_host = np.asarray(state["nic_host"], np.int64)

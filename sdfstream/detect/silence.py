@@ -36,6 +36,10 @@ Bools = npt.NDArray[np.bool_]
 
 _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
+_SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
+"""Blame stands for at least this long, and rests on so many paths, before it is told."""
+_WEAK_TRIALS = 1.0
+"""What a silent path counts whose agents have told of nothing since: it may help to choose among suspects, no more."""
 _PORT_AGE_NS = 5 * NS_PER_S
 _CLEAR = 0.6
 """A suspect at least this likely is named; what is less clear is told by what all suspects have in common."""
@@ -72,15 +76,18 @@ class SilenceJudge:
         self.liveness, self.cabling, self.recent = liveness, cabling, recent
         self.blamed: frozenset[str] = frozenset()
         self.memo = Memo()
+        self.moved: dict[str, list[str]] = {}
+        """Dead links around which routers have sent their flows elsewhere, with those routers."""
 
     def freeze(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self.memo.freeze()}
+        return {"blamed": sorted(self.blamed), "memo": self.memo.freeze(), "moved": self.moved}
 
     def thaw(self, state: dict[str, Any]) -> None:
         """Take up a state made by `freeze`."""
         self.blamed = frozenset(state["blamed"])
         self.memo.thaw(state["memo"])
+        self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
 
     def judge(self, now_ns: int) -> Silence:
         """Claims and sightings at `now_ns`."""
@@ -92,6 +99,7 @@ class SilenceJudge:
         claims = self._hosts(seen, stale, now_ns)
         if not seen.silent.any():
             self.blamed = frozenset()
+            self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
             ports = self._ports_down(seen, now_ns, set())
             return Silence(claims + ports, seen, seen.silent, absent, stale, [])
         bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
@@ -99,28 +107,39 @@ class SilenceJudge:
         gone = np.append(stale, False)
         for end in (host[src], host[dst]):
             bad &= ~gone[end]
+        quiet = bad.copy()
         bad = self._grounded(bad, seen, host, now_ns)
-        located = self._locate(seen, bad, now_ns) if bad.any() else []
+        located = self._locate(seen, bad, quiet & ~bad, now_ns) if bad.any() else []
         self.blamed = frozenset(x.subject.id for x in located)
         located = self._without_aftermath(located, now_ns)
         claims += [self._claim(x, seen, now_ns) for x in located]
-        claims += self._ports_down(seen, now_ns, {x.subject.id for x in located if x.subject.type == "nic"})
+        claims += self._ports_down(seen, now_ns, {nic for x in located for nic in x.nics})
         return Silence(claims, seen, bad, absent, stale, located)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
-        """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing."""
+        """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.
+
+        Both must also have told of something since: one that sleeps now cannot be told from one that is cut off.
+        """
         slots = np.flatnonzero(bad)
-        limit_ns = np.maximum(self.config.liveness_ns, 3 * self.liveness.table["interval_ns"][slots]) - 2 * TICK_NS
+        limit_ns, since_ns = seen.limit_ns[slots], seen.since_ns[slots]
+        told_ns = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
+        unheard = np.append(self.presence.hosts["heard_at_ns"] == ABSENT_NS, True)
         for end in ("src", "dst"):
-            awake_ns = self.presence.awake_since(host[self.sessions.table[end][slots]], seen.since_ns[slots], now_ns)
-            bad[slots[awake_ns < limit_ns]] = False
+            agent = host[self.sessions.table[end][slots]]
+            awake_ns = self.presence.awake_since(agent, since_ns, now_ns)
+            asleep = awake_ns < limit_ns - 2 * TICK_NS
+            news_ns = since_ns + np.where(limit_ns < 2 * TICK_NS, limit_ns, limit_ns // 2)
+            mute = ~unheard[agent] & (told_ns[agent] < news_ns)
+            bad[slots[asleep | mute]] = False
         return bad
 
     def _without_aftermath(self, located: list[Located], now_ns: int) -> list[Located]:
         """Note what is at fault; single paths that touch it, or touched it lately, are no finding of their own."""
         for found in located:
-            if found.subject.type in ("nic", "link", "switch") and found.probability >= _CLEAR:
-                self.recent.note(found.subject.id, now_ns)
+            if found.subject.type != "path" and found.probability >= _CLEAR:
+                for name in found.members or (found.subject.id,):
+                    self.recent.note(name, now_ns)
         kept = []
         for found in located:
             if found.subject.type == "path":
@@ -159,47 +178,72 @@ class SilenceJudge:
         result: Bools = fresh & ((ports["state"] == 2) | (ports["state"] == 3))
         return result
 
-    def _locate(self, seen: Sightings, bad: Bools, now_ns: int) -> list[Located]:
-        onset_ns = int(seen.since_ns[bad].max()) + SLACK_NS
-        good = ~bad & (seen.good_round_ns >= onset_ns)
-        arrives = seen.good_fwd_ns >= np.where(bad, seen.since_ns + SLACK_NS, onset_ns)
-        fwd_broken = bad & seen.reflector_silent
-        rev_broken = bad & ~fwd_broken & arrives
-        either = bad & ~fwd_broken & ~rev_broken
-        fwd_good = arrives & ~good & ~fwd_broken & ~either
-        at = np.flatnonzero
-        parts = [
-            Observations.of(at(fwd_broken), "fwd", _TRIALS, _TRIALS),
-            Observations.of(at(rev_broken), "rev", _TRIALS, _TRIALS),
-            Observations.of(at(either), "both", _TRIALS, _TRIALS),
-            Observations.of(at(good), "both", 0.0, _TRIALS),
-            Observations.of(at(fwd_good), "fwd", 0.0, _TRIALS),
-        ]
-        return self.memo.recall(Observations.join(parts), now_ns, self._blame)
+    def _locate(self, seen: Sightings, bad: Bools, weak: Bools, now_ns: int) -> list[Located]:
+        """Blame for the silence of `bad`; `weak` are silent too, but their agents have not proven themselves yet."""
+        ended_ns = seen.since_ns + seen.slack_ns
+        onset_ns = int(ended_ns[bad].max())
+        good = ~(bad | weak) & (seen.good_round_ns >= onset_ns)
+        arrives = seen.good_fwd_ns >= np.where(bad | weak, ended_ns, onset_ns)
+        parts = []
+        for sick, trials in ((bad, _TRIALS), (weak, _WEAK_TRIALS)):
+            fwd_broken = sick & seen.reflector_silent
+            rev_broken = sick & ~fwd_broken & arrives
+            for rows, way in ((fwd_broken, "fwd"), (rev_broken, "rev"), (sick & ~fwd_broken & ~rev_broken, "both")):
+                slots = np.flatnonzero(rows)
+                parts.append(Observations.of(slots, way, trials, trials, seen.since_ns[slots]))
+        fwd_good = arrives & ~good & ~bad & ~weak
+        for rows, way, last_ns in ((good, "both", seen.good_round_ns), (fwd_good, "fwd", seen.good_fwd_ns)):
+            slots = np.flatnonzero(rows)
+            parts.append(Observations.of(slots, way, 0.0, _TRIALS, last_ns[slots]))
+        located = self.memo.recall(Observations.join(parts), now_ns, self._blame)
+        self._heed_moves([x for x in located if bad[x.slots].any()], good, arrives & ~bad, seen, now_ns)
+        return [x for x in located if bad[x.slots].any()]
+
+    def _heed_moves(self, located: list[Located], good: Bools, arrives: Bools, seen: Sightings, now_ns: int) -> None:
+        """Paths that were traced over a dead link and work have moved: the router before it sends flows elsewhere.
+
+        So it does again when the link is back.
+        """
+        cabling = self.cabling
+        dead = {x.subject.id: x for x in located if x.subject.type == "link" and x.probability >= _CLEAR}
+        for link in [link for link in self.moved if link not in dead]:
+            for router in self.moved.pop(link):
+                cabling.note_moves(router, now_ns)
+        for link, found in dead.items():
+            if link in self.moved:
+                continue
+            ways = [d for d in found.directions for d in (d, "->".join(reversed(d.split("->"))))]
+            routers = cabling.moved_off(cabling.numbers(ways), (arrives, good))
+            if routers:
+                self.moved[link] = routers
+                for router in routers:
+                    cabling.note_moves(router, int(seen.since_ns[found.slots].max()) + 1)
 
     def _blame(self, seen: Observations) -> list[Located]:
         return locate(self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence", incumbents=self.blamed)
 
     def _claim(self, found: Located, seen: Sightings, now_ns: int) -> Claim:
         since_ns = int(seen.since_ns[found.slots].min())
-        kind = {"nic": "nic-down", "path": "path-down"}.get(found.subject.type, "link-down")
+        kind = {"nic": "nic-down", "host": "nic-down", "path": "path-down"}.get(found.subject.type, "link-down")
         cause, confidence, severity = "link-failure", found.probability, "urgent"
         where = " ".join(found.directions)
         subject = found.subject
         if kind == "path-down":
             cause, severity = "unknown", "warning"
-        elif kind == "nic-down":
-            port = self._port(found.subject.id, now_ns)
-            cause = {"disabled": "port-disabled"}.get(port, cause)
+        elif kind == "nic-down" and all(self._port(nic, now_ns) == "disabled" for nic in found.nics):
+            cause = "port-disabled"
         evidence = (
             Evidence("silent-paths", float(found.slots.size), "paths", where, 0.0),
             Evidence("silent-for", round((now_ns - since_ns) / NS_PER_S, 1), "s", where, 0.0),
         )
         paths = zip(found.slots.tolist(), found.ways, strict=True)
-        symptoms = tuple(
+        symptoms = tuple(symptom("nic-down", Subject("nic", nic), since_ns) for nic in found.members)
+        symptoms += tuple(
             symptom("path-down", Subject("path", str(self.sessions.path_id(s, "rev" if w == "rev" else "fwd"))), t)
             for (s, w), t in list(zip(paths, seen.since_ns[found.slots].tolist(), strict=True))[:MAX_SYMPTOMS]
         )
+        if found.members:
+            where = f"all {len(found.members)} NICs: {where}"
         return Claim(
             kind,
             subject,
@@ -211,10 +255,19 @@ class SilenceJudge:
             suspects=tuple(found.suspects),
             symptoms=symptoms,
             plane=self._plane(found.slots),
-            confirm_ns=max(self.config.settle_ns, NS_PER_S if kind == "path-down" else 0),
+            confirm_ns=NS_PER_S if kind == "path-down" else self._settle_ns(found, seen),
             hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
+            directions=tuple(found.directions),
+            direction_known=found.direction_known,
         )
+
+    def _settle_ns(self, found: Located, seen: Sightings) -> int:
+        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough."""
+        fast = np.sort(seen.limit_ns[found.slots])[: max(_ENOUGH, found.slots.size // 10)]
+        if fast.size < _ENOUGH:
+            return self.config.settle_ns
+        return min(self.config.settle_ns, max(_SETTLE_NS, int(fast[-1]) // 4))
 
     def _plane(self, slots: Ints) -> str | None:
         src = self.sessions.table["src"]

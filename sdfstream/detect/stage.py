@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sdfstream.detect import state as frozen
 from sdfstream.detect.bustime import BusTime, Ints
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.claims import Claim
@@ -21,13 +21,18 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.congestion import Congestion
 from sdfstream.detect.delays import Delays
 from sdfstream.detect.flap import Flaps
+from sdfstream.detect.flows import Flows
 from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
+from sdfstream.detect.inband import InBand
+from sdfstream.detect.inband_claims import InBandClaims
 from sdfstream.detect.intake import conform
+from sdfstream.detect.jobs import APART, Jobs
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
 from sdfstream.detect.loss import Loss
 from sdfstream.detect.marks import Marks
+from sdfstream.detect.miscabled import Miscabled
 from sdfstream.detect.ports import Ports
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.recent import Recent
@@ -36,15 +41,19 @@ from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence, SilenceJudge
 from sdfstream.detect.wiring import Wiring
 from sdfstream.errors import FormatError
+from sdfstream.numeric import frozen
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
+from sdfstream.records.flow import FLOW_TYPE, flow_from
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import CLOCK, LIVENESS, OWD, PORT, PROBE, TOPICS, TOPOLOGY
+from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
 _JUDGE_EVERY_NS = 20 * NS_PER_MS
 """Between two boundaries, news of silence is judged at most this often: a big fault brings a message per host."""
+_NEWS_NS = 400 * NS_PER_MS
+"""Silence younger than this (only fast probes tell of it) is judged at every message, not at boundaries alone."""
 _LASTING_NS = 5 * NS_PER_S
 """A flapping link that stays down for this long is down."""
 _FORGET_EVERY = 600
@@ -54,12 +63,21 @@ _FORGET_EVERY = 600
 class DetectStage:
     """All detectors behind one `Stage`.
 
-    Reads probe rows, liveness statements, port readings, corrected delays, clock states and topology; says
+    Reads probe rows, liveness statements, port readings, corrected delays, clock states, topology and jobs; says
     findings (``sdf.event.finding.v1``) and NIC health (``sdf.state.nic.v1``).
     """
 
     name = "detect"
-    reads: tuple[str, ...] = (PROBE.name, LIVENESS.name, PORT.name, OWD.name, CLOCK.name, TOPOLOGY.name)
+    reads: tuple[str, ...] = (
+        PROBE.name,
+        LIVENESS.name,
+        PORT.name,
+        OWD.name,
+        CLOCK.name,
+        TOPOLOGY.name,
+        JOB.name,
+        QP_WINDOW.name,
+    )
 
     def __init__(self, config: DetectConfig | None = None) -> None:
         self.config = config or DetectConfig()
@@ -67,6 +85,10 @@ class DetectStage:
         self._sessions = Sessions(self.config.max_paths)
         self._presence = Presence(self._sessions)
         self._cabling = Cabling(self._sessions)
+        self._flows = Flows(self._cabling, self.counters)
+        self._jobs = Jobs(self._cabling, self._flows, self.counters)
+        self._inband = InBand(self.counters)
+        self._slow_pairs = InBandClaims(self._inband, self._jobs, self._flows, self._cabling)
         self._liveness = Liveness(self.config, self._sessions, self._presence, self.counters)
         self._bustime = BusTime()
         self._recent = Recent(self._cabling)
@@ -79,6 +101,7 @@ class DetectStage:
         self._runs = LossRuns(self._sessions)
         self._loss = Loss(self.config, self._runs, self._cabling)
         self._marks = Marks(self.config, self._sessions, self._cabling)
+        self._miscabled = Miscabled()
         self._gaps = Gaps(self._runs, self._cabling)
         self._flaps = Flaps(self.config)
         self._ports = Ports(self.config)
@@ -87,12 +110,16 @@ class DetectStage:
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
         self._judged_ns = 0
+        self._pending = False
+        """Something fell silent lately: it is judged more often than at the boundaries."""
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
         out: list[Output] = []
         for message in messages:
             out += self._until(message.bus_at_ns)
+            if self._pending and message.bus_at_ns - self._judged_ns >= _JUDGE_EVERY_NS:
+                out += self._silence(message.bus_at_ns)[1]
             try:
                 out += self._take(message)
             except FormatError as error:
@@ -140,10 +167,12 @@ class DetectStage:
             self._delays.take(batch, at_ns)
         elif message.topic == CLOCK.name:
             self._clocks.take(batch, at_ns)
+        elif message.topic == QP_WINDOW.name:
+            self._inband.take(batch, at_ns)
 
     def _take_probes(self, batch: pa.RecordBatch, at_ns: int) -> None:
         slots = self._sessions.of_batch(batch, "dscp_sent", at_ns)
-        self._sessions.note_planes(batch)
+        self._sessions.note_planes(batch, slots)
         self._admit()
         seq = columns.values(batch, "seq").astype(np.int64)
         t1_ns = columns.values(batch, "t1_ns")
@@ -160,14 +189,17 @@ class DetectStage:
         """When each exchange ended, bus time: its answer, or for want of one the probe's sending."""
         t4_ns = columns.instants(batch, "t4_ns")
         ended_ns = np.where(t4_ns == ABSENT_NS, columns.values(batch, "t1_ns"), t4_ns)
-        src, nics = columns.names(batch, "src")
-        clock, clocks = columns.names(batch, "clock_src")
+        src, nics = columns.coded(batch, "src")
+        clock, clocks = columns.coded(batch, "clock_src")
         seen_ns = np.full(batch.num_rows, at_ns, np.int64)
         for number in np.unique(clock[clock >= 0]).tolist():
-            mine = clock == number
-            self._bustime.note(clocks[number], int(ended_ns[mine].max()), at_ns)
-            seen_ns[mine] = self._bustime.of(clocks[number], ended_ns[mine], at_ns)
-            self._presence.told(host_of(nics[src[mine][0]]), int(seen_ns[mine].max()))
+            mine, name = clock == number, clocks[number].as_py()
+            nic = nics[int(src[mine][0])].as_py()
+            if name is None or nic is None:
+                continue
+            self._bustime.note(name, int(ended_ns[mine].max()), at_ns)
+            seen_ns[mine] = self._bustime.of(name, ended_ns[mine], at_ns)
+            self._presence.told(host_of(nic), int(seen_ns[mine].max()), at_ns)
         return seen_ns
 
     def _said(self, host: str, seen_at: object, at_ns: int) -> int:
@@ -176,7 +208,7 @@ class DetectStage:
             return at_ns
         self._bustime.note(host, seen_at, at_ns)
         said_ns = int(self._bustime.of(host, np.array([seen_at]), at_ns)[0])
-        self._presence.told(host, said_ns)
+        self._presence.told(host, said_ns, at_ns)
         return said_ns
 
     def _take_event(self, message: Message, event: Event, at_ns: int) -> list[Output]:
@@ -191,6 +223,8 @@ class DetectStage:
             return self._silence(at_ns)[1]
         if message.topic == TOPOLOGY.name:
             self._take_topology(event, at_ns)
+        elif message.topic == JOB.name:
+            self._jobs.take(event.data, at_ns)
         return []
 
     def _take_topology(self, event: Event, at_ns: int) -> None:
@@ -199,6 +233,13 @@ class DetectStage:
             self._declare(data)
             return
         try:
+            hops = [None if h is None else str(h) for h in data["hops"]]
+            if event.type == FLOW_TYPE:
+                flow = flow_from(dict(data))
+                traced_ns = self._traced_ns(data, flow.src, at_ns)
+                self._flows.take(flow, hops, traced_ns)
+                self._miscabled.take(self._cabling.wiring, flow.src, flow.dst, hops, traced_ns)
+                return
             key = (
                 str(data["src"]),
                 str(data["dst"]),
@@ -206,14 +247,23 @@ class DetectStage:
                 int(data["path"]),
                 int(data["dscp"]),
             )
-            hops = [None if h is None else str(h) for h in data["hops"]]
             way = {"fwd": FWD, "rev": REV}[data.get("dir", "fwd")]
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError("topology-path", str(error)) from error
         slot = int(self._sessions.of_names([key], at_ns)[0])
         self._admit()
-        if slot >= 0:
-            self._cabling.trace(slot, way, hops, bool(data.get("complete")))
+        sender, receiver = key[:2] if way == FWD else (key[1], key[0])
+        traced_ns = self._traced_ns(data, sender, at_ns)
+        self._miscabled.take(self._cabling.wiring, sender, receiver, hops, traced_ns)
+        if slot >= 0 and self._cabling.trace(slot, way, hops, traced_ns):
+            self._runs.wipe(np.array([slot]))  # what was lost so far was lost on the former way
+
+    def _traced_ns(self, data: Mapping[str, Any], by: str, at_ns: int) -> int:
+        """When a NIC's host made a trace, bus time."""
+        traced = data.get("traced_at_ns")
+        if not isinstance(traced, int) or not 0 <= traced < 1 << 62:
+            return at_ns
+        return int(self._bustime.of(host_of(by), np.array([traced]), at_ns)[0])
 
     def _declare(self, data: Mapping[str, Any]) -> None:
         try:
@@ -240,10 +290,30 @@ class DetectStage:
             self._cabling.note_new(self._sessions.fresh)
             self._sessions.fresh.clear()
 
+    def _tell(self, engine: str, claims: list[Claim], now_ns: int) -> list[Output]:
+        """What an engine claims now, with the jobs that it hurts and the queue pairs that it slows, into the ledger."""
+        claims = self._jobs.annotate(claims)
+        slow = self._inband.slow(now_ns) if claims else []
+        if slow:
+            claims = [self._slow_pairs.annotated(claim, slow) for claim in claims]
+        return self._ledger.take(engine, claims, now_ns)
+
+    def _in_band(self, now_ns: int) -> list[Output]:
+        """Slow queue pairs and jobs that nothing else explains."""
+        slow = self._inband.slow(now_ns)
+        explained: set[int] = set()
+        roots = [c for c in self._ledger.standing("inband") if c.kind not in APART] if slow else []
+        for claim in roots:
+            explained.update(self._slow_pairs.explained_by(claim, slow))
+        claims = self._slow_pairs.claims(explained, self._ledger.told("qp-slow"), now_ns)
+        return self._ledger.take("inband", claims, now_ns)
+
     def _silence(self, now_ns: int) -> tuple[Silence, list[Output]]:
         self._judged_ns = now_ns
         verdict = self._judge.judge(now_ns)
-        out = self._ledger.take("silence", self._without_flaps(verdict.claims, now_ns), now_ns)
+        seen = verdict.sightings
+        self._pending = bool((seen.silent & (now_ns - seen.since_ns < _NEWS_NS)).any())
+        out = self._tell("silence", self._without_flaps(verdict.claims, now_ns), now_ns)
         return verdict, out + self._health.update(verdict, now_ns)
 
     def _without_flaps(self, claims: list[Claim], now_ns: int) -> list[Claim]:
@@ -261,26 +331,40 @@ class DetectStage:
         self._presence.mark(self._tick)
         self._cabling.refresh()
         verdict, out = self._silence(now_ns)
-        left_out = verdict.sightings.silent
+        self._inband.tick()
+        self._jobs.refresh()
+        troubled = self._troubled(now_ns)
+        self._runs.wipe(np.flatnonzero(troubled))
+        left_out = verdict.sightings.silent | troubled
         self._delays.tick()
         told = self._ledger.told("congestion")
         slow = self._congestion.claims(left_out, self._marks.share(now_ns), told, now_ns)
-        out += self._ledger.take("congestion", slow, now_ns)
+        out += self._tell("congestion", slow, now_ns)
         congested = self._ledger.open_ids(("congestion",)) | {s for c in slow for s, _ in c.suspects}
         marks = self._marks.claims(left_out, self._delays.slow(now_ns), congested, now_ns)
-        out += self._ledger.take("marks", marks, now_ns)
+        out += self._tell("marks", marks, now_ns)
         if self._tick % 2 == 0:
             everyone = np.arange(self._sessions.count)
             aftermath = np.flatnonzero(self._recent.touched(everyone, now_ns, surely=True))
             self._runs.wipe(aftermath)
-            out += self._ledger.take("loss", self._loss.claims(left_out, now_ns), now_ns)
-        out += self._ledger.take("flap", self._flapping(verdict, now_ns), now_ns)
+            out += self._tell("loss", self._loss.claims(left_out, now_ns), now_ns)
+        out += self._tell("flap", self._flapping(verdict, now_ns), now_ns)
         if self._tick % 5 == 0:
-            out += self._ledger.take("ports", self._ports.claims(now_ns), now_ns)
-            out += self._ledger.take("clocks", self._clocks.claims(self._excused(verdict), now_ns), now_ns)
+            out += self._tell("ports", self._ports.claims(now_ns), now_ns)
+            out += self._tell("cabling", self._miscabled.claims(self._cabling.wiring), now_ns)
+            out += self._tell("clocks", self._clocks.claims(self._excused(verdict), now_ns), now_ns)
+        out += self._in_band(now_ns)
         if self._tick % _FORGET_EVERY == 0:
             self._forget(now_ns)
         return out
+
+    def _troubled(self, now_ns: int) -> npt.NDArray[np.bool_]:
+        """(sessions,) one of whose agents is late or mute: they are not judged by what they lose, mark or delay."""
+        host = np.append(self._sessions.nic_host, -1)
+        late = np.append(self._presence.troubled(now_ns), False)
+        table = self._sessions.table
+        result: npt.NDArray[np.bool_] = late[host[table["src"]]] | late[host[table["dst"]]]
+        return result
 
     def _flapping(self, verdict: Silence, now_ns: int) -> list[Claim]:
         """Feed the flap record with what is down now and with gaps that closed; its claims."""
@@ -288,16 +372,19 @@ class DetectStage:
         for gap in self._gaps.look(verdict.sightings.silent, live["ok_ns"], live["interval_ns"], now_ns):
             self._flaps.pulse(gap.subject, gap.down_ns, gap.up_ns)
         down = {c.subject: c.since_ns for c in verdict.claims if self._ledger.is_open(c.kind, c.subject)}
-        down = {s: since for s, since in down.items() if s.type in ("nic", "link", "switch")}
+        down = {s: since for s, since in down.items() if s.type in ("nic", "host", "link", "switch")}
         self._flaps.update(down, now_ns)
         return self._flaps.claims(now_ns)
 
     def _excused(self, verdict: Silence) -> set[str]:
         """Hosts whose clocks cannot be bounded for a reason already told: agent stale, or a NIC down."""
         hosts = {self._sessions.hosts.list[h] for h in np.flatnonzero(verdict.stale).tolist()}
-        return hosts | {host_of(c.subject.id) for c in verdict.claims if c.subject.type == "nic"}
+        return hosts | {host_of(c.subject.id) for c in verdict.claims if c.subject.type in ("nic", "host")}
 
     def _forget(self, now_ns: int) -> None:
+        self._jobs.expire(now_ns)
+        self._inband.spring_clean()
+        self._flows.drop_unused(now_ns - int(self.config.forget_s * NS_PER_S))
         idle = self._sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
         if idle.size:
             self._sessions.forget(idle)
@@ -312,6 +399,9 @@ class DetectStage:
             "sessions": self._sessions,
             "presence": self._presence,
             "cabling": self._cabling,
+            "flows": self._flows,
+            "jobs": self._jobs,
+            "inband": self._inband,
             "health": self._health,
             "bustime": self._bustime,
             "recent": self._recent,
@@ -321,6 +411,7 @@ class DetectStage:
             "runs": self._runs,
             "loss": self._loss,
             "marks": self._marks,
+            "miscabled": self._miscabled,
             "flaps": self._flaps,
             "ports": self._ports,
             "clocks": self._clocks,
@@ -334,6 +425,7 @@ class DetectStage:
         rest = {
             "tick": self._tick,
             "judged": self._judged_ns,
+            "pending": self._pending,
             "liveness": self._liveness.table.freeze(),
             "counters": counters,
         }
@@ -351,6 +443,6 @@ class DetectStage:
         for name, engine in self._engines().items():
             engine.thaw(saved["engines"][name])
         rest = saved["rest"]
-        self._tick, self._judged_ns = int(rest["tick"]), int(rest["judged"])
+        self._tick, self._judged_ns, self._pending = int(rest["tick"]), int(rest["judged"]), bool(rest["pending"])
         self._liveness.table.thaw(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sdfstream.records.fabric import direction_id
+
+_MOST_MET: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -25,6 +27,10 @@ class Wiring:
     _near: dict[str, list[str]] = field(default_factory=dict)
     """Switch to neighbouring switches, sorted."""
     _spread: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+    met: dict[str, None] = field(default_factory=dict)
+    """Addresses that answered as hops while nothing was declared; at most `_MOST_MET`."""
+    _quarters: int = 0
+    """How many of them are the first or last of four, as no end of a /30 is."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Wiring:
@@ -51,6 +57,46 @@ class Wiring:
         self.cables.setdefault(node, set()).add(other)
         if other not in nics:
             self._near.setdefault(node, []).append(other)
+
+    # -- addresses alone ----------------------------------------------------------------------------------------
+
+    def meet(self, hops: Iterable[str | None]) -> None:
+        """Remember addresses that answered, so that the two ends of a cable can be told by their common subnet."""
+        if self.leaf:
+            return
+        for hop in hops:
+            if hop is not None and hop not in self.met and len(self.met) < _MOST_MET:
+                self.met[hop] = None
+                self._quarters += _number(hop)[1] % 4 in (0, 3)
+
+    def partner(self, hop: str) -> str | None:
+        """The other end of the cable that `hop` ends: of its /31 (IPv6: /127), or of its /30 where those are in use."""
+        prefix, number = _number(hop)
+        if number < 0:
+            return None
+        other = _address(prefix, number ^ 1)
+        if other in self.met:
+            return other
+        other = _address(prefix, number ^ 3)
+        return other if not self._quarters and len(self.met) > 3 and other in self.met else None
+
+    def router(self, hop: str) -> str:
+        """The node whose interface this is; its own address where that is not declared."""
+        known = self._arrives.get(hop)
+        return hop if known is None else known[1]
+
+    def arrival(self, hop: str | None) -> tuple[str, str] | None:
+        """(neighbour, node): a packet that meets this address came from the one to the other; None: not declared."""
+        return None if hop is None else self._arrives.get(hop)
+
+    def crossed_by(self, hop: str | None) -> str | None:
+        """Name of the link direction that a packet has just crossed when it meets this address."""
+        known = self.arrival(hop)
+        if hop is None:
+            return None
+        return f"->{hop}" if known is None else direction_id(*known)
+
+    # -- ways ---------------------------------------------------------------------------------------------------
 
     @property
     def leaves(self) -> set[str]:
@@ -139,6 +185,22 @@ class Wiring:
                     far[n] = far[node] + 1
                     queue.append(n)
         return far
+
+
+def _number(address: str) -> tuple[str, int]:
+    """Everything before the last group of an IP address, and that group as a number (−1: none)."""
+    colon = ":" in address
+    prefix, dot, last = address.rpartition(":" if colon else ".")
+    try:
+        return prefix + dot, int(last or "0", 16 if colon else 10)
+    except ValueError:
+        return address, -1
+
+
+def _address(prefix: str, number: int) -> str:
+    if ":" not in prefix:
+        return f"{prefix}{number}"
+    return prefix if number == 0 and prefix.endswith("::") else f"{prefix}{number:x}"
 
 
 def _shares(layers: list[dict[str, int]], links: list[list[tuple[str, str]]], last: str) -> dict[str, float]:

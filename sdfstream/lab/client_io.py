@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,6 +87,16 @@ class RunningLab:
     def topology(self) -> dict[str, Any]:
         """As `Fabric.topology`, from outside the owner."""
         return topology.declared(Plan(_spec(self.ask("status")["spec"])))
+
+    def inside_command(self, command: Sequence[str]) -> list[str]:
+        """`command`, run in the lab's user namespace where that is not ours."""
+        try:
+            same = Path(f"/proc/{self.pid}/ns/user").readlink() == Path("/proc/self/ns/user").readlink()
+        except OSError:
+            same = True
+        if same:
+            return list(command)
+        return [sys.executable, "-m", "sdfstream", "lab", "exec", "--name", self._folder.name, "-", "--", *command]
 
     def enter(self, node: str | None, command: Sequence[str]) -> NoReturn:
         """Become `command`, run in a node's network namespace (None: only in the lab's user namespace, if any)."""

@@ -33,8 +33,18 @@ class MeshSpec:
     trace_interval_s: float = 60.0
     trace_rate_hz: float = 100.0
     """TTL-limited packets per second and host; a lab's routers answer all of them."""
+    turnaround_ms: float = 4.0
+    tick_ms: float = 5.0
+    """One process serves all hosts of a lab: it rests a little longer between passes than an agent of one host does."""
     virtual_clocks: Mapping[str, VirtualClock] = field(default_factory=dict)
     """Clocks that are wrong on purpose, by host."""
+    watch_rate_hz: float = 100.0
+    watch_ports: int = 16
+    watch_first_port: int = 49_600
+    watch_liveness_ms: int = 50
+    """Watch sessions, see `AgentConfig`."""
+    jobs_dir: str = ""
+    """Drop directory of jobs, one for all lab hosts."""
 
 
 def peer_offsets(members: int, peers: int | None) -> list[int]:
@@ -65,6 +75,13 @@ def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], h
         liveness_ms=mesh.liveness_ms,
         trace_interval_s=mesh.trace_interval_s,
         trace_rate_hz=mesh.trace_rate_hz,
+        turnaround_ms=mesh.turnaround_ms,
+        tick_ms=min(mesh.tick_ms, 1e3 / 3 / mesh.rate_hz),
+        watch_rate_hz=mesh.watch_rate_hz,
+        watch_ports=mesh.watch_ports,
+        watch_first_port=mesh.watch_first_port,
+        watch_liveness_ms=mesh.watch_liveness_ms,
+        jobs_dir=mesh.jobs_dir,
     )
 
 

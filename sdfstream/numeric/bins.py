@@ -48,13 +48,14 @@ class RingBins:
 
     def add(self, field: str, slots: Ints, counts: npt.ArrayLike = 1) -> None:
         """Add to the bin under way; a slot may occur several times."""
-        np.add.at(self.table[field][:, self.column], slots, counts)
+        each = np.full(slots.shape, counts, np.int32)  # of the column's own type: `add.at` is 30 times faster then
+        np.add.at(self.table[field][:, self.column], slots, each)
 
     def take_back(self, field: str, slots: Ints, bin_numbers: Ints) -> None:
         """Take one off the bin of that number where it is still in the window (and above zero)."""
         there = (bin_numbers > self.now_bin - self.bins) & (bin_numbers <= self.now_bin)
         column = bin_numbers[there] % self.bins
-        np.add.at(self.table[field], (slots[there], column), -1)
+        np.add.at(self.table[field], (slots[there], column), np.int32(-1))
         np.maximum(self.table[field], 0, out=self.table[field])
 
     def totals(self, field: str) -> npt.NDArray[np.int64]:

@@ -100,9 +100,15 @@ def blame(
     found = _pruned(trials, rules, ())
     for vague in [c.part for c in found if _vague(trials, c)][:_MOST_VAGUE]:
         other = _pruned(trials, rules, (vague,))
-        if _total(trials, rules, _chosen(other)) > _total(trials, rules, _chosen(found)) + 1e-9:
+        if _preferred(trials, rules, other) > _preferred(trials, rules, found) + 1e-9:
             found = other
     return found
+
+
+def _preferred(trials: Trials, rules: _Rules, found: list[Culprit]) -> float:
+    """Log-likelihood and priors of an answer, and how much it is favoured."""
+    favour = 0.0 if rules.favour is None else float(rules.favour[[c.part for c in found]].sum())
+    return _total(trials, rules, _chosen(found)) + favour
 
 
 _MOST_VAGUE = 4
@@ -139,13 +145,13 @@ class _Rules:
 def _greedy(trials: Trials, rules: _Rules, first: Sequence[int], banned: Sequence[int]) -> list[Culprit]:
     """Blame the best part, again and again; those in `first` before any other, those `banned` never."""
     survive = np.ones(trials.failed.size)
-    free = np.ones(rules.log_prior.size, np.bool_)
-    free[list(banned)] = False
+    free, barred = np.ones(rules.log_prior.size, np.bool_), np.zeros(rules.log_prior.size, np.bool_)
+    barred[list(banned)] = True
     share, gain = _gains(trials, survive, rules, free)
     culprits: list[Culprit] = []
     while len(culprits) < rules.most:
-        best = _best(gain, rules, [p for p in first if free[p]])
-        if not gain[best] >= rules.min_gain:
+        best = _best(np.where(barred, -np.inf, gain), rules, [p for p in first if free[p]])
+        if barred[best] or not gain[best] >= rules.min_gain:
             break
         entries = trials.part == best
         rows = trials.row[entries]
@@ -155,7 +161,7 @@ def _greedy(trials: Trials, rules: _Rules, first: Sequence[int], banned: Sequenc
         if rules.own is not None and best not in rules.own[explained]:
             apart = gain[rules.own[explained]]
             if float(apart[apart > 0].sum()) > gain[best]:
-                gain[best] = -np.inf
+                barred[best] = True
                 continue
         survive[rows] *= 1.0 - crossed * min(share[best], 1.0 - rules.noise)
         next_share, next_gain = _gains(trials, survive, rules, free)
@@ -260,7 +266,7 @@ def _rivals(gain: Floats, next_gain: Floats, best: int) -> tuple[tuple[int, floa
     explained_away = next_gain < 0.5 * gain
     explained_away[best] = True
     near = np.flatnonzero((gain >= gain[best] - 6.0) & explained_away)
-    odds = np.exp(gain[near] - gain[best])
+    odds = np.exp(gain[near] - gain[near].max())  # `best` may have been favoured over a larger gain
     posterior = odds / odds.sum()
     order = np.lexsort((near, -posterior))
     return tuple((int(near[i]), float(posterior[i])) for i in order[:16] if posterior[i] >= 0.01)

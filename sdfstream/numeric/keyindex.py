@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -60,6 +62,10 @@ class KeyIndex:
         self._keys = merged[order]
         self._slots = np.concatenate([self._slots, np.array(given, np.int64)])[order]
         return self.find(keys)
+
+    def slots_where(self, wanted: Callable[[Ints], npt.NDArray[np.bool_]]) -> Ints:
+        """Slots of the keys for which `wanted` is True."""
+        return self._slots[wanted(self._keys)]
 
     def remove(self, slots: Ints) -> None:
         """Forget the keys of these slots; the slots are handed out again later."""

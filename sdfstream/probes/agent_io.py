@@ -23,7 +23,7 @@ import pyarrow as pa
 from sdfstream.probes.answering_io import Answering
 from sdfstream.probes.companion import Companion
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
-from sdfstream.probes.host_io import HostAgent
+from sdfstream.probes.host_io import HostAgent, Survey
 from sdfstream.probes.publish_io import PublishBuffer, Publisher
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PORT
@@ -32,12 +32,9 @@ from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
 
-_LOOK_NS: Final = NS_PER_S
+_LOOK_S: Final = 1.0
 _SUSPECT_LOOK_NS: Final = 50 * NS_PER_MS
 _TICK_MS: Final = (1.0, 20.0)
-_JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
-_UNREAD: Final = 64
-"""Answers that may wait in one socket; the smallest usual buffer holds 250."""
 _PRIORITY: Final = 10
 _TELL_NS: Final = 60 * NS_PER_S
 TROUBLE: Final = (".refused", ".unsent", ".shed", "failed", ".nic-", ".port-taken", "unmatched")
@@ -91,7 +88,7 @@ async def run_agent(
         agent.start()
         if companion is not None:
             companion.attach(agent.hosts)
-        tasks = [asyncio.create_task(agent.pace()), asyncio.create_task(agent.buffer.run())]
+        tasks = [asyncio.create_task(work) for work in (agent.pace(), agent.look(), agent.buffer.run())]
         if ports is not None:
             tasks += [asyncio.create_task(agent.read_ports(ports, h)) for h in config.hosts if h.read_ports]
         stopping = asyncio.create_task(stop.wait())
@@ -122,6 +119,7 @@ class _Agent:
         self._answering: Answering | None = None
         self._failed: set[str] = set()
         self._told: dict[str, int] = {}
+        self._look_now = asyncio.Event()
 
     def start(self) -> None:
         """Open everything and begin to answer."""
@@ -148,33 +146,45 @@ class _Agent:
 
     async def pace(self) -> None:
         """Tick for ever."""
-        tick_s = self._tick_ms() / 1e3
-        judge_ns = self._judge_ns()
         flush_ns = self.config.flush_ms * NS_PER_MS
-        judge_at = flush_at = look_at = time.monotonic_ns()
-        suspect_at = look_at
-        tell_at = look_at + _TELL_NS
+        flush_at = suspect_at = time.monotonic_ns()
+        tell_at = flush_at + _TELL_NS
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         while True:
             now_ns = time.monotonic_ns()
-            if now_ns >= min(judge_at, flush_at):
-                self.judge(now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
-                judge_at = now_ns + judge_ns
-                if now_ns >= flush_at:
-                    self.flush(now_ns)
-                    flush_at = max(flush_at + flush_ns, now_ns)
+            flush = now_ns >= flush_at
+            due = [h for h in self.hosts if flush or now_ns >= h.judge_at]
+            if due:
+                self.judge(due, now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
+            if flush:
+                self.flush(now_ns)
+                flush_at = max(flush_at + flush_ns, now_ns)
             if now_ns >= tell_at:
                 self.tell_trouble()
                 tell_at = now_ns + _TELL_NS
-            if now_ns >= look_at or (now_ns >= suspect_at and any(h.nic_watch.suspected() for h in self.hosts)):
-                for host in self.hosts:
-                    host.look()
-                look_at, suspect_at = now_ns + _LOOK_NS, now_ns + _SUSPECT_LOOK_NS
+            if now_ns >= suspect_at:
+                suspect_at = now_ns + _SUSPECT_LOOK_NS
+                if any([h.nic_watch.suspected() for h in self.hosts]):
+                    self._look_now.set()
+            if any([h.follow_wishes(now_ns) for h in due]):
+                self._look_now.set()
             for host in self.hosts:
                 host.probe(now_ns)
-            next_s = max(next_s + tick_s, loop.time())
+            next_s = max(next_s + self._tick_ms() / 1e3, loop.time())
             await asyncio.sleep(next_s - loop.time())
+
+    async def look(self) -> None:
+        """Look after the NICs for ever. In a thread: to enter namespaces takes long on a busy machine."""
+        with ThreadPoolExecutor(1, "nics", _follow_in_priority) as pool:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._look_now.wait(), _LOOK_S)
+                self._look_now.clear()
+                for host in self.hosts:
+                    host.looked(await _surveyed(pool, host))
+                    if host.nic_watch.again:
+                        self._look_now.set()
 
     def tell_trouble(self) -> None:
         """Log what was refused, lost or shed since the last call, if anything was."""
@@ -185,9 +195,10 @@ class _Agent:
             _log.warning("in the last minute: %s", told)
         self._told = now
 
-    def judge(self, now_ns: int, due_at_ns: int) -> None:
+    def judge(self, hosts: Sequence[HostAgent], now_ns: int, due_at_ns: int) -> None:
         """Read answers, then judge liveness; what changed goes to the bus at once."""
-        for host in self.hosts:
+        for host in hosts:
+            host.judge_at = now_ns + host.judge_ns
             self._guard(partial(host.hear, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
             if self._companion is not None:
@@ -206,7 +217,7 @@ class _Agent:
     async def read_ports(self, ports: PortsOf, host: HostConfig) -> None:
         """Read a host's ports for ever, in a thread of their own: a slow driver must not stall probing."""
         clock = next(h.clock for h in self.hosts if h.name == host.host)
-        with ThreadPoolExecutor(1, "ports") as pool:
+        with ThreadPoolExecutor(1, "ports", _follow_in_priority) as pool:
             loop = asyncio.get_running_loop()
             reader = await loop.run_in_executor(pool, ports, host.host, host.nics, host.port_root)
             while True:
@@ -222,15 +233,8 @@ class _Agent:
     def _tick_ms(self) -> float:
         if self.config.tick_ms:
             return self.config.tick_ms
-        shortest_ns = min((h.shortest_interval_ns() for h in self.hosts), default=NS_PER_S)
+        shortest_ns = min((h.shortest_ns for h in self.hosts), default=NS_PER_S)
         return min(max(shortest_ns / NS_PER_MS / 3, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
-
-    def _judge_ns(self) -> int:
-        """Pause between two readings of answers: no probe times out, no socket overflows, no silence is told late."""
-        silence_ns = self.config.liveness_ms * NS_PER_MS // 20
-        interval_ns = min((h.shortest_interval_ns() * 4 // 5 for h in self.hosts), default=NS_PER_S)
-        fill_ns = min((h.fill_ns(_UNREAD) for h in self.hosts), default=NS_PER_S)
-        return min(max(silence_ns, _JUDGE_NS[0]), _JUDGE_NS[1], interval_ns, fill_ns)
 
     def _guard(self, work: Callable[[], bool]) -> bool:
         """Do `work` on what strangers sent; a mistake of ours in it is counted and told, and does not end the agent."""
@@ -247,6 +251,17 @@ class _Agent:
             _log.error("%s failed; from now on this is only counted", where, exc_info=error)
 
 
+async def _surveyed(pool: ThreadPoolExecutor, host: HostAgent) -> Survey:
+    """A survey of a host's NICs made in `pool`; what it opened is closed again when nobody waits for it any more."""
+    survey = pool.submit(host.survey())
+    try:
+        return await asyncio.wrap_future(survey)
+    except asyncio.CancelledError:
+        if not survey.cancelled():
+            survey.result().discard()
+        raise
+
+
 def _ask_for_priority() -> None:
     """SCHED_FIFO, so that a busy host does not delay probing; threads and children stay as they were."""
     try:
@@ -255,3 +270,14 @@ def _ask_for_priority() -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, -10)
         _log.info("running at normal priority (%s); stamps are the kernel's, so delays stay true", error.strerror)
+
+
+def _follow_in_priority() -> None:
+    """Let the calling thread, and those it starts, come right behind the probing thread.
+
+    A helper takes turns with it at the interpreter's lock. At normal priority a busy machine would push the helper off
+    its core while it holds the lock, and probing would stand still until it is let on again: 50 ms were measured.
+    """
+    with contextlib.suppress(OSError):
+        if os.sched_getscheduler(os.getpid()) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY - 1))

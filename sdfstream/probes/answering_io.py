@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,8 @@ from typing import Final
 from sdfstream.probes.host_io import HostAgent
 
 _REST, _LONGEST_REST, _SMOOTH = 32, 10, 8
-"""A rest is 32 times as long as the work, but at most 10 times the usual; the work is averaged over 8 passes."""
+"""A rest is 32 times as long as the work, but at most 10 times the usual, and no longer than fast probes can wait; the
+work is averaged over 8 passes."""
 
 Guard = Callable[[Callable[[], bool]], bool]
 """Runs something and outlives its mistakes."""
@@ -62,7 +64,8 @@ class Answering:
         ready = [self._host_of[fd] for fd, _ in self._requests.poll(0, len(self._host_of))]
         if any([self._guard(host.reflect) for host in ready]):
             self._work_s += (time.monotonic() - began_s - self._work_s) / _SMOOTH
-            rest_s = min(max(self._work_s * _REST, self._usual_s), _LONGEST_REST * self._usual_s)
+            longest_s = min(_LONGEST_REST * self._usual_s, *(h.rest_ns() / 1e9 or math.inf for h in ready), math.inf)
+            rest_s = max(min(self._work_s * _REST, longest_s), self._usual_s)
             self._rest = self._loop.call_later(rest_s, self._answer)
         else:
             self._wait()

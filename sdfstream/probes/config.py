@@ -103,7 +103,7 @@ class AgentConfig:
     """At most this many TTL-limited packets per second and host, of paths and flows together."""
     watch_rate_hz: float = 100.0
     """Probes per second on every path of a watch session: those that a job's NIC pairs get while the job runs."""
-    watch_ports: int = 8
+    watch_ports: int = 16
     """Source ports, hence paths, of a watch session."""
     watch_first_port: int = 49_600
     """The first of them; the others follow upward."""
@@ -111,5 +111,11 @@ class AgentConfig:
     """Like `liveness_ms`, for paths of watch sessions; three of their intervals when that is longer."""
     jobs_dir: str = ""
     """Drop directory of jobs: one file ``<job>@<host>.json`` per job and host; empty: no jobs are looked for."""
+    control: bool = False
+    """Obey signed commands from the bus."""
+    trusted_keys: tuple[str, ...] = ()
+    """Public keys (Ed25519) of controllers that are obeyed: base64, or the path of a file with 32 bytes or base64."""
+    control_state: str = ""
+    """File that keeps what is in force over a restart of the agent; empty: a restarted agent knows nothing of it."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

@@ -96,16 +96,18 @@ def check(config: AgentConfig) -> None:
     _within("watch_first_port", config.watch_first_port, 1, 65_536 - config.watch_ports)
     if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
+    if config.control and not config.trusted_keys:
+        raise ConfigError("control is on, but trusted_keys is empty: nobody could be obeyed")
     if not config.hosts:
         raise ConfigError("hosts is empty: there is nothing to probe or answer from")
     names = [h.host for h in config.hosts]
     for i, host in enumerate(config.hosts):
         if host.host in names[:i]:
             raise ConfigError(f"hosts.{i}.host: {host.host} stands twice")
-        _check_host(host, f"hosts.{i}", config.reflector_port)
+        _check_host(host, f"hosts.{i}", config)
 
 
-def _check_host(host: HostConfig, path: str, reflector_port: int) -> None:
+def _check_host(host: HostConfig, path: str, config: AgentConfig) -> None:
     known: set[str] = set()
     for i, nic in enumerate(host.nics):
         _check_nic(nic, host.host, f"{path}.nics.{i}")
@@ -115,7 +117,7 @@ def _check_host(host: HostConfig, path: str, reflector_port: int) -> None:
     for i, session in enumerate(host.sessions):
         if session.src not in known:
             raise ConfigError(f"{path}.sessions.{i}.src: {session.src} is not one of the host's NICs")
-        _check_session(session, f"{path}.sessions.{i}", reflector_port)
+        _check_session(session, f"{path}.sessions.{i}", config)
 
 
 def _check_nic(nic: NicConfig, host: str, path: str) -> None:
@@ -126,7 +128,7 @@ def _check_nic(nic: NicConfig, host: str, path: str) -> None:
     _check_address(nic.address, f"{path}.address")
 
 
-def _check_session(session: SessionConfig, path: str, reflector_port: int) -> None:
+def _check_session(session: SessionConfig, path: str, config: AgentConfig) -> None:
     _check_address(session.dst_address, f"{path}.dst_address")
     _within(f"{path}.dst_port", session.dst_port, 1, 65_535)
     _within(f"{path}.dscp", session.dscp, 0, 63)
@@ -137,8 +139,10 @@ def _check_session(session: SessionConfig, path: str, reflector_port: int) -> No
         raise ConfigError(f"{path}.source_ports must name at least one port, and none twice")
     for i, port in enumerate(session.source_ports):
         _within(f"{path}.source_ports.{i}", port, 1, 65_535)
-        if port == reflector_port:
+        if port == config.reflector_port:
             raise ConfigError(f"{path}.source_ports.{i} is the reflector's own port {port}")
+        if config.watch_first_port <= port < config.watch_first_port + config.watch_ports:
+            raise ConfigError(f"{path}.source_ports.{i}: {port} is one of the watch ports (see watch_first_port)")
 
 
 def _check_address(address: str, path: str) -> None:

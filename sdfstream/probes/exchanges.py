@@ -57,38 +57,62 @@ def timeout_ns(interval_ns: Int64s) -> Int64s:
     return np.minimum(MAX_TIMEOUT_NS, TIMEOUT_INTERVALS * interval_ns)
 
 
+_PER_SLOT: Final = (
+    *("state", "seq", "sent_at", "t1_word", "t1_user", "t1_at", "t1_kind"),
+    *("arrival", "_base", "_extension", "_carrier", "_mark"),
+)
+
+
 class Exchanges:
     """Rings of p paths with the given intervals (p,). Arrays are (slots,) unless said otherwise."""
 
     def __init__(self, interval_ns: Int64s, mode: Mode) -> None:
-        self.timeout_ns = timeout_ns(interval_ns)
-        self.wait_ns: Int64s = (WAIT_INTERVALS * interval_ns).astype(np.int64)
-        shortest = np.maximum(1, (interval_ns * (1 - JITTER)).astype(np.int64))
-        need = (self.timeout_ns + self.wait_ns + FLUSH_PAUSE_NS) // shortest + 2
-        depth = 1 << np.ceil(np.log2(need)).astype(np.int64)
-        self.mask: Int64s = depth - 1
-        self.first: Int64s = np.cumsum(depth) - depth
-        slots = int(depth.sum())
-        self.path: Int64s = np.repeat(np.arange(len(depth)), depth)
-        self.state: UInt8s = np.zeros(slots, dtype=np.uint8)
-        self.seq: Int64s = np.zeros(slots, dtype=np.int64)
-        self.sent_at: Int64s = np.zeros(slots, dtype=np.int64)
+        self._mode = mode
+        none = np.empty(0, dtype=np.int64)
+        self.timeout_ns: Int64s = none
+        self.wait_ns: Int64s = none
+        self.mask: Int64s = none
+        self.first: Int64s = none
+        self.path: Int64s = none
+        self.state: UInt8s = np.zeros(0, dtype=np.uint8)
+        self.seq: Int64s = none
+        self.sent_at: Int64s = none
         """Scheduling clock."""
-        self.t1_word: npt.NDArray[np.uint64] = np.zeros(slots, dtype=np.uint64)
+        self.t1_word: npt.NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         """T1 as in the packet."""
-        self.t1_user: Int64s = np.zeros(slots, dtype=np.int64)
+        self.t1_user: Int64s = none
         """System clock: when the packet was built, or handed to the kernel where that is known."""
-        self.t1_at: Int64s = np.zeros(slots, dtype=np.int64)
+        self.t1_at: Int64s = none
         """System clock or NIC; ABSENT until the stamp comes."""
-        self.t1_kind: UInt8s = np.zeros(slots, dtype=np.uint8)
-        self.arrival = np.zeros(slots, dtype=ARRIVAL)
-        self._base: UInt8s = np.zeros((slots, mode.base_bytes), dtype=np.uint8)
-        self.answer: Fields = fields(self._base, mode.answer)
-        self._extension: UInt8s = np.zeros((slots, tlv.EXTENSION.itemsize), dtype=np.uint8)
-        self.extension: Fields = fields(self._extension, tlv.EXTENSION)
-        self._carrier: Int64s = np.zeros(slots, dtype=np.int64)
+        self.t1_kind: UInt8s = np.zeros(0, dtype=np.uint8)
+        self.arrival = np.zeros(0, dtype=ARRIVAL)
+        self._base: UInt8s = np.zeros((0, mode.base_bytes), dtype=np.uint8)
+        self._extension: UInt8s = np.zeros((0, tlv.EXTENSION.itemsize), dtype=np.uint8)
+        self._carrier: Int64s = none
         """Slot of the answer whose Follow-Up Telemetry speaks of this reflector sequence number."""
-        self._mark: Int64s = np.zeros(slots, dtype=np.int64)
+        self._mark: Int64s = none
+        self.grow(interval_ns)
+
+    def grow(self, interval_ns: Int64s) -> None:
+        """Make rings for more paths, behind those that are there; nothing under way is touched."""
+        shortest = np.maximum(1, (interval_ns * (1 - JITTER)).astype(np.int64))
+        need = (timeout_ns(interval_ns) + (WAIT_INTERVALS * interval_ns).astype(np.int64) + FLUSH_PAUSE_NS) // shortest
+        depth = 1 << np.ceil(np.log2(need + 2)).astype(np.int64)
+        self.first = np.concatenate([self.first, np.cumsum(depth) - depth + len(self)])
+        self.path = np.concatenate([self.path, np.repeat(np.arange(len(depth)) + len(self.mask), depth)])
+        self.mask = np.concatenate([self.mask, depth - 1])
+        self.timeout_ns = np.concatenate([self.timeout_ns, timeout_ns(interval_ns)])
+        self.wait_ns = np.concatenate([self.wait_ns, (WAIT_INTERVALS * interval_ns).astype(np.int64)])
+        slots = int(depth.sum())
+        for name in _PER_SLOT:
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros((slots, *old.shape[1:]), dtype=old.dtype)]))
+        self.answer: Fields = fields(self._base, self._mode.answer)
+        self.extension: Fields = fields(self._extension, tlv.EXTENSION)
+
+    def free(self, path: Int64s) -> None:
+        """Forget what is under way on these paths."""
+        self.state[np.isin(self.path, path)] = FREE
 
     def __len__(self) -> int:
         return len(self.state)

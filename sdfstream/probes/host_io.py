@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from sdfstream.probes.beat import Beat
 from sdfstream.probes.companion import FlowWish, WatchWish
-from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.probes.flow_trace_io import Made, discard
 from sdfstream.probes.liveness import event_data
 from sdfstream.probes.net_io import SocketTable
-from sdfstream.probes.nics_io import NicWatch
+from sdfstream.probes.nics_io import Look, NicWatch
 from sdfstream.probes.reflector import SessionReflector
-from sdfstream.probes.sender import SessionSender
-from sdfstream.probes.trace_io import PathTracing
+from sdfstream.probes.trace_io import Tracing
 from sdfstream.probes.virtual_clock import Clock
+from sdfstream.probes.watch_sender import WatchingSender
+from sdfstream.probes.watches import Watches, watch_ports
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
@@ -26,10 +29,27 @@ from sdfstream.stats import Counters
 _LEAST_WIDTH: Final = 1472
 """Foreign probes may be longer than ours: whatever fits into a usual packet is received whole."""
 _FOLLOW_UP_MOST_NS: Final = 20 * NS_PER_MS
-_TRACE_NS: Final = 100 * NS_PER_MS
+_TRACE_NS: Final = 20 * NS_PER_MS
 """Pause between two looks at the traces under way."""
+_JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
+_UNREAD: Final = 64
+"""Answers that may wait in one socket; the smallest usual buffer holds 250."""
 _ROUNDS: Final = 8
 """Full buffers taken in one go, so that a flood at the reflector does not stop the sender."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found at a host's NICs, and the sockets that were opened on the way."""
+
+    looks: list[Look]
+    raw: Made
+
+    def discard(self) -> None:
+        """Close what was opened: nobody waits for it any more."""
+        for look in self.looks:
+            look.discard()
+        discard(self.raw)
 
 
 class HostAgent:
@@ -51,20 +71,25 @@ class HostAgent:
         self, config: AgentConfig, host: HostConfig, peers: Mapping[str, str], boot_id: str, seed: int
     ) -> None:
         self.name = host.host
+        self.config = config
         self.counters = Counters("io")
         self.clock = Clock(host.virtual_clock)
+        self.generation = 0
+        self.shortest_ns = NS_PER_S
+        """The shortest probe interval; one second when nothing is probed."""
+        self.judge_ns = NS_PER_S
+        """Pause between two judgements."""
         self._boot_id = boot_id
         self._events = 0
-        self._told_until = self._trace_at = 0
+        self._told_until = self._trace_at = self._reflector_at = 0
         self._follow_up_ns = 0
         self._beat = Beat(time.monotonic_ns())
         nics = {n.nic: n for n in host.nics}
         self.nics: Mapping[str, NicConfig] = nics
-        self.generation = 0
-        pairs = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
+        self._sockets = _sender_sockets(config, host)
         width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
         self.senders = SocketTable(
-            [(nics[src], port) for src, port in pairs],
+            [(nics[src], port) for src, port in self._sockets],
             width=width,
             hardware=config.hardware_stamps,
             counters=self.counters,
@@ -75,17 +100,14 @@ class HostAgent:
             hardware=config.hardware_stamps,
             counters=self.counters,
         )
-        self.sender = SessionSender(
+        self.sender = WatchingSender(
             host,
-            {pair: slot for slot, pair in enumerate(pairs)},
+            self._sockets,
             np.random.default_rng(seed),
             time.monotonic_ns(),
             hmac_key=config.hmac_key,
             liveness_ms=config.liveness_ms,
         )
-        self._slots = {(n.src, n.dst, n.path, n.dscp): slot for slot, n in enumerate(self.sender.life.names)}
-        self._watched: tuple[WatchWish, ...] = ()
-        self._flows: tuple[FlowWish, ...] = ()
         self.reflector = SessionReflector(
             host,
             {slot: nic.nic for slot, nic in enumerate(host.nics)},
@@ -95,18 +117,27 @@ class HostAgent:
             liveness_ms=config.liveness_ms,
         )
         self._tracing = (
-            PathTracing(
-                self.sender.paths,
+            Tracing(
+                config,
+                nics,
                 self.senders,
-                interval_s=config.trace_interval_s,
-                rate_hz=config.trace_rate_hz,
                 event=self.event,
                 clock=lambda: self.clock.at(time.time_ns()),
+                counters=self.counters,
             )
             if config.trace_interval_s > 0
             else None
         )
         self.nic_watch = NicWatch(host.nics, self.senders, self.reflectors, self.counters)
+        self._mesh_slots = frozenset(self._sockets[s.src, port] for s in host.sessions for port in s.source_ports)
+        self.nic_watch.want([s for s in self._sockets.values() if s not in self._mesh_slots], False)
+        far_ports = {s.dst: s.dst_port for s in host.sessions}
+        self._watches = Watches(config, nics, far_ports, self.counters)
+        self._beginning: Mapping[int, SessionConfig] = {}
+        self._slots: dict[tuple[str, str, int, int], int] = {}
+        self._note_paths()
+        self.judge_at = 0
+        """Steady clock: when liveness is to be judged next."""
 
     def start(self) -> None:
         """Open the sockets; raises ConfigError or UnavailableError when that can never work."""
@@ -116,11 +147,62 @@ class HostAgent:
         """Close all sockets."""
         self.senders.close_all()
         self.reflectors.close_all()
+        if self._tracing is not None:
+            self._tracing.raw.close_all()
 
-    def look(self) -> None:
-        """Look which NICs are there, and how fast we are probed."""
-        self._follow_up_ns = self.reflector.follow_up_due_ns(time.monotonic_ns())
-        self._usable(self.nic_watch.look())
+    def survey(self) -> Callable[[], Survey]:
+        """Looks which NICs are there and opens sockets when called, in any thread; `looked` takes the result."""
+        nics = self.nic_watch.survey()
+        raw = self._tracing.raw.survey(self.nic_watch.is_there) if self._tracing is not None else dict
+        return lambda: Survey(nics(), raw())
+
+    def looked(self, survey: Survey) -> None:
+        """Take what a survey found."""
+        changes = self.nic_watch.apply(survey.looks)
+        self._usable(changes)
+        if self._tracing is not None:
+            self._tracing.raw.apply(survey.raw)
+            for nic, usable in changes:
+                if not usable:
+                    self._tracing.raw.close(nic)
+        self._begin_watches()
+
+    def follow_wishes(self, now_ns: int) -> bool:
+        """End watch sessions that are not wanted any more, prepare those that are; whether a look is needed now."""
+        if self._beginning:
+            return False
+        change = self._watches.change(now_ns)
+        if not change:
+            return False
+        if change.end:
+            self.sender.watch({}, change.end, now_ns, liveness_ms=self.config.watch_liveness_ms)
+        self._beginning = change.begin
+        used = {*self._mesh_slots, *self._of(self._watches.sessions)}
+        self.nic_watch.want([s for s in self._sockets.values() if s not in used], False)
+        self.nic_watch.want(self._of(change.begin.values()), True)
+        self._note_paths()
+        self._begin_watches()
+        return bool(self._beginning)
+
+    def _begin_watches(self) -> None:
+        """Begin the prepared watch sessions once their sockets are open."""
+        if self._beginning and self.nic_watch.settled(self._of(self._beginning.values())):
+            self.sender.watch(self._beginning, (), time.monotonic_ns(), liveness_ms=self.config.watch_liveness_ms)
+            self._beginning = {}
+            self._note_paths()
+
+    def _of(self, sessions: Iterable[SessionConfig]) -> list[int]:
+        """Sending sockets of these sessions."""
+        return [self._sockets[s.src, port] for s in sessions for port in s.source_ports]
+
+    def _note_paths(self) -> None:
+        """The paths that are probed have changed."""
+        self.generation += 1
+        self._slots = self.sender.probed()
+        self.shortest_ns = int(self.sender.probed_intervals_ns().min(initial=NS_PER_S))
+        self.judge_ns = self._judge_ns()
+        if self._tracing is not None:
+            self._tracing.adopt(self.sender.paths, self.sender.mesh_paths)
 
     def reflect(self) -> bool:
         """Answer the probes that have arrived; whether there were any.
@@ -177,7 +259,9 @@ class HostAgent:
         """The liveness event, if there is anything to say or a sign of life is due."""
         system_ns, complete = time.time_ns(), self._beat.is_complete_due(now_ns)
         changes = self.sender.liveness(now_ns, system_ns, complete=complete)
-        changes += self.reflector.liveness(now_ns, system_ns, complete=complete)
+        if complete or now_ns >= self._reflector_at:  # its limit is the mesh's, however fast the watch sessions are
+            changes += self.reflector.liveness(now_ns, system_ns, complete=complete)
+            self._reflector_at = now_ns + judge_pause_ns(self.config.liveness_ms)
         if not changes and not complete and not self._beat.is_due(now_ns):
             return []
         self._beat.said(now_ns, complete=complete, changed=bool(changes))
@@ -187,6 +271,7 @@ class HostAgent:
 
     def rows(self, now_ns: int) -> list[Output]:
         """Rows of finished exchanges."""
+        self._follow_up_ns = self.reflector.follow_up_due_ns(now_ns)
         batch = self.sender.rows(now_ns)
         return [] if batch is None else [Output(PROBE.name, self.name, batch)]
 
@@ -195,7 +280,7 @@ class HostAgent:
         if self._tracing is None or now_ns < self._trace_at:
             return []
         self._trace_at = now_ns + _TRACE_NS
-        return self._tracing.step(self.sender.heard_at_ns, self.sender.ttl_fwd, now_ns)
+        return self._tracing.step(self.sender, self.reflector, now_ns)
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Slot of a probe path; −1 when it is not probed."""
@@ -211,11 +296,14 @@ class HostAgent:
 
     def watch(self, wishes: Sequence[WatchWish]) -> None:
         """The watch sessions wanted from now on."""
-        self._watched = tuple(wishes)
+        self._watches.wish(wishes)
 
     def trace(self, wishes: Sequence[FlowWish]) -> None:
         """The flows to be traced from now on, most wanted first."""
-        self._flows = tuple(wishes)
+        if self._tracing is not None:
+            self._tracing.wish(wishes, time.monotonic_ns())
+        else:
+            self.counters.add("refused", "flow-tracing-off", len(wishes))
 
     def event(self, topic: str, kind: str, key: str, data: Mapping[str, Any]) -> Output:
         """An event of this host, said now."""
@@ -228,17 +316,33 @@ class HostAgent:
         parts = (self.counters, self.sender.counters, self.reflector.counters)
         return {name: n for part in parts for name, n in part.as_dict().items()}
 
-    def shortest_interval_ns(self) -> int:
-        """The shortest probe interval; one second when nothing is probed."""
-        return int(self.sender.paths.interval_ns.min(initial=NS_PER_S))
+    def rest_ns(self) -> int:
+        """How long the reflector may rest so that fast probes are not kept waiting; 0: as long as it likes."""
+        return self._follow_up_ns
 
-    def fill_ns(self, packets: int) -> int:
-        """How long it takes until `packets` answers have come to the busiest sending socket."""
-        rates = np.bincount(self.sender.paths.socket, 1.0 / self.sender.paths.interval_ns)
-        return int(packets / rates.max()) if len(rates) else NS_PER_S
+    def _judge_ns(self) -> int:
+        """Pause between two readings of answers: no probe times out, no socket overflows, no silence is told late."""
+        limit_ms = self.config.liveness_ms
+        if self._watches.sessions:
+            limit_ms = min(limit_ms, self.config.watch_liveness_ms)
+        rates = np.bincount(self.sender.paths.socket, 1.0 / self.sender.probed_intervals_ns())
+        fill_ns = int(_UNREAD / rates.max()) if rates.any() else NS_PER_S
+        return min(judge_pause_ns(limit_ms), self.shortest_ns * 4 // 5, fill_ns)
 
     def _usable(self, changes: list[tuple[str, bool]]) -> None:
         now_ns = time.monotonic_ns()
         for nic, usable in changes:
             self.sender.nic_usable(nic, usable, now_ns)
             self.reflector.nic_usable(nic, usable, now_ns)
+
+
+def judge_pause_ns(liveness_ms: int) -> int:
+    """How often to judge by this limit."""
+    return min(max(liveness_ms * NS_PER_MS // 20, _JUDGE_NS[0]), _JUDGE_NS[1])
+
+
+def _sender_sockets(config: AgentConfig, host: HostConfig) -> dict[tuple[str, int], int]:
+    """(NIC id, source port) to slot: of the mesh, and behind it those that watch sessions may need."""
+    mesh = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
+    watch = [(nic.nic, port) for nic in host.nics for port in watch_ports(config)]
+    return {pair: slot for slot, pair in enumerate(dict.fromkeys([*mesh, *watch]))}

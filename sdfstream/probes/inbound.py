@@ -49,6 +49,8 @@ class Inbound:
         self._liveness = liveness
         self._counters = counters
         self._watched: dict[PathName, int] = {}
+        self.senders: list[bytes] = []
+        """16-octet address of the sender of each path of the liveness report."""
         n = CAPACITY
         self.generation: Int64s = np.zeros(n, dtype=np.int64)
         """Counts the sessions that a table row has held, mod 2¹⁵: a late stamp is not taken for another session's."""
@@ -194,5 +196,6 @@ class Inbound:
         index = self._watched.get(name)
         if index is None and len(self._watched) < CAPACITY:
             index = self._watched[name] = len(self._liveness)
+            self.senders.append(words.tobytes())
             self._liveness.add([name], np.zeros(1, dtype=np.int64), now_ns)
         self._path[row] = -1 if index is None else index

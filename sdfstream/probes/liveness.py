@@ -1,8 +1,14 @@
 """Alive, silent or unknown: an agent's own judgement of its paths, both as sender and as reflector.
 
 A path is *silent* when nothing was heard for ``max(liveness_ms, 3 intervals)`` although at least two probes were
-sent in that time (sender); *alive* from the first thing heard; *unknown* at first, and while the local NIC cannot
-send or receive. A reflector does not know the interval of a far sender; it takes the mean gap that it saw.
+sent in that time (sender); *alive* from the first thing heard; *unknown* at first, while the local NIC cannot send or
+receive, and when its session has ended. A reflector does not know the interval of a far sender; it takes the mean gap
+that it saw.
+
+Only time in which this process was awake counts as quiet: of the time between two judgements a path is charged with
+at most a quarter of its limit. So a process that slept (a busy machine, a stopped virtual machine) has read its
+sockets, and if need be sent and answered anew, several times before it may call anything silent. While judgements
+come more often than that, which they do on a healthy machine, this changes nothing.
 
 The time that judges is the steady clock of the shell; the times that are told (`since_at_ns`) are the host's clock:
 for silent the last time something was heard (or the first probe, when nothing ever was), for alive the first thing
@@ -30,6 +36,8 @@ MIN_MISSED: Final = 2
 """Probes that must have gone unanswered: a stalled sender proves nothing."""
 FORGET_NS: Final = 600 * NS_PER_S
 """A reflector drops a path from its report when nothing was heard for this long: its sender is gone for good."""
+_NAP: Final = 4
+"""Judgements that a path survives at least, however long the process sleeps between them."""
 _GAP_WEIGHT: Final = 0.125
 _AHEAD_LIMIT: Final = 1 << 16
 _FIRST_INTERVAL_NS: Final = NS_PER_S
@@ -64,10 +72,12 @@ class Liveness:
     def __init__(self, role: Literal["sender", "reflector"], liveness_ms: int, clock: Clock) -> None:
         self.role = role
         self.names: list[PathName] = []
-        self._limit_ns = liveness_ms * NS_PER_MS
+        self._usual_ns = liveness_ms * NS_PER_MS
         self._clock = clock
         empty = np.empty(0, dtype=np.int64)
         self.interval_ns: Int64s = empty
+        self._least_ns: Int64s = empty
+        self._quiet_ns: Int64s = empty
         self._heard_at: Int64s = empty
         self._first_at: Int64s = empty
         self._since_at: Int64s = empty
@@ -75,6 +85,7 @@ class Liveness:
         self._state: UInt8s = np.empty(0, dtype=np.uint8)
         self._told: UInt8s = np.empty(0, dtype=np.uint8)
         self._usable: Bools = np.empty(0, dtype=np.bool_)
+        self._listed: Bools = np.empty(0, dtype=np.bool_)
         self._told_since: Int64s = empty
         self._judged_at: int | None = None
 
@@ -91,8 +102,10 @@ class Liveness:
         """(paths,) steady clock: in this state since; silent: last heard. Not to be written to."""
         return self._since_at
 
-    def add(self, names: Sequence[PathName], interval_ns: Int64s, now_ns: int) -> None:
-        """Watch more paths; interval 0: not known yet."""
+    def add(
+        self, names: Sequence[PathName], interval_ns: Int64s, now_ns: int, *, liveness_ms: int | None = None
+    ) -> None:
+        """Watch more paths; interval 0: not known yet. `liveness_ms`: a limit of their own."""
         n = len(names)
         self.names.extend(names)
 
@@ -100,6 +113,8 @@ class Liveness:
             return np.concatenate([array, np.full(n, value, dtype=array.dtype)])
 
         self.interval_ns = np.concatenate([self.interval_ns, np.asarray(interval_ns, dtype=np.int64)])
+        self._least_ns = grown(self._least_ns, self._usual_ns if liveness_ms is None else liveness_ms * NS_PER_MS)
+        self._quiet_ns = grown(self._quiet_ns, 0)
         self._heard_at = grown(self._heard_at, ABSENT_NS)
         self._first_at = grown(self._first_at, ABSENT_NS)
         self._since_at = grown(self._since_at, now_ns)
@@ -108,6 +123,21 @@ class Liveness:
         self._state = grown(self._state, UNKNOWN)
         self._told = grown(self._told, UNKNOWN)
         self._usable = grown(self._usable, True)
+        self._listed = grown(self._listed, True)
+
+    def begin(self, path: Indices, names: Sequence[PathName], usable: bool, now_ns: int) -> None:
+        """Paths that had ended begin anew, perhaps under other names."""
+        for i, name in zip(path.tolist(), names, strict=True):
+            self.names[i] = name
+        self._listed[path] = True
+        self._told[path] = UNKNOWN
+        self._told_since[path] = ABSENT_NS
+        self.usable(path, usable, now_ns)
+
+    def end(self, path: Indices, now_ns: int) -> None:
+        """These paths are probed no longer: they are unknown, which is told once, and then no longer listed."""
+        self.usable(path, False, now_ns)
+        self._listed[path] = False
 
     def sent(self, path: Indices, now_ns: int) -> None:
         """Probes were sent on these paths (each at most once per call)."""
@@ -124,6 +154,7 @@ class Liveness:
         """Something was heard on these paths (repeats allowed)."""
         self._heard_at[path] = now_ns
         self._missed[path] = 0
+        self._quiet_ns[path] = 0
         revived = path[self._state[path] != ALIVE]
         if len(revived):
             revived = revived[self._usable[revived]]
@@ -151,41 +182,46 @@ class Liveness:
         self._heard_at[path] = ABSENT_NS
         self._first_at[path] = ABSENT_NS
         self._missed[path] = 0
+        self._quiet_ns[path] = 0
 
     def judge(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
         """Entries for the paths whose state changed since the last call, or for all paths (`complete`).
-
-        A path is silent when its limit had passed at the call *before*: a process that was stopped for a while reads
-        its sockets between two calls, and must not take its own sleep for silence.
 
         Returns
         -------
         list of dict
             observer, role, src, dst, transport, path, dscp, state, since_at_ns (host's clock), interval_ns, missed.
         """
-        passed_ns = now_ns if self._judged_at is None else self._judged_at
+        before_ns = now_ns if self._judged_at is None else self._judged_at
         self._judged_at = now_ns
         if not self.names:
             return []
-        interval = np.where(self.interval_ns > 0, self.interval_ns, _FIRST_INTERVAL_NS)
-        limit = np.maximum(self._limit_ns, LIMIT_INTERVALS * interval)
         last = np.where(self._heard_at != ABSENT_NS, self._heard_at, self._first_at)
-        quiet = (last != ABSENT_NS) & (passed_ns - last >= limit) & (self._state != SILENT) & self._usable
-        if self.role == "sender":
-            quiet &= self._missed >= MIN_MISSED
-        self._state[quiet] = SILENT
-        self._since_at[quiet] = last[quiet]
+        self._fall_silent(last, before_ns, now_ns)
         # a path that fell silent and came back between two calls is told by its new since
         changed = (self._state != self._told) | ((self._told != UNKNOWN) & (self._since_at != self._told_since))
         if self.role == "reflector":
             listed = (last == ABSENT_NS) | (now_ns - last < FORGET_NS)
             changed &= listed
         else:
-            listed = np.ones(len(self.names), dtype=np.bool_)
+            listed = self._listed | changed
         chosen = np.flatnonzero(listed if complete else changed)
         self._told[chosen] = self._state[chosen]
         self._told_since[chosen] = self._since_at[chosen]
         return self._entries(chosen, now_ns, system_ns)
+
+    def _fall_silent(self, last: Int64s, before_ns: int, now_ns: int) -> None:
+        """Charge the paths with the time since the call before, and call those silent that were quiet too long."""
+        watched = (last != ABSENT_NS) & (self._state != SILENT) & self._usable
+        interval = np.where(self.interval_ns > 0, self.interval_ns, _FIRST_INTERVAL_NS)
+        limit = np.maximum(self._least_ns, LIMIT_INTERVALS * interval)
+        waited = np.clip(now_ns - np.maximum(last, before_ns), 0, limit // _NAP)
+        self._quiet_ns += np.where(watched, waited, 0)
+        quiet = watched & (self._quiet_ns >= limit)
+        if self.role == "sender":
+            quiet &= self._missed >= MIN_MISSED
+        self._state[quiet] = SILENT
+        self._since_at[quiet] = last[quiet]
 
     def _entries(self, chosen: Indices, now_ns: int, system_ns: int) -> list[dict[str, Any]]:
         since = self._clock.reading(self._since_at[chosen] + (system_ns - now_ns))

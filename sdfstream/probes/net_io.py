@@ -27,7 +27,7 @@ from sdfstream.probes.left_io import IcmpError, LeftStamps
 from sdfstream.probes.mmsg_io import would_block
 from sdfstream.probes.outbox_io import ROWS as OUTBOX_ROWS
 from sdfstream.probes.outbox_io import Outbox
-from sdfstream.probes.sockets_io import ProbeSocket, limited_control, mapped, open_probe_socket
+from sdfstream.probes.sockets_io import OpenError, ProbeSocket, limited_control, mapped, open_probe_sockets
 from sdfstream.records.units import Int64s
 from sdfstream.stats import Counters
 
@@ -58,6 +58,8 @@ class SocketTable:
     ) -> None:
         self.slots = tuple(slots)
         self.sockets: list[ProbeSocket | None] = [None] * len(slots)
+        self.wanted = [True] * len(slots)
+        """Which slots are to be open while their NIC is there."""
         self.suspects: set[int] = set()
         self.counters = counters
         self._hardware = hardware
@@ -73,18 +75,33 @@ class SocketTable:
         return self._epoll.fileno()
 
     def open(self, slot: int) -> ProbeSocket:
-        """Open the socket of `slot` (again). Raises what `open_probe_socket` does."""
+        """Open the socket of `slot` (again). Raises what `sockets_io.open_probe_socket` does."""
         self.close(slot)
-        nic, port = self.slots[slot]
+        opened = self.make([slot])[0]
+        if isinstance(opened, Exception):
+            raise opened
+        self.adopt(slot, opened)
+        return opened
+
+    def make(self, slots: Sequence[int]) -> list[ProbeSocket | OpenError]:
+        """Sockets for these slots, all of one NIC, or why there is none; the table is not changed.
+
+        May be called from another thread: it can take a while on a busy machine.
+        """
+        nic = self.slots[slots[0]][0]
         own_address = (nic.netns, nic.device) in self._own_address
-        opened = open_probe_socket(nic, port, own_address=own_address, hardware=self._hardware)
+        ports = [self.slots[slot][1] for slot in slots]
+        return open_probe_sockets(nic, ports, own_address=own_address, hardware=self._hardware)
+
+    def adopt(self, slot: int, opened: ProbeSocket) -> None:
+        """Send and receive by `opened`, made for `slot`, from now on."""
+        self.close(slot)
         self.sockets[slot] = opened
         self._slot_of[opened.fd] = slot
         self._inbox.opened(slot, opened)
         self._outbox.opened(slot, opened)
         self._stamps.opened(slot, opened)
         self._epoll.register(opened.fd, select.EPOLLIN)
-        return opened
 
     def close(self, slot: int) -> None:
         """Close the socket of `slot`, if it is open."""

@@ -1,17 +1,21 @@
-"""The table of a host's probe paths: one row per session and source port, everything that never changes."""
+"""The table of a host's probe paths: one row per session and source port, everything that never changes.
+
+The mesh's paths come first, sorted by sending socket; those of watch sessions (`watches`) follow session by session.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from dataclasses import fields as columns_of
+from typing import Any, Final
 
 import numpy as np
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes import tlv
 from sdfstream.probes.addresses import UInt64s, halves, is_ipv4, mixed, octets
-from sdfstream.probes.config import HostConfig, SessionConfig
+from sdfstream.probes.config import SessionConfig
 from sdfstream.probes.stamp import Mode, UInt16s, fields
 from sdfstream.records.fabric import host_of
 from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
@@ -20,11 +24,13 @@ MAX_SESSIONS: Final = 65_535
 """SSIDs are 16 bits and 0 means none."""
 MAX_RATE_HZ: Final = 100_000.0
 _IP_UDP_BYTES: Final = {True: 28, False: 48}
+_NO_KEYS: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
+_NO_ADDRESSES: Final = (np.empty(0, np.uint64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """p paths of s sessions, sorted by sending socket. Arrays are (p,) unless said otherwise."""
+    """p paths of s sessions. Arrays are (p,) unless said otherwise."""
 
     sessions: tuple[SessionConfig, ...]
     session: Int64s
@@ -74,51 +80,83 @@ class Paths:
         return np.where(keys[place] == wanted, path[place], -1)
 
 
-def build(host: HostConfig, sockets: Mapping[tuple[str, int], int], mode: Mode) -> Paths:
-    """The paths of `host`'s sessions.
+def build(
+    sessions: Sequence[SessionConfig],
+    sockets: Mapping[tuple[str, int], int],
+    mode: Mode,
+    *,
+    first: int = 0,
+    by_socket: bool = True,
+) -> Paths:
+    """The paths of a host's sessions.
 
     Parameters
     ----------
-    host : HostConfig
+    sessions : sequence of SessionConfig
     sockets : (NIC id, source port) to the shell's socket index
+    mode : Mode
+    first : int
+        Number of the first session, where this is the continuation of another table (see `joined`).
+    by_socket : bool
+        Sort the paths by sending socket; else they stay in the order of the sessions and their ports.
 
     Raises
     ------
     ConfigError
         Too many sessions, a source port without a socket, a bad address or rate.
     """
-    sessions = host.sessions
-    if len(sessions) > MAX_SESSIONS:
-        raise ConfigError(f"host {host.host}: {len(sessions)} sessions, at most {MAX_SESSIONS}")
+    if first + len(sessions) > MAX_SESSIONS:
+        raise ConfigError(f"{first + len(sessions)} sessions, at most {MAX_SESSIONS}")
     for session_config in sessions:
         _check(session_config)
-    rows = sorted(
-        (_socket(sockets, s, port), number, port) for number, s in enumerate(sessions) for port in s.source_ports
-    )
-    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    rows = [(_socket(sockets, s, port), number, port) for number, s in enumerate(sessions) for port in s.source_ports]
+    table = np.array(sorted(rows) if by_socket else rows, dtype=np.int64).reshape(-1, 3)
     session = table[:, 1].copy()
     lengths = np.array([_payload(s, mode) for s in sessions], dtype=np.int32)
-    template = _templates(sessions, lengths, mode)
     address = np.frombuffer(b"".join(octets(s.dst_address) for s in sessions), dtype=np.uint8).reshape(-1, 16)[session]
-    port = np.array([s.dst_port for s in sessions], dtype=np.uint16)[session]
-    socket = table[:, 0].astype(np.int32)
     overhead = np.array([_IP_UDP_BYTES[is_ipv4(s.dst_address)] for s in sessions], dtype=np.int32)
     words = halves(address)
-    return Paths(
-        sessions=sessions,
-        session=session,
-        socket=socket,
-        source_port=table[:, 2].astype(np.uint16),
-        interval_ns=np.array([_interval_ns(s) for s in sessions], dtype=np.int64)[session],
-        address=address,
-        words=(words[:, 0].copy(), words[:, 1].copy()),
-        port=port,
-        tos=np.array([s.dscp << 2 | s.ecn for s in sessions], dtype=np.uint8)[session],
-        length=lengths[session],
-        size_bytes=(lengths + overhead).astype(np.uint16)[session],
-        template=template,
-        _by_ssid=_sorted_keys(socket.astype(np.int64) << 16 | (session + 1)),
-        _by_address=_unique_keys(mixed(words, socket.astype(np.uint64) << np.uint64(16) | port)),
+    return _indexed(
+        Paths(
+            sessions=tuple(sessions),
+            session=session + first,
+            socket=table[:, 0].astype(np.int32),
+            source_port=table[:, 2].astype(np.uint16),
+            interval_ns=np.array([_interval_ns(s) for s in sessions], dtype=np.int64)[session],
+            address=address,
+            words=(words[:, 0].copy(), words[:, 1].copy()),
+            port=np.array([s.dst_port for s in sessions], dtype=np.uint16)[session],
+            tos=np.array([s.dscp << 2 | s.ecn for s in sessions], dtype=np.uint8)[session],
+            length=lengths[session],
+            size_bytes=(lengths + overhead).astype(np.uint16)[session],
+            template=_templates(sessions, lengths, mode, first),
+            _by_ssid=_NO_KEYS,
+            _by_address=_NO_ADDRESSES,
+        )
+    )
+
+
+def joined(paths: Paths, more: Paths) -> Paths:
+    """`paths` and behind them `more`, whose sessions are numbered on from those of `paths`."""
+    width = max(paths.template.shape[1], more.template.shape[1])
+    template = np.zeros((len(paths.sessions) + len(more.sessions), width), dtype=np.uint8)
+    template[: len(paths.sessions), : paths.template.shape[1]] = paths.template
+    template[len(paths.sessions) :, : more.template.shape[1]] = more.template
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(paths, name), getattr(more, name)])
+        for name in (f.name for f in columns_of(Paths))
+        if isinstance(getattr(paths, name), np.ndarray) and name != "template"
+    }
+    arrays["words"] = tuple(np.concatenate(pair) for pair in zip(paths.words, more.words, strict=True))
+    return _indexed(replace(paths, sessions=paths.sessions + more.sessions, template=template, **arrays))
+
+
+def _indexed(paths: Paths) -> Paths:
+    words = np.stack(paths.words, axis=1)
+    socket = paths.socket.astype(np.int64)
+    by_address = mixed(words, paths.socket.astype(np.uint64) << np.uint64(16) | paths.port)
+    return replace(
+        paths, _by_ssid=_sorted_keys(socket << 16 | (paths.session + 1)), _by_address=_unique_keys(by_address)
     )
 
 
@@ -153,11 +191,11 @@ def _payload(s: SessionConfig, mode: Mode) -> int:
     return min(tlv.payload_bytes(mode, s.size_bytes - _IP_UDP_BYTES[is_ipv4(s.dst_address)]), 65_507)
 
 
-def _templates(sessions: Sequence[SessionConfig], lengths: Int32s, mode: Mode) -> UInt8s:
+def _templates(sessions: Sequence[SessionConfig], lengths: Int32s, mode: Mode, first: int) -> UInt8s:
     template = np.zeros((len(sessions), int(lengths.max(initial=mode.base_bytes))), dtype=np.uint8)
     for number, s in enumerate(sessions):
         tlv.write_template(template[number], mode, int(lengths[number]), s.dscp, s.ecn)
-    fields(template, mode.probe)["ssid"] = np.arange(1, len(sessions) + 1)
+    fields(template, mode.probe)["ssid"] = np.arange(first + 1, first + len(sessions) + 1)
     return template
 
 

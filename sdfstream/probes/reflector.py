@@ -23,7 +23,7 @@ sender pads its probes to 44 octets.) At most `max_pps` answers leave per second
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -93,13 +93,18 @@ class SessionReflector:
         self._clock = Clock(host.virtual_clock)
         allowed = np.ones(64, dtype=np.bool_) if classes is None else classes
         self._tlvs = TlvAnswerer(self._mode, self._mac, self.counters, sync=sync, classes=allowed)
-        self._liveness = Liveness("reflector", liveness_ms, self._clock)
+        self.life = Liveness("reflector", liveness_ms, self._clock)
         known = {octets(address): nic for address, nic in peers.items()}
-        self._inbound = Inbound(dict(sockets), known, self._liveness, self.counters)
+        self._inbound = Inbound(dict(sockets), known, self.life, self.counters)
         self._stateful = stateful
         self._max_pps = max_pps
         self._allowance = self._burst = max(1.0, max_pps / 10)
         self._filled_at = ABSENT_NS
+
+    @property
+    def senders(self) -> Sequence[bytes]:
+        """16-octet address of the sender of each path of `life`."""
+        return self._inbound.senders
 
     def received(self, received: Received, now_ns: int) -> ToSend:
         """Answers to the probes in `received`, sorted by socket, still without T3 and HMAC (see `seal`)."""
@@ -233,12 +238,12 @@ class SessionReflector:
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot receive; what it observes is unknown while it cannot."""
-        mine = [i for i, name in enumerate(self._liveness.names) if name.observer == nic]
-        self._liveness.usable(np.array(mine, dtype=np.int64), usable, now_ns)
+        mine = [i for i, name in enumerate(self.life.names) if name.observer == nic]
+        self.life.usable(np.array(mine, dtype=np.int64), usable, now_ns)
 
     def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
         """Judge all inbound paths; entries of those that changed state since the last call, or of all (`complete`)."""
-        return self._liveness.judge(now_ns, system_ns, complete=complete)
+        return self.life.judge(now_ns, system_ns, complete=complete)
 
 
 class _Arrival:

@@ -41,17 +41,21 @@ class RowWriter:
     def __init__(self, host: HostConfig, paths: Paths, clock: Clock, counters: Counters) -> None:
         self._counters = counters
         self._before_ns: int | None = None
-        self._paths = paths
         self._clock = clock
-        planes = {nic.nic: nic.plane for nic in host.nics}
+        self._host = host.host
+        self._planes = {nic.nic: nic.plane for nic in host.nics}
+        self.adopt(paths)
+
+    def adopt(self, paths: Paths) -> None:
+        """Write rows of these paths from now on: the old ones under their numbers, and perhaps more."""
+        self._paths = paths
         sessions = paths.sessions
         self._src = Names([s.src for s in sessions])
         self._dst = Names([s.dst for s in sessions])
-        self._host = host.host
-        self._clock_src = Names([host.host, *(s.src for s in sessions)])
+        self._clock_src = Names([self._host, *(s.src for s in sessions)])
         far = [clock_of_far_end(s, hardware=hardware) for hardware in (False, True) for s in sessions]
         self._clock_dst = Names(far)
-        self._plane = Names([planes.get(s.src) for s in sessions])
+        self._plane = Names([self._planes.get(s.src) for s in sessions])
 
     def finished(self, exchanges: ex.Exchanges, now_ns: int) -> pa.RecordBatch | None:
         """Rows of all exchanges finished by `now_ns` (steady clock), in order of sending; None: none."""

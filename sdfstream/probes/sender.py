@@ -37,11 +37,13 @@ from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.rows import RowWriter
 from sdfstream.probes.stamp import Fields, fields
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.units import ABSENT_NS, Bools, Int64s, StampKind, UInt8s
+from sdfstream.records.units import ABSENT_NS, Bools, Float64s, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters
 
 _SLOT_BITS = 31
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
+NEVER = np.iinfo(np.int64).max
+"""When a path is due that is not probed."""
 
 
 class SessionSender:
@@ -87,28 +89,54 @@ class SessionSender:
         self._error = stamp.error_estimate(1e6) if error is None else error
         self._clock = Clock(host.virtual_clock)
         self._rng = rng
-        self.paths = paths.build(host, sockets, self._mode)
-        fields(self.paths.template, self._mode.probe)["error"] = self._error
+        self._sockets = sockets
+        self._mesh = self.paths = paths.build(host.sessions, sockets, self._mode)
+        self._mixed = False
+        """Whether the paths are not sorted by socket."""
+        self._away: set[str] = set()
         p = len(self.paths)
-        self._width = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode)) + tlv.HEADER_BYTES
+        self._measure()
         self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
-        self._next_seq = np.zeros(p, dtype=np.int64)
+        self._next_seq: Int64s = np.zeros(p, dtype=np.int64)
         self.heard_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
         """(p,) when each path was last answered, steady clock."""
         self.ttl_fwd: UInt8s = np.zeros(p, dtype=np.uint8)
         """(p,) TTL with which each path's probes arrive, by the last answer; 0: not told."""
-        self._next_due = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
+        self._next_due: Int64s = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
         self._usable: Bools = np.ones(p, dtype=np.bool_)
-        names = [
-            PathName(s.src, s.src, s.dst, "udp", int(port), s.dscp)
-            for s, port in (
-                (self.paths.sessions[i], q) for i, q in zip(self.paths.session, self.paths.source_port, strict=True)
-            )
-        ]
+        self._ended: Bools = np.zeros(p, dtype=np.bool_)
         self.life = Liveness("sender", liveness_ms, self._clock)
         """State of every path."""
-        self.life.add(names, self.paths.interval_ns, now_ns)
+        self.life.add(self._names(np.arange(p)), self.paths.interval_ns, now_ns)
         self._rows = RowWriter(host, self.paths, self._clock, self.counters)
+
+    def _measure(self) -> None:
+        """What follows from the table of paths."""
+        fields(self.paths.template, self._mode.probe)["error"] = self._error
+        longest = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode))
+        self._width = longest + tlv.HEADER_BYTES
+        self._mixed = bool((self.paths.socket[1:] < self.paths.socket[:-1]).any())
+
+    def _names(self, path: Int64s) -> list[PathName]:
+        found = zip(self.paths.session[path].tolist(), self.paths.source_port[path].tolist(), strict=True)
+        return [
+            PathName(s.src, s.src, s.dst, "udp", port, s.dscp)
+            for s, port in ((self.paths.sessions[i], port) for i, port in found)
+        ]
+
+    @property
+    def mesh_paths(self) -> int:
+        """How many of the paths, the first ones, never change."""
+        return len(self._mesh)
+
+    def probed(self) -> dict[tuple[str, str, int, int], int]:
+        """(src, dst, source port, DSCP) of the paths that are probed now to their numbers."""
+        path = np.flatnonzero(~self._ended)
+        return {(n.src, n.dst, n.path, n.dscp): p for p, n in zip(path.tolist(), self._names(path), strict=True)}
+
+    def probed_intervals_ns(self) -> Float64s:
+        """(p,) probe intervals; infinite for paths that are not probed any more."""
+        return np.where(self._ended, np.inf, self.paths.interval_ns)
 
     def next_due_ns(self) -> int:
         """Steady clock: when the next probe is due; far in the future when there is none."""
@@ -121,9 +149,12 @@ class SessionSender:
         """
         path = np.flatnonzero(self._next_due <= now_ns)
         interval = self.paths.interval_ns[path]
-        pause = (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
-        self._next_due[path] = np.maximum(self._next_due[path] + pause, now_ns + (interval >> 1))
+        self._next_due[path] = np.maximum(
+            self._next_due[path] + self._pause_ns(path, interval), now_ns + (interval >> 1)
+        )
         path = path[self._usable[path]]
+        if self._mixed:
+            path = path[np.argsort(self.paths.socket[path], kind="stable")]
         seq = self._next_seq[path]
         self._next_seq[path] = (seq + 1) & 0xFFFF_FFFF
         slot = self._exchanges.slot(path, seq)
@@ -148,6 +179,10 @@ class SessionSender:
             tos=self.paths.tos[path],
             token=seq << _SLOT_BITS | slot,
         )
+
+    def _pause_ns(self, path: Int64s, interval: Int64s) -> Int64s:
+        """Until the next probe of each path: its interval, jittered so that nothing falls in step with it."""
+        return (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
 
     def _seal(self, data: UInt8s, mac: Mac) -> None:
         """Write both HMACs of authenticated probes."""
@@ -235,17 +270,19 @@ class SessionSender:
         wrong[rows] = ~same(heads[:, -stamp.MAC_BYTES :], mac.of_base(heads, self._mode))
         verdict.refuse(wrong, refusals.HMAC)
 
-    def _overdue(self, received: Received, slot: Int64s, now_ns: int) -> Bools:
+    def _overdue(self, received: Received, head: Fields, slot: Int64s, now_ns: int) -> Bools:
         """Which answers came too late: by their own stamps, since a stalled process may read them long after.
 
-        The steady clock must agree, since the system clock may have been stepped in between.
+        The steady clock must agree, since the system clock may have been stepped in between. How long the probe lay
+        at a stalled reflector, by its own stamps, is no time on the way either.
         """
         ring = self._exchanges
         limit = ring.timeout_ns[ring.path[slot]]
         overdue: Bools = now_ns - ring.sent_at[slot] >= limit
         if np.count_nonzero(overdue):
             arrived_at = np.where(received.kind == StampKind.KERNEL, received.at_ns, received.user_at_ns)
-            overdue &= arrived_at - ring.t1_user[slot] >= limit
+            stay = stamp.ns_of(head["t3"], head["error"]) - stamp.ns_of(head["t2"], head["error"])
+            overdue &= arrived_at - ring.t1_user[slot] - np.maximum(stay, 0) >= limit
         return overdue
 
     def _match(self, received: Received, path: Int64s, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
@@ -256,7 +293,10 @@ class SessionSender:
         verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE), refusals.UNKNOWN_EXCHANGE)
         verdict.refuse(ring.t1_word[slot] != head["sender_t1"], refusals.ECHO)
         verdict.refuse((state == ex.ANSWERED) | (state == ex.DONE), refusals.DUPLICATE)
-        verdict.refuse((state == ex.LOST) | self._overdue(received, slot, now_ns), refusals.LATE)
+        late = (state == ex.LOST) | self._overdue(received, head, slot, now_ns)
+        # too late for a row, but the path lives
+        self.life.heard(path[late & verdict.good], now_ns)
+        verdict.refuse(late, refusals.LATE)
         good = np.flatnonzero(verdict.good)
         copies = np.zeros(len(slot), dtype=np.bool_)
         copies[good] = ~ring.first_of_each(slot[good])
@@ -293,7 +333,8 @@ class SessionSender:
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot send. While it cannot, its paths send nothing and their state is unknown."""
-        mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_)
+        (self._away.discard if usable else self._away.add)(nic)
+        mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_) & ~self._ended
         changed = np.flatnonzero(mine & (self._usable != usable))
         self._usable[changed] = usable
         self.life.usable(changed, usable, now_ns)

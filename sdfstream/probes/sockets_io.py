@@ -13,8 +13,9 @@ import fcntl
 import ipaddress
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -37,6 +38,9 @@ _BUFFER_BYTES: Final = 4 << 20
 TOS_AT: Final = 16
 """Offset of the TOS or traffic class octet in a socket's `control`."""
 CONTROL_BYTES: Final = 64
+
+
+OpenError: TypeAlias = OSError | ConfigError | UnavailableError
 
 
 @dataclass(slots=True)
@@ -93,23 +97,47 @@ def open_probe_socket(nic: NicConfig, port: int, *, own_address: bool, hardware:
     ConfigError, UnavailableError
         It can never work: the port is reserved, or the kernel refuses to bind to a device.
     """
+    opened = open_probe_sockets(nic, [port], own_address=own_address, hardware=hardware)[0]
+    if isinstance(opened, Exception):
+        raise opened
+    return opened
+
+
+def open_probe_sockets(
+    nic: NicConfig, ports: Sequence[int], *, own_address: bool, hardware: bool
+) -> list[ProbeSocket | OpenError]:
+    """Open several sockets of `nic` in one visit to its namespace: each one, or what kept it from being opened."""
+
+    def work() -> list[ProbeSocket | OpenError]:
+        found: list[ProbeSocket | OpenError] = []
+        for port in ports:
+            try:
+                found.append(_open_here(nic, port, own_address=own_address, hardware=hardware))
+            except (OSError, ConfigError, UnavailableError) as error:
+                found.append(error)
+        return found
+
+    try:
+        return inside(nic.netns, work)
+    except OSError as error:
+        return [error] * len(ports)
+
+
+def _open_here(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) -> ProbeSocket:
+    """Open a socket in the namespace of the calling thread."""
     v6 = ipaddress.ip_address(nic.address).version == 6
-
-    def make() -> tuple[socket.socket, int, int, StampKind]:
-        sock = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        try:
-            interface = socket.if_nametoindex(nic.device)
-            _bind(sock, nic, port, own_address=own_address)
-            _tell_everything(sock, v6)
-            return sock, interface, _make_room(sock), enable(sock, nic.device, hardware=hardware)
-        except BaseException:
-            sock.close()
-            raise
-
-    sock, interface, stamp_room, kind = inside(nic.netns, make)
-    address = mapped(nic.address)
-    control, control_bytes = _control(address, interface, v6)
-    port = sock.getsockname()[1]
+    sock = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        interface = socket.if_nametoindex(nic.device)
+        _bind(sock, nic, port, own_address=own_address)
+        _tell_everything(sock, v6)
+        stamp_room, kind = _make_room(sock), enable(sock, nic.device, hardware=hardware)
+        address = mapped(nic.address)
+        control, control_bytes = _control(address, interface, v6)
+        port = sock.getsockname()[1]
+    except BaseException:
+        sock.close()
+        raise
     return ProbeSocket(sock, sock.fileno(), nic, port, interface, address, kind, stamp_room, control, control_bytes)
 
 

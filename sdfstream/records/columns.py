@@ -66,6 +66,12 @@ def names(batch: pa.RecordBatch, name: str) -> tuple[Int32s, list[str]]:
     FormatError
         ``column-missing`` or ``column-type``.
     """
+    codes, dictionary = coded(batch, name)
+    return codes, dictionary.to_pylist()
+
+
+def coded(batch: pa.RecordBatch, name: str) -> tuple[Int32s, pa.Array]:
+    """Like `names`, with the dictionary as it came: for readers that know most dictionaries already."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         raise FormatError("column-missing", name)
@@ -74,9 +80,8 @@ def names(batch: pa.RecordBatch, name: str) -> tuple[Int32s, list[str]]:
         if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
             raise FormatError("column-type", f"{name} is {column.type}, not names")
         column = column.dictionary_encode()
-    indices = column.indices
-    codes: Int32s = arrow.filled(indices, -1).astype(np.int32, copy=False)
-    return codes, column.dictionary.to_pylist()
+    codes: Int32s = arrow.filled(column.indices, -1).astype(np.int32, copy=False)
+    return codes, column.dictionary
 
 
 def name_column(codes: npt.NDArray[np.integer[Any]], dictionary: Sequence[str]) -> pa.Array:

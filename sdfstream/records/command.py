@@ -7,6 +7,7 @@ later times and a new signature. What a signature covers is the RFC 8785 canonic
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -151,6 +152,11 @@ def canonical(value: Any) -> bytes:
     >>> canonical({"b": [1, 2.5, None], "a": 1_790_000_000_000_000_001})
     b'{"a":1790000000000000001,"b":[1,2.5,null]}'
     """
+    if _is_plain(value):  # ten times as fast, and the same bytes
+        try:
+            return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+        except UnicodeEncodeError as error:
+            raise FormatError("canonical", str(error)) from error
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise FormatError("canonical", "a key is no text")
@@ -164,6 +170,17 @@ def canonical(value: Any) -> bytes:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise FormatError("canonical", str(error)) from error
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether Python's own JSON is canonical: no fractions, which it writes otherwise, and keys in ASCII, whose order
+    is the same in UTF-16 as in Unicode.
+    """
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and k.isascii() for k in value) and all(map(_is_plain, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int)
 
 
 def command(data: Mapping[str, Any]) -> Command:

@@ -25,6 +25,10 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
     "class-rewritten": ("configuration", "DSCP or ECN arrives other than it was sent"),
     "miscabled": ("configuration", "a NIC answers on a rail or port other than planned"),
     "port-errors": ("link", "a port's error, discard or FEC counters rise"),
+    "qp-slow": (
+        "workload",
+        "a queue pair, or most of a job, moves its data far slower than it used to, and no finding on its way says why",
+    ),
     "clock-unsynced": ("clock", "a clock has no bound that a delay could be trusted by"),
     "clock-faulty": ("clock", "a clock disagrees with every neighbour"),
     "agent-stale": ("telemetry", "an agent stopped publishing; what it watched is unknown"),

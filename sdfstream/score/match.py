@@ -53,11 +53,11 @@ RIGHT_KINDS: Final[dict[str, frozenset[str]]] = {
 }
 RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
     # kind of fault: kinds of finding that follow from it
-    "link-down": frozenset({"path-down", "host-silent", "link-flap", "loss", "port-errors"}),
-    "black-hole": frozenset({"path-down", "host-silent", "loss"}),
-    "gray-loss": frozenset({"path-down", "port-errors", *_DOWN}),
-    "congestion": frozenset({"loss", "path-down"}),
-    "flap": frozenset({"path-down", "loss", "port-errors", "host-silent", *_DOWN}),
+    "link-down": frozenset({"path-down", "host-silent", "link-flap", "loss", "port-errors", "qp-slow"}),
+    "black-hole": frozenset({"path-down", "host-silent", "loss", "qp-slow"}),
+    "gray-loss": frozenset({"path-down", "port-errors", "qp-slow", *_DOWN}),
+    "congestion": frozenset({"loss", "path-down", "qp-slow"}),
+    "flap": frozenset({"path-down", "loss", "port-errors", "host-silent", "qp-slow", *_DOWN}),
     "miscabled": frozenset({"path-down", "loss", *_DOWN}),
     "host-gone": frozenset({"path-down", *_DOWN}),
 }

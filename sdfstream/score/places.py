@@ -16,7 +16,7 @@ class Place(IntEnum):
     ELSEWHERE = 0
     """Something else is blamed."""
     SYMPTOM = 1
-    """A path: true as an observation, but it names no culprit."""
+    """A path, a queue pair, a job: true as an observation, but it names no culprit."""
     NEAR = 2
     """A neighbour: a link of the faulty switch, a switch at an end of the faulty link, the host of the faulty NIC."""
     SUSPECT = 3
@@ -48,7 +48,7 @@ def place(target: str, finding: Mapping[str, Any]) -> Place:
     subject = finding.get("subject") or {}
     kind, name = str(subject.get("type", "")), str(subject.get("id", ""))
     nic = name.rpartition(":")[0] if kind == "port" else name
-    best = Place.SYMPTOM if kind == "path" else _element(target, nic)
+    best = Place.SYMPTOM if kind in ("path", "qp", "job") else _element(target, nic)
     for suspect in finding.get("suspects") or ():
         if best < Place.SUSPECT and _element(target, str(suspect.get("id", ""))) is Place.EXACT:
             best = Place.SUSPECT

@@ -25,6 +25,7 @@ NAMES = {
     "reflector": 60,
     "freshness": 60,
     "class_queue": 60,
+    "localise": 420,
 }
 """Measurements in order, and the seconds after which each is ended."""
 

@@ -117,7 +117,7 @@ def measure(result: Result, quick: bool) -> None:
 def _say(result: Result, load: Load, count: int, spent: dict[str, float], bare: dict[str, float]) -> None:
     rows, whole = spent["rows"], spent["whole"]
     rate, most = rows / whole, rows / (bare["codec"] + bare["insert"])
-    parts = ("sync", "detect", "driver", "archive")
+    parts = [part for part in spent if part not in ("whole", "rows", "made")]
     shares = ", ".join(f"{p} {spent[p] / whole:.0%} ({spent[p] / rows * 1e6:.2f} µs)" for p in parts)
     per_message = rows / count
     result.say(

@@ -66,6 +66,25 @@ def test_a_frame_is_these_bytes() -> None:
     assert frame == b'\x00\x00\x00\x23\x00\x00\x00\x02["sdf.x.v1","h0",[["boot_id","b"]]]\x00\xff'
 
 
+def test_link_words_of_both_ways_are_these_bytes() -> None:
+    """Version 1 clients and servers meet version 2 ones: none of these may change."""
+    assert (link_frames.MAGIC, link_frames.MAGIC_BOTH) == (b"SDFLINK1", b"SDFLINK2")
+    assert link_frames.ACK.pack(7) == b"\0\0\0\0\0\0\0\x07"
+    assert link_frames.ACK.pack(7 | link_frames.REFUSED) == b"\x80\0\0\0\0\0\0\x07"
+    wish = link_frames.Wish(("sdf.x.v1",), frozenset({"h1", "h0"}), "run", {"sdf.x.v1": (3,)})
+    opening = b'SDFLINK2\0\0\0\x4f{"topics":["sdf.x.v1"],"keys":["h0","h1"],"bus":"run","after":{"sdf.x.v1":[3]}}'
+    assert link_frames.opening(wish) == opening
+    assert link_frames.parse_wish(opening[12:]) == wish
+    welcome = link_frames.Welcome("run", {"sdf.x.v1": (9,)}, {"sdf.x.v1": 2})
+    answer = b'\0\0\0\x39{"bus":"run","at":{"sdf.x.v1":[9]},"lost":{"sdf.x.v1":2}}'
+    assert link_frames.welcome(welcome) == answer
+    assert link_frames.parse_welcome(answer[4:]) == welcome
+    down = link_frames.down("sdf.x.v1", "h0", [("boot_id", b"b")], b"\x00\xff", 5, 6)
+    head = b'["sdf.x.v1","h0",[["boot_id","b"]],5,6]'
+    assert down == b"\x40\0\0\0\0\0\0\0" + b"\0\0\0\x27\0\0\0\x02" + head + b"\x00\xff"
+    assert link_frames.parse_down_head(head) == (("sdf.x.v1", "h0", [("boot_id", b"b")]), 5, 6)
+
+
 def test_a_recording_of_old_is_read() -> None:
     found = open_recording(HERE / "recording")
     assert [(m.topic, m.bus_at_ns, mark_of(m.body)) for m in found.messages()] == [

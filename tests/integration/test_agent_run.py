@@ -98,6 +98,8 @@ async def test_a_path_falls_silent_and_comes_back() -> None:
             await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["alive"])
             # an answer may come before the first judgement, and then nothing was ever unknown
             assert a.states(role="sender", path=50_000)[0] in ("unknown", "alive")
+            # b answers from its first moment on, but is stopped before its own first probe unless we wait for that
+            await a.until(lambda: a.states(role="reflector", path=50_000)[-1:] == ["alive"])
         await a.until(lambda: a.states(role="sender", path=50_000)[-1:] == ["silent"])
         await a.until(lambda: a.states(role="reflector", path=50_000)[-1:] == ["silent"])
         async with running(far):
@@ -233,3 +235,35 @@ def test_no_root_is_needed(tmp_path: Path) -> None:
     first, second = done.stdout.splitlines()
     assert first == "KERNEL True"
     assert second == "ConfigError a/0: UDP port 862 is reserved for root; choose a port above 1023"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_without_the_right_to_raw_sockets_only_flows_and_ways_back_lack(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    code = (
+        "import os, asyncio, json, logging\n"
+        "from dataclasses import replace\n"
+        "from tests.integration.test_agent_run import config\n"
+        "from tests.fixtures.agents import running\n"
+        "from sdfstream.probes.companion import FlowWish\n"
+        "from sdfstream.records.flow import Flow\n"
+        "logging.basicConfig(level=logging.WARNING)\n"
+        "class Beside:\n"
+        "    def attach(self, hosts):\n"
+        "        hosts[0].trace([FlowWish(Flow('a/0', 'a/0', 'udp', 50000, 4791, 0), '127.0.73.2')])\n"
+        "    def judged(self, host, now_ns): return []\n"
+        "async def main():\n"
+        "    near = config('a', '127.0.73.2', 'a', '127.0.73.2')\n"
+        "    async with running(near, companion=Beside()) as a:\n"
+        "        await a.until(lambda: len(a.rows()) > 100)\n"
+        "        await asyncio.sleep(1.5)\n"
+        "    print(json.dumps([a.final, len(a.events('sdf.state.topology.v1'))]))\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    counters, traces = json.loads(done.stdout.splitlines()[-1])
+    assert counters["io.trace-denied"] == 1
+    assert done.stderr.count("CAP_NET_RAW") == 1
+    assert traces >= 1, "probe paths are traced without it"
+    assert not [k for k in counters if "failed" in k or "unsent" in k]

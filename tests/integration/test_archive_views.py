@@ -101,6 +101,68 @@ def test_stamps_of_a_probe_and_of_a_lost_one(engine: Engine) -> None:
     assert got == [(20_000, 30_000, 71_000, 30_000, 41_000), (None,) * 5]
 
 
+def test_commands_with_their_lease_and_what_became_of_them(engine: Engine) -> None:
+    columns = "id, action, target, mode, lease_s, statements, state, why, said_by, before, gain, reason"
+    steered, refused = engine.rows(f"SELECT {columns} FROM v_commands")
+    assert steered[:9] == ("c1", "steer", "h00/r0#2", "enforce", 10.0, 2, "applied", "it gained", "controller")
+    assert steered[9:] == ('{"throughput_bps":25000000,"n":50}', 4.0, ["f1"])
+    assert refused[:8] == ("p1", "steer", "h00/r0#2", None, None, 0, "refused", "not-selectable: all ports go one way")
+    ((seconds,),) = engine.rows("SELECT dateDiff('second', issued_at, renewed_at) FROM v_commands WHERE id = 'c1'")
+    assert seconds == 5
+
+
+def test_jobs_over_their_hosts(engine: Engine) -> None:
+    got = engine.rows("SELECT job, name, state, ranks, hosts, nics, qps, ended_hosts FROM v_jobs")
+    assert got == [
+        ("train-7", "train-7", "running", 2, ["h00", "h01"], ["h00/r0", "h01/r0"], 2, []),
+        ("old-1", "done", "ended", 1, ["h01"], ["h01/r0"], 0, ["h01"]),
+    ]
+    assert engine.rows("SELECT job, host FROM v_job_parts") == [
+        ("old-1", "h01"),
+        ("train-7", "h00"),
+        ("train-7", "h01"),
+    ]
+
+
+def test_queue_pairs_with_the_links_they_cross_and_could_cross(engine: Engine) -> None:
+    columns = "qp, use, dir, source_port, links, complete, traced_at IS NULL"
+    got = engine.rows(f"SELECT {columns} FROM v_job_paths WHERE qp = 'h00/r0#1'")
+    data = [["h00/r0->l0", f"l0->s{s}", f"s{s}->l1", "l1->h01/r0"] for s in (0, 1)]
+    answers = ["h01/r0->l1", "l1->s0", "s0->l0", "l0->h00/r0"]
+    assert got == [
+        ("h00/r0#1", "now", "data", 50001, data[0], True, 0),
+        ("h00/r0#1", "now", "answers", 50001, answers, True, 0),
+        ("h00/r0#1", "alternate", "data", 50002, data[1], True, 0),
+        ("h00/r0#1", "alternate", "answers", 50002, [], None, 1),
+    ]
+    got = engine.rows("SELECT path, use FROM v_job_paths WHERE qp = 'h00/r0#2' AND dir = 'data'")
+    assert got == [(50003, "now"), (50002, "alternate")], "as last stated, after the move"
+
+
+def test_what_queue_pairs_and_their_job_got_by_second(engine: Engine) -> None:
+    columns = "throughput_bps, path, n, retransmits, waiting_windows, owd_min_ns"
+    got = engine.rows(f"SELECT {columns} FROM v_qp WHERE qp = 'h00/r0#2' ORDER BY second")
+    assert got[9:16] == [
+        (100_000_000, 50002, 10, 0, 0, 2000.0),
+        *[(22_500_000, 50002, 9, 30, 1, 2000.0)] * 5,
+        (100_000_000, 50003, 10, 0, 0, 2000.0),
+    ]
+    got = engine.rows("SELECT throughput_bps, slowest_bps, slowest_qp, qps FROM v_job_throughput ORDER BY second")
+    assert len(got) == 30
+    assert got[9:11] == [(200_000_000, 100_000_000, "h00/r0#1", 2), (122_500_000, 22_500_000, "h00/r0#2", 2)]
+
+
+def test_gains_as_stated_and_as_measured(engine: Engine) -> None:
+    columns = "id, state, stated_gain, before_bps, after_bps, gain, retransmits_before, retransmits_after"
+    assert engine.rows(f"SELECT {columns} FROM v_gains") == [("c1", "applied", 4.0, 22.5e6, 100e6, 100 / 22.5, 150, 0)]
+
+
+def test_instants_of_a_chunk(engine: Engine) -> None:
+    columns = "arrived_at_ns - sent_at_ns, completed_at_ns - sent_at_ns, acknowledged_at_ns - sent_at_ns"
+    got = engine.rows(f"SELECT chunk, {columns} FROM raw_qp ORDER BY chunk")
+    assert got[1:] == [(1, 20_000, 90_000_000, 90_100_000), (2, None, None, 90_100_000)]
+
+
 def _queries() -> list[str]:
     return re.findall(r"```sql\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 

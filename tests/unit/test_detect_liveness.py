@@ -33,7 +33,7 @@ class World:
         at = T0 + round(at_s * S)
         self.presence.heard("a", at, "")
         t1 = np.array([self.seq * 50 * MS])
-        self.presence.told("a", at)
+        self.presence.told("a", at, at)
         self.live.take_rows(self.slot, np.array([self.seq]), t1, np.array([ok]), np.array([at]), at)
 
     def rows(self, ok: bool, from_s: float, to_s: float) -> None:
@@ -57,7 +57,7 @@ class World:
             "state": state,
         }
         change |= {"since_at_ns": seen - round(age_s * S), "interval_ns": 50 * MS, "missed": 0} | more
-        self.presence.told(host, at)
+        self.presence.told(host, at, at)
         self.live.take_statement({"host": host, "seen_at_ns": seen, "changes": [change]}, at, at)
 
     def look(self, at_s: float):

@@ -1,4 +1,4 @@
-"""Plain values and arrays to bytes and back: the snapshot format of the stage.
+"""Plain values and arrays to bytes and back: the snapshot format of stages.
 
 JSON; an array travels as its type, shape and base64 of its bytes, so a snapshot is deterministic and
 reading one runs no foreign code (unlike pickle).
@@ -15,7 +15,7 @@ import numpy as np
 
 from sdfstream.errors import FormatError
 
-VERSION = 1
+VERSION = 2
 
 
 def dump(state: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,96 @@
+"""The queue pairs of an agent's hosts as it knows them: from the job map, corrected by what its own changes did.
+
+The job map is asked every now and then, an answer of an actuator is newer. So for a while after a change of ours the
+job map's word about that queue pair's path does not count. The path of a kernel flow is never in the job map, which
+has the program's own port; there only our own changes count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.units import NS_PER_S
+
+_OURS_COUNTS_NS: Final = 2 * NS_PER_S
+GONE_NS: Final = 10 * NS_PER_S
+"""A queue pair that the job map has not had for this long is there no more: a job's process may be slow to answer."""
+
+
+@dataclass(slots=True)
+class Known:
+    """One queue pair."""
+
+    qp: QueuePair
+    job: str
+    control: str
+    path: int
+    """Source port that its packets leave with."""
+    rate_bps: int | None
+    sends: bool
+    """Its sending end is here; False: its receiving end."""
+    missing_ns: int | None = None
+    """Since when the job map has it no more; steady clock. None: it has it."""
+    changed_ns: int | None = None
+    """Last change of ours; steady clock."""
+    moved_ns: int | None = None
+    asking: int | None = None
+    """The request about its path that is under way."""
+
+
+class Inventory:
+    """The queue pairs of one host."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Known] = {}
+        self._receiving: dict[str, Known] = {}
+        self.kernel_paths: dict[str, int] = {}
+        """Source ports that packets of kernel flows leave with, where it is not the program's own."""
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._receiving)
+
+    def get(self, qp: str, *, sends: bool = True) -> Known | None:
+        """The queue pair whose sending (or receiving) end is here, None when there is none now."""
+        return (self._known if sends else self._receiving).get(qp)
+
+    def take(self, parts: Iterable[JobPart], now_ns: int) -> None:
+        """The job map, all of this host's part of it."""
+        running = [p for p in parts if p.state == "running"]
+        for table, sends in ((self._known, True), (self._receiving, False)):
+            seen = set()
+            for part in running:
+                for qp in part.qps if sends else part.receives:
+                    seen.add(qp.qp)
+                    self._see(table, qp, part, now_ns, sends=sends)
+            for name in table.keys() - seen:
+                if table[name].missing_ns is None:
+                    table[name].missing_ns = now_ns
+        self.age(now_ns)
+
+    def age(self, now_ns: int) -> bool:
+        """Forget what has been missing for long enough; whether there was any."""
+        gone = [
+            (table, name)
+            for table in (self._known, self._receiving)
+            for name, known in table.items()
+            if known.missing_ns is not None and now_ns - known.missing_ns >= GONE_NS
+        ]
+        for table, name in gone:
+            del table[name]
+            if table is self._known:
+                self.kernel_paths.pop(name, None)
+        return bool(gone)
+
+    def _see(self, table: dict[str, Known], qp: QueuePair, part: JobPart, now_ns: int, *, sends: bool) -> None:
+        known = table.get(qp.qp)
+        if known is None:
+            path = self.kernel_paths.get(qp.qp, qp.path) if sends else qp.path
+            table[qp.qp] = Known(qp, part.job, part.control, path, qp.rate_bps, sends)
+            return
+        if qp.steering != "kernel" and (known.changed_ns is None or now_ns - known.changed_ns >= _OURS_COUNTS_NS):
+            known.path, known.rate_bps = qp.path, qp.rate_bps
+        known.qp, known.job, known.control = qp, part.job, part.control
+        known.missing_ns = None

@@ -1,0 +1,195 @@
+"""The job map as the controller needs it: queue pairs by id, by flow and by sending NIC, and the path each is on.
+
+A job part says which path its queue pairs are on; an agent's outcome says it sooner. Both carry that agent's clock, so
+the later of the two counts, and a part that was written before a move does not undo the knowledge of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sdfstream.records.flow import Flow
+from sdfstream.records.job import JobPart, QueuePair, job_part
+
+MAX_QPS: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A queue pair of a running job."""
+
+    pair: QueuePair
+    """With `path` as far as is known now."""
+    job: str
+    name: str
+    """What a person calls the job."""
+    host: str
+    told_ns: int
+    """That host's clock: when it was said that it is on this path."""
+    own: int = 0
+    """Source port that its program uses: of a kernel flow that is rewritten on its host the job map knows no other."""
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """Target of a command."""
+        return {"type": "qp", "id": self.pair.qp, "host": self.host, "job": self.job}
+
+    @property
+    def paths(self) -> tuple[int, ...]:
+        """Source ports it is on or may be moved to."""
+        return tuple(dict.fromkeys((self.pair.path, self.own or self.pair.path, *self.pair.alternates)))
+
+
+class Jobs:
+    """Running jobs: the union of their parts."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, tuple[JobPart, int]] = {}
+        self._owned: dict[str, Owned] = {}
+        self._claims: dict[str, set[str]] = {}
+        """Queue pair to the parts that name it as theirs; more than one is a contradiction."""
+        self._of_flow: dict[Flow, dict[str, None]] = {}
+        self._of_nic: dict[str, dict[str, None]] = {}
+
+    def __iter__(self) -> Iterator[Owned]:
+        return iter(self._owned.values())
+
+    def __len__(self) -> int:
+        return len(self._owned)
+
+    def get(self, qp: str) -> Owned | None:
+        """The queue pair; None: of no running job."""
+        return self._owned.get(qp)
+
+    def contested(self, qp: str) -> bool:
+        """Whether two job parts claim the queue pair."""
+        return len(self._claims.get(qp, ())) > 1
+
+    def take(self, part: JobPart, at_ns: int) -> tuple[list[str], list[str]]:
+        """Take a part; (queue pairs that are new or other than before, those that are gone)."""
+        before = self._parts.pop(part.key, None)
+        old = {pair.qp: pair for pair in before[0].qps} if before is not None else {}
+        new = {pair.qp: pair for pair in part.qps} if part.state == "running" else {}
+        if part.state == "running":
+            self._parts[part.key] = (part, at_ns)
+        gone = [qp for qp in old if qp not in new]
+        for qp in gone:
+            self._drop(qp, part.key)
+        changed = []
+        for qp, pair in new.items():
+            if self._put(pair, part):
+                changed.append(qp)
+        return changed, [qp for qp in gone if qp not in self._owned]
+
+    def _put(self, pair: QueuePair, part: JobPart) -> bool:
+        known = self._owned.get(pair.qp)
+        if known is None and len(self._owned) >= MAX_QPS:
+            return False
+        self._claims.setdefault(pair.qp, set()).add(part.key)
+        told_ns = part.seen_at_ns
+        own = pair.path
+        same = known is not None and (known.job, known.host) == (part.job, part.host)
+        if known is not None and same and (known.told_ns > told_ns or _hidden(pair, known)):
+            pair, told_ns = replace(pair, path=known.pair.path), max(known.told_ns, told_ns)
+        owned = Owned(pair, part.job, part.name or part.job, part.host, told_ns, own)
+        if known is not None and replace(owned, told_ns=known.told_ns) == known:
+            self._owned[pair.qp] = owned
+            return False
+        self._unlink(known)
+        self._link(owned)
+        return True
+
+    def moved(self, qp: str, path: int, told_ns: int) -> bool:
+        """An outcome says that the queue pair is on `path` (agent's clock `told_ns`); whether that is news."""
+        known = self._owned.get(qp)
+        if known is None or told_ns < known.told_ns:
+            return False
+        news = known.pair.path != path
+        self._unlink(known)
+        self._link(replace(known, pair=replace(known.pair, path=path), told_ns=told_ns))
+        return news
+
+    def of_flow(self, flow: Flow) -> list[str]:
+        """Queue pairs that have or may have this flow, as data or as answers."""
+        return list(self._of_flow.get(flow, ()))
+
+    def of_nic(self, nic: str) -> list[str]:
+        """Queue pairs that this NIC sends."""
+        return list(self._of_nic.get(nic, ()))
+
+    def of_job(self, job: str) -> list[Owned]:
+        """All queue pairs of a job."""
+        return [owned for owned in self._owned.values() if owned.job == job]
+
+    def sizes(self) -> dict[str, int]:
+        """Number of queue pairs by job."""
+        sizes: dict[str, int] = {}
+        for owned in self._owned.values():
+            sizes[owned.job] = sizes.get(owned.job, 0) + 1
+        return sizes
+
+    def forget(self, before_ns: int) -> list[str]:
+        """Drop parts that were not repeated since; queue pairs that are gone."""
+        gone = []
+        for key, (part, at_ns) in list(self._parts.items()):
+            if at_ns < before_ns:
+                del self._parts[key]
+                for pair in part.qps:
+                    self._drop(pair.qp, key)
+                gone += [pair.qp for pair in part.qps if pair.qp not in self._owned]
+        return gone
+
+    def _drop(self, qp: str, key: str) -> None:
+        claims = self._claims.get(qp, set())
+        claims.discard(key)
+        if not claims:
+            self._claims.pop(qp, None)
+            self._unlink(self._owned.pop(qp, None))
+
+    def _unlink(self, owned: Owned | None) -> None:
+        if owned is None:
+            return
+        for flow in _flows(owned):
+            self._of_flow.get(flow, {}).pop(owned.pair.qp, None)
+            if not self._of_flow.get(flow):
+                self._of_flow.pop(flow, None)
+        self._of_nic.get(owned.pair.src, {}).pop(owned.pair.qp, None)
+
+    def _link(self, owned: Owned) -> None:
+        self._owned[owned.pair.qp] = owned
+        for flow in _flows(owned):
+            self._of_flow.setdefault(flow, {})[owned.pair.qp] = None
+        self._of_nic.setdefault(owned.pair.src, {})[owned.pair.qp] = None
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        parts = [[part.as_data(), at_ns] for part, at_ns in self._parts.values()]
+        now = [[o.pair.qp, o.job, o.host, o.pair.path, o.told_ns] for o in self._owned.values()]
+        return {"parts": parts, "now": now}
+
+    def thaw(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.__init__()  # type: ignore[misc]
+        by_qp: dict[tuple[str, str, str], tuple[QueuePair, JobPart]] = {}
+        for data, at_ns in state["parts"]:
+            part = job_part(data)
+            self._parts[part.key] = (part, at_ns)
+            for pair in part.qps:
+                self._claims.setdefault(pair.qp, set()).add(part.key)
+                by_qp[pair.qp, part.job, part.host] = (pair, part)
+        for qp, job, host, path, told_ns in state["now"]:
+            pair, part = by_qp[qp, job, host]
+            self._link(Owned(replace(pair, path=path), job, part.name or job, host, told_ns, pair.path))
+
+
+def _hidden(pair: QueuePair, known: Owned) -> bool:
+    """Whether the job map cannot know on which path it is: its packets are rewritten behind its program's back."""
+    return pair.steering == "kernel" and known.own == pair.path
+
+
+def _flows(owned: Owned) -> Iterable[Flow]:
+    for path in owned.paths:
+        yield owned.pair.flow(path)
+        yield owned.pair.answers(path)

@@ -1,0 +1,262 @@
+"""From known ways to what a command carries: the watch of a path, and the alternates that are worth arming.
+
+A *segment* is a link direction that the queue pair's data or answers cross (but for the two NICs' own cables). It is
+*covered* when probe paths of the sending NIC cross it. A path can be watched when all its segments are covered; one
+that cannot be watched is never armed, neither as the present path nor as an alternate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sdfstream.actuate.config import ActuateConfig
+from sdfstream.actuate.jobs import Owned
+from sdfstream.actuate.probing import Probing
+from sdfstream.actuate.routes import ProbeKey, Routes, segments
+from sdfstream.actuate.wiring import Wiring
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+
+Watch = list[dict[str, Any]]
+
+_LOOK_AGAIN_NS: Final = NS_PER_S
+"""Ways that have become too old are noticed this late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why nothing is done: a rule's name, and a sentence."""
+
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """One path of a queue pair with all that is known of it."""
+
+    path: int
+    data: tuple[str, ...]
+    """Hops of its data, the sender's own cable first."""
+    segments: tuple[str, ...]
+    watch: Watch
+    covered: int
+    """Probe paths over its least covered segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be armed."""
+
+    present: Mapped
+    alternates: tuple[Mapped, ...]
+
+
+@dataclass(slots=True)
+class Loads:
+    """Queue pairs per hop by their data's present ways, and those that would come by armed failovers."""
+
+    of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Queue pair to the hops its data cross now; absent: its way is not known."""
+    count: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Queue pair to the hops of its data on its first alternate."""
+    reserved_count: dict[str, int] = field(default_factory=dict)
+
+    def put(self, qp: str, hops: Sequence[str]) -> None:
+        """The queue pair's data go this way now (empty: not known, or it is gone)."""
+        if self.of.get(qp, ()) == tuple(hops):
+            return
+        for hop in self.of.pop(qp, ()):
+            self.count[hop] -= 1
+            if not self.count[hop]:
+                del self.count[hop]
+        if hops:
+            self.of[qp] = tuple(hops)
+            for hop in hops:
+                self.count[hop] = self.count.get(hop, 0) + 1
+
+    def reserve(self, qp: str, hops: Sequence[str]) -> None:
+        """The queue pair would go this way next (empty: nowhere)."""
+        for hop in self.reserved.pop(qp, ()):
+            self.reserved_count[hop] -= 1
+            if not self.reserved_count[hop]:
+                del self.reserved_count[hop]
+        if hops:
+            self.reserved[qp] = tuple(hops)
+            for hop in hops:
+                self.reserved_count[hop] = self.reserved_count.get(hop, 0) + 1
+
+    def expected(self, qp: str, hops: Sequence[str]) -> int:
+        """Most other queue pairs on one of these hops now, and that would come by failovers."""
+        own = set(self.reserved.get(qp, ()))
+        coming = max((self.reserved_count.get(hop, 0) - (hop in own) for hop in hops[1:]), default=0)
+        return self.others(qp, hops) + coming
+
+    def others(self, qp: str, hops: Sequence[str]) -> int:
+        """Most other queue pairs on one of these hops, the sender's own cable left out."""
+        mine = set(self.of.get(qp, ()))
+        return max((self.count.get(hop, 0) - (hop in mine) for hop in hops[1:]), default=0)
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {name: [[qp, list(h)] for qp, h in getattr(self, name).items()] for name in ("of", "reserved")}
+
+    def thaw(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self.of, self.count, self.reserved, self.reserved_count = {}, {}, {}, {}
+        for qp, hops in state["of"]:
+            self.put(qp, hops)
+        for qp, hops in state["reserved"]:
+            self.reserve(qp, hops)
+
+    def on(self, hop: str) -> list[str]:
+        """Queue pairs whose data cross a hop, by name."""
+        return sorted(qp for qp, hops in self.of.items() if hop in hops)
+
+
+class Mapper:
+    """Makes watches and plans from routes and probe paths."""
+
+    def __init__(
+        self, config: ActuateConfig, routes: Routes, probing: Probing, loads: Loads, wiring: Wiring | None = None
+    ) -> None:
+        self.config, self.routes, self.probing, self.loads = config, routes, probing, loads
+        self.wiring = wiring or Wiring()
+        self._found: dict[tuple[str, str, str], list[ProbeKey]] = {}
+        self._found_at = (-1, -1, -1)
+
+    def path(self, owned: Owned, path: int, now_ns: int) -> Mapped | Doubt:
+        """What is known of the queue pair on this source port."""
+        pair = owned.pair
+        data = self.routes.flow(pair.flow(path), now_ns)
+        answers = self.routes.flow(pair.answers(path), now_ns)
+        if data is None or answers is None:
+            which = "data" if data is None else "answers"
+            return Doubt("unknown-way", f"the way of its {which} on source port {path} is not known, or too old")
+        crossed = segments(data, answers)
+        if not crossed:
+            return Doubt("no-other-way", "both NICs hang on one switch; there is no other way to move to")
+        watch: Watch = []
+        covered = self.config.most_watch_paths
+        for segment in crossed:
+            probes = self._probes(pair.src, pair.dst, segment, now_ns)
+            if not probes:
+                name = self.wiring.name(segment)
+                return Doubt("uncovered", f"no probe path of {pair.src} crosses {name}, which source port {path} needs")
+            covered = min(covered, len(probes))
+            watch.append({"segment": segment, "paths": [[p.dst, p.path, p.dscp] for p in probes]})
+        return Mapped(path, data, crossed, watch, covered)
+
+    def _probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:
+        """Probe paths to watch a segment by: the fast ones where there are any, those to the same far NIC first."""
+        at = (self.routes.version, self.probing.version, now_ns // _LOOK_AGAIN_NS)
+        if at != self._found_at:
+            self._found, self._found_at = {}, at
+        known = self._found.get((nic, dst, segment))
+        if known is None:
+            known = self._found[nic, dst, segment] = self._choose_probes(nic, dst, segment, now_ns)
+        return known
+
+    def _choose_probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:
+        found = []
+        for key in self.routes.crossing(nic, segment, now_ns):
+            interval_ns = self.probing.interval_ns(key)
+            if interval_ns is not None:
+                found.append((interval_ns, key))
+        fast_ns = int(self.config.watch_interval_ms * NS_PER_MS)
+        fast = [key for interval_ns, key in found if 0 < interval_ns <= fast_ns]
+        chosen = fast or [key for _, key in found]
+        return sorted(chosen, key=lambda key: (key.dst != dst, key))[: self.config.most_watch_paths]
+
+    def clean(self, nic: str, mapped: Mapped) -> str:
+        """The first segment that no alive probe path shows to be clean; empty: all are."""
+        for part in mapped.watch:
+            if not any(self.probing.alive(ProbeKey(nic, *path)) for path in part["paths"]):
+                return str(part["segment"])
+        return ""
+
+    def plan(self, owned: Owned, now_ns: int) -> Plan | Doubt:
+        """The present path and the best alternates."""
+        present = self.path(owned, owned.pair.path, now_ns)
+        if isinstance(present, Doubt):
+            return present
+        found = self.alternates(owned, now_ns)
+        chosen = self._choose(owned, present, [m for m in found if m.segments != present.segments])
+        if not chosen:
+            doubts = len(owned.pair.alternates) - len(found)
+            return Doubt(
+                "no-alternate",
+                f"of {len(owned.pair.alternates)} source ports none has a known way apart from the present one "
+                f"({doubts} not known or not covered)",
+            )
+        return Plan(present, tuple(chosen))
+
+    def alternates(self, owned: Owned, now_ns: int) -> list[Mapped]:
+        """All other source ports of the queue pair whose way is known and can be watched."""
+        ports = (port for port in owned.pair.alternates if port != owned.pair.path)
+        mapped = (self.path(owned, port, now_ns) for port in dict.fromkeys(ports))
+        return [m for m in mapped if isinstance(m, Mapped)]
+
+    def others(self, owned: Owned, present: Mapped, but: int, now_ns: int) -> list[Mapped]:
+        """Alternates to a path that the queue pair was moved to, the one it left apart."""
+        found = [m for m in self.alternates(owned, now_ns) if m.path != but and m.segments != present.segments]
+        return self._choose(owned, present, found)
+
+    def _choose(self, owned: Owned, present: Mapped, found: Sequence[Mapped]) -> list[Mapped]:
+        """Apart from the present path and from each other where possible, better covered and less loaded first.
+
+        Ties are drawn by a hash of the queue pair, so that those that share a link do not all run to the same other.
+        """
+        chosen: list[Mapped] = []
+        taken = set(present.segments)
+        rest = list(found)
+        while rest and len(chosen) < self.config.most_alternates:
+            best = min(
+                rest,
+                key=lambda m: (
+                    len(set(m.segments) & set(present.segments)),
+                    len(set(m.segments) & taken),
+                    m.covered < 2,
+                    self.loads.expected(owned.pair.qp, m.data),
+                    draw(self.config.seed, owned.pair.qp, m.path),
+                ),
+            )
+            rest.remove(best)
+            chosen.append(best)
+            taken |= set(best.segments)
+        self.loads.reserve(owned.pair.qp, chosen[0].data if chosen else ())
+        return chosen
+
+
+def draw(seed: int, *what: object) -> int:
+    """A number that is the same for the same arguments and spread evenly otherwise: a lot without a state."""
+    text = "|".join(str(part) for part in (seed, *what))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def failover_set(
+    former_watch: Watch, alternates: Sequence[tuple[int, Watch]], config: ActuateConfig, hold_down_ms: int
+) -> dict[str, Any]:
+    """The ``set`` of an armed failover.
+
+    ``watch`` is always that of the path to go back to (``expected.path``); a queue pair that was moved finds the watch
+    of its present path among the alternates.
+    """
+    return {
+        "watch": former_watch,
+        "alternates": [{"path": path, "watch": watch} for path, watch in alternates],
+        "hold_down_ms": hold_down_ms,
+        "clean_probes": config.clean_probes,
+    }
+
+
+def watch_of(set_: Mapping[str, Any], path: int) -> Watch | None:
+    """The watch of an alternate in the ``set`` of an armed failover."""
+    for alternate in set_.get("alternates", ()):
+        if alternate["path"] == path:
+            watch: Watch = alternate["watch"]
+            return watch
+    return None

@@ -1,0 +1,214 @@
+"""What is known of ways: of every flow of a job, and of every probe path there and back.
+
+A way is the list of hop addresses, each one link direction. It counts only when every hop answered and it was traced
+lately; everything else is unknown, and nothing is filled in. A trace with gaps that agrees with a complete one before
+it neither renews nor refutes it; one that contradicts it makes the way unknown until it is traced whole again.
+
+Ages are bus time: tracing hosts' clocks may be hours off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from sdfstream.records.flow import Flow
+
+MAX_WAYS: Final = 400_000
+"""Ways held at once, flows and probe paths together; more are refused and counted."""
+
+Change = Literal["new", "same", "changed", "gaps"]
+Hops = tuple[str | None, ...]
+
+
+class ProbeKey(NamedTuple):
+    """A probe path, as watches name it (with the sending NIC)."""
+
+    src: str
+    dst: str
+    path: int
+    dscp: int
+
+
+class Directed(NamedTuple):
+    """One direction of a probe path: ``fwd`` from its sender, ``rev`` back to it."""
+
+    key: ProbeKey
+    dir: str
+
+
+@dataclass(slots=True)
+class Way:
+    """What the last traces said."""
+
+    hops: Hops
+    complete: bool
+    at_ns: int
+    """Bus time of the last whole trace of this way; of the first trace with gaps where there was none."""
+    traces: int = 1
+    """Whole traces in a row that said the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a trace changed."""
+
+    change: Change
+    before_ns: int
+    """When the way was last traced before; now, when it is new."""
+    complete: bool
+
+
+class Routes:
+    """Ways by flow and by directed probe path.
+
+    Parameters
+    ----------
+    max_age_ns : int
+        A way that was not traced whole for this long is unknown.
+    """
+
+    def __init__(self, max_age_ns: int) -> None:
+        self.max_age_ns = max_age_ns
+        self._flows: dict[Flow, Way] = {}
+        self._probes: dict[Directed, Way] = {}
+        self._crossing: dict[tuple[str, str], dict[Directed, None]] = {}
+        """(sending NIC, hop) to its probe paths whose way crosses the hop."""
+        self._over: dict[str, dict[Directed, None]] = {}
+        """Hop to all directed probe paths over it."""
+        self.version = 0
+        """Grows whenever the way of a probe path changes."""
+
+    def __len__(self) -> int:
+        return len(self._flows) + len(self._probes)
+
+    def take_flow(self, flow: Flow, hops: Hops, complete: bool, at_ns: int) -> Learned | None:
+        """Take a traced flow; None when there is no room."""
+        return self._take(self._flows, flow, hops, complete, at_ns)
+
+    def take_probe(self, path: Directed, hops: Hops, complete: bool, at_ns: int) -> Learned | None:
+        """Take a traced probe path; None when there is no room."""
+        before = self._probes.get(path)
+        old = before.hops if before is not None and before.complete else ()
+        learned = self._take(self._probes, path, hops, complete, at_ns)
+        way = self._probes.get(path)
+        new = way.hops if way is not None and way.complete else ()
+        if old != new:
+            self._index(path, old, new)
+        return learned
+
+    def _take(self, ways: dict[Any, Way], key: Any, hops: Hops, complete: bool, at_ns: int) -> Learned | None:
+        before = ways.get(key)
+        if before is None:
+            if len(self) >= MAX_WAYS:
+                return None
+            ways[key] = Way(hops, complete, at_ns)
+            return Learned("new", at_ns, complete)
+        before_ns = before.at_ns
+        if not _agree(before.hops, hops):
+            ways[key] = Way(hops, complete, at_ns)
+            return Learned("changed", before_ns, complete)
+        if not complete:
+            return Learned("gaps", before_ns, before.complete)
+        same = before.complete
+        ways[key] = Way(hops, True, at_ns, before.traces + 1 if same else 1)
+        return Learned("same" if same else "new", before_ns, True)
+
+    def flow(self, flow: Flow, now_ns: int) -> tuple[str, ...] | None:
+        """The way of a flow; None: unknown."""
+        return self._known(self._flows.get(flow), now_ns)
+
+    def probe(self, path: Directed, now_ns: int) -> tuple[str, ...] | None:
+        """The way of one direction of a probe path; None: unknown."""
+        return self._known(self._probes.get(path), now_ns)
+
+    def _known(self, way: Way | None, now_ns: int) -> tuple[str, ...] | None:
+        if way is None or not way.complete or now_ns - way.at_ns > self.max_age_ns:
+            return None
+        return tuple(hop for hop in way.hops if hop is not None)
+
+    def crossing(self, nic: str, hop: str, now_ns: int) -> list[ProbeKey]:
+        """Probe paths that `nic` sends which cross `hop` there or back, in order of their names."""
+        found = self._crossing.get((nic, hop), {})
+        return sorted({path.key for path in found if self._known(self._probes.get(path), now_ns) is not None})
+
+    def over(self, hop: str, now_ns: int) -> list[Directed]:
+        """All directed probe paths over `hop`, in order of their names."""
+        found = self._over.get(hop, {})
+        return sorted(path for path in found if self._known(self._probes.get(path), now_ns) is not None)
+
+    def forget(self, now_ns: int) -> int:
+        """Drop what was not traced for three times the age at which it is unknown; how much."""
+        before_ns, gone = now_ns - 3 * self.max_age_ns, 0
+        for flow in [f for f, way in self._flows.items() if way.at_ns < before_ns]:
+            del self._flows[flow]
+            gone += 1
+        for path in [p for p, way in self._probes.items() if way.at_ns < before_ns]:
+            way = self._probes.pop(path)
+            self._index(path, way.hops if way.complete else (), ())
+            gone += 1
+        return gone
+
+    def _index(self, path: Directed, old: Hops, new: Hops) -> None:
+        self.version += 1
+        for hop in old:
+            if hop is not None:
+                self._crossing.get((path.key.src, hop), {}).pop(path, None)
+                self._over.get(hop, {}).pop(path, None)
+        for hop in new:
+            if hop is not None:
+                self._crossing.setdefault((path.key.src, hop), {})[path] = None
+                self._over.setdefault(hop, {})[path] = None
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {
+            "flows": [[*f, list(w.hops), w.complete, w.at_ns, w.traces] for f, w in self._flows.items()],
+            "probes": [[*p.key, p.dir, list(w.hops), w.complete, w.at_ns, w.traces] for p, w in self._probes.items()],
+        }
+
+    def thaw(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._flows = {Flow(*row[:6]): _way(row[6:]) for row in state["flows"]}
+        self._probes = {Directed(ProbeKey(*row[:4]), row[4]): _way(row[5:]) for row in state["probes"]}
+        self._crossing, self._over = {}, {}
+        for path, way in self._probes.items():
+            if way.complete:
+                self._index(path, (), way.hops)
+
+
+def hops_of(value: Any) -> Hops:
+    """The `hops` of a trace event.
+
+    Raises
+    ------
+    TypeError
+        It is no list of texts and nulls.
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TypeError("hops is no list")
+    hops = tuple(value)
+    if not all(hop is None or isinstance(hop, str) for hop in hops):
+        raise TypeError("a hop is an address or null")
+    return hops
+
+
+def segments(data: Sequence[str], answers: Sequence[str]) -> tuple[str, ...]:
+    """The link directions that a queue pair depends on, but for its two NICs' own cables.
+
+    The first hop of either way is met over the sender's own cable, which every other way of that NIC shares.
+
+    >>> segments(("l0", "s1", "l1"), ("l1b", "s1b", "l0b"))
+    ('s1', 'l1', 's1b', 'l0b')
+    """
+    return tuple(dict.fromkeys((*data[1:], *answers[1:])))
+
+
+def _agree(before: Iterable[str | None], now: Iterable[str | None]) -> bool:
+    old, new = tuple(before), tuple(now)
+    return len(old) == len(new) and all(a is None or b is None or a == b for a, b in zip(old, new, strict=True))
+
+
+def _way(row: Sequence[Any]) -> Way:
+    return Way(tuple(row[0]), bool(row[1]), int(row[2]), int(row[3]))

@@ -1,0 +1,213 @@
+"""Does the source port select a path? yes, no or unknown per pair of NICs, from what was traced, with the counts.
+
+- **no, sprayed**: the same five-tuple went different ways without a change of the topology, or a trace holds hops that
+  are no neighbours (its packets went several ways), or most five-tuples of the pair were found on another way three
+  times in a row, whatever the reason. Steering such traffic does nothing that lasts.
+- **no, hashed alike**: many source ports were traced whole and all went one way.
+- **yes**: two source ports with different whole ways, enough traces, and nothing of the above.
+- **unknown**: everything else, and for as long as a changed way is not explained yet.
+
+A change is explained by *unrest*: some probe path fell silent or came back (or a link was found down or well) between
+the trace before and shortly after the trace that differs. That news may come later than the trace, so judgement waits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from sdfstream.actuate.config import ActuateConfig, ns
+from sdfstream.actuate.routes import Change, Hops
+from sdfstream.records.units import TICK_NS
+
+Answer = Literal["yes", "no", "unknown"]
+Pair = tuple[str, str]
+
+_RESTLESS: Final = 3
+"""Changes in a row: a link that goes and comes back makes two."""
+_MOST_UNREST: Final = 10_000
+_MOST_PENDING: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the source port selects a path from one NIC to another, and what that rests on."""
+
+    src: str
+    dst: str
+    answer: Answer
+    why: str
+    ports: int
+    """Source ports of the most telling class of five-tuples with a whole, fresh way."""
+    ways: int
+    """Different ways among them."""
+    traces: int
+    """Whole traces of the pair, both directions."""
+    changes: int
+    """Unexplained changes remembered."""
+
+
+@dataclass(slots=True)
+class _Evidence:
+    ways: dict[str, dict[int, tuple[Hops, int]]] = field(default_factory=dict)
+    """Class of five-tuples (all but the source port) to source port to (way, when traced)."""
+    traces: int = 0
+    streaks: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Class and source port to the changes in a row up to its last trace."""
+    sprayed: list[int] = field(default_factory=list)
+    """When an unexplained change was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    pair: Pair
+    from_ns: int
+    at_ns: int
+
+
+class Selectable:
+    """Evidence per directed pair of NICs."""
+
+    def __init__(self, config: ActuateConfig) -> None:
+        self.config = config
+        self._pairs: dict[Pair, _Evidence] = {}
+        self._unrest: list[int] = []
+        self._pending: list[_Pending] = []
+
+    def note(self, pair: Pair, kind: str, port: int, hops: Hops, change: Change, before_ns: int, at_ns: int) -> None:
+        """Take a trace: `change` says how it compares with the trace before, at `before_ns`."""
+        found = self._pairs.setdefault(pair, _Evidence())
+        ports = found.ways.setdefault(kind, {})
+        if None not in hops:
+            found.traces += 1
+            ports[port] = (hops, at_ns)
+        elif change == "changed":
+            ports.pop(port, None)
+        if change in ("same", "changed"):
+            streaks = found.streaks.setdefault(kind, {})
+            streaks[port] = streaks.get(port, 0) + 1 if change == "changed" else 0
+        if change == "changed":
+            self._suspect(_Pending(pair, before_ns, at_ns))
+
+    def broken(self, pair: Pair, kind: str, port: int, at_ns: int) -> None:
+        """A trace of this pair holds hops that are no neighbours."""
+        found = self._pairs.setdefault(pair, _Evidence())
+        found.ways.get(kind, {}).pop(port, None)
+        streaks = found.streaks.setdefault(kind, {})
+        streaks[port] = streaks.get(port, 0) + 1
+        self._suspect(_Pending(pair, at_ns - ns(self.config.explain_s), at_ns))
+
+    def _suspect(self, change: _Pending) -> None:
+        if len(self._pending) < _MOST_PENDING:
+            self._pending.append(change)
+
+    def unrest(self, at_ns: int) -> None:
+        """The fabric changes: what is traced differently around now has its reason."""
+        if not self._unrest or at_ns - self._unrest[-1] >= TICK_NS:
+            self._unrest.append(at_ns)
+            if len(self._unrest) > _MOST_UNREST:
+                del self._unrest[: _MOST_UNREST // 2]
+
+    def settle(self, now_ns: int) -> None:
+        """Judge the changes whose time for an explanation is over."""
+        wait_ns = ns(self.config.explain_s)
+        waiting = []
+        for change in self._pending:
+            if now_ns - change.at_ns < wait_ns:
+                waiting.append(change)
+            elif not self._explained(change, wait_ns):
+                self._pairs[change.pair].sprayed.append(change.at_ns)
+        self._pending = waiting
+
+    def _explained(self, change: _Pending, wait_ns: int) -> bool:
+        at = bisect_left(self._unrest, change.from_ns - wait_ns)
+        return at < len(self._unrest) and self._unrest[at] <= change.at_ns + wait_ns
+
+    def of(self, src: str, dst: str, now_ns: int) -> Verdict:
+        """Verdict for data from `src` to `dst`, whose answers come back."""
+        there, back = self._pairs.get((src, dst), _Evidence()), self._pairs.get((dst, src), _Evidence())
+        ports, ways = self._telling(there, now_ns)
+        traces = there.traces + back.traces
+        memory_ns = now_ns - ns(self.config.spray_memory_s)
+        changes = sum(at > memory_ns for one in (there, back) for at in one.sprayed)
+        answer, why = self._judge(ports, ways, traces)
+        if any(change.pair in ((src, dst), (dst, src)) for change in self._pending):
+            answer, why = "unknown", "a way has just changed and the reason is not known yet"
+        if _restless(there) or _restless(back):
+            answer, why = (
+                "no",
+                "most five-tuples go another way at every trace: sprayed, or ways never rest",
+            )
+        if changes:
+            answer, why = "no", f"the same five-tuple took different ways without a cause, {changes} times"
+        return Verdict(src, dst, answer, why, ports, ways, traces, changes)
+
+    def _telling(self, found: _Evidence, now_ns: int) -> tuple[int, int]:
+        """(ports, different ways) of the class of five-tuples that says most."""
+        oldest_ns, best = now_ns - ns(self.config.route_max_age_s), (0, 0)
+        for ports in found.ways.values():
+            fresh = [hops for hops, at_ns in ports.values() if at_ns >= oldest_ns]
+            ways = len(set(fresh))
+            if (ways, len(fresh)) > (best[1], best[0]):
+                best = (len(fresh), ways)
+        return best
+
+    def _judge(self, ports: int, ways: int, traces: int) -> tuple[Answer, str]:
+        if ways >= 2 and traces >= self.config.selectable_traces:
+            return "yes", f"{ports} source ports went {ways} different ways"
+        if ways == 1 and ports >= self.config.selectable_ports:
+            return "no", f"{ports} source ports were traced and all went one way"
+        return "unknown", f"{ports} source ports traced whole, {ways} ways, {traces} traces: too little to tell"
+
+    def all(self, now_ns: int) -> list[Verdict]:
+        """Verdicts of all pairs that anything is known of, by name."""
+        return [self.of(src, dst, now_ns) for src, dst in sorted(self._pairs)]
+
+    def forget(self, now_ns: int) -> None:
+        """Drop what is too old to count."""
+        oldest_ns = now_ns - ns(self.config.route_max_age_s)
+        memory_ns = now_ns - ns(self.config.spray_memory_s)
+        self._unrest = self._unrest[bisect_left(self._unrest, min(oldest_ns, memory_ns)) :]
+        for pair, found in list(self._pairs.items()):
+            found.sprayed = [at for at in found.sprayed if at > memory_ns]
+            for kind, ports in list(found.ways.items()):
+                found.ways[kind] = {p: way for p, way in ports.items() if way[1] >= oldest_ns}
+                if not found.ways[kind]:
+                    del found.ways[kind]
+                    found.streaks.pop(kind, None)
+            if not found.ways and not found.sprayed and not any(p.pair == pair for p in self._pending):
+                del self._pairs[pair]
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        pairs = [
+            [
+                *pair,
+                [[kind, [[p, list(h), at] for p, (h, at) in ports.items()]] for kind, ports in e.ways.items()],
+                e.traces,
+                [[kind, list(streaks.items())] for kind, streaks in e.streaks.items()],
+                e.sprayed,
+            ]
+            for pair, e in self._pairs.items()
+        ]
+        pending = [[*p.pair, p.from_ns, p.at_ns] for p in self._pending]
+        return {"pairs": pairs, "unrest": self._unrest, "pending": pending}
+
+    def thaw(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._pairs = {}
+        for src, dst, kinds, traces, rows, sprayed in state["pairs"]:
+            ways = {kind: {p: (tuple(h), at) for p, h, at in ports} for kind, ports in kinds}
+            streaks = {kind: {port: n for port, n in row} for kind, row in rows}
+            self._pairs[src, dst] = _Evidence(ways, traces, streaks, list(sprayed))
+        self._unrest = list(state["unrest"])
+        self._pending = [_Pending((a, b), from_ns, at_ns) for a, b, from_ns, at_ns in state["pending"]]
+
+
+def _restless(found: _Evidence) -> bool:
+    """Whether most five-tuples of a pair, of two at least, have changed their way time and again."""
+    rows = [n for streaks in found.streaks.values() for n in streaks.values()]
+    restless = sum(n >= _RESTLESS for n in rows)
+    return restless >= 2 and 2 * restless > len(rows)

@@ -1,0 +1,124 @@
+"""``sdfstream commands``: what the loop did, wanted to do or was refused; as a list or followed live."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sdfstream.cli.options import add_data_folder
+from sdfstream.cli.words import bitrate, clock_time, duration, seconds
+from sdfstream.errors import ConfigError, UnavailableError
+from sdfstream.records.units import NS_PER_S
+
+HELP = "what the loop did: each command with its target, mode, state, reason, lease and gain"
+EXAMPLE = "sdfstream commands --job train-7 --since 10m"
+FOLLOW_S: Final = 0.3
+OVERLAP_NS: Final = 30 * NS_PER_S
+"""How far back changes are asked for again: clocks of those who say them differ."""
+
+Data = Mapping[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    add_data_folder(parser)
+    parser.add_argument("--job", help="only this job's")
+    parser.add_argument(
+        "--since", metavar="TIME", help="only what began or changed at most this long ago: 30s, 10m, 2h"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on, and print every change as it comes")
+    parser.add_argument("--url", help="a ClickHouse server, where no pipeline runs on the data folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the running pipeline; where none runs, the archive."""
+    from sdfstream.cli.output import emit
+
+    try:
+        since_s = None if args.since is None else seconds(args.since)
+    except ValueError as error:
+        raise ConfigError(f"--since: {error}") from error
+    if args.follow:
+        return _follow(args, since_s)
+    answer = _ask(args)
+    found = select(answer["commands"], int(answer["at_ns"]), since_s)
+    text = "\n".join(line_of(c) for c in reversed(found)) or "no commands"
+    emit(args.json, {"at_ns": answer["at_ns"], "commands": found}, text)
+    return 0
+
+
+def select(commands: Sequence[Data], now_ns: int, since_s: float | None) -> list[dict[str, Any]]:
+    """Those that began or changed within `since_s`, in their order."""
+    return [dict(c) for c in commands if since_s is None or now_ns - _changed_ns(c) <= since_s * NS_PER_S]
+
+
+def line_of(command: Data) -> str:
+    """One line: time, action, target, mode, state, lease left, gain, why, id."""
+    target = command["target"]
+    words = [
+        clock_time(_changed_ns(command)),
+        f"{command['action'] or '?':<9}",
+        f"{target.get('type', '?')} {target.get('id', '?')}",
+    ]
+    if command.get("job"):
+        words.append(f"of {command['job']}")
+    words.append(f"[{command.get('mode') or 'proposal'}]")
+    words.append(str(command.get("state") or command.get("waits")) + (_change(command) or ""))
+    if command.get("lease_left_ns") is not None:
+        words.append(f"lease {duration(command['lease_left_ns'])}")
+    if command.get("gain") is not None:
+        words.append(f"gain ×{command['gain']:.2f} ({bitrate(command['after'].get('throughput_bps'))})")
+    if command.get("why"):
+        words.append(f"– {command['why']}")
+    return "  ".join(words) + f"  ({command['id']})"
+
+
+def _change(command: Data) -> str:
+    before, after = command.get("before") or {}, command.get("after") or {}
+    if before.get("path") and after.get("path") and before["path"] != after["path"]:
+        return f" {before['path']}→{after['path']}"
+    return f" {bitrate(after['rate_bps'])}" if after.get("rate_bps") else ""
+
+
+def _ask(args: argparse.Namespace) -> dict[str, Any]:
+    from sdfstream.cli.live_io import fetch
+
+    try:
+        if args.url is None:
+            return fetch(Path(args.data), {"want": "commands", "job": args.job})
+    except UnavailableError:
+        if not (Path(args.data) / "archive").is_dir():
+            raise
+    from sdfstream.cli import past
+
+    board, at_ns = past.jobs_at(args.data, args.url, time.time_ns())
+    return {"at_ns": at_ns, "commands": board.commands.views(at_ns, args.job)}
+
+
+def _follow(args: argparse.Namespace, since_s: float | None) -> int:
+    """Print every command whenever its state changes, until interrupted; `since_s` chooses what is told of the past."""
+    from sdfstream.cli.live_io import fetch
+    from sdfstream.cli.output import compact
+
+    wish: dict[str, Any] = {"want": "commands", "job": args.job}
+    seen: dict[str, tuple[Any, ...]] = {}
+    while True:
+        answer = fetch(Path(args.data), wish)
+        for command in reversed(select(answer["commands"], int(answer["at_ns"]), since_s)):
+            if seen.get(command["id"]) != _mark(command):
+                print(compact(command) if args.json else line_of(command), flush=True)
+        seen = {c["id"]: _mark(c) for c in answer["commands"]}
+        since_s = None  # what was there has been told; from here on everything that changes
+        wish["since_ns"] = int(answer["at_ns"]) - OVERLAP_NS
+        time.sleep(FOLLOW_S)
+
+
+def _mark(command: Data) -> tuple[Any, ...]:
+    return (command.get("state"), command.get("why"), command.get("gain"), command.get("mode"))
+
+
+def _changed_ns(command: Data) -> int:
+    return max(int(command.get("began_at_ns") or 0), int(command.get("said_at_ns") or 0))

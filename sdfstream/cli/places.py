@@ -1,0 +1,10 @@
+"""Names in a data folder that several verbs need."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LINK_SOCKET: Final = "agents.sock"
+"""Where agents on this machine leave their batches and hear commands."""
+JOBS: Final = "jobs"
+"""Drop directory of the jobs of agents on this machine."""

@@ -1,0 +1,124 @@
+"""Ways of flows: which parts of the fabric the traffic of a job crosses, direction by direction.
+
+A flow is traced as itself (`records.flow`), so its way is known for certain where every router answered. Of a flow
+that was not traced, or not whole, the declared graph tells which links it *may* cross, and with what probability;
+without a declaration nothing but its two NICs is known, and it may cross anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.ways import Hops, Way
+from sdfstream.records.flow import Flow
+from sdfstream.stats import Counters
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+MOST_FLOWS: Final = 400_000
+_SURE: Final = 0.99
+
+
+class Flows:
+    """Parts crossed by each flow, under dense numbers; `part` and `weight` are (flows, width), padded with −1."""
+
+    def __init__(self, cabling: Cabling, counters: Counters, most: int = MOST_FLOWS) -> None:
+        self.cabling, self.counters, self.most = cabling, counters, most
+        self.numbers: dict[Flow, int] = {}
+        self._ways: dict[Flow, Way] = {}
+        self.part = np.full((0, 8), -1, np.int64)
+        self.weight = np.zeros((0, 8))
+        self.open = np.zeros(0, np.bool_)
+        """(flows,) nothing is known of the way but its two NICs: it may cross any link."""
+        self._known = (-1, -1)
+        self.version = 0
+        """Goes up with every change of any way."""
+
+    def take(self, flow: Flow, hops: Hops, at_ns: int) -> None:
+        """Take a trace of a flow, bus time `at_ns`; one that says what is known already changes nothing."""
+        known = self._ways.get(flow)
+        if known is None:
+            if len(self._ways) >= self.most:
+                self.counters.add("shed", "flows-full")
+                return
+            self._ways[flow] = Way(hops, at_ns)
+        else:
+            before, doubt = known.hops, known.doubt_ns
+            self.cabling.heed(known, known.take(hops, at_ns), doubt or at_ns)
+            if (known.hops, known.doubt_ns) == (before, doubt):
+                return
+        self.cabling.wiring.meet(hops)
+        if flow in self.numbers:
+            self._write(self.numbers[flow], flow)
+            self.version += 1
+
+    def drop_unused(self, before_ns: int) -> int:
+        """Forget flows that nobody uses and that were last traced before `before_ns`; how many."""
+        old = [flow for flow, way in self._ways.items() if way.traced_ns < before_ns and flow not in self.numbers]
+        for flow in old:
+            del self._ways[flow]
+        return len(old)
+
+    def way(self, flow: Flow) -> Way | None:
+        """What is known of a flow's way."""
+        return self._ways.get(flow)
+
+    def use(self, flows: list[Flow]) -> Ints:
+        """Number these flows, and no others, from now on; (n,) their numbers, equal flows alike."""
+        self.numbers = {flow: i for i, flow in enumerate(dict.fromkeys(flows))}
+        n = len(self.numbers)
+        self.part, self.weight = np.full((n, self.part.shape[1]), -1, np.int64), np.zeros((n, self.part.shape[1]))
+        self.open = np.zeros(n, np.bool_)
+        self._know()
+        for flow, number in self.numbers.items():
+            self._write(number, flow)
+        self.version += 1
+        return np.array([self.numbers[flow] for flow in flows], np.int64)
+
+    def _know(self) -> None:
+        """Bring the doubts about all ways up to date."""
+        if self._known[1] != self.cabling.moved:
+            for way in self._ways.values():
+                way.unsettled_by(self.cabling.moves, self.cabling.wiring.router)
+        self._known = (self.cabling.declared, self.cabling.moved)
+
+    def refresh(self) -> None:
+        """Work all ways out anew when the cabling was declared anew, or a router moved flows."""
+        if self._known != (self.cabling.declared, self.cabling.moved):
+            self._know()
+            for flow, number in self.numbers.items():
+                self._write(number, flow)
+            self.version += 1
+
+    def _write(self, number: int, flow: Flow) -> None:
+        crossed, certain = self.cabling.way(flow.src, flow.dst, self._ways.get(flow))
+        width = self.part.shape[1]
+        if len(crossed) > width:
+            pad = max(len(crossed), 2 * width) - width
+            self.part = np.pad(self.part, ((0, 0), (0, pad)), constant_values=-1)
+            self.weight = np.pad(self.weight, ((0, 0), (0, pad)))
+        self.part[number] = -1
+        self.part[number, : len(crossed)] = list(crossed)
+        self.weight[number, : len(crossed)] = list(crossed.values())
+        self.open[number] = not certain
+
+    def crossing(self, parts: Iterable[int]) -> tuple[Bools, Bools]:
+        """(flows,) which surely cross one of these parts, and which may."""
+        hit = np.isin(self.part, list(parts)) & (self.part >= 0)
+        weight = np.where(hit, self.weight, 0.0).max(axis=1, initial=0.0)
+        return weight > _SURE, weight > 0.0
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values (numbers are given anew by `use`)."""
+        return {"ways": [[*flow, way.freeze()] for flow, way in self._ways.items()]}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._ways = {Flow(*flow): Way(**way) for *flow, way in state["ways"]}

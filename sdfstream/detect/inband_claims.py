@@ -1,0 +1,223 @@
+"""What is said of slow queue pairs: nothing of their own where a root cause on their way is told already.
+
+A slow queue pair whose way crosses something that is claimed (down, lossy, congested, …) is a symptom of that. What is
+left no probe accounts for: the probes' class or way differs, or what is slow is an end of it. One or two such queue
+pairs of a job are findings of their own; more are one finding about the job. Their ways are searched for what they,
+and no well ones, have in common: the suspects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.flows import Flows
+from sdfstream.detect.inband import InBand
+from sdfstream.detect.jobs import APART, Jobs
+from sdfstream.numeric.blame import Trials, blame
+from sdfstream.records.fabric import host_of
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.units import ABSENT_NS, NS_PER_S
+
+Ints = npt.NDArray[np.int64]
+
+_FEW: Final = 2
+"""So many slow queue pairs of a job are told one by one."""
+_TRIALS: Final = 8.0
+_OWN_PRIOR: Final = float(np.log(1e-6))
+_MOST_SUSPECTS, _MOST_SYMPTOMS = 8, 8
+_MOST_COMPARED: Final = 5000
+_QUEUE_SHARE, _MARKED, _AGAIN, _SOME = 0.3, 0.05, 0.005, 0.25
+
+
+class InBandClaims:
+    """Turns the verdicts of `InBand` into claims and symptoms."""
+
+    def __init__(self, inband: InBand, jobs: Jobs, flows: Flows, cabling: Cabling) -> None:
+        self.inband, self.jobs, self.flows, self.cabling = inband, jobs, flows, cabling
+
+    # -- as symptoms --------------------------------------------------------------------------------------------
+
+    def explained_by(self, claim: Claim, slow: list[int]) -> list[int]:
+        """Those of the slow queue pairs that may cross the subject of a claim."""
+        if not slow:
+            return []
+        crosses = self.jobs.crossing(claim).maybe
+        found = []
+        for pair in slow:
+            number = self.jobs.number.get(self.inband.pairs.list[pair], -1)
+            if bool(crosses[number]) if number >= 0 else self._ends_at(claim.subject, pair):
+                found.append(pair)
+        return found
+
+    def annotated(self, claim: Claim, slow: list[int]) -> Claim:
+        """The claim with the slow queue pairs that it explains, as symptoms and evidence."""
+        if claim.kind in APART:
+            return claim
+        mine = self.explained_by(claim, slow)
+        if not mine:
+            return claim
+        evidence = Evidence("slow-queue-pairs", float(len(mine)), "queue pairs", claim.subject.id, 0.0)
+        told = [*self.symptoms(mine)[:_MOST_SYMPTOMS], *claim.symptoms][:MAX_SYMPTOMS]
+        return replace(claim, evidence=(*claim.evidence, evidence), symptoms=tuple(told))
+
+    def _ends_at(self, subject: Subject, pair: int) -> bool:
+        """Whether a queue pair that no job lists begins or ends at this NIC or host."""
+        t, nics = self.inband.table, self.inband.ends.list
+        ends = (nics[t["src"][pair]], nics[t["dst"][pair]])
+        return subject.id in ends or subject.id in [host_of(e) for e in ends]
+
+    def symptoms(self, pairs: list[int]) -> list[dict[str, Any]]:
+        """Slow queue pairs as symptoms of something else."""
+        since = self.inband.table["since_ns"]
+        return [symptom("qp-slow", self._subject(p), int(since[p])) for p in pairs if since[p] != ABSENT_NS]
+
+    def _subject(self, pair: int) -> Subject:
+        return Subject("qp", self.inband.pairs.list[pair])
+
+    # -- on their own -------------------------------------------------------------------------------------------
+
+    def claims(self, explained: Iterable[int], told: frozenset[str], now_ns: int) -> list[Claim]:
+        """What is to be said of slow queue pairs that nothing explains; `told`: subjects of open findings of ours."""
+        gone, t = set(explained), self.inband.table
+        left = [pair for pair in self.inband.slow(now_ns) if pair not in gone]
+        by_job: dict[int, list[int]] = {}
+        for pair in left:
+            by_job.setdefault(int(t["job"][pair]), []).append(pair)
+        whole = set(self.inband.slow_jobs(now_ns)) if not gone else set()
+        claims = []
+        for job in sorted(by_job.keys() | whole):
+            mine = by_job.get(job, [])
+            if job in whole or len(mine) > _FEW or (mine and self.inband.jobs.list[job] in told):
+                claims.append(self._job_claim(job, mine, job in whole, now_ns))
+            else:
+                claims += [self._pair_claim(pair, now_ns) for pair in mine]
+        return claims
+
+    def _pair_claim(self, pair: int, now_ns: int) -> Claim:
+        t = self.inband.table
+        name = self.inband.pairs.list[pair]
+        suspects, ways = self._suspects([pair], now_ns), self._probed([pair])
+        return Claim(
+            "qp-slow",
+            self._subject(pair),
+            int(t["since_ns"][pair]),
+            self._cause([pair]),
+            0.8,
+            self._evidence([pair], name),
+            suspects=tuple(suspects or [(name, 1.0)]),
+            confirm_ns=NS_PER_S,
+            hold_ns=2 * NS_PER_S,
+            detail=f"in band only: {ways}",
+            jobs=(self.inband.jobs.list[t["job"][pair]],),
+        )
+
+    def _job_claim(self, job: int, pairs: list[int], whole: bool, now_ns: int) -> Claim:
+        t, name = self.inband.table, self.inband.jobs.list[job]
+        begun = [int(self.inband.job_table["since_ns"][job])] if whole else []
+        if whole and not pairs:
+            pairs = np.flatnonzero((t["job"] == job) & (t["score"] > 0)).tolist()
+        begun += t["since_ns"][pairs].tolist()
+        why = "all its queue pairs are slow alike" if whole else self._probed(pairs)
+        return Claim(
+            "qp-slow",
+            Subject("job", name),
+            min((ns for ns in begun if ns != ABSENT_NS), default=now_ns),
+            self._cause(pairs),
+            0.6 if whole else 0.8,
+            self._evidence(pairs, name),
+            suspects=tuple((not whole and self._suspects(pairs, now_ns)) or [(name, 1.0)]),
+            symptoms=tuple(self.symptoms(pairs)[:MAX_SYMPTOMS]),
+            confirm_ns=NS_PER_S,
+            hold_ns=2 * NS_PER_S,
+            detail=f"in band only: {why}",
+            jobs=(name,),
+        )
+
+    def _cause(self, pairs: list[int]) -> str:
+        t = self.inband.table
+        if not pairs:
+            return "unknown"
+        if float(np.median(t["again"][pairs])) > _AGAIN:
+            return "gray-failure"
+        longer_ns = np.exp(t["figure"][pairs]) - np.exp(t["normal"][pairs])
+        queued = t["timed"][pairs] & (t["late"][pairs] > _QUEUE_SHARE * longer_ns)
+        return "queueing" if float(np.median(t["marked"][pairs])) > _MARKED or queued.mean() >= _SOME else "unknown"
+
+    def _evidence(self, pairs: list[int], where: str) -> tuple[Evidence, ...]:
+        t = self.inband.table
+        if not pairs:
+            return ()
+        timed = t["timed"][pairs]
+        figure, normal = np.exp(t["figure"][pairs]), np.exp(t["normal"][pairs])
+        evidence = [Evidence("slow-queue-pairs", float(len(pairs)), "queue pairs", where, 0.0)]
+        if timed.any():
+            now, usual = (float(np.median(x[timed])) / 1e6 for x in (figure, normal))
+            evidence.append(Evidence("chunk-duration", round(now, 3), "ms", where, round(usual, 3)))
+        if not timed.all():
+            now, usual = (float(np.median(8e3 / x[~timed])) for x in (figure, normal))
+            evidence.append(Evidence("throughput", round(now, 3), "Mbit/s", where, round(usual, 3)))
+        late_us = float(np.median(t["late"][pairs])) / 1e3
+        evidence.append(Evidence("delay-excess", round(late_us, 1), "µs", where, 0.0))
+        evidence.append(Evidence("sent-again", round(float(np.median(t["again"][pairs])), 4), "1", where, 0.0))
+        evidence.append(Evidence("ce-share", round(float(np.median(t["marked"][pairs])), 4), "1", where, 0.0))
+        return tuple(evidence)
+
+    def _probed(self, pairs: list[int]) -> str:
+        """Why the probes may not see it."""
+        t, sessions = self.inband.table, self.cabling.sessions
+        used = sessions.table["src"] >= 0
+        ends = [[sessions.nics.find(self.inband.ends.list[n]) for n in t[e][pairs]] for e in ("src", "dst")]
+        between = used & np.isin(sessions.table["src"], ends[0]) & np.isin(sessions.table["dst"], ends[1])
+        if not between.any():
+            return "no probe goes between its NICs"
+        if not np.isin(sessions.table["dscp"][between], t["dscp"][pairs]).any():
+            return "no probe goes there in its class"
+        return "the probes between its NICs are well"
+
+    # -- where --------------------------------------------------------------------------------------------------
+
+    def _suspects(self, slow: list[int], now_ns: int) -> list[tuple[str, float]]:
+        """Directions that slow queue pairs have in common, and well ones have not."""
+        rows = [self._row(pair) for pair in slow]
+        rows = [row for row in rows if row >= 0]
+        well = [row for row in map(self._row, self.inband.well(now_ns)[:_MOST_COMPARED]) if row >= 0]
+        if len(rows) < 2:
+            return []
+        trials, parts, own = self._trials(rows, well)
+        prior = np.concatenate([self.cabling.log_prior("queue")[parts], np.full(len(rows), _OWN_PRIOR)])
+        found = blame(trials, prior, noise=0.01, least_share=0.6, own=own, most=2)
+        shared = [r for culprit in found for r in culprit.rivals if r[0] < parts.size]
+        named = [(self.cabling.direction(int(parts[part])), round(p, 4)) for part, p in shared]
+        return sorted(dict(named).items(), key=lambda x: (-x[1], x[0]))[:_MOST_SUSPECTS]
+
+    def _row(self, pair: int) -> int:
+        return self.jobs.number.get(self.inband.pairs.list[pair], -1)
+
+    def _trials(self, slow: list[int], well: list[int]) -> tuple[Trials, Ints, Ints]:
+        """Slow and well queue pairs as observations of the parts that either of their flows crosses."""
+        row, part, weight = self.jobs.entries(np.array(slow + well, np.int64))
+        parts = np.unique(part[row < len(slow)])
+        keep = np.isin(part, parts)
+        row, part, weight = row[keep], np.searchsorted(parts, part[keep]), weight[keep]
+        n = len(slow)
+        own = parts.size + np.arange(n)
+        failed = np.r_[np.full(n, _TRIALS), np.zeros(len(well))]
+        return (
+            Trials(
+                failed,
+                np.full(n + len(well), _TRIALS),
+                np.concatenate([row, np.arange(n)]),
+                np.concatenate([part, own]),
+                np.concatenate([weight, np.ones(n)]),
+                np.ones(n + len(well)),
+            ),
+            parts,
+            own,
+        )

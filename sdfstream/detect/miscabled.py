@@ -1,0 +1,99 @@
+"""NICs whose cable leads to another leaf than planned, as traces show it.
+
+The second router on a way tells by the address at which the packet came in from which leaf it came; the last router is
+the leaf that the receiver hangs on. (The first router's own address tells nothing: a gateway address may follow its
+NIC to the wrong leaf.) `_AGREE` traces in a row that name one other leaf make a claim, as many that name the planned
+one end it. Two NICs of a host on each other's leaves are one matter: swapped cables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sdfstream.detect.claims import Claim, symptom
+from sdfstream.detect.wiring import Wiring
+from sdfstream.records.fabric import host_of
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+
+_AGREE: Final = 3
+_MOST: Final = 65_536
+
+
+class Miscabled:
+    """What the last traces said of the leaf of every NIC."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[str]] = {}
+        """NIC to the leaves of its last traces, oldest first."""
+        self._wrong: dict[str, tuple[str, int]] = {}
+        """NIC to the leaf it is found on instead, and the bus time of the first trace that said so."""
+
+    def take(self, wiring: Wiring, sender: str, receiver: str, hops: list[str | None], at_ns: int) -> None:
+        """Take one trace, bus time `at_ns`; without a declaration nothing is planned and nothing wrong."""
+        for nic, leaf in _leaves(wiring, sender, receiver, hops):
+            planned = wiring.leaf.get(nic)
+            if planned is None or (nic not in self._seen and len(self._seen) >= _MOST):
+                continue
+            last = self._seen[nic] = [*self._seen.get(nic, [])[1 - _AGREE :], leaf]
+            if len(last) < _AGREE or len(set(last)) > 1:
+                continue
+            if leaf == planned:
+                self._wrong.pop(nic, None)
+            elif self._wrong.get(nic, ("", 0))[0] != leaf:
+                self._wrong[nic] = (leaf, at_ns)
+
+    def claims(self, wiring: Wiring) -> list[Claim]:
+        """NICs, and hosts with swapped cables, that are not cabled as planned."""
+        left, claims = dict(sorted(self._wrong.items())), []
+        for nic, (leaf, _) in list(left.items()):
+            other = next(
+                (n for n, (at, _) in left.items() if n != nic and self._swapped(wiring, nic, leaf, n, at)), None
+            )
+            if nic in left and other is not None:
+                claims.append(self._claim(wiring, Subject("host", host_of(nic)), [nic, other]))
+                del left[nic], left[other]
+        return claims + [self._claim(wiring, Subject("nic", nic), [nic]) for nic in left]
+
+    @staticmethod
+    def _swapped(wiring: Wiring, nic: str, leaf: str, other: str, at: str) -> bool:
+        planned = (wiring.leaf.get(nic), wiring.leaf.get(other))
+        return host_of(nic) == host_of(other) and planned == (at, leaf)
+
+    def _claim(self, wiring: Wiring, subject: Subject, nics: list[str]) -> Claim:
+        since_ns = min(self._wrong[nic][1] for nic in nics)
+        found = [f"{nic} on {self._wrong[nic][0]}, planned on {wiring.leaf.get(nic)}" for nic in nics]
+        return Claim(
+            "miscabled",
+            subject,
+            since_ns,
+            "cabling",
+            0.95,
+            tuple(Evidence("traces-in-a-row", float(_AGREE), "traces", text, 0.0) for text in found),
+            suspects=tuple((nic, 1.0) for nic in nics),
+            symptoms=tuple(symptom("miscabled", Subject("nic", nic), since_ns) for nic in nics if len(nics) > 1),
+            confirm_ns=100 * NS_PER_MS,
+            hold_ns=NS_PER_S,
+            detail="; ".join(found),
+        )
+
+    def freeze(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {"seen": self._seen, "wrong": {nic: list(x) for nic, x in self._wrong.items()}}
+
+    def thaw(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._seen = {nic: list(leaves) for nic, leaves in state["seen"].items()}
+        self._wrong = {nic: (str(leaf), int(at)) for nic, (leaf, at) in state["wrong"].items()}
+
+
+def _leaves(wiring: Wiring, sender: str, receiver: str, hops: list[str | None]) -> Iterator[tuple[str, str]]:
+    """(NIC, leaf that a trace shows it on) of both ends, where the trace tells."""
+    if len(hops) < 2:
+        return  # one router: it is the leaf of both, and its address may not say which
+    second, last = wiring.arrival(hops[1]), wiring.arrival(hops[-1])
+    if second is not None and second[0] in wiring.leaves:
+        yield sender, second[0]
+    if last is not None and last[1] in wiring.leaves:
+        yield receiver, last[1]

@@ -1,0 +1,111 @@
+"""One traced way and what became of it: confirmed, moved, or put in doubt.
+
+A way is what a trace showed at one instant. Later it may no longer hold: routers that lose or regain a link hash their
+flows anew, also flows that never used that link. What is kept of each way, and by which event it changes:
+
+===================================  ================================================================================
+event                                then
+===================================  ================================================================================
+a trace that agrees                  gaps on either side are filled, doubt beyond the hops it shows is over
+a trace that differs                 the old hops become `former` up to `changed_ns`; the router before the first
+                                     difference has moved flows, so the ways of others through it are in doubt
+a router on it moved flows           in doubt from that router on (`doubt_at`), until it is traced anew
+it differed `SPRAYED` times lately   it is not one way: the last few are taken together
+===================================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from sdfstream.records.units import NS_PER_S
+
+Hops = list[str | None]
+
+SPRAYED: Final = 3
+_LATELY_NS: Final = 600 * NS_PER_S
+_MOST_OTHERS: Final = 4
+
+
+@dataclass(slots=True)
+class Way:
+    """Hops of one direction of a path, or of a flow. All instants are bus time."""
+
+    hops: Hops
+    traced_ns: int
+    former: Hops | None = None
+    """What it was before."""
+    changed_ns: int = 0
+    """`former` held up to here."""
+    doubt_ns: int = 0
+    """A router on it moved flows then; 0: no doubt."""
+    doubt_at: int = -1
+    """Number of the hop that is that router."""
+    moved_ns: list[int] = field(default_factory=list)
+    """When it last moved, oldest first."""
+    others: list[Hops] = field(default_factory=list)
+    """Other hops that it had lately, newest first."""
+
+    def take(self, hops: Hops, at_ns: int) -> int | None:
+        """Take a newer trace; when it differs the number of the first hop that does, else None."""
+        if at_ns < self.traced_ns:
+            return None
+        first = differs(self.hops, hops)
+        if first is None:
+            self._confirm(hops, at_ns)
+            return None
+        self.others = [self.hops, *(o for o in self.others if o != hops)][:_MOST_OTHERS]
+        self.moved_ns = [*(t for t in self.moved_ns[-_MOST_OTHERS:] if at_ns - t < _LATELY_NS), at_ns]
+        self.former, self.changed_ns = self.hops, self.doubt_ns or at_ns
+        self.hops, self.traced_ns = hops, at_ns
+        self.doubt_ns, self.doubt_at = 0, -1
+        return first
+
+    def _confirm(self, hops: Hops, at_ns: int) -> None:
+        self.hops = [old if new is None else new for old, new in zip(self.hops, hops, strict=True)]
+        self.traced_ns = at_ns
+        if all(h is not None for h in hops[self.doubt_at + 1 :]):
+            self.doubt_ns, self.doubt_at = 0, -1
+
+    def unsettle(self, hop: int, at_ns: int) -> bool:
+        """The router at `hop` moved flows at `at_ns`; True when that puts this way in (more) doubt."""
+        if at_ns <= self.traced_ns or hop >= len(self.hops) - 1:  # after the last router there is but one way
+            return False
+        if self.doubt_ns and self.doubt_at <= hop:
+            return False
+        self.doubt_ns, self.doubt_at = self.doubt_ns or at_ns, hop
+        return True
+
+    def unsettled_by(self, moved: Mapping[str, int], router: Callable[[str], str]) -> bool:
+        """Routers (by name) moved flows at these instants; True when that puts this way in (more) doubt."""
+        for hop, address in enumerate(self.hops[:-1]):
+            at_ns = moved.get(router(address)) if address is not None else None
+            if at_ns is not None and self.unsettle(hop, at_ns):
+                return True
+        return False
+
+    def sprayed(self) -> bool:
+        """Whether it changes so often that it is no single way."""
+        return len(self.moved_ns) >= SPRAYED
+
+    def before(self, then_ns: int) -> Hops:
+        """The hops that held at an earlier instant."""
+        return self.former if self.former is not None and then_ns < self.changed_ns else self.hops
+
+    def freeze(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def differs(old: Sequence[str | None], new: Sequence[str | None]) -> int | None:
+    """Number of the first hop by which two traces contradict each other; None when they do not.
+
+    >>> differs(["a", "b", None], ["a", None, "c"]), differs(["a", "b"], ["a", "c"]), differs(["a"], ["a", "b"])
+    (None, 1, 1)
+    """
+    for i, (a, b) in enumerate(zip(old, new, strict=False)):
+        if a is not None and b is not None and a != b:
+            return i
+    return None if len(old) == len(new) else min(len(old), len(new))

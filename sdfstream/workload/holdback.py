@@ -1,0 +1,41 @@
+"""How long windows are held open: as long as chunks have lately taken to be told."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sdfstream.records.units import NS_PER_MS
+
+_TICKS: Final = 20
+_MARGIN_NS: Final = 50 * NS_PER_MS
+
+
+class Holdback:
+    """The longest lag of the last 20 ticks (2 s) and a margin, between two bounds.
+
+    A lag is reference time now, less the instant that a chunk was acknowledged. On an idle machine it is about one
+    flush; where the machine is loaded it is many, and windows closed after a fixed time would miss half their chunks.
+    """
+
+    def __init__(self, least_ns: int, most_ns: int) -> None:
+        self._least_ns, self._most_ns = least_ns, max(least_ns, most_ns)
+        self._past: list[int] = []
+        self._now = 0
+
+    def see(self, lag_ns: int) -> None:
+        """Take in the longest lag of a message."""
+        self._now = max(self._now, lag_ns)
+
+    def turn(self) -> int:
+        """A tick passes; how long to hold windows open from here on, ns."""
+        self._past = [*self._past[1 - _TICKS :], self._now]
+        self._now = 0
+        return min(max(max(self._past) + _MARGIN_NS, self._least_ns), self._most_ns)
+
+    def freeze(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [self._past, self._now]
+
+    def thaw(self, state: list[Any]) -> None:
+        """Take up a state made by `freeze`."""
+        self._past, self._now = list(state[0]), state[1]

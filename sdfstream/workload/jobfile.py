@@ -1,0 +1,199 @@
+"""What a drop file and a process say of a job, read and checked.
+
+A file is named ``<job>@<host>.json`` and holds the fields of a `JobPart` with ``"version": 1``. It is taken whole or
+refused with a reason; of queue pairs, bad ones are refused one by one and the others stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Any, Final
+
+from sdfstream.errors import FormatError
+from sdfstream.records.fabric import host_of
+from sdfstream.records.job import FILE_VERSION, JobPart, QueuePair, Rank, job_part, queue_pair
+
+MOST_BYTES: Final = 1 << 20
+"""A larger file is refused: 4096 queue pairs take about 1 MB."""
+MOST_PAIRS: Final = 4096
+"""Queue pairs of one part, each way; further ones are refused."""
+MOST_TEXT: Final = 256
+_NAME: Final = re.compile(r"([^@/\s.][^@/\s]{0,127})@([^@/\s]{1,127})\.json")
+_STUMBLES: Final = (TypeError, ValueError, AttributeError, KeyError, RecursionError)
+"""What reading foreign JSON may raise besides `FormatError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a file that the shell could not or would not read."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The queue pairs that a file or a process names, and what was refused of them."""
+
+    ranks: tuple[Rank, ...]
+    qps: tuple[QueuePair, ...]
+    receives: tuple[QueuePair, ...]
+    refused: tuple[str, ...]
+    """A sentence each."""
+
+
+def owner(name: str) -> tuple[str, str] | None:
+    """Job and host of a file's name; None when it is no drop file's.
+
+    >>> owner("train-7@h00.json"), owner(".train-7@h00.json.tmp")
+    (('train-7', 'h00'), None)
+    """
+    match = _NAME.fullmatch(name)
+    return (match[1], match[2]) if match else None
+
+
+def read_file(name: str, content: bytes | Unreadable) -> tuple[JobPart, tuple[str, ...]]:
+    """The part that a file speaks of, and what was refused of its queue pairs.
+
+    Raises
+    ------
+    FormatError
+        ``name``, ``oversized``, ``not-json``, ``version``, ``job-part``, ``name-mismatch``, or the shell's reason.
+    """
+    if isinstance(content, Unreadable):
+        raise FormatError(content.reason, content.detail)
+    of = owner(name)
+    if of is None:
+        raise FormatError("name", "a drop file is called JOB@HOST.json")
+    if len(content) > MOST_BYTES:
+        raise FormatError("oversized", f"more than {MOST_BYTES} bytes")
+    data = _json(content)
+    if data.get("version") != FILE_VERSION or isinstance(data.get("version"), bool):
+        raise FormatError("version", f"version must be {FILE_VERSION}, not {str(data.get('version'))[:40]!r}")
+    part = _bare_part({"job": of[0], "host": of[1], "source": "dropdir"} | _without_pairs(data))
+    if (part.job, part.host) != of:
+        raise FormatError("name-mismatch", f"the name says {'@'.join(of)}, the content {part.key[:MOST_TEXT]}")
+    pairs = read_pairs(part, data)
+    control = bool(part.control)
+    found = replace(
+        part,
+        state="running",
+        source="process" if control else "dropdir",
+        ranks=pairs.ranks,
+        qps=() if control else tuple(_unowned(qp) for qp in pairs.qps),
+        receives=() if control else pairs.receives,
+    )
+    return found, pairs.refused
+
+
+def read_pairs(part: JobPart, data: Mapping[str, Any]) -> Pairs:
+    """Ranks and queue pairs of `data`, a file's content or a process's answer, as far as they belong to `part`.
+
+    FormatError ``answer`` when the data speak of another job or are no lists at all.
+    """
+    if data.get("job", part.job) != part.job:
+        raise FormatError("answer", f"speaks of job {str(data.get('job'))[:MOST_TEXT]!r}")
+    refused: list[str] = []
+    qps = _pairs(data, "qps", lambda qp: host_of(qp.src) == part.host, refused)
+    receives = _pairs(data, "receives", lambda qp: host_of(qp.dst) == part.host, refused)
+    return Pairs(_ranks(data, refused) or part.ranks, qps, receives, tuple(refused))
+
+
+def _json(content: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FormatError("not-json", str(error)[:MOST_TEXT]) from error
+    if not isinstance(data, dict):
+        raise FormatError("not-json", "not a JSON object")
+    return data
+
+
+def _without_pairs(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in data.items() if k not in ("ranks", "qps", "receives")}
+
+
+def _bare_part(data: Mapping[str, Any]) -> JobPart:
+    try:
+        part = job_part(data)
+    except _STUMBLES as error:
+        raise FormatError("job-part", str(error)[:MOST_TEXT]) from error
+    if any(len(text) > MOST_TEXT or not text.isprintable() for text in (part.job, part.host, part.name, part.control)):
+        raise FormatError("job-part", f"a text is longer than {MOST_TEXT} characters, or not printable")
+    if not 0 <= part.since_at_ns < 1 << 63:
+        raise FormatError("job-part", "since_at_ns is no instant")
+    return part
+
+
+def _ranks(data: Mapping[str, Any], refused: list[str]) -> tuple[Rank, ...]:
+    try:
+        ranks = job_part({"job": "-", "host": "-", "ranks": _list(data, "ranks")[:MOST_PAIRS]}).ranks
+    except (FormatError, *_STUMBLES) as error:
+        refused.append(f"ranks: {str(error)[:MOST_TEXT]}")
+        return ()
+    return tuple(r for r in ranks if 0 <= r.rank < 1 << 32)
+
+
+def _pairs(
+    data: Mapping[str, Any], key: str, is_ours: Callable[[QueuePair], bool], refused: list[str]
+) -> tuple[QueuePair, ...]:
+    found: dict[str, QueuePair] = {}
+    given = _list(data, key)
+    for number, item in enumerate(given[:MOST_PAIRS]):
+        try:
+            pair = queue_pair(item)
+            why = _unsound(pair)
+        except (FormatError, *_STUMBLES) as error:
+            refused.append(f"{key}[{number}]: {str(error)[:MOST_TEXT]}")
+            continue
+        if not why and not is_ours(pair):
+            why = "is another host's"
+        if not why and pair.qp in found:
+            why = "is named twice"
+        if why:
+            refused.append(f"{key}[{number}] {pair.qp[:MOST_TEXT]}: {why}")
+            continue
+        found[pair.qp] = pair
+    if len(given) > MOST_PAIRS:
+        refused.append(f"{key}: {len(given) - MOST_PAIRS} beyond the first {MOST_PAIRS}")
+    return tuple(found.values())
+
+
+def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+    value = data.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise FormatError("answer", f"{key} is no list")
+    return value
+
+
+def _unsound(pair: QueuePair) -> str:
+    """What is wrong with a queue pair that has all its fields; empty: nothing."""
+    texts = (pair.qp, pair.src, pair.dst)
+    if any(len(t) > MOST_TEXT or not t.isprintable() for t in texts):
+        return f"a text is longer than {MOST_TEXT} characters, or not printable"
+    if not all("/" in nic for nic in (pair.src, pair.dst)):
+        return "src and dst are NIC ids host/nic"
+    if pair.steering not in ("socket", "kernel", "none"):
+        return f"steering is socket, kernel or none, not {pair.steering[:40]!r}"
+    ports = (*pair.alternates, *(p for p in (pair.answer_path, pair.answer_port) if p is not None))
+    if not all(0 < port < 65536 for port in ports):
+        return "a port is not 1..65535"
+    numbers = (pair.rank, pair.peer_rank, pair.rate_bps or 0)
+    if not 0 <= pair.dscp < 64 or any(not 0 <= n < 1 << 53 for n in numbers):
+        return "a number is out of its range"
+    try:
+        ip_address(pair.dst_address)
+    except ValueError:
+        return f"dst_address is no IP address: {pair.dst_address[:40]!r}"
+    return ""
+
+
+def _unowned(pair: QueuePair) -> QueuePair:
+    """A queue pair of a file without a control socket cannot be steered by one."""
+    return replace(pair, steering="none") if pair.steering == "socket" else pair

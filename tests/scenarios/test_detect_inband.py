@@ -1,0 +1,109 @@
+"""Slow queue pairs: told when nothing else explains them, a symptom when something does, never without a cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.stage import DetectStage
+from tests.fixtures.drive import Told, run
+from tests.fixtures.leafspine import Fabric, Fault, Shape
+from tests.fixtures.trainers import Trainer, Training, together
+
+SHAPE = Shape(hosts=6, leaves=6, ports=3)
+LEAN = replace(SHAPE, ports=1, peers=1, rate_hz=4.0, liveness=False, owd=False, clocks=False, ports_read=False)
+
+
+HOSTS = [f"h{i:02d}" for i in range(SHAPE.hosts)]
+
+
+def busiest(jobs: Training) -> str:
+    """The direction of a fabric link that most queue pairs of the first job cross."""
+    uses: dict[str, int] = {}
+    for pair in jobs.pairs[jobs.trainers[0].job]:
+        for link in {*jobs.ways[pair.flow()], *jobs.ways[pair.answers()]}:
+            uses[link] = uses.get(link, 0) + ("/" not in link)
+    return max(uses, key=lambda link: (uses[link], link))
+
+
+def of_kind(told: Told, kind: str = "qp-slow") -> list[tuple[float, dict]]:
+    return [(t, f) for t, f in told.findings("open") if f["kind"] == kind]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_clean_noisy_jobs_that_start_pause_and_end_are_no_finding(seed: int) -> None:
+    fabric = Fabric(seed, [], LEAN)
+    hosts = tuple(fabric.hosts)
+    trainers = [
+        Trainer("ring", hosts, at_s=1.0),
+        Trainer("late", hosts[:3], at_s=8.0, until_s=15.0, period_s=1.7, busy_s=0.4, chunk_us=2500),
+        Trainer("big", hosts[2:5], at_s=4.0, chunk_bytes=1 << 20, chunk_us=20_000, period_s=3.1, busy_s=1.1),
+        Trainer("steady", hosts[::2], at_s=0.5, until_s=12.0, period_s=1e9, busy_s=1e9),
+    ]
+    jobs = Training(fabric, trainers, seed)
+    assert run(DetectStage(), together(fabric.messages(20), jobs.messages(20))).opened() == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_queue_pair_that_only_itself_knows_to_be_slow_is_told_alone(seed: int) -> None:
+    fabric = Fabric(seed, [], LEAN)
+    number = int(np.random.default_rng(seed).integers(20))
+    jobs = Training(fabric, [Trainer("ring", tuple(fabric.hosts), slow={number: (9.0, 16.0, 12.0)})], seed)
+    told = run(DetectStage(), together(fabric.messages(22), jobs.messages(22)))
+    ((at_s, finding),) = of_kind(told)
+    assert finding["subject"] == {"type": "qp", "id": jobs.pairs["ring"][number].qp}
+    assert 9.5 < at_s < 12.5 and finding["class"] == "workload" and finding["jobs"] == ["ring"]
+    assert finding["detail"].startswith("in band only") and finding["cause"] == "unknown"
+    duration = next(e for e in finding["evidence"] if e["what"] == "chunk-duration")
+    assert duration["value"] > 4 * duration["baseline"]
+    assert [k for _, k, _ in told.opened()] == ["qp-slow"] == [k for _, k, _ in told.resolved()]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_under_a_root_cause_slow_queue_pairs_are_its_symptoms(seed: int) -> None:
+    way = busiest(Training(Fabric(seed, [], SHAPE), [Trainer("ring", tuple(HOSTS))], seed))
+    fabric = Fabric(seed, [Fault((way,), 6, 11, delay_us=4000)], SHAPE)
+    jobs = Training(fabric, [Trainer("ring", tuple(HOSTS))], seed)
+    crossing = {p.qp for p in jobs.crossing("ring", way)}
+    told = run(DetectStage(), together(fabric.messages(15), jobs.messages(15)))
+    assert of_kind(told) == []
+    said = [f for _, f in told.findings() if f["kind"] == "congestion" and f["subject"]["type"] == "link"]
+    symptoms = {s["subject"]["id"] for f in said for s in f["symptoms"] if s["kind"] == "qp-slow"}
+    assert symptoms and symptoms <= crossing and said[0]["jobs"] == ["ring"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_slow_queue_pairs_have_in_common_is_suspected_where_no_probe_sees_it(seed: int) -> None:
+    """The queue of another class: the probes' class passes it."""
+    fabric = Fabric(seed, [], LEAN)
+    way = busiest(Training(fabric, [Trainer("ring", tuple(HOSTS), pairs=4, dscp=26)], seed))
+    fabric = Fabric(seed, [Fault((way,), 9, 1e9, delay_us=8000, dscp=26)], LEAN)
+    jobs = Training(fabric, [Trainer("ring", tuple(fabric.hosts), pairs=4, dscp=26)], seed)
+    told = run(DetectStage(), together(fabric.messages(16), jobs.messages(16)))
+    found = [f for _, f in told.findings() if f["kind"] == "qp-slow" and f["subject"]["type"] == "job"]
+    assert found and found[0]["cause"] == "queueing"
+    assert way in [s["id"] for s in found[-1]["suspects"]]
+    assert "class" in found[0]["detail"] or "no probe" in found[0]["detail"]
+
+
+def test_a_job_that_slows_as_a_whole_is_one_finding_and_after_a_minute_normal() -> None:
+    fabric = Fabric(3, [], replace(LEAN, liveness=False, traced=False))
+    slow = {i: (10.0, 1e9, 8.0) for i in range(24)}
+    jobs = Training(fabric, [Trainer("ring", tuple(fabric.hosts), slow=slow)], 3)
+    told = run(DetectStage(), jobs.messages(90))
+    ((at_s, finding),) = of_kind(told)
+    assert finding["subject"] == {"type": "job", "id": "ring"} and 12 < at_s < 20
+    assert len(told.resolved()) == 1 and told.resolved()[0][0] > 70
+
+
+def test_batches_that_cannot_be_read_are_counted_and_the_rest_goes_on() -> None:
+    fabric = Fabric(3, [], LEAN)
+    jobs = Training(fabric, [Trainer("ring", tuple(fabric.hosts))], 3)
+    message = next(m for m in jobs.messages(5) if m.topic == "sdf.derived.qp.v1")
+    stage = DetectStage()
+    stage.step([replace(message, body=message.body.drop_columns(["qp"]))], message.bus_at_ns)
+    stage.step([replace(message, body=message.body.drop_columns(["owd_p50_ns", "duration_p50_ns"]))], message.bus_at_ns)
+    assert stage.counters.get("refused", "column-missing") == 1
+    stage.step([], message.bus_at_ns + 10**9)
