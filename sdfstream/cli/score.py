@@ -1,4 +1,7 @@
-"""``sdfstream score DIR``: a recording's findings and clocks against the truth that lies beside it."""
+"""``sdfstream score DIR``: a recording's findings and clocks against the truth that lies beside it.
+
+``sdfstream score clock`` needs no recording: clocks are simulated, see `score_clock`.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,30 @@ EXAMPLE = "sdfstream score sdfstream-data/recording"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument(
-        "recording", type=Path, help="folder with recording.json and findings; truth/ in it or beside it"
+        "recording",
+        metavar="DIR|clock",
+        help="folder with recording.json and findings, truth/ in it or beside it; or the word clock: the score card of "
+        "the clocks, over simulated delays (a folder of that name: ./clock)",
     )
     parser.add_argument("--truth", type=Path, metavar="DIR", help="folder of faults.jsonl and clock.jsonl")
+    clock = parser.add_argument_group("score clock")
+    clock.add_argument("--only", action="append", metavar="CASE", help="this case; repeatable")
+    clock.add_argument("--quick", action="store_true", help="two seeds instead of ten")
+    clock.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")
+    clock.add_argument("--seed", type=int, metavar="N", help="this one seed")
 
 
 def run(args: argparse.Namespace) -> int:
+    """A recording, or the clocks."""
+    if args.recording == "clock":
+        from sdfstream.cli import score_clock
+
+        return score_clock.run(args)
+    args.recording = Path(args.recording)
+    return _recording(args)
+
+
+def _recording(args: argparse.Namespace) -> int:
     """Read, match, print."""
     from sdfstream.bus.recording_io import open_recording
     from sdfstream.cli import report

@@ -10,11 +10,13 @@ A clock is 10 ppm off with a frequency that walks by 1e-9 per second unless said
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sdfstream.records import columns
 from sdfstream.records.message import Message, Output
@@ -126,24 +128,29 @@ class World:
     kind: int = 1
 
     def messages(self, seconds: float, start_s: float = 0.0) -> list[Message]:
-        """Probe messages of every host, flushed every 100 ms at a phase of its own, in bus order."""
-        parts: dict[str, list[dict[str, npt.NDArray[np.generic]]]] = {}
-        for number, s in enumerate(self.sessions):
-            parts.setdefault(s.src, []).append(self._exchanges(s, number, start_s, seconds))
-        found: list[tuple[int, str, dict[str, npt.NDArray[np.generic]]]] = []
-        for host, rows in parts.items():
-            table = {k: np.concatenate([r[k] for r in rows]) for k in rows[0]}
-            phase = self.rng.uniform(0, self.flush_ns)
-            slot = np.floor((table["done"] + phase) / self.flush_ns).astype(int)
-            order = np.lexsort((table["done"], slot))
-            table = {k: v[order] for k, v in table.items()}
-            cuts = np.flatnonzero(np.diff(slot[order])) + 1
-            for piece in np.split(np.arange(order.size), cuts):
-                if piece.size:
-                    at = (slot[order][piece[0]] + 1) * self.flush_ns - phase + 1e6
-                    found.append((START_NS + int(at), host, {k: v[piece] for k, v in table.items()}))
-        found.sort(key=lambda f: (f[0], f[1]))
-        return [self._message(i, *f) for i, f in enumerate(found)]
+        """Probe messages of every host, flushed every 100 ms at a phase of its own, in bus order.
+
+        All rows are made as one batch, of which every message is a slice: building small batches one by one would cost
+        more than the exchanges themselves.
+        """
+        parts = [self._exchanges(s, number, start_s, seconds) for number, s in enumerate(self.sessions)]
+        table = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+        hosts = sorted({s.src for s in self.sessions})
+        number = {host: i for i, host in enumerate(hosts)}
+        host = np.array([number[s.src] for s in self.sessions])[table["session"]]
+        phase = np.array([self.rng.uniform(0, self.flush_ns) for _ in hosts])
+        slot = np.floor((table["done"] + phase[host]) / self.flush_ns)
+        sent_at = ((slot + 1) * self.flush_ns - phase[host] + 1e6).astype(np.int64)
+        order = np.lexsort((table["done"], host, sent_at))
+        batch = self._batch({k: v[order] for k, v in table.items()})
+        host, sent_at = host[order], sent_at[order]
+        cuts = [0, *(np.flatnonzero(np.diff(host) | np.diff(sent_at)) + 1).tolist(), order.size]
+        return [
+            Message(
+                PROBE.name, hosts[host[low]], batch.slice(low, high - low), START_NS + int(sent_at[low]), i, "boot", i
+            )
+            for i, (low, high) in enumerate(itertools.pairwise(cuts))
+        ]
 
     def _sides(self) -> tuple[list[str], list[str]]:
         return [s.src for s in self.sessions], [s.dst for s in self.sessions]
@@ -174,13 +181,14 @@ class World:
             "done": np.where(lost, sent + min(1e9, 5e9 / s.rate), back),
         }
 
-    def _message(self, seq: int, at: int, host: str, r: dict[str, npt.NDArray[np.generic]]) -> Message:
+    def _batch(self, r: dict[str, npt.NDArray[np.generic]]) -> pa.RecordBatch:
         session = r["session"]
         n = session.size
         names = sorted(self.clocks)
         numbers = {name: i for i, name in enumerate(names)}
         ends = [np.array([numbers[name] for name in side])[session] for side in self._sides()]
-        batch = columns.build(
+        assert PROBE.columns is not None
+        return columns.build(
             PROBE.columns,
             {
                 "src": columns.name_column(ends[0], [f"{name}/r0" for name in names]),
@@ -200,7 +208,6 @@ class World:
                 "size_bytes": np.full(n, 128, dtype=np.uint16),
             },
         )
-        return Message(PROBE.name, host, batch, at, seq, "boot", seq)
 
 
 def pair(name: str, rate: float, seed: int, wander_ppb: float = 1.0, **world: object) -> World:

@@ -1,6 +1,6 @@
 """Clock estimates against simulated truth, with limits; laws as in docs/sync.md. Seeds are printed with the figures.
 
-Short runs of what ``python -m tests.bench.clock`` does at length: the limits leave room for the slow first minute.
+Short runs of what ``sdfstream score clock`` does at length: the limits leave room for the slow first minute.
 """
 
 from __future__ import annotations
