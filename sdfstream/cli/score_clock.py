@@ -53,20 +53,20 @@ def pool() -> ProcessPoolExecutor:
 
 def one(name: str, seed: int) -> tuple[dict[str, float], float]:
     """Figures of one seed of a case, and the CPU seconds it took; runs in a worker."""
-    from sdfstream.score.clock_laws import CASES, run
+    from sdfstream.score.clock_laws import BY_NAME, run
 
     began = time.process_time()
-    found = run(next(case for case in CASES if case.name == name), seed)
+    found = run(BY_NAME[name], seed)
     return found, time.process_time() - began
 
 
 def _gather(name: str, seeds: list[int], futures: list[Future[tuple[dict[str, float], float]]]) -> dict[str, Any]:
-    from sdfstream.score.clock_laws import CASES, summary
+    from sdfstream.score.clock_laws import BY_NAME, summary
 
     done = [future.result() for future in futures]
     cpu_s = sum(cpu for _, cpu in done) / len(done)
     progress(f"{name}: {len(seeds)} seeds, {cpu_s:.1f} s of CPU each")
-    card = summary(next(case for case in CASES if case.name == name), [found for found, _ in done])
+    card = summary(BY_NAME[name], [found for found, _ in done])
     figures = {k: card["median"][k] for k in ("rms", "p99", "max", "covered") if k in card["median"]}
     return {**figures, **card, "seeds": seeds, "cpu_s": round(cpu_s, 2)}
 
