@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sdfstream.cli import score_clock
 from sdfstream.errors import ConfigError
 
 HELP = "judge a recording by its truth: faults injected against findings, clock errors against true clocks"
@@ -25,19 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the clocks, over simulated delays (a folder of that name: ./clock)",
     )
     parser.add_argument("--truth", type=Path, metavar="DIR", help="folder of faults.jsonl and clock.jsonl")
-    clock = parser.add_argument_group("score clock")
-    clock.add_argument("--only", action="append", metavar="CASE", help="this case; repeatable")
-    clock.add_argument("--quick", action="store_true", help="two seeds instead of ten")
-    clock.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")
-    clock.add_argument("--seed", type=int, metavar="N", help="this one seed")
+    score_clock.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """A recording, or the clocks."""
     if args.recording == "clock":
-        from sdfstream.cli import score_clock
-
         return score_clock.run(args)
+    if beside := score_clock.given(args):
+        raise ConfigError(f"{', '.join(beside)}: only for 'sdfstream score clock'")
     args.recording = Path(args.recording)
     return _recording(args)
 

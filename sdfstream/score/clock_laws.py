@@ -38,6 +38,8 @@ class Case:
     """The same world without the trouble, where the judge compares."""
     delays: bool = False
     """Whether the judge looks at one-way delays."""
+    peers: bool = False
+    """Whether others are run on the same draws."""
 
 
 _BOUND: Final = {"least_covered": 0.999, "bound_per_rms": 4.0}
@@ -48,7 +50,9 @@ _UNDISTURBED: Final = {"others_ratio": 1.2}
 
 def _published(name: str, what: str, make: Make, seconds: float, low_s: float, limits: Figures) -> Case:
     """A pair under a published law."""
-    return Case(name, what, make, seconds, (low_s, np.inf), judge.steady(low_s), {**limits, **_BOUND, **_FRESH})
+    return Case(
+        name, what, make, seconds, (low_s, np.inf), judge.steady(low_s), {**limits, **_BOUND, **_FRESH}, peers=True
+    )
 
 
 def _trouble(name: str, what: str, make: Make, low_s: float = 40.0) -> Case:
@@ -85,6 +89,7 @@ CASES: Final = (
         (20, np.inf),
         judge.steady(20),
         {"p99": 30, "smoothed_p99": 13, **_BOUND, **_FRESH},
+        peers=True,
     ),
     Case(
         "cold-start",
@@ -104,6 +109,7 @@ CASES: Final = (
         judge.queued(50, 80),
         _QUEUE,
         delays=True,
+        peers=True,
     ),
     Case(
         "queue-half-mesh",
@@ -114,6 +120,7 @@ CASES: Final = (
         judge.queued(25, 55),
         _QUEUE,
         delays=True,
+        peers=True,
     ),
     Case(
         "liars",
@@ -124,6 +131,7 @@ CASES: Final = (
         judge.lied_to(15),
         {"clean_ratio": 1.2, "flagged_s": 10, "wrongly": 0},
         clean=worlds.plain_mesh(40, 10),
+        peers=True,
     ),
     Case(
         "step",
@@ -213,9 +221,7 @@ def summary(case: Case, found: Sequence[Figures]) -> dict[str, Any]:
 
     Coverage is a share of rows, so that of all seeds together is what `met` judges.
     """
-    names = list(found[0])
-    median = {n: float(np.median([f[n] for f in found])) for n in names}
-    worst = {n: float((np.min if _more_is_better(n) else np.max)([f[n] for f in found])) for n in names}
+    median, worst = spread(found).values()
     typical = {**median, "covered": float(np.mean([f["covered"] for f in found]))}
     return {
         **{name: typical[name] for name in ("rms", "p99", "max", "covered")},
@@ -224,6 +230,14 @@ def summary(case: Case, found: Sequence[Figures]) -> dict[str, Any]:
         "limits": dict(case.limits),
         "met": {name: holds(name, limit, typical) for name, limit in case.limits.items()},
         "met_worst": {name: holds(name, limit, worst) for name, limit in case.limits.items()},
+    }
+
+
+def spread(found: Sequence[Figures]) -> dict[str, Figures]:
+    """Median and worst of every figure over the seeds."""
+    return {
+        "median": {n: float(np.median([f[n] for f in found])) for n in found[0]},
+        "worst": {n: float((np.min if _more_is_better(n) else np.max)([f[n] for f in found])) for n in found[0]},
     }
 
 
@@ -253,6 +267,7 @@ __all__ = [
     "look",
     "run",
     "seen",
+    "spread",
     "summary",
     "tracks",
 ]
