@@ -176,7 +176,7 @@ def _draw(folder: Path, result: dict[str, Any], *, peers: bool) -> list[tuple[st
         beside = [workers.submit(_errors, plots.BESIDE, s, peers) for s in seeds.get(plots.BESIDE, [])[:3]]
         for name, future in shown.items():
             made.append((f"{BY_NAME[name].what}: error and bound, seed {seeds[name][0]}", folder / f"clock-{name}.svg"))
-            plots.over_time(made[-1][1], made[-1][0], future.result())
+            plots.over_time(made[-1][1], made[-1][0], future.result(), plots.OVER_TIME[name])
         if beside:
             parts = [future.result() for future in beside]
             made.append((f"{BY_NAME[plots.BESIDE].what}: {len(parts)} seeds", folder / "clock-distribution.svg"))

@@ -17,7 +17,7 @@ from sdfstream.score import clock_worlds as worlds
 from sdfstream.score.clock_judges import Judge
 from sdfstream.score.clock_model import Slew
 from sdfstream.score.clock_sim import World, drive
-from sdfstream.score.clock_tracks import Figures, Rows, Seen, Track, figures, seen, tracks
+from sdfstream.score.clock_tracks import Figures, Seen, seen
 from sdfstream.score.clock_worlds import Make
 from sdfstream.sync import SyncStage
 
@@ -254,20 +254,3 @@ def figure_of(limit: str, found: Mapping[str, float]) -> str:
 
 def _more_is_better(name: str) -> bool:
     return name.startswith("least_") or name.endswith("covered")
-
-
-__all__ = [
-    "BY_NAME",
-    "CASES",
-    "Case",
-    "Figures",
-    "Rows",
-    "Track",
-    "figures",
-    "look",
-    "run",
-    "seen",
-    "spread",
-    "summary",
-    "tracks",
-]

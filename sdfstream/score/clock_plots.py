@@ -12,7 +12,8 @@ from sdfstream.errors import ConfigError
 from sdfstream.score.clock_model import F
 from sdfstream.score.clock_tracks import Track
 
-OVER_TIME: Final = ("pair-B-64", "queue", "step")
+OVER_TIME: Final[Mapping[str, tuple[float, float] | None]] = {"pair-B-64": None, "queue": (50.0, 80.0), "step": None}
+"""Cases drawn over time, and the stretch that is marked, s."""
 BESIDE: Final = "pair-B-64"
 _STYLE: Final = {
     "svg.hashsalt": "sdfstream",
@@ -26,7 +27,9 @@ _STYLE: Final = {
     "path.simplify_threshold": 0.5,
 }
 _POINTS: Final = 300
-"""Of a curve: more is not seen."""
+"""Of a distribution: more is not seen."""
+_ROWS: Final = 700
+"""Of a track: more is not seen, and makes files large."""
 
 
 def require() -> Any:
@@ -50,23 +53,30 @@ def require() -> Any:
     return pyplot
 
 
-def over_time(path: Path, title: str, tracks: Mapping[str, Track], from_s: float = 2.0) -> None:
+def over_time(path: Path, title: str, tracks: Mapping[str, Track], trouble_s: tuple[float, float] | None) -> None:
     """Error of every clock, and the bound of the first, against true time."""
     plt = require()
     figure, axes = plt.subplots()
-    for i, (name, track) in enumerate(tracks.items()):
-        t = track.between(from_s)
+    tracks = {name: _thinned(track.between(2.0)) for name, track in tracks.items()}
+    if trouble_s is not None:
+        axes.axvspan(*trouble_s, color="C3", alpha=0.12, lw=0, label="trouble")
+    for i, (name, t) in enumerate(tracks.items()):
         axes.plot(t.at_s, t.error, lw=0.9, color=f"C{i}", label=f"error of {name}")
         if i == 0:
             axes.fill_between(t.at_s, -t.bound, t.bound, color="0.85", lw=0, label=f"bound of {name}", step="mid")
-    widest = max(float(np.abs(t.between(from_s).error).max()) for t in tracks.values())
-    usual = float(np.quantile(next(iter(tracks.values())).between(from_s).bound, 0.9))
+    widest = max(float(np.abs(t.error).max()) for t in tracks.values())
+    usual = float(np.quantile(next(iter(tracks.values())).bound, 0.9))
     axes.set_ylim(-1.2 * max(widest, usual), 1.2 * max(widest, usual))
     if widest > 20 * usual:  # a step: both the jump and what came before and after must be seen
         axes.set_yscale("symlog", linthresh=max(usual, 1.0))
     axes.set(title=title, xlabel="true time, s", ylabel="ns")
     axes.legend(loc="upper right", fontsize=8)
     _save(plt, figure, path)
+
+
+def _thinned(t: Track) -> Track:
+    every = max(1, -(-t.at_s.size // _ROWS))
+    return Track._make(column[::every] for column in t)
 
 
 def distribution(path: Path, title: str, errors: Mapping[str, F]) -> None:
@@ -79,7 +89,7 @@ def distribution(path: Path, title: str, errors: Mapping[str, F]) -> None:
         axes.plot(np.quantile(np.abs(error), share), share, label=name, **style)
     axes.set(title=title, xlabel="|error|, ns", ylabel="share of estimates", xscale="log", ylim=(0, 1.01))
     axes.set_xlim(left=1.0)
-    axes.legend(loc="upper left", fontsize=8)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
     _save(plt, figure, path)
 
 
