@@ -5,7 +5,7 @@ VENV ?= .venv
 export VENV
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check quick bench trials schemas lock clean
+.PHONY: help setup demo test check quick bench bench-clock trials schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 	@$(BIN)/sdfstream demo
 
 test: ## All checks and all tests, lab and Kafka included
-	@scripts/setup python lab kafka tools
+	@scripts/setup python peers lab kafka tools
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/pytest -q
 
@@ -38,6 +38,10 @@ bench: ## Speed as ratios measured side by side in one run; cost of the agent; s
 	@scripts/setup python lab
 	@$(BIN)/python -m tests.bench
 
+bench-clock: ## The clocks on published laws and seeds, beside others: docs/scorecard.md (20 minutes; CLOCK=--quick: 3)
+	@scripts/setup python peers
+	@$(BIN)/sdfstream score clock --peers --plots docs/img --markdown docs/scorecard.md $(CLOCK)
+
 TRIALS ?= 20
 trials: ## The loop on real packets, again and again: failover, collisions, lapses, forged commands (TRIALS=20: 40 minutes)
 	@scripts/setup python lab
@@ -49,6 +53,7 @@ schemas: ## Write schemas/ from the vocabulary in sdfstream/records
 
 lock: ## Pin all dependencies by hash, without index addresses (needs uv)
 	uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
+	uv pip compile -q pyproject.toml --extra peers -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-peers.lock
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis .benchmarks

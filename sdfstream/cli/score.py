@@ -1,4 +1,7 @@
-"""``sdfstream score DIR``: a recording's findings and clocks against the truth that lies beside it."""
+"""``sdfstream score DIR``: a recording's findings and clocks against the truth that lies beside it.
+
+``sdfstream score clock`` needs no recording: clocks are simulated, see `score_clock`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sdfstream.cli import score_clock
 from sdfstream.errors import ConfigError
 
 HELP = "judge a recording by its truth: faults injected against findings, clock errors against true clocks"
@@ -16,12 +20,26 @@ EXAMPLE = "sdfstream score sdfstream-data/recording"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument(
-        "recording", type=Path, help="folder with recording.json and findings; truth/ in it or beside it"
+        "recording",
+        metavar="DIR|clock",
+        help="folder with recording.json and findings, truth/ in it or beside it; or the word clock: the score card of "
+        "the clocks, over simulated delays (a folder of that name: ./clock)",
     )
     parser.add_argument("--truth", type=Path, metavar="DIR", help="folder of faults.jsonl and clock.jsonl")
+    score_clock.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """A recording, or the clocks."""
+    if args.recording == "clock":
+        return score_clock.run(args)
+    if beside := score_clock.given(args):
+        raise ConfigError(f"{', '.join(beside)}: only for 'sdfstream score clock'")
+    args.recording = Path(args.recording)
+    return _recording(args)
+
+
+def _recording(args: argparse.Namespace) -> int:
     """Read, match, print."""
     from sdfstream.bus.recording_io import open_recording
     from sdfstream.cli import report

@@ -1,6 +1,6 @@
 """Clock estimates against simulated truth, with limits; laws as in docs/sync.md. Seeds are printed with the figures.
 
-Short runs of what ``python -m tests.bench.clock`` does at length: the limits leave room for the slow first minute.
+Short runs of what ``sdfstream score clock`` does at length: the limits leave room for the slow first minute.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdfstream.score.clock_laws import CASES, figures, run, tracks
+from sdfstream.score.clock_laws import BY_NAME, run
 from sdfstream.score.clock_sim import drive, mesh, pair
+from sdfstream.score.clock_tracks import figures, tracks
 from sdfstream.sync import SyncStage
-
-BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.mark.parametrize(
