@@ -20,7 +20,7 @@ class Blocks(NamedTuple):
     minimum: Float64s
     """(2, sessions) ns; +inf where there is none."""
     sums: Float64s
-    """(3, 2, sessions): sums of e, e² and e³, e = delay − the session's level; e³ only where it was asked for."""
+    """(3, 2, sessions): sums of e, e² and e³, e = delay − a level of the session's; e³ only where it was asked for."""
     at: Float64s
     """(sessions,) mean internal time of the exchanges, ns."""
 

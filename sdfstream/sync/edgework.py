@@ -66,7 +66,7 @@ class EdgeWork:
         trust = residuals(t, line, usual, c)
         trips, heard = breaks.NOTHING, rows.session
         if rows.session.size:
-            took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["level"], quiet.narrow(t, c))
+            took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], quiet.narrow(t, c))
             heard = took.session
             t["heard_at"][heard] = at
             trips = self._learn(took, line, mesh_var, b["gg"][src] + b["gg"][dst], walk, at)

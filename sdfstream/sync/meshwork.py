@@ -66,15 +66,13 @@ class MeshWork:
         """100 ms of bus time have passed: solve, and publish every clock's causal row."""
         clocks = self.clocks
         self._ticks += 1
-        for report in reports:
-            if report.lag_ns < np.inf:
-                self._lag.see(np.array([report.lag_ns]))
-        self._lag.turn()
         self._greet(reports)
         if not clocks.n:
             return []
         beliefs = clocks.beliefs
+        # with the lag of the last tick, as the edge work did
         clocks.advance(max(self.present(bus_at_ns), beliefs.at))
+        self._see_lag(reports)
         e = self._edges = self._joined(reports)
         doubt = np.zeros(clocks.n)
         if e.src.size:
@@ -91,6 +89,12 @@ class MeshWork:
         if self._ticks % _TICKS_PER_SWEEP == 0:
             self._sweep()
         return out
+
+    def _see_lag(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            if report.lag_ns < np.inf:
+                self._lag.see(np.array([report.lag_ns]))
+        self._lag.turn()
 
     def present(self, bus_at_ns: int) -> float:
         """Internal time that evidence has reached: bus time less the lag."""

@@ -30,20 +30,29 @@ def narrow(t: Table, c: SyncConfig) -> Bools:
 
 
 def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
-    """Moments of the delays about the session's level, and whether the session is quiet."""
+    """Moments of the delays about ``about`` (a level of the session's that stands still), and whether it is quiet."""
     i = b.session
     t["moments"][i] += 1.0
-    since_first = t["moments"][i]
-    gain = np.maximum(1.0 / since_first, 1.0 / _MEMORY_BLOCKS)
-    t["rate"][:, i] += gain * (b.n - t["rate"][:, i])
+    age = t["moments"][i]
     # moments begin afresh at the 1st, 2nd, 4th, … 64th block, so that the wild first ones are forgotten
-    since = since_first - np.exp2(np.floor(np.log2(np.clip(since_first, 1.0, _LAST_RESTART)))) + 1.0
+    since = age - np.exp2(np.floor(np.log2(np.clip(age, 1.0, _LAST_RESTART)))) + 1.0
     gain = np.where(b.n > 0, np.maximum(1.0 / since, 1.0 / _MEMORY_BLOCKS), 0.0)
     count = np.maximum(b.n, 1.0)
     for power, name in enumerate(("first", "second", "third")):
         old = t[name][:, i]
         t[name][:, i] = old + gain * (b.sums[power] / count - old)
+    _move(t, i[since == 1.0])
     _calm(t, i, since, c)
+
+
+def _move(t: Table, i: Int64s) -> None:
+    """Moments about the present level, when they begin afresh."""
+    by = t["level"][i] - t["about"][i]
+    first, second = t["first"][:, i], t["second"][:, i]
+    t["third"][:, i] += -3.0 * by * second + 3.0 * by**2 * first - by**3
+    t["second"][:, i] += -2.0 * by * first + by**2
+    t["first"][:, i] -= by
+    t["about"][i] = t["level"][i]
 
 
 def _calm(t: Table, i: Int64s, since: Float64s, c: SyncConfig) -> None:
@@ -56,8 +65,9 @@ def _calm(t: Table, i: Int64s, since: Float64s, c: SyncConfig) -> None:
     skewness = (third / variance**1.5).max(axis=0)
     widest = variance.max(axis=0)
     stays = (skewness < 1.0) & (widest < (2.0 * c.quiet_ns) ** 2)
-    becomes = (skewness < 0.5) & (widest < c.quiet_ns**2) & (since >= _CALM_BLOCKS)
-    t["quiet"][i] = np.where(t["quiet"][i], stays, becomes)
+    becomes = (skewness < 0.5) & (widest < c.quiet_ns**2)
+    enough = since >= _CALM_BLOCKS
+    t["quiet"][i] = np.where(enough, np.where(t["quiet"][i], stays, becomes), t["quiet"][i])
 
 
 def learn(t: Table, b: Blocks, use: Int64s, v: View, c: SyncConfig) -> None:

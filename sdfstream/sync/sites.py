@@ -31,7 +31,7 @@ _MOST: Final = 64.0
 
 def site_table() -> Table:
     """One row per session; wide columns have a lane per direction (0 forward, 1 reverse)."""
-    wide = ("scale", "first", "second", "third", "rate", "low", "lately", "before")
+    wide = ("scale", "first", "second", "third", "low", "lately", "before")
     return Table(
         {
             "pair": (np.int64, 0),
@@ -56,7 +56,7 @@ def site_table() -> Table:
             "scale": (np.float64, 0.0),
             "blocks": (np.float64, 0.0),
             # quiet sessions (`quiet`)
-            **{name: (np.float64, 0.0) for name in ("first", "second", "third", "rate")},
+            **{name: (np.float64, 0.0) for name in ("about", "first", "second", "third")},
             "moments": (np.float64, 0.0),
             "quiet": (np.bool_, False),
             # broken and lost floors (`breaks`)
@@ -105,6 +105,7 @@ def start(t: Table, i: Int64s, d: Float64s, level: Float64s, skew_limit_ppb: flo
     # nothing says yet how much of the smallest delay was queue
     t["level"][i] = 0.75 * level
     t["level_var"][i], t["level_cov"][i] = spread, 0.0
+    t["about"][i] = level
     t["scale"][:, i] = np.maximum(0.25 * level, 10.0)
     t["told_var"][i] = 0.0
     for name in ("blocks", "moments", "breach", "above", "settled", "square", "bias"):
