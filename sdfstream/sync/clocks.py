@@ -30,6 +30,9 @@ _STEP_ONCE_S: Final = 2.0
 """Sessions notice one step within this time of each other."""
 _SETTLED: Final = 0.05
 """A clock that stepped is unsynced until its bound is this share of the step."""
+_ALARM_S: Final = 4.0
+"""So long a surprise widens the bound."""
+_USUAL_TICKS: Final = 100.0
 _ACCUSED: Final = 20.0
 """Ticks."""
 
@@ -46,6 +49,8 @@ class Clocks:
             {
                 **columns,
                 "misfit": (np.float64, 0.0),
+                "alarm": (np.float64, 0.0),
+                "usual_log": (np.float64, np.nan),
                 "reach": (np.float64, 1.0),
                 "samples": (np.float64, 0.0),
                 "sampled_at": (np.float64, NEVER),
@@ -100,6 +105,7 @@ class Clocks:
         self.beliefs.advance(at)
         self.table["samples"] *= np.exp(-dt / _SAMPLES_S)
         self.table["steps"] *= np.exp(-dt / _STEPS_S)
+        self.table["alarm"] *= np.exp(-dt / _ALARM_S)
 
     def take(self, s: Solved, e: Edges, ticks: int) -> None:
         """Take up what the network step found, learn from how far predictions strayed, and renew the bounds."""
@@ -108,6 +114,9 @@ class Clocks:
         held = ~np.isnan(s.xx)
         for name in ("xx", "xg", "gg"):
             b[name] = np.where(held, getattr(s, name), b[name])
+        log = np.log(np.maximum(b["xx"], 1e-6))
+        old = np.where(np.isnan(t["usual_log"]) | (t["usual_log"] > log + 2.0), log, t["usual_log"])
+        t["usual_log"] = old + (log - old) / _USUAL_TICKS
         blocks = np.bincount(e.src, e.blocks, self.n) + np.bincount(e.dst, e.blocks, self.n)
         t["samples"] += blocks
         t["sampled_at"] = np.where(blocks > 0.0, self.beliefs.at, t["sampled_at"])
@@ -115,14 +124,30 @@ class Clocks:
         t["misfit"] = np.where(np.isnan(found), t["misfit"], found)
         accused = t["accused"] + np.where(mesh.blame(e, self.n), 1.0, -1.0)
         t["accused"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
+        alarm = np.bincount(e.src, e.alarm * e.sessions, self.n) + np.bincount(e.dst, e.alarm * e.sessions, self.n)
+        sessions = np.bincount(e.src, e.sessions, self.n) + np.bincount(e.dst, e.sessions, self.n)
+        alarm = alarm / np.maximum(sessions, 1.0)
+        t["alarm"] = np.maximum(t["alarm"], alarm)
+        self.wander.surprised(t, b["xx"], alarm, self.label)
         self.wander.tick(t, b, self.beliefs.at, ticks, self.label)
         self._walks()
+
+    def own_bound(self, own: Float64s) -> Float64s:
+        """Variance behind the bound of each clock, of its own part `own`: never much less than it usually is.
+
+        A lucky packet makes an estimate believe itself for a moment more than is good: the variance counts with at
+        least its geometric mean of the last ten seconds. Surprises widen it at once.
+        """
+        t = self.table
+        usual = np.where(np.isnan(t["usual_log"]), own, np.exp(t["usual_log"]))
+        result: Float64s = np.maximum(own, usual) * self.wander.bound_factor(t) + t["alarm"]
+        return result
 
     def _walks(self) -> None:
         b = self.beliefs.table
         b["walk"] = self.wander.walk(self.table)
         b["phase"] = self._c.phase_wander_ns**2
-        b["bound"] = np.minimum(b["xx"] * self.wander.bound_factor(self.table) + self.table["misfit"], UNKNOWN)
+        b["bound"] = np.minimum(self.own_bound(b["xx"]) + self.table["misfit"], UNKNOWN)
 
     def step(self, size: Float64s) -> Bools:
         """Steps of about `size` ns (0: none) were seen; which of them are news."""
@@ -153,7 +178,7 @@ class Clocks:
         `own`: variances of the own parts at the instant in question, without bound factor and misfit.
         """
         t = self.table
-        bound = own * self.wander.bound_factor(t)
+        bound = self.own_bound(own)
         total = (bound + bound[reference]) * t["reach"] + t["misfit"] + t["misfit"][reference]
         foreign = self.label != self.label[reference]
         total = total + np.where(foreign, self._grown(), 0.0)

@@ -57,12 +57,10 @@ class SyncConfig:
     """So many breached blocks in a row make it true."""
     faulty_ns: float = 1000.0
     """A session whose mean residual is less than this is not called a disagreement, however precise it is."""
-    err_sigmas: float = 3.6
+    err_sigmas: float = 3.4
     """Half-width of err_ns in standard deviations."""
-    least_bound_factor: float = 1.0
+    least_bound_factor: float = 0.8
     """Least factor on a clock's variance in its bound, however well its predictions did."""
-    wander_caution: float = 1.0
-    """The bound allows for a random walk so many standard deviations above the likeliest one."""
     holdover_after_ns: int = 2 * NS_PER_S
     """Without a sample for so long a clock is in holdover."""
     unsynced_err_ns: float = 1e6

@@ -64,18 +64,18 @@ class EdgeWork:
         self._at = at
         # before this tick's news, which the mesh has not heard of
         trust = residuals(t, line, usual, c)
-        trips, heard = breaks.NOTHING, rows.session
+        trips, heard, alarm = breaks.NOTHING, rows.session, np.zeros(t.n)
         if rows.session.size:
             took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], quiet.narrow(t, c))
             heard = took.session
             t["heard_at"][heard] = at
-            trips = self._learn(took, line, mesh_var, b["gg"][src] + b["gg"][dst], walk, at)
-        return reduce(t, trust, line, usual, at, heard, self._jumped(trips), c)
+            trips, alarm[heard] = self._learn(took, line, mesh_var, b["gg"][src] + b["gg"][dst], walk, at)
+        return reduce(t, trust, line, usual, at, (heard, alarm), self._jumped(trips), c)
 
     def _learn(
         self, took: Blocks, line: Float64s, mesh_var: Float64s, bend: Float64s, walk: Float64s, at: float
-    ) -> breaks.Breaks:
-        """One tick's blocks: to new sites, quiet ones, and those between walls."""
+    ) -> tuple[breaks.Breaks, Float64s]:
+        """One tick's blocks: to new sites, quiet ones, and those between walls; each block's surprise, squared."""
         t, c, i = self._roster.sessions, self._c, took.session
         self._begin(took, line)
         quiet.learn_moments(t, took, c)
@@ -98,7 +98,7 @@ class EdgeWork:
         lost = breaks.watch_floors(t, i[use], e[:, use], turn, c)
         for kind, change in (("shorter", trips.change_ns), ("longer", lost.change_ns)):
             self._counters.add("reroutes", kind, change.size)
-        return trips
+        return trips, np.where(calm, 0.0, surprise * surprise)
 
     def _doubt(self, i: Int64s, size: Float64s) -> None:
         """Half of a surprise's square for the offset, half for the level."""

@@ -61,12 +61,14 @@ class Edges(NamedTuple):
     """Sessions whose clock difference jumped in this tick."""
     step: Float64s
     """By how much at most, ns."""
+    alarm: Float64s
+    """Mean over sessions of the square of what packets surprised them by in this tick, ns² (`walls.gates`)."""
 
 
 def empty() -> Edges:
     """No pairs."""
     none, nothing = np.empty(0, np.int64), np.empty(0)
-    return Edges(none, none, *([nothing] * 11), np.empty(0, np.bool_), nothing, nothing, nothing)
+    return Edges(none, none, *([nothing] * 11), np.empty(0, np.bool_), nothing, nothing, nothing, nothing)
 
 
 def residuals(t: Table, line: Float64s, usual: Float64s | float, c: SyncConfig) -> Float64s:
@@ -85,9 +87,11 @@ def residuals(t: Table, line: Float64s, usual: Float64s | float, c: SyncConfig) 
 
 
 def reduce(
-    t: Table, trust: Float64s, line: Float64s, usual: float, now: float, blocks: Int64s, trips: Any, c: SyncConfig
+    t: Table, trust: Float64s, line: Float64s, usual: float, now: float, came: Any, trips: Any, c: SyncConfig
 ) -> Edges:
-    """Sum the sites up. `blocks`: sessions heard this tick; `trips`: (sessions, sizes) that jumped."""
+    """Sum the sites up. `came`: sessions heard this tick, and all sessions' alarm; `trips`: (sessions, sizes) that
+    jumped.
+    """
     pair_of, inverse = np.unique((t["clock_src"] << 32) | t["clock_dst"], return_inverse=True)
     n = pair_of.size
     dd, dg, gg = t["dd"], t["dg"], np.maximum(t["gg"], 1e-9)
@@ -105,7 +109,7 @@ def reduce(
     step = np.zeros(n)
     np.maximum.at(step, inverse, jumped)
     heard = np.zeros(t.n)
-    heard[blocks] = 1.0
+    heard[came[0]] = 1.0
     lasting = (t["settled"] >= 1.0 / _BIAS_GAIN) & (np.abs(t["bias"]) > c.faulty_ns)
     lasting &= t["bias"] ** 2 > _NOISE * (dd + usual)
     return Edges(
@@ -126,4 +130,5 @@ def reduce(
         blocks=total(heard),
         tripped=total((jumped > 0.0).astype(np.float64)),
         step=step,
+        alarm=total(trust * came[1]) / sessions,
     )

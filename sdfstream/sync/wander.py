@@ -43,6 +43,8 @@ _CLIP: Final = 8.0
 _MOST_INFO: Final = 12.0
 _OWN_INFO: Final = (2.0, 8.0)
 """Of a clock's own part of log q: at first, and at most."""
+_ALARMING: Final = 4.0
+"""A surprise of so many times a clock's own variance, averaged over its sessions, tells of more wander."""
 _UP: Final = 1.2
 _DOWN: Final = -0.7
 _SCALE_POWER: Final = 0.5
@@ -69,6 +71,13 @@ def columns() -> tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]:
     }, wide
 
 
+def free_errors(label: Int64s) -> Float64s:
+    """In a gauge in which the mean stands still, n clocks have n − 1 errors: each its share of them."""
+    size = np.bincount(label, minlength=label.size)[label]
+    result: Float64s = np.maximum(size - 1.0, 0.0) / np.maximum(size, 1.0)
+    return result
+
+
 class Wander:
     """What is known of the random walk of the clocks' frequency."""
 
@@ -87,19 +96,24 @@ class Wander:
 
     def bound_factor(self, t: Table) -> Float64s:
         """What each clock's variance is multiplied by in its published bound."""
-        ratio = (t["strayed"] / t["expected"]).max(axis=0)
-        unknown = np.exp(0.8 * self._c.wander_caution / np.sqrt(self.info))
-        result: Float64s = np.maximum(ratio, self._c.least_bound_factor) * unknown
+        result: Float64s = np.maximum((t["strayed"] / t["expected"]).max(axis=0), self._c.least_bound_factor)
         return result
+
+    def surprised(self, t: Table, xx: Float64s, alarm: Float64s, label: Int64s) -> None:
+        """Packets surprised some clocks' sessions by more than any queue explains (`alarm`, ns²).
+
+        That is a test that failed, long before a long stretch is over.
+        """
+        hit: Bools = alarm > _ALARMING * xx
+        if hit.any():
+            self._learn(t, hit, alarm / (_ALARMING * np.maximum(xx, 1e-3)), free_errors(label))
 
     def tick(self, t: Table, b: Table, at: float, ticks: int, label: Int64s) -> None:
         """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: what is believed of them."""
         due = [lane for lane, length in enumerate(HORIZONS) if ticks % length == 0]
         if not due:
             return
-        size = np.bincount(label, minlength=label.size)[label]
-        # in a gauge in which the mean stands still, n clocks have n − 1 errors
-        free = np.maximum(size - 1.0, 0.0) / np.maximum(size, 1.0)
+        free = free_errors(label)
         for lane in due:
             self._compare(t, b, lane, at, free)
             for name in ("offset", "skew", "xx", "xg", "gg"):
