@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.numeric.group import group
-from sdfstream.records.units import Float64s, Int64s
+from sdfstream.records.units import Bools, Float64s, Int64s
 
 
 class Blocks(NamedTuple):
@@ -20,28 +20,24 @@ class Blocks(NamedTuple):
     minimum: Float64s
     """(2, sessions) ns; +inf where there is none."""
     sums: Float64s
-    """(3, 2, sessions): sums of e, e² and e³, e = delay − the session's floor."""
+    """(3, 2, sessions): sums of e, e² and e³, e = delay − the session's level; e³ only where it was asked for."""
     at: Float64s
     """(sessions,) mean internal time of the exchanges, ns."""
-    rtt: Float64s
-    """(sessions,) smallest sum of both delays of one exchange, ns; +inf where there is none. Free of clock error."""
 
 
-def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, floor: Float64s) -> Blocks:
-    """Reduce rows to blocks; `floor` is by session number. NaN delays count as absent."""
+def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, level: Float64s, third: Bools) -> Blocks:
+    """Reduce rows to blocks; `level` and `third` are by session number. NaN delays count as absent."""
     g = group(session)
-    d = floor[g.key].repeat(g.size)
-    lanes = [_lane(column[g.order], d, g.start) for column in (fwd, rev)]
-    rtt = (fwd + rev)[g.order]
-    rtt = np.minimum.reduceat(np.where(np.isnan(rtt), np.inf, rtt), g.start)
+    d = level[g.key].repeat(g.size)
+    cubes = third[g.key]
+    lanes = [_lane(column[g.order], d, g.start, cubes) for column in (fwd, rev)]
     n, minimum, sums = (np.stack(parts) for parts in zip(*lanes, strict=True))
-    mean_at = np.add.reduceat(at[g.order], g.start) / g.size
-    return Blocks(g.key, n, minimum, sums.swapaxes(0, 1), mean_at, rtt)
+    return Blocks(g.key, n, minimum, sums.swapaxes(0, 1), np.add.reduceat(at[g.order], g.start) / g.size)
 
 
-def _lane(delay: Float64s, floor: Float64s, start: Int64s) -> tuple[Any, Any, Any]:
+def _lane(delay: Float64s, level: Float64s, start: Int64s, cubes: Bools) -> tuple[Any, Any, Any]:
     absent = np.isnan(delay)
-    e = delay - floor
+    e = delay - level
     low = delay
     if absent.any():
         low = np.where(absent, np.inf, delay)
@@ -50,5 +46,7 @@ def _lane(delay: Float64s, floor: Float64s, start: Int64s) -> tuple[Any, Any, An
     else:
         n = np.diff(start, append=delay.size).astype(np.float64)
     square = e * e
-    sums: npt.NDArray[Any] = np.stack([np.add.reduceat(v, start) for v in (e, square, square * e)])
+    first, second = np.add.reduceat(e, start), np.add.reduceat(square, start)
+    third = np.where(cubes, np.add.reduceat(square * e, start), 0.0) if cubes.any() else np.zeros_like(first)
+    sums: npt.NDArray[Any] = np.stack([first, second, third])
     return n, np.minimum.reduceat(low, start), sums

@@ -21,13 +21,15 @@ class SyncConfig:
     """A row older than this is not shown as a present delay but counted (`owd-stale`)."""
     publish_err_ns: float = 1e6
     """Delays whose error bar is wider than this are withheld and counted (`owd-withheld`)."""
-    wander_ppb: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 3.0, 10.0, 100.0)
-    """Frequency random walks tried side by side, ppb per √s; each clock finds its own. 1: a good crystal in still air;
-    100: a clock under an NTP daemon's hand."""
-    phase_wander_ns: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 50.0, 250.0, 250.0)
-    """Phase random walk of each of those models, ns per √s."""
-    wander_prior: tuple[float, ...] = (1.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
-    """How likely each of those models is before anything is known."""
+    wander_ppb: float = 1.8
+    """Random walk of a clock's frequency before anything is known of it, ppb per √s; each clock finds its own.
+    1: a good crystal in still air; 100: a clock under an NTP daemon's hand."""
+    wander_spread: float = 1.2
+    """How unsure that is, in e-foldings (one standard deviation)."""
+    least_wander_ppb: float = 0.5
+    """No clock is taken to be steadier; too small: a long quiet hour makes the estimate slow to believe a change."""
+    phase_wander_ns: float = 0.3
+    """Random walk of a clock's phase, ns per √s."""
     skew_limit_ppb: float = 50_000.0
     """Standard deviation of a new clock's skew before anything is known of it."""
     jitter_ns: float = 1.0
@@ -40,16 +42,27 @@ class SyncConfig:
     floor_drift_ns: float = 0.05
     """Random walk of a path's fixed delay, ns per √s."""
     floor_memory_ns: int = 120 * NS_PER_S
-    """A floor that no packet touched for so long is learned anew (a reroute to a longer path); too short: a standing
-    queue is booked as path length."""
+    """How long the floor behind `excess_p50_ns` is remembered; too short: a standing queue is booked as path length."""
+    floor_lost_ns: int = 10 * NS_PER_S
+    """A path near whose level no packet came in either direction for so long has become longer."""
+    floor_lost_blocks: int = 50
+    """… and at least so many blocks."""
+    doubt_sigmas: float = 4.0
+    """A packet this much too fast makes the estimate doubt itself."""
     breach_sigmas: float = 6.0
-    """A minimum this far below what the floor allows is no queue: clock step, or reroute to a shorter path."""
+    """A packet this much too fast, and by `breach_scales` times what queues usually leave, is no queue: a clock step, a
+    shorter path, or a stamp gone wrong."""
+    breach_scales: float = 3.0
     breach_blocks: int = 4
     """So many breached blocks in a row make it true."""
     faulty_ns: float = 1000.0
     """A session whose mean residual is less than this is not called a disagreement, however precise it is."""
-    err_sigmas: float = 4.5
-    """Half-width of err_ns in standard deviations; floors' errors have longer tails than the normal law's."""
+    err_sigmas: float = 3.6
+    """Half-width of err_ns in standard deviations."""
+    least_bound_factor: float = 1.0
+    """Least factor on a clock's variance in its bound, however well its predictions did."""
+    wander_caution: float = 1.0
+    """The bound allows for a random walk so many standard deviations above the likeliest one."""
     holdover_after_ns: int = 2 * NS_PER_S
     """Without a sample for so long a clock is in holdover."""
     unsynced_err_ns: float = 1e6
@@ -67,12 +80,8 @@ class SyncConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the key."""
-        for name in ("window_ns", "forget_ns", "floor_memory_ns", "err_sigmas", "jitter_ns"):
+        for name in ("window_ns", "forget_ns", "floor_memory_ns", "floor_lost_ns", "err_sigmas", "jitter_ns", "wander_ppb", "wander_spread", "least_wander_ppb"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"sync.{name} must be greater than 0, not {getattr(self, name)}.")
         if self.lateness_ns < 0:
             raise ConfigError(f"sync.lateness_ns must not be negative, not {self.lateness_ns}.")
-        models = (self.wander_ppb, self.phase_wander_ns, self.wander_prior)
-        if not self.wander_ppb or len({len(m) for m in models}) > 1:
-            names = "sync.wander_ppb, sync.phase_wander_ns and sync.wander_prior"
-            raise ConfigError(f"{names} must be lists of one length, not empty.")

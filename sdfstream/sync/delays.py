@@ -14,7 +14,7 @@ from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.correct import Rows
 from sdfstream.sync.floors import excess
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.nodes import Nodes
+from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.owd import Delays, Windows
 from sdfstream.sync.roster import Roster
 
@@ -33,11 +33,11 @@ class DelayBook:
         self._counters = counters
         self._windows = Windows()
 
-    def reference_ns(self, nodes: Nodes, reference: int, origin_ns: int, at: Float64s | float) -> Any:
+    def reference_ns(self, b: Beliefs, at: Float64s | float) -> Any:
         """Reference clock's reading at internal time `at`, ns since the epoch."""
-        t = nodes.table
-        away = t["offset"][reference] + t["skew"][reference] / NS_PER_S * (at - nodes.at)
-        return np.rint(at + away).astype(np.int64) + (t["base_ns"][reference] + origin_ns)
+        t, r = b.table, b.reference
+        away = t["offset"][r] + t["skew"][r] / NS_PER_S * (at - b.at)
+        return np.rint(at + away).astype(np.int64) + (t["base_ns"][r] + b.origin_ns)
 
     def put(self, x: Exchanges, rows: Rows, path: Int64s, err: Float64s, reference_ns: Int64s, now_ns: int) -> None:
         """Rows wait for their window. `now_ns`: the present on the reference clock."""

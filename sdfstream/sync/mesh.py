@@ -1,21 +1,12 @@
-"""The network step: sessions' messages to news about every clock at once."""
+"""Clocks as members of a mesh: whose mean stands still, who is a stranger, who is the reference, who is to blame."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sdfstream.numeric import graph
 from sdfstream.numeric.group import sums
 from sdfstream.records.units import Bools, Float64s, Int64s
-
-
-def edges(src: Int64s, dst: Int64s, precision: Float64s, shift: Float64s) -> graph.Edges:
-    """Add up messages about dst − src over all sessions of two clocks, in sorted order of the pairs."""
-    low, high = np.minimum(src, dst), np.maximum(src, dst)
-    keys, inverse = np.unique((low << 32) | high, return_inverse=True)
-    total = sums(inverse, precision, keys.size)
-    signed = sums(inverse, np.where(src < dst, shift, -shift), keys.size)
-    return graph.Edges(keys >> 32, keys & 0xFFFFFFFF, total, signed)
+from sdfstream.sync.reduce import Edges
 
 
 def anchors(variance: Float64s, label: Int64s) -> Bools:
@@ -34,50 +25,74 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
     return result
 
 
-def misfit(a: Int64s, b: Int64s, square: Float64s, clocks: int) -> Float64s:
+def misfit(e: Edges, clocks: int) -> Float64s:
     r"""Variance of each clock's offset from what its n neighbours disagree about, which time does not average away.
 
     .. math:: \sum_{neighbours} \overline{\min(r^2, 16 \cdot \mathrm{median}\, r^2)} / n^2
 
-    with :math:`r^2` the mean square misfit (`square`) of each session between clocks a and b; NaN where a clock was not
-    heard. Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap
-    keeps sessions behind a queue, which the estimate hardly listens to, from widening the bound.
+    with :math:`r^2` the mean square misfit of each session between two clocks; NaN where a clock was not heard.
+    Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap keeps
+    sessions behind a queue, which the estimate hardly listens to, from widening the bound.
     """
-    capped = np.minimum(square, 16.0 * np.median(square))
-    keys, inverse = np.unique((np.minimum(a, b) << 32) | np.maximum(a, b), return_inverse=True)
-    mean = sums(inverse, capped, keys.size) / np.bincount(inverse)
-    low, high = keys >> 32, keys & 0xFFFFFFFF
-    total = sums(low, mean, clocks) + sums(high, mean, clocks)
+    low, high, square, _ = _neighbours(e, e.square)
+    square = np.minimum(square, 16.0 * np.median(square)) if square.size else square
+    total = sums(low, square, clocks) + sums(high, square, clocks)
     count = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
     result: Float64s = np.where(count > 0, total / np.maximum(count, 1) ** 2, np.nan)
     return result
 
 
-def independent(variance: Float64s, label: Int64s) -> Float64s:
-    """Variances that add up to that of a difference of two clocks of one component."""
-    return graph.spread(variance, label, anchors(variance, label))
+def _neighbours(e: Edges, column: Float64s) -> tuple[Int64s, Int64s, Float64s, Float64s]:
+    """Pairs without direction that were heard lately: both clocks, mean of `column` over sessions, sessions."""
+    use = e.heard
+    src, dst, sessions = e.src[use], e.dst[use], e.sessions[use]
+    keys, inverse = np.unique((np.minimum(src, dst) << 32) | np.maximum(src, dst), return_inverse=True)
+    count = sums(inverse, sessions, keys.size)
+    mean = sums(inverse, column[use] * sessions, keys.size) / np.maximum(count, 1.0)
+    return keys >> 32, keys & 0xFFFFFFFF, mean, count
 
 
-def stepped(clocks: int, ends: tuple[Int64s, Int64s], tripped: Int64s, size: Float64s, heard: Int64s) -> Float64s:
-    """Size of the step each clock seems to have made, ns; 0 for most.
+_AGAINST = 0.2
 
-    Of a broken session's two ends, the one most of whose sessions heard this tick broke as well is to blame; both, when
-    they are alike. No clock is blamed while half its sessions stand.
 
-    Parameters
-    ----------
-    ends : two (sessions,) int64
-        Clock numbers of all sessions.
-    tripped, size : (k,)
-        Broken sessions and by how much, ns.
-    heard : (m,) int64
-        Sessions heard this tick.
+def blame(e: Edges, clocks: int) -> Bools:
+    """The fewest clocks that explain the lastingly bad neighbourhoods: the worst first, whose others then tell no more.
+
+    A clock that lies differently to every neighbour is fitted to the larger half of them, so a fifth of three or more,
+    and two, suffice.
     """
-    of = sums(ends[0][heard], np.ones(heard.size), clocks) + sums(ends[1][heard], np.ones(heard.size), clocks)
-    one = np.ones(tripped.size)
-    share = (sums(ends[0][tripped], one, clocks) + sums(ends[1][tripped], one, clocks)) / np.maximum(of, 1.0)
+    guilty = np.zeros(clocks, dtype=np.bool_)
+    if not e.bad.any():
+        return guilty
+    low, high, share, _ = _neighbours(e, e.bad / np.maximum(e.sessions, 1.0))
+    bad = share > 0.5
+    of = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
+    while bad.any():
+        against = np.bincount(low[bad], minlength=clocks) + np.bincount(high[bad], minlength=clocks)
+        against = np.where((of >= 3) & (against >= 2) & (against >= _AGAINST * of), against, 0)
+        worst = int(np.argmax(against))
+        if not against[worst]:
+            break
+        guilty[worst] = True
+        bad &= (low != worst) & (high != worst)
+    return guilty
+
+
+def stepped(e: Edges, clocks: int) -> Float64s:
+    """Size of the step each clock seems to have made lately, ns; 0 for most.
+
+    Of a jumped session's two ends, the one most of whose live sessions jumped as well is to blame; both, when they are
+    alike. No clock is blamed while half its sessions stand.
+    """
+    if not e.tripped.any():
+        return np.zeros(clocks)
+    live = np.where(e.heard, e.sessions, 0.0)
+    of = sums(e.src, live, clocks) + sums(e.dst, live, clocks)
+    jumped = sums(e.src, e.tripped, clocks) + sums(e.dst, e.tripped, clocks)
+    share = jumped / np.maximum(of, 1.0)
     step = np.zeros(clocks)
-    src, dst = ends[0][tripped], ends[1][tripped]
+    hit = e.tripped > 0.0
+    src, dst, size = e.src[hit], e.dst[hit], e.step[hit]
     for clock, other in ((src, dst), (dst, src)):
         guilty = (share[clock] > 0.5) & (share[clock] >= share[other])
         np.maximum.at(step, clock[guilty], size[guilty])

@@ -25,6 +25,7 @@ _HOSTS_PER_BUILD = 32
 
 def clock_rows(
     names: Sequence[str],
+    clock: Int64s,
     at_ns: Int64s,
     offset_ns: Float64s,
     skew_ppb: Float64s,
@@ -33,12 +34,12 @@ def clock_rows(
     status: Int64s,
     kind: int,
 ) -> pa.RecordBatch:
-    """A batch of ``sdf.state.clock.v1``: one row for each of the first clocks; `status` and `kind` are indices."""
+    """A batch of ``sdf.state.clock.v1``: one row for each of `clock` (into `names`); `status` and `kind` are indices."""
     assert CLOCK.columns is not None
     return columns.build(
         CLOCK.columns,
         {
-            "clock": columns.name_column(np.arange(at_ns.size), names),
+            "clock": columns.name_column(clock, names),
             "at_ns": at_ns,
             "offset_ns": offset_ns,
             "skew_ppb": skew_ppb,

@@ -87,8 +87,8 @@ class Registry:
         number = len(self.pairs)
         self._pair[pair] = number
         self.pairs.append(pair)
-        self.pair_clock_src = np.append(self.pair_clock_src, self._clock_number(pair.clock_src))
-        self.pair_clock_dst = np.append(self.pair_clock_dst, self._clock_number(pair.clock_dst))
+        self.pair_clock_src = np.append(self.pair_clock_src, self.clock(pair.clock_src))
+        self.pair_clock_dst = np.append(self.pair_clock_dst, self.clock(pair.clock_dst))
         route = (pair.src, pair.dst, pair.transport)
         if route not in self._route:
             self._route[route] = len(self.routes)
@@ -96,7 +96,8 @@ class Registry:
         self.pair_route = np.append(self.pair_route, self._route[route])
         return number
 
-    def _clock_number(self, name: str) -> int:
+    def clock(self, name: str) -> int:
+        """Number of a clock, given on first sight."""
         if name not in self._clock:
             self._clock[name] = len(self.clocks)
             self.clocks.append(name)
@@ -125,7 +126,7 @@ class Registry:
         saved = self.__dict__
         fresh = Registry()
         for name in names:
-            fresh._clock_number(name)
+            fresh.clock(name)
         for pair in pairs:
             fresh.pair(pair)
         new_pair = np.searchsorted(old_pairs, kept_keys >> 40)
@@ -148,7 +149,7 @@ class Registry:
         """Take up what `state` gave."""
         self.__dict__.update(Registry().__dict__)
         for name in state["clocks"]:
-            self._clock_number(name)
+            self.clock(name)
         for pair in state["pairs"]:
             self.pair(Pair(*pair))
         self.sessions.load(state["sessions"])

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.records.units import ABSENT_NS, Bools, Float64s, Int64s
+from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync.duplicates import Seen
-from sdfstream.sync.edges import session_table
 from sdfstream.sync.floors import path_table
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.nodes import Nodes
+from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.registry import Pair, Registry
-from sdfstream.sync.ring import Ring
+from sdfstream.sync.sites import site_table
 
 
 class Roster:
@@ -24,21 +23,19 @@ class Roster:
     ----------
     registry : Registry
     sessions, paths : Table
-    ring : Ring
-        The sessions' last block minima.
+    hello : dict
+        First stamp minus bus time of clocks that have no base yet, ns: the newest wins.
     """
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self.registry = Registry()
-        self.sessions = session_table()
+        self.sessions = site_table()
         self.paths = path_table()
-        self.ring = Ring()
+        self.hello: dict[str, int] = {}
         self._seen = Seen()
-        self._degree: Float64s = np.empty(0)
-        self._counted = 0
 
-    def number(self, x: Exchanges, nodes: Nodes, bus_at_ns: int, now: float) -> Int64s:
+    def number(self, x: Exchanges, beliefs: Beliefs, bus_at_ns: int, now: float) -> Int64s:
         """Session of each row; new sessions, paths and clocks are entered. `now`: bus time since the origin."""
         registry, table = self.registry, self.sessions
         pair = np.array([registry.pair(Pair(*names)) for names in x.names], dtype=np.int64)[x.pair]
@@ -47,7 +44,6 @@ class Roster:
         if fresh.size:
             start = table.n
             table.grow(fresh.size)
-            self.ring.grow(fresh.size)
             pairs = pair[fresh]
             table["pair"][start:] = pairs
             table["clock_src"][start:] = registry.pair_clock_src[pairs]
@@ -57,31 +53,23 @@ class Roster:
             self.paths.grow(new_paths.size)
             self._seen.grow(table.n)
         table["seen_at"][session] = now
-        if len(registry.clocks) > nodes.n or nodes.unbased:
-            self._enter_clocks(x, session, nodes, bus_at_ns)
+        if len(registry.clocks) > beliefs.n or beliefs.unbased:
+            self._greet(x, session, beliefs, bus_at_ns)
         return session
 
-    def _enter_clocks(self, x: Exchanges, session: Int64s, nodes: Nodes, bus_at_ns: int) -> None:
-        """A clock's base: its first stamp stands for the bus time of its message. Until then: as if it were right."""
+    def _greet(self, x: Exchanges, session: Int64s, beliefs: Beliefs, bus_at_ns: int) -> None:
+        """Note the newest stamp of every clock that the mesh has not given a base yet."""
+        missing = len(self.registry.clocks) - beliefs.n
+        if missing > 0:
+            beliefs.table.grow(missing)
         src, dst = self.sessions["clock_src"][session], self.sessions["clock_dst"][session]
-        nodes.grow(len(self.registry.clocks))
-        for clock in nodes.without_base():
+        for clock in np.flatnonzero(~beliefs.table["based"]).tolist():
+            name = self.registry.clocks[clock]
             for end, stamps in ((src, x.t4_ns), (src, x.t1_ns), (dst, x.t2_ns)):
-                rows = np.flatnonzero((end == clock) & (stamps != ABSENT_NS))
-                if rows.size:
-                    nodes.set_base(clock, int(stamps[rows[0]]) - bus_at_ns)
-                    break
-
-    def degree(self, clocks: int) -> Float64s:
-        """Neighbours of each clock, at least 1; counted anew when sessions come or go."""
-        table = self.sessions
-        if self._degree.size != clocks or self._counted != table.n:
-            a, b = table["clock_src"], table["clock_dst"]
-            keys = np.unique((np.minimum(a, b) << 32) | np.maximum(a, b))
-            low, high = keys >> 32, keys & 0xFFFFFFFF
-            count = np.bincount(low[low != high], minlength=clocks) + np.bincount(high[low != high], minlength=clocks)
-            self._degree, self._counted = np.maximum(count, 1).astype(np.float64), table.n
-        return self._degree
+                rows = (end == clock) & (stamps != ABSENT_NS)
+                if rows.any():
+                    base = int(stamps[rows].max()) - bus_at_ns
+                    self.hello[name] = max(base, self.hello.get(name, base))
 
     def repeats(self, session: Int64s, x: Exchanges) -> Bools:
         """Rows that were there before."""
@@ -106,9 +94,7 @@ class Roster:
         self._counters.add("forgotten", "clocks", int((~clocks).sum()))
         old_pairs, old_paths = self.registry.forget(keep, clocks)
         self._seen.keep(keep)
-        self._counted = -1
         table.keep(keep)
-        self.ring.keep(keep)
         number = np.cumsum(clocks) - 1
         table["pair"] = np.searchsorted(old_pairs, table["pair"])
         table["path"] = np.searchsorted(old_paths, table["path"])
@@ -125,7 +111,7 @@ class Roster:
             "registry": self.registry.state(),
             "sessions": self.sessions.state(),
             "paths": self.paths.state(),
-            "ring": self.ring.state(),
+            "hello": self.hello,
             "seen": self._seen.state(self.sessions.n),
         }
 
@@ -134,6 +120,5 @@ class Roster:
         self.registry.load(state["registry"])
         self.sessions.load(state["sessions"])
         self.paths.load(state["paths"])
-        self.ring.load(state["ring"])
+        self.hello = {name: int(base) for name, base in state["hello"].items()}
         self._seen.load(state["seen"])
-        self._counted = -1

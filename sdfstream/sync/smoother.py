@@ -1,4 +1,4 @@
-"""Fixed-lag smoothing: what the clocks' states were some seconds ago, now that later samples are known."""
+"""Fixed-lag smoothing: what the clocks' states were some seconds ago, now that later packets are known."""
 
 from __future__ import annotations
 
@@ -7,142 +7,124 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sdfstream.numeric import kalman
-from sdfstream.records.units import NS_PER_S, Float64s
-from sdfstream.sync.nodes import STEP_SKEW, Nodes, fresh_bank
+from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.sync.belief import Beliefs
+from sdfstream.sync.sites import UNKNOWN
 
 TICKS_PER_PASS = 10
-"""A pass runs once a second; it costs about four filter steps per tick it publishes."""
+"""A pass runs once a second, back over all that is remembered."""
+STEP_SKEW = 0.05
+"""A clock that stepped by so many ns may have changed its rate by this share of it in ns per second."""
 
 
 class Past(NamedTuple):
-    """What a tick did to the clocks."""
+    """The clocks as they stood after one tick; all but `at` are (clocks,)."""
 
     at: float
     """Internal time, ns."""
-    z: Float64s
-    """Measured offset from the ensemble `age_s` before, ns."""
-    variance: Float64s
-    """Of z, ns²; infinite: not measured."""
-    age_s: Float64s
+    offset: Float64s
+    skew: Float64s
+    xx: Float64s
+    xg: Float64s
+    gg: Float64s
+    walk: Float64s
+    phase: Float64s
     doubt: Float64s
-    """Size of steps seen (`Nodes.widen`), ns."""
+    """Size of steps seen in this tick, ns."""
+    there: Bools
+    """Clocks that were known."""
 
 
 class Smoothed(NamedTuple):
-    """States of all clocks that existed at one past tick."""
+    """States of the clocks at one past tick."""
 
     at: float
     offset: Float64s
     skew: Float64s
     variance: Float64s
+    there: Bools
 
 
 class Smoother:
-    """Remembers what each of the last ticks measured, and the filter bank as it stood at every tenth.
+    """Remembers the last ticks; a pass is the Rauch-Tung-Striebel recursion back over them, clock by clock.
 
-    A pass filters again from the oldest bank with the model each clock now trusts most, then runs the
-    Rauch-Tung-Striebel recursion back. Memory: 24 bytes per clock and tick, plus the banks.
+    Memory: 73 bytes per clock and tick, 40 ticks at a lag of 3 s.
 
     Parameters
     ----------
     lag_ns : int
         A tick is published by the first pass at which it is at least so old.
+    skew_limit_ppb : float
     """
 
-    def __init__(self, lag_ns: int, wander: Float64s, phase: Float64s, skew_limit_ppb: float) -> None:
+    def __init__(self, lag_ns: int, skew_limit_ppb: float) -> None:
         self._lag_ns = lag_ns
-        self._wander, self._phase = wander, phase
         self._skew_limit_ppb = skew_limit_ppb
         self._past: list[Past] = []
-        self._banks: list[tuple[int, float, kalman.State]] = []
-        """(number of past ticks before it, its internal time, the bank then), oldest first."""
 
-    def begin(self, nodes: Nodes) -> None:
-        """Remember the bank as it stands between two ticks, once every `TICKS_PER_PASS`."""
-        if len(self._past) % TICKS_PER_PASS == 0:
-            self._banks.append((len(self._past), nodes.at, nodes.snapshot()))
+    def push(self, b: Beliefs, doubt: Float64s) -> None:
+        """Remember this tick."""
+        t = b.table
+        names = ("offset", "skew", "xx", "xg", "gg", "walk", "phase")
+        self._past.append(Past(b.at, *(t[name].copy() for name in names), doubt, t["based"].copy()))
 
-    def push(self, past: Past) -> None:
-        """Take in one tick."""
-        self._past.append(past)
-
-    def due(self, nodes: Nodes) -> list[Smoothed]:
-        """Run a pass; the ticks old enough, oldest first, which are then forgotten. `nodes` as of the newest tick."""
+    def due(self, at: float) -> list[Smoothed]:
+        """Run a pass; the ticks old enough at internal time `at`, oldest first, which are then forgotten."""
         old = 0
-        while old < len(self._past) and nodes.at - self._past[old].at >= self._lag_ns:
+        while old < len(self._past) and at - self._past[old].at >= self._lag_ns:
             old += 1
-        old -= old % TICKS_PER_PASS
-        if not old:
-            return []
-        result = self._pass(nodes, old)
+        result = self._pass(old) if old else []
         self._past = self._past[old:]
-        self._banks = [(k - old, at, bank) for k, at, bank in self._banks if k >= old]
         return result
 
-    def flush(self, nodes: Nodes) -> list[Smoothed]:
+    def flush(self) -> list[Smoothed]:
         """Run a last pass over everything that waits."""
-        result = self._pass(nodes, len(self._past)) if self._past else []
-        self._past, self._banks = [], []
+        result = self._pass(len(self._past))
+        self._past = []
         return result
 
-    def _pass(self, nodes: Nodes, wanted: int) -> list[Smoothed]:
-        clocks = nodes.n
-        best = nodes.best()
-        wander, phase = self._wander[best], self._phase[best]
-        start = kalman.State(
-            *(_widened(c, f, clocks)[best, np.arange(clocks)] for c, f in zip(*self._start(), strict=True))
-        )
-        filtered, predicted = [], []
-        at, state = self._banks[0][1], start
-        for past in self._past:
-            state = kalman.predict(state, (past.at - at) / NS_PER_S, wander, phase)
-            at = past.at
-            predicted.append(state)
-            size = _padded(past.doubt, clocks, 0.0)
-            skew = np.minimum(STEP_SKEW * size, self._skew_limit_ppb)
-            state = state._replace(xx=state.xx + size**2, gg=state.gg + skew**2)
-            z, variance = _padded(past.z, clocks, 0.0), _padded(past.variance, clocks, np.inf)
-            age_s = _padded(past.age_s, clocks, 0.0)
-            state = kalman.update_past(state, z, variance, age_s)
-            filtered.append(state)
-        return self._back(filtered, predicted, wanted)
-
-    def _start(self) -> tuple[kalman.State, kalman.State]:
-        return self._banks[0][2], fresh_bank(self._wander.size, self._skew_limit_ppb)
-
-    def _back(self, filtered: list[kalman.State], predicted: list[kalman.State], wanted: int) -> list[Smoothed]:
-        later = filtered[-1]
-        result = []
-        for k in range(len(filtered) - 1, -1, -1):
-            if k < len(filtered) - 1:
-                dt = (self._past[k + 1].at - self._past[k].at) / NS_PER_S
-                later = kalman.smooth(filtered[k], predicted[k + 1], later, dt) if dt > 0.0 else later
+    def _pass(self, wanted: int) -> list[Smoothed]:
+        result: list[Smoothed] = []
+        later: kalman.State | None = None
+        for k in range(len(self._past) - 1, -1, -1):
+            p = self._past[k]
+            state = kalman.State(p.offset, p.skew, p.xx, p.xg, p.gg)
+            if later is not None:
+                after = self._past[k + 1]
+                dt = (after.at - p.at) / NS_PER_S
+                later = kalman.smooth(state, self._predicted(state, after, dt), later, dt) if dt > 0.0 else later
+            else:
+                later = state
             if k < wanted:
-                n = self._past[k].z.size
-                result.append(Smoothed(self._past[k].at, later.x[:n], later.g[:n], later.xx[:n]))
+                result.append(Smoothed(p.at, later.x, later.g, later.xx, p.there))
         return result[::-1]
 
-    def keep(self, mask: Any) -> None:
+    def _predicted(self, state: kalman.State, after: Past, dt: float) -> kalman.State:
+        ahead = kalman.predict(state, dt, np.sqrt(after.walk), np.sqrt(after.phase))
+        turn = np.minimum(STEP_SKEW * after.doubt, self._skew_limit_ppb)
+        return ahead._replace(xx=ahead.xx + after.doubt**2, gg=ahead.gg + turn**2)
+
+    def place(self, at: Int64s, rows: int) -> None:
+        """Clocks got new numbers: old clock j is ``at[j]`` now; the others were not there."""
+
+        def moved(column: Any, fill: Any) -> Any:
+            fresh = np.full(rows, fill, dtype=column.dtype)
+            fresh[at] = column
+            return fresh
+
+        self._past = [
+            Past(p.at, *(moved(c, UNKNOWN if k == 2 else False if c.dtype == bool else 0.0) for k, c in enumerate(p[1:])))
+            for p in self._past
+        ]
+
+    def keep(self, mask: Bools) -> None:
         """Forget the clocks whose mask is False."""
-        self._past = [Past(p.at, *(c[mask[: c.size]] for c in p[1:])) for p in self._past]
-        self._banks = [(k, at, kalman.State(*(c[:, mask[: c.shape[1]]] for c in bank))) for k, at, bank in self._banks]
+        self._past = [Past(p.at, *(c[mask] for c in p[1:])) for p in self._past]
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
-        return {"past": [list(p) for p in self._past], "banks": [[k, at, list(bank)] for k, at, bank in self._banks]}
+        return {"past": [list(p) for p in self._past]}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
         self._past = [Past(*p) for p in state["past"]]
-        self._banks = [(k, at, kalman.State(*bank)) for k, at, bank in state["banks"]]
-
-
-def _padded(column: Float64s, size: int, fill: float) -> Float64s:
-    """The column with clocks that came later filled in."""
-    return column if column.size == size else np.append(column, np.full(size - column.size, fill))
-
-
-def _widened(column: Float64s, fresh: Float64s, size: int) -> Float64s:
-    """A bank's column (lanes, clocks) with clocks that came later in their initial state."""
-    missing = size - column.shape[1]
-    return column if not missing else np.concatenate([column, np.repeat(fresh, missing, axis=1)], axis=1)

@@ -57,6 +57,16 @@ class Table:
             self._data[name] = fresh
         self.n = kept
 
+    def place(self, at: npt.NDArray[np.int64], rows: int) -> None:
+        """Make room for `rows` rows in all and put old row j at ``at[j]``; the others are fresh."""
+        old = {name: self[name].copy() for name in self._data}
+        self.n = 0
+        for name, array in self._data.items():
+            self._data[name] = np.full((*array.shape[:-1], max(rows, 16)), self._fills[name], array.dtype)
+        self.n = rows
+        for name, array in old.items():
+            self._data[name][..., at] = array
+
     def state(self) -> dict[str, Array]:
         """The rows in use, by column."""
         return {name: self[name] for name in self._data}

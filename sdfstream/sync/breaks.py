@@ -1,0 +1,108 @@
+"""Floors that break or get lost: clock steps, and paths that became shorter or longer.
+
+| what is seen | what it is | what is done |
+|---|---|---|
+| packets too fast for the level, in both directions on average | a shorter path | the level is learned anew |
+| packets too fast one way, and as much too slow the other way | a clock stepped | the site starts again from there; the mesh finds the clock (`steps`) |
+| for 10 s no packet near the level either way | a longer path, or a queue both ways | the level is raised; symmetric, so the clocks are not moved |
+| for however long no packet near it in one direction | a queue | nothing: that wall is gone, the other one measures |
+
+A block that breaks a floor teaches nothing; one that is alone in it stays without consequence (a stamp gone wrong).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sdfstream.records.units import Bools, Float64s, Int64s
+from sdfstream.sync import sites
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.table import Table
+from sdfstream.sync.walls import FWD, REV, View
+
+_LOST: Final = 30.0
+"""So many times the scale over the number of blocks: an excess of exponential law lies above it once in 10¹³."""
+
+
+class Breaks(NamedTuple):
+    """What happened to sessions this tick."""
+
+    stepped: Int64s
+    """Sessions whose clock difference jumped."""
+    size_ns: Float64s
+    """By how much (absolute)."""
+    rerouted: Int64s
+    """Sessions whose path got another length."""
+    change_ns: Float64s
+    """By how much: positive, longer."""
+
+
+NOTHING: Final = Breaks(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), np.empty(0))
+
+
+def see(t: Table, i: Int64s, low: Float64s, v: View, broken: Bools, c: SyncConfig) -> Breaks:
+    """Count broken blocks of the sessions `i`; `low` (2, blocks): their smallest delays along the line."""
+    count = np.where(broken, t["breach"][i] + 1, 0)
+    t["breach"][i] = count
+    if not broken.any():
+        return NOTHING
+    # the first broken block may hold packets from before and after: it says nothing about either
+    for lane in (FWD, REV):
+        t["low"][lane, i] = np.where(count > 1, np.minimum(t["low"][lane, i], low[lane]), np.inf)
+    trip = np.flatnonzero((count >= c.breach_blocks) & np.isfinite(t["low"][:, i]).all(axis=0))
+    if not trip.size:
+        return NOTHING
+    return _decide(t, i[trip], v.pick(trip), c)
+
+
+def _decide(t: Table, i: Int64s, v: View, c: SyncConfig) -> Breaks:
+    fwd, rev = t["low"][FWD, i], t["low"][REV, i]
+    margin, half = 0.5 * (fwd + rev), 0.5 * (fwd - rev)
+    shorter = margin < t["level"][i] - c.doubt_sigmas * np.sqrt(t["level_var"][i] + v.soft)
+    change = margin - t["level"][i]
+    short, step = i[shorter], i[~shorter]
+    t["level"][short] = margin[shorter]
+    # how far above the new floor these few packets were is not known yet
+    t["level_var"][short] = t["scale"][:, short].max(axis=0) ** 2
+    sites.doubt(t, short, np.sqrt(t["level_var"][short]))
+    for name in ("dg", "level_cov", "told_var", "square", "bias", "settled"):
+        t[name][step] = 0.0
+    t["d"][step] = (v.line + half)[~shorter]
+    t["dd"][step] = np.maximum(t["scale"][:, step].sum(axis=0), 0.05 * np.abs(half[~shorter])) ** 2
+    t["gg"][step] += np.minimum(0.05 * np.abs(half[~shorter]), c.skew_limit_ppb) ** 2
+    t["breach"][i] = 0
+    _fresh_minima(t, i)
+    return Breaks(step, np.abs(half - v.mean)[~shorter], short, change[shorter])
+
+
+def _fresh_minima(t: Table, i: Int64s) -> None:
+    for name in ("lately", "before", "low"):
+        t[name][:, i] = np.inf
+    t["above"][i] = 0
+
+
+def watch_floors(t: Table, i: Int64s, excess: Float64s, turn: bool, c: SyncConfig) -> Breaks:
+    """Remember how near to their walls packets came; at a `turn` (every `floor_lost_ns`) raise levels that are lost.
+
+    `excess` (2, blocks): by how much each direction's smallest delay lay above its wall's expected place, ns.
+    """
+    for lane in (FWD, REV):
+        t["lately"][lane, i] = np.minimum(t["lately"][lane, i], excess[lane])
+    t["above"][i] += 1
+    if not turn:
+        return NOTHING
+    nearest = np.minimum(t["lately"], t["before"])
+    blocks = np.maximum(t["above"], 1.0)
+    far = _LOST * t["scale"] / blocks + c.breach_sigmas * np.sqrt(t["level_var"] + np.minimum(t["dd"], 1e12))
+    lost = np.flatnonzero(
+        (np.isfinite(nearest) & (nearest > far)).all(axis=0) & (blocks >= c.floor_lost_blocks) & ~t["quiet"]
+    )
+    rise = 0.5 * nearest[:, lost].sum(axis=0)
+    t["level"][lost] += rise
+    t["level_var"][lost] += (t["scale"][:, lost].max(axis=0) / blocks[lost]) ** 2
+    t["before"], t["lately"] = t["lately"].copy(), np.inf
+    t["above"] = t["above"] // 2
+    _fresh_minima(t, lost)
+    return Breaks(np.empty(0, np.int64), np.empty(0), lost, rise)

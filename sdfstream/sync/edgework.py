@@ -1,0 +1,159 @@
+"""The work on sessions: blocks of exchanges against what the mesh believed a tick ago. Splits by sending host.
+
+Nothing here looks at two sessions at once but the sums per clock pair (`reduce`), which belong to one sending host; so
+any number of these, each with its share of the hosts, say together what one of them says alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from sdfstream.numeric.group import sums
+from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
+from sdfstream.stats import Counters
+from sdfstream.sync import breaks, quiet, sites, walls
+from sdfstream.sync.belief import Beliefs
+from sdfstream.sync.blocks import Blocks, blocks
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.correct import Rows
+from sdfstream.sync.lag import NEAR_NS
+from sdfstream.sync.reduce import Edges, empty, reduce, residuals
+from sdfstream.sync.roster import Roster
+
+_JUMP_TICKS: Final = 10
+"""Sessions that notice one step do so within about a second."""
+
+
+class EdgeWork:
+    """Sites and levels of all sessions of a `Roster`."""
+
+    def __init__(self, config: SyncConfig, counters: Counters, roster: Roster) -> None:
+        self._c = config
+        self._counters = counters
+        self._roster = roster
+        self._pending: list[Rows] = []
+        self._jumps: list[tuple[int, Int64s, Float64s]] = []
+        """(tick, sessions, sizes) of the last second's jumps."""
+        self._ticks = 0
+        self._at = 0.0
+
+    def put(self, rows: Rows) -> None:
+        """Corrected rows wait for the tick."""
+        self._pending.append(rows)
+
+    def tick(self, beliefs: Beliefs, at: float, usual: float) -> Edges:
+        """Let the waiting rows teach their sites; what the sites say then.
+
+        `beliefs`: the mesh's, as of the last tick; they are carried forward to internal time `at` here.
+        """
+        t, c = self._roster.sessions, self._c
+        self._ticks += 1
+        rows = self._waiting(at)
+        if not t.n:
+            return empty()
+        src, dst = t["clock_src"], t["clock_dst"]
+        told = np.flatnonzero(t["told_var"] > 0.0)
+        walls.pass_on(t, told, *beliefs.pair(src[told], dst[told]))
+        beliefs.advance(at)
+        line, mesh_var = beliefs.pair(src, dst)
+        b = beliefs.table
+        walk, phase = b["walk"][src] + b["walk"][dst], b["phase"][src] + b["phase"][dst]
+        sites.age(t, max(at - self._at, 0.0) / NS_PER_S, walk, phase, mesh_var, c.floor_drift_ns)
+        self._at = at
+        # before this tick's news, which the mesh has not heard of
+        trust = residuals(t, line, usual, c)
+        trips, heard = breaks.NOTHING, rows.session
+        if rows.session.size:
+            took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["level"], quiet.narrow(t, c))
+            heard = took.session
+            t["heard_at"][heard] = at
+            trips = self._learn(took, line, mesh_var, b["gg"][src] + b["gg"][dst], walk, at)
+        return reduce(t, trust, line, usual, at, heard, self._jumped(trips), c)
+
+    def _learn(
+        self, took: Blocks, line: Float64s, mesh_var: Float64s, bend: Float64s, walk: Float64s, at: float
+    ) -> breaks.Breaks:
+        """One tick's blocks: to new sites, quiet ones, and those between walls."""
+        t, c, i = self._roster.sessions, self._c, took.session
+        self._begin(took, line)
+        quiet.learn_moments(t, took, c)
+        old_s = np.abs(at - took.at) / NS_PER_S
+        soft = c.jitter_ns**2 + bend[i] * old_s**2 + walk[i] * old_s**3 / 3.0
+        v = walls.view(t, i, line[i], mesh_var[i], soft)
+        calm = t["quiet"][i] & (took.n > 0).all(axis=0)
+        quiet.learn(t, took, np.flatnonzero(calm), v, c)
+        e = walls.excess(took.minimum, v, t["level"][i])
+        broken, surprise = walls.gates(e, walls.sigma(v, t, i), t["scale"][:, i], c)
+        trips = breaks.see(t, i, took.minimum, v, broken, c)
+        off = np.flatnonzero((surprise > 0.0) & ~calm)
+        if off.size:
+            self._doubt(i[off], surprise[off])
+            v = walls.view(t, i, line[i], mesh_var[i], soft)
+            v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
+        use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < sites.UNKNOWN))
+        walls.learn(t, i[use], took.minimum[:, use], v.pick(use), c)
+        turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
+        lost = breaks.watch_floors(t, i[use], e[:, use], turn, c)
+        for kind, change in (("shorter", trips.change_ns), ("longer", lost.change_ns)):
+            self._counters.add("reroutes", kind, change.size)
+        return trips
+
+    def _doubt(self, i: Int64s, size: Float64s) -> None:
+        """Half of a surprise's square for the offset, half for the level."""
+        t = self._roster.sessions
+        sites.doubt(t, i, size / np.sqrt(8.0))
+        t["level_var"][i] += 0.125 * size * size
+
+    def _begin(self, took: Blocks, line: Float64s) -> None:
+        """Sites of sessions heard for the first time, once both directions were."""
+        t, i = self._roster.sessions, took.session
+        new = np.flatnonzero((t["dd"][i] >= sites.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
+        if new.size:
+            fwd, rev = took.minimum[:, new]
+            sites.start(t, i[new], line[i[new]] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
+
+    def _waiting(self, at: float) -> Rows:
+        """Answered rows since the last tick; one older than `NEAR_NS`, or as far ahead, teaches nothing (counted)."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            return Rows.none()
+        rows = pending[0] if len(pending) == 1 else Rows._make(map(np.concatenate, zip(*pending, strict=True)))
+        near: Bools = np.abs(rows.at - at) < NEAR_NS
+        self._counters.add("not-learned", "stale", int((~near).sum()))
+        use = near & ~(np.isnan(rows.fwd) & np.isnan(rows.rev))
+        return rows if use.all() else Rows._make(column[use] for column in rows)
+
+    def _jumped(self, trips: breaks.Breaks) -> tuple[Int64s, Float64s]:
+        """Sessions that jumped within the last second, and by how much at most."""
+        if trips.stepped.size:
+            self._counters.add("floors-broken", n=trips.stepped.size)
+            self._jumps.append((self._ticks, trips.stepped, trips.size_ns))
+        self._jumps = [j for j in self._jumps if self._ticks - j[0] < _JUMP_TICKS]
+        if not self._jumps:
+            return trips.stepped, trips.size_ns
+        who = np.concatenate([j[1] for j in self._jumps])
+        size = np.concatenate([j[2] for j in self._jumps])
+        sessions, inverse = np.unique(who, return_inverse=True)
+        return sessions, sums(inverse, size, sessions.size) / np.bincount(inverse)
+
+    def keep(self, mask: Bools) -> None:
+        """Sessions got new numbers; rows of forgotten ones are not waiting (they were silent)."""
+        number = np.cumsum(mask) - 1
+        self._jumps = [(k, number[who[mask[who]]], size[mask[who]]) for k, who, size in self._jumps]
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the roster."""
+        return {
+            "pending": [list(r) for r in self._pending],
+            "jumps": [list(j) for j in self._jumps],
+            "ticks": self._ticks,
+            "at": self._at,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self._pending = [Rows._make(columns) for columns in state["pending"]]
+        self._jumps = [(int(k), who, size) for k, who, size in state["jumps"]]
+        self._ticks, self._at = int(state["ticks"]), float(state["at"])

@@ -1,0 +1,174 @@
+"""Everything that belongs to a share of the sending hosts: sessions, their sites, and their windows of delay."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from sdfstream.records.message import Output
+from sdfstream.records.units import Int64s
+from sdfstream.stats import Counters
+from sdfstream.sync.belief import COLUMNS, Beliefs
+from sdfstream.sync.clocks import Clocks
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.correct import correct, pair_err
+from sdfstream.sync.delays import DelayBook
+from sdfstream.sync.edgework import EdgeWork
+from sdfstream.sync.intake import Exchanges
+from sdfstream.sync.lag import NEAR_NS
+from sdfstream.sync.meshwork import Report
+from sdfstream.sync.roster import Roster
+
+_TICKS_PER_SWEEP: Final = 100
+
+
+class HostWork:
+    """Rows in; corrected delays out; a `Report` for the mesh at every tick, and its beliefs taken up after it."""
+
+    def __init__(self, config: SyncConfig, counters: Counters) -> None:
+        self._c = config
+        self._counters = counters
+        self._roster = Roster(counters)
+        self._edges = EdgeWork(config, counters, self._roster)
+        self._book = DelayBook(config, counters)
+        self._beliefs = Beliefs()
+        self._usual = 0.0
+        self._newest_lag = np.inf
+        self._ticks = 0
+        self._known: tuple[list[str], int, Int64s] | None = None
+
+    def take(self, x: Exchanges, bus_at_ns: int) -> None:
+        """Accepted rows: number their sessions, drop repeats, correct, and let them wait for tick and window.
+
+        Rows of a clock that the mesh has not taken up yet (its first 100 ms) can be neither corrected nor learned from.
+        """
+        b, roster = self._beliefs, self._roster
+        elapsed = float(bus_at_ns - b.origin_ns)
+        session = roster.number(x, b, bus_at_ns, elapsed)
+        drop = roster.repeats(session, x)
+        if b.unbased:
+            based, table = b.table["based"], roster.sessions
+            early = ~(based[table["clock_src"][session]] & based[table["clock_dst"][session]]) & ~drop
+            self._counters.add("not-learned", "new-clock", int(early.sum()))
+            drop = drop | early
+        if drop.any():
+            x, session = x.pick(~drop), session[~drop]
+        if not session.size:
+            return
+        table = roster.sessions
+        rows = correct(x, session, table["clock_src"][session], table["clock_dst"][session], b)
+        self._counters.add("unanswered", n=int(x.lost.sum()))
+        lag = elapsed - rows.newest
+        lag = lag[np.abs(lag - b.lag_ns) < NEAR_NS]
+        if lag.size:
+            self._newest_lag = min(self._newest_lag, float(lag.min()))
+        self._edges.put(rows)
+        err = pair_err(rows, b.table["bound"], self._c.err_sigmas)
+        self._book.put(x, rows, table["path"][session], err, self._book.reference_ns(b, rows.at), self._now(bus_at_ns))
+
+    def _now(self, bus_at_ns: int) -> int:
+        """The reference clock's reading now, as far as evidence has come: bus time less the lag."""
+        b = self._beliefs
+        return int(self._book.reference_ns(b, np.float64(bus_at_ns - b.origin_ns - b.lag_ns)))
+
+    def tick(self, bus_at_ns: int) -> Report:
+        """What the sessions say about this tick."""
+        b = self._beliefs
+        self._ticks += 1
+        at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at)
+        hello, self._roster.hello = self._roster.hello, {}
+        lag, self._newest_lag = self._newest_lag, np.inf
+        edges = self._edges.tick(b, at, self._usual)
+        return Report(self._roster.registry.clocks, edges, hello, lag)
+
+    def take_up(self, clocks: Clocks, usual: float) -> None:
+        """Believe what the mesh found."""
+        b, told = self._beliefs, clocks.beliefs
+        names = self._roster.registry.clocks
+        b.origin_ns, b.at, b.lag_ns = told.origin_ns, told.at, told.lag_ns
+        self._usual = usual
+        if not clocks.n:
+            return
+        of = self._numbers(names, clocks.names)
+        mine = np.flatnonzero(of >= 0)
+        if len(names) > b.n:
+            b.table.grow(len(names) - b.n)
+        for name in COLUMNS:
+            b.table[name][mine] = told.table[name][of[mine]]
+        self._reference(clocks)
+
+    def _numbers(self, names: list[str], mesh_names: list[str]) -> Int64s:
+        """The mesh's number of each clock here; −1: not known there."""
+        if self._known is None or self._known[0] is not mesh_names or self._known[1] != len(names):
+            number = {name: k for k, name in enumerate(mesh_names)}
+            of = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+            self._known = (mesh_names, len(names), of)
+        return self._known[2]
+
+    def _reference(self, clocks: Clocks) -> None:
+        """Number of the reference here; a clock of its own beside them when none of these hosts knows it."""
+        name = clocks.names[clocks.beliefs.reference]
+        registry = self._roster.registry
+        if name not in registry.clocks:
+            registry.clock(name)
+            self._beliefs.table.grow(1)
+            self.take_up(clocks, self._usual)
+            return
+        self._beliefs.reference = registry.clock(name)
+
+    def turn(self, bus_at_ns: int) -> list[Output]:
+        """After a tick: windows that are due, and what has been silent for long."""
+        if not self._beliefs.n:
+            return []
+        out = self._book.rewound(self._now(bus_at_ns), self._roster)
+        out += self.close(bus_at_ns)
+        if self._ticks % _TICKS_PER_SWEEP == 0:
+            self._sweep(float(bus_at_ns - self._beliefs.origin_ns))
+        return out
+
+    def close(self, bus_at_ns: int) -> list[Output]:
+        """Close the windows that are late enough at this bus time."""
+        return self._book.close(self._now(bus_at_ns), self._roster) if self._beliefs.n else []
+
+    def close_all(self) -> list[Output]:
+        """Close every window that holds rows."""
+        return self._book.close_all(self._roster)
+
+    def _sweep(self, elapsed: float) -> None:
+        """Forget sessions and clocks that have been silent for long."""
+        masks = self._roster.silent(elapsed - self._c.forget_ns)
+        if masks is None:
+            return
+        keep, clocks = masks
+        clocks[self._beliefs.reference] = True
+        self._edges.keep(keep)
+        self._book.renumber(self._roster.forget(keep, clocks))
+        self._beliefs.table.keep(clocks)
+        self._beliefs.reference = int(np.cumsum(clocks)[self._beliefs.reference]) - 1
+        self._known = None
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values and arrays."""
+        return {
+            "roster": self._roster.state(),
+            "edges": self._edges.state(),
+            "book": self._book.state(),
+            "beliefs": self._beliefs.state(),
+            "usual": self._usual,
+            "newest_lag": None if self._newest_lag == np.inf else self._newest_lag,
+            "ticks": self._ticks,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self._roster.load(state["roster"])
+        self._edges.load(state["edges"])
+        self._book.load(state["book"])
+        self._beliefs.load(state["beliefs"])
+        self._usual = float(state["usual"])
+        self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
+        self._ticks = int(state["ticks"])
+        self._known = None
+
+

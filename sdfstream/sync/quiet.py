@@ -1,0 +1,77 @@
+"""Quiet sessions: small symmetric noise, where the mean of a block says more than its smallest delay.
+
+A wall is the better measurement when most packets meet queues, the mean when hardly any does and what is left is the
+stamps' own noise. A session is quiet while its delays are not lop-sided and their deviation is small.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sdfstream.records.units import Bools, Float64s, Int64s
+from sdfstream.sync import sites
+from sdfstream.sync.blocks import Blocks
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.table import Table
+from sdfstream.sync.walls import FWD, REV, View
+
+_MEMORY_BLOCKS: Final = 80.0
+_CALM_BLOCKS: Final = 24.0
+_LAST_RESTART: Final = 64.0
+
+
+def narrow(t: Table, c: SyncConfig) -> Bools:
+    """(sessions,) whether their delays might be quiet, so that the third moment is worth its cost."""
+    variance = (t["second"] - t["first"] ** 2).max(axis=0)
+    result: Bools = (t["moments"] < _CALM_BLOCKS) | (variance < (4.0 * c.quiet_ns) ** 2)
+    return result
+
+
+def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
+    """Moments of the delays about the session's level, and whether the session is quiet."""
+    i = b.session
+    t["moments"][i] += 1.0
+    since_first = t["moments"][i]
+    gain = np.maximum(1.0 / since_first, 1.0 / _MEMORY_BLOCKS)
+    t["rate"][:, i] += gain * (b.n - t["rate"][:, i])
+    # moments begin afresh at the 1st, 2nd, 4th, … 64th block, so that the wild first ones are forgotten
+    since = since_first - np.exp2(np.floor(np.log2(np.clip(since_first, 1.0, _LAST_RESTART)))) + 1.0
+    gain = np.where(b.n > 0, np.maximum(1.0 / since, 1.0 / _MEMORY_BLOCKS), 0.0)
+    count = np.maximum(b.n, 1.0)
+    for power, name in enumerate(("first", "second", "third")):
+        old = t[name][:, i]
+        t[name][:, i] = old + gain * (b.sums[power] / count - old)
+    _calm(t, i, since, c)
+
+
+def _calm(t: Table, i: Int64s, since: Float64s, c: SyncConfig) -> None:
+    """Quiet: skewness below ½ in both directions (exponential: 2; normal: 0 ± 0.2 for 128 delays), deviation below
+    `quiet_ns`; no longer, when skewness passes 1 or the deviation doubles.
+    """
+    first = t["first"][:, i]
+    variance = np.maximum(t["second"][:, i] - first**2, c.jitter_ns**2)
+    third = t["third"][:, i] - 3.0 * first * t["second"][:, i] + 2.0 * first**3
+    skewness = (third / variance**1.5).max(axis=0)
+    widest = variance.max(axis=0)
+    stays = (skewness < 1.0) & (widest < (2.0 * c.quiet_ns) ** 2)
+    becomes = (skewness < 0.5) & (widest < c.quiet_ns**2) & (since >= _CALM_BLOCKS)
+    t["quiet"][i] = np.where(t["quiet"][i], stays, becomes)
+
+
+def learn(t: Table, b: Blocks, use: Int64s, v: View, c: SyncConfig) -> None:
+    """Take in the means of blocks `use` of quiet sessions, but for those whose mean says that they met a queue.
+
+    Half the difference of the two means measures the clock difference; its variance is that of the means.
+    """
+    i = b.session[use]
+    first = t["first"][:, i]
+    n = np.maximum(b.n[:, use], 1.0)
+    spread = np.maximum(t["second"][:, i] - first**2, c.jitter_ns**2) / n
+    mean = b.sums[0][:, use] / n
+    clean = (mean - first < c.clean_sigmas * np.sqrt(spread + v.variance[use])).all(axis=0)
+    precision = np.where(clean, 4.0 / spread.sum(axis=0), 0.0)
+    value = 0.5 * (mean[FWD] - mean[REV])
+    sites.learn(t, i, v.line[use], precision * value, precision)
+    t["told_var"][i] = 0.0

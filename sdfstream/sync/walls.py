@@ -1,0 +1,174 @@
+r"""What packets say about clocks: every delay is a wall.
+
+A packet from a to b that was corrected along the predicted line of clock difference took
+
+.. math:: u = D + s + \epsilon, \qquad l = D - s + \epsilon'
+
+there and back: s the error of the prediction, D the level of the path, and :math:`\epsilon \ge 0` what it met on its
+way. So s + D can lie no higher than the smallest u, and D − s no higher than the smallest l: two soft walls
+(`numeric.wall`), between which the clock difference walks. Only the few packets that hardly met a queue come near
+enough to say anything; all others cost nothing and teach nothing, whatever law their delays follow. A standing queue
+in one direction takes that wall away, and the other one goes on measuring.
+
+Between the walls there is a *tilt*: a smallest delay of scale :math:`\nu` is as likely near its wall as
+:math:`e^{-\epsilon/\nu}`, which pulls s + D up by :math:`1/\nu` per block, and D − s likewise. For two directions alike
+the pull on s cancels, whatever the law; that on D is what makes the level rise to the walls. :math:`\nu` is the median
+of the blocks' smallest excess over log 2: no law is assumed, and a path on which most blocks meet no queue at all has
+the sharpest walls.
+
+Each block is judged along what the mesh knows, as long as that is better than what the session knows by itself
+(a session that disagrees with the mesh is judged by itself). What it taught goes to the session's site and level.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sdfstream.numeric.wall import push
+from sdfstream.records.units import Bools, Float64s, Int64s
+from sdfstream.sync import sites
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.table import Table
+
+FWD, REV = 0, 1
+_SIGNS: Final = ((FWD, 1.0), (REV, -1.0))
+_LOG_2: Final = float(np.log(2.0))
+_NEAR: Final = 6.0
+"""A wall further away than so many standard deviations says nothing."""
+_GAIN: Final = 0.08
+"""Step of the running median, in e-foldings per block."""
+_TIGHT: Final = 0.98
+
+
+class View(NamedTuple):
+    """What is expected of each block's clock difference, seen along the predicted line (so its mean is near 0)."""
+
+    mean: Float64s
+    """(blocks,) ns."""
+    variance: Float64s
+    """(blocks,) ns²."""
+    line: Float64s
+    """(blocks,) ns: the predicted difference itself, now."""
+    soft: Float64s
+    """(blocks,) ns²: how soft walls are: stamps' noise, and what the line may have bent since the packets passed."""
+    alone: Bools
+    """(blocks,) judged by what the session knows itself."""
+
+    def pick(self, which: Int64s) -> View:
+        """Those blocks only."""
+        return View(*(column[which] for column in self))
+
+
+def view(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s, soft: Float64s) -> View:
+    """The mesh's expectation where it is the better one, else the session's own."""
+    known = mesh_var + t["square"][i]
+    own = t["dd"][i]
+    alone = own <= known
+    return View(np.where(alone, t["d"][i] - line, 0.0), np.where(alone, own, known), line, soft, alone)
+
+
+def pass_on(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
+    """What others taught the mesh about d in the last tick, passed on to the levels of the sessions judged in it.
+
+    `line` and `mesh_var` (sessions,): the mesh's difference and its variance as of the last tick.
+    """
+    told = t["told_var"][i]
+    slope = t["level_cov"][i] / told
+    share = np.clip(mesh_var / told, 0.0, 1.0)
+    t["level"][i] += slope * (line - t["told_mean"][i])
+    t["level_var"][i] -= slope * t["level_cov"][i] * (1.0 - share)
+    t["level_cov"][i] *= share
+    t["told_var"][i] = 0.0
+
+
+def learn(t: Table, i: Int64s, low: Float64s, v: View, c: SyncConfig) -> None:
+    """Take in one block of each of the sessions `i`.
+
+    Parameters
+    ----------
+    low : (2, blocks) float64, ns
+        Smallest corrected delay of each direction; +inf: none.
+    """
+    mean, var = v.mean, v.variance
+    level, level_var = t["level"][i], t["level_var"][i]
+    most = _TIGHT * np.sqrt(var * level_var)
+    cov = np.clip(t["level_cov"][i], -most, most)
+    tilt = _scales(t, i, low, mean, level, v.soft, var + level_var)
+    # tilt of the two directions: exp(tilt_f (s + D) + tilt_r (D − s))
+    along, up = tilt[FWD] - tilt[REV], tilt[FWD] + tilt[REV]
+    moved = mean + var * along + cov * up
+    level = level + cov * along + level_var * up
+    left, level_left, cov_left = var, level_var, cov
+    for lane, sign in _SIGNS:
+        to_s = sign * left + cov_left
+        to_level = sign * cov_left + level_left
+        total = np.maximum(sign * to_s + to_level, 1e-12)
+        at = sign * moved + level
+        hit = np.flatnonzero(low[lane] - at < _NEAR * np.sqrt(total + v.soft))
+        if not hit.size:
+            continue
+        shift, drop = push(at[hit], total[hit], low[lane][hit], v.soft[hit])
+        a, b = to_s[hit] / total[hit], to_level[hit] / total[hit]
+        moved[hit] += a * shift
+        level[hit] += b * shift
+        left, level_left, cov_left = left.copy(), level_left.copy(), cov_left.copy()
+        left[hit] -= a * a * drop
+        level_left[hit] -= b * b * drop
+        cov_left[hit] -= a * b * drop
+    left = np.clip(left, 1e-6 * var, var)
+    precision = 1.0 / left - 1.0 / var
+    sites.learn(t, i, v.line + mean, (moved - mean) / left, precision)
+    t["level"][i], t["level_cov"][i] = level, cov_left
+    t["level_var"][i] = np.maximum(level_left, 1e-6 * level_var)
+    t["told_mean"][i] = v.line + moved
+    t["told_var"][i] = np.where(v.alone, 0.0, left)
+
+
+def _scales(
+    t: Table, i: Int64s, low: Float64s, mean: Float64s, level: Float64s, soft: Float64s, known: Float64s
+) -> Float64s:
+    """Running median of each direction's smallest excess, as the tilt 1/ν; (2, blocks), 0 where nothing came.
+
+    A tilt never pulls further than one standard deviation of what is known: an estimate must not run after its own
+    idea of the scale.
+    """
+    t["blocks"][i] += 1.0
+    gain = np.maximum(_GAIN, 1.0 / (t["blocks"][i] + 1.0))
+    least = np.sqrt(soft)
+    most = 1.0 / np.sqrt(known + soft)
+    tilt = np.empty_like(low)
+    for lane, sign in _SIGNS:
+        came = low[lane] < np.inf
+        scale = t["scale"][lane][i]
+        above = low[lane] - sign * mean - level > _LOG_2 * scale
+        scale = np.clip(np.where(came, scale * np.exp(np.where(above, gain, -gain)), scale), least, 1e9)
+        t["scale"][lane, i] = scale
+        tilt[lane] = np.where(came, np.minimum(1.0 / scale, most), 0.0)
+    return tilt
+
+
+def excess(low: Float64s, v: View, level: Float64s) -> Float64s:
+    """By how much each direction's smallest delay lies above its wall's expected place; (2, blocks), ns."""
+    return np.stack([low[FWD] - v.mean - level, low[REV] + v.mean - level])
+
+
+def sigma(v: View, t: Table, i: Int64s) -> Float64s:
+    """Standard deviation of that excess's expected place, (2, blocks), ns."""
+    var = v.variance + t["level_var"][i] + v.soft
+    twice = 2.0 * np.clip(t["level_cov"][i], -0.5 * var, 0.5 * var)
+    return np.sqrt(np.maximum(np.stack([var + twice, var - twice]), 1e-6))
+
+
+def gates(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bools, Float64s]:
+    """Blocks that no queue explains: broken ones (far below what is expected), and by how much others surprise, ns.
+
+    A small surprise is doubt in the estimate, taken at once; a large one may be a stamp gone wrong, a shorter path or
+    a step, and `breaks` waits for more of it.
+    """
+    short = np.where(np.isfinite(e), -e, 0.0)
+    beyond = short > c.breach_sigmas * s
+    broken: Bools = (beyond & (short > c.breach_scales * scale)).any(axis=0)
+    size = np.where(broken, 0.0, np.where(short > c.doubt_sigmas * s, short, 0.0).max(axis=0))
+    return broken, size

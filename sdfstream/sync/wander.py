@@ -1,0 +1,170 @@
+r"""How fast clocks wander, and how far to trust the filter's own idea of its error: learned from strayed predictions.
+
+For a filter that is right about itself, what it changes its mind by is what it learns: over any stretch of time,
+
+.. math:: E\,(\hat{x}_t - \hat{x}_{t|t-W})^2 = P_{t|t-W} - P_t .
+
+Each clock keeps its state at the start of stretches of several lengths W, and at their end compares both sides.
+
+- *Long stretches tell the random walk.* With too small a q the filter hangs on to the past, and its mind changes more
+  the longer it is left; with too large a one, less. A clock is asked at the shortest W over which the prediction grows
+  several times as wide as the estimate. How much that says about log q is known (a squared normal deviate, and the
+  error goes with q to the power 0.4 or so), so log q is itself a small filter: a part common to all clocks, which all
+  of them teach, and each clock's own.
+- *Short stretches tell the scale*: a ratio above one at every W is a filter that believes its packets too much
+  (`scale`, which also divides what the long ones say).
+- *The bound* takes the worst ratio of all W, and what is not known of q yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from sdfstream.numeric.group import sums
+from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.table import Table
+
+HORIZONS: Final = (10, 40, 80, 160, 320)
+"""Ticks; the first is the short one."""
+_SHORT: Final = 0
+_FAR: Final = 2.5
+"""A stretch is long when the prediction's variance over it grows by so many times the estimate's."""
+_SETTLED: Final = 9.0
+"""An estimate that became so much better meanwhile was still being found: its ratio says nothing of the steady one."""
+_EXPECTED: Final = 0.85
+"""Mean ratio over long stretches of a filter with the right q (simulated): the walls' law is not normal."""
+_PER_TEST: Final = 0.32
+"""Fisher information of one test about log q: half of 0.8², the error's variance going with q to the power 0.8."""
+_SCORE: Final = 0.4
+_CLIP: Final = 8.0
+_MOST_INFO: Final = 12.0
+_OWN_INFO: Final = (2.0, 8.0)
+"""Of a clock's own part of log q: at first, and at most."""
+_UP: Final = 1.2
+_DOWN: Final = -0.7
+_SCALE_POWER: Final = 0.5
+_SCALE_MEMORY: Final = 0.98
+_RATIO_MEMORY_S: Final = 60.0
+_WILD: Final = 30.0
+_START: Final = 5.0
+_LEAST_SCALE: Final = 0.6
+NEVER: Final = -1e18
+
+
+def columns() -> tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]:
+    """Columns of the clocks' table that belong here, and which of them have a lane per horizon."""
+    wide = tuple(f"then_{name}" for name in ("offset", "skew", "xx", "xg", "gg", "at")) + ("strayed", "expected")
+    plain = {name: (np.float64, 0.0) for name in wide}
+    plain["then_at"] = (np.float64, NEVER)
+    plain["strayed"] = plain["expected"] = (np.float64, _START)
+    return {
+        **plain,
+        "short_strayed": (np.float64, 3.0),
+        "short_expected": (np.float64, 3.0),
+        "own_log": (np.float64, 0.0),
+        "own_info": (np.float64, _OWN_INFO[0]),
+    }, wide
+
+
+class Wander:
+    """What is known of the random walk of the clocks' frequency."""
+
+    def __init__(self, c: SyncConfig) -> None:
+        self._c = c
+        self.log_q = float(np.log(c.wander_ppb))
+        """Common part of log q, q in ppb per √s."""
+        self.info = 1.0 / c.wander_spread**2
+        """Information about it: one over its variance."""
+
+    def walk(self, t: Table) -> Float64s:
+        """Each clock's q², ns²/s³."""
+        q = np.maximum(np.exp(self.log_q + t["own_log"]), self._c.least_wander_ppb)
+        result: Float64s = q * q
+        return result
+
+    def bound_factor(self, t: Table) -> Float64s:
+        """What each clock's variance is multiplied by in its published bound."""
+        ratio = (t["strayed"] / t["expected"]).max(axis=0)
+        unknown = np.exp(0.8 * self._c.wander_caution / np.sqrt(self.info))
+        result: Float64s = np.maximum(ratio, self._c.least_bound_factor) * unknown
+        return result
+
+    def tick(self, t: Table, b: Table, at: float, ticks: int, label: Int64s) -> None:
+        """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: what is believed of them."""
+        due = [lane for lane, length in enumerate(HORIZONS) if ticks % length == 0]
+        if not due:
+            return
+        size = np.bincount(label, minlength=label.size)[label]
+        # in a gauge in which the mean stands still, n clocks have n − 1 errors
+        free = np.maximum(size - 1.0, 0.0) / np.maximum(size, 1.0)
+        for lane in due:
+            self._compare(t, b, lane, at, free)
+            for name in ("offset", "skew", "xx", "xg", "gg"):
+                t[f"then_{name}"][lane] = b[name]
+            t["then_at"][lane] = np.where(free > 0.0, at, NEVER)
+
+    def _compare(self, t: Table, b: Table, lane: int, at: float, free: Float64s) -> None:
+        known = t["then_at"][lane] > NEVER
+        dt = np.where(known, (at - t["then_at"][lane]) / NS_PER_S, 0.0)
+        now = np.maximum(b["xx"], 1e-3)
+        settled: Bools = known & (dt > 0.0) & (t["then_xx"][lane] < _SETTLED * now) & (free > 0.0)
+        if not settled.any():
+            return
+        grown = self._grown(t, b, lane, dt)
+        expected = np.maximum(grown - now, 1e-3) * free
+        off = b["offset"] - t["then_offset"][lane] - t["then_skew"][lane] * dt
+        strayed = off * off
+        self._keep(t, lane, dt, settled, strayed / now, expected / now)
+        if lane != _SHORT:
+            half = self._grown(t, b, lane, 0.5 * dt) - now
+            near = (half < _FAR * now) if lane > _SHORT + 1 else np.ones_like(known)
+            far = settled & (expected >= _FAR * now * free) & near
+            self._learn(t, far, strayed / expected, free)
+
+    def _grown(self, t: Table, b: Table, lane: int, dt: Float64s) -> Float64s:
+        xx, xg, gg = (t[f"then_{name}"][lane] for name in ("xx", "xg", "gg"))
+        result: Float64s = xx + (2.0 * xg + gg * dt) * dt + b["phase"] * dt + b["walk"] * dt**3 / 3.0
+        return result
+
+    def _keep(self, t: Table, lane: int, dt: Float64s, settled: Bools, strayed: Float64s, expected: Float64s) -> None:
+        """Sums of both sides, with forgetting."""
+        fade = np.where(settled, np.exp(-dt / _RATIO_MEMORY_S), 1.0)
+        capped = np.minimum(strayed, _WILD * expected)
+        t["strayed"][lane] = t["strayed"][lane] * fade + np.where(settled, capped, 0.0)
+        t["expected"][lane] = t["expected"][lane] * fade + np.where(settled, expected, 0.0)
+        if lane == _SHORT:
+            fade = np.where(settled, _SCALE_MEMORY, 1.0)
+            capped = np.minimum(strayed, 25.0 * np.maximum(expected, 1.0))
+            t["short_strayed"] = t["short_strayed"] * fade + np.where(settled, capped, 0.0)
+            t["short_expected"] = t["short_expected"] * fade + np.where(settled, expected, 0.0)
+
+    def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s) -> None:
+        """One step of the filter of log q: the common part, then each clock's own."""
+        if not far.any():
+            return
+        scale = np.maximum(t["short_strayed"] / t["short_expected"], _LEAST_SCALE) ** _SCALE_POWER
+        score = np.where(far, _SCORE * np.clip(ratio / (_EXPECTED * scale) - 1.0, -1.0, _CLIP), 0.0)
+        clocks = np.zeros(far.size, dtype=np.int64)
+        tests = float(sums(clocks, far * free, 1)[0])
+        total = float(sums(clocks, score * free, 1)[0])
+        self.info = min(self.info + _PER_TEST * tests, _MOST_INFO)
+        lowest = float(np.log(self._c.least_wander_ppb))
+        self.log_q = float(np.clip(self.log_q + np.clip(total / self.info, _DOWN, _UP), lowest, 7.0))
+        t["own_info"] = np.where(far, np.minimum(t["own_info"] + _PER_TEST, _OWN_INFO[1]), t["own_info"])
+        own = t["own_log"] + (score - total / max(tests, 1e-9)) / t["own_info"]
+        t["own_log"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log"])
+
+    def forget(self, t: Table, who: Bools) -> None:
+        """These clocks jumped: what they were before says nothing of what they are."""
+        t["then_at"] = np.where(who, NEVER, t["then_at"])
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the table."""
+        return {"log_q": self.log_q, "info": self.info}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self.log_q, self.info = float(state["log_q"]), float(state["info"])
