@@ -181,7 +181,7 @@ CASES: Final = (
         60,
         (20, np.inf),
         judge.split(20, 40),
-        {"inside_s": 15, "least_covered": 0.999, **_UNDISTURBED},
+        {"inside_s": 15, "least_covered": 0.999},  # the others lose edges, and with them accuracy
         clean=worlds.plain_mesh(16, 8),
     ),
     Case(
