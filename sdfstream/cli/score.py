@@ -13,7 +13,7 @@ from typing import Any
 from sdfstream.cli import score_clock
 from sdfstream.errors import ConfigError
 
-HELP = "judge a recording by its truth: faults injected against findings, clock errors against true clocks"
+HELP = "judge a recording by its truth: faults against findings, clock errors; or the clocks on published delay laws"
 EXAMPLE = "sdfstream score sdfstream-data/recording"
 
 

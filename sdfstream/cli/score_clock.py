@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from sdfstream.score.clock_tracks import Figures
 
 SEEDS: Final = 10
-QUICK_SEEDS: Final = 2
-EXAMPLE: Final = "sdfstream score clock --quick"
+QUICK_SEEDS: Final = 1
 _OURS, _PEERS = "ours", "peers"
 
 
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that ``score DIR`` does not take."""
     clock = parser.add_argument_group("score clock")
     clock.add_argument("--only", action="append", metavar="CASE", help="this case; repeatable")
-    clock.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} seeds instead of {SEEDS}")
+    clock.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} seed instead of {SEEDS}")
     clock.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")
     clock.add_argument("--seed", type=int, metavar="N", help="this one seed")
     clock.add_argument("--peers", action="store_true", help="other estimators on the same draws (sdfstream[peers])")
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen_seeds(args: argparse.Namespace) -> list[int]:
-    """``--seed N``: that one; ``--seeds N``: 1 to N; else ten, or two with ``--quick``."""
+    """``--seed N``: that one; ``--seeds N``: 1 to N; else ten, or one with ``--quick``."""
     if args.seed is not None:
         if args.seed < 0:
             raise ConfigError(f"--seed must not be negative, not {args.seed}")

@@ -85,8 +85,10 @@ def nulls(array: pa.Array) -> Bools:
     validity = array.buffers()[0] if array.null_count else None
     if validity is None:
         return np.zeros(len(array), dtype=np.bool_)
-    bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=array.offset + len(array), bitorder="little")
-    result: Bools = bits[array.offset :] == 0
+    whole, rest = divmod(array.offset, 8)  # a slice of a large batch costs what it is long, not where it lies
+    octets = np.frombuffer(validity, np.uint8, (rest + len(array) + 7) // 8, whole)
+    bits = np.unpackbits(octets, count=rest + len(array), bitorder="little")
+    result: Bools = bits[rest:] == 0
     return result
 
 

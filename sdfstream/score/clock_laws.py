@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -40,6 +40,13 @@ class Case:
     """Whether the judge looks at one-way delays."""
     peers: bool = False
     """Whether others are run on the same draws."""
+    whose: Literal["all", "good", "troubled"] = "all"
+    """Whose errors give rms, p99, max and covered: of all clocks, of those in no trouble, or of those in trouble."""
+
+    def names(self, world: World) -> set[str]:
+        """The clocks whose errors count."""
+        others = set(world.clocks) - {world.reference}
+        return {"all": others, "good": others - world.troubled, "troubled": set(world.troubled)}[self.whose]
 
 
 _BOUND: Final = {"least_covered": 0.999, "bound_per_rms": 4.0}
@@ -55,9 +62,9 @@ def _published(name: str, what: str, make: Make, seconds: float, low_s: float, l
     )
 
 
-def _trouble(name: str, what: str, make: Make, low_s: float = 40.0) -> Case:
+def _trouble(name: str, what: str, make: Make, low_s: float = 40.0, *, peers: bool = False) -> Case:
     """A pair of which only an honest bound is asked."""
-    return Case(name, what, make, 100, (low_s, np.inf), judge.steady(low_s), _BOUND)
+    return Case(name, what, make, 100, (low_s, np.inf), judge.steady(low_s), _BOUND, peers=peers)
 
 
 CASES: Final = (
@@ -132,16 +139,19 @@ CASES: Final = (
         {"clean_ratio": 1.2, "flagged_s": 10, "wrongly": 0},
         clean=worlds.plain_mesh(40, 10),
         peers=True,
+        whose="good",
     ),
     Case(
         "step",
         "mesh of 8 clocks, one steps by 250 µs",
-        worlds.stepped(30, 250e3),
-        65,
-        (45, np.inf),
-        judge.stepped(30),
+        worlds.stepped(25, 250e3),
+        55,
+        (40, np.inf),
+        judge.stepped(25),
         {"told_s": 2, "inside_s": 15, **_UNDISTURBED},
         clean=worlds.plain_mesh(8, 4),
+        peers=True,
+        whose="troubled",
     ),
     Case(
         "lab-clock",
@@ -155,28 +165,30 @@ CASES: Final = (
     Case(
         "slew",
         "mesh of 8 clocks, a daemon slews one at 500 ppm: 4 ms forward, later 2 ms back",
-        worlds.slewed(Slew(30, 38, 500_000.0), Slew(45, 49, -500_000.0)),
-        70,
-        (30, np.inf),
-        judge.slewed(30, 49),
+        worlds.slewed(Slew(20, 28, 500_000.0), Slew(34, 38, -500_000.0)),
+        60,
+        (20, np.inf),
+        judge.slewed(20, 38),
         {"inside_s": 15, "least_covered": 0.999, **_UNDISTURBED},
         clean=worlds.plain_mesh(8, 4),
+        peers=True,
+        whose="troubled",
     ),
     Case(
         "islands",
         "mesh of 16 clocks, six are cut off for 20 s and come back",
-        worlds.islands(25, 45),
-        65,
-        (25, np.inf),
-        judge.split(25, 45),
-        {"inside_s": 15, "least_covered": 0.999, **_UNDISTURBED},
+        worlds.islands(20, 40),
+        60,
+        (20, np.inf),
+        judge.split(20, 40),
+        {"inside_s": 15, "least_covered": 0.999},  # the others lose edges, and with them accuracy
         clean=worlds.plain_mesh(16, 8),
     ),
     Case(
         "reroute",
         "mesh of 16 clocks, a fifth of the edges 3 µs longer both ways for 20 s",
-        worlds.rerouted(25, 45, 3e3, 3e3),
-        60,
+        worlds.rerouted(20, 40, 3e3, 3e3),
+        50,
         (20, np.inf),
         judge.steady(20),
         {"least_covered": 0.999},
@@ -184,17 +196,19 @@ CASES: Final = (
     Case(
         "reroute-one-way",
         "mesh of 16 clocks, a fifth of the edges ±500 ns one way for 20 s",
-        worlds.rerouted(25, 45, 500.0, 0.0),
-        60,
+        worlds.rerouted(20, 40, 500.0, 0.0),
+        50,
         (20, np.inf),
         judge.steady(20),
         {"least_covered": 0.999},
     ),
     _trouble("jitter-2", "pair, law L40, 64/s, stamps ±2 ns", worlds.jittery("L40", 64, 2.0)),
     _trouble("jitter-10", "pair, law L40, 64/s, stamps ±10 ns", worlds.jittery("L40", 64, 10.0)),
-    _trouble("bursts", "pair, law B, 64/s, incast both ways a quarter of the time, 50 µs deep", worlds.bursty),
+    _trouble(
+        "bursts", "pair, law B, 64/s, incast both ways a quarter of the time, 50 µs deep", worlds.bursty, peers=True
+    ),
     _trouble("loss-30", "pair, law B, 64/s, 30 % of the exchanges lost", worlds.lossy),
-    _trouble("ramp", "pair, law B, 64/s, frequency rises by 2e-8/s for 30 s", worlds.warming(50, 80)),
+    _trouble("ramp", "pair, law B, 64/s, frequency rises by 2e-8/s for 30 s", worlds.warming(50, 80), peers=True),
 )
 BY_NAME: Final = {case.name: case for case in CASES}
 

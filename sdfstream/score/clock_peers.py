@@ -65,12 +65,11 @@ def compared(case: Case, seed: int) -> dict[str, Figures]:
 
 
 def errors_of(case: Case, seed: int, only: Set[str] | None = None) -> dict[str, F]:
-    """Errors of everybody else, or of those named, over the case's stretch; clocks in trouble are left out."""
+    """Errors of everybody else, or of those named, over the case's stretch and for its clocks."""
     world = case.make(seed)
     world.messages(case.seconds)
-    names = set(world.clocks) - world.troubled
     found = estimates(world, case.seconds, only)
-    return {name: errors(world, estimate, *case.stretch_s, names) for name, estimate in found.items()}
+    return {name: errors(world, estimate, *case.stretch_s, case.names(world)) for name, estimate in found.items()}
 
 
 def estimates(world: World, seconds: float, only: Set[str] | None = None) -> dict[str, Estimate]:

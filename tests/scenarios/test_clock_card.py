@@ -77,3 +77,21 @@ def test_a_file_that_is_no_card_is_refused(text: str, tmp_path: Path, capsys: py
     (tmp_path / "card.json").write_text(text)
     assert main(["score", "clock", "--from", str(tmp_path / "card.json")]) == 2
     assert "not what --json printed" in capsys.readouterr().err
+
+
+def test_the_draws_can_be_had_as_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["score", "clock", "--only", "cold-start", "--seed", "3", "--write", str(tmp_path), "--json"]
+    assert main(args) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"written": {"cold-start-3": 60 * 64}}
+    files = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file())
+    names = ["recording.json", "sdf.raw.probe.v1.arrows", "truth/clock.jsonl"]
+    assert files == [f"cold-start-3/{name}" for name in names]
+    assert main(args) == 2, "a recording that is there is not overwritten"
+
+
+def test_pictures_are_named_in_the_page(printed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page, folder = tmp_path / "docs" / "page.md", tmp_path / "docs" / "img"
+    assert main(["score", "clock", "--from", str(printed), "--markdown", str(page), "--plots", str(folder)]) == 0
+    assert "](img/clock-coverage.svg)" in page.read_text()
+    assert (folder / "clock-coverage.svg").stat().st_size > 1000

@@ -184,7 +184,8 @@ def good(case: Case) -> Seen:
     if "flagged_s" in case.limits:
         rows["s"] = changed(rows["s"], 1, 101, status="faulty")
     if "told_s" in case.limits:
-        rows["s"] = changed(rows["s"], 30.2, 31, status="unsynced")
+        at_s = case.stretch_s[0] - 15
+        rows["s"] = changed(rows["s"], at_s + 0.2, at_s + 1, status="unsynced")
     shown = delays()
     if case.stretch_s[0] < 50:
         shown = shown._replace(at_s=shown.at_s - 25.0)
