@@ -21,7 +21,7 @@ class SyncConfig:
     """A row older than this is not shown as a present delay but counted (`owd-stale`)."""
     publish_err_ns: float = 1e6
     """Delays whose error bar is wider than this are withheld and counted (`owd-withheld`)."""
-    wander_ppb: float = 1.8
+    wander_ppb: float = 1.3
     """Random walk of a clock's frequency before anything is known of it, ppb per √s; each clock finds its own.
     1: a good crystal in still air; 100: a clock under an NTP daemon's hand."""
     wander_spread: float = 1.2
