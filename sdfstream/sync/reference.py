@@ -150,6 +150,9 @@ class Reference:
         self._mean = _Mean(counters) if setting == MEAN else None
         self._counters = counters
         self._clock = _NOBODY
+        self._members: Int64s = np.empty(0, dtype=np.int64)
+        """Of the mean; none: it is where the clock is."""
+        self._gap_ns = 0.0
         self._began_at: float | None = None
         self._better_since: float | None = None
         self._fell_back = False
@@ -179,15 +182,19 @@ class Reference:
         """
         if alive.any():
             self._settle(self._rule(names, rank, label, alive, bank.at), bank.at)
-        weights = np.zeros(len(names))
         if self._mean is not None and self._clock != _NOBODY:
             members = np.flatnonzero(alive & known & (label == label[self._clock]))
-            members, gap_ns = self._mean.follow(members, bank, young=self._young(bank.at))
-            if members.size:
-                weights[members] = 1.0 / members.size
-                return Scale(self._clock, weights, gap_ns)
-        weights[self.clock : self.clock + 1] = 1.0
-        return Scale(self.clock, weights)
+            self._members, self._gap_ns = self._mean.follow(members, bank, young=self._young(bank.at))
+        return self.scale(len(names))
+
+    def scale(self, clocks: int) -> Scale:
+        """The reference as of the last `choose`, among so many clocks."""
+        weights = np.zeros(clocks)
+        if self._members.size:
+            weights[self._members] = 1.0 / self._members.size
+        else:
+            weights[self.clock : self.clock + 1] = 1.0
+        return Scale(self.clock, weights, self._gap_ns)
 
     def place(self, bank: Bank) -> Place:
         """Where the reference stands at the bank's instant, which may lie in the past (smoothed states).
@@ -202,6 +209,7 @@ class Reference:
     def keep(self, kept: Bools) -> None:
         """Clocks were forgotten: those not `kept`; the others' numbers close up."""
         self._wanted.forget()
+        self._members = (np.cumsum(kept) - 1)[self._members[kept[self._members]]]
         if self._clock != _NOBODY:
             self._clock = int(kept[: self._clock].sum()) if kept[self._clock] else _NOBODY
 
@@ -237,9 +245,11 @@ class Reference:
                 self._counters.add("reference-changed")
 
     def state(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Everything, as plain values and arrays."""
         return {
             "clock": self._clock,
+            "members": self._members,
+            "gap_ns": self._gap_ns,
             "began_at": self._began_at,
             "better_since": self._better_since,
             "fell_back": self._fell_back,
@@ -249,6 +259,8 @@ class Reference:
     def load(self, state: Mapping[str, Any]) -> None:
         """Take up what `state` gave, made under the same setting."""
         self._clock = state["clock"]
+        self._members = state["members"]
+        self._gap_ns = state["gap_ns"]
         self._began_at = state["began_at"]
         self._better_since = state["better_since"]
         self._fell_back = state["fell_back"]

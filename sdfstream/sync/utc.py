@@ -12,8 +12,8 @@ lies in each interval :math:`p_h \pm (E + \epsilon_h)` of a host that keeps its 
 .. math:: \dot u = \rho + \mathrm{clip}((m - u) / \tau, \pm L), \qquad
     \mathrm{err} = (hi - lo) / 2 + |m - u|,
 
-:math:`\rho` the hosts' median rate averaged over ten minutes. A host that steps, joins or leaves moves m no
-further than the others allow, and u by L at most. With no host left u goes on at :math:`\rho` and the bound grows.
+:math:`\rho` the median of the hosts' rates, each averaged over half an hour. A host that steps, joins or leaves moves m
+no further than the others allow, and u by L at most. With no host left u goes on at :math:`\rho` and the bound grows.
 
 Signs. The row says ``offset_ns`` = UTC − reference. From a clock's reading to UTC, through the reference:
 
@@ -24,6 +24,7 @@ Signs. The row says ``offset_ns`` = UTC − reference. From a clock's reading to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -38,7 +39,11 @@ TAU_S: Final = 300.0
 """τ. Shorter: every swing of an NTP daemon shows in UTC; longer: a wrong start stays longer (in the bound, too)."""
 SLEW_PPB: Final = 500.0
 """L: a microsecond in two seconds. What a daemon itself may do to a clock is a thousand times as much."""
-RATE_TAU_S: Final = 600.0
+_YOUNG: Final = 10.0
+"""For its first τ it may go so many times as fast, and follows all the sooner: what it began with is one moment's."""
+_SOONEST_S: Final = 10.0
+RATE_TAU_S: Final = 1800.0
+"""Over so long each host's rate is averaged: a swing of 100 µs then bends the rate by 0.06 ppm."""
 HOLD_PPB: Final = 1_000.0
 """Without a host: how much faster than it was UTC may run, measured by the mesh; a room's temperature makes as much."""
 PATIENCE_NS: Final = 300 * NS_PER_S
@@ -95,7 +100,9 @@ class UtcTie:
         """Instant of the position; None: no host has lived yet."""
         self._position = self._rate = self._pull = 0.0
         self._age_s = 0.0
-        """How long rates have been averaged."""
+        """How long it has followed hosts."""
+        self._rates: dict[str, list[float]] = {}
+        """Of each host that lived: mean rate on the internal line, ppb, and over how many seconds."""
         self._err_ns = unknown_err_ns
         self._heard_at = 0.0
         self._contradicted_since: float | None = None
@@ -131,21 +138,31 @@ class UtcTie:
             grown = HOLD_PPB * max(bank.at - self._heard_at, 0.0) / NS_PER_S
             return self._told(min(self._err_ns + grown, self._unknown_ns), 0, _UNSYNCED)
         if self._at is None:
-            self._begin(hosts, bank)
-        self._follow(hosts, bank, err_ns[hosts], dt_s)
+            self._begin(hosts, bank, err_ns[hosts])
+        self._average([names[i] for i in hosts.tolist()], bank.skew[hosts].tolist(), max(dt_s, 0.0))
+        self._follow(hosts, bank, err_ns[hosts])
         return self._told(min(self._err_ns, self._unknown_ns), hosts.size, _SYNCED)
 
     def forget(self) -> None:
         """Clocks were numbered afresh."""
         self._clocks.forget()
 
-    def _begin(self, hosts: Int64s, bank: Bank) -> None:
-        """At the host in the middle; `_follow` does the rest."""
+    def _begin(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> None:
         middle = hosts[np.argsort(bank.base_ns[hosts], kind="stable")[hosts.size // 2]]
         self._base_ns = int(bank.base_ns[middle])
-        self._position = self._middle(hosts, bank, np.zeros(hosts.size))[0]
-        self._rate, self._age_s = float(np.median(bank.skew[hosts])), 0.0
-        self._contradicted_since = None
+        self._position = self._middle(hosts, bank, err_ns)[0]
+        self._age_s, self._contradicted_since = 0.0, None
+
+    def _average(self, hosts: Sequence[str], skew_ppb: Sequence[float], dt_s: float) -> None:
+        """Take in the hosts' rates. Averaged each by itself, a daemon's swings cancel; those of a median would not."""
+        self._age_s += dt_s
+        means = []
+        for name, skew in zip(hosts, skew_ppb, strict=True):
+            kept = self._rates.setdefault(name, [skew, 0.0])
+            kept[1] = min(kept[1] + dt_s, RATE_TAU_S)
+            kept[0] += dt_s / max(kept[1], dt_s, 1e-3) * (skew - kept[0])
+            means.append(kept[0])
+        self._rate = float(np.median(means))
 
     def _middle(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> tuple[float, float]:
         """The middle of where UTC can be, and half the width of that."""
@@ -155,21 +172,18 @@ class UtcTie:
         low, high = np.sort(p - half)[agreeing - 1], np.sort(p + half)[hosts.size - agreeing]
         width = float(high - low) / 2.0
         # no majority agrees: UTC is anywhere between those that do not, and as far outside as each may be off
-        return float(low + high) / 2.0, width if width >= 0.0 else float(half.max()) - width
+        return float(low + high) / 2.0, width if width >= 0.0 else 2.0 * float(half.max()) - width
 
-    def _follow(self, hosts: Int64s, bank: Bank, err_ns: Float64s, dt_s: float) -> None:
+    def _follow(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> None:
         middle, half = self._middle(hosts, bank, err_ns)
         gap = middle - self._position
         if self._contradicts(gap, half, bank.at):
             self._counters.add("utc-restarted")
-            self._begin(hosts, bank)
+            self._begin(hosts, bank, err_ns)
             middle, half = self._middle(hosts, bank, err_ns)
             gap = middle - self._position
-        dt_s = max(dt_s, 0.0)
-        self._age_s += dt_s
-        gain = dt_s / min(max(self._age_s, dt_s, 1e-3), RATE_TAU_S)
-        self._rate += gain * (float(np.median(bank.skew[hosts])) - self._rate)
-        self._pull = float(np.clip(gap / TAU_S, -SLEW_PPB, SLEW_PPB))
+        limit = SLEW_PPB * (_YOUNG if self._age_s < TAU_S else 1.0)
+        self._pull = float(np.clip(gap / np.clip(self._age_s, _SOONEST_S, TAU_S), -limit, limit))
         self._at, self._heard_at, self._err_ns = bank.at, bank.at, half + abs(gap)
 
     def _contradicts(self, gap: float, half: float, at: float) -> bool:
@@ -186,12 +200,12 @@ class UtcTie:
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""
-        return {name: getattr(self, f"_{name}") for name in _KEPT}
+        return {name: deepcopy(getattr(self, f"_{name}")) for name in _KEPT}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take up what `state` gave, made under the same settings."""
         for name in _KEPT:
-            setattr(self, f"_{name}", state[name])
+            setattr(self, f"_{name}", deepcopy(state[name]))
         self._clocks.forget()
 
 
@@ -202,6 +216,7 @@ _KEPT: Final = (
     "rate",
     "pull",
     "age_s",
+    "rates",
     "err_ns",
     "heard_at",
     "contradicted_since",
