@@ -1,7 +1,6 @@
 """Hosts with hardware clocks: all 24 clocks of 8 hosts on one time line, system clocks among them; no path too many."""
 
 from functools import cache
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from tests.fixtures.host_mesh import HostMesh
 from tests.fixtures.host_stage import HostStage
 from tests.fixtures.sync_sim import drive
 
-SECONDS = 25.0
+SECONDS = 20.0
 FLOAT_GRAIN = 256.0
 """offset_ns is a float64: a clock that counts from 1970 has an offset of 1.8e18 ns, and neighbours lie so far apart."""
 
@@ -42,25 +41,36 @@ def errors(world: HostMesh, rows: list[dict], kind: str) -> tuple[np.ndarray, np
     return (published - whole) - (rest - base), np.array([r["err_ns"] for r in late])
 
 
-needs_joint_step = pytest.mark.skipif(
-    find_spec("sdfstream.sync.agree") is None,
-    reason="a network step with a prior of the clocks holds hosts apart that agree each within itself (found here)",
+@pytest.mark.xfail(
+    strict=True,
+    reason="the network step takes a host edge, exact and always new, for news of where the host stands; bounds lie",
 )
+def test_all_clocks_of_all_hosts_are_on_one_time_line_inside_their_bounds() -> None:
+    for seed in (1, 2):
+        world, stage, rows, _ = outcome(seed)
+        assert sorted(rows) == sorted([*world.nics, *(f"h{i}" for i in range(8))])
+        assert stage.counters.total("refused") == 0
+        for name, mine in rows.items():
+            assert mine[-1]["status"] == "synced"
+            grain = FLOAT_GRAIN if name == world.unset else 1.0
+            for kind in ("causal", "smoothed"):
+                error, bound = errors(world, mine, kind)
+                assert (np.abs(error) <= bound + grain).mean() >= 0.999, (seed, name, kind)
+                assert np.abs(error).max() < 1_000.0 + grain, (seed, name, kind)
 
 
-@needs_joint_step
-@pytest.mark.parametrize("seed", [1, 2])
-def test_all_clocks_of_all_hosts_are_on_one_time_line_inside_their_bounds(seed: int) -> None:
-    world, stage, rows, _ = outcome(seed)
-    assert sorted(rows) == sorted([*world.nics, *(f"h{i}" for i in range(8))])
-    assert stage.counters.total("refused") == 0
-    for name, mine in rows.items():
-        assert {r["status"] for r in mine if r["kind"] == "causal"} >= {"synced"} and mine[-1]["status"] == "synced"
-        grain = FLOAT_GRAIN if name == world.unset else 0.0
-        for kind in ("causal", "smoothed"):
-            error, bound = errors(world, mine, kind)
-            assert (np.abs(error) <= bound + grain).mean() >= 0.999, (name, kind)
-            assert np.abs(error).max() < 1_000.0 + grain, (name, kind)
+def test_a_host_without_peers_ties_its_own_clocks() -> None:
+    world = HostMesh(hosts=2, degree=2)
+    alone = [m for m in world.messages(8.0) if m.key == "h0" and m.body.column("transport")[0].as_py() == "host"]
+    rows: dict[str, list[dict]] = {}
+    for _, output in drive(HostStage(), alone):
+        for row in output.body.to_pylist():
+            rows.setdefault(row["clock"], []).append(row)
+    assert set(rows) == {"h0", "h0/r0", "h0/r1"}
+    for mine in rows.values():
+        assert mine[-1]["status"] == "synced" and mine[-1]["err_ns"] < 5_000.0
+        error, bound = errors(world, mine, "causal")
+        assert (np.abs(error[-30:]) <= bound[-30:] + 1.0).all() and np.abs(error[-30:]).max() < 200.0
 
 
 def test_a_host_edge_has_no_window_of_delay() -> None:
@@ -79,6 +89,6 @@ def test_without_host_edges_no_system_clock_is_there() -> None:
 
 
 def test_the_battery_holds_with_host_edges() -> None:
-    world = HostMesh(hosts=4, degree=4, rate=16.0)
-    plain = check_stage(HostStage, world.messages(4.0))
+    world = HostMesh(hosts=3, degree=2, rate=8.0)
+    plain = check_stage(HostStage, world.messages(3.0))
     assert {o.topic for _, o in plain} == {CLOCK.name, OWD.name}
