@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.records.hostclock import HOST_EDGE
-
 Int64s = npt.NDArray[np.int64]
 
 
@@ -73,8 +71,6 @@ class Registry:
         self.pair_clock_src: Int64s = np.empty(0, dtype=np.int64)
         self.pair_clock_dst: Int64s = np.empty(0, dtype=np.int64)
         self.pair_route: Int64s = np.empty(0, dtype=np.int64)
-        self.pair_host: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        """Whether a pair is two clocks of one host (`records/hostclock`)."""
         self.routes: list[tuple[str, str, str]] = []
         self._rank: Int64s = np.empty(0, dtype=np.int64)
         self.sessions = Directory()
@@ -93,7 +89,6 @@ class Registry:
         self.pairs.append(pair)
         self.pair_clock_src = np.append(self.pair_clock_src, self._clock_number(pair.clock_src))
         self.pair_clock_dst = np.append(self.pair_clock_dst, self._clock_number(pair.clock_dst))
-        self.pair_host = np.append(self.pair_host, pair.transport == HOST_EDGE)
         route = (pair.src, pair.dst, pair.transport)
         if route not in self._route:
             self._route[route] = len(self.routes)
