@@ -48,7 +48,6 @@ _NEAR_NS: Final = NS_PER_S
 """A clock further from the rest (on TAI, or never set) has no part in the mean, or it would be nobody's time."""
 _PAST: Final = 64
 """Ticks whose place is remembered, for smoothed rows: they lie 4 s back at most."""
-_NOBODY: Final = -1
 
 
 def check(setting: str) -> tuple[str, ...]:
@@ -80,19 +79,19 @@ class Named:
     def __init__(self, wanted: Sequence[str]) -> None:
         self.wanted = tuple(wanted)
         self._number: dict[str, int] = {}
-        self._searched = 0
+        self._names: Sequence[str] = ()
+        self._searched = -1
 
     def among(self, names: Sequence[str]) -> list[int]:
-        """Numbers of those that are there, in the order wanted. Names may only have been added at the end."""
-        if len(names) != self._searched:
-            new = names[self._searched :]
-            self._number |= {name: self._searched + new.index(name) for name in self.wanted if name in new}
-            self._searched = len(names)
-        return [self._number[name] for name in self.wanted if name in self._number]
+        """Numbers of those that are there, in the order wanted.
 
-    def forget(self) -> None:
-        """The names were numbered afresh."""
-        self._number, self._searched = {}, 0
+        They are looked up anew when `names` is another list or has another length: names may be added to a list, but
+        a list whose names were numbered afresh must be a new one.
+        """
+        if names is not self._names or len(names) != self._searched:
+            self._number = {name: names.index(name) for name in self.wanted if name in names}
+            self._names, self._searched = names, len(names)
+        return [self._number[name] for name in self.wanted if name in self._number]
 
 
 class Bank(NamedTuple):
@@ -105,12 +104,17 @@ class Bank(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the reference stands at some instant, as if it were a clock."""
+    """Where the reference stands at some instant of internal time, as if it were a clock."""
 
+    at: float
     base_ns: int
     offset: float
     skew: float
     """ppb."""
+
+    def ahead(self, at: Float64s | float) -> Float64s:
+        """By how much its reading, less `base_ns`, is ahead of the internal instants `at`, ns."""
+        return np.asarray(self.offset + self.skew / NS_PER_S * (at - self.at))
 
 
 class Scale(NamedTuple):
@@ -149,7 +153,9 @@ class Reference:
         self._wanted = Named(check(setting))
         self._mean = _Mean(counters) if setting == MEAN else None
         self._counters = counters
-        self._clock = _NOBODY
+        self._name: str | None = None
+        self._clock = 0
+        """Its number, as of the last `choose`."""
         self._members: Int64s = np.empty(0, dtype=np.int64)
         """Of the mean; none: it is where the clock is."""
         self._gap_ns = 0.0
@@ -160,7 +166,7 @@ class Reference:
     @property
     def clock(self) -> int:
         """The clock that is the reference, or by which the component of the mean is told; 0 before there is one."""
-        return max(self._clock, 0)
+        return self._clock
 
     def choose(
         self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, known: Bools, bank: Bank
@@ -170,7 +176,7 @@ class Reference:
         Parameters
         ----------
         names : sequence of str
-            Clock ids by number.
+            Clock ids by number; numbered afresh only in a new list.
         rank : (clocks,) int64
             Place of each in the sorted names.
         label : (clocks,) int64
@@ -180,9 +186,11 @@ class Reference:
         bank : Bank
             Now.
         """
+        self._resolve(names)
         if alive.any():
-            self._settle(self._rule(names, rank, label, alive, bank.at), bank.at)
-        if self._mean is not None and self._clock != _NOBODY:
+            choice = self._rule(names, rank, label, alive, bank.at)
+            self._settle(choice, names[choice], bank.at)
+        if self._mean is not None and self._name is not None:
             members = np.flatnonzero(alive & known & (label == label[self._clock]))
             self._members, self._gap_ns = self._mean.follow(members, bank, young=self._young(bank.at))
         return self.scale(len(names))
@@ -204,14 +212,21 @@ class Reference:
         if self._mean is not None and self._mean.begun:
             return self._mean.place(bank.at)
         c = self.clock
-        return Place(int(bank.base_ns[c]), float(bank.offset[c]), float(bank.skew[c]))
+        return Place(bank.at, int(bank.base_ns[c]), float(bank.offset[c]), float(bank.skew[c]))
 
     def keep(self, kept: Bools) -> None:
-        """Clocks were forgotten: those not `kept`; the others' numbers close up."""
-        self._wanted.forget()
+        """Clocks were forgotten: those not `kept`; the others' numbers close up (until the next `choose`)."""
         self._members = (np.cumsum(kept) - 1)[self._members[kept[self._members]]]
-        if self._clock != _NOBODY:
-            self._clock = int(kept[: self._clock].sum()) if kept[self._clock] else _NOBODY
+        self._clock = int(kept[: self._clock].sum()) if kept[self._clock] else 0
+
+    def _resolve(self, names: Sequence[str]) -> None:
+        """The reference's number among the clocks of now; a forgotten clock is the reference no longer."""
+        if self._name is None or (self._clock < len(names) and names[self._clock] == self._name):
+            return
+        if self._name in names:
+            self._clock = names.index(self._name)
+        else:
+            self._name, self._clock = None, 0
 
     def _young(self, at: float) -> bool:
         return self._began_at is None or at - self._began_at < HOLD_NS
@@ -230,23 +245,24 @@ class Reference:
         candidates = np.flatnonzero(alive & (size == size[alive].max()))
         return int(candidates[np.argmin(rank[candidates])])
 
-    def _settle(self, choice: int, at: float) -> None:
+    def _settle(self, choice: int, name: str, at: float) -> None:
         """Take the choice once another than the present reference has been better for long enough."""
         if self._began_at is None:
-            self._began_at, self._clock = at, choice
-        if choice == self._clock:
+            self._began_at, self._clock, self._name = at, choice, name
+        if name == self._name:
             self._better_since = None
             return
         if self._better_since is None:
             self._better_since = at
-        if self._clock == _NOBODY or self._young(at) or at - self._better_since >= HOLD_NS:
-            self._clock, self._better_since = choice, None
+        if self._name is None or self._young(at) or at - self._better_since >= HOLD_NS:
+            self._clock, self._name, self._better_since = choice, name, None
             if self._mean is None:
                 self._counters.add("reference-changed")
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
+            "name": self._name,
             "clock": self._clock,
             "members": self._members,
             "gap_ns": self._gap_ns,
@@ -258,13 +274,13 @@ class Reference:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take up what `state` gave, made under the same setting."""
+        self._name = state["name"]
         self._clock = state["clock"]
         self._members = state["members"]
         self._gap_ns = state["gap_ns"]
         self._began_at = state["began_at"]
         self._better_since = state["better_since"]
         self._fell_back = state["fell_back"]
-        self._wanted.forget()
         if self._mean is not None:
             self._mean.load(state["mean"])
 
@@ -289,7 +305,7 @@ class _Mean:
     def place(self, at: float) -> Place:
         """Where it stands, or stood."""
         since = next((p for p in reversed(self._past) if p[0] <= at), self._past[0])
-        return Place(self._base_ns, since[1] + since[2] * (at - since[0]) / NS_PER_S, since[2])
+        return Place(at, self._base_ns, since[1] + since[2] * (at - since[0]) / NS_PER_S, since[2])
 
     def follow(self, clocks: Int64s, bank: Bank, *, young: bool) -> tuple[Int64s, float]:
         """Go on to the bank's instant; the members of now among `clocks`, and how far ahead their mean is, ns."""

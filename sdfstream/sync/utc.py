@@ -143,10 +143,6 @@ class UtcTie:
         self._follow(hosts, bank, err_ns[hosts])
         return self._told(min(self._err_ns, self._unknown_ns), hosts.size, _SYNCED)
 
-    def forget(self) -> None:
-        """Clocks were numbered afresh."""
-        self._clocks.forget()
-
     def _begin(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> None:
         middle = hosts[np.argsort(bank.base_ns[hosts], kind="stable")[hosts.size // 2]]
         self._base_ns = int(bank.base_ns[middle])
@@ -206,7 +202,6 @@ class UtcTie:
         """Take up what `state` gave, made under the same settings."""
         for name in _KEPT:
             setattr(self, f"_{name}", deepcopy(state[name]))
-        self._clocks.forget()
 
 
 _KEPT: Final = (

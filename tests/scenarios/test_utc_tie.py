@@ -68,7 +68,7 @@ class World:
         bank = self.bank()
         before = [column.copy() for column in bank[1:]]
         err = np.full(self.n + 1, LINE_ERR)
-        self.last = self.tie.step(self.names, np.array(self.live), bank, err, Place(0, 0.0, 0.0))
+        self.last = self.tie.step(self.names, np.array(self.live), bank, err, Place(0.0, 0, 0.0, 0.0))
         for column, was in zip(bank[1:], before, strict=True):
             np.testing.assert_array_equal(column, was)
         return self.last
@@ -187,7 +187,7 @@ def test_a_host_sync_knows_badly_counts_little() -> None:
     """Its interval is wide, so the others' ends decide."""
     tie = UtcTie(HOSTS[:3], 1e3, 3.6e12, Counters("sync"))
     bank = Bank(0.0, np.zeros(3, dtype=np.int64), np.array([0.0, 100.0, 40_000.0]), np.zeros(3))
-    told = tie.step(HOSTS[:3], np.ones(3, dtype=bool), bank, np.array([10.0, 10.0, 50_000.0]), Place(0, 0.0, 0.0))
+    told = tie.step(HOSTS[:3], np.ones(3, dtype=bool), bank, np.array([10.0, 10.0, 50_000.0]), Place(0.0, 0, 0.0, 0.0))
     assert told.err_ns < 1_100.0
 
 
@@ -212,5 +212,5 @@ def test_instants_may_go_back_a_little() -> None:
     world.run(100)
     world.at_s -= 0.05
     world.utc -= world.rate * 0.05
-    told = world.tie.step(world.names, np.array(world.live), world.bank(), np.zeros(4), Place(0, 0.0, 0.0))
+    told = world.tie.step(world.names, np.array(world.live), world.bank(), np.zeros(4), Place(0.0, 0, 0.0, 0.0))
     assert abs(told.base_ns + told.offset - world.utc) < 1_000.0

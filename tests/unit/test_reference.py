@@ -138,6 +138,20 @@ def test_forgotten_clocks_close_up() -> None:
     assert clocks.name() == "b"
 
 
+@pytest.mark.parametrize("setting", ["", "d,b"])
+def test_clocks_may_be_numbered_afresh(setting: str) -> None:
+    """A list in order of the names: one that comes in shifts the others."""
+    clocks = Clocks(setting, "b c d")
+    clocks.tick(15.0)
+    before = clocks.name()
+    clocks.names = ["a0", "b", "c", "d"]
+    for name in ("label", "alive", "known", "base_ns", "offset", "skew"):
+        old = getattr(clocks, name)
+        setattr(clocks, name, np.concatenate([old[:1], old]))
+    clocks.tick()
+    assert clocks.name() == before and clocks.counters.get("reference-changed") == 0
+
+
 def test_a_mean_forgets_members() -> None:
     clocks = Clocks("mean")
     clocks.tick(15.0)
