@@ -43,7 +43,7 @@ def errors(world: HostMesh, rows: list[dict], kind: str) -> tuple[np.ndarray, np
 
 @pytest.mark.xfail(
     strict=True,
-    reason="the network step takes a host edge, exact and always new, for news of where the host stands; bounds lie",
+    reason="this network step holds hosts apart whose clocks agree each within itself, and is sure of it",
 )
 def test_all_clocks_of_all_hosts_are_on_one_time_line_inside_their_bounds() -> None:
     for seed in (1, 2):
