@@ -17,6 +17,7 @@ from sdfstream.cli.board_paths import STALE_NS, PathTable
 from sdfstream.errors import FormatError
 from sdfstream.records import topics
 from sdfstream.records.fabric import host_of
+from sdfstream.records.hostclock import UTC
 from sdfstream.records.message import Event, Message
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
@@ -253,6 +254,7 @@ class Board:
                 "age_ns": now_ns - row["seen_at_ns"],
             }
             for name, row in self._clocks.items()
+            if name != UTC
         ]
         rows.sort(key=lambda r: (r["status"] == "synced", -_number(r["err_ns"]), r["clock"]))
         statuses: dict[str, int] = {}
@@ -264,7 +266,17 @@ class Board:
             "by_status": statuses,
             "worst_err_ns": max(errors, default=math.nan),
             "worst": rows[:worst],
+            **self._utc_view(now_ns),
         }
+
+    def _utc_view(self, now_ns: int) -> dict[str, Any]:
+        """UTC against the reference, under its name; nothing when no host disciplined to it is named."""
+        row = self._clocks.get(UTC)
+        if row is None:
+            return {}
+        age_ns = now_ns - row["seen_at_ns"]
+        figures = {name: row[name] for name in ("offset_ns", "skew_ppb", "err_ns")}
+        return {UTC: figures | {"status": row["status"] if age_ns <= STALE_NS else "unknown", "age_ns": age_ns}}
 
     def _pipeline_view(self, now_ns: int, counters: Mapping[str, int], lag: Mapping[str, int]) -> dict[str, Any]:
         everything = {**counters, **self.counters.as_dict()}

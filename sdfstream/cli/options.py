@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sdfstream.settings import Settings
 
 DATA_FOLDER: Final = "sdfstream-data"
 
@@ -11,3 +15,20 @@ DATA_FOLDER: Final = "sdfstream-data"
 def add_data_folder(parser: argparse.ArgumentParser) -> None:
     """``--data DIR``: where a pipeline keeps what it makes, and where its socket stands."""
     parser.add_argument("--data", default=DATA_FOLDER, metavar="DIR", help=f"data folder (default {DATA_FOLDER})")
+
+
+def add_reference(parser: argparse.ArgumentParser) -> None:
+    """``--reference CLOCK``: what clock offsets are relative to."""
+    parser.add_argument(
+        "--reference",
+        metavar="CLOCK",
+        help="what clock offsets are relative to: a clock id, several with commas (the first that lives), or mean "
+        "(default: settings; smallest clock id of the largest component)",
+    )
+
+
+def with_reference(chosen: Settings, args: argparse.Namespace) -> Settings:
+    """The settings with what ``--reference`` says; raises ConfigError when it cannot be a reference."""
+    if args.reference is None:
+        return chosen
+    return chosen.model_copy(update={"sync": replace(chosen.sync, reference=args.reference)})

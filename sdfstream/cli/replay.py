@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream.cli.options import add_reference, with_reference
 from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 
@@ -23,13 +24,14 @@ STAGES = ("sync", "workload", "detect", "actuate", "archive")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """IN, --out, --stages, --config."""
+    """IN, --out, --stages, --config, --reference."""
     parser.add_argument(
         "recording", type=Path, metavar="IN", nargs="+", help="folder of the recording; several hosts' as one"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="new folder for what the stages write")
     parser.add_argument("--stages", default="sync,workload,detect", help=f"comma-separated, of {', '.join(STAGES)}")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
+    add_reference(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = _wanted(args.stages)
     if args.out.exists() and any(args.out.iterdir()):
         raise ConfigError(f"--out {args.out} is not empty; name a new folder")
-    chosen = settings.load(args.config)
+    chosen = with_reference(settings.load(args.config), args)
     recording = open_recording(*args.recording)
     chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)

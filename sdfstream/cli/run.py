@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sdfstream.cli.options import add_reference, with_reference
 from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 
@@ -26,11 +27,12 @@ _COMMIT_S: Final = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """STAGE…, --bus, --config, --data, --seconds."""
+    """STAGE…, --bus, --config, --data, --reference, --seconds."""
     parser.add_argument("stages", metavar="STAGE", nargs="+", choices=STAGES, help=f"of {', '.join(STAGES)}")
     parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="the bus (default: the settings' bus)")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
+    add_reference(parser)
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="end after this long (default: on Ctrl-C or SIGTERM)"
     )
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream.cli import loop
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    chosen = settings.load(args.config)
+    chosen = with_reference(settings.load(args.config), args)
     named = {"bus": args.bus, "data": args.data}
     chosen = chosen.model_copy(update={name: value for name, value in named.items() if value is not None})
     if chosen.bus == "memory":

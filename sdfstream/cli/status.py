@@ -112,7 +112,10 @@ def _clocks(board: Mapping[str, Any]) -> Lines:
     if not clocks.get("known"):
         return [("clocks", "none known yet")]
     states = ", ".join(f"{number(n)} {status}" for status, n in sorted(clocks.get("by_status", {}).items()))
-    return [("clocks", f"{states}; worst error bound {duration(clocks.get('worst_err_ns'))}")]
+    text = f"{states}; worst error bound {duration(clocks.get('worst_err_ns'))}"
+    if utc := clocks.get("utc"):
+        text += f"; UTC {utc['status']} within {duration(utc['err_ns'])}"
+    return [("clocks", text)]
 
 
 def _paths(board: Mapping[str, Any]) -> Lines:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sdfstream.cli.options import add_reference, with_reference
 from sdfstream.cli.output import emit, progress
 from sdfstream.records.command import MODES
 
@@ -22,7 +23,7 @@ OWN_LAB: Final = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--config, --data, --lab, --mode, --record, --seconds."""
+    """--config, --data, --lab, --mode, --reference, --record, --seconds."""
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder (default: ./sdfstream-data)")
     parser.add_argument(
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure the lab of that name that `sdfstream lab up` started; without NAME one of its own",
     )
     parser.add_argument("--mode", choices=("off", *MODES), help="of the guarded loop (default: settings, dry-run)")
+    add_reference(parser)
     parser.add_argument("--record", type=Path, metavar="DIR", help="also keep everything on the bus as a recording")
     parser.add_argument("--seconds", type=float, help="end after this long (default: at SIGINT or SIGTERM)")
 
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream import settings
     from sdfstream.cli import loop
 
-    chosen = settings.load(args.config)
+    chosen = with_reference(settings.load(args.config), args)
     if args.data is not None:
         chosen = chosen.model_copy(update={"data": args.data})
     if args.mode is not None:

@@ -15,6 +15,7 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.hostclock import UTC
 from sdfstream.records.units import NS_PER_S
 
 _MOST = 65_536
@@ -53,6 +54,8 @@ class Clocks:
             if c < 0 or s < 0 or (k >= 0 and kinds[k] == "smoothed"):
                 continue
             name, state = clocks[c], statuses[s]
+            if name == UTC:  # no clock of the cluster's; without it every delay is as true as before
+                continue
             old = self._clocks.get(name)
             if old is None:
                 if len(self._clocks) >= _MOST:

@@ -45,6 +45,7 @@ from sdfstream.numeric import frozen
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.flow import FLOW_TYPE, flow_from
+from sdfstream.records.hostclock import paths_only
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
@@ -156,7 +157,7 @@ class DetectStage:
     def _take_bulk(self, message: Message, batch: pa.RecordBatch, at_ns: int) -> None:
         if message.topic == PROBE.name:
             self._hear(message, message.key)
-            self._take_probes(batch, at_ns)
+            self._take_probes(paths_only(batch), at_ns)
         elif message.topic == PORT.name:
             self._hear(message, message.key)
             self._presence.take_ports(batch, at_ns)

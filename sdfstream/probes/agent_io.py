@@ -24,9 +24,10 @@ from sdfstream.probes.answering_io import Answering
 from sdfstream.probes.companion import Companion
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.host_io import HostAgent, Survey
+from sdfstream.probes.phc_io import LOOK_NS, HostClocks
 from sdfstream.probes.publish_io import PublishBuffer, Publisher
 from sdfstream.records.message import Output
-from sdfstream.records.topics import PORT
+from sdfstream.records.topics import PORT, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
 
@@ -91,6 +92,8 @@ async def run_agent(
         tasks = [asyncio.create_task(work) for work in (agent.pace(), agent.look(), agent.buffer.run())]
         if ports is not None:
             tasks += [asyncio.create_task(agent.read_ports(ports, h)) for h in config.hosts if h.read_ports]
+        if config.hardware_stamps and config.phc_rate_hz > 0:
+            tasks += [asyncio.create_task(agent.compare_clocks(h)) for h in config.hosts]
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -118,6 +121,7 @@ class _Agent:
         self.hosts = [HostAgent(config, h, peers, boot_id, secrets.randbits(64)) for h in config.hosts]
         self._answering: Answering | None = None
         self._failed: set[str] = set()
+        self._more_counters: list[Counters] = []
         self._told: dict[str, int] = {}
         self._look_now = asyncio.Event()
 
@@ -139,8 +143,9 @@ class _Agent:
     def counters(self) -> dict[str, int]:
         """All counters, summed over hosts."""
         total = self.stats.as_dict()
-        for host in self.hosts:
-            for name, n in host.all_counters().items():
+        parts = [host.all_counters() for host in self.hosts] + [c.as_dict() for c in self._more_counters]
+        for part in parts:
+            for name, n in part.items():
                 total[name] = total.get(name, 0) + n
         return total
 
@@ -229,6 +234,26 @@ class _Agent:
                     if batch is not None and batch.num_rows:
                         self.buffer.put([Output(PORT.name, host.host, batch)])
                 await asyncio.sleep(self.config.port_interval_ms / 1e3)
+
+    async def compare_clocks(self, host: HostConfig) -> None:
+        """Compare the NICs' hardware clocks with the host's own for ever, in a thread: an odd driver takes its time."""
+        reader = HostClocks(host, next(h.clock for h in self.hosts if h.name == host.host))
+        self._more_counters.append(reader.counters)
+        try:
+            with ThreadPoolExecutor(1, "clocks", _follow_in_priority) as pool:
+                loop = asyncio.get_running_loop()
+                while True:
+                    try:
+                        batch = await loop.run_in_executor(pool, reader.read)
+                    except Exception as error:  # odd hardware must not end the probing
+                        self._say_once("host-clock", error)
+                    else:
+                        if batch is not None:
+                            self.buffer.put([Output(PROBE.name, host.host, batch)])
+                    seldom = not reader.known
+                    await asyncio.sleep(LOOK_NS / NS_PER_S if seldom else 1.0 / self.config.phc_rate_hz)
+        finally:
+            reader.close()
 
     def _tick_ms(self) -> float:
         if self.config.tick_ms:

@@ -57,7 +57,7 @@ class SessionConfig:
     rate_hz: float = 16.0
     """Probes per second on every path (not over all of them)."""
     clock_dst: str | None = None
-    """Clock id of the far end; None: its host."""
+    """Clock id of the far end where its system clock stamps; None: its host. Its NIC's clock is the NIC id always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,9 @@ class AgentConfig:
     """Authenticated mode (HMAC-SHA-256/128, RFC 8762 section 4.4) when set."""
     hardware_stamps: bool = False
     """Ask the NIC for stamps; falls back to the kernel's, and the kind columns say so."""
+    phc_rate_hz: float = 10.0
+    """With `hardware_stamps`: how often every NIC's hardware clock is compared with the system clock; 10 at most, which
+    is what sync can use; 0: never, and the host's clock is then not on the NICs' time line."""
     reflector_max_pps: int = 200_000
     """The reflector answers at most this many packets per second; the rest is counted."""
     turnaround_ms: float = 2.0

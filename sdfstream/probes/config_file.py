@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.records.fabric import host_of
+from sdfstream.records.hostclock import RESERVED
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ def check(config: AgentConfig) -> None:
     _within("tick_ms", config.tick_ms, 0, 1_000)
     _within("trace_interval_s", config.trace_interval_s, 0, 1e9)
     _within("trace_rate_hz", config.trace_rate_hz, 0, 1e6)
+    _within("phc_rate_hz", config.phc_rate_hz, 0, 10)
     _within("reflector_max_pps", config.reflector_max_pps, 1, 1 << 31)
     _within("watch_rate_hz", config.watch_rate_hz, 1, 1_000)
     _within("watch_liveness_ms", config.watch_liveness_ms, 10, 3_600_000)
@@ -104,6 +106,8 @@ def check(config: AgentConfig) -> None:
     for i, host in enumerate(config.hosts):
         if host.host in names[:i]:
             raise ConfigError(f"hosts.{i}.host: {host.host} stands twice")
+        if host.host in RESERVED:
+            raise ConfigError(f"hosts.{i}.host: {host.host} is no host's name: the time line calls something else so")
         _check_host(host, f"hosts.{i}", config)
 
 

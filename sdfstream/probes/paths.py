@@ -213,5 +213,5 @@ def _unique_keys(keys: UInt64s) -> tuple[UInt64s, Int64s]:
 
 
 def clock_of_far_end(s: SessionConfig, *, hardware: bool) -> str:
-    """Clock id of t2 and t3: as configured, else the far NIC for hardware stamps and the far host for others."""
-    return s.clock_dst or (s.dst if hardware else host_of(s.dst))
+    """Clock id of t2 and t3: the far NIC for hardware stamps; for others as configured, else the far host."""
+    return s.dst if hardware else s.clock_dst or host_of(s.dst)

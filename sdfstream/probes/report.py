@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.records import columns
+from sdfstream.records.hostclock import paths_only
 from sdfstream.records.units import ABSENT_NS, Ecn, Float64s, Int64s
 
 KEPT: Final = 8192
@@ -51,6 +52,7 @@ class PathReport:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows of schema PROBE."""
+        batch = paths_only(batch)
         src, src_names = columns.names(batch, "src")
         dst, dst_names = columns.names(batch, "dst")
         port = columns.values(batch, "path")

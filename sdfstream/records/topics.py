@@ -43,7 +43,8 @@ class Topic:
 _kind_doc = "0 user space, 1 kernel, 2 NIC hardware, 255 none"
 PROBE: Final = Topic(
     "sdf.raw.probe.v1",
-    "One row per probe exchange, answered or timed out.",
+    "One row per probe exchange, answered or timed out. Rows of transport host are none of a path: they compare a "
+    "NIC's hardware clock (t2 = t3) with its host's system clock (t1 before, t4 after); src and dst are the NIC.",
     key="the agent's host",
     columns=pa.schema(
         [
@@ -113,7 +114,8 @@ PORT: Final = Topic(
 
 CLOCK: Final = Topic(
     "sdf.state.clock.v1",
-    "One row per clock and update. causal rows come every 100 ms of bus time; smoothed rows lie 2–4 s back.",
+    "One row per clock and update. causal rows come every 100 ms of bus time; smoothed rows lie 2–4 s back. Where "
+    "hosts disciplined to UTC are named, clock utc is UTC itself (causal rows only).",
     key="mesh",
     columns=pa.schema(
         [

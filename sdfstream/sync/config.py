@@ -6,12 +6,23 @@ from dataclasses import dataclass
 
 from sdfstream.errors import ConfigError
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.sync import reference, utc
 
 
 @dataclass(frozen=True, slots=True)
 class SyncConfig:
     """Settings of `SyncStage`. Durations in ns, rates in ns per second (= ppb) where not said otherwise."""
 
+    reference: str = ""
+    """What offsets are relative to: one clock id, several with commas (the first that lives), ``mean``; empty: the
+    smallest clock id of the largest component. See `sync/reference`."""
+    utc_clocks: tuple[str, ...] = ()
+    """Clocks (hosts) that something else keeps at UTC. With any, clock ``utc`` is published: see `sync/utc`. Best three
+    or more, so that one may be wrong; a clock that is not kept at UTC must not stand here."""
+    utc_err_ns: float = 1e6
+    """How far each of them may be off UTC at most. 1 ms holds for hosts that follow a time server of their own site by
+    NTP (tens to hundreds of µs is usual); over the open Internet say 20 ms, with PTP less. Too small: the bound of
+    ``utc`` is a lie; too large: it is merely wide."""
     window_ns: int = 100 * NS_PER_MS
     """Length of a one-way-delay window, on reference time."""
     lateness_ns: int = 100 * NS_PER_MS
@@ -81,5 +92,9 @@ class SyncConfig:
         for name in ("window_ns", "forget_ns", "floor_memory_ns", "floor_lost_ns", "err_sigmas", "jitter_ns", "wander_ppb", "wander_spread", "least_wander_ppb"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"sync.{name} must be greater than 0, not {getattr(self, name)}.")
+        reference.check(self.reference)
+        utc.check(self.utc_clocks)
+        if not 0.0 < self.utc_err_ns <= self.unknown_err_ns:
+            raise ConfigError(f"sync.utc_err_ns must lie between 0 and an hour, not {self.utc_err_ns}.")
         if self.lateness_ns < 0:
             raise ConfigError(f"sync.lateness_ns must not be negative, not {self.lateness_ns}.")

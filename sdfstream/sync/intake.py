@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
+from sdfstream.records.hostclock import HOST_EDGE, UTC
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Ecn, Int64s, StampKind
 
@@ -40,6 +41,8 @@ REASONS: Final = (
     "long-round-trip",
     "negative-turn-round",
     "negative-path-time",
+    "reserved-clock",
+    "host-edge",
 )
 """Why a row is refused; the position in this tuple, plus one, is its code."""
 
@@ -64,6 +67,8 @@ class Exchanges:
     """t3 and t4 can be used (t3 is the follow-up's, not a user-space guess)."""
     ce_fwd: Bools
     ce_rev: Bools
+    host: Bools
+    """Compares two clocks of one host (`records/hostclock`): an edge like any other, but no path."""
     pair: Int64s
     """Index into `names`."""
     names: list[tuple[str, ...]]
@@ -96,6 +101,7 @@ def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
             missing |= array.is_null().to_numpy(zero_copy_only=False)
     kinds = [plain[f"t{i}_kind"] for i in (1, 2, 3, 4)]
     refused, lost, forward, reverse = _judge(missing, (t1, t2, t3, t4), kinds)
+    host = _host_edges(codes, dictionaries, t4, refused)
     good = refused == 0
     # the common case, nothing refused, costs no copies
     pick: Any = slice(None) if good.all() else good
@@ -115,6 +121,7 @@ def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
             reverse=reverse[pick],
             ce_fwd=(plain["ecn_fwd"] == Ecn.CE)[pick],
             ce_rev=(plain["ecn_rev"] == Ecn.CE)[pick],
+            host=host[pick],
             pair=pair,
             names=names,
         ),
@@ -177,6 +184,40 @@ def _judge(
     for code, test in reversed(list(enumerate(tests, start=1))):
         refused[test] = code
     return refused, lost, forward, reverse
+
+
+def _host_edges(
+    codes: tuple[Any, ...], dictionaries: tuple[list[str], ...], t4: Int64s, refused: npt.NDArray[np.uint8]
+) -> Bools:
+    """Which rows are host edges; one that cannot be, and any row of a clock named like UTC, becomes refused."""
+    src, dst, transport, near, far = zip(codes, dictionaries, strict=True)
+    for clock in (near, far):
+        if UTC in clock[1]:
+            _refuse(refused, _is(UTC, *clock), "reserved-clock")
+    host = _is(HOST_EDGE, *transport)
+    if host.any():
+        _refuse(refused, host & (~_same(src, dst) | _same(near, far) | (t4 == ABSENT_NS)), "host-edge")
+    return host
+
+
+def _refuse(refused: npt.NDArray[np.uint8], which: Bools, reason: str) -> None:
+    refused[which & (refused == 0)] = 1 + REASONS.index(reason)
+
+
+def _is(name: str, codes: Any, dictionary: list[str]) -> Bools:
+    """Rows of this name; a null (code −1) is none."""
+    if name not in dictionary:
+        return np.zeros(len(codes), dtype=np.bool_)
+    result: Bools = np.array([entry == name for entry in dictionary] + [False])[codes]
+    return result
+
+
+def _same(a: tuple[Any, list[str]], b: tuple[Any, list[str]]) -> Bools:
+    """Rows whose two names, each with a dictionary of its own, are equal."""
+    number = {name: i for i, name in enumerate(dict.fromkeys([*a[1], *b[1]]))}
+    left, right = (np.array([number[name] for name in d] + [-1 - side])[c] for side, (c, d) in enumerate((a, b)))
+    result: Bools = left == right
+    return result
 
 
 def _pairs(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, list[tuple[str, ...]]]:

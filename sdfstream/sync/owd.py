@@ -16,12 +16,16 @@ import numpy.typing as npt
 from sdfstream.numeric.group import group, group_values, quantile
 from sdfstream.records.units import Bools, Float64s, Int64s
 
+NO_PATH = -1
+"""Path number of rows that never went through the network (two clocks of one host): they have no windows."""
+
 
 class Delays(NamedTuple):
     """Rows of one message as the windows keep them."""
 
     window: Int64s
     path: Int64s
+    """`NO_PATH`: the row is dropped."""
     fwd: Float64s
     """Corrected delay, ns; NaN: none (lost, or withheld)."""
     rev: Float64s
@@ -57,6 +61,8 @@ class Windows:
 
     def put(self, delays: Delays, newest: int) -> None:
         """Keep rows; one for a closed window goes to the oldest open one, one from the future to `newest`."""
+        if (delays.path == NO_PATH).any():
+            delays = Delays._make(column[delays.path != NO_PATH] for column in delays)
         if not delays.window.size:
             return
         window = np.minimum(delays.window, newest)

@@ -97,8 +97,19 @@ def test_liveness_has_one_row_per_path(engine: Engine) -> None:
 
 
 def test_stamps_of_a_probe_and_of_a_lost_one(engine: Engine) -> None:
-    got = engine.rows("SELECT t2_ns - t1_ns, t3_ns - t2_ns, t4_ns - t1_ns, turn_ns, rtt_ns FROM raw_probe ORDER BY t1")
+    stamps = "t2_ns - t1_ns, t3_ns - t2_ns, t4_ns - t1_ns, turn_ns, rtt_ns"
+    got = engine.rows(f"SELECT {stamps} FROM raw_probe WHERE transport = 'udp' ORDER BY t1")
     assert got == [(20_000, 30_000, 71_000, 30_000, 41_000), (None,) * 5]
+
+
+def test_two_clocks_of_one_host_are_no_probe(engine: Engine) -> None:
+    assert engine.rows("SELECT transport, count() FROM raw_probe GROUP BY transport ORDER BY transport") == [
+        ("host", 1),
+        ("udp", 2),
+    ]
+    assert engine.rows("SELECT DISTINCT transport FROM v_probe") == [("udp",)]
+    got = engine.rows("SELECT system_clock, nic_clock, window_ns, ahead_ns FROM v_host_edge")
+    assert got == [("h00", "h00/r0", 1_000, 37e9)]
 
 
 def test_commands_with_their_lease_and_what_became_of_them(engine: Engine) -> None:

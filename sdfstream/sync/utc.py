@@ -1,0 +1,218 @@
+r"""UTC as one more clock, told by the hosts that something else keeps at it: slow, robust, and apart from the mesh.
+
+The mesh knows nothing of UTC and needs none: one-way delays are differences of its own clocks. Hosts that follow time
+servers (NTP, PTP, GPS) say where UTC is, each to within a promised bound E (``sync.utc_err_ns``), which is a thousand
+times coarser than the mesh. So UTC is read off the finished time line, and nothing goes back into it.
+
+With :math:`p_h` the position of disciplined host h on the internal line and :math:`\epsilon_h` its bound there, UTC
+lies in each interval :math:`p_h \pm (E + \epsilon_h)` of a host that keeps its promise. While at most
+:math:`f = \lfloor (n-1)/2 \rfloor` of n do not, it lies between *lo*, the (n−f)-th smallest lower end, and *hi*, the
+(n−f)-th largest upper end (Marzullo). Their middle m (the median, for equal bounds) is followed slowly:
+
+.. math:: \dot u = \rho + \mathrm{clip}((m - u) / \tau, \pm L), \qquad
+    \mathrm{err} = (hi - lo) / 2 + |m - u|,
+
+:math:`\rho` the median of the hosts' rates, each averaged over half an hour. A host that steps, joins or leaves moves m
+no further than the others allow, and u by L at most. With no host left u goes on at :math:`\rho` and the bound grows.
+
+Signs. The row says ``offset_ns`` = UTC − reference. From a clock's reading to UTC, through the reference:
+
+    corrected = reading − offset − skew · (reading − at)          (the clock's row; time of the reference)
+    utc = corrected + offset_utc + skew_utc · (corrected − (at_utc − offset_utc))   (the row of ``utc``)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from sdfstream.errors import ConfigError
+from sdfstream.records.hostclock import RESERVED
+from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.stats import Counters
+from sdfstream.sync.reference import Bank, Named, Place
+
+TAU_S: Final = 300.0
+"""τ. Shorter: every swing of an NTP daemon shows in UTC; longer: a wrong start stays longer (in the bound, too)."""
+SLEW_PPB: Final = 500.0
+"""L: a microsecond in two seconds. What a daemon itself may do to a clock is a thousand times as much."""
+_YOUNG: Final = 10.0
+"""For its first τ it may go so many times as fast, and follows all the sooner: what it began with is one moment's."""
+_SOONEST_S: Final = 10.0
+RATE_TAU_S: Final = 1800.0
+"""Over so long each host's rate is averaged: a swing of 100 µs then bends the rate by 0.06 ppm."""
+HOLD_PPB: Final = 1_000.0
+"""Without a host: how much faster than it was UTC may run, measured by the mesh; a room's temperature makes as much."""
+PATIENCE_NS: Final = 300 * NS_PER_S
+"""Hosts that contradict, for so long, what they themselves said before were wrong then: begin anew."""
+_SYNCED, _UNSYNCED = 0, 2
+
+
+def check(clocks: Sequence[str]) -> None:
+    """Refuse names that cannot be disciplined clocks; raises ConfigError."""
+    for i, name in enumerate(clocks):
+        if not name.strip() or name in RESERVED:
+            raise ConfigError(f"sync.utc_clocks.{i}: {name!r} is no clock id.")
+        if name in clocks[:i]:
+            raise ConfigError(f"sync.utc_clocks.{i}: {name} stands twice.")
+
+
+class Utc(NamedTuple):
+    """UTC at one instant of internal time, placed as a clock is: `base_ns` + `offset` (+ the instant)."""
+
+    base_ns: int
+    offset: float
+    skew: float
+    """ppb, on the internal line."""
+    err_ns: float
+    """|true − this| is at most this while most of the hosts keep their promise."""
+    n: int
+    """Disciplined hosts that live."""
+    status: int
+    """0 synced, 2 unsynced (index into `publish.STATUSES`)."""
+
+
+class UtcTie:
+    """Follows the disciplined hosts.
+
+    Parameters
+    ----------
+    clocks : sequence of str
+        Their clock ids (``sync.utc_clocks``); none: `step` is not to be called.
+    err_ns : float
+        E.
+    unknown_err_ns : float
+        The bound before any of them was heard; the widest published.
+    counters : Counters
+        Gets ``utc-restarted``.
+    """
+
+    def __init__(self, clocks: Sequence[str], err_ns: float, unknown_err_ns: float, counters: Counters) -> None:
+        self._clocks = Named(clocks)
+        self._promised_ns = err_ns
+        self._unknown_ns = unknown_err_ns
+        self._counters = counters
+        self._base_ns = 0
+        self._at: float | None = None
+        """Instant of the position; None: no host has lived yet."""
+        self._position = self._rate = self._pull = 0.0
+        self._age_s = 0.0
+        """How long it has followed hosts."""
+        self._rates: dict[str, list[float]] = {}
+        """Of each host that lived: mean rate on the internal line, ppb, and over how many seconds."""
+        self._err_ns = unknown_err_ns
+        self._heard_at = 0.0
+        self._contradicted_since: float | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to follow."""
+        return bool(self._clocks.wanted)
+
+    def step(self, names: Sequence[str], live: Bools, bank: Bank, err_ns: Float64s, reference: Place) -> Utc:
+        """Go on to the bank's instant.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Clock ids by number.
+        live : (clocks,) bool
+            Synced as of now.
+        bank : Bank
+            Now; not changed.
+        err_ns : (clocks,) float64
+            Bound of each clock's difference to the reference.
+        reference : Place
+            Where the reference stands now.
+        """
+        hosts = np.array([i for i in self._clocks.among(names) if live[i]], dtype=np.int64)
+        if self._at is None and not hosts.size:
+            return Utc(reference.base_ns, reference.offset, reference.skew, self._unknown_ns, 0, _UNSYNCED)
+        dt_s = 0.0 if self._at is None else (bank.at - self._at) / NS_PER_S  # rows' instants may go back a little
+        self._position += (self._rate + self._pull) * dt_s
+        if not hosts.size:
+            self._at, self._pull = bank.at, 0.0
+            grown = HOLD_PPB * max(bank.at - self._heard_at, 0.0) / NS_PER_S
+            return self._told(min(self._err_ns + grown, self._unknown_ns), 0, _UNSYNCED)
+        if self._at is None:
+            self._begin(hosts, bank, err_ns[hosts])
+        self._average([names[i] for i in hosts.tolist()], bank.skew[hosts].tolist(), max(dt_s, 0.0))
+        self._follow(hosts, bank, err_ns[hosts])
+        return self._told(min(self._err_ns, self._unknown_ns), hosts.size, _SYNCED)
+
+    def _begin(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> None:
+        middle = hosts[np.argsort(bank.base_ns[hosts], kind="stable")[hosts.size // 2]]
+        self._base_ns = int(bank.base_ns[middle])
+        self._position = self._middle(hosts, bank, err_ns)[0]
+        self._age_s, self._contradicted_since = 0.0, None
+
+    def _average(self, hosts: Sequence[str], skew_ppb: Sequence[float], dt_s: float) -> None:
+        """Take in the hosts' rates. Averaged each by itself, a daemon's swings cancel; those of a median would not."""
+        self._age_s += dt_s
+        means = []
+        for name, skew in zip(hosts, skew_ppb, strict=True):
+            kept = self._rates.setdefault(name, [skew, 0.0])
+            kept[1] = min(kept[1] + dt_s, RATE_TAU_S)
+            kept[0] += dt_s / max(kept[1], dt_s, 1e-3) * (skew - kept[0])
+            means.append(kept[0])
+        self._rate = float(np.median(means))
+
+    def _middle(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> tuple[float, float]:
+        """The middle of where UTC can be, and half the width of that."""
+        p = (bank.base_ns[hosts] - self._base_ns) + bank.offset[hosts]
+        half = self._promised_ns + err_ns
+        agreeing = hosts.size - (hosts.size - 1) // 2
+        low, high = np.sort(p - half)[agreeing - 1], np.sort(p + half)[hosts.size - agreeing]
+        width = float(high - low) / 2.0
+        # no majority agrees: UTC is anywhere between those that do not, and as far outside as each may be off
+        return float(low + high) / 2.0, width if width >= 0.0 else 2.0 * float(half.max()) - width
+
+    def _follow(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> None:
+        middle, half = self._middle(hosts, bank, err_ns)
+        gap = middle - self._position
+        if self._contradicts(gap, half, bank.at):
+            self._counters.add("utc-restarted")
+            self._begin(hosts, bank, err_ns)
+            middle, half = self._middle(hosts, bank, err_ns)
+            gap = middle - self._position
+        limit = SLEW_PPB * (_YOUNG if self._age_s < TAU_S else 1.0)
+        self._pull = float(np.clip(gap / np.clip(self._age_s, _SOONEST_S, TAU_S), -limit, limit))
+        self._at, self._heard_at, self._err_ns = bank.at, bank.at, half + abs(gap)
+
+    def _contradicts(self, gap: float, half: float, at: float) -> bool:
+        """Whether the hosts have lastingly been where, by what was said before, they cannot be."""
+        if abs(gap) <= 2.0 * half:
+            self._contradicted_since = None
+            return False
+        if self._contradicted_since is None:
+            self._contradicted_since = at
+        return at - self._contradicted_since >= PATIENCE_NS
+
+    def _told(self, err_ns: float, n: int, status: int) -> Utc:
+        return Utc(self._base_ns, self._position, self._rate + self._pull, err_ns, n, status)
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {name: deepcopy(getattr(self, f"_{name}")) for name in _KEPT}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave, made under the same settings."""
+        for name in _KEPT:
+            setattr(self, f"_{name}", deepcopy(state[name]))
+
+
+_KEPT: Final = (
+    "base_ns",
+    "at",
+    "position",
+    "rate",
+    "pull",
+    "age_s",
+    "rates",
+    "err_ns",
+    "heard_at",
+    "contradicted_since",
+)
