@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.records.units import NS_PER_S, Float64s, Int64s
+from sdfstream.sync.reference import Place
 from sdfstream.sync.sites import UNKNOWN
 from sdfstream.sync.table import Table
 
@@ -43,7 +44,9 @@ class Beliefs:
         self.lag_ns = 0.0
         """How far the newest evidence is behind the bus (`lag`)."""
         self.reference = 0
-        """Number of the reference clock."""
+        """Number of the reference clock, or of the one by which the reference's component is told."""
+        self.place = Place(0.0, 0, 0.0, 0.0)
+        """Where the reference stood when the mesh was last solved."""
 
     @property
     def n(self) -> int:
@@ -82,6 +85,7 @@ class Beliefs:
             "at": self.at,
             "lag_ns": self.lag_ns,
             "reference": self.reference,
+            "place": list(self.place),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -89,3 +93,4 @@ class Beliefs:
         self.table.load(state["table"])
         self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
+        self.place = Place(*state["place"])

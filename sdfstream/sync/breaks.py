@@ -1,11 +1,11 @@
 """Floors that break or get lost: clock steps, and paths that became shorter or longer.
 
-| what is seen | what it is | what is done |
-|---|---|---|
-| packets too fast for the level, in both directions on average | a shorter path | the level is learned anew |
-| packets too fast one way, and as much too slow the other way | a clock stepped | the site starts again from there; the mesh finds the clock (`steps`) |
-| for 10 s no packet near the level either way | a longer path, or a queue both ways | the level is raised; symmetric, so the clocks are not moved |
-| for however long no packet near it in one direction | a queue | nothing: that wall is gone, the other one measures |
+- Packets too fast for the level, in both directions on average: a shorter path. The level is learned anew.
+- Packets too fast one way, and as much too slow the other way: a clock stepped. The site starts again from there; the
+  mesh finds the clock (`mesh.stepped`).
+- For 10 s no packet near the level either way: a longer path, or a queue both ways. The level is raised, which moves no
+  clock since it is symmetric.
+- For however long no packet near it in one direction: a queue. That wall is gone, the other one measures.
 
 A block that breaks a floor teaches nothing; one that is alone in it stays without consequence (a stamp gone wrong).
 """

@@ -15,6 +15,7 @@ from sdfstream.sync import mesh
 from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reference import Scale
 from sdfstream.sync.sites import UNKNOWN
 from sdfstream.sync.solve import Solved
 from sdfstream.sync.table import Table
@@ -172,15 +173,15 @@ class Clocks:
         mine = self.label == self.label[self.beliefs.reference]
         self.table["tied_at"][mine] = self.beliefs.at
 
-    def variance_to(self, reference: int, own: Float64s) -> Float64s:
+    def variance_to(self, reference: Scale, own: Float64s) -> Float64s:
         """Variance of each clock's difference to the reference; infinite where nothing ties the two together.
 
         `own`: variances of the own parts at the instant in question, without bound factor and misfit.
         """
         t = self.table
         bound = self.own_bound(own)
-        total = (bound + bound[reference]) * t["reach"] + t["misfit"] + t["misfit"][reference]
-        foreign = self.label != self.label[reference]
+        total = reference.variance(bound) * t["reach"] + reference.variance(t["misfit"])
+        foreign = self.label != self.label[reference.clock]
         total = total + np.where(foreign, self._grown(), 0.0)
         return np.where(total >= 0.5 * UNKNOWN, np.inf, total)
 
@@ -196,7 +197,7 @@ class Clocks:
         return np.where(t["sampled_at"] >= t["tied_at"], grown, 0.0)
 
     def status(self, at: float, err_ns: Float64s, settle: bool) -> Int64s:
-        """0 synced, 1 holdover, 2 unsynced, 3 faulty; `settle`: a clock inside its bound again has got over its step."""
+        """0 synced, 1 holdover, 2 unsynced, 3 faulty; `settle`: a clock inside its bound again is over its step."""
         c, t = self._c, self.table
         fresh = t["sampled_at"] >= at - c.holdover_after_ns
         settling = err_ns > np.where(t["settling"] > 0.0, t["settling"], c.unsynced_err_ns)

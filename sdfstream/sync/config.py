@@ -89,7 +89,17 @@ class SyncConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the key."""
-        for name in ("window_ns", "forget_ns", "floor_memory_ns", "floor_lost_ns", "err_sigmas", "jitter_ns", "wander_ppb", "wander_spread", "least_wander_ppb"):
+        for name in (
+            "window_ns",
+            "forget_ns",
+            "floor_memory_ns",
+            "floor_lost_ns",
+            "err_sigmas",
+            "jitter_ns",
+            "wander_ppb",
+            "wander_spread",
+            "least_wander_ppb",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"sync.{name} must be greater than 0, not {getattr(self, name)}.")
         reference.check(self.reference)

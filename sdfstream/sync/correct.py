@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync.intake import Exchanges
 from sdfstream.sync.belief import Beliefs
+from sdfstream.sync.intake import Exchanges
 
 
 class Rows(NamedTuple):

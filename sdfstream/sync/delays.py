@@ -10,11 +10,11 @@ from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import publish
+from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.correct import Rows
 from sdfstream.sync.floors import excess
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.owd import Delays, Windows
 from sdfstream.sync.roster import Roster
 
@@ -35,9 +35,7 @@ class DelayBook:
 
     def reference_ns(self, b: Beliefs, at: Float64s | float) -> Any:
         """Reference clock's reading at internal time `at`, ns since the epoch."""
-        t, r = b.table, b.reference
-        away = t["offset"][r] + t["skew"][r] / NS_PER_S * (at - b.at)
-        return np.rint(at + away).astype(np.int64) + (t["base_ns"][r] + b.origin_ns)
+        return np.rint(at + b.place.ahead(at)).astype(np.int64) + (b.place.base_ns + b.origin_ns)
 
     def put(self, x: Exchanges, rows: Rows, path: Int64s, err: Float64s, reference_ns: Int64s, now_ns: int) -> None:
         """Rows wait for their window. `now_ns`: the present on the reference clock."""

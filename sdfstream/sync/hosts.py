@@ -18,6 +18,7 @@ from sdfstream.sync.edgework import EdgeWork
 from sdfstream.sync.intake import Exchanges
 from sdfstream.sync.lag import NEAR_NS
 from sdfstream.sync.meshwork import Report
+from sdfstream.sync.owd import NO_PATH
 from sdfstream.sync.roster import Roster
 
 _TICKS_PER_SWEEP: Final = 100
@@ -65,7 +66,8 @@ class HostWork:
             self._newest_lag = min(self._newest_lag, float(lag.min()))
         self._edges.put(rows)
         err = pair_err(rows, b.table["bound"], self._c.err_sigmas)
-        self._book.put(x, rows, table["path"][session], err, self._book.reference_ns(b, rows.at), self._now(bus_at_ns))
+        path = np.where(x.host, NO_PATH, table["path"][session])
+        self._book.put(x, rows, path, err, self._book.reference_ns(b, rows.at), self._now(bus_at_ns))
 
     def _now(self, bus_at_ns: int) -> int:
         """The reference clock's reading now, as far as evidence has come: bus time less the lag."""
@@ -86,7 +88,7 @@ class HostWork:
         """Believe what the mesh found."""
         b, told = self._beliefs, clocks.beliefs
         names = self._roster.registry.clocks
-        b.origin_ns, b.at, b.lag_ns = told.origin_ns, told.at, told.lag_ns
+        b.origin_ns, b.at, b.lag_ns, b.place = told.origin_ns, told.at, told.lag_ns, told.place
         self._usual = usual
         if not clocks.n:
             return
@@ -96,7 +98,6 @@ class HostWork:
             b.table.grow(len(names) - b.n)
         for name in COLUMNS:
             b.table[name][mine] = told.table[name][of[mine]]
-        self._reference(clocks)
 
     def _numbers(self, names: list[str], mesh_names: list[str]) -> Int64s:
         """The mesh's number of each clock here; −1: not known there."""
@@ -105,17 +106,6 @@ class HostWork:
             of = np.array([number.get(name, -1) for name in names], dtype=np.int64)
             self._known = (mesh_names, len(names), of)
         return self._known[2]
-
-    def _reference(self, clocks: Clocks) -> None:
-        """Number of the reference here; a clock of its own beside them when none of these hosts knows it."""
-        name = clocks.names[clocks.beliefs.reference]
-        registry = self._roster.registry
-        if name not in registry.clocks:
-            registry.clock(name)
-            self._beliefs.table.grow(1)
-            self.take_up(clocks, self._usual)
-            return
-        self._beliefs.reference = registry.clock(name)
 
     def turn(self, bus_at_ns: int) -> list[Output]:
         """After a tick: windows that are due, and what has been silent for long."""
@@ -141,11 +131,9 @@ class HostWork:
         if masks is None:
             return
         keep, clocks = masks
-        clocks[self._beliefs.reference] = True
         self._edges.keep(keep)
         self._book.renumber(self._roster.forget(keep, clocks))
         self._beliefs.table.keep(clocks)
-        self._beliefs.reference = int(np.cumsum(clocks)[self._beliefs.reference]) - 1
         self._known = None
 
     def state(self) -> dict[str, Any]:
@@ -170,5 +158,3 @@ class HostWork:
         self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
         self._ticks = int(state["ticks"])
         self._known = None
-
-

@@ -1,4 +1,4 @@
-"""Clocks as members of a mesh: whose mean stands still, who is a stranger, who is the reference, who is to blame."""
+"""Clocks as members of a mesh: whose mean stands still, who is a stranger, who is to blame."""
 
 from __future__ import annotations
 
@@ -113,10 +113,3 @@ def strangers(before: Int64s, now: Int64s, reference: int) -> Bools:
     main[order[first]] = True
     result: Bools = ~main[inverse]
     return result
-
-
-def reference(label: Int64s, alive: Bools, rank: Int64s) -> int:
-    """The clock of smallest rank in the component with most live clocks (ties: the one that holds the smallest)."""
-    size = np.bincount(label[alive], minlength=label.size)[label]
-    candidates = np.flatnonzero(alive & (size == size[alive].max()))
-    return int(candidates[np.argmin(rank[candidates])])

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from sdfstream.records.hostclock import UTC
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK
 from sdfstream.records.units import Bools, Float64s, Int64s
@@ -17,8 +18,10 @@ from sdfstream.sync.clocks import Clocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.lag import Lag
 from sdfstream.sync.reduce import Edges, empty
+from sdfstream.sync.reference import Bank, Reference
 from sdfstream.sync.smoother import TICKS_PER_PASS, Smoothed, Smoother
 from sdfstream.sync.solve import reach, solve
+from sdfstream.sync.utc import UtcTie
 
 _TICKS_PER_REACH: Final = 10
 _TICKS_PER_SWEEP: Final = 100
@@ -46,6 +49,8 @@ class MeshWork:
         self._lag = Lag()
         self._smoother = Smoother(config.lag_ns, config.skew_limit_ppb)
         self._edges = empty()
+        self._reference = Reference(config.reference, counters)
+        self._utc = UtcTie(config.utc_clocks, config.utc_err_ns, config.unknown_err_ns, counters)
         self._usual = 0.0
         self._ticks = 0
         self._known: dict[int, tuple[int, list[str], Int64s]] = {}
@@ -124,9 +129,9 @@ class MeshWork:
                 parts.append(report.edges._replace(src=of[report.edges.src], dst=of[report.edges.dst]))
         if not parts:
             return empty()
-        e = parts[0] if len(parts) == 1 else Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        e = parts[0] if len(parts) == 1 else Edges._make(map(np.concatenate, zip(*parts, strict=True)))
         order = np.lexsort((e.dst, e.src))
-        return Edges(*(column[order] for column in e))
+        return Edges._make(column[order] for column in e)
 
     def _numbers(self, place: int, names: list[str]) -> Int64s:
         """The mesh's number of each of a report's clocks; looked up anew when names came or went."""
@@ -148,10 +153,12 @@ class MeshWork:
         return np.where(new, size, 0.0)
 
     def _choose_reference(self) -> None:
-        clocks = self.clocks
-        alive = clocks.alive()
+        clocks, b = self.clocks, self.clocks.beliefs
+        alive, known = clocks.alive(), b.table["bound"] < self._c.unsynced_err_ns**2
+        bank = Bank(b.at, b.table["base_ns"], b.table["offset"], b.table["skew"])
+        chosen = self._reference.choose(clocks.names, np.arange(clocks.n), clocks.label, alive, known, bank)
+        b.reference, b.place = chosen.clock, self._reference.place(bank)
         if alive.any():
-            clocks.beliefs.reference = mesh.reference(clocks.label, alive, np.arange(clocks.n))
             clocks.mark_tied()
 
     def _causal(self) -> pa.RecordBatch:
@@ -173,21 +180,29 @@ class MeshWork:
 
     def _rows(self, s: Smoothed, kind: int) -> pa.RecordBatch:
         """States of one instant, relative to the reference."""
-        c, clocks = self._c, self.clocks
-        b, r = clocks.beliefs, clocks.beliefs.reference
-        base = b.table["base_ns"]
-        err = c.err_sigmas * np.sqrt(clocks.variance_to(r, s.variance))
-        err[r] = 0.0
-        pick = np.flatnonzero(s.there)
+        c, clocks, causal = self._c, self.clocks, kind == publish.CAUSAL
+        b, names, there = clocks.beliefs, clocks.names, s.there
+        bank = Bank(s.at, b.table["base_ns"], s.offset, s.skew)
+        r = self._reference.place(bank)
+        err = c.err_sigmas * np.sqrt(clocks.variance_to(self._reference.scale(clocks.n), s.variance))
+        status, samples = clocks.status(s.at, err, settle=causal), np.rint(clocks.table["samples"]).astype(np.int64)
+        if causal and self._utc.wanted:
+            u = self._utc.step(names, status == 0, bank, err, r)
+            names, there = [*names, UTC], np.append(there, True)
+            bank = Bank(
+                s.at, np.append(bank.base_ns, np.int64(u.base_ns)), *map(np.append, bank[2:], (u.offset, u.skew))
+            )
+            err, status, samples = np.append(err, u.err_ns), np.append(status, u.status), np.append(samples, u.n)
+        pick = np.flatnonzero(there)
         return publish.clock_rows(
-            clocks.names,
+            names,
             pick,
-            at_ns=(base + b.origin_ns + np.rint(s.at + s.offset).astype(np.int64))[pick],
-            offset_ns=((base - base[r]) + (s.offset - s.offset[r]))[pick],
-            skew_ppb=(s.skew - s.skew[r])[pick],
+            at_ns=(bank.base_ns + b.origin_ns + np.rint(s.at + bank.offset).astype(np.int64))[pick],
+            offset_ns=((bank.base_ns - r.base_ns) + (bank.offset - r.offset))[pick],
+            skew_ppb=(bank.skew - r.skew)[pick],
             err_ns=np.minimum(err, c.unknown_err_ns)[pick],
-            n=np.rint(clocks.table["samples"]).astype(np.int64)[pick],
-            status=clocks.status(s.at, err, settle=kind == publish.CAUSAL)[pick],
+            n=samples[pick],
+            status=status[pick],
             kind=kind,
         )
 
@@ -204,6 +219,7 @@ class MeshWork:
         self._counters.add("forgotten", "clocks", int((~keep).sum()))
         self._smoother.keep(keep)
         self.clocks.keep(keep)
+        self._reference.keep(keep)
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
@@ -211,6 +227,8 @@ class MeshWork:
             "clocks": self.clocks.state(),
             "lag": self._lag.state(),
             "smoother": self._smoother.state(),
+            "reference": self._reference.state(),
+            "utc": self._utc.state(),
             "edges": list(self._edges),
             "usual": self._usual,
             "ticks": self._ticks,
@@ -222,6 +240,8 @@ class MeshWork:
         self._known.clear()
         self._lag.load(state["lag"])
         self._smoother.load(state["smoother"])
+        self._reference.load(state["reference"])
+        self._utc.load(state["utc"])
         self._edges = Edges(*state["edges"])
         self._usual = float(state["usual"])
         self._ticks = int(state["ticks"])

@@ -34,7 +34,7 @@ def clock_rows(
     status: Int64s,
     kind: int,
 ) -> pa.RecordBatch:
-    """A batch of ``sdf.state.clock.v1``: one row for each of `clock` (into `names`); `status` and `kind` are indices."""
+    """A batch of ``sdf.state.clock.v1``: a row for each of `clock` (into `names`); `status`, `kind`: indices."""
     assert CLOCK.columns is not None
     return columns.build(
         CLOCK.columns,

@@ -1,10 +1,10 @@
-"""From sites to reduced edges: all that the mesh needs to know of the sessions between two clocks, in one row.
+r"""From sites to reduced edges: all that the mesh needs to know of the sessions between two clocks, in one row.
 
 A row is directed (sender's clock → reflector's clock), so all its sessions belong to one sending host, and the work on
 sessions can be split over any number of processes by host without a sum being split.
 
 Robustness. A session whose site lies off the mesh's last solution gets the weight of Cauchy's law,
-:math:`w = 1 / (1 + r^2 / 9(P + \\mathrm{usual}^2))`, so weights iterate once per tick (iteratively reweighted least
+:math:`w = 1 / (1 + r^2 / 9(P + \mathrm{usual}^2))`, so weights iterate once per tick (iteratively reweighted least
 squares, warm-started by time).
 """
 
@@ -67,8 +67,8 @@ class Edges(NamedTuple):
 
 def empty() -> Edges:
     """No pairs."""
-    none, nothing = np.empty(0, np.int64), np.empty(0)
-    return Edges(none, none, *([nothing] * 11), np.empty(0, np.bool_), nothing, nothing, nothing, nothing)
+    kinds = {"src": np.int64, "dst": np.int64, "heard": np.bool_}
+    return Edges._make(np.empty(0, kinds.get(name, np.float64)) for name in Edges._fields)
 
 
 def residuals(t: Table, line: Float64s, usual: Float64s | float, c: SyncConfig) -> Float64s:

@@ -8,10 +8,10 @@ import numpy as np
 
 from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 from sdfstream.stats import Counters
+from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.duplicates import Seen
 from sdfstream.sync.floors import path_table
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.registry import Pair, Registry
 from sdfstream.sync.sites import site_table
 

@@ -66,7 +66,7 @@ class Smoother:
         """Remember this tick."""
         t = b.table
         names = ("offset", "skew", "xx", "xg", "gg", "walk", "phase")
-        self._past.append(Past(b.at, *(t[name].copy() for name in names), doubt, t["based"].copy()))
+        self._past.append(Past._make([b.at, *(t[name].copy() for name in names), doubt, t["based"].copy()]))
 
     def due(self, at: float) -> list[Smoothed]:
         """Run a pass; the ticks old enough at internal time `at`, oldest first, which are then forgotten."""
@@ -112,14 +112,15 @@ class Smoother:
             fresh[at] = column
             return fresh
 
+        fills = {"xx": UNKNOWN, "there": False}
         self._past = [
-            Past(p.at, *(moved(c, UNKNOWN if k == 2 else False if c.dtype == bool else 0.0) for k, c in enumerate(p[1:])))
+            Past._make([p.at, *(moved(getattr(p, name), fills.get(name, 0.0)) for name in Past._fields[1:])])
             for p in self._past
         ]
 
     def keep(self, mask: Bools) -> None:
         """Forget the clocks whose mask is False."""
-        self._past = [Past(p.at, *(c[mask] for c in p[1:])) for p in self._past]
+        self._past = [Past._make([p.at, *(c[mask] for c in p[1:])]) for p in self._past]
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""

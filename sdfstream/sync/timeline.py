@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from sdfstream.records.message import Output
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig

@@ -58,7 +58,7 @@ class View(NamedTuple):
 
     def pick(self, which: Int64s) -> View:
         """Those blocks only."""
-        return View(*(column[which] for column in self))
+        return View._make(column[which] for column in self)
 
 
 def view(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s, soft: Float64s) -> View:
@@ -169,6 +169,6 @@ def gates(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Boo
     """
     short = np.where(np.isfinite(e), -e, 0.0)
     beyond = short > c.breach_sigmas * s
-    broken: Bools = (beyond & (short > c.breach_scales * scale)).any(axis=0)
+    broken: Bools = np.any(beyond & (short > c.breach_scales * scale), axis=0)
     size = np.where(broken, 0.0, np.where(short > c.doubt_sigmas * s, short, 0.0).max(axis=0))
     return broken, size

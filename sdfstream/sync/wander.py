@@ -58,7 +58,7 @@ NEVER: Final = -1e18
 
 def columns() -> tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]:
     """Columns of the clocks' table that belong here, and which of them have a lane per horizon."""
-    wide = tuple(f"then_{name}" for name in ("offset", "skew", "xx", "xg", "gg", "at")) + ("strayed", "expected")
+    wide = (*(f"then_{name}" for name in ("offset", "skew", "xx", "xg", "gg", "at")), "strayed", "expected")
     plain = {name: (np.float64, 0.0) for name in wide}
     plain["then_at"] = (np.float64, NEVER)
     plain["strayed"] = plain["expected"] = (np.float64, _START)
