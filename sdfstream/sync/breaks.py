@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sdfstream.records.units import Bools, Float64s, Int64s
+from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.sync import sites
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.table import Table
@@ -42,39 +42,46 @@ class Breaks(NamedTuple):
 NOTHING: Final = Breaks(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), np.empty(0))
 
 
-def see(t: Table, i: Int64s, low: Float64s, v: View, broken: Bools, c: SyncConfig) -> Breaks:
-    """Count broken blocks of the sessions `i`; `low` (2, blocks): their smallest delays along the line."""
+def see(t: Table, i: Int64s, low: Float64s, excess: Float64s, v: View, broken: Bools, c: SyncConfig) -> Breaks:
+    """Count broken blocks of the sessions `i`.
+
+    `low` (2, blocks): their smallest delays along the line; `excess`: by how much those lie above their walls.
+    """
     count = np.where(broken, t["breach"][i] + 1, 0)
     t["breach"][i] = count
     if not broken.any():
         return NOTHING
     # the first broken block may hold packets from before and after: it says nothing about either
     for lane in (FWD, REV):
-        t["low"][lane, i] = np.where(count > 1, np.minimum(t["low"][lane, i], low[lane]), np.inf)
-    trip = np.flatnonzero((count >= c.breach_blocks) & np.isfinite(t["low"][:, i]).all(axis=0))
+        t["low"][lane, i] = np.where(count > 1, np.minimum(t["low"][lane, i], excess[lane]), np.inf)
+    trip = np.flatnonzero((count >= c.breach_blocks) & np.isfinite(low).all(axis=0))
     if not trip.size:
         return NOTHING
-    return _decide(t, i[trip], v.pick(trip), c)
+    return _decide(t, i[trip], 0.5 * (low[FWD] - low[REV])[trip], v.pick(trip), c)
 
 
-def _decide(t: Table, i: Int64s, v: View, c: SyncConfig) -> Breaks:
-    fwd, rev = t["low"][FWD, i], t["low"][REV, i]
-    margin, half = 0.5 * (fwd + rev), 0.5 * (fwd - rev)
-    shorter = margin < t["level"][i] - c.doubt_sigmas * np.sqrt(t["level_var"][i] + v.soft)
-    change = margin - t["level"][i]
+def _decide(t: Table, i: Int64s, half: Float64s, v: View, c: SyncConfig) -> Breaks:
+    """`half`: half the difference of the last block's delays, which is where the clock difference is now."""
+    nearest = t["low"][:, i]
+    limit = -c.doubt_sigmas * np.sqrt(v.variance + t["level_var"][i] + v.soft)
+    # a clock makes packets of one direction too fast, a shorter path those of both
+    shorter = (nearest < limit).all(axis=0)
+    change = 0.5 * nearest.sum(axis=0)
     short, step = i[shorter], i[~shorter]
-    t["level"][short] = margin[shorter]
+    t["level"][short] += change[shorter]
     # how far above the new floor these few packets were is not known yet
     t["level_var"][short] = t["scale"][:, short].max(axis=0) ** 2
     sites.doubt(t, short, np.sqrt(t["level_var"][short]))
     for name in ("dg", "level_cov", "told_var", "square", "bias", "settled"):
         t[name][step] = 0.0
+    by = np.abs(half - v.mean)[~shorter]
     t["d"][step] = (v.line + half)[~shorter]
-    t["dd"][step] = np.maximum(t["scale"][:, step].sum(axis=0), 0.05 * np.abs(half[~shorter])) ** 2
-    t["gg"][step] += np.minimum(0.05 * np.abs(half[~shorter]), c.skew_limit_ppb) ** 2
+    t["dd"][step] = np.maximum(t["scale"][:, step].sum(axis=0), 0.05 * by) ** 2
+    # what jumped may as well be running: a daemon slews at up to 500 ppm
+    t["gg"][step] += (by / (c.breach_blocks * TICK_NS / NS_PER_S)) ** 2
     t["breach"][i] = 0
     _fresh_minima(t, i)
-    return Breaks(step, np.abs(half - v.mean)[~shorter], short, change[shorter])
+    return Breaks(step, by, short, change[shorter])
 
 
 def _fresh_minima(t: Table, i: Int64s) -> None:

@@ -158,6 +158,10 @@ class Clocks:
         t["steps"] += new
         t["settling"] = np.maximum(t["settling"], np.where(new, _SETTLED * size, 0.0))
         self.wander.forget(t, size > 0.0)
+        b = self.beliefs.table
+        b["xx"] += np.where(new, size * size, 0.0)
+        b["gg"] += np.where(new, size * size, 0.0)
+        self._walks()
         return new
 
     def tie(self, a: Int64s, b: Int64s) -> None:
@@ -202,7 +206,8 @@ class Clocks:
         fresh = t["sampled_at"] >= at - c.holdover_after_ns
         settling = err_ns > np.where(t["settling"] > 0.0, t["settling"], c.unsynced_err_ns)
         if settle:
-            t["settling"] = np.where(settling, t["settling"], 0.0)
+            late = at - t["stepped_at"] > _STEP_ONCE_S * NS_PER_S
+            t["settling"] = np.where(settling | ~late, t["settling"], 0.0)
         status = np.where(settling, 2, np.where(fresh, 0, 1))
         return np.where((t["steps"] >= _FAULTY_STEPS) | (t["accused"] >= _ACCUSED), 3, status)
 

@@ -63,7 +63,7 @@ class EdgeWork:
         sites.age(t, max(at - self._at, 0.0) / NS_PER_S, walk, phase, mesh_var, c.floor_drift_ns)
         self._at = at
         # before this tick's news, which the mesh has not heard of
-        trust = residuals(t, line, usual, c)
+        trust = residuals(t, line, usual, self._calm())
         trips, heard, alarm = breaks.NOTHING, rows.session, np.zeros(t.n)
         if rows.session.size:
             took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], quiet.narrow(t, c))
@@ -86,7 +86,7 @@ class EdgeWork:
         quiet.learn(t, took, np.flatnonzero(calm), v, c)
         e = walls.excess(took.minimum, v, t["level"][i])
         broken, surprise = walls.gates(e, walls.sigma(v, t, i), t["scale"][:, i], c)
-        trips = breaks.see(t, i, took.minimum, v, broken, c)
+        trips = breaks.see(t, i, took.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
             self._doubt(i[off], surprise[off])
@@ -99,6 +99,13 @@ class EdgeWork:
         for kind, change in (("shorter", trips.change_ns), ("longer", lost.change_ns)):
             self._counters.add("reroutes", kind, change.size)
         return trips, np.where(calm, 0.0, surprise * surprise)
+
+    def _calm(self) -> Bools:
+        """Sessions that did not jump within the last second; what a jump leaves behind is no disagreement."""
+        calm = np.ones(self._roster.sessions.n, dtype=np.bool_)
+        for _, who, _ in self._jumps:
+            calm[who] = False
+        return calm
 
     def _doubt(self, i: Int64s, size: Float64s) -> None:
         """Half of a surprise's square for the offset, half for the level."""

@@ -71,18 +71,23 @@ def empty() -> Edges:
     return Edges._make(np.empty(0, kinds.get(name, np.float64)) for name in Edges._fields)
 
 
-def residuals(t: Table, line: Float64s, usual: Float64s | float, c: SyncConfig) -> Float64s:
-    """Each session's robust weight; keeps what it lastingly disagrees by. `line` (sessions,): the mesh's difference."""
+def residuals(t: Table, line: Float64s, usual: Float64s | float, calm: Bools) -> Float64s:
+    """Each session's robust weight; keeps what it lastingly disagrees by.
+
+    `line` (sessions,): the mesh's difference; `calm`: sessions whose disagreement is to be kept.
+    """
     rest = t["d"] - line
     own = t["dd"]
-    known = own < _LOST * UNKNOWN
-    rest = np.where(known, rest, 0.0)
+    known = calm & (own < _LOST * UNKNOWN)
     square = rest * rest
-    t["square"] = np.where(known, np.maximum(t["square"] + _SQUARE_GAIN * (square - own - t["square"]), 0.0), 0.0)
+    kept = np.maximum(t["square"] + _SQUARE_GAIN * (square - own - t["square"]), 0.0)
+    t["square"] = np.where(known, kept, t["square"])
     t["settled"] += known
     gain = np.maximum(1.0 / np.maximum(t["settled"], 1.0), _BIAS_GAIN)
     t["bias"] += np.where(known, gain * (rest - t["bias"]), 0.0)
-    result: Float64s = 1.0 / (1.0 + square / (_SURPRISE * (own + usual + 1.0)))
+    # a session whose floor is being broken does not know where it stands
+    sound = t["breach"] == 0
+    result: Float64s = np.where(sound, 1.0 / (1.0 + square / (_SURPRISE * (own + usual + 1.0))), 0.0)
     return result
 
 

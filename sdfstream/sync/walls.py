@@ -40,6 +40,9 @@ _NEAR: Final = 6.0
 _GAIN: Final = 0.08
 """Step of the running median, in e-foldings per block."""
 _TIGHT: Final = 0.98
+_YOUNG_BLOCKS: Final = 50.0
+_AGREES: Final = 16.0
+"""A session agrees with the mesh within four standard deviations."""
 
 
 class View(NamedTuple):
@@ -62,11 +65,15 @@ class View(NamedTuple):
 
 
 def view(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s, soft: Float64s) -> View:
-    """The mesh's expectation where it is the better one, else the session's own."""
+    """The mesh's expectation where it is the better one and the session agrees with it, else the session's own.
+
+    A young session makes up its own mind first: seen along a line that it was not asked about, a clock that lies to it
+    would look like a queue that always stands.
+    """
     known = mesh_var + t["square"][i]
-    own = t["dd"][i]
-    alone = own <= known
-    return View(np.where(alone, t["d"][i] - line, 0.0), np.where(alone, own, known), line, soft, alone)
+    own, off = t["dd"][i], t["d"][i] - line
+    alone = (own <= known) | (t["blocks"][i] < _YOUNG_BLOCKS) | (off * off > _AGREES * (own + known))
+    return View(np.where(alone, off, 0.0), np.where(alone, own, known), line, soft, alone)
 
 
 def pass_on(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:

@@ -41,6 +41,7 @@ _PER_TEST: Final = 0.32
 _SCORE: Final = 0.4
 _CLIP: Final = 8.0
 _MOST_INFO: Final = 12.0
+_COMMON_CLIP: Final = 1.6
 _OWN_INFO: Final = (2.0, 8.0)
 """Of a clock's own part of log q: at first, and at most."""
 _ALARMING: Final = 4.0
@@ -106,7 +107,7 @@ class Wander:
         """
         hit: Bools = alarm > _ALARMING * xx
         if hit.any():
-            self._learn(t, hit, alarm / (_ALARMING * np.maximum(xx, 1e-3)), free_errors(label))
+            self._learn(t, hit, alarm / (_ALARMING * np.maximum(xx, 1e-3)), free_errors(label), common=False)
 
     def tick(self, t: Table, b: Table, at: float, ticks: int, label: Int64s) -> None:
         """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: what is believed of them."""
@@ -155,21 +156,33 @@ class Wander:
             t["short_strayed"] = t["short_strayed"] * fade + np.where(settled, capped, 0.0)
             t["short_expected"] = t["short_expected"] * fade + np.where(settled, expected, 0.0)
 
-    def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s) -> None:
-        """One step of the filter of log q: the common part, then each clock's own."""
+    def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s, common: bool = True) -> None:
+        """One step of the filter of log q: the common part, then each clock's own.
+
+        One wild clock must not set what all are taken for: a test counts little beyond what it expects of itself.
+        """
         if not far.any():
             return
         scale = np.maximum(t["short_strayed"] / t["short_expected"], _LEAST_SCALE) ** _SCALE_POWER
         score = np.where(far, _SCORE * np.clip(ratio / (_EXPECTED * scale) - 1.0, -1.0, _CLIP), 0.0)
-        clocks = np.zeros(far.size, dtype=np.int64)
-        tests = float(sums(clocks, far * free, 1)[0])
-        total = float(sums(clocks, score * free, 1)[0])
+        usual = 0.0
+        if common:
+            usual = self._learn_common(far, score, free)
+        t["own_info"] = np.where(far, np.minimum(t["own_info"] + _PER_TEST, _OWN_INFO[1]), t["own_info"])
+        own = t["own_log"] + (score - usual) / t["own_info"]
+        t["own_log"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log"])
+
+    def _learn_common(self, far: Bools, score: Float64s, free: Float64s) -> float:
+        """The common part; returns the mean score of these tests."""
+        one = np.zeros(far.size, dtype=np.int64)
+        tests = float(sums(one, far * free, 1)[0])
+        several = tests > 1.0
+        counted = np.minimum(score, _COMMON_CLIP) if several else score
+        total = float(sums(one, counted * free, 1)[0])
         self.info = min(self.info + _PER_TEST * tests, _MOST_INFO)
         lowest = float(np.log(self._c.least_wander_ppb))
         self.log_q = float(np.clip(self.log_q + np.clip(total / self.info, _DOWN, _UP), lowest, 7.0))
-        t["own_info"] = np.where(far, np.minimum(t["own_info"] + _PER_TEST, _OWN_INFO[1]), t["own_info"])
-        own = t["own_log"] + (score - total / max(tests, 1e-9)) / t["own_info"]
-        t["own_log"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log"])
+        return total / max(tests, 1e-9)
 
     def forget(self, t: Table, who: Bools) -> None:
         """These clocks jumped: what they were before says nothing of what they are."""
