@@ -211,7 +211,8 @@ class Board:
 
     def _take_topology(self, message: Message) -> None:
         for nic in _event(message).data.get("nics", ()):
-            self._nic(nic["id"]).rail = nic.get("rail")
+            known = self._nic(nic["id"])
+            known.rail = nic.get("rail", known.rail)
 
     def _nic(self, nic: str) -> Nic:
         if not isinstance(nic, str) or not host_of(nic):

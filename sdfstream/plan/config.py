@@ -35,16 +35,17 @@ class PlanConfig:
     """The graph is redrawn a little this often."""
     redraw_share: float = 0.1
     """At most this share of the clocks' edges is replaced then; 0: never."""
-    learn_ns: int = 25 * NS_PER_S
-    """A plan begins so long after the start: before, agents that have not spoken yet would look as if they had left."""
+    learn_ns: int = 75 * NS_PER_S
+    """A first plan waits at most so long for agents that are alive but have not said yet what they have; they say it at
+    their start and once a minute. Too short: a controller that starts anew tears the mesh apart."""
     settle_ns: int = NS_PER_S
     """Agents that come and go within this are one change."""
     trace_settle_ns: int = 30 * NS_PER_S
     """New traces change the plan at most this often."""
     leave_ns: int = 35 * NS_PER_S
-    """An agent (or a NIC of one) not heard of for so long has left; agents speak every 10 s."""
-    repeat_ns: int = 30 * NS_PER_S
-    """What is in force is said again this often, for agents that did not hear it."""
+    """An agent without a sign of life (or a NIC that was away) for so long has left."""
+    repeat_ns: int = 600 * NS_PER_S
+    """What is in force is said again this often; to an agent that obeys something else, as soon as it says so."""
     ways_keep_ns: int = 24 * 3600 * NS_PER_S
     """A trace that was not repeated for so long is forgotten."""
     max_hosts: int = 100_000
