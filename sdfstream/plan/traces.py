@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from sdfstream.plan.inventory import Columns, Inventory
 from sdfstream.plan.units import Units
 from sdfstream.records.units import Bools, Int64s
+
+_ENOUGH: Final = 0.8
+"""Share of the ports tried that must have been traced: now and then a trace fails, or a router does not answer."""
 
 
 class Traces(NamedTuple):
@@ -28,9 +31,11 @@ class Traces(NamedTuple):
     """(ways,)."""
 
     def known(self, units: Units) -> Bools:
-        """(units,) both directions have as many traces as ports are tried: what no port met, hardly one will."""
+        """(units,) both directions have nearly as many traces as ports are tried: what no port met, hardly one will."""
         there = self._samples(units, self.upward, ~self.upward)
-        return (np.minimum(there, self._samples(units, ~self.upward, self.upward)) >= units.block) & (units.block > 0)
+        back = self._samples(units, ~self.upward, self.upward)
+        result: Bools = np.minimum(there, back) >= np.maximum(1, np.floor(units.block * _ENOUGH))
+        return result
 
     def _samples(self, units: Units, forward: Bools, back: Bools) -> Int64s:
         """(units,) traces of one direction."""
