@@ -4,8 +4,8 @@ An exchange crosses one way there and one back. Where ways are known by traces t
 them are chosen (`setcover`); where they are not, a block of source ports is tried, whose traces make them known. NICs
 that are in no session by then are paired.
 
-What the budgets cannot pay waits: places take turns (a window over all pairs in an order of their own, moved on by a
-part of its length with every epoch), and what is left out is counted.
+What the budgets cannot pay waits: NICs' own links come first, then places take turns (a window over all pairs in an
+order of their own, moved on by a part of its length with every epoch), and what is left out is counted.
 """
 
 from __future__ import annotations
@@ -61,10 +61,13 @@ def sessions(
     pairs = units.of(c, inventory, config)
     known_by = traces.of(c, inventory, pairs, dscp)
     known = known_by.known(pairs)
-    chosen = _in_turn(pairs, known_by, known, int(room.sum()) // 2, config, epoch)
     work = _Work(c, known_by, room)
     if config.clock_dscp == dscp:
         work.count(clock.src, clock.dst, clock.path)
+    chosen = _in_turn(pairs, known_by, known, int(room.sum()) // 2, config, epoch)
+    if not chosen.all():  # what is left is too little for all ways: every NIC's own link comes before them
+        work.link(config.seed)
+        chosen = _in_turn(pairs, known_by, known, int(room.sum()) // 2, config, epoch)
     work.fill(units.tries(c, pairs, np.flatnonzero(chosen & ~known), *port_ranges(c), config.seed))
     work.cover(chosen & known)
     work.link(config.seed)

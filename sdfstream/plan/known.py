@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,17 @@ class Agent:
     """NICs that cannot be used, and since when, bus time."""
 
 
+class Wiring(NamedTuple):
+    """Declared cabling, as far as a plan needs it."""
+
+    rail: dict[str, int]
+    """By NIC id."""
+    leaf: dict[str, str]
+    """By NIC id."""
+    crossings: dict[tuple[str, str], int]
+    """See `Inventory.crossings`."""
+
+
 @dataclass(slots=True)
 class _Traced:
     hops: tuple[str, ...]
@@ -45,9 +56,7 @@ class Known:
         self.agents: dict[str, Agent] = {}
         self.alive: dict[str, int] = {}
         """Every host that gave a sign of life, and when, bus time; also those whose agents ask for no plan."""
-        self._rail: dict[str, int] = {}
-        self._leaf: dict[str, str] = {}
-        self._crossings: dict[tuple[str, str], int] = {}
+        self._wiring = Wiring({}, {}, {})
         self._ways: dict[tuple[str, str, int, int, bool], _Traced] = {}
         self.changed = False
         """What hosts and cabling say has changed since `settled`."""
@@ -104,10 +113,13 @@ class Known:
                     leaf[name] = switches[0]
         except (AttributeError, KeyError, TypeError) as error:
             raise FormatError("topology", str(error)) from error
-        crossings = _crossings(ends, set(leaf.values()))
-        if (rail, leaf, crossings) != (self._rail, self._leaf, self._crossings):
-            self._rail, self._leaf, self._crossings = rail, leaf, crossings
-            self.changed = True
+        wiring = Wiring(rail, leaf, _crossings(ends, set(leaf.values())))
+        self.changed |= wiring != self._wiring
+        self._wiring = wiring
+
+    def wiring(self) -> Wiring:
+        """The cabling as last declared."""
+        return self._wiring
 
     def take_path(self, data: Mapping[str, Any], at_ns: int) -> None:
         """A probe path was traced.
@@ -165,7 +177,7 @@ class Known:
             nics=tuple(nic for nic in self._nics() if nic.id not in gone),
             budgets={host: agent.here.budget_pps for host, agent in self.agents.items()},
             ways=[Way(*key, way.hops) for key, way in sorted(self._ways.items())],
-            crossings=dict(self._crossings),
+            crossings=dict(self._wiring.crossings),
         )
 
     def _nics(self) -> Iterator[Nic]:
@@ -178,8 +190,8 @@ class Known:
                     nic.address,
                     agent.here.reflector_port,
                     nic.plane,
-                    self._rail.get(nic.id),
-                    self._leaf.get(nic.id),
+                    self._wiring.rail.get(nic.id),
+                    self._wiring.leaf.get(nic.id),
                     agent.here.first_port,
                     agent.here.ports,
                 )
@@ -189,9 +201,9 @@ class Known:
         return {
             "agents": [[a.here.as_data(), a.heard_at_ns, a.away] for a in self.agents.values()],
             "alive": self.alive,
-            "rail": self._rail,
-            "leaf": self._leaf,
-            "crossings": [[*pair, n] for pair, n in self._crossings.items()],
+            "rail": self._wiring.rail,
+            "leaf": self._wiring.leaf,
+            "crossings": [[*pair, n] for pair, n in self._wiring.crossings.items()],
             "ways": [[*key, list(way.hops), way.at_ns] for key, way in self._ways.items()],
             "changed": self.changed,
             "traced": self.traced,
@@ -203,8 +215,9 @@ class Known:
         for data, heard, away in saved["agents"]:
             here = host_here(data)
             self.agents[here.host] = Agent(here, heard, dict(away))
-        self.alive, self._rail, self._leaf = dict(saved["alive"]), dict(saved["rail"]), dict(saved["leaf"])
-        self._crossings = {(a, b): n for a, b, n in saved["crossings"]}
+        self.alive = dict(saved["alive"])
+        crossings = {(a, b): n for a, b, n in saved["crossings"]}
+        self._wiring = Wiring(dict(saved["rail"]), dict(saved["leaf"]), crossings)
         self._ways = {tuple(key): _Traced(tuple(hops), at) for *key, hops, at in saved["ways"]}
         self.changed, self.traced = saved["changed"], saved["traced"]
 
