@@ -41,9 +41,10 @@ class PlanConfig:
     settle_ns: int = NS_PER_S
     """Agents that come and go within this are one change."""
     trace_settle_ns: int = 30 * NS_PER_S
-    """New traces change the plan at most this often."""
-    leave_ns: int = 35 * NS_PER_S
-    """An agent without a sign of life (or a NIC that was away) for so long has left."""
+    """New traces change the plan at most this often, and beyond a thousand NICs in proportion less often."""
+    leave_ns: int = 300 * NS_PER_S
+    """An agent without a sign of life (or a NIC that was away) for so long has left. Too short: whoever reboots changes
+    the mesh twice, and what has died is no longer probed while somebody looks into it."""
     repeat_ns: int = 600 * NS_PER_S
     """What is in force is said again this often; to an agent that obeys something else, as soon as it says so."""
     ways_keep_ns: int = 24 * 3600 * NS_PER_S

@@ -148,17 +148,20 @@ class Known:
         self._ways[key] = _Traced(behind, at_ns)
 
     def forget(self, now_ns: int) -> list[str]:
-        """Drop agents that have left and traces grown old; the hosts that left."""
+        """Drop agents that have left; the hosts."""
         left = [h for h, a in self.agents.items() if now_ns - a.heard_at_ns >= self._config.leave_ns]
         for host in left:
             del self.agents[host]
         self.alive = {h: at for h, at in self.alive.items() if now_ns - at < self._config.leave_ns}
+        self.changed |= bool(left)
+        return sorted(left)
+
+    def forget_ways(self, now_ns: int) -> None:
+        """Drop traces that were not repeated for long."""
         old = [key for key, way in self._ways.items() if now_ns - way.at_ns >= self._config.ways_keep_ns]
         for key in old:
             del self._ways[key]
-        self.changed |= bool(left)
         self.traced |= bool(old)
-        return sorted(left)
 
     def gone_nics(self, now_ns: int) -> frozenset[str]:
         """NICs that have been away for so long that they count as gone."""

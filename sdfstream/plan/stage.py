@@ -31,6 +31,9 @@ _HEED_NS: Final = 5 * NS_PER_S
 _LOOK_TICKS: Final = 10
 """Once a second it is looked at who has left."""
 _SWEEP_TICKS: Final = 600
+"""A gap in bus time; and how often old traces are looked for."""
+_FEW_NICS: Final = 1000
+"""Beyond so many, traces wait longer, in proportion: a draw takes longer, too."""
 
 
 class PlanStage:
@@ -119,6 +122,8 @@ class PlanStage:
             gone = self._known.gone_nics(now_ns)
             self._known.changed |= gone != self._gone
             self._gone = gone
+        if self._tick % _SWEEP_TICKS == 0:
+            self._known.forget_ways(now_ns)
         if not self._known.changed:
             self._changed_at = now_ns
         if self._due(now_ns):
@@ -133,7 +138,9 @@ class PlanStage:
             return bool(self._known.agents or self._said)
         if self._known.changed:
             return now_ns - self._changed_at >= self.config.settle_ns
-        return self._known.traced and now_ns - self._drawn_at >= self.config.trace_settle_ns
+        nics = max(int(self.figures.get("nics", 0)), _FEW_NICS)
+        patience_ns = self.config.trace_settle_ns * nics // _FEW_NICS
+        return self._known.traced and now_ns - self._drawn_at >= patience_ns
 
     def _listened(self, now_ns: int) -> bool:
         """Whether enough was heard for a first plan, or there was one."""

@@ -17,6 +17,7 @@ from sdfstream.probes.config import AgentConfig, NicConfig, SessionConfig
 from sdfstream.probes.places import Change, Places
 from sdfstream.records.fabric import host_of
 from sdfstream.records.mesh import HostPlan, PlannedSession
+from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
@@ -26,6 +27,9 @@ MOST: Final = 4096
 """Planned sessions per host."""
 _ARRIVE_MORE: Final = 1.25
 """Answers beyond the plan's figure by more than this are taken for what they are; below, it may be jitter."""
+_STALE_NS: Final = 3600 * NS_PER_S
+"""A plan older than the one that is obeyed by less than this is a late repeat; by more, the controller's clock was set
+right, and it would never be obeyed again."""
 
 PathKey = tuple[str, str, int, int]
 """NIC ids of sender and reflector, source port, DSCP."""
@@ -82,7 +86,7 @@ class Planned:
         before = self.plan
         if plan.host != self._host:
             return self._refuse("plan-foreign")
-        if before is not None and plan.drawn_at_ns < before.drawn_at_ns:
+        if before is not None and 0 < before.drawn_at_ns - plan.drawn_at_ns < _STALE_NS:
             return self._refuse("plan-stale")
         self.plan = plan
         if before is not None and before.version == plan.version:

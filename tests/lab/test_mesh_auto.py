@@ -21,6 +21,7 @@ from sdfstream import pipeline, settings
 from sdfstream.bus.link_server_io import LinkServer
 from sdfstream.bus.memory_io import MemoryBus
 from sdfstream.cli.lab_source import declared
+from sdfstream.detect.stage import DetectStage
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.plan.config import PlanConfig
@@ -28,7 +29,7 @@ from sdfstream.plan.stage import PlanStage
 from sdfstream.probes.config import VirtualClock
 from sdfstream.records.mesh import HOST_TYPE, HostHere, HostPlan, host_here, host_plan
 from sdfstream.records.message import Event
-from sdfstream.records.topics import CLOCK, MESH, PROBE, TOPOLOGY
+from sdfstream.records.topics import CLOCK, FINDING, MESH, PROBE, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
 from sdfstream.sync.stage import SyncStage
 from tests.fixtures.lab import fabric
@@ -63,6 +64,8 @@ class World:
     """(t1 in seconds, sender's host, probes)."""
     clocks: dict[str, tuple[float, str, float]] = field(default_factory=dict)
     """Offset, status, bound."""
+    findings: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    """Kind, status, subject."""
 
     def start(self, name: str, *hosts: str) -> None:
         """An agent process for `hosts`, without a session of its own."""
@@ -95,7 +98,7 @@ class World:
         agent.wait(10)
 
     async def listen(self) -> None:
-        reader = await self.bus.subscribe("test", [MESH.name, TOPOLOGY.name, PROBE.name, CLOCK.name])
+        reader = await self.bus.subscribe("test", [MESH.name, TOPOLOGY.name, PROBE.name, CLOCK.name, FINDING.name])
         while True:
             for message in await reader.read(timeout_s=0.2):
                 body = message.body
@@ -103,6 +106,9 @@ class World:
                     (self._probes if message.topic == PROBE.name else self._states)(body)
                 elif message.topic == MESH.name:
                     self.plans[message.key] = host_plan(body.data)
+                elif message.topic == FINDING.name:
+                    data = body.data
+                    self.findings[data["id"]] = (data["kind"], data["status"], data["subject"]["id"])
                 elif isinstance(body, Event) and body.type == HOST_TYPE:
                     self.here[body.source] = host_here(body.data)
 
@@ -152,7 +158,7 @@ class World:
 async def controller(bus: MemoryBus) -> AsyncIterator[PlanStage]:
     """A plan stage and a sync stage on `bus`."""
     control, stage = pipeline.Control(), PlanStage(PLAN)
-    work = asyncio.create_task(pipeline.run(bus, [stage, SyncStage()], [], time.time_ns, control))
+    work = asyncio.create_task(pipeline.run(bus, [stage, SyncStage(), DetectStage()], [], time.time_ns, control))
     try:
         yield stage
     finally:
@@ -203,6 +209,19 @@ async def test_agents_reach_a_mesh_that_heals(fabric: Fabric, tmp_path: Path) ->
             w.answered.clear()
             await w.until(lambda: w.joined("h00", "h01", "h02"))
             assert w.agree("h00", "h01", "h02")
+
+            kinds = (
+                "nic-down",
+                "link-down",
+                "path-down",
+                "host-silent",
+                "link-flap",
+                "loss",
+                "agent-stale",
+                "miscabled",
+            )
+            broken = [f for f in w.findings.values() if f[0] in kinds]
+            assert all("h03" in subject for _, _, subject in broken), "who ends a session is not broken"
 
             # it comes back
             w.start("c", "h03")

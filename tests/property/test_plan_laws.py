@@ -108,8 +108,8 @@ def test_a_join_or_a_leave_changes_only_what_it_must(n: int, seed: int, epoch: i
     assert len(theirs) <= 12
 
 
-@FEW
-@given(st.integers(2, 9), st.integers(1, 4), SEEDS, st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 7), st.integers(1, 4), SEEDS, st.integers(1, 2))
 def test_every_way_is_crossed_with_few_sessions_once_traces_are_there(
     pods: int, spines: int, seed: int, rails: int
 ) -> None:
@@ -146,7 +146,7 @@ def test_without_traces_a_block_of_ports_is_tried(declared: bool) -> None:
     assert plan.figures["coverage_sessions"] >= plan.figures["pairs"] * 13 * 0.7
 
 
-@FEW
+@settings(max_examples=4, deadline=None)
 @given(SEEDS, st.integers(0, 50))
 def test_when_the_budget_is_short_places_take_turns(seed: int, epoch: int) -> None:
     inventory = fabric([f"h{i}" for i in range(48)], rails=1, per_leaf=2, spines=8, budget=240.0)

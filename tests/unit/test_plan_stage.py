@@ -24,7 +24,7 @@ from sdfstream.settings import Settings
 from tests.checks import check_stage, run
 from tests.fixtures.mesh_messages import START, alive, cabling, said, trace, word
 
-CONFIG = PlanConfig(mesh="auto", learn_ns=20 * NS_PER_S, epoch_ns=600 * NS_PER_S)
+CONFIG = PlanConfig(mesh="auto", learn_ns=20 * NS_PER_S, leave_ns=35 * NS_PER_S, epoch_ns=600 * NS_PER_S)
 HOSTS = [f"h{i}" for i in range(6)]
 S = NS_PER_S
 

@@ -85,6 +85,11 @@ class TestObeying:
         assert not found.change(1)
         assert found._counters.get("refused", "plan-stale") == 1
 
+    def test_a_controller_whose_clock_was_far_ahead_is_obeyed_again(self) -> None:
+        found = engine()
+        found.obey(plan([session()], at=10_000 * S))
+        assert found.obey(plan([session("h2/r0")], at=5_000 * S))
+
     def test_a_foreign_plan_changes_nothing(self) -> None:
         found = engine()
         assert not found.obey(plan([session()], host="h9"))
