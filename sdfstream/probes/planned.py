@@ -66,7 +66,6 @@ class Planned:
         self._counters = counters
         self._places = places
         self._allowed = [ipaddress.ip_network(n) for n in config.mesh_allow]
-        self._versions = {ipaddress.ip_address(nic.address).version for nic in nics.values()}
         self.plan: HostPlan | None = None
         """The plan that is obeyed."""
         self.left_out = 0
