@@ -7,6 +7,7 @@
       ▲          └───────────┴──────────────┬─────────────────────┬─┴───────────────────────┘
       │                               archive (every topic), board, recorder
       └── sdf.control.command.v1 ◄── actuate ◄── jobs, ways, windows of queue pairs, outcomes, overrides
+    agents ◄── sdf.state.mesh.v1 (who probes whom) ◄── plan ◄── agents' NICs, cabling, traces
 
 The same stages run in three ways over one seam: live in one process (`run`), each on its own as a Kafka consumer
 group (`run_stage`), and over a recording as fast as the machine allows (`replay`). A stage never reads a clock:
@@ -29,8 +30,9 @@ from sdfstream.actuate.stage import ActuateStage, Authority
 from sdfstream.bus import Bus
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
+from sdfstream.plan.stage import PlanStage
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import CLOCK, COMMAND, FINDING, NIC, OUTCOME, OWD, QP_WINDOW
+from sdfstream.records.topics import CLOCK, COMMAND, FINDING, MESH, NIC, OUTCOME, OWD, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
@@ -44,6 +46,7 @@ WRITES: Final[dict[str, tuple[str, ...]]] = {
     "workload": (QP_WINDOW.name,),
     "detect": (FINDING.name, NIC.name),
     "actuate": (COMMAND.name, OUTCOME.name),
+    "plan": (MESH.name,),
 }
 """What each stage writes; a replay ignores these topics in its input when it runs the stage itself."""
 
@@ -156,6 +159,8 @@ def stages(settings: Settings, authority: Authority | None = None) -> list[Stage
     path: list[Stage] = [SyncStage(settings.sync), WorkloadStage(settings.workload), DetectStage(settings.detect)]
     if settings.actuate.mode != "off":
         path.append(ActuateStage(settings.actuate, authority))
+    if settings.plan.mesh == "auto" or (settings.agent is not None and settings.agent.mesh == "auto"):
+        path.append(PlanStage(settings.plan))
     return path
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_c
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
+from sdfstream.plan.config import PlanConfig
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
 from sdfstream.sync.config import SyncConfig
 from sdfstream.workload.config import WorkloadConfig
@@ -34,6 +35,7 @@ for _part in (
     WorkloadConfig,
     DetectConfig,
     ActuateConfig,
+    PlanConfig,
 ):
     with_config(_STRICT)(_part)
 
@@ -55,6 +57,7 @@ class Settings(BaseModel):
     workload: WorkloadConfig = WorkloadConfig()
     detect: DetectConfig = DetectConfig()
     actuate: ActuateConfig = ActuateConfig()
+    plan: PlanConfig = PlanConfig()
     agent: AgentConfig | None = None
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 

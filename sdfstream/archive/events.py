@@ -17,7 +17,7 @@ from sdfstream.archive import tables
 from sdfstream.archive.rows import Reject, Rows, bus_columns
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, NIC, OUTCOME, OVERRIDE, TOPOLOGY, Topic
+from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY, Topic
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -127,6 +127,14 @@ PICKS: Final[dict[str, tuple[Pick, ...]]] = {
         Pick("hops", "hops", _texts, hops),
         Pick("complete", "complete", pa.bool_(), truth),
         _at("traced_at"),
+    ),
+    MESH.name: (
+        _named("host"),
+        _say("version"),
+        Pick("epoch", "epoch", pa.int64(), whole),
+        _at("drawn_at"),
+        Pick("sessions", "sessions", pa.uint32(), count),
+        *(Pick(n, n, pa.float64(), number) for n in ("budget_pps", "send_pps", "answer_pps")),
     ),
     FINDING.name: (
         *(Pick(n, n, _names, text, required=True) for n in ("id", "kind", "status")),

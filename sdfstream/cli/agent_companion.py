@@ -6,6 +6,7 @@
                                           ├─► wishes: watch sessions and traced flows of every queue pair here
                                           └─► executor ◄─ commands (bus), liveness (every judgement)
                                                  └─► actuators ─► outcomes
+    mesh plan (bus) ─► planned sessions;  NICs ─► sdf.state.topology.v1
 
 Stages and probes are strangers to each other; this is the place where they meet.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -29,18 +31,22 @@ from sdfstream.actuate.qp_socket_io import QpSocketActuator
 from sdfstream.bus import Bus, Subscription
 from sdfstream.bus.link_io import LinkPublisher
 from sdfstream.cli.agent_flows import KernelFlows
-from sdfstream.errors import ConfigError
+from sdfstream.cli.agent_mesh import MeshFollower
+from sdfstream.errors import BusError, ConfigError
 from sdfstream.probes.companion import FlowWish, HostPort, WatchWish
 from sdfstream.probes.config import AgentConfig
 from sdfstream.records.fabric import host_of
 from sdfstream.records.job import JobPart, QueuePair
 from sdfstream.records.message import Message, Output
 from sdfstream.records.signature import KeyRing
-from sdfstream.records.topics import COMMAND
+from sdfstream.records.topics import COMMAND, MESH
 from sdfstream.records.units import NS_PER_MS
 from sdfstream.stats import Counters
 from sdfstream.workload.jobmap_io import JobFolder
 
+_log = logging.getLogger("sdfstream.agent")
+
+_PATIENCE_S: Final = 1.0
 _TELL_NS: Final = 50 * NS_PER_MS
 """Pause between two looks at what the job map has to tell."""
 
@@ -68,6 +74,7 @@ class AgentCompanion:
         hosts = [h.host for h in config.hosts]
         self._addresses = {s.dst: s.dst_address for h in config.hosts for s in h.sessions}
         self._addresses |= {n.nic: n.address for h in config.hosts for n in h.nics}
+        self._configured = frozenset(self._addresses)
         self._meshed = {(s.src, s.dst) for h in config.hosts for s in h.sessions}
         self._ports: dict[str, HostPort] = {}
         self._downlink = downlink
@@ -77,6 +84,7 @@ class AgentCompanion:
         self._sockets = QpSocketActuator()
         self.control: AgentControl | None = None
         self._kernel: KernelFlows | None = None
+        self._mesh = MeshFollower(config, boot_id, self._learn) if config.mesh == "auto" else None
         if config.control:
             self._kernel = KernelFlows(config, self._address)
             actuators: dict[str, Actuator] = {"socket": self._sockets, "kernel": self._kernel.actuator}
@@ -90,6 +98,8 @@ class AgentCompanion:
             self._ports[host.name] = host
             if self.control is not None:
                 self.control.attach(host.name, host)
+        if self._mesh is not None:
+            self._mesh.attach(hosts)
         self._moved()
         self._jobs_changed()
 
@@ -104,6 +114,8 @@ class AgentCompanion:
             if outputs or now_ns >= self._tell_ns:
                 self._tell_ns = now_ns + _TELL_NS
                 outputs += self._folder.jobs.events(now_ns, time.time_ns())
+        if self._mesh is not None:
+            outputs += self._mesh.judged(host, now_ns)
         return outputs
 
     async def run(self) -> None:
@@ -113,8 +125,21 @@ class AgentCompanion:
                 group.create_task(self._folder.run(), name="jobs")
             if self.control is not None:
                 group.create_task(self.control.keep_journal(), name="journal")
-                if self._downlink is not None:
-                    group.create_task(self.control.listen(self._downlink), name="commands")
+            if self._downlink is not None:
+                group.create_task(self._listen(self._downlink), name="downlink")
+
+    async def _listen(self, downlink: Downlink) -> None:
+        """Plans to the mesh, everything else to the executor, for ever."""
+        sifted = _Sifted(downlink, self._mesh)
+        if self.control is not None:
+            await self.control.listen(sifted)
+        while True:
+            try:
+                await sifted.read(_PATIENCE_S)
+            except BusError as error:  # the last plan stays in force
+                self.counters.add("downlink-failed")
+                _log.warning("no plan can come: %s", error)
+                await asyncio.sleep(_PATIENCE_S)
 
     def close(self) -> None:
         """Write down what is in force, and leave it in force."""
@@ -130,6 +155,7 @@ class AgentCompanion:
         parts += [self._kernel.actuator.counters] if self._kernel is not None else []
         parts += [self.control.counters] if self.control is not None else []
         parts += [self._folder.jobs.counters] if self._folder is not None else []
+        parts += [self._mesh.counters] if self._mesh is not None else []
         return {name: n for part in parts for name, n in part.as_dict().items()}
 
     def _moved(self) -> None:
@@ -173,6 +199,11 @@ class AgentCompanion:
         known = ((pair, self._address(pair[1])) for pair in sorted(pairs))
         return [WatchWish(src, dst, address, dscp) for (src, dst, dscp), address in known if address is not None]
 
+    def _learn(self, nic: str, address: str) -> None:
+        """A plan names a NIC; what the configuration says of one stays."""
+        if nic not in self._configured:
+            self._addresses[nic] = address
+
     def _address(self, nic: str) -> str | None:
         address = self._addresses.get(nic)
         if address is None:
@@ -182,22 +213,36 @@ class AgentCompanion:
 
 @asynccontextmanager
 async def downlink_of(config: AgentConfig, publishers: Sequence[object]) -> AsyncIterator[Downlink | None]:
-    """Where commands for this agent come from: the link or the Kafka client among its publishers, if there is one."""
+    """Where commands and plans for this agent come from: the link or the Kafka client among its publishers, if any."""
     hosts = [h.host for h in config.hosts]
     link = next((p for p in publishers if isinstance(p, LinkPublisher)), None)
     bus = next((p for p in publishers if hasattr(p, "subscribe") and p is not link), None)
-    if not config.control or (link is None and bus is None):
+    topics = [COMMAND.name] * config.control + [MESH.name] * (config.mesh == "auto")
+    if not topics or (link is None and bus is None):
         yield None
     elif link is not None:
-        link.subscribe([COMMAND.name], hosts)
+        link.subscribe(topics, hosts)
         yield link
     else:
         group = f"agent-control-{hosts[0]}"
-        subscription = await cast(Bus, bus).subscribe(group, [COMMAND.name])
+        subscription = await cast(Bus, bus).subscribe(group, topics)
         try:
             yield _Committed(subscription)
         finally:
             await subscription.close()
+
+
+class _Sifted:
+    """A downlink without the mesh plans, which go to the follower as they are read."""
+
+    def __init__(self, downlink: Downlink, mesh: MeshFollower | None) -> None:
+        self._downlink, self._mesh = downlink, mesh
+
+    async def read(self, timeout_s: float) -> list[Message]:
+        messages = await self._downlink.read(timeout_s)
+        if self._mesh is not None:
+            self._mesh.take([m for m in messages if m.topic == MESH.name])
+        return [m for m in messages if m.topic != MESH.name]
 
 
 class _Committed:

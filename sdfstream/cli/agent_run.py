@@ -92,7 +92,7 @@ async def _run_beside(
     """Run the agent, with the companion that its settings ask for; the counters of both."""
     from sdfstream.probes.ports_io import PortReader
 
-    if not config.jobs_dir and not config.control:
+    if not config.jobs_dir and not config.control and config.mesh != "auto":
         return await run_agent(config, publisher, PortReader, stop, boot_id=boot_id)
     from sdfstream.cli.agent_companion import AgentCompanion, downlink_of
 

@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sdfstream.cli.board_mesh import MeshBoard
 from sdfstream.cli.board_paths import STALE_NS, PathTable
 from sdfstream.errors import FormatError
 from sdfstream.records import topics
 from sdfstream.records.fabric import host_of
 from sdfstream.records.hostclock import UTC
+from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
@@ -87,6 +89,7 @@ class Board:
         self._silent: dict[str, set[tuple[Any, ...]]] = {}
         """Paths that each host, as their sender, last called silent."""
         self._rates: dict[str, _Rate] = {}
+        self._mesh = MeshBoard()
         self._takers = {
             topics.OWD.name: self._take_owd,
             topics.CLOCK.name: self._take_clocks,
@@ -95,6 +98,7 @@ class Board:
             topics.NIC.name: self._take_nic,
             topics.FINDING.name: self._take_finding,
             topics.TOPOLOGY.name: self._take_topology,
+            topics.MESH.name: self._take_mesh,
         }
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -147,6 +151,7 @@ class Board:
             "grid": grid(nics, hosts),
             "paths": self.paths.view(now_ns, worst) | {"silent": self._silent_paths(now_ns)},
             "clocks": self._clocks_view(now_ns, worst),
+            "mesh": self._mesh.view(),
             "findings": {"open": self.findings(open_only=True), "resolved": len(self._resolved)},
             "pipeline": self._pipeline_view(now_ns, counters or {}, lag or {}),
         }
@@ -210,9 +215,15 @@ class Board:
         else:
             self._findings[key] = data
 
+    def _take_mesh(self, message: Message) -> None:
+        self._mesh.take(_event(message))
+
     def _take_topology(self, message: Message) -> None:
+        if _event(message).type == HOST_TYPE:
+            self._mesh.hear(_event(message))
         for nic in _event(message).data.get("nics", ()):
-            self._nic(nic["id"]).rail = nic.get("rail")
+            known = self._nic(nic["id"])
+            known.rail = nic.get("rail", known.rail)
 
     def _nic(self, nic: str) -> Nic:
         if not isinstance(nic, str) or not host_of(nic):

@@ -38,7 +38,7 @@ async def lab_source(
 
     The agent looks for jobs in `service.jobs_dir` and, where the service has a controller, obeys its commands.
     """
-    await service.bus.publish([_declared(fabric)])
+    await service.bus.publish([declared(fabric)])
     folder = service.link.parent
     config = folder / "agent.yaml"
     config.write_text(settings.dump(_with_control(fabric.agent_config(mesh), service)))
@@ -74,7 +74,8 @@ def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
     )
 
 
-def _declared(fabric: Fabric | RunningLab) -> Output:
+def declared(fabric: Fabric | RunningLab) -> Output:
+    """The event that declares a lab's cabling."""
     event = Event(
         type="sdf.state.topology.declared.v1",
         source="lab",

@@ -6,6 +6,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 HELP = "run stages over a recording; the same input gives the same bytes"
 EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,workload,detect,archive"
-STAGES = ("sync", "workload", "detect", "actuate", "archive")
+STAGES = ("sync", "workload", "detect", "actuate", "plan", "archive")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists() and any(args.out.iterdir()):
         raise ConfigError(f"--out {args.out} is not empty; name a new folder")
     chosen = with_reference(settings.load(args.config), args)
+    if "plan" in wanted and chosen.plan.mesh == "off":
+        chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
     recording = open_recording(*args.recording)
     chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)

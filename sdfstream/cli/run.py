@@ -6,6 +6,7 @@ import argparse
 import time
 import uuid
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 HELP = "run stages of the pipeline against Kafka, each as a consumer group"
 EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
-STAGES: Final = ("sync", "workload", "detect", "actuate", "archive")
+STAGES: Final = ("sync", "workload", "detect", "actuate", "plan", "archive")
 _COMMIT_S: Final = 1.0
 """Between two commits of the archive: each flushes, and many small inserts are what ClickHouse likes least."""
 
@@ -89,6 +90,8 @@ async def serve(
     from sdfstream import pipeline
 
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
+    if "plan" in names and chosen.plan.mesh == "off":
+        chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
     path = [stage for stage in pipeline.stages(chosen, authority) if stage.name in names]
     async with AsyncExitStack() as stack:
         watchers: list[pipeline.Watcher] = []

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream.cli.output import emit
 
     board = fetch_board(Path(args.data), hosts=0, worst=5, full=True)
-    keys = ("at_ns", "run", "nics", "paths", "clocks", "findings", "jobs", "commands", "pipeline")
+    keys = ("at_ns", "run", "nics", "paths", "clocks", "mesh", "findings", "jobs", "commands", "pipeline")
     result = {key: board[key] for key in keys if key in board}
     emit(args.json, result, text_of(board))
     return 0
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 def text_of(board: Mapping[str, Any]) -> str:
     """The status as text; a board with no data says so and calls nothing healthy."""
     lines = [*_run(board), *_nics(board), *_findings(board), *_jobs(board), *_commands(board)]
-    lines += [*_clocks(board), *_paths(board), *_pipeline(board)]
+    lines += [*_clocks(board), *_mesh(board), *_paths(board), *_pipeline(board)]
     return "\n".join(f"{head:<10} {text}" for head, text in lines)
 
 
@@ -116,6 +116,26 @@ def _clocks(board: Mapping[str, Any]) -> Lines:
     if utc := clocks.get("utc"):
         text += f"; UTC {utc['status']} within {duration(utc['err_ns'])}"
     return [("clocks", text)]
+
+
+def _mesh(board: Mapping[str, Any]) -> Lines:
+    """Nothing where nobody plans: then every agent probes what its configuration says."""
+    mesh = board.get("mesh", {})
+    if not mesh.get("hosts") and not mesh.get("waiting"):
+        return []
+    text = f"{number(mesh['obeyed'])} of {plural(mesh['hosts'], 'host')} obey the plan"
+    text += f", {number(mesh['clock_sessions'])} sessions for clocks, {number(mesh['coverage_sessions'])} for coverage"
+    if mesh.get("worst_share") is not None:
+        text += f"; the busiest host spends {mesh['worst_share']:.0%} of its budget"
+    lines = [("mesh", text)]
+    if mesh["waiting"]:
+        lines.append(("", f"{plural(mesh['waiting'], 'host')} without a plan yet"))
+    if mesh["short"] or mesh["left_out"]:
+        lines.append(
+            ("", f"budget too small on {plural(mesh['short'], 'host')}; agents left out {number(mesh['left_out'])}"
+             " sessions; see sdfstream plan show")
+        )  # fmt: skip
+    return lines
 
 
 def _paths(board: Mapping[str, Any]) -> Lines:

@@ -46,6 +46,7 @@ from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.flow import FLOW_TYPE, flow_from
 from sdfstream.records.hostclock import paths_only
+from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
@@ -230,6 +231,8 @@ class DetectStage:
 
     def _take_topology(self, event: Event, at_ns: int) -> None:
         data = event.data
+        if event.type == HOST_TYPE:
+            return
         if "links" in data:
             self._declare(data)
             return

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sdfstream.probes.config import NicConfig
+from sdfstream.probes.planned import Planned
 from sdfstream.records.flow import Flow
+from sdfstream.records.mesh import HostPlan
 from sdfstream.records.message import Output
 from sdfstream.records.units import Int64s, UInt8s
 
@@ -71,6 +73,17 @@ class HostPort(Protocol):
 
     def trace(self, wishes: Sequence[FlowWish]) -> None:
         """The flows to be traced from now on, most wanted first."""
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """NICs that can send and receive now."""
+
+    @property
+    def planned(self) -> Planned:
+        """What of the mesh plan is probed."""
+
+    def follow(self, plan: HostPlan) -> bool:
+        """Probe what this plan says from now on; whether it was for this host and said something new."""
 
 
 class Companion(Protocol):

@@ -112,6 +112,16 @@ class AgentConfig:
     """The first of them; the others follow upward."""
     watch_liveness_ms: int = 50
     """Like `liveness_ms`, for paths of watch sessions; three of their intervals when that is longer."""
+    mesh: str = "configured"
+    """``configured``: the sessions that stand here; ``auto``: beside them, those that the mesh plan gives each host."""
+    mesh_budget_pps: float = 1000.0
+    """Packets per second that each host sends for the plan, its probes and its answers together. What goes beyond that
+    is left out, whatever the plan says."""
+    mesh_first_port: int = 49_152
+    """Source ports of planned sessions: this one and the next `mesh_ports` − 1 upward."""
+    mesh_ports: int = 32
+    mesh_allow: tuple[str, ...] = ()
+    """Networks that a plan may send probes to, e.g. ``10.0.0.0/8``; empty: any address."""
     jobs_dir: str = ""
     """Drop directory of jobs: one file ``<job>@<host>.json`` per job and host; empty: no jobs are looked for."""
     control: bool = False

@@ -98,6 +98,7 @@ def check(config: AgentConfig) -> None:
     _within("watch_first_port", config.watch_first_port, 1, 65_536 - config.watch_ports)
     if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
+    _check_mesh(config)
     if config.control and not config.trusted_keys:
         raise ConfigError("control is on, but trusted_keys is empty: nobody could be obeyed")
     if not config.hosts:
@@ -109,6 +110,26 @@ def check(config: AgentConfig) -> None:
         if host.host in RESERVED:
             raise ConfigError(f"hosts.{i}.host: {host.host} is no host's name: the time line calls something else so")
         _check_host(host, f"hosts.{i}", config)
+
+
+def _check_mesh(config: AgentConfig) -> None:
+    if config.mesh not in ("configured", "auto"):
+        raise ConfigError(f"mesh must be configured or auto, not {config.mesh!r}")
+    _within("mesh_budget_pps", config.mesh_budget_pps, 1, 1e9)
+    _within("mesh_ports", config.mesh_ports, 1, 1024)
+    _within("mesh_first_port", config.mesh_first_port, 1, 65_536 - config.mesh_ports)
+    for i, network in enumerate(config.mesh_allow):
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise ConfigError(f"mesh_allow.{i}: {error}") from None
+    if config.mesh == "configured":
+        return
+    last = config.mesh_first_port + config.mesh_ports
+    if config.mesh_first_port <= config.reflector_port < last:
+        raise ConfigError(f"mesh_first_port: port {config.reflector_port} is the reflector's own")
+    if config.mesh_first_port < config.watch_first_port + config.watch_ports and config.watch_first_port < last:
+        raise ConfigError("mesh_first_port: some of these ports are watch ports (see watch_first_port)")
 
 
 def _check_host(host: HostConfig, path: str, config: AgentConfig) -> None:

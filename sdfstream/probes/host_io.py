@@ -16,11 +16,14 @@ from sdfstream.probes.flow_trace_io import Made, discard
 from sdfstream.probes.liveness import event_data
 from sdfstream.probes.net_io import SocketTable
 from sdfstream.probes.nics_io import Look, NicWatch
+from sdfstream.probes.places import Places
+from sdfstream.probes.planned import Planned, plan_ports
 from sdfstream.probes.reflector import SessionReflector
 from sdfstream.probes.trace_io import Tracing
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.probes.watch_sender import WatchingSender
 from sdfstream.probes.watches import Watches, watch_ports
+from sdfstream.records.mesh import HostPlan
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
@@ -34,6 +37,8 @@ _TRACE_NS: Final = 20 * NS_PER_MS
 _JUDGE_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
+_ARRIVE_NS: Final = 10 * NS_PER_S
+"""How often it is looked at what planned probes come in."""
 _ROUNDS: Final = 8
 """Full buffers taken in one go, so that a flood at the reflector does not stop the sender."""
 
@@ -132,8 +137,15 @@ class HostAgent:
         self._mesh_slots = frozenset(self._sockets[s.src, port] for s in host.sessions for port in s.source_ports)
         self.nic_watch.want([s for s in self._sockets.values() if s not in self._mesh_slots], False)
         far_ports = {s.dst: s.dst_port for s in host.sessions}
-        self._watches = Watches(config, nics, far_ports, self.counters)
-        self._beginning: Mapping[int, SessionConfig] = {}
+        places = Places()
+        self._watches = Watches(config, nics, far_ports, self.counters, places)
+        configured = [(s.src, s.dst, port, s.dscp) for s in host.sessions for port in s.source_ports]
+        self.planned = Planned(host.host, config, nics, configured, self.counters, places)
+        """What of the mesh plan is probed."""
+        self._plan_ports = range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports)
+        self._arrive_at = 0
+        self._beginning: list[tuple[Mapping[int, SessionConfig], bool]] = []
+        """Sessions to begin, by place, and whether they are watch sessions."""
         self._slots: dict[tuple[str, str, int, int], int] = {}
         self._note_paths()
         self.judge_at = 0
@@ -168,28 +180,39 @@ class HostAgent:
         self._begin_watches()
 
     def follow_wishes(self, now_ns: int) -> bool:
-        """End watch sessions that are not wanted any more, prepare those that are; whether a look is needed now."""
+        """End sessions that are not wanted any more, prepare those that are; whether a look is needed now."""
         if self._beginning:
             return False
-        change = self._watches.change(now_ns)
-        if not change:
+        if self.planned.plan is not None and now_ns >= self._arrive_at:
+            self._arrive_at = now_ns + _ARRIVE_NS
+            self.planned.arriving(self.reflector.arriving_pps(self._plan_ports))
+        watch, plan = self._watches.change(now_ns), self.planned.change(now_ns)  # in this order they took their places
+        if not watch and not plan:
             return False
-        if change.end:
-            self.sender.watch({}, change.end, now_ns, liveness_ms=self.config.watch_liveness_ms)
-        self._beginning = change.begin
-        used = {*self._mesh_slots, *self._of(self._watches.sessions)}
+        for change, watched in ((watch, True), (plan, False)):
+            if change.end:
+                self.sender.watch({}, change.end, now_ns, **self._manner(watched))
+        self._beginning = [(c.begin, watched) for c, watched in ((watch, True), (plan, False)) if c.begin]
+        used = {*self._mesh_slots, *self._of(self._watches.sessions), *self._of(self.planned.sessions)}
         self.nic_watch.want([s for s in self._sockets.values() if s not in used], False)
-        self.nic_watch.want(self._of(change.begin.values()), True)
+        self.nic_watch.want(self._of(s for begin, _ in self._beginning for s in begin.values()), True)
         self._note_paths()
         self._begin_watches()
         return bool(self._beginning)
 
     def _begin_watches(self) -> None:
-        """Begin the prepared watch sessions once their sockets are open."""
-        if self._beginning and self.nic_watch.settled(self._of(self._beginning.values())):
-            self.sender.watch(self._beginning, (), time.monotonic_ns(), liveness_ms=self.config.watch_liveness_ms)
-            self._beginning = {}
+        """Begin the prepared sessions once their sockets are open."""
+        wanted = self._of(s for begin, _ in self._beginning for s in begin.values())
+        if self._beginning and self.nic_watch.settled(wanted):
+            for begin, watched in self._beginning:
+                self.sender.watch(begin, (), time.monotonic_ns(), **self._manner(watched))
+            self._beginning = []
             self._note_paths()
+
+    def _manner(self, watched: bool) -> dict[str, Any]:
+        """How sessions that come and go are probed and judged: watch sessions together and sharply."""
+        limit_ms = self.config.watch_liveness_ms if watched else self.config.liveness_ms
+        return {"liveness_ms": limit_ms, "in_step": watched}
 
     def _of(self, sessions: Iterable[SessionConfig]) -> list[int]:
         """Sending sockets of these sessions."""
@@ -298,6 +321,17 @@ class HostAgent:
         """The watch sessions wanted from now on."""
         self._watches.wish(wishes)
 
+    def follow(self, plan: HostPlan) -> bool:
+        """Probe what `plan` says from now on, as far as that makes sense and fits the budget; whether it is news."""
+        if plan.host == self.name:
+            self.reflector.know(plan.probers)
+        return self.planned.obey(plan, self.reflector.arriving_pps(self._plan_ports))
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """NICs that can send and receive now."""
+        return frozenset(nic for nic in self.nics if self.nic_watch.is_there(nic))
+
     def trace(self, wishes: Sequence[FlowWish]) -> None:
         """The flows to be traced from now on, most wanted first."""
         if self._tracing is not None:
@@ -342,7 +376,7 @@ def judge_pause_ns(liveness_ms: int) -> int:
 
 
 def _sender_sockets(config: AgentConfig, host: HostConfig) -> dict[tuple[str, int], int]:
-    """(NIC id, source port) to slot: of the mesh, and behind it those that watch sessions may need."""
+    """(NIC id, source port) to slot: of the mesh, and behind it those that watch and planned sessions may need."""
     mesh = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
-    watch = [(nic.nic, port) for nic in host.nics for port in watch_ports(config)]
-    return {pair: slot for slot, pair in enumerate(dict.fromkeys([*mesh, *watch]))}
+    more = [(nic.nic, port) for nic in host.nics for port in (*watch_ports(config), *plan_ports(config))]
+    return {pair: slot for slot, pair in enumerate(dict.fromkeys([*mesh, *more]))}

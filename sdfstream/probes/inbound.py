@@ -45,7 +45,7 @@ class Inbound:
         self, nics: Mapping[int, str], peers: Mapping[bytes, str], liveness: Liveness, counters: Counters
     ) -> None:
         self._nics = nics
-        self._peers = peers
+        self._peers = dict(peers)
         self._liveness = liveness
         self._counters = counters
         self._watched: dict[PathName, int] = {}
@@ -74,6 +74,14 @@ class Inbound:
         self._used = 0
         self._keys: UInt64s = np.full(1, _TOP, dtype=np.uint64)
         self._place: Int64s = np.full(1, -1, dtype=np.int64)
+
+    def know(self, peers: Mapping[bytes, str]) -> None:
+        """More senders by address; their sessions are reported from their next probe on."""
+        fresh = {address: nic for address, nic in peers.items() if self._peers.get(address) != nic}
+        if fresh:
+            self._peers.update(fresh)
+            unnamed = np.flatnonzero(self._path[: self._used] < 0)
+            self._dscp[unnamed] = _NO_DSCP
 
     def find(self, socket: Int32s, words: UInt64s, port: Int64s, ssid: Int64s, dscp: UInt8s, now_ns: int) -> Int64s:
         """Table rows of n probes, (n,); −1 where there is no room."""

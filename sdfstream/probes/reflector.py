@@ -33,7 +33,7 @@ from sdfstream.probes.addresses import halves, octets
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.datagrams import Left, Received, ToSend
 from sdfstream.probes.inbound import Inbound
-from sdfstream.probes.liveness import Liveness
+from sdfstream.probes.liveness import ALIVE, Liveness
 from sdfstream.probes.mac import Mac, same
 from sdfstream.probes.stamp import MAC_BYTES, Fields, fields
 from sdfstream.probes.tlv_answer import Facts, TlvAnswerer
@@ -105,6 +105,16 @@ class SessionReflector:
     def senders(self) -> Sequence[bytes]:
         """16-octet address of the sender of each path of `life`."""
         return self._inbound.senders
+
+    def know(self, peers: Mapping[str, str]) -> None:
+        """More senders by address, so that the liveness report can name them."""
+        self._inbound.know({octets(address): nic for address, nic in peers.items()})
+
+    def arriving_pps(self, ports: range) -> float:
+        """Probes that arrive per second, by their mean gaps, from named senders over these source ports."""
+        alive = np.flatnonzero((self.life.state == ALIVE) & (self.life.interval_ns > 0)).tolist()
+        mine = [i for i in alive if self.life.names[i].path in ports]
+        return float((NS_PER_S / self.life.interval_ns[mine]).sum())
 
     def received(self, received: Received, now_ns: int) -> ToSend:
         """Answers to the probes in `received`, sorted by socket, still without T3 and HMAC (see `seal`)."""

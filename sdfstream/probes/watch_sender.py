@@ -1,7 +1,7 @@
-"""A Session-Sender whose watch sessions come and go while the others go on.
+"""A Session-Sender whose watch sessions and planned sessions come and go while the others go on.
 
-The paths of the mesh come first and never change. Behind them lie the watch sessions, each at a *place* (`watches`);
-every array of the sender grows with them, and nothing is ever moved, so what is under way is not touched.
+The configured paths come first and never change. Behind them lie the sessions that come and go, each at a *place*
+(`places`); every array of the sender grows with them, and nothing is ever moved, so what is under way is not touched.
 """
 
 from __future__ import annotations
@@ -14,21 +14,32 @@ import numpy as np
 from sdfstream.probes import paths
 from sdfstream.probes.config import SessionConfig
 from sdfstream.probes.sender import NEVER, SessionSender
-from sdfstream.records.units import ABSENT_NS, Int64s
+from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 
 
 class WatchingSender(SessionSender):
-    """A `SessionSender` with `watch`; sockets of watch sessions are given at construction, like the mesh's."""
+    """A `SessionSender` with `watch`; sockets of sessions to come are given at construction, like the mesh's."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._watched: list[SessionConfig] = []
+        self._in_step: Bools = np.zeros(len(self.paths), dtype=np.bool_)
+        """Which paths leave together."""
 
-    def watch(self, begin: Mapping[int, SessionConfig], end: Sequence[int], now_ns: int, *, liveness_ms: int) -> None:
-        """Begin and end watch sessions, each at its place (0, 1, …; a new one at the end).
+    def watch(
+        self,
+        begin: Mapping[int, SessionConfig],
+        end: Sequence[int],
+        now_ns: int,
+        *,
+        liveness_ms: int,
+        in_step: bool = True,
+    ) -> None:
+        """Begin and end sessions, each at its place (0, 1, …; a new one at the end).
 
-        All have equally many ports and one rate. Paths of other sessions, under way or not, are not touched and keep
-        their numbers. A place may be given to another session once what was under way on it is done.
+        Paths of other sessions, under way or not, are not touched and keep their numbers. A place may be given to
+        another session of as many ports and the same rate, `liveness_ms` and `in_step`, once what was under way on it
+        is done. Sessions that go `in_step` all have one rate.
         """
         for place in end:
             path = self._at(place)
@@ -47,30 +58,30 @@ class WatchingSender(SessionSender):
         self.paths = paths.joined(self._mesh, more)
         self._measure()
         self._rows.adopt(self.paths)
-        self._make_room(now_ns, liveness_ms)
+        self._make_room(now_ns, liveness_ms, in_step)
         for place in moved:
             self._exchanges.free(self._at(place))
         for place in sorted(begin):
             self._begin(self._at(place), begin[place].src not in self._away, now_ns)
 
     def _pause_ns(self, path: Int64s, interval: Int64s) -> Int64s:
-        """As for any path, but all watch sessions in step.
+        """As for any path, but all watch sessions in step (planned ones keep phases of their own).
 
         Their packets then leave, are answered and are read in one go: a third of the passes that phases of their own
         would take, and passes are what fast probing costs.
         """
         pause = super()._pause_ns(path, interval)
-        watched = np.flatnonzero(path >= self.mesh_paths)
+        watched = np.flatnonzero(self._in_step[path])
         if len(watched):
             pause[watched] = pause[watched[0]]
         return pause
 
     def _at(self, place: int) -> Int64s:
-        """Paths of the watch session at `place`."""
+        """Paths of the session at `place`."""
         result: Int64s = np.flatnonzero(self.paths.session == len(self._mesh.sessions) + place)
         return result
 
-    def _make_room(self, now_ns: int, liveness_ms: int) -> None:
+    def _make_room(self, now_ns: int, liveness_ms: int, in_step: bool) -> None:
         have, want = len(self._next_seq), len(self.paths)
         if have == want:
             return
@@ -86,6 +97,7 @@ class WatchingSender(SessionSender):
         self._next_due = grown(self._next_due, NEVER)
         self._usable = grown(self._usable, True)
         self._ended = grown(self._ended, True)
+        self._in_step = grown(self._in_step, in_step)
         self.life.add(self._names(np.arange(have, want)), interval, now_ns, liveness_ms=liveness_ms)
 
     def _begin(self, path: Int64s, usable: bool, now_ns: int) -> None:
@@ -94,7 +106,9 @@ class WatchingSender(SessionSender):
         self.heard_at_ns[path] = ABSENT_NS
         self.ttl_fwd[path] = 0
         interval_ns = int(self.paths.interval_ns[path].max(initial=1))
-        under_way = self._next_due[self.mesh_paths :]
-        step = int(under_way.min(initial=NEVER))
-        self._next_due[path] = step if step < NEVER else now_ns + int(interval_ns * self._rng.random())
+        if self._in_step[path].any():
+            step = int(self._next_due[self._in_step].min(initial=NEVER))
+            self._next_due[path] = step if step < NEVER else now_ns + int(interval_ns * self._rng.random())
+        else:
+            self._next_due[path] = now_ns + (interval_ns * self._rng.random(len(path))).astype(np.int64)
         self.life.begin(path, self._names(path), usable, now_ns)

@@ -1,46 +1,24 @@
 """Which watch sessions run: wishes in, sessions to begin and to end out.
 
-Every watch session of a host has the same shape (ports, rate), so it needs the same room in the sender's arrays: a
-*place*. A place whose session has ended keeps its name until its last rows are written, then another session may have
-it; a session that is wished for again finds its old place. There are at most `MOST` places; a wish beyond that is
-counted and served when a place falls free.
+Every watch session of a host has the same shape (ports, rate), so it needs the same room in the sender's arrays
+(`places`). There are at most `MOST` places for them; a wish beyond that is counted and served when one falls free.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from sdfstream.probes.companion import WatchWish
 from sdfstream.probes.config import AgentConfig, SessionConfig
-from sdfstream.records.units import NS_PER_S
+from sdfstream.probes.places import DRAIN_NS, Change, Places
 from sdfstream.stats import Counters
 
 MOST: Final = 128
 """Watch sessions per host: with 8 ports at 100 Hz, 50 MiB of exchanges under way."""
-DRAIN_NS: Final = 3 * NS_PER_S
-"""The last probes of an ended session have timed out and their rows are written by then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Sessions to begin, by place, and places whose sessions end."""
-
-    begin: Mapping[int, SessionConfig] = field(default_factory=dict)
-    end: Sequence[int] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.begin or self.end)
-
-
-@dataclass(slots=True)
-class _Place:
-    session: SessionConfig
-    active: bool = True
-    ended_at: int = 0
-    """Steady clock."""
+OWNER: Final = "watch"
+__all__ = ["DRAIN_NS", "MOST", "Change", "Watches", "watch_ports"]
 
 
 class Watches:
@@ -55,16 +33,23 @@ class Watches:
         Of far NICs whose reflector's port differs from ours.
     counters : Counters
         Gets ``refused.watch-…`` and ``shed.watch``.
+    places : Places, optional
+        Those of the host's sender, where others share them.
     """
 
     def __init__(
-        self, config: AgentConfig, nics: Collection[str], reflector_ports: Mapping[str, int], counters: Counters
+        self,
+        config: AgentConfig,
+        nics: Collection[str],
+        reflector_ports: Mapping[str, int],
+        counters: Counters,
+        places: Places | None = None,
     ) -> None:
         self._config = config
         self._nics = frozenset(nics)
         self._far_ports = dict(reflector_ports)
         self._counters = counters
-        self._places: list[_Place] = []
+        self._places = Places() if places is None else places
         self._wanted: dict[SessionConfig, None] = {}
         self._changed = False
         self._short = False
@@ -72,7 +57,7 @@ class Watches:
     @property
     def sessions(self) -> list[SessionConfig]:
         """Those that run."""
-        return [p.session for p in self._places if p.active]
+        return list(self._places.running(OWNER))
 
     def wish(self, wishes: Sequence[WatchWish]) -> None:
         """The sessions wanted from now on; what makes no sense is counted and left out."""
@@ -92,36 +77,21 @@ class Watches:
             return Change()
         short_before = self._short
         self._changed = self._short = False
-        end = [i for i, p in enumerate(self._places) if p.active and p.session not in self._wanted]
-        for i in end:
-            self._places[i].active = False
-            self._places[i].ended_at = now_ns
-        running = {p.session for p in self._places if p.active}
+        running = self._places.running(OWNER)
+        end = [place for session, place in running.items() if session not in self._wanted]
+        for place in end:
+            self._places.end(place, now_ns)
         begin: dict[int, SessionConfig] = {}
         for session in self._wanted:
             if session in running:
                 continue
-            place = self._place(session, now_ns)
+            place = self._places.take(session, OWNER, MOST, now_ns)
             if place < 0:
                 self._short = True
                 self._counters.add("shed", "watch", int(not short_before))
                 continue
             begin[place] = session
         return Change(begin, end)
-
-    def _place(self, session: SessionConfig, now_ns: int) -> int:
-        """A place for `session`, taken for it; −1: there is none now."""
-        free = [i for i, p in enumerate(self._places) if not p.active]
-        own = [i for i in free if self._places[i].session == session]
-        drained = [i for i in free if now_ns - self._places[i].ended_at >= DRAIN_NS]
-        if own or drained:
-            number = (own or drained)[0]
-            self._places[number] = _Place(session)
-            return number
-        if len(self._places) < MOST:
-            self._places.append(_Place(session))
-            return len(self._places) - 1
-        return -1
 
     def _wrong(self, wish: WatchWish) -> str:
         if wish.src not in self._nics:

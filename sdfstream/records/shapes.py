@@ -10,7 +10,8 @@ from typing import Any, Final, get_args, get_type_hints
 from sdfstream.records.command import ACTIONS, MODES, STATES
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
 from sdfstream.records.flow import FLOW_TYPE
-from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, NIC, OUTCOME, OVERRIDE, TOPOLOGY
+from sdfstream.records.mesh import HOST_TYPE, PURPOSES
+from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY
 
 Shape = dict[str, Any]
 
@@ -207,6 +208,77 @@ _FLOW: Final = _thing(
 )
 
 _whole: Final = {"type": "integer", "minimum": 0}
+_positive: Final = {"type": "number", "minimum": 0}
+_HOST: Final = _thing(
+    "an agent that takes its sessions from the mesh plan, and what it may be told to do",
+    {
+        "host": _text("the agent's host"),
+        "boot_id": _text("the agent's run"),
+        "seen_at_ns": _instant("the host's clock"),
+        "nics": _list(
+            _thing(
+                "",
+                {
+                    "id": _text("NIC id host/nic"),
+                    "address": _text("IP address"),
+                    "clock": _text("clock id of its stamps: the host, or the NIC itself"),
+                    "plane": _null(_text("backend, frontend, …")),
+                    "usable": {"type": "boolean", "description": "false: its device, address or namespace is away"},
+                },
+                optional=("plane", "usable"),
+            )
+        ),
+        "budget_pps": {**_positive, "description": "packets/s that it will send for a plan, probes and answers"},
+        "reflector_port": _PORT,
+        "first_port": {**_PORT, "description": "first source port that it can use for planned sessions"},
+        "ports": {"type": "integer", "minimum": 1, "description": "how many source ports from there"},
+        "plan": _text("version of the plan that it obeys; empty: none"),
+        "sessions": {**_whole, "description": "sessions of the plan that it runs"},
+        "left_out": {**_whole, "description": "sessions of the plan that it does not run"},
+    },
+    optional=("boot_id", "seen_at_ns", "reflector_port", "first_port", "ports", "plan", "sessions", "left_out"),
+)
+
+_MESH: Final = _thing(
+    "what one host probes",
+    {
+        "host": _text("the agent's host"),
+        "version": _text("changes when anything but epoch and drawn_at_ns does"),
+        "epoch": {**_whole, "description": "which redraw of the graph it is of"},
+        "drawn_at_ns": _instant("when it was drawn, bus time; of two plans the later counts"),
+        "sessions": _list(
+            _thing(
+                "one NIC probes another over one source port",
+                {
+                    "src": _text("NIC id of the Session-Sender, one of the host's"),
+                    "dst": _text("NIC id of the Session-Reflector"),
+                    "address": _text("IP address of the reflector"),
+                    "port": {**_PORT, "description": "UDP port of the reflector"},
+                    "path": {**_PORT, "description": "path selector (UDP source port)"},
+                    "dscp": _PATH["dscp"],
+                    "rate_hz": {"type": "number", "exclusiveMinimum": 0, "description": "probes per second"},
+                    "purpose": _one_of(dict(PURPOSES)),
+                },
+            ),
+            "clocks' sessions first",
+        ),
+        "probers": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "address to NIC id of those that are told to probe this host",
+        },
+        "budget_pps": {**_positive, "description": "packets/s that it may send by a plan, probes and answers"},
+        "send_pps": {**_positive, "description": "probes/s that it sends by this one"},
+        "answer_pps": {**_positive, "description": "answers/s that others' sessions of this one ask of it"},
+        "shortfall": {
+            "type": "object",
+            "additionalProperties": {"type": "number"},
+            "description": "what its budget did not allow: clock_rate_hz (wanted, where less was given), "
+            "coverage_sessions (left out); empty: nothing",
+        },
+    },
+    optional=("probers", "budget_pps", "send_pps", "answer_pps", "shortfall"),
+)
 _QP: Final = _thing(
     "the sending end of a queue pair, or a kernel flow that is treated as one",
     {
@@ -325,7 +397,9 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
         "sdf.state.topology.declared.v1": _DECLARED,
         "sdf.state.topology.path.v1": _TRACED,
         FLOW_TYPE: _FLOW,
+        HOST_TYPE: _HOST,
     },
+    MESH.name: {MESH.name: _MESH},
     JOB.name: {JOB.name: _JOB},
     COMMAND.name: {COMMAND.name: _COMMAND},
     OUTCOME.name: {OUTCOME.name: _OUTCOME},

@@ -239,7 +239,17 @@ NIC: Final = Topic(
     compacted=True,
 )
 TOPOLOGY: Final = Topic(
-    "sdf.state.topology.v1", "Declared cabling, and paths traced hop by hop.", key="what it describes", compacted=True
+    "sdf.state.topology.v1",
+    "Declared cabling, paths traced hop by hop, and the NICs of agents that take their sessions from the mesh plan.",
+    key="what it describes",
+    compacted=True,
+)
+MESH: Final = Topic(
+    "sdf.state.mesh.v1",
+    "The mesh plan, host by host: whom it probes, over which source port, in which class, how often. Said at once when "
+    "it changes, and again slowly.",
+    key="the agent's host",
+    compacted=True,
 )
 FINDING: Final = Topic("sdf.event.finding.v1", "What broke, where, why and whom it hurts.", key="finding id")
 
@@ -271,6 +281,7 @@ TOPICS: Final[dict[str, Topic]] = {
         QP_WINDOW,
         NIC,
         TOPOLOGY,
+        MESH,
         JOB,
         FINDING,
         COMMAND,
