@@ -31,6 +31,7 @@ VERBS: Final[dict[str, str]] = {
     "approve": "approve",
     "undo": "undo",
     "policy": "policy",
+    "clock": "clock",
     "sql": "sql",
     "replay": "replay",
     "score": "score",

@@ -84,8 +84,8 @@ class PageMaker:
 
     Notes
     -----
-    Counters: ``rows`` (of our clocks), ``refused`` (reason: ``row-…``, or what the columns said), ``pair-wide``
-    (the two clocks could not be read close together).
+    Counters: ``rows`` (of our clocks), ``refused`` (reason: ``row-…``, or what the columns said), ``early`` (rows
+    before the clocks were read for 0.15 s), ``pair-wide`` (the two could not be read close together).
     """
 
     clocks: Mapping[str, Reading | None]
@@ -120,7 +120,9 @@ class PageMaker:
         for code, status, *row in zip(codes[pick].tolist(), statuses[pick].tolist(), *numbers, strict=True):
             self.counters.add("rows")
             page = self._page(names[code], texts[status] if status >= 0 else "", reference, moved_ns, *row)
-            if isinstance(page, str):
+            if page == "early":
+                self.counters.add("early")
+            elif isinstance(page, str):
                 self.counters.add("refused", page)
             else:
                 made.append(page)
@@ -165,7 +167,7 @@ class PageMaker:
         if not all(math.isfinite(x) for x in (offset_ns, skew_ppb, err_ns)) or err_ns < 0 or abs(skew_ppb) > 1e6:
             return "row-number"
         if newest is None or (rate := self.history.rate()) is None:
-            return "row-early"
+            return "early"
         reading = self.clocks[clock]
         raw_ns = self.history.raw_at(at_ns if reading is None else _system_at(reading, at_ns, newest[0]))
         if raw_ns is None:

@@ -18,9 +18,11 @@ _RAW: Final = time.CLOCK_MONOTONIC_RAW
 _raw_ns = time.clock_gettime_ns
 _realtime_ns = time.time_ns
 _TRIES: Final = 64
+_CLOSE_NS: Final = 2_000
+"""Two readings this close together are one instant."""
 _LOOK_NS: Final = 200_000_000
 """Pause between two looks whether a stale page was replaced by another file."""
-_SIXTEENTH_MS_S: Final = 62.5e-6
+_NAP_S: Final = 62.5e-6
 
 
 class ClockReader:
@@ -36,7 +38,7 @@ class ClockReader:
     Raises
     ------
     ClockError
-        ``no-page``, ``unreadable`` or ``torn``.
+        ``no-page``, ``which-clock``, ``unreadable`` or ``torn``.
 
     Notes
     -----
@@ -83,6 +85,21 @@ class ClockReader:
         if found[3] == "stale":
             return self._replaced(found)
         return found
+
+    def at(self, realtime_ns: int) -> Now:
+        """Corrected time of an instant at which CLOCK_REALTIME read so: of a time stamp taken up to a second ago.
+
+        Raises
+        ------
+        ClockError
+            As `now`; a stamp much older than the page's estimate counts as of another boot.
+        """
+        h = self._held
+        if self._words[1] != h.sequence:
+            h = self._load()
+        now_ns, raw_ns, width_ns = self._pair()
+        found = judge(h, realtime_ns, raw_ns - (now_ns - realtime_ns), self._boot)
+        return found._replace(earliest_ns=found.earliest_ns - width_ns, latest_ns=found.latest_ns + width_ns)
 
     def close(self) -> None:
         """Unmap the page."""
@@ -138,18 +155,29 @@ class ClockReader:
                     if reason != "torn":
                         raise ClockError("unreadable", f"{self.path}: {error}") from error
             if attempt:
-                time.sleep(_SIXTEENTH_MS_S)
+                time.sleep(_NAP_S)
         raise ClockError(reason, str(self.path))
+
+    @staticmethod
+    def _pair() -> tuple[int, int, int]:
+        """(CLOCK_REALTIME, CLOCK_MONOTONIC_RAW, ns by which they may be apart), of a few tries the closest."""
+        best = 0, 0, 1 << 62
+        for _ in range(_TRIES):
+            before_ns = _raw_ns(_RAW)
+            realtime_ns = _realtime_ns()
+            after_ns = _raw_ns(_RAW)
+            if after_ns - before_ns < best[2]:
+                best = realtime_ns, (before_ns + after_ns) // 2, after_ns - before_ns
+            if best[2] < _CLOSE_NS:
+                break
+        return best
 
     def _again(self, error: ClockError) -> Now:
         """A refusal: it counts once the clocks were read close together, and no new file is there."""
         if error.reason == "stepped" and self._held.page.status != "stepped":
-            for _ in range(4):
-                before_ns = _raw_ns(_RAW)
-                realtime_ns = _realtime_ns()
-                after_ns = _raw_ns(_RAW)
-                if after_ns - before_ns < 5_000:
-                    return judge(self._held, realtime_ns, (before_ns + after_ns) // 2, self._boot)
+            realtime_ns, raw_ns, width_ns = self._pair()
+            if width_ns < _CLOSE_NS:
+                return judge(self._held, realtime_ns, raw_ns, self._boot)
         if error.reason in ("void", "other-boot") and self._look():
             return judge(self._held, _realtime_ns(), _raw_ns(_RAW), self._boot)
         raise error
@@ -223,7 +251,7 @@ def _find(clock: str | None, page_dir: str | os.PathLike[str] | None) -> Path:
     if len(found) > 1:
         found = {name: file for name, file in found.items() if _is_realtime(file)} or found
     if len(found) > 1:
-        raise ClockError("no-page", f"which? {', '.join(found)}")
+        raise ClockError("which-clock", ", ".join(found))
     if not found:
         where = folders[0] if folders else places_io.SYSTEM
         raise ClockError("no-page", str(where))

@@ -6,7 +6,7 @@
     expected   = at + age · (1 + raw rate)                 what the clock should read by the oscillator
     reading    = CLOCK_REALTIME where that is the clock, else `expected`
     gap        = |reading − expected|
-    bound      = err + grow · min(age, fresh) + hold · max(0, age − fresh) + gap
+    bound      = err + grow · min(|age|, fresh) + hold · max(0, age − fresh) + gap
     corrected  = reading − offset − skew · (reading − at)
 
 The gap is what somebody's hand (an NTP daemon, a person, a suspended machine) moved the clock by since the estimate.
@@ -38,6 +38,7 @@ GAP_NS: Final = 10_000
 
 SENTENCES: Final = {
     "no-page": "no agent writes a page of this clock here",
+    "which-clock": "several clocks have a page here; name one",
     "unreadable": "the page cannot be read",
     "torn": "the page is half written; its agent died in the middle of it",
     "void": "the page is too old to say anything; its agent has stopped",
@@ -134,14 +135,14 @@ def judge(h: Held, realtime_ns: int, raw_ns: int, boot: bytes) -> Now:
 def _less(h: Held, age: int, elapsed: int, gap: int, boot: bytes) -> Now:
     """Anything but a healthy page."""
     page = h.page
-    if page.boot != boot or age < 0:
+    if page.boot != boot or age < -page.fresh_ns:
         raise ClockError("other-boot")
     if page.status in ("unsynced", "faulty", "stepped"):
         raise ClockError(page.status)
     if age > page.void_ns:
         raise ClockError("void", f"{age / 1e9:.0f} s")
     late = max(0, age - page.fresh_ns)
-    bound = page.err_ns + int((age - late) * h.grow + late * page.hold_ppb * 1e-9)
+    bound = page.err_ns + int((abs(age) - late) * h.grow + late * page.hold_ppb * 1e-9)
     if gap > bound + GAP_NS:
         raise ClockError("stepped", f"by {gap / 1e3:.0f} µs in {age / 1e9:.3f} s")
     bound += gap
