@@ -28,6 +28,8 @@ Reading = Callable[[int], int]
 """A clock's reading at an instant of CLOCK_REALTIME."""
 
 CAUSAL: Final = "causal"
+STEP_NS: Final = 100_000
+"""A clock that was moved by less is followed with a wider bound: a daemon's slew. By more, and its page says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class PageMaker:
         walk = c.sigmas * math.sqrt(wander)
         touch_s = c.touch_ns / NS_PER_S
         bound_ns = err_ns + walk * math.sqrt(touch_s) / 2
-        if status == "synced" and moved_ns > bound_ns:
+        if status == "synced" and moved_ns > bound_ns + STEP_NS:
             status = "stepped"
         return Page(
             clock=clock,
