@@ -175,9 +175,8 @@ class PageMaker:
         if raw_ns is None:
             return "row-instant"
         wander = self._learned(clock, status, at_ns, offset_ns, skew_ppb * 1e-9)
-        walk = c.sigmas * math.sqrt(wander)
-        touch_s = c.touch_ns / NS_PER_S
-        bound_ns = err_ns + walk * math.sqrt(touch_s) / 2
+        walk_ns, walk_ppb = line_above(c.sigmas * math.sqrt(wander), c.touch_ns / NS_PER_S)
+        bound_ns = err_ns + walk_ns
         if status == "synced" and moved_ns > bound_ns + STEP_NS:
             status = "stepped"
         return Page(
@@ -190,7 +189,7 @@ class PageMaker:
             err_ns=math.ceil(bound_ns) + moved_ns + 4,  # roundings, here and in the reader
             skew_ppb=skew_ppb,
             raw_ppb=(rate if reading is None else rate + _own_rate(reading, newest[0])) * 1e9,
-            grow_ppb=c.least_grow_ppb + walk / (2 * math.sqrt(touch_s)),
+            grow_ppb=c.least_grow_ppb + walk_ppb,
             hold_ppb=c.hold_ppb,
             fresh_ns=c.fresh_ns,
             void_ns=c.void_ns,
@@ -215,6 +214,15 @@ class PageMaker:
 
 
 _NUMBERS: Final = ("at_ns", "offset_ns", "skew_ppb", "err_ns", "n")
+
+
+def line_above(walk: float, touch_s: float) -> tuple[float, float]:
+    """(ns, ns per s) of the straight line that lies above ``walk · √age`` and touches it at `touch_s`.
+
+    >>> line_above(200.0, 0.25)
+    (50.0, 200.0)
+    """
+    return walk * math.sqrt(touch_s) / 2, walk / (2 * math.sqrt(touch_s))
 
 
 def _system_at(reading: Reading, at_ns: int, near_ns: int) -> int:

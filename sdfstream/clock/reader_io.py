@@ -98,8 +98,9 @@ class ClockReader:
         if self._words[1] != h.sequence:
             h = self._load()
         now_ns, raw_ns, width_ns = self._pair()
+        apart_ns = (width_ns + 1) // 2
         found = judge(h, realtime_ns, raw_ns - (now_ns - realtime_ns), self._boot)
-        return found._replace(earliest_ns=found.earliest_ns - width_ns, latest_ns=found.latest_ns + width_ns)
+        return found._replace(earliest_ns=found.earliest_ns - apart_ns, latest_ns=found.latest_ns + apart_ns)
 
     def close(self) -> None:
         """Unmap the page."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdfstream.clock import page as pages
+from sdfstream.clock.maker import line_above
 from sdfstream.clock.places_io import clock_name, file_name
 from sdfstream.clock.reader_io import ClockReader
 from sdfstream.clock.reading import ClockError, held, judge
@@ -153,7 +154,8 @@ def test_any_page_gives_an_ordered_interval_or_a_reason(
         assert page.boot == boot and page.status in ("synced", "holdover") and found.age_ns <= page.void_ns
 
 
-@given(st.floats(0.0, 1e4), st.floats(1e-3, 100.0), st.floats(0.0, 60.0))
-def test_the_straight_line_lies_above_the_walk(sigma: float, touch_s: float, age_s: float) -> None:
-    line = sigma * touch_s**0.5 / 2 + sigma / (2 * touch_s**0.5) * age_s
-    assert line >= sigma * age_s**0.5 * (1 - 1e-12)
+@given(st.floats(0.1, 1e4), st.floats(1e-3, 100.0), st.floats(0.0, 60.0))
+def test_the_straight_line_lies_above_the_walk_and_touches_it(walk: float, touch_s: float, age_s: float) -> None:
+    base_ns, grow_ppb = line_above(walk, touch_s)
+    assert base_ns + grow_ppb * age_s >= walk * age_s**0.5 * (1 - 1e-12)
+    assert base_ns + grow_ppb * touch_s <= walk * touch_s**0.5 * (1 + 1e-12)

@@ -130,7 +130,9 @@ async def measure(result: Result, trials: int, seed: int) -> None:
                 and facts["median_ns"] <= GOAL_MEDIAN_NS
                 and facts["worst_ns"] <= GOAL_WORST_NS
             )
-            result.say(f"  {what}: {_told(facts)}: {'met' if met else 'NOT met'}", **{f"{what} {number}": facts})
+            line = f"seed {number}, {what}: {_told(facts)}: {'met' if met else 'NOT met'}"
+            result.say(line, **{f"{what} {number}": facts})
+            result.progress(line)  # type: ignore[attr-defined]
 
 
 def _told(facts: dict[str, Any]) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import sdfstream.clock
-from sdfstream.clock import ClockError, ClockReader, Now, clocks, now, places_io
+from sdfstream.clock import ClockError, ClockReader, Now, clocks, maker, now, places_io, reader_io
 from sdfstream.clock import page as pages
 from sdfstream.clock.reading import GAP_NS, SENTENCES, held, judge
 from sdfstream.clock.writer_io import PageFile, read_pair
+from sdfstream.lab import wrong_clocks
 from tests.fixtures.clock_pages import AT_NS, BOOT, RAW_NS, page
 
 S = 1_000_000_000
@@ -205,3 +208,9 @@ def test_an_application_loads_the_standard_library_only() -> None:
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
     assert sdfstream.clock.__all__
+
+
+@pytest.mark.parametrize("module", [maker, places_io, reader_io, wrong_clocks])
+def test_the_examples_hold(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted and not result.failed

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sdfstream import cli
@@ -18,9 +19,12 @@ from sdfstream.cli.agent_clock import clock_pages
 from sdfstream.clock import ClockReader, clocks, places_io
 from sdfstream.clock.writer_io import PageFile, PageWriter
 from sdfstream.errors import BusError, UnavailableError
+from sdfstream.lab.wrong_clocks import true_offsets, wrong_clocks
 from sdfstream.probes.config import AgentConfig, HostConfig, VirtualClock
+from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import CLOCK
+from sdfstream.score.clocks import TrueClocks
 from tests.fixtures.clock_pages import rows
 from tests.unit.test_clock_reader import live
 
@@ -57,6 +61,33 @@ async def test_rows_over_a_link_become_pages_that_go_with_the_agent(tmp_path: Pa
     finally:
         await server.close()
         await bus.close()
+
+
+async def test_rows_of_a_bus_client_become_pages(tmp_path: Path) -> None:
+    """As on Kafka: the agent's own client is read as a group of its own."""
+    config = AgentConfig(hosts=CONFIG.hosts[:1], clock_pages=str(tmp_path))
+    bus = MemoryBus(time.time_ns, boot_id="bus")
+    async with clock_pages(config, ["kafka://broker:9092"], [bus], "run-1"):
+        for _ in range(60):
+            await bus.publish([batch("h00", "h02")])
+            await asyncio.sleep(0.1)
+            if clocks(tmp_path):
+                break
+        assert list(clocks(tmp_path)) == ["h00"]
+    await bus.close()
+
+
+def test_wrong_clocks_are_a_lab_s_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["up", "--wrong-clocks", "1"]) == 2
+    assert "--wrong-clocks needs --lab" in capsys.readouterr().err
+
+
+def test_the_truth_of_wrong_clocks_is_what_their_agents_read() -> None:
+    made = wrong_clocks(["h00", "h01", "h02"], 5, 1_000_000_000)
+    truth = TrueClocks(true_offsets(made, 1_000_000_000, 4_000_000_000))
+    at = np.arange(1_050_000_000, 3_950_000_000, 33_333_333, dtype=np.int64)
+    for name, wrong in made.items():
+        assert np.abs(Clock(wrong).reading(at) - at - truth.offset_ns(name, at)).max() <= 2.0
 
 
 async def test_an_agent_that_only_records_or_may_not_writes_none(tmp_path: Path) -> None:
