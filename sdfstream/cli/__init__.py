@@ -32,6 +32,7 @@ VERBS: Final[dict[str, str]] = {
     "undo": "undo",
     "policy": "policy",
     "plan": "plan",
+    "clock": "clock",
     "sql": "sql",
     "replay": "replay",
     "score": "score",

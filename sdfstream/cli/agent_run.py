@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.cli import loop
+from sdfstream.cli.agent_clock import clock_pages
 from sdfstream.errors import ConfigError
 from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
@@ -72,8 +73,10 @@ async def run(
         publishers = [await stack.enter_async_context(open_publisher(name, boot_id)) for name in names]
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
+        clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))
         try:
             counters = await _run_beside(config, _Watched(publishers, account), publishers, stop, boot_id)
+            counters |= clock_counters()
         finally:
             if progress is not None:
                 progress.cancel()

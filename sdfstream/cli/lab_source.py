@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sdfstream import settings
+from sdfstream.cli.places import CLOCK_PAGES
 from sdfstream.errors import UnavailableError
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import TOPOLOGY
@@ -65,7 +66,8 @@ async def lab_source(
 
 
 def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
-    config = replace(config, jobs_dir=str(service.jobs_dir.absolute()))
+    pages = service.link.parent / CLOCK_PAGES
+    config = replace(config, jobs_dir=str(service.jobs_dir.absolute()), clock_pages=str(pages.absolute()))
     if service.controller_key is None:
         return config
     state = service.link.parent / "agent-control.json"

@@ -45,6 +45,8 @@ class MeshSpec:
     """Watch sessions, see `AgentConfig`."""
     jobs_dir: str = ""
     """Drop directory of jobs, one for all lab hosts."""
+    clock_pages: str = "off"
+    """Folder of the clock pages of all lab hosts; lab hosts are not this machine, so nowhere by default."""
 
 
 def peer_offsets(members: int, peers: int | None) -> list[int]:
@@ -82,6 +84,7 @@ def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], h
         watch_first_port=mesh.watch_first_port,
         watch_liveness_ms=mesh.watch_liveness_ms,
         jobs_dir=mesh.jobs_dir,
+        clock_pages=mesh.clock_pages,
     )
 
 

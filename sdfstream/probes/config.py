@@ -130,5 +130,8 @@ class AgentConfig:
     """Public keys (Ed25519) of controllers that are obeyed: base64, or the path of a file with 32 bytes or base64."""
     control_state: str = ""
     """File that keeps what is in force over a restart of the agent; empty: a restarted agent knows nothing of it."""
+    clock_pages: str = "auto"
+    """Folder of the pages that tell applications the corrected time (docs/clock.md); ``auto``: /run/sdfstream/clock, or
+    the user's own in /dev/shm; ``off``: none."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

@@ -101,6 +101,8 @@ def check(config: AgentConfig) -> None:
     _check_mesh(config)
     if config.control and not config.trusted_keys:
         raise ConfigError("control is on, but trusted_keys is empty: nobody could be obeyed")
+    if not config.clock_pages:
+        raise ConfigError("clock_pages must be a folder, auto or off, not empty")
     if not config.hosts:
         raise ConfigError("hosts is empty: there is nothing to probe or answer from")
     names = [h.host for h in config.hosts]

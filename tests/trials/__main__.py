@@ -21,7 +21,7 @@ import uvloop
 
 from tests.bench.harness import Result, SkippedError
 
-NAMES = ("failover", "collision", "iperf", "lapses", "blind", "forged")
+NAMES = ("failover", "collision", "iperf", "lapses", "blind", "forged", "clock")
 
 
 @dataclass
