@@ -77,6 +77,12 @@ class Beliefs:
         t = self.table
         return t["offset"][dst] - t["offset"][src], np.minimum(t["xx"][src] + t["xx"][dst], UNKNOWN)
 
+    def both(self, name: str, src: Int64s, dst: Int64s) -> Float64s:
+        """Sum of a variance or walk over both clocks of each session."""
+        column = self.table[name]
+        result: Float64s = column[src] + column[dst]
+        return result
+
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {

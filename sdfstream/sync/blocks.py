@@ -23,6 +23,8 @@ class Blocks(NamedTuple):
     """(3, 2, sessions): sums of e, e² and e³, e = delay − a level of the session's; e³ only where it was asked for."""
     at: Float64s
     """(sessions,) mean internal time of the exchanges, ns."""
+    span: Float64s
+    """(sessions,) from the first to the last exchange, ns."""
 
 
 def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, level: Float64s, third: Bools) -> Blocks:
@@ -32,7 +34,10 @@ def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, level: F
     cubes = third[g.key]
     lanes = [_lane(column[g.order], d, g.start, cubes) for column in (fwd, rev)]
     n, minimum, sums = (np.stack(parts) for parts in zip(*lanes, strict=True))
-    return Blocks(g.key, n, minimum, sums.swapaxes(0, 1), np.add.reduceat(at[g.order], g.start) / g.size)
+    instant = at[g.order]
+    mean = np.add.reduceat(instant, g.start) / g.size
+    span = np.maximum.reduceat(instant, g.start) - np.minimum.reduceat(instant, g.start)
+    return Blocks(g.key, n, minimum, sums.swapaxes(0, 1), mean, span)
 
 
 def _lane(delay: Float64s, level: Float64s, start: Int64s, cubes: Bools) -> tuple[Any, Any, Any]:

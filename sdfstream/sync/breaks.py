@@ -75,7 +75,7 @@ def _decide(t: Table, i: Int64s, half: Float64s, v: View, c: SyncConfig) -> Brea
     for name in ("dg", "level_cov", "told_var", "square", "bias", "settled"):
         t[name][step] = 0.0
     by = np.abs(half - v.mean)[~shorter]
-    t["d"][step] = (v.line + half)[~shorter]
+    t["d"][step] = (v.now + half)[~shorter]
     t["dd"][step] = np.maximum(t["scale"][:, step].sum(axis=0), 0.05 * by) ** 2
     # what jumped may as well be running: a daemon slews at up to 500 ppm
     t["gg"][step] += (by / (c.breach_blocks * TICK_NS / NS_PER_S)) ** 2

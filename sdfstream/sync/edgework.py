@@ -58,9 +58,10 @@ class EdgeWork:
         walls.pass_on(t, told, *beliefs.pair(src[told], dst[told]))
         beliefs.advance(at)
         line, mesh_var = beliefs.pair(src, dst)
-        b = beliefs.table
-        walk, phase = b["walk"][src] + b["walk"][dst], b["phase"][src] + b["phase"][dst]
-        sites.age(t, max(at - self._at, 0.0) / NS_PER_S, walk, phase, mesh_var, c.floor_drift_ns)
+        walk = beliefs.both("walk", src, dst)
+        sites.age(
+            t, max(at - self._at, 0.0) / NS_PER_S, walk, beliefs.both("phase", src, dst), mesh_var, c.floor_drift_ns
+        )
         self._at = at
         # before this tick's news, which the mesh has not heard of
         trust = residuals(t, line, usual, self._calm())
@@ -69,29 +70,36 @@ class EdgeWork:
             took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], quiet.narrow(t, c))
             heard = took.session
             t["heard_at"][heard] = at
-            trips, alarm[heard] = self._learn(took, line, mesh_var, b["gg"][src] + b["gg"][dst], walk, at)
+            skew = beliefs.table["skew"]
+            xg, gg = beliefs.both("xg", src, dst), beliefs.both("gg", src, dst)
+            expected = walls.Expected(line, skew[dst] - skew[src], mesh_var, xg, gg)
+            trips, alarm[heard] = self._learn(took, expected.pick(heard), walk[heard], at)
         return reduce(t, trust, line, usual, at, (heard, alarm), self._jumped(trips), c)
 
     def _learn(
-        self, took: Blocks, line: Float64s, mesh_var: Float64s, bend: Float64s, walk: Float64s, at: float
+        self, took: Blocks, expected: walls.Expected, walk: Float64s, at: float
     ) -> tuple[breaks.Breaks, Float64s]:
         """One tick's blocks: to new sites, quiet ones, and those between walls; each block's surprise, squared."""
         t, c, i = self._roster.sessions, self._c, took.session
-        self._begin(took, line)
+        self._begin(took, expected.line)
         quiet.learn_moments(t, took, c)
-        old_s = np.abs(at - took.at) / NS_PER_S
-        soft = c.jitter_ns**2 + bend[i] * old_s**2 + walk[i] * old_s**3 / 3.0
-        v = walls.view(t, i, line[i], mesh_var[i], soft)
+        age_s, span_s = (at - took.at) / NS_PER_S, took.span / NS_PER_S
+        # stamps' noise, the walls' own, wander since, and what a wrong slope makes of a block that spans some time
+        soft = c.jitter_ns**2 + t["soft"][i] + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * expected.gg * span_s**2
+        v = walls.view(t, i, expected, age_s, soft)
         calm = t["quiet"][i] & (took.n > 0).all(axis=0)
         quiet.learn(t, took, np.flatnonzero(calm), v, c)
         e = walls.excess(took.minimum, v, t["level"][i])
-        broken, surprise = walls.gates(e, walls.sigma(v, t, i), t["scale"][:, i], c)
+        s = walls.sigma(v, t, i)
+        broken, surprise = walls.gates(e, s, t["scale"][:, i], c)
         trips = breaks.see(t, i, took.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
             self._doubt(i[off], surprise[off])
-            v = walls.view(t, i, line[i], mesh_var[i], soft)
+            v = walls.view(t, i, expected, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
+        sure = np.flatnonzero(~calm & (t["blocks"][i] >= walls.YOUNG_BLOCKS) & (t["breach"][i] == 0))
+        walls.learn_softness(t, i[sure], e[:, sure], s[:, sure])
         use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < sites.UNKNOWN))
         walls.learn(t, i[use], took.minimum[:, use], v.pick(use), c)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
@@ -119,7 +127,7 @@ class EdgeWork:
         new = np.flatnonzero((t["dd"][i] >= sites.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
         if new.size:
             fwd, rev = took.minimum[:, new]
-            sites.start(t, i[new], line[i[new]] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
+            sites.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
     def _waiting(self, at: float) -> Rows:
         """Answered rows since the last tick; one older than `NEAR_NS`, or as far ahead, teaches nothing (counted)."""

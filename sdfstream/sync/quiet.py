@@ -83,5 +83,5 @@ def learn(t: Table, b: Blocks, use: Int64s, v: View, c: SyncConfig) -> None:
     clean = (mean - first < c.clean_sigmas * np.sqrt(spread + v.variance[use])).all(axis=0)
     precision = np.where(clean, 4.0 / spread.sum(axis=0), 0.0)
     value = 0.5 * (mean[FWD] - mean[REV])
-    sites.learn(t, i, v.line[use], precision * value, precision)
+    sites.learn(t, i, v.age_s[use], v.line[use], precision * value, precision)
     t["told_var"][i] = 0.0

@@ -55,6 +55,9 @@ def site_table() -> Table:
             # what packets of this path add to its floor (`walls`)
             "scale": (np.float64, 0.0),
             "blocks": (np.float64, 0.0),
+            "soft": (np.float64, 0.0),
+            "reach": (np.float64, 0.0),
+            "reach_due": (np.float64, 0.0),
             # quiet sessions (`quiet`)
             **{name: (np.float64, 0.0) for name in ("about", "first", "second", "third")},
             "moments": (np.float64, 0.0),
@@ -108,21 +111,31 @@ def start(t: Table, i: Int64s, d: Float64s, level: Float64s, skew_limit_ppb: flo
     t["about"][i] = level
     t["scale"][:, i] = np.maximum(0.25 * level, 10.0)
     t["told_var"][i] = 0.0
-    for name in ("blocks", "moments", "breach", "above", "settled", "square", "bias"):
+    for name in ("soft", "reach", "reach_due", "blocks", "moments", "breach", "above", "settled", "square", "bias"):
         t[name][i] = 0
     t["quiet"][i] = False
 
 
-def learn(t: Table, i: Int64s, d_ref: Float64s, info: Float64s, precision: Float64s) -> None:
-    """Take in news about the offsets: `precision` (1/ns²), and `info` = precision · (value − d_ref) and any tilt."""
-    dd, dg = t["dd"][i], t["dg"][i]
-    less = 1.0 / (1.0 + precision * dd)
-    step = (info - precision * (t["d"][i] - d_ref)) * less
-    t["d"][i] += dd * step
-    t["g"][i] += dg * step
-    t["dd"][i] = dd * less
-    t["dg"][i] = dg * less
-    t["gg"][i] = np.maximum(t["gg"][i] - dg * dg * (precision * less), 1e-9)
+def then(t: Table, i: Int64s, age_s: Float64s) -> tuple[Float64s, Float64s, Float64s, Float64s]:
+    """The sites' lines followed back by `age_s`: offset y then, its variance, and its covariances with d and g now."""
+    with_d = t["dd"][i] - age_s * t["dg"][i]
+    with_g = t["dg"][i] - age_s * t["gg"][i]
+    return t["d"][i] - age_s * t["g"][i], np.maximum(with_d - age_s * with_g, 1e-9), with_d, with_g
+
+
+def learn(t: Table, i: Int64s, age_s: Float64s, y_ref: Float64s, info: Float64s, precision: Float64s) -> None:
+    """Take in news about the offsets y of `age_s` ago: `precision` (1/ns²), `info` = precision · (value − y_ref), and
+    any tilt.
+    """
+    y, variance, with_d, with_g = then(t, i, age_s)
+    less = 1.0 / (1.0 + precision * variance)
+    step = (info - precision * (y - y_ref)) * less
+    gain = precision * less
+    t["d"][i] += with_d * step
+    t["g"][i] += with_g * step
+    t["dd"][i] = np.maximum(t["dd"][i] - with_d * with_d * gain, 1e-9)
+    t["dg"][i] -= with_d * with_g * gain
+    t["gg"][i] = np.maximum(t["gg"][i] - with_g * with_g * gain, 1e-9)
 
 
 def doubt(t: Table, i: Int64s, size: Float64s) -> None:

@@ -40,7 +40,13 @@ _NEAR: Final = 6.0
 _GAIN: Final = 0.08
 """Step of the running median, in e-foldings per block."""
 _TIGHT: Final = 0.98
-_YOUNG_BLOCKS: Final = 50.0
+_FRESH_S: Final = 0.3
+_REACH: Final = 0.266
+_FAR_REACH: Final = 8.0
+_SOFT_BLOCKS: Final = 600.0
+_SOFT_PRIOR: Final = 2.0
+_SOFT_GAIN: Final = 0.02
+YOUNG_BLOCKS: Final = 50.0
 _AGREES: Final = 16.0
 """A session agrees with the mesh within four standard deviations."""
 
@@ -53,7 +59,11 @@ class View(NamedTuple):
     variance: Float64s
     """(blocks,) ns²."""
     line: Float64s
-    """(blocks,) ns: the predicted difference itself, now."""
+    """(blocks,) ns: the predicted difference itself, when the packets passed."""
+    now: Float64s
+    """(blocks,) ns: the predicted difference now."""
+    age_s: Float64s
+    """(blocks,) how long ago the packets passed, on average."""
     soft: Float64s
     """(blocks,) ns²: how soft walls are: stamps' noise, and what the line may have bent since the packets passed."""
     alone: Bools
@@ -64,16 +74,33 @@ class View(NamedTuple):
         return View._make(column[which] for column in self)
 
 
-def view(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s, soft: Float64s) -> View:
+class Expected(NamedTuple):
+    """What the mesh expects of sessions' clock differences, (sessions,): the line, and its covariance."""
+
+    line: Float64s
+    slope: Float64s
+    xx: Float64s
+    xg: Float64s
+    gg: Float64s
+
+    def pick(self, which: Int64s) -> Expected:
+        """Those sessions only."""
+        return Expected(*(column[which] for column in self))
+
+
+def view(t: Table, i: Int64s, expected: Expected, age_s: Float64s, soft: Float64s) -> View:
     """The mesh's expectation where it is the better one and the session agrees with it, else the session's own.
 
     A young session makes up its own mind first: seen along a line that it was not asked about, a clock that lies to it
     would look like a queue that always stands.
     """
+    line = expected.line - age_s * expected.slope
+    mesh_var = np.maximum(expected.xx - age_s * (2.0 * expected.xg - age_s * expected.gg), 1e-9)
     known = mesh_var + t["square"][i]
-    own, off = t["dd"][i], t["d"][i] - line
-    alone = (own <= known) | (t["blocks"][i] < _YOUNG_BLOCKS) | (off * off > _AGREES * (own + known))
-    return View(np.where(alone, off, 0.0), np.where(alone, own, known), line, soft, alone)
+    y, own, _, _ = sites.then(t, i, age_s)
+    off = y - line
+    alone = (own <= known) | (t["blocks"][i] < YOUNG_BLOCKS) | (off * off > _AGREES * (own + known))
+    return View(np.where(alone, off, 0.0), np.where(alone, own, known), line, expected.line, age_s, soft, alone)
 
 
 def pass_on(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
@@ -126,11 +153,12 @@ def learn(t: Table, i: Int64s, low: Float64s, v: View, c: SyncConfig) -> None:
         cov_left[hit] -= a * b * drop
     left = np.clip(left, 1e-6 * var, var)
     precision = 1.0 / left - 1.0 / var
-    sites.learn(t, i, v.line + mean, (moved - mean) / left, precision)
+    sites.learn(t, i, v.age_s, v.line + mean, (moved - mean) / left, precision)
     t["level"][i], t["level_cov"][i] = level, cov_left
     t["level_var"][i] = np.maximum(level_left, 1e-6 * level_var)
-    t["told_mean"][i] = v.line + moved
-    t["told_var"][i] = np.where(v.alone, 0.0, left)
+    t["told_mean"][i] = v.now + moved
+    # what is told of long ago says nothing of what others taught since
+    t["told_var"][i] = np.where(v.alone | (v.age_s > _FRESH_S), 0.0, left)
 
 
 def _scales(
@@ -166,6 +194,27 @@ def sigma(v: View, t: Table, i: Int64s) -> Float64s:
     var = v.variance + t["level_var"][i] + v.soft
     twice = 2.0 * np.clip(t["level_cov"][i], -0.5 * var, 0.5 * var)
     return np.sqrt(np.maximum(np.stack([var + twice, var - twice]), 1e-6))
+
+
+def learn_softness(t: Table, i: Int64s, e: Float64s, s: Float64s) -> None:
+    r"""How soft the walls of these sessions are, from how far packets reach below where walls are expected.
+
+    For an excess of scale ν behind a place known to s, the mean of the reach's square is
+    :math:`\tfrac{1}{3} E[n_+^3] s^3 / \nu = 0.266\, s^3/\nu` (n normal). More than that is a wall without a sharp edge:
+    stamps with noise of their own, a host that is faster at times. Then s was too small by the third root of the ratio.
+    """
+    scale = np.maximum(t["scale"][:, i], s)
+    came = np.isfinite(e)
+    reach = np.where(came, np.clip(-e / s, 0.0, _FAR_REACH), 0.0)
+    expected = np.where(came, _REACH * s / scale, 0.0)
+    keep = 1.0 - 1.0 / _SOFT_BLOCKS
+    t["reach"][i] = t["reach"][i] * keep + (reach * reach).sum(axis=0)
+    t["reach_due"][i] = t["reach_due"][i] * keep + expected.sum(axis=0)
+    ratio = (t["reach"][i] + _SOFT_PRIOR) / (t["reach_due"][i] + _SOFT_PRIOR)
+    total = (s * s).mean(axis=0)
+    # towards what would make the two equal, a step at a time: reach is measured in units of s
+    want = np.clip(t["soft"][i] + total * (ratio ** (2.0 / 3.0) - 1.0), 0.0, 1e12)
+    t["soft"][i] += _SOFT_GAIN * (want - t["soft"][i])
 
 
 def gates(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bools, Float64s]:

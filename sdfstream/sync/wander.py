@@ -48,7 +48,7 @@ _ALARMING: Final = 4.0
 """A surprise of so many times a clock's own variance, averaged over its sessions, tells of more wander."""
 _UP: Final = 1.2
 _DOWN: Final = -0.7
-_SCALE_POWER: Final = 0.5
+_SCALE_POWER: Final = 1.0
 _SCALE_MEMORY: Final = 0.98
 _RATIO_MEMORY_S: Final = 60.0
 _WILD: Final = 30.0
