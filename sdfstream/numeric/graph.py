@@ -207,7 +207,10 @@ def conjugate_gradient(
         if rho <= goal:
             break
         image = apply(direction)
-        alpha = rho / float(direction @ image)
+        bent = float(direction @ image)
+        if bent <= 0.0:  # nothing that says anything is left in this direction
+            break
+        alpha = rho / bent
         x = x + alpha * direction
         residual = residual - alpha * image
         shaped = inverse * residual

@@ -84,22 +84,19 @@ class EdgeWork:
         self._begin(took, expected.line)
         quiet.learn_moments(t, took, c)
         age_s, span_s = (at - took.at) / NS_PER_S, took.span / NS_PER_S
-        # stamps' noise, the walls' own, wander since, and what a wrong slope makes of a block that spans some time
-        soft = c.jitter_ns**2 + t["soft"][i] + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * expected.gg * span_s**2
+        # stamps' noise, wander since, and what a wrong slope makes of a block that spans some time
+        soft = c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * expected.gg * span_s**2
         v = walls.view(t, i, expected, age_s, soft)
         calm = t["quiet"][i] & (took.n > 0).all(axis=0)
         quiet.learn(t, took, np.flatnonzero(calm), v, c)
         e = walls.excess(took.minimum, v, t["level"][i])
-        s = walls.sigma(v, t, i)
-        broken, surprise = walls.gates(e, s, t["scale"][:, i], c)
+        broken, surprise = walls.gates(e, walls.sigma(v, t, i), t["scale"][:, i], c)
         trips = breaks.see(t, i, took.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
             self._doubt(i[off], surprise[off])
             v = walls.view(t, i, expected, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
-        sure = np.flatnonzero(~calm & (t["blocks"][i] >= walls.YOUNG_BLOCKS) & (t["breach"][i] == 0))
-        walls.learn_softness(t, i[sure], e[:, sure], s[:, sure])
         use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < sites.UNKNOWN))
         walls.learn(t, i[use], took.minimum[:, use], v.pick(use), c)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0

@@ -55,9 +55,6 @@ def site_table() -> Table:
             # what packets of this path add to its floor (`walls`)
             "scale": (np.float64, 0.0),
             "blocks": (np.float64, 0.0),
-            "soft": (np.float64, 0.0),
-            "reach": (np.float64, 0.0),
-            "reach_due": (np.float64, 0.0),
             # quiet sessions (`quiet`)
             **{name: (np.float64, 0.0) for name in ("about", "first", "second", "third")},
             "moments": (np.float64, 0.0),
@@ -111,7 +108,7 @@ def start(t: Table, i: Int64s, d: Float64s, level: Float64s, skew_limit_ppb: flo
     t["about"][i] = level
     t["scale"][:, i] = np.maximum(0.25 * level, 10.0)
     t["told_var"][i] = 0.0
-    for name in ("soft", "reach", "reach_due", "blocks", "moments", "breach", "above", "settled", "square", "bias"):
+    for name in ("blocks", "moments", "breach", "above", "settled", "square", "bias"):
         t[name][i] = 0
     t["quiet"][i] = False
 

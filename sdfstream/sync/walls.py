@@ -41,11 +41,6 @@ _GAIN: Final = 0.08
 """Step of the running median, in e-foldings per block."""
 _TIGHT: Final = 0.98
 _FRESH_S: Final = 0.3
-_REACH: Final = 0.266
-_FAR_REACH: Final = 8.0
-_SOFT_BLOCKS: Final = 600.0
-_SOFT_PRIOR: Final = 2.0
-_SOFT_GAIN: Final = 0.02
 YOUNG_BLOCKS: Final = 50.0
 _AGREES: Final = 16.0
 """A session agrees with the mesh within four standard deviations."""
@@ -194,27 +189,6 @@ def sigma(v: View, t: Table, i: Int64s) -> Float64s:
     var = v.variance + t["level_var"][i] + v.soft
     twice = 2.0 * np.clip(t["level_cov"][i], -0.5 * var, 0.5 * var)
     return np.sqrt(np.maximum(np.stack([var + twice, var - twice]), 1e-6))
-
-
-def learn_softness(t: Table, i: Int64s, e: Float64s, s: Float64s) -> None:
-    r"""How soft the walls of these sessions are, from how far packets reach below where walls are expected.
-
-    For an excess of scale ν behind a place known to s, the mean of the reach's square is
-    :math:`\tfrac{1}{3} E[n_+^3] s^3 / \nu = 0.266\, s^3/\nu` (n normal). More than that is a wall without a sharp edge:
-    stamps with noise of their own, a host that is faster at times. Then s was too small by the third root of the ratio.
-    """
-    scale = np.maximum(t["scale"][:, i], s)
-    came = np.isfinite(e)
-    reach = np.where(came, np.clip(-e / s, 0.0, _FAR_REACH), 0.0)
-    expected = np.where(came, _REACH * s / scale, 0.0)
-    keep = 1.0 - 1.0 / _SOFT_BLOCKS
-    t["reach"][i] = t["reach"][i] * keep + (reach * reach).sum(axis=0)
-    t["reach_due"][i] = t["reach_due"][i] * keep + expected.sum(axis=0)
-    ratio = (t["reach"][i] + _SOFT_PRIOR) / (t["reach_due"][i] + _SOFT_PRIOR)
-    total = (s * s).mean(axis=0)
-    # towards what would make the two equal, a step at a time: reach is measured in units of s
-    want = np.clip(t["soft"][i] + total * (ratio ** (2.0 / 3.0) - 1.0), 0.0, 1e12)
-    t["soft"][i] += _SOFT_GAIN * (want - t["soft"][i])
 
 
 def gates(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bools, Float64s]:
