@@ -52,6 +52,7 @@ _SCALE_POWER: Final = 1.0
 _SCALE_MEMORY: Final = 0.98
 _RATIO_MEMORY_S: Final = 60.0
 _WILD: Final = 30.0
+_MISTRUST: Final = 1.5
 _START: Final = 5.0
 _LEAST_SCALE: Final = 0.6
 NEVER: Final = -1e18
@@ -97,7 +98,9 @@ class Wander:
 
     def bound_factor(self, t: Table) -> Float64s:
         """What each clock's variance is multiplied by in its published bound."""
-        result: Float64s = np.maximum((t["strayed"] / t["expected"]).max(axis=0), self._c.least_bound_factor)
+        ratio = (t["strayed"] / t["expected"]).max(axis=0)
+        # where predictions stray the model is wrong, and by more at times than on average
+        result: Float64s = np.maximum(np.where(ratio > 1.0, ratio**_MISTRUST, ratio), self._c.least_bound_factor)
         return result
 
     def surprised(self, t: Table, xx: Float64s, alarm: Float64s, label: Int64s) -> None:
