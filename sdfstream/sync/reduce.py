@@ -19,9 +19,12 @@ from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.sites import UNKNOWN
 from sdfstream.sync.table import Table
+from sdfstream.sync.walls import YOUNG_BLOCKS
 
 _SURPRISE: Final = 9.0
 _SQUARE_GAIN: Final = 0.01
+_BEYOND: Final = 4.0
+"""A residual within two standard deviations is no disagreement."""
 _BIAS_GAIN: Final = 1.0 / 20.0
 _NOISE: Final = 36.0
 _LOST: Final = 0.01
@@ -80,8 +83,10 @@ def residuals(t: Table, line: Float64s, usual: Float64s | float, calm: Bools) ->
     own = t["dd"]
     known = calm & (own < _LOST * UNKNOWN)
     square = rest * rest
-    kept = np.maximum(t["square"] + _SQUARE_GAIN * (square - own - t["square"]), 0.0)
-    t["square"] = np.where(known, kept, t["square"])
+    beyond = np.where(square > _BEYOND * own, square - own, 0.0)
+    kept = t["square"] + _SQUARE_GAIN * (beyond - t["square"])
+    # while a session makes up its mind it disagrees with much
+    t["square"] = np.where(known, np.where(t["blocks"] > YOUNG_BLOCKS, kept, 0.0), t["square"])
     t["settled"] += known
     gain = np.maximum(1.0 / np.maximum(t["settled"], 1.0), _BIAS_GAIN)
     t["bias"] += np.where(known, gain * (rest - t["bias"]), 0.0)

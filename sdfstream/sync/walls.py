@@ -42,6 +42,7 @@ _GAIN: Final = 0.08
 _TIGHT: Final = 0.98
 _FRESH_S: Final = 0.3
 YOUNG_BLOCKS: Final = 50.0
+_STILL: Final = 2.0
 _AGREES: Final = 16.0
 """A session agrees with the mesh within four standard deviations."""
 
@@ -91,7 +92,8 @@ def view(t: Table, i: Int64s, expected: Expected, age_s: Float64s, soft: Float64
     """
     line = expected.line - age_s * expected.slope
     mesh_var = np.maximum(expected.xx - age_s * (2.0 * expected.xg - age_s * expected.gg), 1e-9)
-    known = mesh_var + t["square"][i]
+    # what it lastingly disagrees by, while it still does
+    known = mesh_var + np.minimum(t["square"][i], _STILL * t["bias"][i] ** 2)
     y, own, _, _ = sites.then(t, i, age_s)
     off = y - line
     alone = (own <= known) | (t["blocks"][i] < YOUNG_BLOCKS) | (off * off > _AGREES * (own + known))

@@ -41,9 +41,12 @@ _PER_TEST: Final = 0.32
 _SCORE: Final = 0.4
 _CLIP: Final = 8.0
 _MOST_INFO: Final = 12.0
+_ROUNDS: Final = 4.0
+_FADE: Final = 0.98
 _COMMON_CLIP: Final = 1.6
-_OWN_INFO: Final = (2.0, 8.0)
+_OWN_INFO: Final = (6.0, 20.0)
 """Of a clock's own part of log q: at first, and at most."""
+_ALARM_INFO: Final = 2.0
 _ALARMING: Final = 4.0
 """A surprise of so many times a clock's own variance, averaged over its sessions, tells of more wander."""
 _UP: Final = 1.2
@@ -54,7 +57,7 @@ _RATIO_MEMORY_S: Final = 60.0
 _WILD: Final = 30.0
 _MISTRUST: Final = 1.5
 _START: Final = 5.0
-_LEAST_SCALE: Final = 0.6
+_LEAST_SCALE: Final = 1.0
 NEVER: Final = -1e18
 
 
@@ -172,7 +175,7 @@ class Wander:
         if common:
             usual = self._learn_common(far, score, free)
         t["own_info"] = np.where(far, np.minimum(t["own_info"] + _PER_TEST, _OWN_INFO[1]), t["own_info"])
-        own = t["own_log"] + (score - usual) / t["own_info"]
+        own = t["own_log"] + (score - usual) / (t["own_info"] if common else _ALARM_INFO)
         t["own_log"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log"])
 
     def _learn_common(self, far: Bools, score: Float64s, free: Float64s) -> float:
@@ -182,7 +185,9 @@ class Wander:
         several = tests > 1.0
         counted = np.minimum(score, _COMMON_CLIP) if several else score
         total = float(sums(one, counted * free, 1)[0])
-        self.info = min(self.info + _PER_TEST * tests, _MOST_INFO)
+        # many clocks are asked at once: what is known must outlast some such rounds
+        most = max(_MOST_INFO, _ROUNDS * _PER_TEST * tests, _FADE * self.info)
+        self.info = min(self.info + _PER_TEST * tests, most)
         lowest = float(np.log(self._c.least_wander_ppb))
         self.log_q = float(np.clip(self.log_q + np.clip(total / self.info, _DOWN, _UP), lowest, 7.0))
         return total / max(tests, 1e-9)
