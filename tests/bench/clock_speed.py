@@ -48,9 +48,8 @@ def _replay(seconds: float) -> dict[str, Any]:
     for m in messages[half:]:
         stage.step([m], m.bus_at_ns)
     cpu = time.process_time() - began
-    roster = stage._line._roster
-    tables = (roster.sessions, roster.ring.fine, roster.ring.coarse)
-    width = sum(a.nbytes for t in tables for a in t.state().values()) / roster.sessions.n
+    roster = stage._line._hosts._roster
+    width = sum(a.nbytes for a in roster.sessions.state().values()) / roster.sessions.n
     return {
         "rows_per_message": rows // (len(messages) - half),
         "exchanges_per_cpu_s": round(rows / cpu),
