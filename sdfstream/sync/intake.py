@@ -185,7 +185,8 @@ def _judge(
     )
     refused = np.zeros(t1.size, dtype=np.uint8)
     for code, test in reversed(list(enumerate(tests, start=1))):
-        refused[test] = code
+        if test.any():
+            refused[test] = code
     return refused, lost, forward, reverse
 
 
@@ -232,6 +233,7 @@ def _pairs(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64
 
 def _combined(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, int]:
     """One integer per combination of names, and the number of integers that there may be."""
+    codes = [c.astype(np.int64) for c in codes]
     src, dst, _, clock_src, clock_dst = codes
     # a host that has one clock is told apart by its name alone: then the integers stay few
     spare = {3: _follows(src, len(dictionaries[0]), clock_src), 4: _follows(dst, len(dictionaries[1]), clock_dst)}
@@ -250,6 +252,8 @@ def _combined(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[In
 
 def _follows(a: Any, size: int, b: Any) -> bool:
     """Whether rows with the same code in `a` (below `size`) have the same code in `b`."""
+    if np.array_equal(a, b):
+        return True
     last = np.zeros(size, dtype=b.dtype)
     last[a] = b
     return np.array_equal(last[a], b)

@@ -67,12 +67,15 @@ class Windows:
         window = np.minimum(delays.window, newest)
         if self.closed is not None:
             window = np.maximum(window, self.closed + 1)
-        first = int(window[0])
-        if (window == first).all():
+        first, last = int(window.min()), int(window.max())
+        if first == last:
             self._rows.setdefault(first, []).append(delays._replace(window=window))
             return
-        for w in np.unique(window).tolist():
+        near = last - first < window.size
+        for w in range(first, last + 1) if near else np.unique(window).tolist():
             mine = np.flatnonzero(window == w)
+            if not mine.size:
+                continue
             self._rows.setdefault(w, []).append(Delays._make(column[mine] for column in delays))
 
     def close(self, until: int) -> list[Closed]:
@@ -121,6 +124,7 @@ def _figures(window: int, rows: list[Delays]) -> Closed:
     figures: list[Any] = [np.empty(shape) for _ in range(5)]
     low, p50, p99, high, err = figures
     lost[:, 0] = _count(g, d.lost)
+    bars = d.err[g.order]
     for lane, (delay, marked) in enumerate(((d.fwd, d.ce_fwd), (d.rev, d.ce_rev))):
         has = ~np.isnan(delay)
         n[:, lane] = _count(g, has)
@@ -131,7 +135,7 @@ def _figures(window: int, rows: list[Delays]) -> Closed:
         p50[:, lane] = quantile(some, values, 0.5)
         p99[:, lane] = quantile(some, values, 0.99)
         high[:, lane] = values[start + some.size - 1]
-        err[:, lane] = np.maximum.reduceat(np.where(has, d.err, -np.inf)[g.order], g.start)
+        err[:, lane] = np.maximum.reduceat(bars if has.all() else np.where(has[g.order], bars, -np.inf), g.start)
     err[n == 0] = np.nan
     # a loss or a CE mark shows even without a delay
     shown = ((n > 0) | (lost > 0) | (ce > 0)).ravel()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.records import columns
+from sdfstream.records import arrow, columns
 from sdfstream.records.topics import CLOCK
 from sdfstream.records.units import Float64s, Int64s
 
 STATUSES = ("synced", "holdover", "unsynced", "faulty")
 KINDS = ("causal", "smoothed")
 CAUSAL, SMOOTHED = 0, 1
+
+
+@functools.lru_cache(maxsize=4)
+def _dictionary(names: tuple[str, ...]) -> pa.Array:
+    """The same names are written at every tick."""
+    return arrow.text(names)
 
 
 def clock_rows(
@@ -32,13 +39,13 @@ def clock_rows(
     return columns.build(
         CLOCK.columns,
         {
-            "clock": columns.name_column(clock, names),
+            "clock": columns.name_column(clock, _dictionary(tuple(names))),
             "at_ns": at_ns,
             "offset_ns": offset_ns,
             "skew_ppb": skew_ppb,
             "err_ns": err_ns,
             "n": n.astype(np.uint32),
-            "status": columns.name_column(status, STATUSES),
-            "kind": columns.name_column(np.full(at_ns.size, kind), KINDS),
+            "status": columns.name_column(status, _dictionary(STATUSES)),
+            "kind": columns.name_column(np.full(at_ns.size, kind), _dictionary(KINDS)),
         },
     )
