@@ -103,6 +103,8 @@ def filled(array: pa.Array, fill: int | float) -> npt.NDArray[Any]:
     """
     if not array.null_count:
         return plain(array)
+    if array.null_count == len(array):
+        return np.full(len(array), fill, _DTYPES[array.type])
     values = plain(array).copy()
     values[nulls(array)] = fill
     return values
