@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
+
+
+_MOST_PADDING: Final = 3
+"""Groups are sorted as rows of a matrix that is at most so many times as large as the values."""
 
 
 class Groups(NamedTuple):
@@ -26,17 +30,19 @@ def group(keys: Int64s) -> Groups:
 
     Cost: a radix sort while keys stay below 65 536, else a merge sort.
     """
-    order = _stable_order(keys)
-    return Groups(order, *_runs(keys[order]))
+    order = stable_order(keys)
+    return Groups(order, *runs(keys[order]))
 
 
-def _stable_order(keys: Int64s) -> Int64s:
+def stable_order(keys: Int64s) -> Int64s:
+    """Order that sorts `keys` >= 0; equal ones stay in order."""
     small = keys.size > 0 and int(keys.max()) < 1 << 16
     result: Int64s = np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
     return result
 
 
-def _runs(ordered: npt.NDArray[Any]) -> tuple[Int64s, Int64s, npt.NDArray[Any]]:
+def runs(ordered: npt.NDArray[Any]) -> tuple[Int64s, Int64s, npt.NDArray[Any]]:
+    """Start, size and key of each run of equal keys."""
     if ordered.size == 0:
         nothing = np.empty(0, dtype=np.int64)
         return nothing, nothing, ordered
@@ -51,8 +57,30 @@ def _runs(ordered: npt.NDArray[Any]) -> tuple[Int64s, Int64s, npt.NDArray[Any]]:
 def group_values(keys: Int64s, values: Float64s) -> tuple[Groups, Float64s]:
     """Group by key with each group's values ascending: the groups, and the values in that order."""
     rising = np.argsort(values)
-    order = rising[_stable_order(keys[rising])]
-    return Groups(order, *_runs(keys[order])), values[order]
+    order = rising[stable_order(keys[rising])]
+    return Groups(order, *runs(keys[order])), values[order]
+
+
+def ranked(groups: Groups, lanes: list[Float64s]) -> tuple[list[Float64s], Int64s]:
+    """Values in ascending order inside each group, NaN last: for each of `lanes`, and where the groups start there.
+
+    Each lane's values are in order of the rows that were grouped. Between two groups there may be NaN as padding.
+    """
+    widest = int(groups.size.max(initial=0))
+    if widest * groups.size.size > _MOST_PADDING * groups.order.size:
+        keys = np.empty(groups.order.size, dtype=np.int64)
+        keys[groups.order] = np.arange(groups.size.size).repeat(groups.size)
+        return [group_values(keys, values)[1] for values in lanes], groups.start
+    # groups of about one size are the rows of a matrix: sorting short rows is many times cheaper than one long sort
+    start = np.arange(groups.size.size) * widest
+    place = np.arange(groups.order.size) + (start - groups.start).repeat(groups.size)
+    result = []
+    for values in lanes:
+        table = np.full(groups.size.size * widest, np.nan)
+        table[place] = values[groups.order]
+        table.reshape(-1, max(widest, 1)).sort(axis=1)
+        result.append(table)
+    return result, start
 
 
 def quantile(groups: Groups, ordered: Float64s, q: float) -> Float64s:

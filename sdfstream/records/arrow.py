@@ -6,6 +6,7 @@ brings it along): 0.8 s and 58 MB that an agent does not have to spend. Going by
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -102,6 +103,8 @@ def filled(array: pa.Array, fill: int | float) -> npt.NDArray[Any]:
     """
     if not array.null_count:
         return plain(array)
+    if array.null_count == len(array):
+        return np.full(len(array), fill, _DTYPES[array.type])
     values = plain(array).copy()
     values[nulls(array)] = fill
     return values
@@ -115,6 +118,20 @@ def text(entries: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.utf8(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))], 0
     )
+
+
+def strings(array: pa.Array) -> list[str]:
+    """The entries of a utf8 array, as `to_pylist` gives them at several times the cost."""
+    if array.type != pa.utf8() or array.null_count or not len(array):
+        result: list[str] = array.to_pylist()
+        return result
+    _, places, data = array.buffers()
+    ends = np.frombuffer(places, np.int32, len(array) + 1, array.offset * 4).tolist()
+    octets = b"" if data is None else data[ends[0] : ends[-1]].to_pybytes()
+    if not octets.isascii():
+        return [octets[low - ends[0] : high - ends[0]].decode() for low, high in itertools.pairwise(ends)]
+    whole = octets.decode()
+    return [whole[low - ends[0] : high - ends[0]] for low, high in itertools.pairwise(ends)]
 
 
 def coded(codes: npt.NDArray[np.integer[Any]], entries: Sequence[str] | pa.Array) -> pa.DictionaryArray:

@@ -67,7 +67,7 @@ def names(batch: pa.RecordBatch, name: str) -> tuple[Int32s, list[str]]:
         ``column-missing`` or ``column-type``.
     """
     codes, dictionary = coded(batch, name)
-    return codes, dictionary.to_pylist()
+    return codes, arrow.strings(dictionary)
 
 
 def coded(batch: pa.RecordBatch, name: str) -> tuple[Int32s, pa.Array]:
@@ -84,7 +84,7 @@ def coded(batch: pa.RecordBatch, name: str) -> tuple[Int32s, pa.Array]:
     return codes, column.dictionary
 
 
-def name_column(codes: npt.NDArray[np.integer[Any]], dictionary: Sequence[str]) -> pa.Array:
+def name_column(codes: npt.NDArray[np.integer[Any]], dictionary: Sequence[str] | pa.Array) -> pa.Array:
     """A name column from codes into `dictionary`; a negative code becomes null."""
     return arrow.coded(codes, dictionary)
 
@@ -104,7 +104,7 @@ def build(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     """
     given = next((len(v) for v in columns.values()), 0)
     arrays = [_array(field, columns.get(field.name), given) for field in schema]
-    unknown = columns.keys() - {f.name for f in schema}
+    unknown = columns.keys() - set(schema.names)
     if unknown:
         raise ValueError(f"columns not in the schema: {sorted(unknown)}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

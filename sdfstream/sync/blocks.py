@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.numeric.group import group
+from sdfstream.numeric.group import runs, stable_order
 from sdfstream.records.units import Bools, Float64s, Int64s
 
 
@@ -29,15 +29,16 @@ class Blocks(NamedTuple):
 
 def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, level: Float64s, third: Bools) -> Blocks:
     """Reduce rows to blocks; `level` and `third` are by session number. NaN delays count as absent."""
-    g = group(session)
-    d = level[g.key].repeat(g.size)
-    cubes = third[g.key]
-    lanes = [_lane(column[g.order], d, g.start, cubes) for column in (fwd, rev)]
+    if not (session[1:] >= session[:-1]).all():
+        order = stable_order(session)
+        session, at, fwd, rev = session[order], at[order], fwd[order], rev[order]
+    start, size, key = runs(session)
+    d = level[key].repeat(size)
+    cubes = third[key]
+    lanes = [_lane(column, d, start, cubes) for column in (fwd, rev)]
     n, minimum, sums = (np.stack(parts) for parts in zip(*lanes, strict=True))
-    instant = at[g.order]
-    mean = np.add.reduceat(instant, g.start) / g.size
-    span = np.maximum.reduceat(instant, g.start) - np.minimum.reduceat(instant, g.start)
-    return Blocks(g.key, n, minimum, sums.swapaxes(0, 1), mean, span)
+    span = np.maximum.reduceat(at, start) - np.minimum.reduceat(at, start)
+    return Blocks(key, n, minimum, sums.swapaxes(0, 1), np.add.reduceat(at, start) / size, span)
 
 
 def _lane(delay: Float64s, level: Float64s, start: Int64s, cubes: Bools) -> tuple[Any, Any, Any]:

@@ -62,7 +62,7 @@ def see(t: Table, i: Int64s, low: Float64s, excess: Float64s, v: View, broken: B
 
 def _decide(t: Table, i: Int64s, half: Float64s, v: View, c: SyncConfig) -> Breaks:
     """`half`: half the difference of the last block's delays, which is where the clock difference is now."""
-    nearest = t["low"][:, i]
+    nearest = t["low"].take(i, axis=1)
     limit = -c.doubt_sigmas * np.sqrt(v.variance + t["level_var"][i] + v.soft)
     # a clock makes packets of one direction too fast, a shorter path those of both
     shorter = (nearest < limit).all(axis=0)

@@ -9,10 +9,10 @@ import numpy as np
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync import publish
 from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.correct import Rows
+from sdfstream.sync.delayrows import DelayRows
 from sdfstream.sync.floors import excess
 from sdfstream.sync.intake import Exchanges
 from sdfstream.sync.owd import Delays, Windows
@@ -32,6 +32,7 @@ class DelayBook:
         self._config = config
         self._counters = counters
         self._windows = Windows()
+        self._rows = DelayRows()
 
     def reference_ns(self, b: Beliefs, at: Float64s | float) -> Any:
         """Reference clock's reading at internal time `at`, ns since the epoch."""
@@ -89,7 +90,7 @@ class DelayBook:
             if not w.path.size:
                 continue
             over = excess(roster.paths, w.path, w.dir, w.low, w.p50, w.window * c.window_ns, c.floor_memory_ns)
-            out += publish.owd_outputs(w, over, roster.registry.routes, roster.registry.paths.keys, c.window_ns)
+            out += self._rows.outputs(w, over, roster.registry.routes, roster.registry.paths.keys, c.window_ns)
             self._counters.add("published", "owd", int(w.path.size))
         return out
 

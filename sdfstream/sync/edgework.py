@@ -90,7 +90,7 @@ class EdgeWork:
         calm = t["quiet"][i] & (took.n > 0).all(axis=0)
         quiet.learn(t, took, np.flatnonzero(calm), v, c)
         e = walls.excess(took.minimum, v, t["level"][i])
-        broken, surprise = walls.gates(e, walls.sigma(v, t, i), t["scale"][:, i], c)
+        broken, surprise = walls.gates(e, walls.sigma(v, t, i), t["scale"].take(i, axis=1), c)
         trips = breaks.see(t, i, took.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
@@ -98,9 +98,9 @@ class EdgeWork:
             v = walls.view(t, i, expected, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
         use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < sites.UNKNOWN))
-        walls.learn(t, i[use], took.minimum[:, use], v.pick(use), c)
+        walls.learn(t, i[use], took.minimum.take(use, axis=1), v.pick(use), c)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
-        lost = breaks.watch_floors(t, i[use], e[:, use], turn, c)
+        lost = breaks.watch_floors(t, i[use], e.take(use, axis=1), turn, c)
         for kind, change in (("shorter", trips.change_ns), ("longer", lost.change_ns)):
             self._counters.add("reroutes", kind, change.size)
         return trips, np.where(calm, 0.0, surprise * surprise)
@@ -123,7 +123,7 @@ class EdgeWork:
         t, i = self._roster.sessions, took.session
         new = np.flatnonzero((t["dd"][i] >= sites.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
         if new.size:
-            fwd, rev = took.minimum[:, new]
+            fwd, rev = took.minimum.take(new, axis=1)
             sites.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
     def _waiting(self, at: float) -> Rows:

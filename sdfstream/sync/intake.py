@@ -31,6 +31,9 @@ LONGEST_NS: Final = 60 * NS_PER_S
 RTT_SLACK_NS: Final = 1000
 """A round trip may come out negative by this much plus 200 ppm of the turn-round (two clocks made it)."""
 
+_SPARSE: Final = 8
+"""So many times more possible than actual keys, and sorting is cheaper than a table."""
+
 REASONS: Final = (
     "null",
     "no-stamp",
@@ -182,7 +185,8 @@ def _judge(
     )
     refused = np.zeros(t1.size, dtype=np.uint8)
     for code, test in reversed(list(enumerate(tests, start=1))):
-        refused[test] = code
+        if test.any():
+            refused[test] = code
     return refused, lost, forward, reverse
 
 
@@ -222,19 +226,49 @@ def _same(a: tuple[Any, list[str]], b: tuple[Any, list[str]]) -> Bools:
 
 def _pairs(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, list[tuple[str, ...]]]:
     """Number the distinct name combinations of the rows in order of first appearance."""
-    key = codes[0].astype(np.int64)
-    span = max(len(dictionaries[0]), 1)
-    for column, dictionary in zip(codes[1:], dictionaries[1:], strict=True):
-        size = max(len(dictionary), 1)
+    number, rows = _numbered(*_combined(codes, dictionaries))
+    columns = [[d[code] for code in c[rows].tolist()] for c, d in zip(codes, dictionaries, strict=True)]
+    return number, list(zip(*columns, strict=True))
+
+
+def _combined(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, int]:
+    """One integer per combination of names, and the number of integers that there may be."""
+    codes = [c.astype(np.int64) for c in codes]
+    src, dst, _, clock_src, clock_dst = codes
+    # a host that has one clock is told apart by its name alone: then the integers stay few
+    spare = {3: _follows(src, len(dictionaries[0]), clock_src), 4: _follows(dst, len(dictionaries[1]), clock_dst)}
+    key, span = np.zeros(src.size, dtype=np.int64), 1
+    for place, (column, dictionary) in enumerate(zip(codes, dictionaries, strict=True)):
+        size = len(dictionary)
+        if size <= 1 or spare.get(place, False):
+            continue
         if span * size >= 1 << 62:
             _, key = np.unique(key, return_inverse=True)
             span = int(key.size)
         key = key * size + column
         span *= size
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(order.size, dtype=np.int64)
-    rank[order] = np.arange(order.size)
-    rows = first[order].tolist()
-    names = [tuple(d[c[r]] for c, d in zip(codes, dictionaries, strict=True)) for r in rows]
-    return rank[inverse], names
+    return key, span
+
+
+def _follows(a: Any, size: int, b: Any) -> bool:
+    """Whether rows with the same code in `a` (below `size`) have the same code in `b`."""
+    if np.array_equal(a, b):
+        return True
+    last = np.zeros(size, dtype=b.dtype)
+    last[a] = b
+    return np.array_equal(last[a], b)
+
+
+def _numbered(key: Int64s, span: int) -> tuple[Int64s, Int64s]:
+    """Number of each of the `key` < `span` in order of first appearance; rows where each number appears first."""
+    if span > _SPARSE * key.size:
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(order.size, dtype=np.int64)
+        rank[order] = np.arange(order.size)
+        return rank[inverse], first[order]
+    place = np.full(span, key.size)
+    place[key[::-1]] = np.arange(key.size - 1, -1, -1)  # of equal keys, the first row is written last
+    rows = np.sort(place[place < key.size])
+    place[key[rows]] = np.arange(rows.size)
+    return place[key], rows

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from sdfstream.numeric.group import group, group_values, quantile
+from sdfstream.numeric.group import Groups, group, quantile, ranked
 from sdfstream.records.units import Bools, Float64s, Int64s
 
 NO_PATH = -1
@@ -68,12 +67,15 @@ class Windows:
         window = np.minimum(delays.window, newest)
         if self.closed is not None:
             window = np.maximum(window, self.closed + 1)
-        first = int(window[0])
-        if (window == first).all():
+        first, last = int(window.min()), int(window.max())
+        if first == last:
             self._rows.setdefault(first, []).append(delays._replace(window=window))
             return
-        for w in np.unique(window).tolist():
-            mine = window == w
+        near = last - first < window.size
+        for w in range(first, last + 1) if near else np.unique(window).tolist():
+            mine = np.flatnonzero(window == w)
+            if not mine.size:
+                continue
             self._rows.setdefault(w, []).append(Delays._make(column[mine] for column in delays))
 
     def close(self, until: int) -> list[Closed]:
@@ -113,35 +115,38 @@ def _joined(rows: list[Delays]) -> Delays:
 
 def _figures(window: int, rows: list[Delays]) -> Closed:
     d = _joined(rows)
-    # one element per delay and direction: key = path · 2 + dir
-    paths = np.concatenate([d.path * 2, d.path * 2 + 1])
-    values = np.concatenate([d.fwd, d.rev])
-    has = ~np.isnan(values)
-    nothing = d.lost | (has[: d.path.size] == 0)
-    counts = group(np.concatenate([paths[has], (d.path * 2)[d.lost], _marked(d, nothing)]))
-    key = counts.key
-    by, ordered = group_values(paths[has], values[has])
-    at = np.searchsorted(key, by.key)
-    size = key.size
-    figures = [np.full(size, np.nan) for _ in range(5)]
-    n = np.zeros(size, dtype=np.int64)
-    if by.key.size:
-        n[at] = by.size
-        figures[0][at] = ordered[by.start]
-        figures[1][at] = quantile(by, ordered, 0.5)
-        figures[2][at] = quantile(by, ordered, 0.99)
-        figures[3][at] = ordered[by.start + by.size - 1]
-        figures[4][at] = np.maximum.reduceat(np.concatenate([d.err, d.err])[has][by.order], by.start)
-    lost = _count(key, (d.path * 2)[d.lost])
-    ce = _count(key, np.concatenate([(d.path * 2)[d.ce_fwd], (d.path * 2 + 1)[d.ce_rev]]))
-    return Closed(window, key >> 1, key & 1, n, lost, ce, *figures)
+    g = group(d.path)
+    paths = g.key.size
+    ordered, start = ranked(g, [d.fwd, d.rev])
+    # one element per path and direction, in this order
+    shape = (paths, 2)
+    n, lost, ce = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+    figures: list[Any] = [np.empty(shape) for _ in range(5)]
+    low, p50, p99, high, err = figures
+    lost[:, 0] = _count(g, d.lost)
+    bars = d.err[g.order]
+    for lane, (delay, marked) in enumerate(((d.fwd, d.ce_fwd), (d.rev, d.ce_rev))):
+        has = ~np.isnan(delay)
+        n[:, lane] = _count(g, has)
+        ce[:, lane] = _count(g, marked)
+        # a group without a delay is all NaN, and so are its figures
+        values, some = ordered[lane], Groups(g.order, start, np.maximum(n[:, lane], 1), g.key)
+        low[:, lane] = values[start]
+        p50[:, lane] = quantile(some, values, 0.5)
+        p99[:, lane] = quantile(some, values, 0.99)
+        high[:, lane] = values[start + some.size - 1]
+        err[:, lane] = np.maximum.reduceat(bars if has.all() else np.where(has[g.order], bars, -np.inf), g.start)
+    err[n == 0] = np.nan
+    # a loss or a CE mark shows even without a delay
+    shown = ((n > 0) | (lost > 0) | (ce > 0)).ravel()
+    names = g.key.repeat(2)[shown], np.tile(np.arange(2), paths)[shown]
+    return Closed(window, *names, *(column.ravel()[shown] for column in (n, lost, ce, *figures)))
 
 
-def _marked(d: Delays, nothing: Bools) -> Int64s:
-    """Keys of (path, dir) whose withheld rows carried a CE mark: the mark shows even without a delay."""
-    return np.concatenate([(d.path * 2)[d.ce_fwd & nothing], (d.path * 2 + 1)[d.ce_rev & np.isnan(d.rev)]])
-
-
-def _count(keys: npt.NDArray[Any], which: Int64s) -> Int64s:
-    """How many of `which` are each of the sorted `keys`."""
-    return np.bincount(np.searchsorted(keys, which), minlength=keys.size).astype(np.int64)
+def _count(g: Groups, which: Bools) -> Int64s:
+    """How many rows of each group are marked."""
+    if which.all():
+        return g.size
+    if not which.any():
+        return np.zeros_like(g.size)
+    return np.add.reduceat(which[g.order].astype(np.int64), g.start)

@@ -39,8 +39,10 @@ def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
     gain = np.where(b.n > 0, np.maximum(1.0 / since, 1.0 / _MEMORY_BLOCKS), 0.0)
     count = np.maximum(b.n, 1.0)
     for power, name in enumerate(("first", "second", "third")):
-        old = t[name][:, i]
-        t[name][:, i] = old + gain * (b.sums[power] / count - old)
+        old = t[name].take(i, axis=1)
+        fresh = old + gain * (b.sums[power] / count - old)
+        for lane in (FWD, REV):  # two writes of one lane each cost a fifth of one write of both
+            t[name][lane][i] = fresh[lane]
     _move(t, i[since == 1.0])
     _calm(t, i, since, c)
 
@@ -48,7 +50,7 @@ def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
 def _move(t: Table, i: Int64s) -> None:
     """Moments about the present level, when they begin afresh."""
     by = t["level"][i] - t["about"][i]
-    first, second = t["first"][:, i], t["second"][:, i]
+    first, second = t["first"].take(i, axis=1), t["second"].take(i, axis=1)
     t["third"][:, i] += -3.0 * by * second + 3.0 * by**2 * first - by**3
     t["second"][:, i] += -2.0 * by * first + by**2
     t["first"][:, i] -= by
@@ -59,9 +61,9 @@ def _calm(t: Table, i: Int64s, since: Float64s, c: SyncConfig) -> None:
     """Quiet: skewness below ½ in both directions (exponential: 2; normal: 0 ± 0.2 for 128 delays), deviation below
     `quiet_ns`; no longer, when skewness passes 1 or the deviation doubles.
     """
-    first = t["first"][:, i]
-    variance = np.maximum(t["second"][:, i] - first**2, c.jitter_ns**2)
-    third = t["third"][:, i] - 3.0 * first * t["second"][:, i] + 2.0 * first**3
+    first = t["first"].take(i, axis=1)
+    variance = np.maximum(t["second"].take(i, axis=1) - first**2, c.jitter_ns**2)
+    third = t["third"].take(i, axis=1) - 3.0 * first * t["second"][:, i] + 2.0 * first**3
     skewness = (third / variance**1.5).max(axis=0)
     widest = variance.max(axis=0)
     stays = (skewness < 1.0) & (widest < (2.0 * c.quiet_ns) ** 2)
@@ -76,10 +78,10 @@ def learn(t: Table, b: Blocks, use: Int64s, v: View, c: SyncConfig) -> None:
     Half the difference of the two means measures the clock difference; its variance is that of the means.
     """
     i = b.session[use]
-    first = t["first"][:, i]
-    n = np.maximum(b.n[:, use], 1.0)
-    spread = np.maximum(t["second"][:, i] - first**2, c.jitter_ns**2) / n
-    mean = b.sums[0][:, use] / n
+    first = t["first"].take(i, axis=1)
+    n = np.maximum(b.n.take(use, axis=1), 1.0)
+    spread = np.maximum(t["second"].take(i, axis=1) - first**2, c.jitter_ns**2) / n
+    mean = b.sums[0].take(use, axis=1) / n
     clean = (mean - first < c.clean_sigmas * np.sqrt(spread + v.variance[use])).all(axis=0)
     precision = np.where(clean, 4.0 / spread.sum(axis=0), 0.0)
     value = 0.5 * (mean[FWD] - mean[REV])

@@ -6,12 +6,15 @@ the stream was cut into batches.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_SPARE_BITS: Final = 2
+"""Four to eight places in the table for each key."""
 
 
 class Pair(NamedTuple):
@@ -25,38 +28,47 @@ class Pair(NamedTuple):
 
 
 class Directory:
-    """int64 keys to consecutive slots 0, 1, 2, … by binary search in a sorted copy."""
+    """int64 keys to consecutive slots 0, 1, 2, …: a hash table says which slot it must be if it is any.
+
+    Of keys that fall on one place of the table the newest is found there, the others by binary search.
+    """
 
     def __init__(self) -> None:
-        self.keys: Int64s = np.empty(0, dtype=np.int64)
-        """Key of each slot."""
-        self._sorted: Int64s = self.keys
-        self._slot: Int64s = self.keys
+        self.load(np.empty(0, dtype=np.int64))
 
     def slots(self, keys: Int64s) -> tuple[Int64s, Int64s]:
         """Slot of each key, adding unknown keys in order of first appearance; and the positions in `keys` of those."""
-        if self.keys.size:
-            at = np.minimum(np.searchsorted(self._sorted, keys), self.keys.size - 1)
-            if np.array_equal(self._sorted[at], keys):
-                return self._slot[at], np.empty(0, dtype=np.int64)
-            unknown = np.flatnonzero(self._sorted[at] != keys)
-        else:
-            unknown = np.arange(keys.size)
-        if not unknown.size:
-            return np.empty(0, dtype=np.int64), unknown
+        if not self.keys.size:
+            return self._add(keys, np.arange(keys.size))
+        slot = self._guess[self._place(keys)].astype(np.int64)
+        miss = np.flatnonzero(self.keys[slot] != keys)
+        if not miss.size:
+            return slot, miss
+        at = np.minimum(np.searchsorted(self._sorted, keys[miss]), self.keys.size - 1)
+        slot[miss] = self._slot[at]
+        unknown = miss[self._sorted[at] != keys[miss]]
+        return self._add(keys, unknown) if unknown.size else (slot, unknown)
+
+    def _add(self, keys: Int64s, unknown: Int64s) -> tuple[Int64s, Int64s]:
         _, first = np.unique(keys[unknown], return_index=True)
         fresh = unknown[np.sort(first)]
-        self._set(np.concatenate([self.keys, keys[fresh]]))
+        self.load(np.concatenate([self.keys, keys[fresh]]))
         return self._slot[np.searchsorted(self._sorted, keys)], fresh
 
-    def _set(self, keys: Int64s) -> None:
-        self.keys = keys
-        self._slot = np.argsort(keys, kind="stable")
-        self._sorted = keys[self._slot]
+    def _place(self, keys: Int64s) -> npt.NDArray[np.uint64]:
+        result: npt.NDArray[np.uint64] = (keys.view(np.uint64) * _MIX) >> self._shift
+        return result
 
     def load(self, keys: Int64s) -> None:
         """Take up saved `keys`, slot by slot."""
-        self._set(keys)
+        self.keys: Int64s = keys
+        """Key of each slot."""
+        self._slot: Int64s = np.argsort(keys, kind="stable")
+        self._sorted: Int64s = keys[self._slot]
+        bits = keys.size.bit_length() + _SPARE_BITS
+        self._shift = np.uint64(64 - bits)
+        self._guess = np.zeros(1 << bits, dtype=np.int32)
+        self._guess[self._place(keys)] = np.arange(keys.size)
 
 
 class Registry:
@@ -75,6 +87,12 @@ class Registry:
         self._rank: Int64s = np.empty(0, dtype=np.int64)
         self.sessions = Directory()
         self.paths = Directory()
+
+    def numbers(self, names: list[tuple[str, ...]]) -> list[int]:
+        """Number of each pair named in full, as `pair` gives them."""
+        # a plain tuple finds the pair that equals it: no named ones are made for those known
+        known = [self._pair.get(n) for n in names]  # type: ignore[call-overload]
+        return [self.pair(Pair(*n)) if k is None else k for k, n in zip(known, names, strict=True)]
 
     def pair(self, pair: Pair) -> int:
         """Number of a pair, given on first sight together with numbers for its clocks and its route."""

@@ -12,7 +12,7 @@ from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.duplicates import Seen
 from sdfstream.sync.floors import path_table
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.registry import Pair, Registry
+from sdfstream.sync.registry import Registry
 from sdfstream.sync.sites import site_table
 
 
@@ -38,7 +38,7 @@ class Roster:
     def number(self, x: Exchanges, beliefs: Beliefs, bus_at_ns: int, now: float) -> Int64s:
         """Session of each row; new sessions, paths and clocks are entered. `now`: bus time since the origin."""
         registry, table = self.registry, self.sessions
-        pair = np.array([registry.pair(Pair(*names)) for names in x.names], dtype=np.int64)[x.pair]
+        pair = np.array(registry.numbers(x.names), dtype=np.int64)[x.pair]
         rest = (x.dscp << 32) | x.path
         session, fresh = registry.sessions.slots((pair << 40) | rest)
         if fresh.size:

@@ -45,3 +45,13 @@ def test_what_does_not_fit_is_refused(values: object) -> None:
 def test_big_endian_and_strided_input() -> None:
     assert arrow.numbers(np.array([1, 2], dtype=">u4"), pa.uint32()).to_pylist() == [1, 2]
     assert arrow.numbers(np.arange(6, dtype=np.uint8)[::2], pa.uint8()).to_pylist() == [0, 2, 4]
+
+
+@given(st.lists(st.text(max_size=6), max_size=12), st.integers(0, 12), st.integers(0, 12))
+def test_strings_are_those_of_the_list(entries: list[str], low: int, size: int) -> None:
+    array = arrow.text(entries)
+    assert arrow.strings(array) == entries
+    assert arrow.strings(array.slice(low, size)) == entries[low : low + size]
+    assert arrow.strings(arrow.text([*entries, "x"]).slice(len(entries))) == ["x"]
+    assert arrow.strings(pa.array([*entries, None], pa.utf8())) == [*entries, None]
+    assert arrow.strings(pa.array(entries, pa.large_utf8())) == entries

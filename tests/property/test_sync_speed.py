@@ -1,0 +1,106 @@
+"""What was made fast says what the plain way says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdfstream.numeric.group import group, ranked
+from sdfstream.sync.blocks import blocks
+from sdfstream.sync.intake import _pairs
+from sdfstream.sync.owd import Delays, Windows
+from sdfstream.sync.registry import Directory
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def _draw(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+@given(SEEDS, st.integers(1, 200), st.integers(1, 30), st.booleans())
+def test_values_are_ranked_inside_each_group(seed: int, rows: int, groups: int, skewed: bool) -> None:
+    g = _draw(seed)
+    keys = g.integers(0, groups, rows)
+    if skewed:
+        keys[: rows // 2] = 0
+    lanes = [np.where(g.uniform(size=rows) < 0.2, np.nan, g.standard_normal(rows)) for _ in range(2)]
+    found = group(keys)
+    ordered, start = ranked(found, lanes)
+    for lane, values in zip(lanes, ordered, strict=True):
+        for key, low, size in zip(found.key, start, found.size, strict=True):
+            np.testing.assert_array_equal(values[low : low + size], np.sort(lane[keys == key]))
+
+
+@given(SEEDS, st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_slots_are_given_in_order_of_first_appearance(seed: int, cuts: list[int]) -> None:
+    g, directory, known = _draw(seed), Directory(), dict[int, int]()
+    for size in cuts:
+        keys = g.integers(0, 1 << 62, 25)[g.integers(0, 25, size)] if g.uniform() < 0.5 else g.integers(0, 60, size)
+        slot, fresh = directory.slots(keys)
+        before = len(known)
+        expected = [known.setdefault(k, len(known)) for k in keys.tolist()]
+        assert slot.tolist() == expected
+        assert [known[k] for k in keys[fresh].tolist()] == list(range(before, len(known)))
+
+
+@given(SEEDS, st.integers(1, 60), st.integers(1, 9), st.booleans())
+def test_pairs_are_numbered_in_order_of_first_appearance(seed: int, rows: int, names: int, own: bool) -> None:
+    g = _draw(seed)
+    codes: list[Any] = [g.integers(0, names, rows).astype(np.int32) for _ in range(5)]
+    if own:  # every host has one clock
+        codes[3], codes[4] = codes[0], codes[1]
+    # a dictionary may hold a name twice: then its codes are two
+    dictionaries = tuple([f"n{i % 7}" for i in range(names)] for _ in range(5))
+    number, found = _pairs(codes, dictionaries)
+    place: dict[tuple[int, ...], int] = {}
+    for row in range(rows):
+        code = tuple(int(c[row]) for c in codes)
+        assert number[row] == place.setdefault(code, len(place))
+        assert found[number[row]] == tuple(d[c] for c, d in zip(code, dictionaries, strict=True))
+    assert len(found) == len(place)
+
+
+@given(SEEDS, st.integers(1, 80), st.integers(1, 12))
+def test_blocks_do_not_mind_whether_rows_came_sorted(seed: int, rows: int, sessions: int) -> None:
+    g = _draw(seed)
+    session = g.integers(0, sessions, rows)
+    at, fwd, rev = g.uniform(0, 1e8, rows), g.exponential(1e3, rows), g.exponential(1e3, rows)
+    level, third = g.uniform(0, 1e3, sessions), g.uniform(size=sessions) < 0.5
+    order = np.argsort(session, kind="stable")
+    plain = blocks(session, at, fwd, rev, level, third)
+    ready = blocks(session[order], at[order], fwd[order], rev[order], level, third)
+    for a, b in zip(plain, ready, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@settings(max_examples=60)
+@given(SEEDS, st.integers(1, 120), st.integers(1, 20), st.booleans())
+def test_window_figures_are_the_plain_ones(seed: int, rows: int, paths: int, skewed: bool) -> None:
+    g = _draw(seed)
+    path = g.integers(0, paths, rows)
+    if skewed:
+        path[rows // 3 :] = 0
+    lost = g.uniform(size=rows) < 0.2
+    fwd, rev = (np.where(lost | (g.uniform(size=rows) < 0.2), np.nan, g.exponential(1e3, rows)) for _ in range(2))
+    marks = [g.uniform(size=rows) < 0.2 for _ in range(2)]
+    d = Delays(np.zeros(rows, np.int64), path, fwd, rev, g.uniform(1, 9, rows), lost, *marks)
+    windows = Windows()
+    windows.put(d, 0)
+    closed = windows.close(0)[0]
+    expected = {}
+    for p in range(paths):
+        for lane, delay in enumerate((fwd, rev)):
+            mine, has = path == p, (path == p) & ~np.isnan(delay)
+            counts = int(has.sum()), int((mine & lost).sum()) * (lane == 0), int((mine & marks[lane]).sum())
+            values, none = delay[has], (np.nan,) * 5
+            if any(counts):
+                some = bool(values.size)
+                figures = (*np.quantile(values, [0.0, 0.5, 0.99, 1.0]), d.err[has].max()) if some else none
+                expected[p, lane] = (*counts, *figures)
+    assert list(zip(closed.path.tolist(), closed.dir.tolist(), strict=True)) == sorted(expected)
+    columns = [closed.n, closed.lost, closed.ce, closed.low, closed.p50, closed.p99, closed.high, closed.err]
+    np.testing.assert_allclose(np.array(columns, dtype=np.float64).T, [expected[k] for k in sorted(expected)])
