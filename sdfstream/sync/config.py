@@ -69,7 +69,7 @@ class SyncConfig:
     """So many breached blocks in a row make it true."""
     faulty_ns: float = 1000.0
     """A session whose mean residual is less than this is not called a disagreement, however precise it is."""
-    err_sigmas: float = 3.1
+    err_sigmas: float = 3.3
     """Half-width of err_ns in standard deviations."""
     least_bound_factor: float = 0.8
     """Least factor on a clock's variance in its bound, however well its predictions did."""
