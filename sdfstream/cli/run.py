@@ -110,9 +110,9 @@ def _archive(chosen: Settings, bus_id: str) -> tuple[Archive, pipeline.Watcher]:
     from sdfstream import pipeline
     from sdfstream.archive.config import LIVE, ArchiveConfig
     from sdfstream.archive.writer_io import Archive
-    from sdfstream.records.topics import TOPICS
+    from sdfstream.records.topics import ARCHIVED
 
     chosen.data.mkdir(parents=True, exist_ok=True)
     target = chosen.archive or str(chosen.data / "archive")
     archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE))
-    return archive, pipeline.Watcher("archive", tuple(TOPICS), archive.add, archive.flush, _COMMIT_S)
+    return archive, pipeline.Watcher("archive", tuple(ARCHIVED), archive.add, archive.flush, _COMMIT_S)

@@ -94,3 +94,27 @@ class Beliefs:
         self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
         self.place = Place(*state["place"])
+
+
+class Told:
+    """Beliefs of named clocks, as the edge work takes them up."""
+
+    def __init__(self, names: list[str], beliefs: Beliefs) -> None:
+        self.names = names
+        self.beliefs = beliefs
+
+    @property
+    def n(self) -> int:
+        """Clocks known."""
+        return len(self.names)
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values and arrays."""
+        return {"names": self.names, "beliefs": self.beliefs.state()}
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Told:
+        """What `state` gave."""
+        beliefs = Beliefs()
+        beliefs.load(state["beliefs"])
+        return cls(list(state["names"]), beliefs)

@@ -43,15 +43,16 @@ class EdgeWork:
         """Corrected rows wait for the tick."""
         self._pending.append(rows)
 
-    def tick(self, beliefs: Beliefs, at: float, usual: float) -> Edges:
+    def tick(self, beliefs: Beliefs, at: float, usual: float, number: int) -> Edges:
         """Let the waiting rows teach their sites; what the sites say then.
 
-        `beliefs`: the mesh's, as of the last tick; they are carried forward to internal time `at` here.
+        `beliefs`: the mesh's, as of the last tick; they are carried forward to internal time `at` here. `number`: of the tick.
         """
         t, c = self._roster.sessions, self._c
-        self._ticks += 1
+        self._ticks = number
         rows = self._waiting(at)
         if not t.n:
+            beliefs.advance(at)
             return empty()
         src, dst = t["clock_src"], t["clock_dst"]
         told = np.flatnonzero(t["told_var"] > 0.0)
