@@ -207,7 +207,10 @@ def conjugate_gradient(
         if rho <= goal:
             break
         image = apply(direction)
-        alpha = rho / float(direction @ image)
+        energy = float(direction @ image)
+        if energy <= 0.0:  # only rounding is left, along the constants of a component that no prior holds
+            break
+        alpha = rho / energy
         x = x + alpha * direction
         residual = residual - alpha * image
         shaped = inverse * residual

@@ -208,7 +208,9 @@ BELIEF: Final = Topic(
             _column("now_ns", pa.float64(), "the instant of all rows, internal time", unit="ns since origin"),
             _column("lag_ns", pa.float64(), "how far evidence is behind the bus", unit="ns"),
             _column("usual_ns2", pa.float64(), "usual squared disagreement of a session with the mesh", unit="ns²"),
-            _column("place_at_ns", pa.float64(), "the reference's place holds at, internal time", unit="ns since origin"),
+            _column(
+                "place_at_ns", pa.float64(), "the reference's place holds at, internal time", unit="ns since origin"
+            ),
             _column("place_base_ns", pa.int64(), "the reference's base", unit="ns"),
             _column("place_offset_ns", pa.float64(), "the reference − ensemble", unit="ns"),
             _column("place_skew_ppb", pa.float64(), "the reference's rate − ensemble's", unit="ppb"),

@@ -41,6 +41,8 @@ class Beliefs:
         self.table = Table(COLUMNS)
         self.origin_ns = 0
         self.at = 0.0
+        self.solved_at = 0.0
+        """Instant of the last tick that the mesh had heard of, where these have been carried forward since."""
         self.lag_ns = 0.0
         """How far the newest evidence is behind the bus (`lag`)."""
         self.reference = 0
@@ -83,6 +85,7 @@ class Beliefs:
             "table": self.table.state(),
             "origin_ns": self.origin_ns,
             "at": self.at,
+            "solved_at": self.solved_at,
             "lag_ns": self.lag_ns,
             "reference": self.reference,
             "place": list(self.place),
@@ -92,6 +95,7 @@ class Beliefs:
         """Take up what `state` gave."""
         self.table.load(state["table"])
         self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
+        self.solved_at = float(state["solved_at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
         self.place = Place(*state["place"])
 

@@ -155,5 +155,3 @@ class SyncEdgeStage:
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
         self._inbox.load(saved["inbox"])
         self._hosts.load(saved["hosts"])
-
-

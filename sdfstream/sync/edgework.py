@@ -46,7 +46,8 @@ class EdgeWork:
     def tick(self, beliefs: Beliefs, at: float, usual: float, number: int) -> Edges:
         """Let the waiting rows teach their sites; what the sites say then.
 
-        `beliefs`: the mesh's, as of the last tick; they are carried forward to internal time `at` here. `number`: of the tick.
+        `beliefs`: the mesh's, as of an earlier tick; they are carried forward to internal time `at` here. `number`: of
+        this tick.
         """
         t, c = self._roster.sessions, self._c
         self._ticks = number
@@ -55,8 +56,7 @@ class EdgeWork:
             beliefs.advance(at)
             return empty()
         src, dst = t["clock_src"], t["clock_dst"]
-        told = np.flatnonzero(t["told_var"] > 0.0)
-        walls.pass_on(t, told, *beliefs.pair(src[told], dst[told]))
+        self._pass_on(beliefs)
         beliefs.advance(at)
         line, mesh_var = beliefs.pair(src, dst)
         b = beliefs.table
@@ -64,7 +64,7 @@ class EdgeWork:
         sites.age(t, max(at - self._at, 0.0) / NS_PER_S, walk, phase, mesh_var, c.floor_drift_ns)
         self._at = at
         # before this tick's news, which the mesh has not heard of
-        trust = residuals(t, line, usual, self._calm())
+        trust = residuals(t, line, usual, self._calm(), t["began_at"] <= beliefs.solved_at)
         trips, heard, alarm = breaks.NOTHING, rows.session, np.zeros(t.n)
         if rows.session.size:
             took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], quiet.narrow(t, c))
@@ -73,12 +73,32 @@ class EdgeWork:
             trips, alarm[heard] = self._learn(took, line, mesh_var, b["gg"][src] + b["gg"][dst], walk, at)
         return reduce(t, trust, line, usual, at, (heard, alarm), self._jumped(trips), c)
 
+    def _pass_on(self, beliefs: Beliefs) -> None:
+        """What the mesh made of what sessions told it, once it has heard of that."""
+        t = self._roster.sessions
+        told = np.flatnonzero((t["told_var"] > 0.0) & (t["told_at"] <= beliefs.solved_at))
+        src, dst = t["clock_src"][told], t["clock_dst"][told]
+        line, mesh_var = beliefs.pair(src, dst)
+        skew = beliefs.table["skew"]
+        since_s = (beliefs.at - t["told_at"][told]) / NS_PER_S
+        walls.pass_on(t, told, line - (skew[dst] - skew[src]) * since_s, mesh_var)
+
+    def _tell(self, i: Int64s, low: Float64s, v: walls.View, at: float) -> None:
+        """`walls.learn`; where the mesh has yet to hear what a session told, that is what its answer will be about."""
+        t = self._roster.sessions
+        waits = np.flatnonzero(t["told_var"][i] > 0.0)
+        mean, var, since = (t[name][i[waits]] for name in ("told_mean", "told_var", "told_at"))
+        walls.learn(t, i, low, v, self._c)
+        t["told_at"][i] = at
+        if waits.size:
+            t["told_mean"][i[waits]], t["told_var"][i[waits]], t["told_at"][i[waits]] = mean, var, since
+
     def _learn(
         self, took: Blocks, line: Float64s, mesh_var: Float64s, bend: Float64s, walk: Float64s, at: float
     ) -> tuple[breaks.Breaks, Float64s]:
         """One tick's blocks: to new sites, quiet ones, and those between walls; each block's surprise, squared."""
         t, c, i = self._roster.sessions, self._c, took.session
-        self._begin(took, line)
+        self._begin(took, line, at)
         quiet.learn_moments(t, took, c)
         old_s = np.abs(at - took.at) / NS_PER_S
         soft = c.jitter_ns**2 + bend[i] * old_s**2 + walk[i] * old_s**3 / 3.0
@@ -94,7 +114,7 @@ class EdgeWork:
             v = walls.view(t, i, line[i], mesh_var[i], soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
         use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < sites.UNKNOWN))
-        walls.learn(t, i[use], took.minimum[:, use], v.pick(use), c)
+        self._tell(i[use], took.minimum[:, use], v.pick(use), at)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
         lost = breaks.watch_floors(t, i[use], e[:, use], turn, c)
         for kind, change in (("shorter", trips.change_ns), ("longer", lost.change_ns)):
@@ -114,12 +134,13 @@ class EdgeWork:
         sites.doubt(t, i, size / np.sqrt(8.0))
         t["level_var"][i] += 0.125 * size * size
 
-    def _begin(self, took: Blocks, line: Float64s) -> None:
+    def _begin(self, took: Blocks, line: Float64s, at: float) -> None:
         """Sites of sessions heard for the first time, once both directions were."""
         t, i = self._roster.sessions, took.session
         new = np.flatnonzero((t["dd"][i] >= sites.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
         if new.size:
             fwd, rev = took.minimum[:, new]
+            t["began_at"][i[new]] = at
             sites.start(t, i[new], line[i[new]] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
     def _waiting(self, at: float) -> Rows:

@@ -139,6 +139,7 @@ class HostWork:
         b, told = self._beliefs, clocks.beliefs
         names = self._roster.registry.clocks
         b.origin_ns, b.at, b.lag_ns, b.place = told.origin_ns, told.at, told.lag_ns, told.place
+        b.solved_at = told.at
         self._usual = usual
         if not clocks.n:
             return

@@ -68,5 +68,3 @@ class Inbox:
             b = Beliefs()
             b.load(saved)
             self._waiting.setdefault(int(tick), []).append(BeliefRows(int(tick), clocks, usual, list(names), b))
-
-
