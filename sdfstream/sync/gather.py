@@ -74,17 +74,20 @@ class Gather:
 
     def _newest(self, at_ns: int) -> tuple[Int64s, Edges]:
         """The newest row of each pair, not after `at_ns`; what came for later ticks waits."""
-        parts, self._came, wait = [self._kept, *self._came], [], []
+        # what came last first: then, as a rule, the newest row of a pair is the first
+        parts, self._came = [*reversed(self._came), self._kept], []
         label = np.concatenate([p[0] for p in parts])
         e = Edges._make(map(np.concatenate, zip(*(p[1] for p in parts), strict=True)))
         later = label > at_ns
         if later.any():
-            wait = [(label[later], Edges._make(column[later] for column in e))]
-        self._came = wait
+            self._came = [(label[later], Edges._make(column[later] for column in e))]
         use = np.flatnonzero(~later & (label > at_ns - KEEP_NS))
         key = (e.src[use] << 32) | e.dst[use]
-        # a pair that moved from one part to another is told by both: the one that hears it counts
-        order = np.lexsort((-e.weight[use], ~e.heard[use], -label[use], key))
+        order = np.argsort(key, kind="stable")
+        newer = (key[order][1:] == key[order][:-1]) & (label[use][order][1:] >= label[use][order][:-1])
+        if newer.any():
+            # a pair that moved from one part to another is told by both: the one that hears it counts
+            order = np.lexsort((-e.weight[use], ~e.heard[use], -label[use], key))
         use, key = use[order], key[order]
         first = np.ones(use.size, dtype=np.bool_)
         first[1:] = key[1:] != key[:-1]
