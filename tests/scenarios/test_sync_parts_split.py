@@ -1,6 +1,6 @@
 """Sync in parts says what one part says, bit for bit, however hosts are dealt out; and lives through a part's death.
 
-Mesh of 12 clocks of degree 6, law B, 32 exchanges/s a session, seed 1.
+Mesh of 12 clocks of degree 6, law B, 24 exchanges/s a session, seed 1.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sdfstream.sync import SyncEdgeStage, SyncMeshStage, SyncStage
 from tests.checks import check_stage
 from tests.fixtures.sync_parts import Parts, clock_rows, delay_rows
 
-SECONDS, SETTLED_S = 20.0, 12.0
+SECONDS, SETTLED_S = 18.0, 12.0
 
 
 class World:
     """One simulation, run once in one part."""
 
     def __init__(self) -> None:
-        self.sim = mesh(12, 6, "B", 32.0, seed=1)
+        self.sim = mesh(12, 6, "B", 24.0, seed=1)
         self.messages = self.sim.messages(SECONDS)
         self.hosts = sorted(self.sim.clocks)
         self.start = self.messages[0].bus_at_ns
@@ -157,7 +157,7 @@ def test_a_mesh_without_memory_takes_over_from_its_parts(world: World) -> None:
 def test_both_stages_keep_the_promises_of_a_stage() -> None:
     sim = mesh(4, 3, "B", 32.0, seed=2)
     parts = Parts.of(sorted(sim.clocks), 2)
-    parts.run(sim.messages(5.0))
+    parts.run(sim.messages(4.0))
     check_stage(SyncEdgeStage, parts.seen["part1"])
     plain = check_stage(SyncMeshStage, parts.seen["mesh"])
     assert {o.topic for _, o in plain} == {CLOCK.name, "sdf.derived.belief.v1"}
