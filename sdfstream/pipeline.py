@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,15 +28,18 @@ from typing import Final, Protocol
 
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.stage import ActuateStage, Authority
-from sdfstream.bus import Bus
+from sdfstream.bus import Bus, Subscription
+from sdfstream.bus.joined import Joined
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
 from sdfstream.plan.stage import PlanStage
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import CLOCK, COMMAND, FINDING, MESH, NIC, OUTCOME, OWD, QP_WINDOW
+from sdfstream.records.topics import BELIEF, CLOCK, COMMAND, EDGE, FINDING, MESH, NIC, OUTCOME, OWD, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
+from sdfstream.sync.edge_stage import SyncEdgeStage
+from sdfstream.sync.mesh_stage import SyncMeshStage
 from sdfstream.sync.stage import SyncStage
 from sdfstream.workload.stage import WorkloadStage
 
@@ -43,12 +47,17 @@ log = logging.getLogger("sdfstream.pipeline")
 
 WRITES: Final[dict[str, tuple[str, ...]]] = {
     "sync": (CLOCK.name, OWD.name),
+    "sync-edge": (EDGE.name, OWD.name),
+    "sync-mesh": (CLOCK.name, BELIEF.name),
     "workload": (QP_WINDOW.name,),
     "detect": (FINDING.name, NIC.name),
     "actuate": (COMMAND.name, OUTCOME.name),
     "plan": (MESH.name,),
 }
 """What each stage writes; a replay ignores these topics in its input when it runs the stage itself."""
+
+FOR_ALL: Final[dict[str, tuple[str, ...]]] = {SyncEdgeStage.name: (BELIEF.name,)}
+"""Topics of which every member of a stage's group reads all, where the other topics are dealt out among them."""
 
 SHARED: Final = frozenset({OUTCOME.name})
 """Topics that agents write too: there a replay ignores only what the stage itself said (by the event's source)."""
@@ -164,6 +173,14 @@ def stages(settings: Settings, authority: Authority | None = None) -> list[Stage
     return path
 
 
+def sync_parts(settings: Settings, member: str) -> list[Stage]:
+    """Sync in parts: any number of processes with the first, one with the second (docs/sync-scale.md).
+
+    `member` names this process among those of its stage's group.
+    """
+    return [SyncEdgeStage(settings.sync, member), SyncMeshStage(settings.sync)]
+
+
 def authority(settings: Settings, started_at_ns: int) -> Authority | None:
     """What a live controller acts by: its keys in the data folder (made on first use), its start as its epoch.
 
@@ -201,7 +218,7 @@ async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: C
     Positions are committed after the outputs are on the bus, so a crash repeats output at most; readers tell a
     repeat by boot id and batch sequence.
     """
-    subscription = await bus.subscribe(stage.name, stage.reads)
+    subscription = await _subscribe(stage, bus)
     driver = Driver(stage)
     try:
         while True:
@@ -219,6 +236,19 @@ async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: C
                 return
     finally:
         await subscription.close()
+
+
+async def _subscribe(stage: Stage, bus: Bus) -> Subscription:
+    """The stage's topics; those for all members come through a group that has no other member, from now on."""
+    for_all = FOR_ALL.get(stage.name, ())
+    dealt = await bus.subscribe(stage.name, [topic for topic in stage.reads if topic not in for_all])
+    if not for_all:
+        return dealt
+    try:
+        return Joined(dealt, await bus.subscribe(f"{stage.name}-{uuid.uuid4().hex}", for_all))
+    except BaseException:
+        await dealt.close()
+        raise
 
 
 async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:

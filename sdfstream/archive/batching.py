@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sdfstream.archive.config import BatchLimits
 from sdfstream.records.message import Message
-from sdfstream.records.topics import TOPICS
+from sdfstream.records.topics import ARCHIVED
 from sdfstream.records.units import NS_PER_MS
 
 
@@ -68,7 +68,7 @@ def _width(kind: pa.DataType) -> int:
         return 16
 
 
-_ROW_BYTES: Final = {name: schema_row_bytes(t.columns) for name, t in TOPICS.items() if t.columns is not None}
+_ROW_BYTES: Final = {name: schema_row_bytes(t.columns) for name, t in ARCHIVED.items() if t.columns is not None}
 
 
 @dataclass(slots=True)

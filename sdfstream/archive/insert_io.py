@@ -16,7 +16,7 @@ from sdfstream.archive.failures import EngineError
 from sdfstream.archive.kept_io import Kept
 from sdfstream.archive.rows import Reject, Rows, bulk_rows, reject_rows
 from sdfstream.records.message import Message
-from sdfstream.records.topics import TOPICS, Topic
+from sdfstream.records.topics import ARCHIVED, Topic
 from sdfstream.stats import Counters
 
 _BACKOFF_MAX_S = 10.0
@@ -56,7 +56,7 @@ class Inserter:
 
     def archive(self, batch: Batch) -> None:
         """Insert the rows of `batch`, and what was refused of it into the table ``reject``."""
-        topic = TOPICS[batch.topic]
+        topic = ARCHIVED[batch.topic]
         rows = build_rows(topic, batch.messages, self._config.bus_id)
         self._insert(tables.table_of(topic.name), rows.table, batch.token)
         self._refuse(rows.rejects, batch.token)

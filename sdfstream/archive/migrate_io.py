@@ -9,7 +9,7 @@ from typing import Final
 from sdfstream.archive import migration, tables
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.migration import Migration
-from sdfstream.records.topics import TOPICS
+from sdfstream.records.topics import ARCHIVED
 
 _TTL: Final = re.compile(r" TTL (.+?)(?: SETTINGS |$)")
 
@@ -53,5 +53,5 @@ def set_ttl(engine: Engine, hours: float | None) -> None:
 
 
 def _aging_tables() -> list[str]:
-    names = [tables.table_of(topic) for topic in TOPICS]
+    names = [tables.table_of(topic) for topic in ARCHIVED]
     return [name for name in names if name.startswith(("raw_", "derived_"))] + [tables.REJECT_TABLE]

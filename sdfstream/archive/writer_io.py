@@ -26,7 +26,7 @@ from sdfstream.archive.kept_io import Kept
 from sdfstream.archive.migrate_io import migrate, set_ttl
 from sdfstream.errors import ArchiveError
 from sdfstream.records.message import Message
-from sdfstream.records.topics import TOPICS
+from sdfstream.records.topics import ARCHIVED
 from sdfstream.stats import Counters
 
 _POLL_S = 0.005
@@ -90,13 +90,13 @@ class Archive:
 
     def offer(self, messages: Sequence[Message]) -> bool:
         """Take `messages` if there is room; False leaves all of them with the caller."""
-        known = [m for m in messages if m.topic in TOPICS]
+        known = [m for m in messages if m.topic in ARCHIVED]
         with self._changed:
             self._check()
             if self.pending_bytes > self.config.pending_bytes:
                 return False
             self.counters.add("messages", n=len(known))
-            self.counters.add("refused", "no-table", sum(m.rows for m in messages if m.topic not in TOPICS))
+            self.counters.add("refused", "no-table", sum(m.rows for m in messages if m.topic not in ARCHIVED))
             self._coalescer.add(known, time.monotonic_ns())
             self._changed.notify_all()
         return True

@@ -75,7 +75,7 @@ class _Rate:
 class Board:
     """The live state. `take` messages as they come; ask for a `view` whenever someone looks."""
 
-    reads: tuple[str, ...] = tuple(t.name for t in topics.TOPICS.values() if t is not topics.PROBE)
+    reads: tuple[str, ...] = tuple(t.name for t in topics.ARCHIVED.values() if t is not topics.PROBE)
 
     def __init__(self) -> None:
         self.counters = Counters("board")

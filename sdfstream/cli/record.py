@@ -81,7 +81,7 @@ async def record(
 
     from sdfstream import pipeline
     from sdfstream.bus.recording_io import RecordingWriter
-    from sdfstream.records.topics import TOPICS
+    from sdfstream.records.topics import ARCHIVED
 
     started_s, rows = time.monotonic(), 0
     writer = RecordingWriter(out, time.time_ns, cluster=cluster)
@@ -92,7 +92,7 @@ async def record(
         rows += sum(m.rows for m in messages)
 
     # a group of its own: everybody who records gets everything
-    watcher = pipeline.Watcher(f"record-{uuid.uuid4().hex[:12]}", tuple(TOPICS), take, from_start=from_start)
+    watcher = pipeline.Watcher(f"record-{uuid.uuid4().hex[:12]}", tuple(ARCHIVED), take, from_start=from_start)
     try:
         await pipeline.supervise("record", partial(pipeline.run_watcher, watcher, bus, control), control)
     finally:

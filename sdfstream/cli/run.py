@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 HELP = "run stages of the pipeline against Kafka, each as a consumer group"
 EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
-STAGES: Final = ("sync", "workload", "detect", "actuate", "plan", "archive")
+STAGES: Final = ("sync", "sync-edge", "sync-mesh", "workload", "detect", "actuate", "plan", "archive")
+_PARTS: Final = {"sync-edge", "sync-mesh"}
+"""What takes the place of sync where one process does not suffice."""
 _COMMIT_S: Final = 1.0
 """Between two commits of the archive: each flushes, and many small inserts are what ClickHouse likes least."""
 
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = chosen.model_copy(update={name: value for name, value in named.items() if value is not None})
     if chosen.bus == "memory":
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
+    if "sync" in args.stages and _PARTS & set(args.stages):
+        raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
     counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds))
     emit(args.json, {"stages": args.stages, "counters": counters}, "")
     return 0
@@ -93,6 +97,8 @@ async def serve(
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
     path = [stage for stage in pipeline.stages(chosen, authority) if stage.name in names]
+    if _PARTS & set(names):
+        path += [stage for stage in pipeline.sync_parts(chosen, uuid.uuid4().hex) if stage.name in names]
     async with AsyncExitStack() as stack:
         watchers: list[pipeline.Watcher] = []
         parts: list[Any] = [*path, bus, control]
@@ -110,9 +116,9 @@ def _archive(chosen: Settings, bus_id: str) -> tuple[Archive, pipeline.Watcher]:
     from sdfstream import pipeline
     from sdfstream.archive.config import LIVE, ArchiveConfig
     from sdfstream.archive.writer_io import Archive
-    from sdfstream.records.topics import TOPICS
+    from sdfstream.records.topics import ARCHIVED
 
     chosen.data.mkdir(parents=True, exist_ok=True)
     target = chosen.archive or str(chosen.data / "archive")
     archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE))
-    return archive, pipeline.Watcher("archive", tuple(TOPICS), archive.add, archive.flush, _COMMIT_S)
+    return archive, pipeline.Watcher("archive", tuple(ARCHIVED), archive.add, archive.flush, _COMMIT_S)

@@ -32,12 +32,12 @@ from sdfstream.cli.live_io import LiveServer
 from sdfstream.cli.live_jobs import JobAnswers, Publishing
 from sdfstream.cli.places import JOBS, LINK_SOCKET
 from sdfstream.records.message import Message
-from sdfstream.records.topics import TOPICS
+from sdfstream.records.topics import ARCHIVED
 
 if TYPE_CHECKING:
     from sdfstream.settings import Settings
 
-EVERYTHING: Final = tuple(TOPICS)
+EVERYTHING: Final = tuple(ARCHIVED)
 
 
 @dataclass(slots=True)

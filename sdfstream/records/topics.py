@@ -28,6 +28,8 @@ class Topic:
     key: str
     columns: pa.Schema | None = None
     compacted: bool = False
+    archived: bool = True
+    """False: what two processes of one stage say to each other; neither the archive nor a recording keeps it."""
 
     @property
     def form(self) -> Literal["bulk", "event"]:
@@ -158,6 +160,75 @@ OWD: Final = Topic(
     ),
 )
 
+EDGE: Final = Topic(
+    "sdf.derived.edge.v1",
+    "Where sync runs in parts (`sync-edge`, `sync-mesh`): one row per directed clock pair and tick, all that the mesh "
+    "needs to know of the sessions between the two. Sums run over those sessions, each times its robust weight.",
+    key="the part of the edge work",
+    columns=pa.schema(
+        [
+            _column("tick_at_ns", pa.int64(), "the tick", unit="ns since epoch, bus time"),
+            _column("origin_ns", pa.int64(), "origin of internal time, once told", unit="ns since epoch", null=True),
+            _column("lag_ns", pa.float64(), "smallest lag of the part's exchanges in this tick", unit="ns", null=True),
+            _column("clock_src", NAME, "the sender's clock"),
+            _column("clock_dst", NAME, "the reflector's clock"),
+            _column("base_src_ns", pa.int64(), "clock_src − bus time, about; null: not heard", unit="ns", null=True),
+            _column("base_dst_ns", pa.int64(), "clock_dst − bus time, about; null: not heard", unit="ns", null=True),
+            _column("weight_per_ns2", pa.float64(), "sum of 1/variance of the offset", unit="1/ns²"),
+            _column("offset_ns", pa.float64(), "weighted mean of clock_dst − clock_src less bases", unit="ns"),
+            _column("skew_weight_per_ppb2", pa.float64(), "sum of 1/variance of the slope", unit="1/ppb²"),
+            _column("skew_ppb", pa.float64(), "weighted mean slope of the offset", unit="ppb"),
+            _column("info_xx_per_ns2", pa.float64(), "sum of inverse covariances: offset", unit="1/ns²"),
+            _column("info_xg_per_ns_ppb", pa.float64(), "offset with slope", unit="1/(ns·ppb)"),
+            _column("info_gg_per_ppb2", pa.float64(), "slope", unit="1/ppb²"),
+            _column("square_ns2", pa.float64(), "lasting disagreement beyond own noise, mean square", unit="ns²"),
+            _column("rest_ns2", pa.float64(), "residual now, mean square", unit="ns²"),
+            _column("sessions", pa.uint32(), "sessions between the two"),
+            _column("bad", pa.uint32(), "of them in lasting disagreement with the mesh"),
+            _column("heard", pa.bool_(), "one of them was heard lately"),
+            _column("blocks", pa.uint32(), "of them heard in this tick"),
+            _column("tripped", pa.uint32(), "whose clock difference jumped lately"),
+            _column("step_ns", pa.float64(), "by how much at most", unit="ns"),
+            _column("alarm_ns2", pa.float64(), "what packets surprised them by, mean square", unit="ns²"),
+        ]
+    ),
+    archived=False,
+)
+
+BELIEF: Final = Topic(
+    "sdf.derived.belief.v1",
+    "Where sync runs in parts: what the mesh believes of every clock after a tick. One row per clock; the first "
+    "columns are alike in all rows of a tick, which is complete when `clocks` of them are there.",
+    key="mesh",
+    columns=pa.schema(
+        [
+            _column("tick_at_ns", pa.int64(), "the tick", unit="ns since epoch, bus time"),
+            _column("clocks", pa.uint32(), "rows of this tick in all its messages"),
+            _column("origin_ns", pa.int64(), "origin of internal time", unit="ns since epoch"),
+            _column("now_ns", pa.float64(), "the instant of all rows, internal time", unit="ns since origin"),
+            _column("lag_ns", pa.float64(), "how far evidence is behind the bus", unit="ns"),
+            _column("usual_ns2", pa.float64(), "usual squared disagreement of a session with the mesh", unit="ns²"),
+            _column(
+                "place_at_ns", pa.float64(), "the reference's place holds at, internal time", unit="ns since origin"
+            ),
+            _column("place_base_ns", pa.int64(), "the reference's base", unit="ns"),
+            _column("place_offset_ns", pa.float64(), "the reference − ensemble", unit="ns"),
+            _column("place_skew_ppb", pa.float64(), "the reference's rate − ensemble's", unit="ppb"),
+            _column("clock", NAME, "clock id"),
+            _column("base_ns", pa.int64(), "its reading − bus time, about; null: not heard", unit="ns", null=True),
+            _column("offset_ns", pa.float64(), "that clock − ensemble, less base", unit="ns"),
+            _column("skew_ppb", pa.float64(), "its rate − ensemble's", unit="ppb"),
+            _column("var_xx_ns2", pa.float64(), "own part of the covariance: offset", unit="ns²"),
+            _column("var_xg_ns_ppb", pa.float64(), "offset with skew", unit="ns·ppb"),
+            _column("var_gg_ppb2", pa.float64(), "skew", unit="ppb²"),
+            _column("walk_ppb2_per_s", pa.float64(), "random walk of the frequency", unit="ppb²/s"),
+            _column("phase_ns2_per_s", pa.float64(), "random walk of the phase", unit="ns²/s"),
+            _column("bound_ns2", pa.float64(), "variance behind the published error", unit="ns²"),
+        ]
+    ),
+    archived=False,
+)
+
 QP: Final = Topic(
     "sdf.raw.qp.v1",
     "In band: one row per chunk that a queue pair carried, written by the sending end once it is acknowledged; of a "
@@ -278,6 +349,8 @@ TOPICS: Final[dict[str, Topic]] = {
         LIVENESS,
         CLOCK,
         OWD,
+        EDGE,
+        BELIEF,
         QP_WINDOW,
         NIC,
         TOPOLOGY,
@@ -289,3 +362,7 @@ TOPICS: Final[dict[str, Topic]] = {
         OVERRIDE,
     )
 }
+
+ARCHIVED: Final[dict[str, Topic]] = {name: topic for name, topic in TOPICS.items() if topic.archived}
+"""What the archive has tables for and a recording keeps. Left out: `EDGE` and `BELIEF`, which only parts of sync read,
+ten times a second for every clock pair; what comes of them is in `CLOCK` and `OWD`."""

@@ -1,6 +1,8 @@
 """One timeline: per-edge floors, clock states, corrected one-way delay."""
 
 from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.edge_stage import SyncEdgeStage
+from sdfstream.sync.mesh_stage import SyncMeshStage
 from sdfstream.sync.stage import SyncStage
 
-__all__ = ["SyncConfig", "SyncStage"]
+__all__ = ["SyncConfig", "SyncEdgeStage", "SyncMeshStage", "SyncStage"]

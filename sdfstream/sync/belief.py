@@ -41,6 +41,8 @@ class Beliefs:
         self.table = Table(COLUMNS)
         self.origin_ns = 0
         self.at = 0.0
+        self.solved_at = 0.0
+        """Instant of the last tick that the mesh had heard of, where these have been carried forward since."""
         self.lag_ns = 0.0
         """How far the newest evidence is behind the bus (`lag`)."""
         self.reference = 0
@@ -89,6 +91,7 @@ class Beliefs:
             "table": self.table.state(),
             "origin_ns": self.origin_ns,
             "at": self.at,
+            "solved_at": self.solved_at,
             "lag_ns": self.lag_ns,
             "reference": self.reference,
             "place": list(self.place),
@@ -98,5 +101,30 @@ class Beliefs:
         """Take up what `state` gave."""
         self.table.load(state["table"])
         self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
+        self.solved_at = float(state["solved_at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
         self.place = Place(*state["place"])
+
+
+class Told:
+    """Beliefs of named clocks, as the edge work takes them up."""
+
+    def __init__(self, names: list[str], beliefs: Beliefs) -> None:
+        self.names = names
+        self.beliefs = beliefs
+
+    @property
+    def n(self) -> int:
+        """Clocks known."""
+        return len(self.names)
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values and arrays."""
+        return {"names": self.names, "beliefs": self.beliefs.state()}
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Told:
+        """What `state` gave."""
+        beliefs = Beliefs()
+        beliefs.load(state["beliefs"])
+        return cls(list(state["names"]), beliefs)

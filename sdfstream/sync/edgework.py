@@ -43,19 +43,20 @@ class EdgeWork:
         """Corrected rows wait for the tick."""
         self._pending.append(rows)
 
-    def tick(self, beliefs: Beliefs, at: float, usual: float) -> Edges:
+    def tick(self, beliefs: Beliefs, at: float, usual: float, number: int) -> Edges:
         """Let the waiting rows teach their sites; what the sites say then.
 
-        `beliefs`: the mesh's, as of the last tick; they are carried forward to internal time `at` here.
+        `beliefs`: the mesh's, as of an earlier tick; they are carried forward to internal time `at` here. `number`: of
+        this tick.
         """
         t, c = self._roster.sessions, self._c
-        self._ticks += 1
+        self._ticks = number
         rows = self._waiting(at)
         if not t.n:
+            beliefs.advance(at)
             return empty()
         src, dst = t["clock_src"], t["clock_dst"]
-        told = np.flatnonzero(t["told_var"] > 0.0)
-        walls.pass_on(t, told, *beliefs.pair(src[told], dst[told]))
+        self._pass_on(beliefs)
         beliefs.advance(at)
         line, mesh_var = beliefs.pair(src, dst)
         walk = beliefs.both("walk", src, dst)
@@ -64,7 +65,7 @@ class EdgeWork:
         )
         self._at = at
         # before this tick's news, which the mesh has not heard of
-        trust = residuals(t, line, usual, self._calm())
+        trust = residuals(t, line, usual, self._calm(), t["began_at"] <= beliefs.solved_at)
         trips, heard, alarm = breaks.NOTHING, rows.session, np.zeros(t.n)
         if rows.session.size:
             took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], quiet.narrow(t, c))
@@ -76,12 +77,32 @@ class EdgeWork:
             trips, alarm[heard] = self._learn(took, expected.pick(heard), walk[heard], at)
         return reduce(t, trust, line, usual, at, (heard, alarm), self._jumped(trips), c)
 
+    def _pass_on(self, beliefs: Beliefs) -> None:
+        """What the mesh made of what sessions told it, once it has heard of that."""
+        t = self._roster.sessions
+        told = np.flatnonzero((t["told_var"] > 0.0) & (t["told_at"] <= beliefs.solved_at))
+        src, dst = t["clock_src"][told], t["clock_dst"][told]
+        line, mesh_var = beliefs.pair(src, dst)
+        skew = beliefs.table["skew"]
+        since_s = (beliefs.at - t["told_at"][told]) / NS_PER_S
+        walls.pass_on(t, told, line - (skew[dst] - skew[src]) * since_s, mesh_var)
+
+    def _tell(self, i: Int64s, low: Float64s, v: walls.View, at: float) -> None:
+        """`walls.learn`; where the mesh has yet to hear what a session told, that is what its answer will be about."""
+        t = self._roster.sessions
+        waits = np.flatnonzero(t["told_var"][i] > 0.0)
+        mean, var, since = (t[name][i[waits]] for name in ("told_mean", "told_var", "told_at"))
+        walls.learn(t, i, low, v, self._c)
+        t["told_at"][i] = at
+        if waits.size:
+            t["told_mean"][i[waits]], t["told_var"][i[waits]], t["told_at"][i[waits]] = mean, var, since
+
     def _learn(
         self, took: Blocks, expected: walls.Expected, walk: Float64s, at: float
     ) -> tuple[breaks.Breaks, Float64s]:
         """One tick's blocks: to new sites, quiet ones, and those between walls; each block's surprise, squared."""
         t, c, i = self._roster.sessions, self._c, took.session
-        self._begin(took, expected.line)
+        self._begin(took, expected.line, at)
         quiet.learn_moments(t, took, c)
         age_s, span_s = (at - took.at) / NS_PER_S, took.span / NS_PER_S
         # stamps' noise, wander since, and what a wrong slope makes of a block that spans some time
@@ -98,7 +119,7 @@ class EdgeWork:
             v = walls.view(t, i, expected, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
         use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < sites.UNKNOWN))
-        walls.learn(t, i[use], took.minimum.take(use, axis=1), v.pick(use), c)
+        self._tell(i[use], took.minimum.take(use, axis=1), v.pick(use), at)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
         lost = breaks.watch_floors(t, i[use], e.take(use, axis=1), turn, c)
         for kind, change in (("shorter", trips.change_ns), ("longer", lost.change_ns)):
@@ -118,12 +139,13 @@ class EdgeWork:
         sites.doubt(t, i, size / np.sqrt(8.0))
         t["level_var"][i] += 0.125 * size * size
 
-    def _begin(self, took: Blocks, line: Float64s) -> None:
+    def _begin(self, took: Blocks, line: Float64s, at: float) -> None:
         """Sites of sessions heard for the first time, once both directions were."""
         t, i = self._roster.sessions, took.session
         new = np.flatnonzero((t["dd"][i] >= sites.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
         if new.size:
             fwd, rev = took.minimum.take(new, axis=1)
+            t["began_at"][i[new]] = at
             sites.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
     def _waiting(self, at: float) -> Rows:

@@ -25,11 +25,14 @@ def excess(
     The floor is the smallest delay of the current and the previous stretch of `memory_ns`: it forgets a shorter route
     after one to two stretches, and no queue that stands for less than one can raise it.
     """
-    due = at_ns - table["since"] >= memory_ns
+    age_ns = at_ns - table["since"][path]
+    due = age_ns >= memory_ns
     if due.any():
-        table["before"] = np.where(due, table["now"], table["before"])
-        table["now"] = np.where(due, np.inf, table["now"])
-        table["since"] = np.where(due, at_ns, table["since"])
+        # by path, so that what one path remembers does not depend on when others were heard
+        rows, long_ago = path[due], age_ns[due] >= 2 * memory_ns
+        table["before"][:, rows] = np.where(long_ago, np.inf, table["now"][:, rows])
+        table["now"][:, rows] = np.inf
+        table["since"][rows] = at_ns
     has = ~np.isnan(low)
     table["now"][lane[has], path[has]] = np.minimum(table["now"][lane[has], path[has]], low[has])
     floor = np.minimum(table["now"], table["before"])[lane, path]

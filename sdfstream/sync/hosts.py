@@ -9,7 +9,7 @@ import numpy as np
 from sdfstream.records.message import Output
 from sdfstream.records.units import Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync.belief import COLUMNS, Beliefs
+from sdfstream.sync.belief import COLUMNS, Beliefs, Told
 from sdfstream.sync.clocks import Clocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.correct import correct, pair_err
@@ -37,6 +37,10 @@ class HostWork:
         self._usual = 0.0
         self._newest_lag = np.inf
         self._ticks = 0
+        self._told: Told | None = None
+        """What the mesh said last of all clocks, where it is another process: for clocks that come in between."""
+        self._since: list[float] = []
+        """Internal times to which the beliefs were carried forward since."""
         self._known: tuple[list[str], int, Int64s] | None = None
 
     def take(self, x: Exchanges, bus_at_ns: int) -> None:
@@ -46,7 +50,10 @@ class HostWork:
         """
         b, roster = self._beliefs, self._roster
         elapsed = float(bus_at_ns - b.origin_ns)
+        had = b.n
         session = roster.number(x, b, bus_at_ns, elapsed)
+        if self._told is not None and b.n > had:
+            self._catch_up(self._told, had)
         drop = roster.repeats(session, x)
         if b.unbased:
             based, table = b.table["based"], roster.sessions
@@ -74,21 +81,65 @@ class HostWork:
         b = self._beliefs
         return int(self._book.reference_ns(b, np.float64(bus_at_ns - b.origin_ns - b.lag_ns)))
 
-    def tick(self, bus_at_ns: int) -> Report:
-        """What the sessions say about this tick."""
+    def tick(self, bus_at_ns: int, number: int) -> Report:
+        """What the sessions say about this tick. `number` counts ticks, alike in all parts."""
         b = self._beliefs
-        self._ticks += 1
+        self._ticks = number
         at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at)
         hello, self._roster.hello = self._roster.hello, {}
         lag, self._newest_lag = self._newest_lag, np.inf
-        edges = self._edges.tick(b, at, self._usual)
+        edges = self._edges.tick(b, at, self._usual, number)
+        if self._told is not None:
+            self._since.append(at)
         return Report(self._roster.registry.clocks, edges, hello, lag)
 
-    def take_up(self, clocks: Clocks, usual: float) -> None:
+    @property
+    def beliefs(self) -> Beliefs:
+        """What is believed of the clocks here, by their numbers in a report."""
+        return self._beliefs
+
+    def begin(self, origin_ns: int) -> None:
+        """Origin of internal time until the mesh tells its own."""
+        self._beliefs.origin_ns = origin_ns
+
+    def hear(self, told: Told, usual: float) -> None:
+        """Believe what a mesh in another process said."""
+        if self._told is None:
+            # nothing was learned yet
+            self._roster.sessions["seen_at"] -= told.beliefs.origin_ns - self._beliefs.origin_ns
+        self._told, self._since = told, []
+        self.take_up(told, usual)
+
+    def foreign(self, told: Told) -> bool:
+        """Whether this mesh tells another time line than before: with its own origin, or other bases."""
+        if self._told is None:
+            return False
+        of = self._numbers(self._roster.registry.clocks, told.names)
+        mine, t, theirs = np.flatnonzero(of >= 0), self._beliefs.table, told.beliefs.table
+        both = t["based"][mine] & theirs["based"][of[mine]]
+        moved = t["base_ns"][mine] != theirs["base_ns"][of[mine]]
+        return told.beliefs.origin_ns != self._beliefs.origin_ns or bool((both & moved).any())
+
+    def _catch_up(self, told: Told, start: int) -> None:
+        """Clocks from `start` on are new here: what the mesh said of them, carried forward as the others were."""
+        of = self._numbers(self._roster.registry.clocks, told.names)[start:]
+        mine = np.flatnonzero(of >= 0)
+        few = Beliefs()
+        few.table.grow(mine.size)
+        for name in COLUMNS:
+            few.table[name] = told.beliefs.table[name][of[mine]]
+        few.at = told.beliefs.at
+        for at in self._since:
+            few.advance(at)
+        for name in COLUMNS:
+            self._beliefs.table[name][start + mine] = few.table[name]
+
+    def take_up(self, clocks: Clocks | Told, usual: float) -> None:
         """Believe what the mesh found."""
         b, told = self._beliefs, clocks.beliefs
         names = self._roster.registry.clocks
         b.origin_ns, b.at, b.lag_ns, b.place = told.origin_ns, told.at, told.lag_ns, told.place
+        b.solved_at = told.at
         self._usual = usual
         if not clocks.n:
             return
@@ -146,6 +197,8 @@ class HostWork:
             "usual": self._usual,
             "newest_lag": None if self._newest_lag == np.inf else self._newest_lag,
             "ticks": self._ticks,
+            "told": None if self._told is None else self._told.state(),
+            "since": self._since,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -157,4 +210,6 @@ class HostWork:
         self._usual = float(state["usual"])
         self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
         self._ticks = int(state["ticks"])
+        self._told = None if state["told"] is None else Told.of(state["told"])
+        self._since = [float(at) for at in state["since"]]
         self._known = None

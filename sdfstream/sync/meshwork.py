@@ -61,10 +61,10 @@ class MeshWork:
         """Square of the usual disagreement of a session with the mesh, ns²: what is not surprising."""
         return self._usual
 
-    def begin(self, bus_at_ns: int) -> None:
-        """Origin of internal time: the hour in which the first message came."""
+    def begin(self, bus_at_ns: int, origin_ns: int | None = None) -> None:
+        """Origin of internal time: the hour in which the first message came, unless one is given."""
         hour = 3_600_000_000_000
-        self.clocks.beliefs.origin_ns = bus_at_ns // hour * hour
+        self.clocks.beliefs.origin_ns = bus_at_ns // hour * hour if origin_ns is None else origin_ns
         self.clocks.beliefs.at = float(bus_at_ns - self.clocks.beliefs.origin_ns)
 
     def tick(self, bus_at_ns: int, reports: Sequence[Report]) -> list[Output]:
@@ -126,19 +126,22 @@ class MeshWork:
         for place, report in enumerate(reports):
             if report.edges.src.size:
                 of = self._numbers(place, report.clocks)
-                parts.append(report.edges._replace(src=of[report.edges.src], dst=of[report.edges.dst]))
+                parts.append(_known(report.edges._replace(src=of[report.edges.src], dst=of[report.edges.dst])))
         if not parts:
             return empty()
         e = parts[0] if len(parts) == 1 else Edges._make(map(np.concatenate, zip(*parts, strict=True)))
-        order = np.lexsort((e.dst, e.src))
+        key = (e.src << 32) | e.dst
+        if (key[1:] >= key[:-1]).all():
+            return e
+        order = np.argsort(key, kind="stable")
         return Edges._make(column[order] for column in e)
 
     def _numbers(self, place: int, names: list[str]) -> Int64s:
-        """The mesh's number of each of a report's clocks; looked up anew when names came or went."""
+        """The mesh's number of each of a report's clocks, −1: never heard; looked up anew when names came or went."""
         known = self._known.get(place)
         if known is None or known[0] != len(names) or known[1] is not self.clocks.names:
             number = {name: k for k, name in enumerate(self.clocks.names)}
-            of = np.array([number[name] for name in names], dtype=np.int64)
+            of = np.array([number.get(name, -1) for name in names], dtype=np.int64)
             known = self._known[place] = (len(names), self.clocks.names, of)
         return known[2]
 
@@ -245,3 +248,9 @@ class MeshWork:
         self._edges = Edges(*state["edges"])
         self._usual = float(state["usual"])
         self._ticks = int(state["ticks"])
+
+
+def _known(e: Edges) -> Edges:
+    """Without the pairs of clocks that nobody has heard yet."""
+    use = (e.src >= 0) & (e.dst >= 0)
+    return e if use.all() else Edges._make(column[use] for column in e)

@@ -74,14 +74,15 @@ def empty() -> Edges:
     return Edges._make(np.empty(0, kinds.get(name, np.float64)) for name in Edges._fields)
 
 
-def residuals(t: Table, line: Float64s, usual: Float64s | float, calm: Bools) -> Float64s:
+def residuals(t: Table, line: Float64s, usual: Float64s | float, calm: Bools, asked: Bools) -> Float64s:
     """Each session's robust weight; keeps what it lastingly disagrees by.
 
-    `line` (sessions,): the mesh's difference; `calm`: sessions whose disagreement is to be kept.
+    `line` (sessions,): the mesh's difference; `calm`: sessions whose disagreement is to be kept; `asked`: those
+    that the mesh has heard of.
     """
     rest = t["d"] - line
     own = t["dd"]
-    known = calm & (own < _LOST * UNKNOWN)
+    known = calm & asked & (own < _LOST * UNKNOWN)
     square = rest * rest
     beyond = np.where(square > _BEYOND * own, square - own, 0.0)
     kept = t["square"] + _SQUARE_GAIN * (beyond - t["square"])
@@ -92,7 +93,8 @@ def residuals(t: Table, line: Float64s, usual: Float64s | float, calm: Bools) ->
     t["bias"] += np.where(known, gain * (rest - t["bias"]), 0.0)
     # a session whose floor is being broken does not know where it stands
     sound = t["breach"] == 0
-    result: Float64s = np.where(sound, 1.0 / (1.0 + square / (_SURPRISE * (own + usual + 1.0))), 0.0)
+    weight = np.where(asked, 1.0 / (1.0 + square / (_SURPRISE * (own + usual + 1.0))), 1.0)
+    result: Float64s = np.where(sound, weight, 0.0)
     return result
 
 

@@ -40,6 +40,7 @@ def site_table() -> Table:
             "clock_dst": (np.int64, 0),
             "seen_at": (np.float64, -1e18),
             "heard_at": (np.float64, -1e18),
+            "began_at": (np.float64, 0.0),
             # the site
             "d": (np.float64, 0.0),
             "g": (np.float64, 0.0),
@@ -52,6 +53,7 @@ def site_table() -> Table:
             "level_cov": (np.float64, 0.0),
             "told_mean": (np.float64, 0.0),
             "told_var": (np.float64, 0.0),
+            "told_at": (np.float64, 0.0),
             # what packets of this path add to its floor (`walls`)
             "scale": (np.float64, 0.0),
             "blocks": (np.float64, 0.0),

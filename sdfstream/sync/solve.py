@@ -32,6 +32,8 @@ from sdfstream.sync.reduce import Edges
 
 _TOLERANCE: Final = 1e-5
 _TRIM: Final = 5.0
+_ROUNDING: Final = 1e-14
+"""What is left of the flows at a clock is nothing when it is less than this share of them."""
 DENSE_CLOCKS: Final = 256
 """Up to this many clocks `reach` is computed (N³ operations, once a second)."""
 
@@ -75,6 +77,8 @@ def _correct(e: Edges, weight: Float64s, said: Float64s, value: Float64s) -> Flo
     clocks = value.size
     flow = w * (said[use] - (value[b] - value[a]))
     right = sums(b, flow, clocks) - sums(a, flow, clocks)
+    if (np.abs(right) <= _ROUNDING * (sums(a, np.abs(flow), clocks) + sums(b, np.abs(flow), clocks))).all():
+        return np.zeros(clocks)
     loose = np.bincount(a, minlength=clocks) + np.bincount(b, minlength=clocks) == 0
     return graph.conjugate_gradient(
         graph.Edges(a, b, w, flow), loose.astype(np.float64), right, tolerance=_TOLERANCE, steps=100

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-
-from sdfstream.errors import FormatError
-from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import CLOCK, OWD, PROBE
-from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
-from sdfstream.sync import intake
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.letters import dead_letters
+from sdfstream.sync.gate import Gate
 from sdfstream.sync.table import pack, unpack
+from sdfstream.sync.ticks import Ticks
 from sdfstream.sync.timeline import Timeline
 
 OUTPUTS: Final = (CLOCK.name, OWD.name, PROBE.dead_letters)
@@ -49,7 +44,8 @@ class SyncStage:
         self._config = config or SyncConfig()
         self.counters = Counters(self.name)
         self._line = Timeline(self._config, self.counters)
-        self._next_tick: int | None = None
+        self._gate = Gate(self._config.max_dead_rows, self.counters)
+        self._clock = Ticks(self._config.max_ticks, self.counters)
         self._bus_at_ns = 0
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
@@ -60,7 +56,9 @@ class SyncStage:
                 self.counters.add("ignored", message.topic)
                 continue
             self._reach(message.bus_at_ns, out)
-            self._take(message, out)
+            exchanges = self._gate.take(message, out)
+            if exchanges is not None:
+                self._line.take(exchanges, message.bus_at_ns)
         self._ticks(now_ns, out)
         return out
 
@@ -74,8 +72,7 @@ class SyncStage:
 
     def _reach(self, bus_at_ns: int, out: list[Output]) -> None:
         """Everything that is due before a message of this instant is looked at."""
-        if self._next_tick is None:
-            self._next_tick = (bus_at_ns // TICK_NS + 1) * TICK_NS
+        if self._clock.begin(bus_at_ns):
             self._line.begin(bus_at_ns)
             self._bus_at_ns = bus_at_ns
         self._ticks(bus_at_ns, out)
@@ -84,51 +81,14 @@ class SyncStage:
             out += self._line.close(bus_at_ns)
 
     def _ticks(self, now_ns: int, out: list[Output]) -> None:
-        if self._next_tick is None or now_ns < self._next_tick:
-            return
-        behind = (now_ns - self._next_tick) // TICK_NS - self._config.max_ticks
-        if behind > 0:
-            self.counters.add("ticks-skipped", n=behind)
-            self._next_tick += behind * TICK_NS
-        while self._next_tick <= now_ns:
-            out += self._line.tick(self._next_tick)
-            self._bus_at_ns = max(self._bus_at_ns, self._next_tick)
-            self._next_tick += TICK_NS
-
-    def _take(self, message: Message, out: list[Output]) -> None:
-        if not isinstance(message.body, pa.RecordBatch):
-            self._refuse_message(message, "not-a-batch", "", out)
-            return
-        try:
-            exchanges, refused = intake.read(message.body)
-        except FormatError as problem:
-            self._refuse_message(message, problem.reason, problem.detail, out)
-            return
-        self.counters.add("received", n=message.body.num_rows)
-        if exchanges.row.size < message.body.num_rows:
-            for code, count in enumerate(np.bincount(refused)[1:].tolist()):
-                self.counters.add("refused", intake.REASONS[code], count)
-            out += dead_letters(message, refused, self._config.max_dead_rows)
-        if exchanges.row.size:
-            self._line.take(exchanges, message.bus_at_ns)
-
-    def _refuse_message(self, message: Message, reason: str, detail: str, out: list[Output]) -> None:
-        self.counters.add("refused-message", reason)
-        self.counters.add("refused", reason, message.rows)
-        data = {
-            "topic": message.topic,
-            "bus_seq": message.bus_seq,
-            "key": message.key,
-            "reason": reason,
-            "detail": detail,
-        }
-        event = Event(PROBE.dead_letters, self.name, f"{message.topic}/{message.bus_seq}", message.bus_at_ns, data)
-        out.append(Output(PROBE.dead_letters, message.key, event))
+        for at_ns in self._clock.upto(now_ns):
+            out += self._line.tick(at_ns)
+            self._bus_at_ns = max(self._bus_at_ns, at_ns)
 
     def snapshot(self) -> bytes:
         """The whole state (arrays and plain values; no pickle)."""
         state: dict[str, Any] = {
-            "next_tick": self._next_tick,
+            "next_tick": self._clock.next,
             "bus_at_ns": self._bus_at_ns,
             "counters": [[*key, n] for key, n in self.counters.values.items()],
             "line": self._line.state(),
@@ -138,7 +98,7 @@ class SyncStage:
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot` under the same configuration."""
         saved = unpack(state)
-        self._next_tick = saved["next_tick"]
+        self._clock.next = saved["next_tick"]
         self._bus_at_ns = saved["bus_at_ns"]
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
         self._line.load(saved["line"])

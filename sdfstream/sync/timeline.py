@@ -18,6 +18,7 @@ class Timeline:
     def __init__(self, config: SyncConfig, counters: Counters) -> None:
         self._hosts = HostWork(config, counters)
         self._mesh = MeshWork(config, counters)
+        self._ticks = 0
 
     def begin(self, bus_at_ns: int) -> None:
         """The first message came."""
@@ -38,7 +39,8 @@ class Timeline:
 
     def tick(self, bus_at_ns: int) -> list[Output]:
         """100 ms of bus time have passed: learn from what came, publish every clock's causal row."""
-        out = self._mesh.tick(bus_at_ns, [self._hosts.tick(bus_at_ns)])
+        self._ticks += 1
+        out = self._mesh.tick(bus_at_ns, [self._hosts.tick(bus_at_ns, self._ticks)])
         self._hosts.take_up(self._mesh.clocks, self._mesh.usual)
         return out + self._hosts.turn(bus_at_ns)
 
@@ -48,9 +50,10 @@ class Timeline:
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
-        return {"hosts": self._hosts.state(), "mesh": self._mesh.state()}
+        return {"hosts": self._hosts.state(), "mesh": self._mesh.state(), "ticks": self._ticks}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
         self._hosts.load(state["hosts"])
         self._mesh.load(state["mesh"])
+        self._ticks = int(state["ticks"])

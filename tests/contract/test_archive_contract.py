@@ -19,7 +19,7 @@ from sdfstream.archive.migrate_io import migrate, migrations, set_ttl
 from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.writer_io import Archive
 from sdfstream.errors import ArchiveError
-from sdfstream.records.topics import CLOCK, NIC, PROBE, TOPICS
+from sdfstream.records.topics import ARCHIVED, CLOCK, NIC, PROBE
 from tests.fixtures.archive import BULK, EVENTS, bulk, event, message, one_of_each
 
 
@@ -115,7 +115,7 @@ def test_every_contract_column_has_a_column_and_unknown_is_null(target: str) -> 
     try:
         migrate(engine)
         sql = "SELECT name, type FROM system.columns WHERE database = 'sdf' AND table = {t:String}"
-        for topic in TOPICS.values():
+        for topic in ARCHIVED.values():
             found = dict(engine.rows(sql, {"t": tables.table_of(topic.name)}))
             assert set(tables.BUS_COLUMNS) <= found.keys()
             for field in topic.columns or ():

@@ -1,0 +1,157 @@
+"""Sync in parts: the work on the sessions of some sending hosts. `mesh_stage` is its other half."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Message, Output
+from sdfstream.records.topics import BELIEF, EDGE, PROBE
+from sdfstream.records.units import NS_PER_S, TICK_NS
+from sdfstream.stats import Counters
+from sdfstream.sync import wire
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.gate import Gate
+from sdfstream.sync.hosts import HostWork
+from sdfstream.sync.inbox import Inbox
+from sdfstream.sync.meshwork import Report
+from sdfstream.sync.table import pack, unpack
+from sdfstream.sync.ticks import Ticks
+
+_HOUR_NS: Final = 3600 * NS_PER_S
+
+
+class SyncEdgeStage:
+    """Probe exchanges of some hosts and the mesh's beliefs in; reduced edges and corrected delays out (`Stage`).
+
+    At a tick the sessions report, then the newest whole set of beliefs that has come by is taken up: that of two ticks
+    ago, as the mesh works on a tick one tick later. So everything of one tick is corrected with one set of beliefs, and
+    what this says about a host does not depend on which other hosts it serves.
+
+    Parameters
+    ----------
+    config : SyncConfig
+    part : str
+        Names this part on the bus.
+    """
+
+    name = "sync-edge"
+    reads: tuple[str, ...] = (PROBE.name, BELIEF.name)
+
+    def __init__(self, config: SyncConfig | None = None, part: str = "all") -> None:
+        self._config = config or SyncConfig()
+        self._part = part
+        self.counters = Counters(self.name)
+        self._gate = Gate(self._config.max_dead_rows, self.counters)
+        self._clock = Ticks(self._config.max_ticks, self.counters)
+        self._hosts = HostWork(self._config, self.counters)
+        self._inbox = Inbox()
+        self._told = False
+        self._bus_at_ns = 0
+
+    def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
+        """Take probe messages and beliefs that entered the bus up to `now_ns`; ticks up to it are caught up with."""
+        out: list[Output] = []
+        for message in messages:
+            if message.topic == PROBE.name:
+                self._reach(message.bus_at_ns, out)
+                exchanges = self._gate.take(message, out)
+                if exchanges is not None:
+                    self._hosts.take(exchanges, message.bus_at_ns)
+            elif message.topic == BELIEF.name:
+                self._reach(message.bus_at_ns, out)
+                self._hear(message)
+            else:
+                self.counters.add("ignored", message.topic)
+        self._ticks(now_ns, out)
+        return out
+
+    def finish(self, now_ns: int) -> list[Output]:
+        """End of a recording: close every window."""
+        out: list[Output] = []
+        self._ticks(now_ns, out)
+        return out + self._hosts.close_all()
+
+    def _reach(self, bus_at_ns: int, out: list[Output]) -> None:
+        """Everything that is due before a message of this instant is looked at."""
+        if self._clock.begin(bus_at_ns):
+            self._hosts.begin(bus_at_ns // _HOUR_NS * _HOUR_NS)
+            self._bus_at_ns = bus_at_ns
+        self._ticks(bus_at_ns, out)
+        if bus_at_ns > self._bus_at_ns:
+            self._bus_at_ns = bus_at_ns
+            if self._told:
+                out += self._hosts.close(bus_at_ns)
+
+    def _ticks(self, now_ns: int, out: list[Output]) -> None:
+        for at_ns in self._clock.upto(now_ns):
+            report = self._hosts.tick(at_ns, at_ns // TICK_NS)
+            out += self._said(at_ns, report)
+            self._take_up(out)
+            if self._told:
+                out += self._hosts.turn(at_ns)
+            self._bus_at_ns = max(self._bus_at_ns, at_ns)
+
+    def _said(self, at_ns: int, report: Report) -> list[Output]:
+        b = self._hosts.beliefs
+        base_ns, heard = b.table["base_ns"].copy(), b.table["based"].copy()
+        if report.hello:
+            number = {name: k for k, name in enumerate(report.clocks)}
+            at = [number[name] for name in report.hello]
+            base_ns[at], heard[at] = list(report.hello.values()), True
+        origin_ns = b.origin_ns if self._told else None
+        batches = wire.edge_batches(at_ns, origin_ns, report.lag_ns, report.clocks, report.edges, base_ns, heard)
+        return [Output(EDGE.name, self._part, batch) for batch in batches]
+
+    def _hear(self, message: Message) -> None:
+        if not isinstance(message.body, pa.RecordBatch):
+            self.counters.add("refused-message", "not-a-batch")
+            return
+        try:
+            rows = wire.read_beliefs(message.body)
+        except FormatError as problem:
+            self.counters.add("refused-message", problem.reason)
+            return
+        if rows is not None:
+            self._inbox.put(rows)
+
+    def _take_up(self, out: list[Output]) -> None:
+        news = self._inbox.newest()
+        if news is None:
+            if self._told:
+                self.counters.add("beliefs-late")
+            return
+        told, usual = news
+        if self._hosts.foreign(told):
+            # a mesh that began anew and knows nothing of what was: no session can be gone on with
+            self.counters.add("begun-anew")
+            out += self._hosts.close_all()
+            self._hosts = HostWork(self._config, self.counters)
+            self._hosts.begin(told.beliefs.origin_ns)
+        self._hosts.hear(told, usual)
+        self._told = True
+
+    def snapshot(self) -> bytes:
+        """The whole state (arrays and plain values; no pickle)."""
+        state: dict[str, Any] = {
+            "next_tick": self._clock.next,
+            "bus_at_ns": self._bus_at_ns,
+            "told": self._told,
+            "counters": [[*key, n] for key, n in self.counters.values.items()],
+            "inbox": self._inbox.state(),
+            "hosts": self._hosts.state(),
+        }
+        return pack(state)
+
+    def restore(self, state: bytes) -> None:
+        """Take up a state made by `snapshot` under the same configuration."""
+        saved = unpack(state)
+        self._clock.next = saved["next_tick"]
+        self._bus_at_ns = saved["bus_at_ns"]
+        self._told = saved["told"]
+        self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
+        self._inbox.load(saved["inbox"])
+        self._hosts.load(saved["hosts"])

@@ -1,0 +1,109 @@
+"""Sync in parts: the work on all clocks together. `edge_stage` is its other half, in any number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Message, Output
+from sdfstream.records.topics import BELIEF, EDGE
+from sdfstream.records.units import TICK_NS
+from sdfstream.stats import Counters
+from sdfstream.sync import wire
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.gather import Gather
+from sdfstream.sync.meshwork import MeshWork
+from sdfstream.sync.table import pack, unpack
+from sdfstream.sync.ticks import Ticks
+
+_TICKS_PER_SWEEP: Final = 100
+
+
+class SyncMeshStage:
+    """Reduced edges in; clock states and beliefs out (`Stage`).
+
+    At the end of a tick it works on what the parts said about the tick before: they have 100 ms to say it. It waits for
+    nobody (`gather`).
+
+    One that starts anew takes over origin and bases from the parts, which hold all evidence: it needs no state.
+
+    Parameters
+    ----------
+    config : SyncConfig
+    """
+
+    name = "sync-mesh"
+    reads: tuple[str, ...] = (EDGE.name,)
+
+    def __init__(self, config: SyncConfig | None = None) -> None:
+        self._config = config or SyncConfig()
+        self.counters = Counters(self.name)
+        self._clock = Ticks(self._config.max_ticks, self.counters)
+        self._mesh = MeshWork(self._config, self.counters)
+        self._gather = Gather()
+
+    def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
+        """Take edges that entered the bus up to `now_ns`; ticks up to it are caught up with."""
+        out: list[Output] = []
+        for message in messages:
+            if message.topic != EDGE.name:
+                self.counters.add("ignored", message.topic)
+                continue
+            self._ticks(message.bus_at_ns, out)
+            self._take(message)
+        self._ticks(now_ns, out)
+        return out
+
+    def finish(self, now_ns: int) -> list[Output]:
+        """End of a recording: publish the smoothed rows that still wait."""
+        out: list[Output] = []
+        self._ticks(now_ns, out)
+        return out + self._mesh.flush()
+
+    def _take(self, message: Message) -> None:
+        if not isinstance(message.body, pa.RecordBatch):
+            self.counters.add("refused-message", "not-a-batch")
+            return
+        try:
+            rows = wire.read_edges(message.body)
+        except FormatError as problem:
+            self.counters.add("refused-message", problem.reason)
+            return
+        self.counters.add("received", n=message.body.num_rows)
+        if not message.body.num_rows:
+            return
+        if self._clock.begin(message.bus_at_ns):
+            self._mesh.begin(message.bus_at_ns, rows.origin_ns)
+        self._gather.put(rows)
+
+    def _ticks(self, now_ns: int, out: list[Output]) -> None:
+        for at_ns in self._clock.upto(now_ns):
+            about_ns = at_ns - TICK_NS
+            report = self._gather.due(about_ns, self._mesh.clocks)
+            out += self._mesh.tick(about_ns, [report])
+            b = self._mesh.clocks.beliefs
+            for batch in wire.belief_batches(about_ns, self._mesh.clocks.names, b, self._mesh.usual):
+                out.append(Output(BELIEF.name, "mesh", batch))
+            if at_ns // TICK_NS % _TICKS_PER_SWEEP == 0:
+                self._gather.sweep()
+
+    def snapshot(self) -> bytes:
+        """The whole state (arrays and plain values; no pickle)."""
+        state: dict[str, Any] = {
+            "next_tick": self._clock.next,
+            "counters": [[*key, n] for key, n in self.counters.values.items()],
+            "mesh": self._mesh.state(),
+            "gather": self._gather.state(),
+        }
+        return pack(state)
+
+    def restore(self, state: bytes) -> None:
+        """Take up a state made by `snapshot` under the same configuration."""
+        saved = unpack(state)
+        self._clock.next = saved["next_tick"]
+        self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
+        self._mesh.load(saved["mesh"])
+        self._gather.load(saved["gather"])

@@ -1,0 +1,218 @@
+"""What the parts of sync say to each other, as record batches: reduced edges one way, beliefs the other.
+
+All numbers travel as they are (float64), so that parts on several machines compute what one process would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sdfstream.errors import FormatError
+from sdfstream.records import columns
+from sdfstream.records.topics import BELIEF, EDGE
+from sdfstream.records.units import Bools, Float64s, Int64s
+from sdfstream.sync.belief import Beliefs
+from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reference import Place
+
+MOST_ROWS: Final = 16_384
+"""Rows per message: some 3 MB, less than a bus takes at once."""
+_FLOATS: Final = {
+    "weight_per_ns2": "weight",
+    "offset_ns": "offset",
+    "skew_weight_per_ppb2": "skew_weight",
+    "skew_ppb": "skew",
+    "info_xx_per_ns2": "ixx",
+    "info_xg_per_ns_ppb": "ixg",
+    "info_gg_per_ppb2": "igg",
+    "square_ns2": "square",
+    "rest_ns2": "rest",
+    "step_ns": "step",
+    "alarm_ns2": "alarm",
+}
+_COUNTS: Final = ("sessions", "bad", "blocks", "tripped")
+_BELIEFS: Final = {
+    "offset_ns": "offset",
+    "skew_ppb": "skew",
+    "var_xx_ns2": "xx",
+    "var_xg_ns_ppb": "xg",
+    "var_gg_ppb2": "gg",
+    "walk_ppb2_per_s": "walk",
+    "phase_ns2_per_s": "phase",
+    "bound_ns2": "bound",
+}
+
+
+class EdgeRows(NamedTuple):
+    """Rows of one message about edges; clock numbers in `edges` point into `names`."""
+
+    tick_at_ns: Int64s
+    origin_ns: int | None
+    lag_ns: float
+    """Smallest lag told; infinite: none."""
+    names: list[str]
+    edges: Edges
+    base_ns: Int64s
+    """(names,) reading less bus time; where `heard` says so."""
+    heard: Bools
+
+
+class BeliefRows(NamedTuple):
+    """Rows of one message about clocks, all of one tick."""
+
+    tick_at_ns: int
+    clocks: int
+    usual: float
+    names: list[str]
+    beliefs: Beliefs
+
+
+def edge_batches(
+    tick_at_ns: int, origin_ns: int | None, lag_ns: float, names: list[str], edges: Edges, base_ns: Int64s, heard: Bools
+) -> Iterator[pa.RecordBatch]:
+    """Batches of ``sdf.derived.edge.v1``; `base_ns` and `heard` are by clock."""
+    assert EDGE.columns is not None
+    for low in range(0, edges.src.size, MOST_ROWS):
+        e = Edges._make(column[low : low + MOST_ROWS] for column in edges)
+        n = e.src.size
+        yield columns.build(
+            EDGE.columns,
+            {
+                "tick_at_ns": np.full(n, tick_at_ns),
+                "origin_ns": _alike(n, origin_ns, pa.int64()),
+                "lag_ns": _alike(n, lag_ns if lag_ns < np.inf else None, pa.float64()),
+                "clock_src": _name_column(e.src, names),
+                "clock_dst": _name_column(e.dst, names),
+                "base_src_ns": columns.nullable(base_ns[e.src], heard[e.src], pa.int64()),
+                "base_dst_ns": columns.nullable(base_ns[e.dst], heard[e.dst], pa.int64()),
+                **{name: getattr(e, field) for name, field in _FLOATS.items()},
+                **{name: getattr(e, name).astype(np.uint32) for name in _COUNTS},
+                "heard": pa.array(e.heard),
+            },
+        )
+
+
+def read_edges(batch: pa.RecordBatch) -> EdgeRows:
+    """Rows of a message about edges.
+
+    Raises
+    ------
+    FormatError
+        A column is missing, of another type, or has a null where none may be; a number is not finite.
+    """
+    sides = [columns.names(batch, f"clock_{end}") for end in ("src", "dst")]
+    if any((codes < 0).any() for codes, _ in sides):
+        raise FormatError("null", "clock")
+    names = list(dict.fromkeys([*sides[0][1], *sides[1][1]]))
+    number = {name: k for k, name in enumerate(names)}
+    src, dst = (
+        np.array([number[name] for name in own], dtype=np.int64)[codes] if own else codes.astype(np.int64)
+        for codes, own in sides
+    )
+    told = {field: _finite(batch, name) for name, field in _FLOATS.items()}
+    counts = {name: columns.values(batch, name).astype(np.float64) for name in _COUNTS}
+    edges = Edges(src=src, dst=dst, heard=columns.values(batch, "heard").astype(np.bool_), **told, **counts)
+    base_ns, heard = np.full(len(names), np.iinfo(np.int64).min), np.zeros(len(names), dtype=np.bool_)
+    for end, clock in (("src", src), ("dst", dst)):
+        given = _present(batch, f"base_{end}_ns")
+        bases = columns.filled(batch, f"base_{end}_ns", 0).astype(np.int64)
+        np.maximum.at(base_ns, clock[given], bases[given])
+        heard[clock[given]] = True
+    origin, lag = _present(batch, "origin_ns"), _present(batch, "lag_ns")
+    return EdgeRows(
+        columns.values(batch, "tick_at_ns").astype(np.int64),
+        int(columns.filled(batch, "origin_ns", 0)[origin].max()) if origin.any() else None,
+        float(columns.filled(batch, "lag_ns", 0.0)[lag].min()) if lag.any() else np.inf,
+        names,
+        edges,
+        base_ns,
+        heard,
+    )
+
+
+def belief_batches(tick_at_ns: int, names: list[str], b: Beliefs, usual: float) -> Iterator[pa.RecordBatch]:
+    """Batches of ``sdf.derived.belief.v1``."""
+    assert BELIEF.columns is not None
+    for low in range(0, b.n, MOST_ROWS):
+        part = slice(low, min(low + MOST_ROWS, b.n))
+        n = part.stop - low
+        yield columns.build(
+            BELIEF.columns,
+            {
+                "tick_at_ns": np.full(n, tick_at_ns),
+                "clocks": np.full(n, b.n, dtype=np.uint32),
+                "origin_ns": np.full(n, b.origin_ns),
+                "now_ns": np.full(n, b.at),
+                "lag_ns": np.full(n, b.lag_ns),
+                "usual_ns2": np.full(n, usual),
+                "place_at_ns": np.full(n, b.place.at),
+                "place_base_ns": np.full(n, b.place.base_ns),
+                "place_offset_ns": np.full(n, b.place.offset),
+                "place_skew_ppb": np.full(n, b.place.skew),
+                "clock": columns.name_column(np.arange(n), names[part]),
+                "base_ns": columns.nullable(b.table["base_ns"][part], b.table["based"][part], pa.int64()),
+                **{name: b.table[column][part].copy() for name, column in _BELIEFS.items()},
+            },
+        )
+
+
+def read_beliefs(batch: pa.RecordBatch) -> BeliefRows | None:
+    """Rows of a message about clocks; None of an empty one.
+
+    Raises
+    ------
+    FormatError
+        As `read_edges`; or the rows are of several ticks.
+    """
+    codes, dictionary = columns.names(batch, "clock")
+    ticks, clocks = columns.values(batch, "tick_at_ns"), columns.values(batch, "clocks")
+    if not ticks.size:
+        return None
+    if (codes < 0).any():
+        raise FormatError("null", "clock")
+    if (ticks != ticks[0]).any() or (clocks != clocks[0]).any():
+        raise FormatError("ticks-mixed", "one message speaks of one tick")
+    b = Beliefs()
+    b.table.grow(ticks.size)
+    for name, column in _BELIEFS.items():
+        b.table[column] = _finite(batch, name)
+    b.table["based"] = _present(batch, "base_ns")
+    b.table["base_ns"] = columns.filled(batch, "base_ns", 0)
+    b.origin_ns = int(columns.values(batch, "origin_ns")[0])
+    b.at, b.lag_ns = float(_finite(batch, "now_ns")[0]), float(_finite(batch, "lag_ns")[0])
+    place = (_finite(batch, f"place_{name}")[0] for name in ("at_ns", "offset_ns", "skew_ppb"))
+    at, offset, skew = map(float, place)
+    b.place = Place(at, int(columns.values(batch, "place_base_ns")[0]), offset, skew)
+    names = [dictionary[code] for code in codes.tolist()]
+    return BeliefRows(int(ticks[0]), int(clocks[0]), float(_finite(batch, "usual_ns2")[0]), names, b)
+
+
+def _name_column(codes: Int64s, names: list[str]) -> pa.Array:
+    """A name column whose dictionary holds what is used only."""
+    used, inverse = np.unique(codes, return_inverse=True)
+    return columns.name_column(inverse, [names[k] for k in used.tolist()])
+
+
+def _alike(rows: int, value: float | None, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(rows, kind) if value is None else pa.array([value], kind).take(pa.array(np.zeros(rows, np.int32)))
+
+
+def _finite(batch: pa.RecordBatch, name: str) -> Float64s:
+    try:
+        result: Float64s = columns.values(batch, name).astype(np.float64)
+    except (TypeError, ValueError) as problem:
+        raise FormatError("column-type", name) from problem
+    if not np.isfinite(result).all():
+        raise FormatError("not-finite", name)
+    return result
+
+
+def _present(batch: pa.RecordBatch, name: str) -> Any:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise FormatError("column-missing", name)
+    return batch.column(index).is_valid().to_numpy(zero_copy_only=False)

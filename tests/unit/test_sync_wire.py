@@ -1,0 +1,159 @@
+"""What parts of sync say to each other: exact there and back, refused with a reason, late and repeated messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sdfstream.bus import codec
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Output
+from sdfstream.records.topics import BELIEF, EDGE
+from sdfstream.records.units import TICK_NS
+from sdfstream.sync import wire
+from sdfstream.sync.belief import COLUMNS, Beliefs
+from sdfstream.sync.clocks import Clocks
+from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.gather import KEEP_NS, Gather
+from sdfstream.sync.inbox import Inbox
+from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reference import Place
+
+NAMES = ["b", "a", "c"]
+AT = 1_800_000_000_000_000_000
+
+
+def edges(rows: int = 2, seed: int = 1) -> Edges:
+    g = np.random.default_rng(seed)
+    made = {name: g.standard_normal(rows) * 10.0 ** g.integers(-300, 300, rows) for name in Edges._fields}
+    for name in ("sessions", "bad", "blocks", "tripped"):
+        made[name] = g.integers(0, 1 << 32, rows).astype(np.float64)
+    return Edges(**{**made, "src": np.array([0, 2])[:rows], "dst": np.array([1, 1])[:rows], "heard": made["bad"] > 2e9})
+
+
+def batch(e: Edges, at: int = AT, lag: float = 5.5, origin: int | None = 7) -> pa.RecordBatch:
+    base, heard = np.array([3, -4, 5]), np.array([True, True, False])
+    (made,) = wire.edge_batches(at, origin, lag, NAMES, e, base, heard)
+    return made
+
+
+def test_edges_come_back_as_they_were() -> None:
+    e = edges()
+    body = batch(e)
+    assert body.schema.equals(EDGE.columns)
+    rows = wire.read_edges(codec.decode(EDGE.name, *_coded(EDGE.name, body)).body)
+    assert (rows.origin_ns, rows.lag_ns, rows.tick_at_ns.tolist()) == (7, 5.5, [AT, AT])
+    assert [rows.names[k] for k in rows.edges.src] == ["b", "c"]
+    assert [rows.names[k] for k in rows.edges.dst] == ["a", "a"]
+    for name in Edges._fields[2:]:
+        assert np.array_equal(getattr(rows.edges, name), getattr(e, name)), name
+    base = {n: b for n, b, h in zip(rows.names, rows.base_ns.tolist(), rows.heard.tolist(), strict=True) if h}
+    assert base == {"b": 3, "a": -4}
+    silent = wire.read_edges(batch(e, lag=np.inf, origin=None))
+    assert silent.origin_ns is None and silent.lag_ns == np.inf
+
+
+def test_beliefs_come_back_as_they_were() -> None:
+    b = beliefs(3)
+    (body,) = wire.belief_batches(AT, NAMES, b, 2.5)
+    assert body.schema.equals(BELIEF.columns)
+    rows = wire.read_beliefs(codec.decode(BELIEF.name, *_coded(BELIEF.name, body)).body)
+    assert rows is not None
+    assert (rows.tick_at_ns, rows.clocks, rows.usual, rows.names) == (AT, 3, 2.5, NAMES)
+    told = rows.beliefs
+    assert (told.origin_ns, told.at, told.lag_ns, told.place) == (b.origin_ns, b.at, b.lag_ns, b.place)
+    for name in COLUMNS:
+        assert np.array_equal(told.table[name], b.table[name]), name
+
+
+@pytest.mark.parametrize("name", ["offset_ns", "alarm_ns2", "info_xg_per_ns_ppb"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_number_that_is_none_is_refused(name: str, value: float) -> None:
+    body = batch(edges())
+    spoilt = body.set_column(body.schema.get_field_index(name), body.schema.field(name), pa.array([1.0, value]))
+    with pytest.raises(FormatError, match="not-finite"):
+        wire.read_edges(spoilt)
+
+
+@pytest.mark.parametrize("name", EDGE.columns.names)
+def test_a_column_that_is_missing_is_refused(name: str) -> None:
+    with pytest.raises(FormatError):
+        wire.read_edges(batch(edges()).drop_columns([name]))
+
+
+@pytest.mark.parametrize("name", BELIEF.columns.names)
+def test_a_column_of_beliefs_that_is_missing_is_refused(name: str) -> None:
+    (body,) = wire.belief_batches(AT, NAMES, beliefs(3), 2.5)
+    with pytest.raises(FormatError):
+        wire.read_beliefs(body.drop_columns([name]))
+
+
+def test_beliefs_in_pieces_count_once_they_are_complete() -> None:
+    inbox = Inbox()
+    (first,) = wire.belief_batches(AT, NAMES, beliefs(3, seed=1), 1.0)
+    (second,) = wire.belief_batches(AT + TICK_NS, NAMES, beliefs(3, seed=2), 2.0)
+    inbox.put(wire.read_beliefs(first.slice(0, 2)))
+    inbox.put(wire.read_beliefs(first.slice(0, 2)))
+    assert inbox.newest() is None, "a repeat does not stand for what is missing"
+    inbox.put(wire.read_beliefs(second.slice(1)))
+    inbox.put(wire.read_beliefs(first.slice(2)))
+    told, usual = inbox.newest()
+    assert told.names == NAMES and usual == 1.0
+    assert np.array_equal(told.beliefs.table["offset"], beliefs(3, seed=1).table["offset"])
+    fresh = Inbox()
+    fresh.load(inbox.state())
+    for box in (inbox, fresh):
+        box.put(wire.read_beliefs(second.slice(0, 1)))
+        told, usual = box.newest()
+        assert sorted(told.names) == sorted(NAMES) and usual == 2.0
+        box.put(wire.read_beliefs(first))
+        assert box.newest() is None, "a tick that is past is not believed again"
+
+
+def test_a_row_that_does_not_come_goes_on_for_a_while_with_less_weight() -> None:
+    gather, clocks = Gather(), Clocks(SyncConfig())
+    clocks.enter(["a", "b", "c"])
+    clocks.beliefs.table["skew"] = np.array([1000.0, 0.0, 0.0])
+    e = edges()._replace(weight=np.array([4.0, 2.0]), offset=np.array([10.0, 20.0]), heard=np.array([True, True]))
+    gather.put(wire.read_edges(batch(e)))
+    now = gather.due(AT, clocks)
+    assert now.lag_ns == 5.5 and now.hello == {"b": 3, "a": -4}
+    assert now.edges.weight.tolist() == [4.0, 2.0]
+    # only c's row is renewed
+    gather.put(wire.read_edges(batch(e._replace(weight=np.array([9.0, 1.0])), AT + TICK_NS).slice(1)))
+    later = gather.due(AT + TICK_NS, clocks)
+    assert later.edges.weight[1] == 1.0 and later.edges.blocks[1] == e.blocks[1]
+    assert 2.0 < later.edges.weight[0] < 4.0 and later.edges.blocks[0] == 0.0
+    assert later.edges.offset[0] == pytest.approx(10.0 + 100.0)
+    gone = gather.due(AT + KEEP_NS, clocks)
+    assert gone.edges.src.size == 1
+    assert gather.due(AT + KEEP_NS + TICK_NS, clocks).edges.src.size == 0
+
+
+def test_of_two_parts_that_tell_of_one_pair_the_one_that_hears_it_counts() -> None:
+    e = edges(1)
+    for order in (1, -1):
+        gather = Gather()
+        rows = [e._replace(heard=np.array([False]), weight=np.array([9.0])), e._replace(heard=np.array([True]))]
+        for told in rows[::order]:
+            gather.put(wire.read_edges(batch(told)))
+        got = gather.due(AT, Clocks(SyncConfig())).edges
+        assert got.heard.tolist() == [True] and got.weight == e.weight
+
+
+def beliefs(clocks: int, seed: int = 1) -> Beliefs:
+    g = np.random.default_rng(seed)
+    b = Beliefs()
+    b.table.grow(clocks)
+    for name, (kind, _) in COLUMNS.items():
+        if kind is np.float64:
+            b.table[name] = g.standard_normal(clocks) * 10.0 ** g.integers(-300, 300, clocks)
+    b.table["based"] = np.arange(clocks) != 1
+    b.table["base_ns"] = np.where(b.table["based"], g.integers(-(1 << 60), 1 << 60, clocks), 0)
+    b.origin_ns, b.at, b.lag_ns, b.place = AT, 1.5e12 + 0.25, 3.25, Place(2.5, -9, 1e-3, 7.0)
+    return b
+
+
+def _coded(topic: str, body: pa.RecordBatch) -> tuple[list[tuple[str, bytes]], bytes]:
+    return codec.encode(Output(topic, "key", body), "boot", 1)
