@@ -132,3 +132,12 @@ def test_what_is_remembered_comes_back_from_its_bytes() -> None:
     other.load(unpack(pack(smoother.state())))
     assert pack(other.state()) == pack(smoother.state())
     assert [s.offset.tolist() for s in other.flush()] == [s.offset.tolist() for s in smoother.flush()]
+
+
+def test_a_clock_that_may_be_anywhere_tells_nothing_of_what_it_was() -> None:
+    """A step by two seconds: variances beyond what is kept apart. What was before stays what it was then."""
+    smoother, _, means, covariances = remembering(30, doubts={17: 2e9})
+    got = smoother.flush()
+    x, v = smoothed_by_matrices(means[:17], covariances[:17], lambda _: np.zeros((2, 2)))
+    np.testing.assert_allclose([s.offset[0] for s in got[:17]], x, rtol=1e-7)
+    np.testing.assert_allclose([s.variance[0] for s in got[:17]], v, rtol=1e-7)
