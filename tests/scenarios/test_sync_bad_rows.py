@@ -31,6 +31,13 @@ def driven(messages: list[Message]) -> tuple[SyncStage, Timed]:
     return stage, drive(stage, messages)
 
 
+@pytest.fixture(scope="module")
+def sound() -> tuple[list[Message], Timed]:
+    """Messages of six seconds, and what comes of them."""
+    messages = world().messages(6.0)
+    return messages, driven(messages)[1]
+
+
 def clock_rows(timed: Timed) -> list[tuple[int, bytes]]:
     return [(at, fingerprint(o.body)) for at, o in timed if o.topic == CLOCK.name]
 
@@ -48,9 +55,8 @@ def stamps_of(m: Message, name: str) -> np.ndarray:
     return np.asarray(m.body.column(name).cast(pa.int64()).fill_null(ABSENT_NS))
 
 
-def test_what_comes_twice_counts_once() -> None:
-    messages = world().messages(6.0)
-    _, once = driven(messages)
+def test_what_comes_twice_counts_once(sound: tuple[list[Message], Timed]) -> None:
+    messages, once = sound
     stage, twice = driven([m for message in messages for m in (message, message)])
     assert clock_rows(twice) == clock_rows(once)
     assert stage.counters.values["repeated", ""] == sum(m.rows for m in messages)
@@ -66,15 +72,16 @@ def test_what_comes_twice_counts_once() -> None:
         ("sent back before it came", lambda t: {"t3_ns": t - NS_PER_S, "t2_ns": t}),
     ],
 )
-def test_absurd_rows_are_refused_and_nothing_else_is_lost(what: str, spoil: Callable[..., dict[str, Any]]) -> None:
-    messages = world().messages(6.0)
+def test_absurd_rows_are_refused_and_nothing_else_is_lost(
+    what: str, spoil: Callable[..., dict[str, Any]], sound: tuple[list[Message], Timed]
+) -> None:
+    messages, clean = sound
     spoilt = []
     for k, m in enumerate(messages):
         if k % 5 == 2:
             spoilt.append(with_stamps(m, **spoil(stamps_of(m, "t1_ns"))))
         spoilt.append(m)
     bad = sum(m.rows for k, m in enumerate(messages) if k % 5 == 2)
-    _, clean = driven(messages)
     stage, timed = driven(spoilt)
     refused = {reason: n for (kind, reason), n in stage.counters.values.items() if kind == "refused"}
     print(f"{what}: {refused}")

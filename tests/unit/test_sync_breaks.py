@@ -7,7 +7,7 @@ import pytest
 
 from tests.fixtures.sync_edge import Lone
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 SETTLED_S = 20.0
 
 

@@ -49,14 +49,14 @@ def lost() -> list[Message]:
 
 
 def late() -> list[Message]:
-    """One host's messages of a second come two seconds late, one host's all half a second; one comes after ten."""
+    """One host's messages of a second come two seconds late, one host's all half a second; one comes after six."""
     moved = []
     for m in mesh(4, 3, "B", 16.0, 4).messages(6.0):
         by = 0.5 if m.key == "h01" else 0.0
         if m.key == "h00" and 2.0 < (m.bus_at_ns - START_NS) / NS_PER_S < 3.0:
             by = 2.0
         if m.key == "h00" and 1.0 < (m.bus_at_ns - START_NS) / NS_PER_S < 1.15:
-            by = 10.0
+            by = 6.0
         moved.append(replace(m, bus_at_ns=m.bus_at_ns + int(by * NS_PER_S)))
     return in_order(moved)
 
