@@ -53,11 +53,11 @@ def test_a_liar_in_a_mesh_is_flagged_and_misleads_nobody() -> None:
     lied_to = liars(14, 8, 0.08)(1)
     stage_rows = {}
     for what, world in (("clean", plain_mesh(14, 8)(1)), ("lied to", lied_to)):
-        stage_rows[what] = seen(world, drive(SyncStage(), world.messages(18.0)))
+        stage_rows[what] = seen(world, drive(SyncStage(), world.messages(19.0)))
     liar = lied_to.troubled
     good = set(lied_to.clocks) - liar - {lied_to.reference}
-    clean, found = (figures(stage_rows[what].causal, 10.0, names=good) for what in ("clean", "lied to"))
-    smoothed = figures(stage_rows["clean"].smoothed, 10.0)
+    clean, found = (figures(stage_rows[what].causal, 12.0, names=good) for what in ("clean", "lied to"))
+    smoothed = figures(stage_rows["clean"].smoothed, 12.0)
     faulty = {n: t.at_s[t.status == "faulty"] for n, t in stage_rows["lied to"].causal.items()}
     print(f"seed 1, liar {sorted(liar)}: p99 {clean['p99']:.1f} clean, {found['p99']:.1f} lied to; {clean}")
     print(f"smoothed {smoothed}; faulty from {[(n, at.min()) for n, at in faulty.items() if at.size]}")
