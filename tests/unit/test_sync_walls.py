@@ -145,6 +145,12 @@ def test_the_scale_follows_the_median_of_the_smallest_excess() -> None:
     assert rev == pytest.approx(50.0, rel=0.15)
 
 
+def test_walls_that_were_soft_for_a_moment_are_not_remembered_as_queues() -> None:
+    t = session(scale=20.0)
+    teach(t, 10_000.0, 10_000.0, soft=1e12)
+    assert float(t["scale"].max()) < 25.0
+
+
 @pytest.mark.parametrize(
     ("what", "columns", "alone"),
     [
