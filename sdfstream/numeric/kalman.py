@@ -6,7 +6,7 @@ r"""The two-state clock model, many clocks at once: offset x (ns) and skew g (ns
     Q = \begin{pmatrix} p^2 dt + q^2 dt^3/3 & q^2 dt^2/2 \\ q^2 dt^2/2 & q^2 dt \end{pmatrix}
 
 with q the random walk of the frequency (ppb per √s) and p that of the phase (ns per √s). States are arrays of any one
-shape: a lane per tried (p, q), a column per clock.
+shape, one entry per clock.
 
 References
 ----------
@@ -43,51 +43,6 @@ def predict(s: State, dt: float | Float64s, wander: Float64s, phase: Float64s) -
         s.xx + (2.0 * s.xg + s.gg * dt) * dt + p2 * dt + q2 * (dt**3 / 3.0),
         s.xg + s.gg * dt + q2 * (dt * dt / 2.0),
         s.gg + q2 * dt,
-    )
-
-
-def update(s: State, z: Float64s, variance: Float64s) -> State:
-    """The state after measuring the offset as `z` with `variance` > 0 (infinite: no measurement)."""
-    innovation = z - s.x
-    precision = 1.0 / (s.xx + variance)
-    kx = s.xx * precision
-    kg = s.xg * precision
-    return State(
-        s.x + kx * innovation,
-        s.g + kg * innovation,
-        s.xx / (1.0 + s.xx / variance),  # (1 − k) xx without its cancellation
-        s.xg * (1.0 - kx),
-        np.maximum(s.gg - kg * s.xg, 0.0),
-    )
-
-
-def update_past(s: State, z: Float64s, variance: Float64s, age: Float64s) -> State:
-    r"""The state now, after measuring as `z` the offset it had `age` seconds ago: :math:`H = (1, -a)`.
-
-    The line is followed back to that instant, measured there (`update`), and followed forward again; what the clock
-    wandered meanwhile belongs into `variance`.
-
-    Examples
-    --------
-    A clock of unknown skew, on time now, that was 10 ns behind two seconds ago, runs fast by 5 ns/s:
-
-    >>> sure, far = np.array([1e-6]), np.array([1e6])
-    >>> s = State(np.zeros(1), np.zeros(1), sure, np.zeros(1), far)
-    >>> update_past(s, np.array([-10.0]), sure, np.array([2.0])).g.round(3)
-    array([5.])
-    """
-    then = _moved(s, -age)
-    return _moved(update(then, z, variance), age)
-
-
-def _moved(s: State, dt: Float64s) -> State:
-    """The same line seen from `dt` seconds later, without any wander."""
-    return State(
-        s.x + s.g * dt,
-        s.g,
-        np.maximum(s.xx + (2.0 * s.xg + s.gg * dt) * dt, 0.0),
-        s.xg + s.gg * dt,
-        s.gg,
     )
 
 

@@ -16,6 +16,9 @@ TICKS_PER_PASS = 10
 STEP_SKEW = 0.05
 """A clock that stepped by so many ns may have changed its rate by this share of it in ns per second."""
 
+_ANYWHERE = 0.5 * UNKNOWN
+"""ns²: `belief` caps variances at `UNKNOWN`, beyond which offset and skew no longer go together."""
+
 
 class Past(NamedTuple):
     """The clocks as they stood after one tick; all but `at` are (clocks,)."""
@@ -92,12 +95,19 @@ class Smoother:
             if later is not None:
                 after = self._past[k + 1]
                 dt = (after.at - p.at) / NS_PER_S
-                later = kalman.smooth(state, self._predicted(state, after, dt), later, dt) if dt > 0.0 else later
+                later = self._back(state, self._predicted(state, after, dt), later, dt) if dt > 0.0 else later
             else:
                 later = state
             if k < wanted:
                 result.append(Smoothed(p.at, later.x, later.g, later.xx, p.there))
         return result[::-1]
+
+    def _back(self, state: kalman.State, ahead: kalman.State, later: kalman.State, dt: float) -> kalman.State:
+        """One step back. A clock that may be anywhere (a step by a second or more) tells nothing of what it was."""
+        known = ahead.xx < _ANYWHERE
+        with np.errstate(over="ignore", invalid="ignore"):
+            told = kalman.smooth(state, ahead, later, dt)
+        return kalman.State._make(np.where(known, new, old) for new, old in zip(told, state, strict=True))
 
     def _predicted(self, state: kalman.State, after: Past, dt: float) -> kalman.State:
         ahead = kalman.predict(state, dt, np.sqrt(after.walk), np.sqrt(after.phase))

@@ -39,6 +39,8 @@ _NEAR: Final = 6.0
 """A wall further away than so many standard deviations says nothing."""
 _GAIN: Final = 0.08
 """Step of the running median, in e-foldings per block."""
+_LEAST_SCALE: Final = 1.0
+"""ns."""
 _TIGHT: Final = 0.98
 _FRESH_S: Final = 0.3
 YOUNG_BLOCKS: Final = 50.0
@@ -175,9 +177,10 @@ def _scales(
         came = low[lane] < np.inf
         scale = t["scale"][lane][i]
         above = low[lane] - sign * mean - level > _LOG_2 * scale
-        scale = np.clip(np.where(came, scale * np.exp(np.where(above, gain, -gain)), scale), least, 1e9)
+        scale = np.clip(np.where(came, scale * np.exp(np.where(above, gain, -gain)), scale), _LEAST_SCALE, 1e9)
         t["scale"][lane, i] = scale
-        tilt[lane] = np.where(came, np.minimum(1.0 / scale, most), 0.0)
+        # soft walls pull softly, but only as long as they are soft: after a step they are so for some ticks
+        tilt[lane] = np.where(came, np.minimum(1.0 / np.maximum(scale, least), most), 0.0)
     return tilt
 
 

@@ -143,7 +143,8 @@ class Wander:
             half = self._grown(t, b, lane, 0.5 * dt) - now
             near = (half < _FAR * now) if lane > _SHORT + 1 else np.ones_like(known)
             far = settled & (expected >= _FAR * now * free) & near
-            self._learn(t, far, strayed / expected, free)
+            # alone in its gauge a clock has no error to expect, and no test
+            self._learn(t, far, strayed / np.where(far, expected, 1.0), free)
 
     def _grown(self, t: Table, b: Table, lane: int, dt: Float64s) -> Float64s:
         xx, xg, gg = (t[f"then_{name}"][lane] for name in ("xx", "xg", "gg"))

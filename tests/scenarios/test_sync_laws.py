@@ -1,6 +1,6 @@
 """Clock estimates against simulated truth, with limits; laws as in docs/sync.md. Seeds are printed with the figures.
 
-Short runs of what ``sdfstream score clock`` does at length: the limits leave room for the slow first minute.
+Short runs of what ``sdfstream score clock`` does at length, with its limits where a run this short allows them.
 """
 
 from __future__ import annotations
@@ -9,33 +9,64 @@ import numpy as np
 import pytest
 
 from sdfstream.score.clock_laws import BY_NAME, run
-from sdfstream.score.clock_sim import drive, mesh, pair
-from sdfstream.score.clock_tracks import figures, tracks
+from sdfstream.score.clock_sim import drive, pair
+from sdfstream.score.clock_tracks import figures, seen, tracks
+from sdfstream.score.clock_worlds import liars, plain_mesh
 from sdfstream.sync import SyncStage
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "rms_limit", "max_limit"),
-    [("B", 64.0, 40.0, 150.0), ("A", 16.0, 3.0, 12.0), ("L40", 64.0, 15.0, 80.0)],
+    ("name", "rate", "seeds", "limits"),
+    [
+        ("B", 64.0, (1, 2, 3), {"rms": 25.0, "p99": 65.0, "max": 100.0}),
+        ("A", 16.0, (1,), {"rms": 1.8, "p99": 5.0, "max": 12.0}),
+        ("L40", 64.0, (2,), {"rms": 3.0, "p99": 8.0, "max": 20.0}),
+    ],
 )
-def test_a_pair_is_within_its_limits_and_its_bound(name: str, rate: float, rms_limit: float, max_limit: float) -> None:
+def test_a_pair_is_within_its_limits_and_its_bound(
+    name: str, rate: float, seeds: tuple[int, ...], limits: dict[str, float]
+) -> None:
     found = []
-    for seed in (1, 2, 3):
+    for seed in seeds:
         world = pair(name, rate, seed)
         found.append(figures(tracks(world, drive(SyncStage(), world.messages(45.0))), 20.0))
-    told = {k: [round(f[k], 3) for f in found] for k in ("rms", "max", "covered", "bound")}
-    print(f"law {name} {rate:g}/s seeds 1-3: {told}")
-    assert np.median(told["rms"]) <= rms_limit
-    assert max(told["max"]) <= max_limit
+    told = {k: [round(f[k], 3) for f in found] for k in ("rms", "p99", "max", "covered", "bound_per_rms")}
+    print(f"law {name} {rate:g}/s seeds {seeds}: {told}")
+    for figure, limit in limits.items():
+        assert np.median(told[figure]) <= limit
+    assert max(told["max"]) <= 2.0 * limits["max"]
     assert np.mean(told["covered"]) >= 0.999
+    # a bound so soon after the start still holds what is not known of the clocks' wander
+    assert np.median(told["bound_per_rms"]) <= 6.0
 
 
-def test_a_mesh_is_within_its_limits_and_its_bound() -> None:
-    world = mesh(12, 6, "B", 64.0, seed=1)
-    found = figures(tracks(world, drive(SyncStage(), world.messages(35.0))), 20.0)
-    print(f"mesh 12 x 6, law B, seed 1: {found}")
-    assert found["rms"] <= 50.0
-    assert found["covered"] >= 0.99
+def test_a_clock_a_millisecond_off_is_known_to_a_microsecond_in_seconds() -> None:
+    found = run(BY_NAME["cold-start"], 1)
+    print(f"cold start, seed 1: {found}")
+    assert found["microsecond_s"] <= 5.0
+    assert found["steady_ratio"] <= 1.5
+    assert found["covered"] >= 0.999
+
+
+def test_a_liar_in_a_mesh_is_flagged_and_misleads_nobody() -> None:
+    """14 clocks of degree 8, law B, 64/s; one lies by ±10 µs, each neighbour another sign."""
+    lied_to = liars(14, 8, 0.08)(1)
+    stage_rows = {}
+    for what, world in (("clean", plain_mesh(14, 8)(1)), ("lied to", lied_to)):
+        stage_rows[what] = seen(world, drive(SyncStage(), world.messages(19.0)))
+    liar = lied_to.troubled
+    good = set(lied_to.clocks) - liar - {lied_to.reference}
+    clean, found = (figures(stage_rows[what].causal, 12.0, names=good) for what in ("clean", "lied to"))
+    smoothed = figures(stage_rows["clean"].smoothed, 12.0)
+    faulty = {n: t.at_s[t.status == "faulty"] for n, t in stage_rows["lied to"].causal.items()}
+    print(f"seed 1, liar {sorted(liar)}: p99 {clean['p99']:.1f} clean, {found['p99']:.1f} lied to; {clean}")
+    print(f"smoothed {smoothed}; faulty from {[(n, at.min()) for n, at in faulty.items() if at.size]}")
+    assert clean["p99"] <= 60.0
+    assert clean["covered"] >= 0.999 and smoothed["covered"] >= 0.999
+    assert smoothed["rms"] < clean["rms"]
+    assert found["p99"] <= 1.2 * clean["p99"]
+    assert {n for n, at in faulty.items() if at.size} == liar
+    assert all(faulty[n].min() <= 10.0 for n in liar)
 
 
 def test_a_step_is_told_and_disturbs_no_other_clock() -> None:
@@ -43,7 +74,7 @@ def test_a_step_is_told_and_disturbs_no_other_clock() -> None:
     print(f"step of 250 µs, seed 1: {found}")
     assert found["told_s"] <= 2.0
     assert found["inside_s"] <= 15.0
-    assert found["others_ratio"] <= 1.5
+    assert found["others_ratio"] <= 1.2
 
 
 def test_a_standing_queue_is_booked_as_delay() -> None:
@@ -51,4 +82,12 @@ def test_a_standing_queue_is_booked_as_delay() -> None:
     print(f"30 s standing queue, seed 1: {found}")
     assert found["p99"] <= 200.0
     assert found["least_shown"] >= 0.99
+    assert found["phantom"] <= 0.01
     assert found["covered"] >= 0.999
+
+
+def test_a_clock_whose_phase_wanders_is_followed_under_a_long_queue() -> None:
+    found = run(BY_NAME["lab-clock"], 1)
+    print(f"200 ns/√s under 40 ms, seed 1: {found}")
+    assert found["p50"] <= 500.0
+    assert found["max"] <= 5_000.0

@@ -1,0 +1,128 @@
+"""Floors that break or get lost: each cause by itself, as a lone session sees it (6 a tick, queues of 50 ns)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.fixtures.sync_edge import Lone
+
+SEEDS = (1, 2)
+SETTLED_S = 20.0
+
+
+def settled(seed: int) -> Lone:
+    lone = Lone(seed)
+    lone.run(SETTLED_S)
+    assert abs(lone["d"] - 100.0) < 20.0
+    assert abs(lone["level"] - 8_000.0) < 20.0
+    assert told(lone) == (0, 0, 0)
+    return lone
+
+
+def told(lone: Lone) -> tuple[int, int, int]:
+    """Steps, shorter paths, longer paths."""
+    return lone.count("floors-broken"), lone.count("reroutes", "shorter"), lone.count("reroutes", "longer")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("by", [250e3, -250e3, 3_000.0, -3_000.0])
+def test_too_fast_one_way_and_as_much_too_slow_the_other_is_a_step(seed: int, by: float) -> None:
+    lone = settled(seed)
+    lone.s += by
+    lone.run(0.4)
+    assert told(lone) == (1, 0, 0)
+    assert lone.edges is not None and lone.edges.tripped.tolist() == [1.0]
+    assert float(lone.edges.step[0]) == pytest.approx(abs(by), rel=0.1)
+    assert abs(lone["d"] - lone.s) < 200.0
+    for _ in range(20):
+        lone.tick()
+        # it may as well be a slew: until the slope is known the offset strays, within what it knows of itself
+        assert abs(lone["d"] - lone.s) < 3.4 * lone["dd"] ** 0.5 + 20.0
+    lone.run(5.0)
+    assert abs(lone["d"] - lone.s) < 20.0
+    assert abs(lone["level"] - lone.level) < 20.0
+    assert told(lone)[1:] == (0, 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_too_fast_both_ways_is_a_shorter_path_and_moves_no_clock(seed: int) -> None:
+    lone = settled(seed)
+    lone.level -= 3_000.0
+    lone.run(1.0)
+    assert told(lone) == (0, 1, 0)
+    assert lone["level"] == pytest.approx(lone.level, abs=150.0)
+    assert abs(lone["d"] - lone.s) < 150.0
+    lone.run(15.0)
+    assert abs(lone["d"] - lone.s) < 20.0
+    assert told(lone) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_packet_near_the_level_either_way_is_a_longer_path_after_a_while(seed: int) -> None:
+    lone = settled(seed)
+    lone.level += 3_000.0
+    lone.run(5.0)
+    assert told(lone) == (0, 0, 0), "a queue both ways would look the same so far"
+    lone.run(30.0)
+    steps, shorter, longer = told(lone)
+    assert (steps, shorter) == (0, 0) and longer >= 1
+    assert lone["level"] == pytest.approx(lone.level, abs=50.0)
+    assert abs(lone["d"] - lone.s) < 50.0
+
+
+@pytest.mark.parametrize("lane", [0, 1])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_queue_one_way_for_a_minute_moves_neither_level_nor_clock(seed: int, lane: int) -> None:
+    lone = settled(seed)
+    lone.queued[lane] = 20_000.0
+    worst = 0.0
+    for _ in range(60):
+        lone.run(1.0)
+        worst = max(worst, abs(lone["d"] - lone.s))
+    print(f"seed {seed}, lane {lane}: worst {worst:.1f} ns over a minute of 20 µs one way")
+    assert worst < 60.0
+    assert abs(lone["level"] - lone.level) < 60.0
+    lone.queued[lane] = 0.0
+    lone.run(5.0)
+    assert abs(lone["d"] - lone.s) < 30.0
+    assert told(lone) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("stamp", [-1e9, -5e5, -2e3])
+@pytest.mark.parametrize("lane", [0, 1])
+def test_a_lone_bad_stamp_is_without_consequence(stamp: float, lane: int) -> None:
+    lone = settled(1)
+    before = {name: lone[name] for name in ("d", "level", "dd")}
+    delays = [np.full(6, lone.level + lone.s + 30.0), np.full(6, lone.level - lone.s + 30.0)]
+    delays[lane][2] += stamp
+    lone.tick(*delays)
+    assert lone["breach"] == 1
+    assert lone["d"] == pytest.approx(before["d"], abs=2.0)
+    assert lone["level"] == pytest.approx(before["level"], abs=2.0)
+    assert lone["dd"] < 1.2 * before["dd"]
+    assert lone.edges is not None and float(lone.edges.weight[0]) > 0.0
+    lone.run(3.0)
+    assert lone["breach"] == 0
+    assert abs(lone["d"] - lone.s) < 20.0
+    assert told(lone) == (0, 0, 0)
+
+
+def test_a_session_whose_floor_is_being_broken_has_no_vote() -> None:
+    lone = settled(1)
+    lone.s += 250e3
+    lone.run(0.2)
+    assert lone["breach"] == 2
+    lone.tick()
+    assert lone.edges is not None and float(lone.edges.weight[0]) == 0.0
+
+
+def test_bad_stamps_that_keep_coming_apart_from_each_other_do_not_add_up() -> None:
+    lone = settled(2)
+    for _ in range(40):
+        delays = np.full(6, lone.level + lone.s + 30.0)
+        delays[0] -= 4_000.0
+        lone.tick(fwd=delays)
+        lone.run(0.2)
+    assert told(lone) == (0, 0, 0)
+    assert abs(lone["d"] - lone.s) < 20.0
