@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,8 +27,7 @@ from typing import Final, Protocol
 
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.stage import ActuateStage, Authority
-from sdfstream.bus import Bus, Subscription
-from sdfstream.bus.joined import Joined
+from sdfstream.bus import Bus, joined_io
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
 from sdfstream.plan.stage import PlanStage
@@ -218,7 +216,7 @@ async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: C
     Positions are committed after the outputs are on the bus, so a crash repeats output at most; readers tell a
     repeat by boot id and batch sequence.
     """
-    subscription = await _subscribe(stage, bus)
+    subscription = await joined_io.subscribe(bus, stage.name, stage.reads, FOR_ALL.get(stage.name, ()))
     driver = Driver(stage)
     try:
         while True:
@@ -236,19 +234,6 @@ async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: C
                 return
     finally:
         await subscription.close()
-
-
-async def _subscribe(stage: Stage, bus: Bus) -> Subscription:
-    """The stage's topics; those for all members come through a group that has no other member, from now on."""
-    for_all = FOR_ALL.get(stage.name, ())
-    dealt = await bus.subscribe(stage.name, [topic for topic in stage.reads if topic not in for_all])
-    if not for_all:
-        return dealt
-    try:
-        return Joined(dealt, await bus.subscribe(f"{stage.name}-{uuid.uuid4().hex}", for_all))
-    except BaseException:
-        await dealt.close()
-        raise
 
 
 async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:

@@ -12,6 +12,7 @@
 `kafka_io`          the same seam on Kafka
 `link_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
 `listen_io`         an ear on a bus for one process: from now on, nothing committed
+`joined_io`         two subscriptions read as one: topics dealt out, and topics for every member
 `recording`         the form of a recording; `recording_io` its files
 ==================  =================================================================================
 """

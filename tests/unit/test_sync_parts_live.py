@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sdfstream import pipeline
-from sdfstream.bus.joined import Joined
+from sdfstream.bus.joined_io import Joined
 from sdfstream.bus.memory_io import MemoryBus
 from sdfstream.cli import main
 from sdfstream.cli.run import serve

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sdfstream.bus import Subscription
+from sdfstream.bus import Bus, Subscription
 from sdfstream.records.message import Message
 
 
@@ -36,3 +38,18 @@ class Joined:
             await self.first.close()
         finally:
             await self.second.close()
+
+
+async def subscribe(bus: Bus, group: str, topics: Sequence[str], for_all: Sequence[str] = ()) -> Subscription:
+    """Join `group` for `topics`; those of them that are `for_all` come, from now on, to each member.
+
+    They come through a group that has no other member.
+    """
+    dealt = await bus.subscribe(group, [topic for topic in topics if topic not in for_all])
+    if not for_all:
+        return dealt
+    try:
+        return Joined(dealt, await bus.subscribe(f"{group}-{uuid.uuid4().hex}", for_all))
+    except BaseException:
+        await dealt.close()
+        raise
