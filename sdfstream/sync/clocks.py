@@ -33,6 +33,7 @@ _SETTLED: Final = 0.05
 """A clock that stepped is unsynced until its bound is this share of the step."""
 _ALARM_S: Final = 4.0
 """So long a surprise widens the bound."""
+_ALARM_MOST: Final = 25.0
 _USUAL_TICKS: Final = 100.0
 _ACCUSED: Final = 20.0
 """Ticks."""
@@ -127,7 +128,8 @@ class Clocks:
         t["accused"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
         alarm = np.bincount(e.src, e.alarm * e.sessions, self.n) + np.bincount(e.dst, e.alarm * e.sessions, self.n)
         sessions = np.bincount(e.src, e.sessions, self.n) + np.bincount(e.dst, e.sessions, self.n)
-        alarm = alarm / np.maximum(sessions, 1.0)
+        # what one neighbour's step did to its sessions must not open this clock's bound
+        alarm = np.minimum(alarm / np.maximum(sessions, 1.0), _ALARM_MOST * b["xx"])
         t["alarm"] = np.maximum(t["alarm"], alarm)
         self.wander.surprised(t, b["xx"], alarm, self.label)
         self.wander.tick(t, b, self.beliefs.at, ticks, self.label)

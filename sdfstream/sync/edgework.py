@@ -22,6 +22,7 @@ from sdfstream.sync.lag import NEAR_NS
 from sdfstream.sync.reduce import Edges, empty, reduce, residuals
 from sdfstream.sync.roster import Roster
 
+_NEVER_LATE_NS: Final = 60.0 * NS_PER_S
 _JUMP_TICKS: Final = 10
 """Sessions that notice one step do so within about a second."""
 
@@ -154,7 +155,12 @@ class EdgeWork:
         if not pending:
             return Rows.none()
         rows = pending[0] if len(pending) == 1 else Rows._make(map(np.concatenate, zip(*pending, strict=True)))
-        near: Bools = np.abs(rows.at - at) < NEAR_NS
+        away = np.abs(rows.at - at)
+        near: Bools = away < NEAR_NS
+        if (away > _NEVER_LATE_NS).any():
+            # no row is so late: its clock was set, and the row has just happened
+            rows = rows._replace(at=np.where(away > _NEVER_LATE_NS, at, rows.at))
+            near |= away > _NEVER_LATE_NS
         self._counters.add("not-learned", "stale", int((~near).sum()))
         use = near & ~(np.isnan(rows.fwd) & np.isnan(rows.rev))
         return rows if use.all() else Rows._make(column[use] for column in rows)
