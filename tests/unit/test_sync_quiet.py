@@ -75,7 +75,7 @@ def test_moments_do_not_depend_on_where_they_are_taken_about() -> None:
 
 def teach(t: Table, fwd: np.ndarray, rev: np.ndarray) -> None:
     b, none = block(t, fwd, rev), np.zeros(1)
-    v = walls.View(none, t["dd"].copy(), none.copy(), np.ones(1), np.ones(1, dtype=bool))
+    v = walls.View(none, t["dd"].copy(), none, none, none, np.ones(1), np.ones(1, dtype=bool))
     quiet.learn(t, b, np.zeros(1, dtype=np.int64), v, CONFIG)
 
 

@@ -55,7 +55,7 @@ def test_learning_is_the_textbooks_update() -> None:
     p = np.array([[400.0, 10.0], [10.0, 4.0]])
     t = table(1, d=10.0, g=3.0, dd=p[0, 0], dg=p[0, 1], gg=p[1, 1])
     z, r, d_ref = 25.0, 50.0, 7.0
-    sites.learn(t, every(t), np.array([d_ref]), np.array([(z - d_ref) / r]), np.array([1.0 / r]))
+    sites.learn(t, every(t), np.zeros(1), np.array([d_ref]), np.array([(z - d_ref) / r]), np.array([1.0 / r]))
     h = np.array([1.0, 0.0])
     gain = p @ h / (h @ p @ h + r)
     mean, p = np.array([10.0, 3.0]) + gain * (z - 10.0), p - np.outer(gain, h @ p)
@@ -66,14 +66,14 @@ def test_learning_is_the_textbooks_update() -> None:
 def test_no_news_changes_nothing() -> None:
     t = table(1, d=10.0, g=3.0, dd=400.0, dg=10.0, gg=4.0)
     before = state(t)
-    sites.learn(t, every(t), np.zeros(1), np.zeros(1), np.zeros(1))
+    sites.learn(t, every(t), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
     for got, want in zip(state(t), before, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_a_tilt_without_precision_moves_the_mean_and_leaves_the_doubt() -> None:
     t = table(1, d=10.0, dd=400.0, dg=10.0, gg=4.0)
-    sites.learn(t, every(t), np.zeros(1), np.array([0.01]), np.zeros(1))
+    sites.learn(t, every(t), np.zeros(1), np.zeros(1), np.array([0.01]), np.zeros(1))
     assert float(t["d"][0]) == pytest.approx(14.0)
     assert float(t["g"][0]) == pytest.approx(0.1)
     assert float(t["dd"][0]) == 400.0
@@ -90,8 +90,8 @@ def test_two_sites_with_half_the_evidence_each_add_up_to_the_filter_that_had_it_
         sites.age(full, 0.1, one + walk, one + phase, mesh_var, DRIFT)
         sites.age(half, 0.1, both + walk, both + phase, np.repeat(mesh_var, 2), DRIFT)
         z = np.sqrt(2.0 * r) * g.standard_normal(2)
-        sites.learn(half, every(half), both, z / (2.0 * r), both + 1.0 / (2.0 * r))
-        sites.learn(full, every(full), one, np.array([z.mean() / r]), one + 1.0 / r)
+        sites.learn(half, every(half), both, both, z / (2.0 * r), both + 1.0 / (2.0 * r))
+        sites.learn(full, every(full), one, one, np.array([z.mean() / r]), one + 1.0 / r)
     for name in ("dd", "dg", "gg"):
         np.testing.assert_allclose(half[name], 2.0 * full[name][0], rtol=1e-6)
     np.testing.assert_allclose(half["d"].mean(), full["d"][0], rtol=1e-6)
@@ -115,3 +115,17 @@ def test_doubt_widens_and_moves_nothing() -> None:
     assert (t["d"][0], t["g"][0]) == (10.0, 3.0)
     assert float(t["dd"][0]) == 10_400.0
     assert 4.0 < float(t["gg"][0]) <= 1e6 + 4.0
+
+
+def test_news_of_long_ago_is_the_textbooks_update_of_the_line_then() -> None:
+    """H = (1, −age): a packet of two seconds ago says where the line was, and so something of its slope."""
+    p = np.array([[400.0, 10.0], [10.0, 4.0]])
+    t = table(1, d=10.0, g=3.0, dd=p[0, 0], dg=p[0, 1], gg=p[1, 1])
+    z, r, age = 25.0, 50.0, 2.0
+    y = 10.0 - age * 3.0
+    sites.learn(t, every(t), np.array([age]), np.array([y]), np.array([(z - y) / r]), np.array([1.0 / r]))
+    h = np.array([1.0, -age])
+    gain = p @ h / (h @ p @ h + r)
+    mean, p = np.array([10.0, 3.0]) + gain * (z - y), p - np.outer(gain, h @ p)
+    np.testing.assert_allclose([t["d"][0], t["g"][0]], mean, rtol=1e-12)
+    np.testing.assert_allclose([t["dd"][0], t["dg"][0], t["gg"][0]], [p[0, 0], p[0, 1], p[1, 1]], rtol=1e-12)

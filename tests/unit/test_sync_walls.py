@@ -28,7 +28,13 @@ def session(n: int = 1, **columns: object) -> Table:
 def own_view(t: Table, soft: float = 1.0) -> walls.View:
     """Along a line of zeros, by a mesh that knows nothing."""
     n = t.n
-    return walls.view(t, np.arange(n), np.zeros(n), np.full(n, UNKNOWN), np.full(n, soft))
+    return walls.view(t, np.arange(n), expected(n, UNKNOWN), np.zeros(n), np.full(n, soft))
+
+
+def expected(n: int, variance: float) -> walls.Expected:
+    """A level line at 0, known so well."""
+    none = np.zeros(n)
+    return walls.Expected(none, none, np.full(n, variance), none, none)
 
 
 def teach(t: Table, fwd: object, rev: object, soft: float = 1.0) -> None:
@@ -159,15 +165,16 @@ def test_walls_that_were_soft_for_a_moment_are_not_remembered_as_queues() -> Non
         ("they disagree", {"d": 100.0}, True),
         ("they differ within their bounds", {"d": 60.0}, False),
         ("the session is young", {"blocks": 30.0}, True),
-        ("it lastingly disagrees", {"square": 500.0}, True),
+        ("it lastingly disagrees", {"square": 500.0, "bias": 20.0}, True),
+        ("it disagreed once", {"square": 500.0, "bias": 1.0}, False),
     ],
 )
 def test_who_judges_a_block(what: str, columns: dict[str, float], alone: bool) -> None:
     t = session(**{"dd": 400.0, **columns})
-    v = walls.view(t, np.zeros(1, dtype=np.int64), np.zeros(1), np.array([100.0]), np.ones(1))
+    v = walls.view(t, np.zeros(1, dtype=np.int64), expected(1, 100.0), np.zeros(1), np.ones(1))
     assert bool(v.alone[0]) is alone, what
     assert float(v.mean[0]) == (columns.get("d", 0.0) if alone else 0.0)
-    wanted = columns.get("dd", 400.0) if alone else 100.0 + columns.get("square", 0.0)
+    wanted = columns.get("dd", 400.0) if alone else 100.0 + 2.0 * columns.get("bias", 0.0) ** 2
     assert float(v.variance[0]) == wanted
 
 
