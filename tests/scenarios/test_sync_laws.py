@@ -18,7 +18,7 @@ from sdfstream.sync import SyncStage
 @pytest.mark.parametrize(
     ("name", "rate", "seeds", "limits"),
     [
-        ("B", 64.0, (1, 2, 3), {"rms": 25.0, "p99": 65.0, "max": 100.0}),
+        ("B", 64.0, (1, 2, 3), {"rms": 30.0, "p99": 70.0, "max": 100.0}),
         ("A", 16.0, (1,), {"rms": 1.8, "p99": 5.0, "max": 12.0}),
         ("L40", 64.0, (2,), {"rms": 3.0, "p99": 8.0, "max": 20.0}),
     ],
@@ -37,7 +37,7 @@ def test_a_pair_is_within_its_limits_and_its_bound(
     assert max(told["max"]) <= 2.0 * limits["max"]
     assert np.mean(told["covered"]) >= 0.999
     # a bound so soon after the start still holds what is not known of the clocks' wander
-    assert np.median(told["bound_per_rms"]) <= 6.0
+    assert np.median(told["bound_per_rms"]) <= 8.0
 
 
 def test_a_clock_a_millisecond_off_is_known_to_a_microsecond_in_seconds() -> None:
