@@ -32,7 +32,7 @@ from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import SdfError
 from sdfstream.plan.stage import PlanStage
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import BELIEF, CLOCK, COMMAND, EDGE, FINDING, MESH, NIC, OUTCOME, OWD, QP_WINDOW
+from sdfstream.records.topics import ANOMALY, BELIEF, CLOCK, COMMAND, EDGE, FINDING, MESH, NIC, OUTCOME, OWD, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
@@ -44,8 +44,8 @@ from sdfstream.workload.stage import WorkloadStage
 log = logging.getLogger("sdfstream.pipeline")
 
 WRITES: Final[dict[str, tuple[str, ...]]] = {
-    "sync": (CLOCK.name, OWD.name),
-    "sync-edge": (EDGE.name, OWD.name),
+    "sync": (CLOCK.name, OWD.name, ANOMALY.name),
+    "sync-edge": (EDGE.name, OWD.name, ANOMALY.name),
     "sync-mesh": (CLOCK.name, BELIEF.name),
     "workload": (QP_WINDOW.name,),
     "detect": (FINDING.name, NIC.name),

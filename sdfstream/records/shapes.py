@@ -11,7 +11,7 @@ from sdfstream.records.command import ACTIONS, MODES, STATES
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
 from sdfstream.records.flow import FLOW_TYPE
 from sdfstream.records.mesh import HOST_TYPE, PURPOSES
-from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY
+from sdfstream.records.topics import ANOMALY, COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY
 
 Shape = dict[str, Any]
 
@@ -388,9 +388,23 @@ _OVERRIDE: Final = _thing(
     optional=("command", "target", "set"),
 )
 
+_ANOMALY: Final = _thing(
+    "the fixed delay of a path changed: packets take another way",
+    {
+        "kind": _among("reroute"),
+        "at_ns": _instant("when it was believed, reference clock; at most some ten seconds after it happened"),
+        **_PATH,
+        "change_ns": {
+            "type": "number",
+            "description": "by how much half the sum of both directions' fixed delays changed, ns; positive: longer",
+        },
+    },
+)
+
 SHAPES: Final[dict[str, dict[str, Shape]]] = {
     # topic: {CloudEvents type: shape of data}
     FINDING.name: {FINDING.name: _FINDING},
+    ANOMALY.name: {ANOMALY.name: _ANOMALY},
     LIVENESS.name: {LIVENESS.name: _LIVENESS},
     NIC.name: {NIC.name: _NIC},
     TOPOLOGY.name: {

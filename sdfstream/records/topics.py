@@ -322,6 +322,12 @@ MESH: Final = Topic(
     key="the agent's host",
     compacted=True,
 )
+ANOMALY: Final = Topic(
+    "sdf.derived.anomaly.v1",
+    "What sync noticed of a path while it measured: its fixed delay changed (a reroute).",
+    key="the sending host",
+    archived=False,
+)
 FINDING: Final = Topic("sdf.event.finding.v1", "What broke, where, why and whom it hurts.", key="finding id")
 
 JOB: Final = Topic(
@@ -351,6 +357,7 @@ TOPICS: Final[dict[str, Topic]] = {
         OWD,
         EDGE,
         BELIEF,
+        ANOMALY,
         QP_WINDOW,
         NIC,
         TOPOLOGY,
@@ -365,4 +372,5 @@ TOPICS: Final[dict[str, Topic]] = {
 
 ARCHIVED: Final[dict[str, Topic]] = {name: topic for name, topic in TOPICS.items() if topic.archived}
 """What the archive has tables for and a recording keeps. Left out: `EDGE` and `BELIEF`, which only parts of sync read,
-ten times a second for every clock pair; what comes of them is in `CLOCK` and `OWD`."""
+ten times a second for every clock pair, and what comes of them is in `CLOCK` and `OWD`; `ANOMALY`, a hint for whoever
+listens, that a replay makes afresh."""

@@ -1,4 +1,4 @@
-"""One timeline: per-edge floors, clock states, corrected one-way delay."""
+"""One timeline: what packets prove about clocks, clock states, corrected one-way delay. Start at `timeline`."""
 
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.edge_stage import SyncEdgeStage

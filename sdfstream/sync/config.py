@@ -55,8 +55,8 @@ class SyncConfig:
     """Random walk of a path's fixed delay, ns per √s."""
     floor_memory_ns: int = 120 * NS_PER_S
     """How long the floor behind `excess_p50_ns` is remembered; too short: a standing queue is booked as path length."""
-    floor_lost_ns: int = 10 * NS_PER_S
-    """A path near whose level no packet came in either direction for so long has become longer."""
+    floor_lost_ns: int = 5 * NS_PER_S
+    """A path near whose level no packet came in either direction for so long, at least, has become longer."""
     floor_lost_blocks: int = 50
     """… and at least so many blocks."""
     doubt_sigmas: float = 4.0

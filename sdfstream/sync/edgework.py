@@ -23,6 +23,7 @@ from sdfstream.sync.reduce import Edges, empty, reduce, residuals
 from sdfstream.sync.roster import Roster
 
 _NEVER_LATE_NS: Final = 60.0 * NS_PER_S
+"""A row further away than this is not late: its clock was set."""
 _JUMP_TICKS: Final = 10
 """Sessions that notice one step do so within about a second."""
 
@@ -39,6 +40,8 @@ class EdgeWork:
         """(tick, sessions, sizes) of the last second's jumps."""
         self._ticks = 0
         self._at = 0.0
+        self.rerouted: list[tuple[Int64s, Float64s]] = []
+        """Sessions whose path got another length in this tick, and by how much, ns: positive, longer."""
 
     def put(self, rows: Rows) -> None:
         """Corrected rows wait for the tick."""
@@ -52,6 +55,7 @@ class EdgeWork:
         """
         t, c = self._roster.sessions, self._c
         self._ticks = number
+        self.rerouted = []
         rows = self._waiting(at)
         if not t.n:
             beliefs.advance(at)
@@ -123,8 +127,10 @@ class EdgeWork:
         self._tell(i[use], took.minimum.take(use, axis=1), v.pick(use), at)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
         lost = breaks.watch_floors(t, i[use], e.take(use, axis=1), turn, c)
-        for kind, change in (("shorter", trips.change_ns), ("longer", lost.change_ns)):
-            self._counters.add("reroutes", kind, change.size)
+        for kind, found in (("shorter", trips), ("longer", lost)):
+            if found.rerouted.size:
+                self._counters.add("reroutes", kind, found.rerouted.size)
+                self.rerouted.append((found.rerouted, found.change_ns))
         return trips, np.where(calm, 0.0, surprise * surprise)
 
     def _calm(self) -> Bools:

@@ -6,7 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sdfstream.records.message import Output
+from sdfstream.records.fabric import host_of
+from sdfstream.records.hostclock import HOST_EDGE
+from sdfstream.records.message import Event, Output
+from sdfstream.records.topics import ANOMALY
 from sdfstream.records.units import Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync.belief import COLUMNS, Beliefs, Told
@@ -162,11 +165,34 @@ class HostWork:
         """After a tick: windows that are due, and what has been silent for long."""
         if not self._beliefs.n:
             return []
-        out = self._book.rewound(self._now(bus_at_ns), self._roster)
+        out = self._rerouted(bus_at_ns)
+        out += self._book.rewound(self._now(bus_at_ns), self._roster)
         out += self.close(bus_at_ns)
         if self._ticks % _TICKS_PER_SWEEP == 0:
             self._sweep(float(bus_at_ns - self._beliefs.origin_ns))
         return out
+
+    def _rerouted(self, bus_at_ns: int) -> list[Output]:
+        """An event for every path that this tick found longer or shorter."""
+        registry, out = self._roster.registry, []
+        for sessions, change_ns in self._edges.rerouted:
+            for key, change in zip(registry.sessions.keys[sessions].tolist(), change_ns.tolist(), strict=True):
+                src, dst, transport = registry.pairs[key >> 40][:3]
+                if transport == HOST_EDGE:
+                    continue
+                data = {
+                    "kind": "reroute",
+                    "at_ns": self._now(bus_at_ns),
+                    "src": src,
+                    "dst": dst,
+                    "transport": transport,
+                    "path": key & 0xFFFFFFFF,
+                    "dscp": (key >> 32) & 0xFF,
+                    "change_ns": change,
+                }
+                name = f"{bus_at_ns}/{src}/{dst}/{transport}/{data['path']}/{data['dscp']}"
+                out.append(Output(ANOMALY.name, host_of(src), Event(ANOMALY.name, "sync", name, bus_at_ns, data)))
+        return sorted(out, key=lambda o: o.body.id if isinstance(o.body, Event) else "")
 
     def close(self, bus_at_ns: int) -> list[Output]:
         """Close the windows that are late enough at this bus time."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import CLOCK, OWD, PROBE
+from sdfstream.records.topics import ANOMALY, CLOCK, OWD, PROBE
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.gate import Gate
@@ -14,17 +14,17 @@ from sdfstream.sync.table import pack, unpack
 from sdfstream.sync.ticks import Ticks
 from sdfstream.sync.timeline import Timeline
 
-OUTPUTS: Final = (CLOCK.name, OWD.name, PROBE.dead_letters)
+OUTPUTS: Final = (CLOCK.name, OWD.name, ANOMALY.name, PROBE.dead_letters)
 
 
 class SyncStage:
     """One timeline from two-way probes (`Stage` protocol, ``sdfstream/pipeline.py``).
 
     Exchanges gather until the next tick (100 ms of bus time). A tick predicts all clocks, lets every session's block
-    say what it knows about its two clocks (`edges`), fuses that over the mesh (`mesh`), and publishes a causal row per
-    clock. Delays are corrected on arrival with the state of the tick before, and leave when their window closes, at
-    the first message or tick that is late enough. Ticks and closings depend on bus time alone, so the same messages
-    give the same outputs however they are cut into calls.
+    say what it proves about its two clocks (`edgework`), adds that up over the mesh (`meshwork`), and publishes a
+    causal row per clock. Delays are corrected on arrival with the state of the tick before, and leave when their window
+    closes, at the first message or tick that is late enough. Ticks and closings depend on bus time alone, so the same
+    messages give the same outputs however they are cut into calls.
 
     Parameters
     ----------

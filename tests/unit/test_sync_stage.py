@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sdfstream.records.message import Message
-from sdfstream.records.topics import CLOCK
+from sdfstream.records.topics import ANOMALY, CLOCK
 from sdfstream.records.units import NS_PER_S
 from sdfstream.sync import SyncConfig, SyncStage
 from tests.checks import check_stage
@@ -84,6 +84,16 @@ def joins_and_leaves() -> list[Message]:
 def test_the_battery_holds(story: Story) -> None:
     plain = check_stage(SyncStage, story())
     assert {o.topic for _, o in plain} == {"sdf.state.clock.v1", "sdf.derived.owd.v1"}
+
+
+def test_a_reroute_is_told_once_with_its_length() -> None:
+    world = pair("L40", 64.0, 1)
+    world.sessions[0].extra_forward = world.sessions[0].extra_reverse = lambda t, g: np.where(t > 12e9, -3e3, 0.0)
+    out = drive(SyncStage(), world.messages(16.0))
+    told = [o.body.data for _, o in out if o.topic == ANOMALY.name]
+    assert [d["kind"] for d in told] == ["reroute"]
+    assert (told[0]["src"], told[0]["dst"]) == ("a/r0", "b/r0")
+    assert told[0]["change_ns"] == pytest.approx(-3e3, abs=300.0)
 
 
 def test_a_peer_that_never_answers_stops_nobody() -> None:
