@@ -3,8 +3,8 @@
 - Packets too fast for the level, in both directions on average: a shorter path. The level is learned anew.
 - Packets too fast one way, and as much too slow the other way: a clock stepped. The site starts again from there; the
   mesh finds the clock (`mesh.stepped`).
-- For some 5 to 10 s no packet near the level either way: a longer path, or a queue both ways. The level is raised, which
-  moves no clock since it is symmetric.
+- For some 5 to 10 s no packet near the level either way: a longer path, or a queue both ways. The level is raised,
+  which moves no clock since it is symmetric.
 - For however long no packet near it in one direction: a queue. That wall is gone, the other one measures.
 
 A block that breaks a floor teaches nothing; one that is alone in it stays without consequence (a stamp gone wrong).

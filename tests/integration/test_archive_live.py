@@ -132,7 +132,7 @@ def test_the_verb_asks_a_folder_that_nobody_runs_on(data: Path, capfdbinary) -> 
 
 
 def test_the_verb_gives_one_object_with_json(data: Path, capfd) -> None:
-    assert _sql(data, "--json", "SELECT t1, t4_ns, src FROM raw_probe ORDER BY t1") == 0
+    assert _sql(data, "--json", "SELECT t1, t4_ns, src FROM raw_probe WHERE transport != 'host' ORDER BY t1") == 0
     found = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert found["columns"] == ["t1", "t4_ns", "src"]
     assert found["n"] == 2
