@@ -40,7 +40,7 @@ def max_margin(t: F, upper: F, lower: F) -> tuple[float, float]:
     up, low = _hull(t, upper), _hull(t, -lower)
     slopes = np.concatenate([np.diff(upper[up]) / np.diff(t[up]), -np.diff(-lower[low]) / np.diff(t[low])])
     if not slopes.size:
-        return float(upper[0] + lower[0]) / 2.0, 0.0
+        return float(upper[up[0]] + lower[low[0]]) / 2.0, 0.0
     above = (upper[up] - slopes[:, None] * t[up]).min(axis=1)
     below = (lower[low] - slopes[:, None] * t[low]).max(axis=1)
     best = int(np.argmax(above - below))
