@@ -63,7 +63,7 @@ def solve(e: Edges, offset: Float64s, skew: Float64s, xx: Float64s, label: Int64
     share = np.maximum(size - 1.0, 1.0) / np.maximum(size, 2.0)
     return Solved(
         offset + _framed(moved, xx, label, anchor & held),
-        skew + _framed(turned, np.where(held, igg * 0.0 + 1.0, 1.0), label, anchor & held),
+        skew + _framed(turned, np.ones(clocks), label, anchor & held),
         share * igg / det,
         -share * ixg / det,
         share * ixx / det,

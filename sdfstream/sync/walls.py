@@ -42,9 +42,13 @@ _GAIN: Final = 0.08
 _LEAST_SCALE: Final = 1.0
 """ns."""
 _TIGHT: Final = 0.98
+"""Correlation of offset and level at most: a singular covariance is nobody's knowledge."""
 _FRESH_S: Final = 0.3
+"""Older packets (s) than this are not followed up in the level (`pass_on`)."""
 YOUNG_BLOCKS: Final = 50.0
+"""So many blocks long a session makes up its own mind."""
 _STILL: Final = 2.0
+"""Square of the lasting disagreement counts at most so many times that of its recent mean."""
 _AGREES: Final = 16.0
 """A session agrees with the mesh within four standard deviations."""
 

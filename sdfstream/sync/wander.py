@@ -13,7 +13,7 @@ Each clock keeps its state at the start of stretches of several lengths W, and a
   of them teach, and each clock's own.
 - *Short stretches tell the scale*: a ratio above one at every W is a filter that believes its packets too much
   (`scale`, which also divides what the long ones say).
-- *The bound* takes the worst ratio of all W, and what is not known of q yet.
+- *The bound* takes the worst ratio of all W.
 """
 
 from __future__ import annotations
