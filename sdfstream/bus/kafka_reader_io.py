@@ -22,11 +22,11 @@ from sdfstream.bus.kafka_times import entered_at_ns
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message
+from sdfstream.records.position import PARTITION_BITS
 
 if TYPE_CHECKING:
     from sdfstream.bus.kafka_io import KafkaBus
 
-PARTITION_BITS: Final = 48
 LOG_APPEND_TIME: Final = 1
 
 

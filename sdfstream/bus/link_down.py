@@ -14,9 +14,9 @@ from sdfstream.bus import codec, link_frames
 from sdfstream.bus.link_frames import Welcome, Wish
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message, Output
+from sdfstream.records.position import PARTITION_BITS
 from sdfstream.stats import Counters
 
-PARTITION_BITS: Final = 48
 OVERHEAD_BYTES: Final = 512
 """What a held message costs beside its bytes."""
 

@@ -346,6 +346,15 @@ OUTCOME: Final = Topic(
 )
 OVERRIDE: Final = Topic("sdf.control.override.v1", "An operator's hand, signed.", key="operator")
 
+CHECKPOINT: Final = Topic(
+    "sdf.state.checkpoint.v1",
+    "What stages need to go on after a crash: positions and notes of each unit of their work (``bus/task.py``). Bytes, "
+    "for the same version of the same stage only; not in `TOPICS`, since nobody else reads it.",
+    key="prefix, stage, unit and note",
+    compacted=True,
+    archived=False,
+)
+
 TOPICS: Final[dict[str, Topic]] = {
     t.name: t
     for t in (

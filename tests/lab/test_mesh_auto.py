@@ -241,9 +241,14 @@ async def test_agents_reach_a_mesh_that_heals(fabric: Fabric, tmp_path: Path) ->
         await w.until(lambda: w.joined(*hosts))
         async with controller(w.bus) as another:
             await w.bus.publish([declared(fabric)])
-            await asyncio.sleep(7.0)
-            assert another.counters.get("told") == 0, "it listens until all have spoken again"
-            assert w.plans == before
+            for _ in range(140):
+                await asyncio.sleep(0.05)
+                if another.counters.get("told"):
+                    break
+                assert w.plans == before
+            # agents speak once a minute: on a slow run all four may do so within these seven seconds
+            spoken = another.counters.get("joined") == len(hosts)
+            assert spoken or not another.counters.get("told"), "it listens until all have spoken again"
         second_ns = max(t for t, *_ in w.sent) - NS_PER_S
         for host in hosts:
             packets = sum(t > second_ns - 5 * NS_PER_S and host in ends for t, *ends in w.sent if t <= second_ns)
