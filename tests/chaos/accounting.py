@@ -6,7 +6,7 @@ A message's rows are known by the sum of their hashes (`digest`), which does not
 ========================  ===========================================================================================
 made                      what an agent took up to publish: the oldest entry of its journal
 shed                      counted as given up by the agent that had it
-died                      in the hands of an agent that was killed before the bus had acknowledged it, and not on the bus
+died                      in the hands of an agent that was killed before the bus acknowledged it, and not on the bus
 produced                  made − shed − died: what must be on the bus, and in the archive, once
 a repeat                  the same boot id and number again: on the bus by contract, taken once by every reader
 lost, doubled             all else that is missing, or there twice
@@ -43,6 +43,7 @@ class Run:
     """One run of an agent's process."""
 
     boot_id: str
+    agent: str
     orderly: bool
     """It ended when told to, having sent what it had; otherwise it was killed."""
     shed_rows: int = 0
@@ -113,6 +114,8 @@ class Books:
 
     produced: int = 0
     archived: int = 0
+    archived_of_agents: int = 0
+    """Of these, what agents made."""
     shed: int = 0
     died: int = 0
     lost: int = 0
@@ -122,6 +125,8 @@ class Books:
     remarks: list[str] = field(default_factory=list)
     """Further reasons why it does not balance, each a sentence."""
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
+    archived_at: dict[Place, int] = field(default_factory=dict)
+    """Rows archived of each record, its repeats included."""
 
     @property
     def balanced(self) -> bool:
@@ -180,49 +185,48 @@ def once(records: Iterable[Record]) -> tuple[list[Record], dict[Place, list[Reco
 
 
 def agents(books: Books, made: Sequence[Made], runs: Mapping[str, Run], records: Sequence[Record]) -> None:
-    """What agents made against what is on the topics that only they write (repeats already left out)."""
+    """What agents made against what is on the topics that only they write (repeats already left out).
+
+    Comes after `archive`, which enters what is archived of each record.
+    """
     there: dict[tuple[str, str, int], list[Record]] = defaultdict(list)
     for record in records:
+        books.archived_of_agents += books.archived_at.get(record.place, 0) if not record.poison else 0
         if not record.poison:
             there[record.topic, record.key, record.digest].append(record)
-    books.shed += sum(run.shed_rows for run in runs.values())
-    missing: dict[str, list[Made]] = defaultdict(list)
+    missing: dict[str, list[Made]] = {run.agent: [] for run in runs.values()}
     for message in made:
         found = there.pop((message.topic, message.key, message.digest), [])
         books.produced += message.rows
         if not found:
-            missing[message.run].append(message)
+            missing[runs[message.run].agent].append(message)
         elif len(found) > 1:
             books.amiss("on the bus again under another number", found[1:], doubled=True)
-    for boot_id, absent in missing.items():
-        _missing(books, runs[boot_id], absent)
-    for run in runs.values():
-        if run.orderly and run.shed_rows and run.boot_id not in missing:
-            books.remarks.append(f"{run.boot_id} counted {run.shed_rows} rows as shed, and all of them arrived")
+    for agent, absent in missing.items():
+        shed_rows = sum(run.shed_rows for run in runs.values() if run.agent == agent)
+        _missing(books, agent, absent, shed_rows, {b for b, run in runs.items() if not run.orderly})
     stray = [record for found in there.values() for record in found]
     if stray:
         books.amiss("on the bus, and no agent made it", stray, doubled=True)
 
 
-def _missing(books: Books, run: Run, absent: list[Made]) -> None:
-    """What a run made and the bus has not: shed, died with it, or lost."""
-    rows = sum(m.rows for m in absent)
-    books.produced -= rows
-    if taken := [m for m in absent if m.taken]:
-        books.produced += sum(m.rows for m in taken)
-        books.amiss("acknowledged by the bus and not on it", taken, lost=True)
-        absent = [m for m in absent if not m.taken]
-        rows = sum(m.rows for m in absent)
-    if run.orderly:
-        if rows != run.shed_rows:
-            books.produced += rows - run.shed_rows
-            books.amiss(f"not on the bus, while {run.boot_id} counted {run.shed_rows} rows as shed", absent)
-            books.lost += max(0, rows - run.shed_rows)
-            books.doubled += max(0, run.shed_rows - rows)
-    elif rows < run.shed_rows:
-        books.remarks.append(f"{run.boot_id} counted {run.shed_rows} rows as shed, and all but {rows} arrived")
-    else:
-        books.died += rows - run.shed_rows
+def _missing(books: Books, agent: str, absent: list[Made], shed_rows: int, killed: set[str]) -> None:
+    """What an agent made and the bus has not: shed, died with a run of it that was killed, or lost."""
+    taken = [m for m in absent if m.taken]
+    books.amiss("acknowledged by the bus and not on it", taken, lost=True)
+    rest = [m for m in absent if not m.taken]
+    rows = sum(m.rows for m in rest)
+    may_die = sum(m.rows for m in rest if m.run in killed)
+    died = min(max(0, rows - shed_rows), may_die)
+    lost = rows - shed_rows - died
+    if lost > 0:
+        books.amiss(f"not on the bus, while {agent} counted {shed_rows} rows as shed", rest)
+        books.lost += lost
+    elif lost < 0:
+        books.remarks.append(f"{agent} counted {shed_rows} rows as shed, and all but {rows} of what it made arrived")
+    books.died += died
+    books.shed += shed_rows
+    books.produced -= died + shed_rows
 
 
 def archive(
@@ -236,6 +240,7 @@ def archive(
         found = [k for copy in copies if (k := have.pop(copy.place, None)) is not None]
         rows = sum(k.rows for k in found)
         books.archived += rows
+        books.archived_at[record.place] = rows
         sums = books.topics.setdefault(record.topic, Counter())
         sums["on_topic"] += record.rows
         sums["archived"] += rows

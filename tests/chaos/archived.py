@@ -82,7 +82,8 @@ def _bulk(sql: Sql, topic: Topic) -> Iterator[tuple[int, int, int]]:
     wanted = ", ".join(_column(field) for field in topic.columns)
     for first, last in _spans(sql, topic):
         table = sql.arrow(
-            f"SELECT bus_seq AS of_message, {wanted} FROM {table_of(topic.name)} WHERE bus_seq BETWEEN {first} AND {last}"
+            f"SELECT bus_seq AS of_message, {wanted} FROM {table_of(topic.name)} "
+            f"WHERE bus_seq BETWEEN {first} AND {last}"
         )
         seqs = table.column("of_message").to_numpy().astype(np.uint64)
         numbers, rows, digests = digest.by_message(topic.name, table.drop_columns(["of_message"]), seqs)

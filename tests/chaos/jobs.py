@@ -1,4 +1,4 @@
-"""A job on the hosts of a simulated leaf-spine: its parts, the ways of its flows, the chunks that its queue pairs carry.
+"""A job on the hosts of a simulated leaf-spine: its parts, the ways of its flows, the chunks of its queue pairs.
 
 Enough for the controller to arm failovers and to renew their leases: queue pairs between leaves, each with alternates
 over other spines, on ways that the sender's own probes cross.

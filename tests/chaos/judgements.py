@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from sdfstream.records.units import NS_PER_S
@@ -93,8 +94,9 @@ def _speaks_of(life: Sequence[Said], fault: Known) -> bool:
 
 def _names(one: Said) -> set[str]:
     """Elements that a finding names: its subject, its suspects, and the cables of their directions."""
-    named = {one.data["subject"]["id"], *(s["id"] for s in one.data["suspects"])}
-    for suspect in list(named):
+    said = [one.data["subject"]["id"], *(s["id"] for s in one.data["suspects"])]
+    named = set(said)
+    for suspect in said:
         a, arrow, b = suspect.partition("->")
         if arrow:
             named.add(next((end for end in (a, b) if "/" in end), "--".join(sorted((a, b)))))
@@ -108,7 +110,7 @@ def _overlaps(verdict: Verdict, lives: Mapping[str, list[Said]]) -> None:
         by_subject[_subject(life[0])].append(life)
     for subject, several in by_subject.items():
         several.sort(key=lambda life: life[0].data["seen_at_ns"])
-        for before, after in zip(several, several[1:], strict=False):
+        for before, after in pairwise(several):
             open_until = before[-1].data["seen_at_ns"] if before[-1].data["status"] == "resolved" else 1 << 63
             if after[0].data["seen_at_ns"] < open_until:
                 verdict.doubled += 1
@@ -125,7 +127,7 @@ def commands(said: Sequence[Said]) -> Verdict:
         data = one.data
         lives[data["target"]["id"], data["action"], str(data["expected"])].append(one)
     for (target, action, _), life in lives.items():
-        for before, after in zip(life, life[1:], strict=False):
+        for before, after in pairwise(life):
             if before.data["id"] != after.data["id"] and after.data["issued_at_ns"] < before.data["expires_at_ns"]:
                 verdict.doubled += 1
                 left = (before.data["expires_at_ns"] - after.data["issued_at_ns"]) / NS_PER_S

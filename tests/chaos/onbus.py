@@ -148,8 +148,10 @@ def read(servers: str, name: str, poisons: Mapping[str, Poison], start_ns: int) 
         record = _record(message, poison)
         if poison is None:
             try:
-                record = _with_batch(record, value, bodies, where, len(topic.records)) if bulk else _with_event(
-                    topic, record, value, start_ns, message
+                record = (
+                    _with_batch(record, value, bodies, where, len(topic.records))
+                    if bulk
+                    else _with_event(topic, record, value, start_ns, message)
                 )
             except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
                 topic.unreadable.append(f"{name}[{record.partition}]@{record.offset}: {error}"[:200])

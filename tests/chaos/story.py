@@ -1,4 +1,4 @@
-"""What the hosts of a simulated fabric measure, instant by instant, and the faults that were built in, with their truth.
+"""What the hosts of a simulated fabric measure, instant by instant, and the faults built into it, with their truth.
 
 The fabric runs in its own time from `EPOCH`; its hosts' clocks are moved by one constant, so that they show the time of
 day give or take their hours. The same seed tells the same story, to the byte, but for that constant.
@@ -79,19 +79,29 @@ def fault_of(name: str, fabric: Fabric, rng: np.random.Generator, at_s: float, u
     return Fault(host=host, **times), known
 
 
-KINDS = ("link", "nic", "delay", "host")
+KINDS = ("link", "nic", "delay", "host", "cut")
 
 
-def faults(seed: int, first_s: float, last_s: float, shape: Shape = SHAPE) -> tuple[list[Fault], list[Known]]:
-    """Faults one after another from `first_s` until none fits before `last_s`; kinds in turn, targets by the seed."""
+def faults(
+    seed: int, first_s: float, last_s: float, cut: Sequence[str] = (), shape: Shape = SHAPE
+) -> tuple[list[Fault], list[Known]]:
+    """Faults one after another from `first_s` until none fits before `last_s`; kinds in turn, targets by the seed.
+
+    With `cut` one kind is that the agent of these hosts is cut off from the bus; that is somebody else's to do.
+    """
     rng, fabric = np.random.default_rng([seed, 1]), Fabric(seed, [], shape)
     made: list[Fault] = []
     known: list[Known] = []
-    at_s, number = first_s, int(rng.integers(len(KINDS)))
+    kinds = KINDS if cut else KINDS[:-1]
+    at_s, number = first_s, int(rng.integers(len(kinds)))
     while (until_s := at_s + float(rng.uniform(14, 18))) < last_s:
-        fault, truth = fault_of(KINDS[number % len(KINDS)], fabric, rng, at_s, until_s)
-        made.append(fault)
-        known.append(truth)
+        name = kinds[number % len(kinds)]
+        if name == "cut":
+            known += [Known(name, at_s, until_s, host, ("agent-stale", "host-silent"), (host,)) for host in cut]
+        else:
+            fault, truth = fault_of(name, fabric, rng, at_s, until_s)
+            made.append(fault)
+            known.append(truth)
         number += 1
         at_s = until_s + float(rng.uniform(9, 12))
     return made, known
@@ -128,7 +138,9 @@ class Story:
         """Whose agent says it."""
         if isinstance(message.body, Event) and message.body.source in self.fabric.clock:
             return message.body.source
-        return message.key if message.topic in (PROBE.name, LIVENESS.name) or message.key in self.fabric.clock else "h00"
+        return (
+            message.key if message.topic in (PROBE.name, LIVENESS.name) or message.key in self.fabric.clock else "h00"
+        )
 
     def _told(self, at_ns: int, host: str, output: Output) -> Told:
         body = output.body

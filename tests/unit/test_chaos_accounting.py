@@ -14,7 +14,7 @@ from tests.chaos.judgements import Said
 from tests.chaos.story import Known
 
 TOPIC = "sdf.raw.probe.v1"
-RUNS = {"a.1": Run("a.1", False), "a.2": Run("a.2", True)}
+RUNS = {"a.1": Run("a.1", "a", False), "a.2": Run("a.2", "a", True)}
 
 
 class World:
@@ -29,15 +29,15 @@ class World:
     def books(self) -> Books:
         books = Books()
         records, again = accounting.once(self.records)
-        accounting.agents(books, self.made, self.runs, records)
         accounting.archive(books, records, again, self.kept)
+        accounting.agents(books, self.made, self.runs, records)
         return books
 
 
 def test_a_whole_world_balances() -> None:
     books = World().books()
     assert books.balanced
-    assert books.produced == books.archived == sum(range(10, 30))
+    assert books.produced == books.archived == books.archived_of_agents == sum(range(10, 30))
     assert (books.lost, books.doubled, books.died, books.shed) == (0, 0, 0, 0)
 
 
@@ -153,7 +153,10 @@ def test_poison_is_a_dead_letter_and_nothing_else_is() -> None:
     assert books.balanced
     assert tally == {"poison": 1, "letters": 2, "distinct": 1}
     accounting.letters(books, {"f1": "garbage", "f2": "nulls"}, [("t.dlq", "f1"), ("t.dlq", "f3")])
-    assert books.remarks == ["poison nulls is not among the dead letters", "1 dead letters in t.dlq that were no poison"]
+    assert books.remarks == [
+        "poison nulls is not among the dead letters",
+        "1 dead letters in t.dlq that were no poison",
+    ]
 
 
 # --- findings and commands -------------------------------------------------------------------------------------------
