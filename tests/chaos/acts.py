@@ -19,6 +19,7 @@ from tests.chaos import poison
 from tests.chaos.house import House
 from tests.chaos.onbus import Poison
 from tests.chaos.plan import AGENTS, Act
+from tests.chaos.story import Clock
 
 FILLER = "filler"
 
@@ -40,19 +41,20 @@ class Hand:
     done: list[str] = field(default_factory=list)
     _undo: set[Callable[[], None]] = field(default_factory=set)
 
-    async def carry_out(self, acts: Sequence[Act], began_s: float) -> None:
+    async def carry_out(self, acts: Sequence[Act], clock: Clock) -> None:
         """Everything in its time; an act that fails ends all."""
         async with asyncio.TaskGroup() as group:
             for act in acts:
-                await asyncio.sleep(max(0.0, began_s + act.at_s - time.monotonic()))
-                group.create_task(self._do(act, began_s), name=f"{act.what} {act.whom}")
+                while clock.now_s < act.at_s:  # noqa: ASYNC110 - the story may be told late
+                    await asyncio.sleep(min(1.0, max(0.02, act.at_s - clock.now_s)))
+                group.create_task(self._do(act, clock), name=f"{act.what} {act.whom}")
 
     def undo(self) -> None:
         """Whatever is frozen, cut or full is so no more."""
         for step in list(self._undo):
             step()
 
-    async def _do(self, act: Act, began_s: float) -> None:
+    async def _do(self, act: Act, clock: Clock) -> None:
         verbs = {
             "kill": self._kill,
             "away": self._away,
@@ -62,7 +64,7 @@ class Hand:
             "step": self._step,
             "poison": self._poison,
         }
-        line = f"{time.monotonic() - began_s:6.1f} s  {act.what} {act.whom}"
+        line = f"{clock.now_s:6.1f} s  {act.what} {act.whom}"
         told = await verbs[act.what](act)
         line += f": {told}" if told else f" for {act.for_s:g} s" if act.for_s else ""
         self.done.append(line.strip())

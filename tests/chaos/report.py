@@ -54,6 +54,7 @@ def as_json(outcome: Outcome, placed: PlacementReport, seed: int, seconds: float
         "ended_by_themselves": outcome.ends,
         "faults": outcome.findings.faults,
         "recovered": [{"after": who, "seconds": s} for who, s in outcome.recovered_s],
+        "told_late_s": round(outcome.late_s, 1),
         "not_done": outcome.missing,
         "done": outcome.done,
         "topics": {name: dict(sums) for name, sums in books.topics.items()},
@@ -75,9 +76,7 @@ def amiss(outcome: Outcome, placed: PlacementReport) -> list[str]:
 def tell(outcome: Outcome, placed: PlacementReport, say: Callable[[str], None]) -> None:
     """In words."""
     for name, sums in outcome.books.topics.items():
-        say(
-            f"{name:28} {sums['on_topic']:9} rows on the topic, {sums['archived']} archived, {sums['repeats']} repeats"
-        )
+        say(f"{name:28} {sums['on_topic']:9} rows on the topic, {sums['archived']} archived, {sums['repeats']} repeats")
     for fault in outcome.findings.faults:
         say(f"fault {fault}")
     for line in amiss(outcome, placed):

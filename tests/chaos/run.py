@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from tests.chaos.acts import Hand
 from tests.chaos.house import House
 from tests.chaos.judgements import Verdict
 from tests.chaos.plan import Act, Size
-from tests.chaos.story import Known, Story
+from tests.chaos.story import Clock, Known, Story
 
 FROM_AGENTS = frozenset({PROBE.name, PORT.name, QP.name, LIVENESS.name, "sdf.state.topology.v1", "sdf.state.job.v1"})
 """Topics that only agents write."""
@@ -95,6 +95,8 @@ class Outcome:
     """All findings."""
     recovered_s: list[tuple[str, float]] = field(default_factory=list)
     """After each outage, how long until the archive was up with the bus."""
+    late_s: float = 0.0
+    """By how much the story was told late at worst."""
 
 
 @dataclass(slots=True)
@@ -108,8 +110,9 @@ class Running:
     known: Sequence[Known]
     faults: Sequence[Any]
     acts: Sequence[Act]
-    meanwhile: Callable[[float], Any] | None = None
-    """Something else that is done while the story is told; given when the story began (monotonic)."""
+    meanwhile: Callable[[Clock], Any] | None = None
+    """Something else that is done while the story is told."""
+    clock: Clock = field(default_factory=Clock)
     ledger: Ledger = field(default_factory=Ledger)
     start_ns: int = 0
     lags: list[tuple[float, float]] = field(default_factory=list)
@@ -123,9 +126,9 @@ class Running:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tell(hand, began_s))
-                group.create_task(hand.carry_out(self.acts, began_s))
+                group.create_task(hand.carry_out(self.acts, self.clock))
                 if self.meanwhile is not None:
-                    group.create_task(self.meanwhile(began_s))
+                    group.create_task(self.meanwhile(self.clock))
         finally:
             hand.undo()
         await self._settle()
@@ -140,8 +143,8 @@ class Running:
         next_line_s = 0.0
         for number, told in enumerate(story.told(self.size.story_s)):
             wait_s = began_s + told.at_ns / NS_PER_S - time.monotonic()
-            if wait_s > 0.002:
-                await asyncio.sleep(wait_s)
+            await asyncio.sleep(wait_s if wait_s > 0.002 else 0)  # late or not: others must have their turn
+            self.clock.told(told.at_ns / NS_PER_S, time.monotonic() - began_s)
             given = of[told.host].feed(number, told.output)
             if given is not None:
                 self.ledger.enter(number, told.host, given)
@@ -149,7 +152,9 @@ class Running:
                     hand.sample = told.output.body
             if told.at_ns / NS_PER_S >= next_line_s:
                 lag = f", archive {self.lags[-1][1]:.1f} s behind" if self.lags else ""
-                self.say(f"{told.at_ns / NS_PER_S:6.1f} s of {self.size.story_s:g}{lag}")
+                late_s = time.monotonic() - began_s - told.at_ns / NS_PER_S
+                late = f", told {late_s:.1f} s late" if late_s > 1 else ""
+                self.say(f"{told.at_ns / NS_PER_S:6.1f} s of {self.size.story_s:g}{lag}{late}")
                 next_line_s += 15.0
 
     async def _watch(self) -> None:
@@ -243,7 +248,7 @@ class Running:
         findings = said.pop("sdf.event.finding.v1")
         return Outcome(
             books,
-            judgements.findings(self.known, findings),
+            judgements.findings([self._as_told(k) for k in self.known], findings),
             judgements.commands(said["sdf.control.command.v1"]),
             letters,
             hand.kills,
@@ -253,7 +258,12 @@ class Running:
             {name: len(child.deaths) for name, child in self.house.stages.items() if child.deaths},
             findings,
             self._recovered(hand.outages),
+            self.clock.late_s,
         )
+
+    def _as_told(self, fault: Known) -> Known:
+        """The fault with the times at which it was really told."""
+        return replace(fault, at_s=self.clock.real_s(fault.at_s), until_s=self.clock.real_s(fault.until_s))
 
     def _recovered(self, outages: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
         """After each outage, how long the archive needed to be up with the bus again."""

@@ -7,7 +7,7 @@ day give or take their hours. The same seed tells the same story, to the byte, b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -105,6 +105,33 @@ def faults(
         number += 1
         at_s = until_s + float(rng.uniform(9, 12))
     return made, known
+
+
+@dataclass(slots=True)
+class Clock:
+    """How far the story has been told, and when: on a busy machine it may be told late."""
+
+    now_s: float = -1.0
+    _told: list[tuple[float, float]] = field(default_factory=list)
+    """(story's seconds, seconds since the beginning when that was told), about every tenth."""
+
+    def told(self, story_s: float, real_s: float) -> None:
+        """The story has been told up to here."""
+        self.now_s = story_s
+        if not self._told or story_s - self._told[-1][0] >= 0.1:
+            self._told.append((story_s, real_s))
+
+    def real_s(self, story_s: float) -> float:
+        """When that instant was told, in seconds since the beginning."""
+        if not self._told:
+            return story_s
+        story, real = zip(*self._told, strict=True)
+        return float(np.interp(story_s, story, real))
+
+    @property
+    def late_s(self) -> float:
+        """By how much it was late at worst."""
+        return max((real - story for story, real in self._told), default=0.0)
 
 
 class Story:
