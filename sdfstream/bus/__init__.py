@@ -13,7 +13,6 @@
 `kafka_io`          the same seam on Kafka
 `link_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
 `listen_io`         an ear on a bus for one process: from now on, nothing committed
-`joined_io`         two subscriptions read as one: topics dealt out, and topics for every member
 `recording`         the form of a recording; `recording_io` its files
 ==================  =================================================================================
 """
@@ -98,6 +97,9 @@ class Bus(Protocol):
         Where the group starts is committed at once: a member that dies before its first commit loses nothing that
         entered the bus after `subscribe` returned.
         """
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions `topic` has."""
 
     async def task(self, work: Work, unit: int = 0) -> Task:
         """Take a unit of `work` into this caller's hands, out of anybody else's (`task`).

@@ -110,6 +110,10 @@ class KafkaBus:
         self._readers.append(reader)
         return reader
 
+    async def partitions(self, topic: str) -> int:
+        """How many partitions `topic` has."""
+        return len(await self.partitions_of(self.config.prefix + topic))
+
     async def task(self, work: Work, unit: int = 0) -> KafkaTask:
         """Take a unit of `work` into this caller's hands; see `sdfstream.bus.Bus.task`."""
         self._open_producer()

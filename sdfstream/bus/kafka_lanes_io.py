@@ -163,5 +163,7 @@ class Lanes:
         """Positions that are no more: go on with the oldest record, and count what is gone."""
         begins = await self._consumer.beginning_offsets(list(where))
         for theirs, offset in where.items():
+            if theirs not in self._ours:
+                continue
             self._lost(self._ours[theirs][0], max(0, begins[theirs] - offset))
             self.seek({self._ours[theirs]: begins[theirs]})

@@ -110,7 +110,8 @@ class KafkaTask:
         self._notes, self._committed = dict(self.saved.notes), dict(self.saved.positions)
         parts = await self._parts()
         self._consumer.assign([*map(self._theirs, parts), self._checkpoint])
-        self._consumer.pause(self._checkpoint)
+        self._consumer.pause(self._checkpoint)  # only there for its commits
+        self._consumer.seek(self._checkpoint, 0)
         fresh = not self.saved.positions
         opened_ns = self._bus.now_ns()
         start = await self._first(parts, fresh)

@@ -106,6 +106,11 @@ class MemoryBus:
         team.assign()
         return member
 
+    async def partitions(self, topic: str) -> int:
+        """One: order in a process is whole."""
+        codec.topic_of(topic)
+        return 1
+
     async def task(self, work: Work, unit: int = 0) -> MemoryTask:
         """Take a unit of `work` into this caller's hands, out of anybody else's; see `sdfstream.bus.Bus.task`."""
         self.check_open()
