@@ -119,7 +119,7 @@ class KafkaBus:
         """Take a unit of `work` into this caller's hands; see `sdfstream.bus.Bus.task`."""
         self._open_producer()
         task = await KafkaTask.open(self, work, unit)
-        self._tasks = [t for t in self._tasks if not t.over] + [task]
+        self._tasks = [t for t in self._tasks if not t.closed] + [task]
         return task
 
     async def shared(self, work: Work, run: Callable[[Task], Awaitable[None]], stop: Stop, *, member: str = "") -> None:

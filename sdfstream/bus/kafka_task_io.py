@@ -68,7 +68,7 @@ class KafkaTask:
         self._commit_number = 0
         self.over: str = ""
         """Why nothing more can be done with it; empty: it lives."""
-        self._closed = False
+        self.closed = False
         self._checkpoint: Any = None
         self._begin_offset: int | None = None
         self._own_mark: notes.Mark | None = None
@@ -324,9 +324,9 @@ class KafkaTask:
 
     async def close(self) -> None:
         """See `sdfstream.bus.task.Task`."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self.over = self.over or "it was closed"
         await stop(self._consumer)
         await stop(self._producer)
