@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import CommitFailedError, KafkaError
 
 from sdfstream.bus.kafka_config import SLACK_BYTES, KafkaConfig
+from sdfstream.bus.kafka_security_io import client_settings
 from sdfstream.bus.sequences import SequenceWatch
 
 STOP_S: Final = 5.0
@@ -19,7 +20,7 @@ STOP_S: Final = 5.0
 def make_consumer(config: KafkaConfig, group: str) -> Any:
     """A member-to-be of `group` that commits nothing by itself and takes messages of our largest size."""
     return AIOKafkaConsumer(
-        bootstrap_servers=config.servers,
+        **client_settings(config),
         group_id=config.prefix + group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",

@@ -18,6 +18,7 @@ from sdfstream.bus.kafka_admin_io import prepare
 from sdfstream.bus.kafka_config import SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka_errors_io import RateLimit, mapped
 from sdfstream.bus.kafka_reader_io import KafkaSubscription
+from sdfstream.bus.kafka_security_io import client_settings
 from sdfstream.bus.sequences import Numbers
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Output
@@ -60,7 +61,7 @@ class KafkaBus:
         RateLimit.install()
         self.cluster_id = await prepare(self.config)
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.config.servers,
+            **client_settings(self.config),
             enable_idempotence=True,
             acks="all",
             linger_ms=self.config.linger_ms,
