@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
@@ -90,7 +91,7 @@ def _sentence(error: BaseException, config: KafkaConfig, at: str) -> SdfError | 
     if isinstance(error, socket.gaierror):
         return UnavailableError(f"{at}: no such host ({error.strerror})")
     if isinstance(error, OSError) and not isinstance(error, TimeoutError | ConnectionResetError) and error.errno:
-        return UnavailableError(f"{at}: {error.strerror or error}")
+        return UnavailableError(f"{at}: {os.strerror(error.errno).lower()}")
     return None
 
 
@@ -117,6 +118,8 @@ async def _silent(config: KafkaConfig, host: str, port: int) -> SdfError:
         return ConfigError(f"{at} speaks TLS, but kafka.security is {config.security}")
     if not await _listens(host, port):
         return UnavailableError(f"{at} does not answer")
+    if tls and not await _speaks_tls(host, port):
+        return ConfigError(f"{at} does not speak TLS, but kafka.security is {config.security}")
     if tls and not sasl and not config.cert_file:
         return ConfigError(
             f"{at} ends the connection: it may want a certificate of ours (kafka.cert_file) or a user (kafka.security "

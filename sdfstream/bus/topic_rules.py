@@ -1,7 +1,8 @@
 """How long topics are kept and how many partitions they have, by patterns of their names.
 
 Rules cascade: of all rules whose pattern fits a topic, the last one that names a value decides it. `DEFAULT_RULES`
-stand before a user's own, so that a rule need only name what it changes.
+stand before a user's own, so that a rule need only name what it changes. Dead letters go by rules of their own, whose
+pattern ends in ``.dlq``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sdfstream.errors import ConfigError
 FOR_EVER: Final = -1
 GIB: Final = 1 << 30
 DAY_H: Final = 24.0
+_DEAD: Final = ".dlq"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class TopicRule:
     """Hours that messages are kept; −1: for ever. Compacted topics keep the last message of every key for ever."""
     retention_bytes: int | None = None
     """Of one partition on one broker, beyond which the oldest messages go; −1: no limit."""
+
+    def fits(self, name: str) -> bool:
+        """Whether the rule speaks of the topic called `name`."""
+        return fnmatchcase(name, self.match) and name.endswith(_DEAD) == self.match.endswith(_DEAD)
 
 
 DEFAULT_RULES: Final = (
@@ -52,7 +58,7 @@ def ruled(name: str, rules: Iterable[TopicRule]) -> TopicRule:
     """
     partitions = retention_h = retention_bytes = None
     for rule in rules:
-        if fnmatchcase(name, rule.match):
+        if rule.fits(name):
             partitions = rule.partitions if rule.partitions is not None else partitions
             retention_h = rule.retention_h if rule.retention_h is not None else retention_h
             retention_bytes = rule.retention_bytes if rule.retention_bytes is not None else retention_bytes
@@ -64,7 +70,7 @@ def check_rules(rules: Iterable[TopicRule], names: Iterable[str], path: str) -> 
     known = tuple(names)
     for i, rule in enumerate(rules):
         where = f"{path}.{i}"
-        if not any(fnmatchcase(name, rule.match) for name in known):
+        if not any(rule.fits(name) for name in known):
             raise ConfigError(f"{where}.match: no topic is called like {rule.match!r}")
         if rule.partitions is not None and rule.partitions < 1:
             raise ConfigError(f"{where}.partitions must be at least 1, not {rule.partitions}")
