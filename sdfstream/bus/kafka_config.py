@@ -13,6 +13,9 @@ from sdfstream.records.topics import CHECKPOINT, TOPICS
 
 SLACK_BYTES: Final = 64 << 10
 """Room for key, headers and the record batch's own bytes around a message of ``max_message_bytes``."""
+CHECKPOINT_PLACES: Final = 16
+"""Partitions that checkpoints are spread over. A number for all time, since a task looks for its notes in the one that
+it makes of its name; the topic has more where there are more units than that, but keeps notes in these alone."""
 NAMES: Final = (*(n for t in TOPICS.values() for n in (t.name, t.dead_letters)), CHECKPOINT.name)
 """Every topic there is on the brokers, without the prefix: dead letters and checkpoints too."""
 
@@ -67,7 +70,7 @@ class KafkaConfig:
     the send, and a consumer's below it waits forever."""
     partitions: int = 1
     """Of the topics that are dealt out by host: raw ones, derived.owd, .edge, .qp. Messages of one key keep their
-    order; above 1 nothing else does. Every other topic has one."""
+    order; above 1 nothing else does. Every other topic has one, but checkpoints have 16 at least."""
     replication: int = 1
     min_insync: int = 0
     """Replicas that must have a message before it counts as written; 0: all but one, and at least one."""

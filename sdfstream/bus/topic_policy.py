@@ -1,7 +1,8 @@
 """What every topic on the brokers must be like: one table, from the vocabulary and the settings; and what differs.
 
 ====================  ===========================================================================================
-partitions            ``kafka.partitions`` for what is dealt out by host (`SPREAD`) and for checkpoints, else 1
+partitions            ``kafka.partitions`` for what is dealt out by host (`SPREAD`), one a unit and at least 16 for
+                      checkpoints, else 1
 retention             by rules (`topic_rules`); a compacted topic keeps the last message of every key
 segments              an eighth of what is kept, since brokers delete and compact whole segments only; checkpoints in
                       small ones that are compacted soon, so that a restart reads little
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sdfstream.bus import dead_letters
-from sdfstream.bus.kafka_config import NAMES, SLACK_BYTES, KafkaConfig
+from sdfstream.bus.kafka_config import CHECKPOINT_PLACES, NAMES, SLACK_BYTES, KafkaConfig
 from sdfstream.bus.topic_rules import FOR_EVER, GIB, ruled
 from sdfstream.records.topics import CHECKPOINT, EDGE, OWD, PROBE, QP_WINDOW, TOPICS
 
@@ -46,8 +47,6 @@ class Policy:
     replication: int
     settings: Mapping[str, str]
     """Kafka's names and values."""
-    grows: bool = True
-    """Its partitions may become more; not those of checkpoints, which a stage finds by its unit's partition."""
 
     @property
     def most_bytes(self) -> int | None:
@@ -92,7 +91,6 @@ def policies(config: KafkaConfig) -> list[Policy]:
 def policy(config: KafkaConfig, topic: str) -> Policy:
     """What the topic called `topic` (without the prefix) must be like under `config`."""
     rule = ruled(topic, config.rules)
-    spread = topic in SPREAD or topic == CHECKPOINT.name
     settings = {
         "max.message.bytes": str(_largest(config, topic)),
         "message.timestamp.type": "LogAppendTime",
@@ -108,10 +106,9 @@ def policy(config: KafkaConfig, topic: str) -> Policy:
     return Policy(
         topic,
         config.prefix + topic,
-        rule.partitions or (config.partitions if spread else 1),
+        rule.partitions or _partitions(config, topic),
         config.replication,
         settings,
-        grows=topic != CHECKPOINT.name,
     )
 
 
@@ -122,6 +119,10 @@ def differences(wanted: Sequence[Policy], found: Mapping[str, Found]) -> list[Di
 
 def what_growth_means(topic: str, have: int, want: int) -> str:
     """What more partitions of `topic` mean for those who read it."""
+    if topic == CHECKPOINT.name:
+        if have >= CHECKPOINT_PLACES:
+            return "room for more units; notes stay where they are"
+        return "notes are looked for elsewhere: every stage, the archive too, begins its state anew"
     if topic not in SPREAD:
         return "keys move between partitions: messages of one key keep their order only from here on"
     units = f"; sync-edge has {want} units instead of {have} and begins its state anew" if topic == PROBE.name else ""
@@ -132,12 +133,12 @@ def _of_topic(wanted: Policy, found: Found | None) -> Iterator[Difference]:
     if found is None:
         yield Difference(wanted.name, "absent", "absent", "absent", f"{wanted.partitions} partitions")
         return
-    if wanted.grows and found.partitions < wanted.partitions:
+    if found.partitions < wanted.partitions:
         yield Difference(
             wanted.name, "partitions", "partitions", str(found.partitions), str(wanted.partitions),
             note=what_growth_means(wanted.topic, found.partitions, wanted.partitions),
         )  # fmt: skip
-    elif wanted.grows and found.partitions > wanted.partitions:
+    elif found.partitions > wanted.partitions and wanted.topic != CHECKPOINT.name:
         yield Difference(
             wanted.name, "partitions", "partitions", str(found.partitions), str(wanted.partitions), repairable=False,
             note="partitions cannot be taken away: let kafka.partitions, or a rule of kafka.topics, say what is there",
@@ -151,6 +152,12 @@ def _of_topic(wanted: Policy, found: Found | None) -> Iterator[Difference]:
         have = found.settings.get(key, "")
         if have != want:
             yield Difference(wanted.name, "setting", key, have, want)
+
+
+def _partitions(config: KafkaConfig, topic: str) -> int:
+    if topic == CHECKPOINT.name:
+        return max(CHECKPOINT_PLACES, policy(config, PROBE.name).partitions)
+    return config.partitions if topic in SPREAD else 1
 
 
 def _largest(config: KafkaConfig, topic: str) -> int:
