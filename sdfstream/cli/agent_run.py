@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
+
+if TYPE_CHECKING:
+    from sdfstream.bus.kafka_config import KafkaConfig
 
 _PROGRESS_S: Final = 1.0
 
@@ -46,7 +49,13 @@ class _Watched:
 
 
 async def run(
-    config: AgentConfig, bus: str | None, out: Path | None, seconds: float | None, *, report: bool
+    config: AgentConfig,
+    bus: str | None,
+    out: Path | None,
+    seconds: float | None,
+    *,
+    report: bool,
+    kafka: KafkaConfig | None = None,
 ) -> dict[str, Any]:
     """Run an agent until SIGINT, SIGTERM or `seconds` have passed; what there is to report.
 
@@ -60,6 +69,8 @@ async def run(
     seconds : float or None
     report : bool
         Keep account of every path, for the closing report and the progress line.
+    kafka : KafkaConfig, optional
+        How the brokers of a Kafka bus are reached.
     """
     gc.freeze()  # what is loaded by now stays: the collector need not look at it again
     stop = asyncio.Event()
@@ -70,7 +81,7 @@ async def run(
     boot_id = secrets.token_hex(8)
     async with contextlib.AsyncExitStack() as stack:
         names = [name for name in (bus, str(out) if out else None) if name]
-        publishers = [await stack.enter_async_context(open_publisher(name, boot_id)) for name in names]
+        publishers = [await stack.enter_async_context(open_publisher(name, boot_id, kafka)) for name in names]
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))
@@ -114,8 +125,8 @@ async def _run_beside(
 
 
 @asynccontextmanager
-async def open_publisher(name: str, boot_id: str) -> AsyncIterator[Publisher]:
-    """Open what `name` names: ``link:PATH``, ``kafka://…``, or a folder for a recording."""
+async def open_publisher(name: str, boot_id: str, kafka: KafkaConfig | None = None) -> AsyncIterator[Publisher]:
+    """Open what `name` names: ``link:PATH``, ``kafka://…`` (reached as `kafka` says), or a folder for a recording."""
     if name.startswith("link:"):
         from sdfstream.bus.link_io import LinkPublisher
 
@@ -124,7 +135,7 @@ async def open_publisher(name: str, boot_id: str) -> AsyncIterator[Publisher]:
     elif "://" in name:
         from sdfstream.bus.open_io import open_bus
 
-        opened = await open_bus(name, time.time_ns, boot_id=boot_id)
+        opened = await open_bus(name, time.time_ns, boot_id=boot_id, kafka=kafka)
         try:
             yield opened
         finally:
