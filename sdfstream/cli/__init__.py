@@ -34,6 +34,7 @@ VERBS: Final[dict[str, str]] = {
     "plan": "plan",
     "clock": "clock",
     "sql": "sql",
+    "play": "play",
     "replay": "replay",
     "score": "score",
     "lab": "lab",
