@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import ANOMALY, BELIEF, CLOCK, COMMAND, EDGE, FINDING, MESH, NIC, OUTCOME, OWD, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.settings import Settings
-from sdfstream.stats import Counters
+from sdfstream.stats import Counters, Vitals
 from sdfstream.sync.edge_stage import SyncEdgeStage
 from sdfstream.sync.mesh_stage import SyncMeshStage
 from sdfstream.sync.stage import SyncStage
@@ -159,6 +160,8 @@ class Control:
     counters: Counters = field(default_factory=lambda: Counters("pipeline"))
     lag: dict[str, int] = field(default_factory=dict)
     """Messages on the bus that each reader had not read when it last looked."""
+    vitals: Vitals = field(default_factory=Vitals)
+    """Signs of life of every reader, for metrics and the health check."""
 
 
 def stages(settings: Settings, authority: Authority | None = None) -> list[Stage]:
@@ -230,6 +233,13 @@ async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: C
                 await bus.publish(outputs)
             if messages:
                 await subscription.commit()
+            control.vitals.turned(
+                stage.name,
+                time.monotonic(),
+                lag=control.lag[stage.name],
+                moved=bool(messages),
+                reached_at_ns=driver.now_ns or None,
+            )
             if stopping:
                 return
     finally:
@@ -245,6 +255,7 @@ async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
     subscription = await bus.subscribe(watcher.name, watcher.topics, from_start=watcher.from_start)
     loop = asyncio.get_running_loop()
     committed_s, taken = loop.time(), False
+    oldest_at_ns: int | None = None
     try:
         while True:
             stopping = control.stop.is_set()
@@ -252,13 +263,20 @@ async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
             control.lag[watcher.name] = subscription.lag()
             if messages:
                 await watcher.take(messages)
-                taken = True
+                taken, oldest_at_ns = True, oldest_at_ns or messages[0].bus_at_ns
             ending = stopping and not (messages and control.drain)
             if taken and (ending or loop.time() - committed_s >= watcher.commit_s):
                 if watcher.settle is not None:
                     await watcher.settle()
                 await subscription.commit()
-                committed_s, taken = loop.time(), False
+                committed_s, taken, oldest_at_ns = loop.time(), False, None
+            control.vitals.turned(
+                watcher.name,
+                time.monotonic(),
+                lag=control.lag[watcher.name],
+                moved=bool(messages),
+                oldest_at_ns=oldest_at_ns,
+            )
             if ending:
                 return
     finally:

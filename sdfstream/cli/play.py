@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream.cli.options import add_metrics
 from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sdfstream.bus import Publisher
     from sdfstream.bus.playback import TimeLine
     from sdfstream.bus.recording_io import Recording
+    from sdfstream.cli.player import Player
 
 HELP = "publish what a recording's agents said as if they said it now; the pipeline on that bus works on it"
 EXAMPLE = "sdfstream play --bus kafka://localhost:9092 --loop"
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="that much faster (default 1); delays stay what they were, rates and the drift of clocks grow",
     )
+    add_metrics(parser)
     parser.add_argument("--seconds", type=float, metavar="N", help="end after this long")
 
 
@@ -96,7 +99,8 @@ async def _play(
         def begins(number: int, line: TimeLine) -> None:
             progress("\n".join([f"pass {number + 1}", *(f"  {text}" for text in _coming(faults, line))]))
 
-        await player.play(stop, loop=args.loop, begins=begins)
+        async with _telling(args.metrics, player, publisher):
+            await player.play(stop, loop=args.loop, begins=begins)
         counters = player.counters.as_dict() | publisher.counters.as_dict()
     return {
         "recording": str(folder),
@@ -108,6 +112,22 @@ async def _play(
         "unreadable": recording.counters.total("refused"),
         "counters": counters,
     }
+
+
+@asynccontextmanager
+async def _telling(address: str | None, player: Player, publisher: Publisher) -> AsyncIterator[None]:
+    """Metrics and health of the player: it gets on while it publishes, and while it waits for what is due."""
+    if address is None:
+        yield
+        return
+    from sdfstream.cli.metrics import Told
+    from sdfstream.cli.metrics_io import telling
+    from sdfstream.stats import Vitals
+
+    vitals = Vitals()
+    player.told = lambda due_ns: vitals.turned("play", time.monotonic(), moved=True, reached_at_ns=due_ns)
+    async with telling(address, Told(vitals, ["play"], [player, publisher]), getattr(publisher, "ask", None)):
+        yield
 
 
 @asynccontextmanager

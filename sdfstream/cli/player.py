@@ -46,8 +46,8 @@ class Player:
     speed: float = 1.0
     clock: Callable[[], int] = time.time_ns
     counters: Counters = field(default_factory=lambda: Counters("play"))
-    told: Callable[[int], None] = lambda behind_ns: None
-    """Called after every publishing with how late it was; a health check listens."""
+    told: Callable[[int], None] = lambda due_ns: None
+    """Called after every publishing with when it was due; a health check listens."""
 
     async def play(self, stop: asyncio.Event, *, loop: bool, begins: Callable[[int, TimeLine], None]) -> None:
         """Play once, or with `loop` until `stop`; `begins` hears of every pass."""
@@ -95,9 +95,8 @@ class Player:
                 log.warning("the bus did not take it (%s); trying again", error)
                 await _wait(stop, _AGAIN_S)
                 continue
-            behind_ns = max(self.clock() - due_ns, 0)
-            self.counters.add("late-ms", n=behind_ns // 1_000_000)
-            self.told(behind_ns)
+            self.counters.add("late-ms", n=max(self.clock() - due_ns, 0) // 1_000_000)
+            self.told(due_ns)
             return
 
     async def _given(self, outputs: Sequence[Output]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sdfstream.cli.options import add_reference, with_reference
+from sdfstream.cli.options import add_metrics, add_reference, with_reference
 from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 
@@ -30,12 +30,13 @@ _COMMIT_S: Final = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """STAGE…, --bus, --config, --data, --reference, --seconds."""
+    """STAGE…, --bus, --config, --data, --reference, --metrics, --seconds."""
     parser.add_argument("stages", metavar="STAGE", nargs="+", choices=STAGES, help=f"of {', '.join(STAGES)}")
     parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="the bus (default: the settings' bus)")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
     add_reference(parser)
+    add_metrics(parser)
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="end after this long (default: on Ctrl-C or SIGTERM)"
     )
@@ -56,12 +57,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
     if "sync" in args.stages and _PARTS & set(args.stages):
         raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
-    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds))
+    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.metrics))
     emit(args.json, {"stages": args.stages, "counters": counters}, "")
     return 0
 
 
-async def _run(chosen: Settings, names: list[str], seconds: float | None) -> dict[str, int]:
+async def _run(chosen: Settings, names: list[str], seconds: float | None, metrics: str | None) -> dict[str, int]:
     import asyncio
 
     from sdfstream import pipeline
@@ -76,13 +77,20 @@ async def _run(chosen: Settings, names: list[str], seconds: float | None) -> dic
     bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id)
     try:
         progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
-        return await serve(bus, chosen, names, control, bus_id=getattr(bus, "cluster_id", "") or chosen.bus)
+        bus_id = getattr(bus, "cluster_id", "") or chosen.bus
+        return await serve(bus, chosen, names, control, bus_id=bus_id, metrics=metrics)
     finally:
         await bus.close()
 
 
 async def serve(
-    bus: Bus, chosen: Settings, names: list[str], control: pipeline.Control, *, bus_id: str
+    bus: Bus,
+    chosen: Settings,
+    names: list[str],
+    control: pipeline.Control,
+    *,
+    bus_id: str,
+    metrics: str | None = None,
 ) -> dict[str, int]:
     """Run the stages `names` on `bus` until `control` says stop; their counters.
 
@@ -90,6 +98,8 @@ async def serve(
     ----------
     bus_id : str
         Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
+    metrics : str, optional
+        ``HOST:PORT`` to serve metrics and health at.
     """
     from sdfstream import pipeline
 
@@ -107,6 +117,12 @@ async def serve(
             stack.push_async_callback(archive.close)
             watchers.append(watcher)
             parts.append(archive)
+        if metrics is not None:
+            from sdfstream.cli.metrics import Told
+            from sdfstream.cli.metrics_io import telling
+
+            told = Told(control.vitals, names, parts)
+            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
         await pipeline.run(bus, path, watchers, time.time_ns, control)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 
