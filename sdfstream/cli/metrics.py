@@ -94,12 +94,12 @@ def _by_task(name: str, doc: str, values: Iterable[tuple[str, float]]) -> Metric
 
 def families(counted: Sequence[Counters]) -> Iterator[Metric]:
     """Counters as families; those of the same part and name (replicas of a stage in one process) are added up."""
-    sums: dict[tuple[str, str], Counter[str]] = {}
+    sums: dict[str, Counter[str]] = {}
     for counters in counted:
         for (what, reason), n in list(counters.values.items()):
-            sums.setdefault((counters.stage, what), Counter())[reason] += n
-    for (stage, what), by_reason in sorted(sums.items()):
-        family = CounterMetricFamily(f"sdfstream_{_name(stage)}_{_name(what)}", f"{stage}: {what}.", labels=["reason"])
+            sums.setdefault(f"sdfstream_{_name(counters.stage)}_{_name(what)}", Counter())[reason] += n
+    for name, by_reason in sorted(sums.items()):
+        family = CounterMetricFamily(name, "Counted since the process began.", labels=["reason"])
         shown = by_reason.most_common(MOST_REASONS)
         for reason, n in sorted(shown):
             family.add_metric([reason], n)
