@@ -9,10 +9,9 @@ import argparse
 import urllib.error
 import urllib.request
 from collections.abc import Collection
-from typing import Final
+from typing import Final, Protocol
 
 from sdfstream.errors import ConfigError
-from sdfstream.stats import Vital, Vitals
 
 HELP = "ask a running process whether it is well; exit 1 when it is not, with a sentence why"
 EXAMPLE = "sdfstream health http://127.0.0.1:9464"
@@ -23,31 +22,62 @@ PORT: Final = 9464
 """Where processes serve their metrics by convention (the number that Prometheus exporters of OpenTelemetry use)."""
 
 
-def problems(vitals: Vitals, expected: Collection[str], now_s: float, *, stall_s: float = STALL_S) -> list[str]:
+STANDBY_S: Final = 15.0
+"""Who takes part in a stage's work for so long and was given no unit of it stands by: to join takes a few seconds."""
+
+
+class Signs(Protocol):
+    """Signs of life of a process's readers, by their names: `stage_io.Control`."""
+
+    @property
+    def lag(self) -> dict[str, int]:
+        """Messages not read."""
+
+    @property
+    def progress_s(self) -> dict[str, float]:
+        """When each last moved, or found nothing left to read; seconds of a monotonic clock."""
+
+    @property
+    def reached_ns(self) -> dict[str, int]:
+        """Bus time that each has been stepped to."""
+
+    @property
+    def oldest_ns(self) -> dict[str, int]:
+        """When the oldest message that each has taken and not settled entered the bus."""
+
+    @property
+    def joined_s(self) -> dict[str, float]:
+        """Since when the process takes part in each stage's work; same clock."""
+
+
+def problems(signs: Signs, expected: Collection[str], now_s: float, *, stall_s: float = STALL_S) -> list[str]:
     """Why a process is not well, in sentences; none when it is.
 
     Parameters
     ----------
-    vitals : Vitals
+    signs : Signs
     expected : collection of str
-        Tasks that must be there; one that has not begun is a problem, since nothing is known of it.
+        Readers that must be there, stages by their name whatever units of them; one that has not begun is a problem,
+        since nothing is known of it.
     now_s : float
-        Same clock as in `vitals`.
+        Same clock as in `signs`.
     stall_s : float
-        A task without progress, or a bus without an answer, for longer than this has stopped.
+        A reader without progress for longer than this has stopped.
     """
-    found = [f"{name} has not begun yet" for name in sorted(set(expected) - vitals.tasks.keys())]
-    for name, vital in sorted(vitals.tasks.copy().items()):
-        if now_s - vital.progress_s > stall_s:
-            found.append(_stopped(name, vital, now_s - vital.progress_s))
-    if vitals.bus_s is not None and now_s - vitals.bus_s > stall_s:
-        found.append(f"the bus has not answered for {now_s - vitals.bus_s:.0f} s")
+    progress_s = signs.progress_s.copy()  # another thread's mappings
+    lag = signs.lag.copy()
+    begun = {name.partition("/")[0] for name in progress_s}
+    begun |= {name for name, at_s in signs.joined_s.copy().items() if now_s - at_s > STANDBY_S}
+    found = [f"{name} has not begun yet" for name in sorted(set(expected) - begun)]
+    for name, at_s in sorted(progress_s.items()):
+        if now_s - at_s > stall_s:
+            found.append(_stopped(name, lag.get(name, 0), now_s - at_s))
     return found
 
 
-def _stopped(name: str, vital: Vital, for_s: float) -> str:
-    if vital.lag:
-        return f"{name} has not moved for {for_s:.0f} s and is {vital.lag} messages behind"
+def _stopped(name: str, lag: int, for_s: float) -> str:
+    if lag:
+        return f"{name} has not moved for {for_s:.0f} s and is {lag} messages behind"
     return f"{name} has not come round for {for_s:.0f} s"
 
 

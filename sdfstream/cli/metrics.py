@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from sdfstream import __version__
-from sdfstream.cli.health import STALL_S, problems
-from sdfstream.stats import Counters, Vitals
+from sdfstream.cli.health import STALL_S, Signs, problems
+from sdfstream.stats import Counters
 
 MOST_REASONS: Final = 200
 """Label values of one counter; the rarest beyond go under ``other``. Reasons are fixed words: this is for a mistake."""
@@ -38,17 +38,23 @@ class Counted(Protocol):
 class Told:
     """What a process tells of itself."""
 
-    vitals: Vitals
+    signs: Signs
     expected: Sequence[str] = ()
-    """Tasks that must be there."""
+    """Readers that must be there."""
     parts: Sequence[Counted] = ()
     gauges: Mapping[str, Callable[[], float | None]] = field(default_factory=dict)
     """Further figures, by names without the prefix ``sdfstream_``; None: not known now."""
     stall_s: float = STALL_S
+    bus_s: float | None = None
+    """When the bus last answered, seconds of the monotonic clock; None: it is not asked."""
 
     def problems(self) -> list[str]:
         """Why it is not well now."""
-        return problems(self.vitals, self.expected, time.monotonic(), stall_s=self.stall_s)
+        now_s = time.monotonic()
+        found = problems(self.signs, self.expected, now_s, stall_s=self.stall_s)
+        if self.bus_s is not None and now_s - self.bus_s > self.stall_s:
+            found.append(f"the bus has not answered for {now_s - self.bus_s:.0f} s")
+        return found
 
 
 class TellingCollector(Collector):
@@ -69,19 +75,22 @@ class TellingCollector(Collector):
         yield from families([part.counters for part in told.parts])
 
     def _tasks(self, now_s: float, now_ns: int) -> Iterator[Metric]:
-        tasks = sorted(self._told.vitals.tasks.copy().items())
-        yield _by_task("lag_messages", "Not read yet.", ((n, v.lag) for n, v in tasks))
-        yield _by_task("progress_age_seconds", "Since it moved.", ((n, now_s - v.progress_s) for n, v in tasks))
+        signs = self._told.signs
+        lag, progress_s, reached_ns, oldest_ns = (
+            sorted(of.copy().items()) for of in (signs.lag, signs.progress_s, signs.reached_ns, signs.oldest_ns)
+        )
+        yield _by_task("lag_messages", "Messages on the bus that it has not read.", lag)
+        yield _by_task("progress_age_seconds", "Since it moved.", ((n, now_s - at) for n, at in progress_s))
         yield _by_task(
             "bus_time_age_seconds",
             "How far behind now the bus time is that it has reached.",
-            ((n, (now_ns - v.reached_at_ns) / 1e9) for n, v in tasks if v.reached_at_ns is not None),
+            ((n, (now_ns - at) / 1e9) for n, at in reached_ns),
         )
         yield _by_task(
             "oldest_age_seconds",
-            "Age on the bus of the oldest message read and not dealt with; 0: there is none. For the task archive: "
-            "the oldest row not archived.",
-            ((n, 0.0 if v.oldest_at_ns is None else (now_ns - v.oldest_at_ns) / 1e9) for n, v in tasks),
+            "Age on the bus of the oldest message taken and not settled. Of task archive: the oldest row not archived. "
+            "Absent: there is none.",
+            ((n, (now_ns - at) / 1e9) for n, at in oldest_ns),
         )
 
 

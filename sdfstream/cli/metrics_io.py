@@ -43,7 +43,7 @@ async def telling(
         return
     asking = None
     if ask_bus is not None:
-        told.vitals.bus_s = time.monotonic()
+        told.bus_s = time.monotonic()
         asking = asyncio.create_task(_keep_asking(ask_bus, told), name="ask the bus")
     server = MetricsServer.start(address, told)
     try:
@@ -58,7 +58,7 @@ async def _keep_asking(ask_bus: Callable[[], Awaitable[None]], told: Told) -> No
     while True:
         with contextlib.suppress(SdfError, TimeoutError):
             await asyncio.wait_for(ask_bus(), _ASK_S)
-            told.vitals.bus_s = time.monotonic()
+            told.bus_s = time.monotonic()
         await asyncio.sleep(_ASK_S)
 
 

@@ -122,11 +122,15 @@ async def _telling(address: str | None, player: Player, publisher: Publisher) ->
         return
     from sdfstream.cli.metrics import Told
     from sdfstream.cli.metrics_io import telling
-    from sdfstream.stats import Vitals
+    from sdfstream.stage_io import Control
 
-    vitals = Vitals()
-    player.told = lambda due_ns: vitals.turned("play", time.monotonic(), moved=True, reached_at_ns=due_ns)
-    async with telling(address, Told(vitals, ["play"], [player, publisher]), getattr(publisher, "ask", None)):
+    signs = Control()
+
+    def told(due_ns: int) -> None:
+        signs.progress_s["play"], signs.reached_ns["play"] = time.monotonic(), due_ns
+
+    player.told = told
+    async with telling(address, Told(signs, ["play"], [player, publisher]), getattr(publisher, "ask", None)):
         yield
 
 

@@ -30,11 +30,14 @@ _COMMIT_S: Final = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """STAGE…, --bus, --config, --data, --reference, --metrics, --seconds."""
+    """STAGE…, --bus, --config, --data, --member, --reference, --seconds."""
     parser.add_argument("stages", metavar="STAGE", nargs="+", choices=STAGES, help=f"of {', '.join(STAGES)}")
     parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="the bus (default: the settings' bus)")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
+    parser.add_argument(
+        "--member", metavar="NAME", default="", help="name among the replicas: its restart within 6 s moves no work"
+    )
     add_reference(parser)
     add_metrics(parser)
     parser.add_argument(
@@ -57,12 +60,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
     if "sync" in args.stages and _PARTS & set(args.stages):
         raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
-    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.metrics))
+    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.member, args.metrics))
     emit(args.json, {"stages": args.stages, "counters": counters}, "")
     return 0
 
 
-async def _run(chosen: Settings, names: list[str], seconds: float | None, metrics: str | None) -> dict[str, int]:
+async def _run(
+    chosen: Settings, names: list[str], seconds: float | None, member: str, metrics: str | None
+) -> dict[str, int]:
     import asyncio
 
     from sdfstream import pipeline
@@ -78,7 +83,9 @@ async def _run(chosen: Settings, names: list[str], seconds: float | None, metric
     try:
         progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
         bus_id = getattr(bus, "cluster_id", "") or chosen.bus
-        return await serve(bus, chosen, names, control, bus_id=bus_id, metrics=metrics)
+        return await serve(
+            bus, chosen, names, control, bus_id=bus_id, keep=pipeline.Keep(), member=member, metrics=metrics
+        )
     finally:
         await bus.close()
 
@@ -90,6 +97,8 @@ async def serve(
     control: pipeline.Control,
     *,
     bus_id: str,
+    keep: pipeline.Keep | None = None,
+    member: str = "",
     metrics: str | None = None,
 ) -> dict[str, int]:
     """Run the stages `names` on `bus` until `control` says stop; their counters.
@@ -98,6 +107,10 @@ async def serve(
     ----------
     bus_id : str
         Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
+    keep : Keep, optional
+        How often the stages' work is committed and kept for whoever goes on with it.
+    member : str
+        Names this process among those that do the same work.
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
@@ -106,9 +119,8 @@ async def serve(
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
-    path = [stage for stage in pipeline.stages(chosen, authority) if stage.name in names]
-    if _PARTS & set(names):
-        path += [stage for stage in pipeline.sync_parts(chosen, uuid.uuid4().hex) if stage.name in names]
+    every = [*pipeline.makers(chosen, authority), *pipeline.sync_parts(chosen)]
+    path = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
         watchers: list[pipeline.Watcher] = []
         parts: list[Any] = [*path, bus, control]
@@ -121,9 +133,8 @@ async def serve(
             from sdfstream.cli.metrics import Told
             from sdfstream.cli.metrics_io import telling
 
-            told = Told(control.vitals, names, parts)
-            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
-        await pipeline.run(bus, path, watchers, time.time_ns, control)
+            await stack.enter_async_context(telling(metrics, Told(control, names, parts), getattr(bus, "ask", None)))
+        await pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep, member=member)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 
 

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -16,52 +17,117 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sdfstream import cli, pipeline
 from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.bus.task import Saved, Task, Work
 from sdfstream.cli import health
 from sdfstream.cli.metrics import MOST_REASONS, Told, families
 from sdfstream.cli.metrics_io import MetricsServer, parse_address, telling
 from sdfstream.cli.run import serve
 from sdfstream.errors import BusError, ConfigError, UnavailableError
+from sdfstream.records.message import Message
+from sdfstream.records.position import Part as TopicPart
 from sdfstream.settings import Settings
-from sdfstream.stats import Counters, Vitals
+from sdfstream.stage_io import Control, run_stage
+from sdfstream.stats import Counters
 from tests.bus_samples import clock, finding
 
 NOW_S = 1000.0
 
 
-def vitals(**progress_s: float) -> Vitals:
-    told = Vitals()
-    for name, at_s in progress_s.items():
-        told.turned(name, at_s, moved=True)
+def signs(**progress_s: float) -> Control:
+    told = Control()
+    told.progress_s |= progress_s
     return told
 
 
 def test_all_is_well_while_everything_gets_on() -> None:
-    assert health.problems(vitals(sync=NOW_S - 1, detect=NOW_S - 29), ["sync", "detect"], NOW_S) == []
+    assert health.problems(signs(sync=NOW_S - 1, detect=NOW_S - 29), ["sync", "detect"], NOW_S) == []
 
 
 def test_what_stopped_is_told_with_how_far_it_is_behind() -> None:
-    told = vitals(sync=NOW_S - 40, detect=NOW_S)
-    told.turned("sync", NOW_S, lag=7)  # it turns, and gets nothing although there is something
+    told = signs(sync=NOW_S - 40, detect=NOW_S)
+    told.lag["sync"] = 7
     assert health.problems(told, ["sync", "detect"], NOW_S) == ["sync has not moved for 40 s and is 7 messages behind"]
-    told.turned("sync", NOW_S)
-    assert health.problems(told, ["sync"], NOW_S) == []
-
-
-def test_a_loop_that_hangs_is_told_although_it_was_level() -> None:
-    assert health.problems(vitals(sync=NOW_S - 31), ["sync"], NOW_S) == ["sync has not come round for 31 s"]
+    told.lag["sync"] = 0
+    assert health.problems(told, ["sync", "detect"], NOW_S) == ["sync has not come round for 40 s"]
 
 
 def test_what_has_not_begun_is_no_health() -> None:
-    assert health.problems(Vitals(), ["sync"], NOW_S) == ["sync has not begun yet"]
-    told = vitals(sync=NOW_S)
-    told.ended("sync")
+    assert health.problems(Control(), ["sync"], NOW_S) == ["sync has not begun yet"]
+    told = signs(sync=NOW_S)
+    told.forget("sync")
     assert health.problems(told, ["sync"], NOW_S) == ["sync has not begun yet"]
 
 
-def test_a_bus_that_does_not_answer_is_told() -> None:
-    told = vitals(sync=NOW_S)
-    told.bus_s = NOW_S - 31
-    assert health.problems(told, ["sync"], NOW_S) == ["the bus has not answered for 31 s"]
+def test_a_stage_is_its_units_and_who_has_none_of_them_stands_by() -> None:
+    told = Control()
+    told.progress_s |= {"sync-edge/0": NOW_S, "sync-edge/3": NOW_S - 31}
+    assert health.problems(told, ["sync-edge"], NOW_S) == ["sync-edge/3 has not come round for 31 s"]
+    standing_by = Control()
+    standing_by.joined_s["sync"] = NOW_S - health.STANDBY_S + 1
+    assert health.problems(standing_by, ["sync"], NOW_S) == ["sync has not begun yet"]
+    assert health.problems(standing_by, ["sync"], NOW_S + 2) == []
+
+
+def test_a_bus_that_does_not_answer_is_told(told: Told) -> None:
+    told.bus_s = time.monotonic() - 31
+    assert told.problems() == ["the bus has not answered for 31 s"]
+
+
+class Turning:
+    """A task that gives what it is told to give."""
+
+    def __init__(self, *rounds: int | Exception) -> None:
+        self.work, self.unit, self.saved = Work("sync", ("t",)), 0, Saved()
+        self._rounds = list(rounds)
+        self._lag = 0
+
+    async def read(self, max_messages: int = 1000, timeout_s: float = 0.1, **_: object) -> list[Message]:
+        await asyncio.sleep(0.02)
+        now = self._rounds.pop(0) if self._rounds else 0
+        if isinstance(now, Exception):
+            raise now
+        self._lag = now
+        return []
+
+    def lag(self) -> int:
+        return self._lag
+
+    def positions(self) -> dict[TopicPart, int]:
+        return {}
+
+    def known_until_ns(self) -> int | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("rounds", "moved"),
+    [((0, 0, 0), True), ((0, 5, 5, 5, 5), False)],
+)
+async def test_a_loop_that_turns_and_gets_nothing_of_what_there_is_does_not_get_on(
+    rounds: tuple[int, ...], moved: bool
+) -> None:
+    control = Control()
+    maker = pipeline.makers(Settings())[0]
+    running = asyncio.create_task(
+        run_stage(maker, cast(Task, Turning(*rounds, *[rounds[-1]] * 100)), time.time_ns, control, None)
+    )
+    await asyncio.sleep(0.05)
+    first_s = control.progress_s["sync"]
+    await asyncio.sleep(0.2)
+    assert (control.progress_s["sync"] - first_s > 0.1) == moved
+    assert control.lag["sync"] == rounds[-1]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "sync" not in control.progress_s
+
+
+@pytest.mark.parametrize(("error", "kept"), [("connection lost", True), ("ProducerFenced: zombie", False)])
+async def test_a_unit_that_fails_keeps_its_age_and_one_that_is_anothers_is_forgotten(error: str, kept: bool) -> None:
+    control = Control()
+    maker = pipeline.makers(Settings())[0]
+    with pytest.raises(BusError):
+        await run_stage(maker, cast(Task, Turning(0, BusError(error))), time.time_ns, control, None)
+    assert ("sync" in control.progress_s) == kept
 
 
 class Part:
@@ -73,7 +139,7 @@ class Part:
 
 @pytest.fixture
 def told() -> Told:
-    return Told(vitals(sync=time.monotonic()), ["sync"], [Part("sync"), Part("bus")])
+    return Told(signs(sync=time.monotonic()), ["sync"], [Part("sync"), Part("bus")])
 
 
 @pytest.fixture
@@ -111,15 +177,15 @@ def test_metrics_are_what_prometheus_reads(told: Told, url: str) -> None:
     told.parts[0].counters.add("refused", "mixed-clocks", 3)
     told.gauges = {"spill_bytes": lambda: 12.0, "unknown_now": lambda: None}
     now_s, now_ns = time.monotonic(), time.time_ns()
-    told.vitals.turned("sync", now_s - 2, lag=5, moved=True, reached_at_ns=now_ns - 3 * 10**9)
-    told.vitals.turned("archive", now_s, oldest_at_ns=now_ns - 10**9)
+    told.signs.progress_s["sync"], told.signs.lag["sync"] = now_s - 2, 5
+    told.signs.reached_ns["sync"] = now_ns - 3 * 10**9
+    told.signs.oldest_ns["archive"] = now_ns - 10**9
     found = samples(url)
     assert found["sdfstream_sync_refused_total", "mixed-clocks"] == 3
     assert found["sdfstream_task_lag_messages", "sync"] == 5
     assert found["sdfstream_task_progress_age_seconds", "sync"] == pytest.approx(2, abs=1.5)
     assert found["sdfstream_task_bus_time_age_seconds", "sync"] == pytest.approx(3, abs=1.5)
     assert ("sdfstream_task_bus_time_age_seconds", "archive") not in found
-    assert found["sdfstream_task_oldest_age_seconds", "sync"] == 0
     assert found["sdfstream_task_oldest_age_seconds", "archive"] == pytest.approx(1, abs=1.5)
     assert found["sdfstream_healthy", ""] == 1
     assert found["sdfstream_spill_bytes", ""] == 12
@@ -162,7 +228,7 @@ def test_whatever_counters_are_called_prometheus_reads_them(named: list[tuple[st
 
 def test_health_is_200_or_503_with_a_sentence(told: Told, url: str) -> None:
     assert get(f"{url}/health") == "well\n"
-    told.vitals.turned("sync", time.monotonic() - 60, moved=True)
+    told.signs.progress_s["sync"] = time.monotonic() - 60
     assert asked(f"{url}/health") == (503, "sync has not come round for 60 s\n")
     assert asked(f"{url}/")[0] == 404
 
@@ -170,7 +236,7 @@ def test_health_is_200_or_503_with_a_sentence(told: Told, url: str) -> None:
 def test_the_verb_judges(told: Told, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["health", url]) == 0
     assert cli.main(["health", f"{url}/health"]) == 0
-    told.vitals.turned("sync", time.monotonic() - 60, moved=True)
+    told.signs.progress_s["sync"] = time.monotonic() - 60
     assert cli.main(["health", url]) == 1
     assert cli.main(["health", "http://127.0.0.1:1"]) == 1
     assert cli.main(["health", "ftp://127.0.0.1"]) == 2
@@ -202,14 +268,14 @@ async def test_the_bus_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch)
             raise answer
         asked.set()
 
-    told = Told(vitals(sync=time.monotonic()))
+    told = Told(signs(sync=time.monotonic()))
     async with telling("127.0.0.1:0", told, ask):
-        began_s = told.vitals.bus_s
+        began_s = told.bus_s
         await asyncio.wait_for(asked.wait(), 5.0)
         await asyncio.sleep(0.05)
         assert began_s is not None
-        assert told.vitals.bus_s is not None
-        assert told.vitals.bus_s > began_s
+        assert told.bus_s is not None
+        assert told.bus_s > began_s
     async with telling(None, told, ask):
         pass
 
@@ -221,13 +287,11 @@ async def test_stages_tell_of_themselves_while_they_run(tmp_path: Path) -> None:
     await asyncio.sleep(0.3)
     await bus.publish([clock(1), finding(1)])
     for _ in range(100):
-        if {"sync", "archive"} <= control.vitals.tasks.keys():
+        if {"sync", "archive"} <= control.progress_s.keys() and "sync" in control.reached_ns:
             break
         await asyncio.sleep(0.1)
-    assert health.problems(control.vitals, ["sync", "archive"], time.monotonic()) == []
-    reached = control.vitals.tasks["sync"].reached_at_ns
-    assert reached is not None
-    assert abs(time.time_ns() - reached) < 10 * 10**9
+    assert health.problems(control, ["sync", "archive"], time.monotonic()) == []
+    assert abs(time.time_ns() - control.reached_ns["sync"]) < 10 * 10**9
     control.stop.set()
     await asyncio.wait_for(running, 10.0)
     await bus.close()
