@@ -29,6 +29,7 @@ from tests.fixtures.sql_front import sql_front
 OURS = ("topics", "migrate", "sync", "workload", "detect", "actuate", "plan", "archive", "source")
 ONCE = ("topics", "migrate")
 PASSWORD = "sdfstream"
+PILOT = ROOT / "docs" / "pilot.md"
 POM = ROOT / "tests" / "fixtures" / "kafka" / "pom.xml"
 
 
@@ -103,7 +104,7 @@ def test_every_stage_has_a_service() -> None:
 
 
 def test_every_variable_is_explained_and_has_the_default_that_is_told() -> None:
-    told = (ROOT / "docs" / "pilot.md").read_text()
+    told = PILOT.read_text()
     for name, default in set(VARIABLE.findall(FILE.read_text())) - {("", "")} - {("NAME", "default")}:
         assert f"| `{name}` | `{default}` |" in told, name
 
@@ -202,6 +203,10 @@ async def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroke
             found = until(lambda: rows(url, "SELECT kind, subject_id FROM v_findings"), 60.0)
             mark("finding")
             assert ("nic-down", "h01/r1") in found
+            for sql in re.findall(r"""["'](SELECT [^"']+)["']""", PILOT.read_text()):
+                until(lambda sql=sql: rows(url, sql), 30.0)  # type: ignore[misc]
+            _kcat_reads(broker.external)
+            mark("walk")
             assert [s.name for s in services.values() if s.process and s.healthy()] == []
         finally:
             running = [s for s in services.values() if s.process is not None]
@@ -216,6 +221,15 @@ async def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroke
         assert "/data" in kept or not any((service.folder / "data").iterdir()), name
     assert broker.properties()["auto.create.topics.enable"] == "false"
     assert not any("heap" in name for name in broker.properties())
+
+
+def _kcat_reads(address: str) -> None:
+    """The page's own command, at our address."""
+    (command,) = re.findall(r"^    (kcat .*)$", PILOT.read_text(), re.MULTILINE)
+    if shutil.which("kcat"):
+        here = command.replace("127.0.0.1:29092", address)
+        done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=30)
+        assert json.loads(done.stdout)["data"]["kind"] == "nic-down", done.stderr
 
 
 async def _topics(broker: ComposeBroker) -> None:
