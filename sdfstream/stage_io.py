@@ -96,10 +96,26 @@ async def run_stage(
 
 
 class StageLoop:
-    """A stage, its driver, and what they did since the last commit."""
+    """A stage, its driver, and what they did since the last commit.
+
+    Parameters
+    ----------
+    read_s : float
+        How long a read waits when there is nothing.
+    time_s : callable, optional
+        What the times of `Keep` are measured by; None: the event loop's clock.
+    """
 
     def __init__(
-        self, maker: StageMaker, task: Task, clock: Callable[[], int], control: Control, keep: Keep | None
+        self,
+        maker: StageMaker,
+        task: Task,
+        clock: Callable[[], int],
+        control: Control,
+        keep: Keep | None,
+        *,
+        read_s: float = _READ_S,
+        time_s: Callable[[], float] | None = None,
     ) -> None:
         self.maker = maker
         self.task = task
@@ -107,11 +123,13 @@ class StageLoop:
         self.driver = Driver(self.stage)
         self.name = maker.name if task.work.units == 1 else f"{maker.name}/{task.unit}"
         self._clock = clock
+        self._read_s = read_s
+        self._time_s = time_s or asyncio.get_running_loop().time
         self._control = control
         self._keep = keep
         self._journal = Journal()
         self._outputs: list[Output] = []
-        self._committed_s = self._marked_s = asyncio.get_running_loop().time()
+        self._committed_s = self._marked_s = self._time_s()
 
     async def resume(self) -> None:
         """Take up what the last commit left; a unit without a usable state begins one at its positions."""
@@ -146,8 +164,8 @@ class StageLoop:
     async def turn(self) -> bool:
         """Once round; True when told to stop and done."""
         before = self.task.positions()
-        messages = await self.task.read(timeout_s=_READ_S)
-        now_s = asyncio.get_running_loop().time()
+        messages = await self.task.read(timeout_s=self._read_s)
+        now_s = self._time_s()
         lag = self._control.lag[self.name] = self.task.lag()
         if messages or not lag:
             self._control.progress_s[self.name] = now_s
@@ -195,7 +213,7 @@ class StageLoop:
         await self.task.commit(self._outputs, notes=notes, mark=mark)
         self._outputs.clear()
         self._journal.committed(mark=mark)
-        self._committed_s = asyncio.get_running_loop().time()
+        self._committed_s = self._time_s()
         if mark:
             self._marked_s = self._committed_s
 

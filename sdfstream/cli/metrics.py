@@ -84,7 +84,7 @@ class TellingCollector(Collector):
         yield _by_task(
             "bus_time_age_seconds",
             "How far behind now the bus time is that it has reached.",
-            ((n, (now_ns - at) / 1e9) for n, at in reached_ns),
+            ((n, (now_ns - at) / 1e9) for n, at in reached_ns if at),
         )
         yield _by_task(
             "oldest_age_seconds",
