@@ -27,7 +27,7 @@ EXAMPLE = "sdfstream play --bus kafka://localhost:9092 --loop"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """[IN], --bus, --loop, --speed, --seconds, --metrics."""
+    """[IN], --bus, --config, --loop, --speed, --metrics, --seconds."""
     parser.add_argument(
         "recording",
         type=Path,
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of a recording, several hosts' as one (default: the one shipped with the program)",
     )
     parser.add_argument("--bus", metavar="kafka://HOST:PORT|link:PATH", help="the bus (default: the settings' bus)")
+    parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--loop", action="store_true", help="at its end begin anew, as agents that were restarted")
     parser.add_argument(
         "--speed",
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if not 0.01 <= args.speed <= 1000:
         raise ConfigError(f"--speed is {args.speed:g}; it must be from 0.01 to 1000")
-    bus = args.bus or settings.load(None).bus
+    bus = args.bus or settings.load(args.config).bus
     if not bus.startswith(("kafka://", "link:")):
         raise ConfigError("play needs --bus kafka://HOST:PORT, or link:PATH of a running `sdfstream up`")
     with ExitStack() as stack:

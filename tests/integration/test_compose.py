@@ -153,6 +153,14 @@ def test_a_broker_that_begins_anew_has_a_new_id_and_keeps_it(tmp_path: Path) -> 
     assert started() == "c2Rmc3RyZWFtLXRlc3RzLQ"
 
 
+def test_the_brokers_script_is_clean() -> None:
+    if not (tool := shutil.which("shellcheck")):
+        assert not os.environ.get("SDFSTREAM_CI"), "shellcheck is missing (Debian: apt-get install shellcheck)"
+        pytest.skip("shellcheck is not installed (Debian: apt-get install shellcheck)")
+    done = subprocess.run([tool, str(ROOT / "deploy" / "kafka" / "start.sh")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 # --- what it runs ------------------------------------------------------------------------------------------------
 
 
