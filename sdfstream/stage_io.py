@@ -53,7 +53,18 @@ class Control:
     reached_ns: dict[str, int] = field(default_factory=dict)
     """Bus time that each stage has been stepped to."""
     progress_s: dict[str, float] = field(default_factory=dict)
-    """When each reader's loop last went round with nothing wrong, on the event loop's clock."""
+    """When each reader last moved, or found nothing left to read, on the event loop's clock. A loop that goes round
+    and gets nothing although there is something has stopped, however busy it looks."""
+    oldest_ns: dict[str, int] = field(default_factory=dict)
+    """When the oldest message that a watcher has taken and not yet settled entered the bus."""
+    joined_s: dict[str, float] = field(default_factory=dict)
+    """Since when this process takes part in each stage's work, on the event loop's clock; with no unit of it, it
+    stands by."""
+
+    def forget(self, name: str) -> None:
+        """Reader `name` is no longer this process's."""
+        for signs in (self.lag, self.reached_ns, self.progress_s, self.oldest_ns):
+            signs.pop(name, None)
 
 
 async def run_stage(
@@ -68,10 +79,20 @@ async def run_stage(
     """
     loop = StageLoop(maker, task, clock, control, keep)
     maker.running[task.unit] = loop.stage
-    if keep is not None:
-        await loop.resume()
-    while not await loop.turn():
-        pass
+    control.progress_s.setdefault(loop.name, asyncio.get_running_loop().time())
+    ours = False
+    try:
+        if keep is not None:
+            await loop.resume()
+        while not await loop.turn():
+            pass
+    except BusError as error:
+        # begun again and again without getting on is no progress: the last one's age goes on to be told
+        ours = "Fenced" not in str(error)
+        raise
+    finally:
+        if not ours:
+            control.forget(loop.name)
 
 
 class StageLoop:
@@ -145,8 +166,9 @@ class StageLoop:
         before = self.task.positions()
         messages = await self.task.read(timeout_s=self._read_s)
         now_s = self._time_s()
-        self._control.lag[self.name] = self.task.lag()
-        self._control.progress_s[self.name] = now_s
+        lag = self._control.lag[self.name] = self.task.lag()
+        if messages or not lag:
+            self._control.progress_s[self.name] = now_s
         stopping = self._control.stop.is_set() and not (messages and self._control.drain)
         self._step(before, messages)
         self._control.reached_ns[self.name] = self.driver.now_ns

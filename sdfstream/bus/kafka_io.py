@@ -138,6 +138,17 @@ class KafkaBus:
             with mapped("closing the producer"):
                 await producer.stop()
 
+    async def ask(self) -> None:
+        """Return once a broker has answered.
+
+        Raises
+        ------
+        BusError, UnavailableError
+            None does.
+        """
+        with mapped("asking for the brokers"):
+            await self._open_producer().client.fetch_all_metadata()
+
     async def partitions_of(self, name: str) -> list[int]:
         """The partitions of the brokers' topic `name`."""
         return sorted(await self._open_producer().partitions_for(name))
