@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from sdfstream.bus.sequences import Numbers
 from sdfstream.cli import loop
 from sdfstream.cli.agent_clock import clock_pages
 from sdfstream.errors import ConfigError
@@ -23,6 +24,7 @@ from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
+from sdfstream.probes.spill_place_io import spill_folder
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
 
@@ -37,12 +39,12 @@ class _Watched:
         self._report = report
 
     async def publish(self, outputs: Sequence[Output]) -> None:
-        if self._report is not None:
+        for publisher in self._publishers:
+            await publisher.publish(outputs)
+        if self._report is not None:  # not before: what fails comes again
             for output in outputs:
                 if output.topic == PROBE.name and isinstance(output.body, pa.RecordBatch):
                     self._report.add(output.body)
-        for publisher in self._publishers:
-            await publisher.publish(outputs)
 
 
 async def run(
@@ -95,8 +97,9 @@ async def _run_beside(
     """Run the agent, with the companion that its settings ask for; the counters of both."""
     from sdfstream.probes.ports_io import PortReader
 
+    more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config)}
     if not config.jobs_dir and not config.control and config.mesh != "auto":
-        return await run_agent(config, publisher, PortReader, stop, boot_id=boot_id)
+        return await run_agent(config, publisher, PortReader, stop, **more)
     from sdfstream.cli.agent_companion import AgentCompanion, downlink_of
 
     async with downlink_of(config, publishers) as downlink:
@@ -104,7 +107,7 @@ async def _run_beside(
         beside = asyncio.create_task(companion.run(), name="companion")
         beside.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
         try:
-            counters = await run_agent(config, publisher, PortReader, stop, boot_id=boot_id, companion=companion)
+            counters = await run_agent(config, publisher, PortReader, stop, companion=companion, **more)
         finally:
             ended = beside.done()
             beside.cancel()
