@@ -14,11 +14,11 @@ from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka_config import SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.errors import ConfigError
-from sdfstream.records.topics import TOPICS, Topic
+from sdfstream.records.topics import CHECKPOINT, TOPICS, Topic
 
 SETTLE_S: Final = 15.0
 """How long a topic just created may take to be known to the broker we ask."""
-ALL_TOPICS: Final = tuple(n for t in TOPICS.values() for n in (t.name, t.dead_letters))
+ALL_TOPICS: Final = (*(n for t in TOPICS.values() for n in (t.name, t.dead_letters)), CHECKPOINT.name)
 
 
 async def prepare(config: KafkaConfig) -> str:
@@ -69,7 +69,7 @@ async def _create(admin: Any, config: KafkaConfig, names: Iterable[str]) -> None
             config.prefix + name,
             num_partitions=config.partitions,
             replication_factor=config.replication,
-            topic_configs=topic_settings(config, codec.topic_of(name)),
+            topic_configs=topic_settings(config, CHECKPOINT if name == CHECKPOINT.name else codec.topic_of(name)),
         )
         for name in names
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -31,3 +32,11 @@ def entered_at_ns(header_ns: int | None, record_ms: int, by_broker: bool, before
         return max(record_ns, before_ns), False
     believed = not by_broker or -MAX_LATE_NS <= header_ns - record_ns <= MAX_EARLY_NS
     return max(header_ns if believed else record_ns, before_ns), not believed
+
+
+def header_at_ns(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
+    """What the producer wrote in the header ``bus_at_ns``; None where it is absent or no number."""
+    for name, raw in headers:
+        if name == "bus_at_ns":
+            return int(raw) if raw and raw.isdigit() and len(raw) <= 19 else None
+    return None

@@ -30,11 +30,14 @@ _COMMIT_S: Final = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """STAGE…, --bus, --config, --data, --reference, --seconds."""
+    """STAGE…, --bus, --config, --data, --member, --reference, --seconds."""
     parser.add_argument("stages", metavar="STAGE", nargs="+", choices=STAGES, help=f"of {', '.join(STAGES)}")
     parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="the bus (default: the settings' bus)")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
+    parser.add_argument(
+        "--member", metavar="NAME", default="", help="name among the replicas: its restart within 6 s moves no work"
+    )
     add_reference(parser)
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="end after this long (default: on Ctrl-C or SIGTERM)"
@@ -56,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
     if "sync" in args.stages and _PARTS & set(args.stages):
         raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
-    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds))
+    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.member))
     emit(args.json, {"stages": args.stages, "counters": counters}, "")
     return 0
 
 
-async def _run(chosen: Settings, names: list[str], seconds: float | None) -> dict[str, int]:
+async def _run(chosen: Settings, names: list[str], seconds: float | None, member: str) -> dict[str, int]:
     import asyncio
 
     from sdfstream import pipeline
@@ -76,13 +79,21 @@ async def _run(chosen: Settings, names: list[str], seconds: float | None) -> dic
     bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id)
     try:
         progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
-        return await serve(bus, chosen, names, control, bus_id=getattr(bus, "cluster_id", "") or chosen.bus)
+        bus_id = getattr(bus, "cluster_id", "") or chosen.bus
+        return await serve(bus, chosen, names, control, bus_id=bus_id, keep=pipeline.Keep(), member=member)
     finally:
         await bus.close()
 
 
 async def serve(
-    bus: Bus, chosen: Settings, names: list[str], control: pipeline.Control, *, bus_id: str
+    bus: Bus,
+    chosen: Settings,
+    names: list[str],
+    control: pipeline.Control,
+    *,
+    bus_id: str,
+    keep: pipeline.Keep | None = None,
+    member: str = "",
 ) -> dict[str, int]:
     """Run the stages `names` on `bus` until `control` says stop; their counters.
 
@@ -90,15 +101,18 @@ async def serve(
     ----------
     bus_id : str
         Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
+    keep : Keep, optional
+        How often the stages' work is committed and kept for whoever goes on with it.
+    member : str
+        Names this process among those that do the same work.
     """
     from sdfstream import pipeline
 
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
-    path = [stage for stage in pipeline.stages(chosen, authority) if stage.name in names]
-    if _PARTS & set(names):
-        path += [stage for stage in pipeline.sync_parts(chosen, uuid.uuid4().hex) if stage.name in names]
+    every = [*pipeline.makers(chosen, authority), *pipeline.sync_parts(chosen)]
+    path = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
         watchers: list[pipeline.Watcher] = []
         parts: list[Any] = [*path, bus, control]
@@ -107,7 +121,7 @@ async def serve(
             stack.push_async_callback(archive.close)
             watchers.append(watcher)
             parts.append(archive)
-        await pipeline.run(bus, path, watchers, time.time_ns, control)
+        await pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep, member=member)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 
 

@@ -91,7 +91,8 @@ async def service(
         stack.push_async_callback(archive.close)
         http_port = _serve_sql(stack, settings, data)
         authority = pipeline.authority(settings, time.time_ns())
-        path = pipeline.stages(settings, authority)
+        path = pipeline.makers(settings, authority)
+        keep = None if settings.bus == "memory" else pipeline.Keep()
         running = Service(
             bus,
             board,
@@ -114,7 +115,7 @@ async def service(
             writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
             stack.push_async_callback(writer.close)
             watchers.append(pipeline.Watcher("recorder", EVERYTHING, _recorder(writer)))
-        work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control))
+        work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep))
         main = asyncio.current_task()
         work.add_done_callback(lambda done: _fail_loudly(done, main))
         stack.push_async_callback(_end, control, work)
