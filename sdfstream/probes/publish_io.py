@@ -132,7 +132,8 @@ class PublishBuffer:
         tasks = [asyncio.create_task(self._publish(lane)) for lane in self._lanes]
         tasks += [asyncio.create_task(self._sweep(disk))] if disk is not None else []
         try:
-            await asyncio.gather(*tasks, *([spilling] if spilling is not None else []))
+            # a step that the disk's task has begun is to be finished: it is not cancelled with the others
+            await asyncio.gather(*tasks, *([asyncio.shield(spilling)] if spilling is not None else []))
         finally:
             for task in tasks:
                 task.cancel()

@@ -62,7 +62,7 @@ class Agent:
         self.buffer = PublishBuffer(bus, self.counters, numbers=Numbers(), boot_id=boot, spill=self.spill, **more)
         self.task = asyncio.create_task(self.buffer.run())
 
-    async def until(self, true: Callable[[], object], seconds: float = 5.0) -> None:
+    async def until(self, true: Callable[[], object], seconds: float = 20.0) -> None:
         async with asyncio.timeout(seconds):
             while not true():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
@@ -232,7 +232,7 @@ async def test_a_slow_disk_does_not_stop_the_loop(tmp_path: Path, monkeypatch: p
         agent.buffer.put([rows()])
         await asyncio.sleep(0.001)
         worst = max(worst, time.monotonic() - before)
-    assert worst < 0.4
+    assert worst < 0.5 * 0.9
     bus.away = False
     await agent.until(lambda: len(bus.taken) * 1000 + agent.counters.total("shed") == 50_000, 20)
     await agent.stop()
@@ -293,8 +293,8 @@ async def test_catching_up_leaves_room_for_what_is_new(tmp_path: Path) -> None:
     bus.away = False
     await agent.until(lambda: bus.numbers())
     agent.buffer.put([event()])
-    await agent.until(lambda: bus.numbers(EVENTS), 1.0)
+    await agent.until(lambda: bus.numbers(EVENTS))
     assert len(bus.numbers()) < 40, "the event did not wait for the rows"
-    await agent.until(lambda: len(bus.numbers()) == 60, 10)
+    await agent.until(lambda: len(bus.numbers()) == 60)
     await agent.stop()
     assert bus.numbers() == list(range(60))
