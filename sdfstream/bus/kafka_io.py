@@ -49,6 +49,7 @@ class KafkaBus:
         self._numbers = Numbers()
         self._producer: Any = None
         self._readers: list[KafkaSubscription] = []
+        self._tasks: list[KafkaTask] = []
         self._at_ns = 0
 
     async def start(self) -> None:
@@ -117,7 +118,9 @@ class KafkaBus:
     async def task(self, work: Work, unit: int = 0) -> KafkaTask:
         """Take a unit of `work` into this caller's hands; see `sdfstream.bus.Bus.task`."""
         self._open_producer()
-        return await KafkaTask.open(self, work, unit)
+        task = await KafkaTask.open(self, work, unit)
+        self._tasks = [t for t in self._tasks if not t.over] + [task]
+        return task
 
     async def shared(self, work: Work, run: Callable[[Task], Awaitable[None]], stop: Stop, *, member: str = "") -> None:
         """Run `run` for every unit of `work` that is ours; see `sdfstream.bus.Bus.shared`."""
@@ -127,6 +130,8 @@ class KafkaBus:
     async def close(self) -> None:
         """Send what is under way, leave all groups, disconnect."""
         producer, self._producer = self._producer, None
+        for task in self._tasks:
+            await task.close()
         for reader in self._readers:
             await reader.close()
         if producer is not None:
