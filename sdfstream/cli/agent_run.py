@@ -8,8 +8,7 @@ import gc
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +17,8 @@ import pyarrow as pa
 
 from sdfstream.bus.sequences import Numbers
 from sdfstream.cli import loop
+from sdfstream.cli.agent_bus import open_publisher
 from sdfstream.cli.agent_clock import clock_pages
-from sdfstream.errors import ConfigError
 from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
@@ -114,34 +113,6 @@ async def _run_beside(
             await asyncio.gather(beside, return_exceptions=not ended)
             companion.close()
         return counters | companion.all_counters()
-
-
-@asynccontextmanager
-async def open_publisher(name: str, boot_id: str) -> AsyncIterator[Publisher]:
-    """Open what `name` names: ``link:PATH``, ``kafka://…``, or a folder for a recording."""
-    if name.startswith("link:"):
-        from sdfstream.bus.link_io import LinkPublisher
-
-        async with LinkPublisher(name.removeprefix("link:"), boot_id=boot_id) as link:
-            yield link
-    elif "://" in name:
-        from sdfstream.bus.open_io import open_bus
-
-        opened = await open_bus(name, time.time_ns, boot_id=boot_id)
-        try:
-            yield opened
-        finally:
-            await opened.close()
-    elif not name.strip() or name == "memory":
-        raise ConfigError("an agent's bus is link:PATH, kafka://HOST:PORT or a folder for a recording")
-    else:
-        from sdfstream.bus.recording_writer_io import RecordingWriter
-
-        writer = RecordingWriter(name, time.time_ns, boot_id=boot_id)
-        try:
-            yield writer
-        finally:
-            await writer.close()
 
 
 async def _progress(account: PathReport) -> None:
