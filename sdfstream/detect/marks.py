@@ -49,13 +49,13 @@ class Marks:
 
     def ensure(self) -> None:
         """Have a row for both directions of every session."""
-        self.window.table.ensure(2 * self.sessions.count)
+        self.window.ensure(2 * self.sessions.count)
         self.table.ensure(2 * self.sessions.count)
 
     def forget(self, slots: Ints) -> None:
         """Start anew for these sessions."""
         both = np.concatenate([2 * slots, 2 * slots + 1])
-        self.window.table.reset(both)
+        self.window.reset(both)
         self.table.reset(both)
 
     def take_rows(self, batch: pa.RecordBatch, slots: Ints, at_ns: int) -> None:
@@ -95,6 +95,9 @@ class Marks:
         there and no claim of their own.
         """
         self.window.advance(now_ns)
+        if not (self.window.holds("marked") or self.window.holds("rewritten")):
+            self.blamed = frozenset()
+            return []
         arrived = self.window.totals("arrived")
         usable = (arrived >= _LEAST) & ~np.repeat(left_out, 2)
         marked, rewritten = self.window.totals("marked"), self.window.totals("rewritten")
