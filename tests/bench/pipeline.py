@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -124,17 +124,17 @@ def measure(result: Result, quick: bool) -> None:
             path = Run(Path(folder) / f"a{number}")
             path.take(list(islice(stream, int(warm_s / load.flush_s) * load.hosts)))
             given = list(stream)
-            found, made = [], -path.made
-            third = -(-len(given) // 3)
-            for low in range(0, len(given), third):
-                found.append(path.take(given[low : low + third]))
-            made += path.made
+            before, third = path.made, -(-len(given) // 3)
+            found = [path.take(given[low : low + third]) for low in range(0, len(given), third)]
+            made = path.made - before
             path.close()
             bare = limit(given, Path(folder) / f"b{number}")
             _say(result, load, len(given), found, made, bare)
 
 
-def _say(result: Result, load: Load, count: int, found: list[dict[str, float]], made: int, bare: dict[str, float]) -> None:
+def _say(
+    result: Result, load: Load, count: int, found: list[dict[str, float]], made: int, bare: dict[str, float]
+) -> None:
     total = {key: sum(f[key] for f in found) for key in found[0]}
     rows, whole = total.pop("count"), total.pop("whole")
     rate, most = rows / whole, rows / (bare["codec"] + bare["insert"])
