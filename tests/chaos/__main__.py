@@ -22,6 +22,7 @@ from pathlib import Path
 from tests.chaos import plan, report, story
 from tests.chaos.house import House
 from tests.chaos.placements import LEAST, PlacementReport, placements
+from tests.chaos.process import hurry
 from tests.chaos.run import SETTINGS, Outcome, Running
 from tests.fixtures.kafka_broker import BrokerUnavailableError
 
@@ -71,6 +72,7 @@ def main() -> int:
 
 
 async def _run(folder: Path, seed: int, size: plan.Size, *, in_peace: bool) -> Outcome:
+    hurry()
     main_task = asyncio.current_task()
     assert main_task is not None
     for signum in (signal.SIGINT, signal.SIGTERM):

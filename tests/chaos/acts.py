@@ -91,7 +91,7 @@ class Hand:
             await asyncio.to_thread(self.house.broker.kill)
             self._count(act.whom)
             await asyncio.sleep(act.for_s)
-            await asyncio.to_thread(self.house.broker.start)
+            await asyncio.to_thread(self.house.start_broker)
         else:
             await self.house.clickhouse.kill()
             self._count(act.whom)

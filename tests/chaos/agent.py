@@ -1,6 +1,7 @@
 """The process of an agent: takes what its NICs measured from its standard input, publishes it, keeps a journal.
 
-``python -m tests.chaos.agent --bus HOST:PORT --boot ID --journal FILE --hosts h00,h01 --key FILE``. Everything from the
+``python -m tests.chaos.agent --bus kafka://HOST:PORT --boot ID --journal FILE --hosts h00,h01
+--key FILE --spill FOLDER``. Everything from the
 publish buffer on is the product's; what is simulated is what the NICs measure. It hears commands for its hosts, checks
 their signatures and accepts them. At the end of its input it sends what it has and ends.
 """
@@ -17,14 +18,15 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from sdfstream.actuate import keys_io
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_io import KafkaBus
 from sdfstream.bus.listen_io import Listener
+from sdfstream.bus.open_io import open_bus
+from sdfstream.bus.sequences import Numbers
+from sdfstream.cli.agent_bus import WaitingBus
 from sdfstream.errors import SdfError
 from sdfstream.probes.publish_io import PublishBuffer
+from sdfstream.probes.spill_io import SpillFolder
 from sdfstream.records.command import Outcome
 from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import KeyRing
@@ -36,50 +38,27 @@ from tests.chaos.journal import Journal
 DRAIN_S = 90.0
 
 
-class Way:
-    """The bus, opened when it can be; tells the journal what it took."""
+class Told:
+    """A publisher that tells the journal what the bus took."""
 
-    def __init__(self, servers: str, boot_id: str, journal: Journal) -> None:
-        self._config = KafkaConfig(servers=servers, create_topics=False)
+    def __init__(self, bus: WaitingBus, boot_id: str, journal: Journal) -> None:
+        self._bus = bus
         self._boot_id = boot_id
         self._journal = journal
-        self._bus: KafkaBus | None = None
-        self._marks: dict[Any, str] = {}
+        self._marks: dict[tuple[str, str, int], str] = {}
         self._count: dict[tuple[str, str], int] = {}
 
     def mark(self, output: Output, number: str) -> None:
-        """`number` is what the journal calls `output`."""
+        """`number` is what the journal calls `output`, the next of its topic and key that the buffer numbers."""
         stream = (output.topic, output.key)
         seq = self._count[stream] = self._count.get(stream, -1) + 1
-        # the buffer may number outputs itself, and read them back from a disk: then number tells, else the body does
         self._marks[(*stream, seq)] = number
-        self._marks[id(output.body)] = number
-
-    async def open(self) -> KafkaBus:
-        """The bus; raises while no broker answers."""
-        if self._bus is None:
-            bus = KafkaBus(self._config, time.time_ns, boot_id=self._boot_id)
-            await bus.start()
-            self._bus = bus
-        return self._bus
 
     async def publish(self, outputs: Sequence[Output]) -> None:
         """As the bus does."""
-        await (await self.open()).publish(outputs)
-        numbers = []
-        for output in outputs:
-            of_stream = (output.topic, output.key, output.batch_seq)
-            number = self._marks.pop(of_stream if output.batch_seq >= 0 else id(output.body), None)
-            if number is not None:
-                numbers.append(number)
-        self._journal.took(numbers)
-
-    async def close(self) -> None:
-        """Disconnect."""
-        if self._bus is not None:
-            with suppress(SdfError, TimeoutError):
-                async with asyncio.timeout(10):
-                    await self._bus.close()
+        await self._bus.publish(outputs)
+        ours = [(o.topic, o.key, o.batch_seq) for o in outputs if o.boot_id == self._boot_id]
+        self._journal.took(number for one in ours if (number := self._marks.pop(one, None)) is not None)
 
 
 class Agent:
@@ -89,13 +68,17 @@ class Agent:
         self.args = args
         self.journal = Journal(args.journal, args.boot)
         self.counters = Counters("agent")
-        self.way = Way(args.bus, args.boot, self.journal)
-        self.buffer = PublishBuffer(self.way, self.counters, args.buffer)
+        self.bus = WaitingBus(lambda: open_bus(args.bus, time.time_ns, boot_id=args.boot))
+        self.told = Told(self.bus, args.boot, self.journal)
+        spill = SpillFolder(args.spill, args.disk)
+        self.buffer = PublishBuffer(
+            self.told, self.counters, args.memory, numbers=Numbers(), boot_id=args.boot, spill=spill
+        )
         self._own = 0
 
     def put(self, number: str, output: Output) -> None:
         """Take up one message; the journal knows of it before the buffer does."""
-        self.way.mark(output, number)
+        self.told.mark(output, number)
         self.buffer.put([output])
         self.journal.shed(self.shed_rows())
 
@@ -123,7 +106,7 @@ class Agent:
         accepted: set[str] = set()
         while True:
             try:
-                bus = await self.way.open()
+                bus = await self.bus.bus()
                 listener = await Listener.open(bus, f"agent-{self.args.boot}", [COMMAND.name], hosts)
                 while True:
                     for message in await listener.read(1.0):
@@ -152,6 +135,7 @@ class Agent:
 
 async def run(args: argparse.Namespace) -> None:
     agent = Agent(args)
+    await agent.bus.start()
     beside = [asyncio.create_task(agent.buffer.run()), asyncio.create_task(agent.obey())]
     await agent.measure()
     beside[1].cancel()
@@ -161,7 +145,9 @@ async def run(args: argparse.Namespace) -> None:
     await agent.buffer.drain(DRAIN_S)
     agent.journal.shed(agent.shed_rows())
     agent.journal.end()
-    await agent.way.close()
+    with suppress(SdfError, TimeoutError):
+        async with asyncio.timeout(10):
+            await agent.bus.close()
 
 
 def main() -> int:
@@ -170,7 +156,9 @@ def main() -> int:
         parser.add_argument(name, required=True)
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--key", type=Path, required=True)
-    parser.add_argument("--buffer", type=int, default=16 << 20)
+    parser.add_argument("--spill", type=Path, required=True)
+    parser.add_argument("--memory", type=int, default=16 << 20)
+    parser.add_argument("--disk", type=int, default=64 << 20)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the harness, which ends us
     asyncio.run(run(parser.parse_args()))
     return 0

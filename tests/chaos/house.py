@@ -31,13 +31,15 @@ from tests.chaos import journal
 from tests.chaos.archived import Sql
 from tests.chaos.clickhouse import READY
 from tests.chaos.plan import AGENTS, CUT
-from tests.chaos.process import Child
-from tests.fixtures.kafka_broker import Broker, jars
+from tests.chaos.process import Child, do_not_hurry
+from tests.fixtures.kafka_broker import Broker, free_ports, jars
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4
 TOKEN = "chaos"
 DISK_MB = 2
+SMALL_BYTES = 256 << 10
+"""What the agent that is cut off keeps in memory: less than it makes while its disk is full, so that it has to shed."""
 STEPPED = ("detect", "actuate")
 """Stages whose clock is stepped."""
 _CLONE_NEWNS = 0x00020000
@@ -111,9 +113,9 @@ class House:
             _own_mounts()
         cache = Path(os.environ.get("SDFSTREAM_KAFKA_JARS") or ROOT / ".cache" / "kafka")
         self.broker = Broker(jars(cache), self.folder / "kafka", group_min_session_timeout_ms="1000")
-        relay_port, inside_port, sql_port = _free_ports(3)
+        relay_port, inside_port, sql_port = free_ports(3)
         _second_listener(self.folder / "kafka" / "server.properties", relay_port, inside_port)
-        await asyncio.to_thread(self.broker.start)
+        await asyncio.to_thread(self.start_broker)
         bus = KafkaBus(KafkaConfig(servers=self.broker.address, partitions=PARTITIONS), time.time_ns, boot_id="chaos")
         await bus.start()
         await bus.close()
@@ -148,7 +150,7 @@ class House:
             "--config",
             str(self.folder / "settings.json"),
         ]
-        words += ["--data", str(data), *(["--member", member] if _knows_members() else [])]
+        words += ["--data", str(data), "--member", member]
         child = self._child(name, "sdfstream", *words, env=self._clock(stage) if stage in STEPPED else {})
         self.stages[name] = child
         await child.start()
@@ -167,6 +169,11 @@ class House:
         if self.broker is not None:
             await asyncio.to_thread(self.broker.kill)
 
+    def start_broker(self) -> None:
+        """Start it, from a thread; returns when it takes connections."""
+        do_not_hurry()
+        self.broker.start()
+
     def step_clock(self, stage: str, seconds: int) -> None:
         """Move the clock that the stage's processes see so far from the true one."""
         (self.folder / f"clock-{stage}").write_text(f"{seconds:+d}\n")
@@ -179,14 +186,17 @@ class House:
     ) -> Child:
         base = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         log = self.folder / "logs" / f"{name}.log"
-        return Child(name, [sys.executable, "-m", module, *words], log, {**base, **(env or {})}, pipe)
+        return Child(name, [sys.executable, "-m", module, *words], log, {**base, **(env or {})}, pipe, urgent=pipe)
 
     async def _agent(self, name: str, hosts: tuple[str, ...], key: Path, bus: str) -> None:
         place = self.folder / "agents" / name
         place.mkdir(parents=True)
         disk = self._disk(place / "spill") if name == CUT else None
         written = place / "journal"
-        words = ["--bus", bus, "--hosts", ",".join(hosts), "--journal", str(written), "--key", str(key)]
+        words = ["--bus", f"kafka://{bus}", "--hosts", ",".join(hosts), "--journal", str(written), "--key", str(key)]
+        words += ["--spill", str(place / "spill")]
+        if name == CUT:
+            words += ["--memory", str(SMALL_BYTES), "--disk", str(DISK_MB << 19)]
         agent = AgentProcess(self._child(name, "tests.chaos.agent", *words, pipe=True), hosts, written, disk)
         self.agents[name] = agent
         await agent.start()
@@ -234,22 +244,6 @@ async def until(true: Callable[[], Any], seconds: float, what: str) -> None:
         raise RuntimeError(f"{what} did not come up within {seconds:.0f} s") from None
 
 
-_members: list[bool] = []
-
-
-def _knows_members() -> bool:
-    """Whether `sdfstream run` takes ``--member`` (asked once)."""
-    if not _members:
-        asked = subprocess.run(
-            [sys.executable, "-m", "sdfstream", "run", "--help"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        _members.append("--member" in asked.stdout)
-    return _members[0]
-
-
 def _own_mounts() -> None:
     """Move this process to a mount namespace of its own, whose mounts end with it; OSError without the right to."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -268,12 +262,3 @@ def _second_listener(properties: Path, relay_port: int, inside_port: int) -> Non
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,RELAY:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
     properties.write_text(text + "".join(f"{name}={value}\n" for name, value in more.items()))
-
-
-def _free_ports(n: int) -> list[int]:
-    from tests.fixtures.kafka_broker import _free_ports as free
-
-    return free(n)
-
-
-__all__ = ["AgentProcess", "House", "until"]
