@@ -15,6 +15,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.bus.kafka_config import KafkaConfig, Principals
+from sdfstream.bus.topic_rules import TopicRule
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.plan.config import PlanConfig
@@ -36,6 +38,9 @@ for _part in (
     DetectConfig,
     ActuateConfig,
     PlanConfig,
+    KafkaConfig,
+    Principals,
+    TopicRule,
 ):
     with_config(_STRICT)(_part)
 
@@ -51,6 +56,8 @@ class Settings(BaseModel):
     """Name of the cluster, written into recordings."""
     bus: str = "memory"
     """``memory``, or ``kafka://host:port[,host:port]``."""
+    kafka: KafkaConfig = KafkaConfig()
+    """How the brokers of such a bus are reached, and what topics on them are like."""
     archive: str | None = None
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     sync: SyncConfig = SyncConfig()
@@ -82,7 +89,15 @@ def load(path: Path | None) -> Settings:
     given = {key: value for key in PLACES if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))}
     if path is None and not given:
         return Settings()
-    return _checked(TypeAdapter(Settings), {**(_read(path) if path else {}), **given}, str(path or "environment"))
+    where = str(path or "environment")
+    found = _checked(TypeAdapter(Settings), {**(_read(path) if path else {}), **given}, where)
+    try:
+        found.kafka.check()
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if found.kafka.servers:
+        raise ConfigError(f"{where}: key 'kafka.servers': brokers are named by bus: kafka://HOST:PORT")
+    return found
 
 
 def dump(settings: BaseModel | AgentConfig) -> str:

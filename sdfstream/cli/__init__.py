@@ -22,6 +22,7 @@ VERBS: Final[dict[str, str]] = {
     "up": "up",
     "agent": "agent",
     "run": "run",
+    "topics": "topics",
     "record": "record",
     "health": "health",
     "status": "status",

@@ -79,7 +79,7 @@ async def _run(
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, control.stop.set)
     run_id = uuid.uuid4().hex
-    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id)
+    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id, kafka=chosen.kafka)
     try:
         progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
         bus_id = getattr(bus, "cluster_id", "") or chosen.bus

@@ -89,7 +89,7 @@ async def service(
     board, jobs = Board(), JobBoard()
     operator_keys.ensure(data)
     async with AsyncExitStack() as stack:
-        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id)
+        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
         archive = Archive.open(
             ArchiveConfig(target=settings.archive or str(data / "archive"), bus_id=run_id, limits=LIVE)
