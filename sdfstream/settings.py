@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
@@ -69,8 +69,15 @@ class Settings(BaseModel):
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 
 
+PLACES: Final = ("data", "cluster", "bus", "archive")
+"""Settings that the environment may give too, as ``SDFSTREAM_BUS`` and so on: what differs from place to place, and
+what should not stand in a command line, as a password in ``archive``."""
+
+
 def load(path: Path | None) -> Settings:
     """The settings of the YAML file at `path` (None: ``SDFSTREAM_CONFIG``, or all defaults).
+
+    ``SDFSTREAM_<KEY>`` of `PLACES`, where it is set and not empty, stands above the file.
 
     Raises
     ------
@@ -79,15 +86,17 @@ def load(path: Path | None) -> Settings:
     """
     if path is None and (named := os.environ.get("SDFSTREAM_CONFIG")):
         path = Path(named)
-    if path is None:
+    given = {key: value for key in PLACES if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))}
+    if path is None and not given:
         return Settings()
-    found = _checked(TypeAdapter(Settings), _read(path), str(path))
+    where = str(path or "environment")
+    found = _checked(TypeAdapter(Settings), {**(_read(path) if path else {}), **given}, where)
     try:
         found.kafka.check()
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{where}: {error}") from error
     if found.kafka.servers:
-        raise ConfigError(f"{path}: key 'kafka.servers': brokers are named by bus: kafka://HOST:PORT")
+        raise ConfigError(f"{where}: key 'kafka.servers': brokers are named by bus: kafka://HOST:PORT")
     return found
 
 

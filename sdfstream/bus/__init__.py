@@ -20,13 +20,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from sdfstream.bus.task import Stop, Task, Work
 from sdfstream.records.message import Message, Output
 from sdfstream.stats import Counters
 
-if TYPE_CHECKING:
-    from sdfstream.bus.task import Stop, Task, Work
+__all__ = ["Bus", "Publisher", "Subscription", "Task", "Work"]
 
 
 class Publisher(Protocol):

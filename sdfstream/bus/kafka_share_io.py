@@ -23,7 +23,6 @@ from aiokafka.errors import KafkaError
 from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.bus.kafka_groups_io import make_consumer
 from sdfstream.bus.kafka_groups_io import stop as stop_client
-from sdfstream.bus.kafka_task_io import KafkaTask
 from sdfstream.bus.task import Stop, Task, Work
 from sdfstream.errors import BusError, SdfError
 from sdfstream.records.topics import CHECKPOINT
@@ -74,7 +73,7 @@ class Runs:
         while not self.stop.is_set():
             began_s = asyncio.get_running_loop().time()
             try:
-                task = await KafkaTask.open(self.bus, self.work, unit)
+                task = await self.bus.task(self.work, unit)
                 try:
                     await self.run(task)
                 finally:

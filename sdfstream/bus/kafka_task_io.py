@@ -67,7 +67,9 @@ class KafkaTask:
         self._committed: dict[Part, int] = {}
         self._notes: dict[str, bytes] = {}
         self._commit_number = 0
-        self._over: str = ""
+        self.over: str = ""
+        """Why nothing more can be done with it; empty: it lives."""
+        self.closed = False
         self._checkpoint: Any = None
         self._begin_offset: int | None = None
         self._own_mark: notes.Mark | None = None
@@ -224,7 +226,7 @@ class KafkaTask:
         try:
             await self._transaction(made, where, changed, marked)
         except BaseException as error:
-            self._over = f"its commit did not end well ({type(error).__name__})"
+            self.over = f"its commit did not end well ({type(error).__name__})"
             self._bus.counters.add("commit-failed", self.name)
             raise
         self._letters.clear()
@@ -323,13 +325,16 @@ class KafkaTask:
 
     async def close(self) -> None:
         """See `sdfstream.bus.task.Task`."""
-        self._over = self._over or "it was closed"
+        if self.closed:
+            return
+        self.closed = True
+        self.over = self.over or "it was closed"
         await stop(self._consumer)
         await stop(self._producer)
 
     def _check(self) -> None:
-        if self._over:
-            raise BusError(f"task {self.name} is over: {self._over}")
+        if self.over:
+            raise BusError(f"task {self.name} is over: {self.over}")
 
     def _theirs(self, part: Part) -> Any:
         return TopicPartition(self._bus.config.prefix + part[0], part[1])
@@ -371,5 +376,5 @@ class KafkaTask:
         self._progress_s = now_s
         if await self._lanes.stands_still():
             self._bus.counters.add("consumer-restarted", self.work.name)
-            self._over = "its consumer stands still although there is more"
+            self.over = "its consumer stands still although there is more"
             self._check()

@@ -75,7 +75,9 @@ class Task(Protocol):
         """Where the next `read` goes on: behind everything given out."""
 
     def seek(self, positions: Positions) -> None:
-        """Go on reading there; partitions not named stay where they are."""
+        """Begin to read there; partitions not named stay where they are. Only before the first `read`: later, what was
+        read before would be taken for a repeat.
+        """
 
     async def commit(
         self,

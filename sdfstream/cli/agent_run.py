@@ -8,21 +8,22 @@ import gc
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from sdfstream.bus.sequences import Numbers
 from sdfstream.cli import loop
+from sdfstream.cli.agent_bus import open_publisher
 from sdfstream.cli.agent_clock import clock_pages
-from sdfstream.errors import ConfigError
 from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
+from sdfstream.probes.spill_place_io import spill_folder
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
 
@@ -40,12 +41,12 @@ class _Watched:
         self._report = report
 
     async def publish(self, outputs: Sequence[Output]) -> None:
-        if self._report is not None:
+        for publisher in self._publishers:
+            await publisher.publish(outputs)
+        if self._report is not None:  # not before: what fails comes again
             for output in outputs:
                 if output.topic == PROBE.name and isinstance(output.body, pa.RecordBatch):
                     self._report.add(output.body)
-        for publisher in self._publishers:
-            await publisher.publish(outputs)
 
 
 async def run(
@@ -81,7 +82,7 @@ async def run(
     boot_id = secrets.token_hex(8)
     async with contextlib.AsyncExitStack() as stack:
         names = [name for name in (bus, str(out) if out else None) if name]
-        publishers = [await stack.enter_async_context(open_publisher(name, boot_id, kafka)) for name in names]
+        publishers = [await stack.enter_async_context(open_publisher(name, boot_id, kafka=kafka)) for name in names]
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))
@@ -106,8 +107,9 @@ async def _run_beside(
     """Run the agent, with the companion that its settings ask for; the counters of both."""
     from sdfstream.probes.ports_io import PortReader
 
+    more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config)}
     if not config.jobs_dir and not config.control and config.mesh != "auto":
-        return await run_agent(config, publisher, PortReader, stop, boot_id=boot_id)
+        return await run_agent(config, publisher, PortReader, stop, **more)
     from sdfstream.cli.agent_companion import AgentCompanion, downlink_of
 
     async with downlink_of(config, publishers) as downlink:
@@ -115,41 +117,13 @@ async def _run_beside(
         beside = asyncio.create_task(companion.run(), name="companion")
         beside.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
         try:
-            counters = await run_agent(config, publisher, PortReader, stop, boot_id=boot_id, companion=companion)
+            counters = await run_agent(config, publisher, PortReader, stop, companion=companion, **more)
         finally:
             ended = beside.done()
             beside.cancel()
             await asyncio.gather(beside, return_exceptions=not ended)
             companion.close()
         return counters | companion.all_counters()
-
-
-@asynccontextmanager
-async def open_publisher(name: str, boot_id: str, kafka: KafkaConfig | None = None) -> AsyncIterator[Publisher]:
-    """Open what `name` names: ``link:PATH``, ``kafka://…`` (reached as `kafka` says), or a folder for a recording."""
-    if name.startswith("link:"):
-        from sdfstream.bus.link_io import LinkPublisher
-
-        async with LinkPublisher(name.removeprefix("link:"), boot_id=boot_id) as link:
-            yield link
-    elif "://" in name:
-        from sdfstream.bus.open_io import open_bus
-
-        opened = await open_bus(name, time.time_ns, boot_id=boot_id, kafka=kafka)
-        try:
-            yield opened
-        finally:
-            await opened.close()
-    elif not name.strip() or name == "memory":
-        raise ConfigError("an agent's bus is link:PATH, kafka://HOST:PORT or a folder for a recording")
-    else:
-        from sdfstream.bus.recording_writer_io import RecordingWriter
-
-        writer = RecordingWriter(name, time.time_ns, boot_id=boot_id)
-        try:
-            yield writer
-        finally:
-            await writer.close()
 
 
 async def _progress(account: PathReport) -> None:

@@ -106,6 +106,10 @@ def check(config: AgentConfig) -> None:
     if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
     _check_mesh(config)
+    _within("spill_bytes", config.spill_bytes, 0, 1 << 40)
+    _within("catch_up_bytes_s", config.catch_up_bytes_s, 1 << 10, 1 << 40)
+    if not config.spill_dir:
+        raise ConfigError("spill_dir must be a folder or auto, not empty; spill_bytes: 0 switches the spill off")
     if config.control and not config.trusted_keys:
         raise ConfigError("control is on, but trusted_keys is empty: nobody could be obeyed")
     if not config.clock_pages:

@@ -46,7 +46,7 @@ async def test_two_parts_and_a_mesh_share_the_hosts(kafka: Broker) -> None:
 
 
 async def told(bus: KafkaBus) -> None:
-    """Hosts' probes in their own time, until all four units spoke, all clocks are synced and all hosts' delays were seen."""
+    """Hosts' probes in their own time, until all units spoke, all clocks are synced and all hosts' delays were seen."""
     reader = await bus.subscribe("test", [CLOCK.name, EDGE.name, OWD.name])
     messages = mesh(CLOCKS, 4, "A", 16.0, seed=1).messages(WITHIN_S)
     hosts, synced, parts, began_s = {m.key for m in messages}, set(), set(), time.monotonic()
