@@ -126,8 +126,8 @@ def what_growth_means(topic: str, have: int, want: int) -> str:
     moved = "hosts" if topic in SPREAD else "keys"
     units = f"; sync-edge has {want} units instead of {have} and begins its state anew" if topic == PROBE.name else ""
     return (
-        f"{moved} move between partitions, so their messages keep their order only from here on{units}; stages read new "
-        "partitions, whole, once they are restarted"
+        f"{moved} move between partitions, so their messages keep their order only from here on{units}; stages read "
+        "new partitions, whole, once they are restarted"
     )
 
 
