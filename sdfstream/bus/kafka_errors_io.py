@@ -101,3 +101,5 @@ class RateLimit(logging.Handler):
         if not any(isinstance(h, cls) for h in logger.handlers):
             logger.addHandler(cls())
             logger.propagate = False
+            if logger.level == logging.NOTSET:  # it tells every assignment of every member, partition by partition
+                logger.setLevel(logging.WARNING)

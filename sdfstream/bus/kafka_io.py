@@ -14,7 +14,7 @@ from typing import Any
 from sdfstream.bus import codec
 from sdfstream.bus.kafka_admin_io import prepare
 from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_errors_io import RateLimit
+from sdfstream.bus.kafka_errors_io import RateLimit, mapped
 from sdfstream.bus.kafka_producer_io import idempotent, send
 from sdfstream.bus.kafka_reader_io import KafkaSubscription
 from sdfstream.bus.kafka_share_io import share
@@ -152,7 +152,8 @@ class KafkaBus:
             None does.
         """
         with mapped("asking for the brokers"):
-            await self._open_producer().client.fetch_all_metadata()
+            producer = await self._open_producer()
+            await producer.client.fetch_all_metadata()
 
     async def partitions_of(self, name: str) -> list[int]:
         """The partitions of the brokers' topic `name`."""

@@ -123,10 +123,12 @@ def what_growth_means(topic: str, have: int, want: int) -> str:
         if have >= CHECKPOINT_PLACES:
             return "room for more units; notes stay where they are"
         return "notes are looked for elsewhere: every stage, the archive too, begins its state anew"
-    if topic not in SPREAD:
-        return "keys move between partitions: messages of one key keep their order only from here on"
+    moved = "hosts" if topic in SPREAD else "keys"
     units = f"; sync-edge has {want} units instead of {have} and begins its state anew" if topic == PROBE.name else ""
-    return f"hosts move between partitions: a host's messages keep their order only from here on{units}"
+    return (
+        f"{moved} move between partitions, so their messages keep their order only from here on{units}; stages read "
+        "new partitions, whole, once they are restarted"
+    )
 
 
 def _of_topic(wanted: Policy, found: Found | None) -> Iterator[Difference]:

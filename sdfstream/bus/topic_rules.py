@@ -40,7 +40,7 @@ class TopicRule:
 DEFAULT_RULES: Final = (
     # the shorter of time and size decides; sizes bound the disk, times say what they are meant to hold
     TopicRule("sdf.raw.*", retention_h=6, retention_bytes=16 * GIB),
-    TopicRule("sdf.derived.*", retention_h=DAY_H, retention_bytes=8 * GIB),
+    TopicRule("sdf.derived.*", retention_h=6, retention_bytes=16 * GIB),
     TopicRule("sdf.derived.edge.*", retention_h=2, retention_bytes=2 * GIB),
     TopicRule("sdf.derived.belief.*", retention_h=2, retention_bytes=2 * GIB),
     TopicRule("sdf.state.*", retention_h=DAY_H, retention_bytes=4 * GIB),

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream.cli.options import add_metrics
+
 if TYPE_CHECKING:
     from sdfstream.bus.kafka_config import KafkaConfig
     from sdfstream.probes.config import AgentConfig
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kafka", metavar="FILE", type=Path, help="YAML whose kafka part says how the brokers are reached "
         "(default: that of --config)",
     )  # fmt: skip
+    add_metrics(parser)
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="stop after this long (default: on Ctrl-C or SIGTERM)"
     )
@@ -58,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     config, kafka = configuration(args), kafka_of(args)
-    result = loop.run(agent_run.run(config, args.bus, args.out, args.seconds, report=bool(args.peer), kafka=kafka))
+    told = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics}
+    result = loop.run(agent_run.run(config, args.bus, args.out, args.seconds, **told))
     emit(args.json, result, agent_run.readable(result))
     return 0
 

@@ -42,6 +42,8 @@ class Told:
     expected: Sequence[str] = ()
     """Readers that must be there."""
     parts: Sequence[Counted] = ()
+    totals: Callable[[], Mapping[str, int]] = dict
+    """Further counters, under dotted names."""
     gauges: Mapping[str, Callable[[], float | None]] = field(default_factory=dict)
     """Further figures, by names without the prefix ``sdfstream_``; None: not known now."""
     stall_s: float = STALL_S
@@ -72,7 +74,7 @@ class TellingCollector(Collector):
         for name, read in told.gauges.items():
             if (value := read()) is not None:
                 yield GaugeMetricFamily(f"sdfstream_{name}", name.replace("_", " "), value=value)
-        yield from families([part.counters for part in told.parts])
+        yield from families([*(part.counters for part in told.parts), *_taken_apart(told.totals())])
 
     def _tasks(self, now_s: float, now_ns: int) -> Iterator[Metric]:
         signs = self._told.signs
@@ -115,6 +117,13 @@ def families(counted: Sequence[Counters]) -> Iterator[Metric]:
         if rest := by_reason.total() - sum(n for _, n in shown):
             family.add_metric(["other"], rest)
         yield family
+
+
+def _taken_apart(totals: Mapping[str, int]) -> Iterator[Counters]:
+    """Counters again from their dotted names ``part.what.reason``."""
+    for dotted, n in totals.items():
+        stage, what, reason = (*dotted.split(".", 2), "", "")[:3]
+        yield Counters(stage, {(what, reason): n})
 
 
 def _name(text: str) -> str:

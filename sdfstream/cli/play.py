@@ -18,6 +18,7 @@ from sdfstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sdfstream.bus import Publisher
+    from sdfstream.bus.kafka_config import KafkaConfig
     from sdfstream.bus.playback import TimeLine
     from sdfstream.bus.recording_io import Recording
     from sdfstream.cli.player import Player
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if not 0.01 <= args.speed <= 1000:
         raise ConfigError(f"--speed is {args.speed:g}; it must be from 0.01 to 1000")
-    bus = args.bus or settings.load(args.config).bus
+    chosen = settings.load(args.config)
+    bus = args.bus or chosen.bus
     if not bus.startswith(("kafka://", "link:")):
         raise ConfigError("play needs --bus kafka://HOST:PORT, or link:PATH of a running `sdfstream up`")
     with ExitStack() as stack:
@@ -73,13 +75,13 @@ def run(args: argparse.Namespace) -> int:
         topics = [t for t in playback.agents_topics(made) if t in recording.topics]
         if not topics:
             raise ConfigError(f"{folders[0]} holds nothing that agents said")
-        result = loop.run(_play(args, recording, topics, bus, folders[0]))
+        result = loop.run(_play(args, recording, topics, bus, chosen.kafka, folders[0]))
     emit(args.json, result, _text(result))
     return 0
 
 
 async def _play(
-    args: argparse.Namespace, recording: Recording, topics: list[str], bus: str, folder: Path
+    args: argparse.Namespace, recording: Recording, topics: list[str], bus: str, kafka: KafkaConfig, folder: Path
 ) -> dict[str, Any]:
     import asyncio
 
@@ -91,7 +93,7 @@ async def _play(
     if args.seconds is not None:
         asyncio.get_running_loop().call_later(args.seconds, stop.set)
     run_id, began_s = uuid.uuid4().hex, time.monotonic()
-    async with _publisher(bus, run_id) as publisher:
+    async with _publisher(bus, run_id, kafka) as publisher:
         player = Player(recording, topics, publisher, run_id, args.speed)
         span_s = (recording.end_at_ns - recording.start_at_ns) / 1e9 / args.speed
         progress(f"playing {folder}, {span_s:.0f} s, onto {bus}{', again and again' if args.loop else ''}")
@@ -136,7 +138,7 @@ async def _telling(address: str | None, player: Player, publisher: Publisher) ->
 
 
 @asynccontextmanager
-async def _publisher(name: str, run_id: str) -> AsyncIterator[Publisher]:
+async def _publisher(name: str, run_id: str, kafka: KafkaConfig) -> AsyncIterator[Publisher]:
     """The bus itself: one that is away holds the player back, where an agent would go on and keep what it can."""
     if name.startswith("link:"):
         from sdfstream.bus.link_io import LinkPublisher
@@ -146,7 +148,7 @@ async def _publisher(name: str, run_id: str) -> AsyncIterator[Publisher]:
         return
     from sdfstream.bus.open_io import open_bus
 
-    bus = await open_bus(name, time.time_ns, boot_id=run_id)
+    bus = await open_bus(name, time.time_ns, boot_id=run_id, kafka=kafka)
     try:
         yield bus
     finally:

@@ -25,7 +25,7 @@ from sdfstream.bus.task import Work
 from sdfstream.cli import main
 from sdfstream.errors import ConfigError, SdfError, UnavailableError
 from sdfstream.records.message import Event, Output
-from sdfstream.records.topics import CLOCK, COMMAND, FINDING, LIVENESS, OUTCOME, OVERRIDE, OWD, PROBE, TOPICS
+from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, PROBE, TOPICS
 from tests.bus_samples import clock, clock_batch, finding, probe_batch
 from tests.contract.bus import take
 from tests.fixtures.kafka_secure import ADMIN, Authority, SecureBroker, password_of
@@ -367,6 +367,42 @@ def _host(name: str, n: int, peer: str, far: int) -> dict[str, Any]:
         "sessions": [session | {"source_ports": [50_100], "rate_hz": 40}],
         "read_ports": False,
     }
+
+
+STAGES = ["sync", "sync-edge sync-mesh", "workload detect actuate plan"]
+
+
+@pytest.mark.parametrize(("user", "stages"), [*(("sdf-stage", s) for s in STAGES), ("sdf-archive", "archive")])
+async def test_every_stage_runs_with_the_rights_of_its_role(
+    ready: SecureBroker, tmp_path: Path, user: str, stages: str
+) -> None:
+    """Processes as they are deployed: whatever groups, transactions and topics a stage uses, its role lets it."""
+    kafka = {
+        "prefix": PREFIX, "security": "SASL_SSL", "ca_file": str(ready.authority.ca_file), "user": user,
+        "password_file": str(ready.password_file(user)), "create_topics": False,
+    }  # fmt: skip
+    file = tmp_path / "sdf.yaml"
+    file.write_text(yaml.safe_dump({"bus": f"kafka://{ready.sasl_ssl}", "data": str(tmp_path / "d"), "kafka": kafka}))
+    command = ["run", *stages.split(), "--config", str(file), "--json", "--seconds", "60"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sdfstream", *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        async with bus_of(secured(ready, "sdf-agent")) as agent:
+            for n in range(40):  # by then every stage has begun, read and committed
+                await agent.publish([event(JOB.name, f"job-{n}@h", n), Output(PROBE.name, "h00", probe_batch(10, n))])
+                await asyncio.sleep(0.2)
+        process.terminate()
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, err.decode()[-2000:]
+    counters = json.loads(out.splitlines()[-1])["counters"]
+    bad = [name for name in counters if "restarted" in name or "commit-failed" in name or "denied" in name]
+    assert not bad, (bad, err.decode()[-2000:])
+    assert "may not be used" not in err.decode()
+    assert [n for name, n in counters.items() if ("committed" in name or name == "archive.messages") and n], counters
 
 
 # --- giving and taking rights ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as how
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -205,6 +206,7 @@ def test_counters_of_replicas_are_added_and_reasons_are_bounded() -> None:
     assert (by_reason["group:0"], by_reason["other"]) == (15, 50)
 
 
+@how(deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=8)), max_size=10))
 def test_whatever_counters_are_called_prometheus_reads_them(named: list[tuple[str, str, str]]) -> None:
     from prometheus_client import CollectorRegistry, generate_latest

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from sdfstream import cli, pipeline
@@ -64,6 +65,7 @@ def _found(places: Any) -> Iterator[str]:
         yield from _found(inside)
 
 
+@how(deadline=None)
 @given(seed=st.integers(0, 1000), speed=st.sampled_from([1.0, 2.0, 0.5, 37.0]), to_s=st.integers(1, 2_000_000_000))
 @pytest.mark.parametrize("topic", [PROBE, PORT, QP])
 def test_rows_keep_their_delays_and_their_nulls(topic: Any, seed: int, speed: float, to_s: int) -> None:
@@ -101,6 +103,7 @@ def test_an_event_moves_and_is_said_by_a_new_run() -> None:
     assert data["seen_at_ns"] == EPOCH_NS  # the recording's own is not touched
 
 
+@how(deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(
     st.sampled_from(["boot_id", "seen_at_ns", "changes", "since_at_ns", "nics", "x"]), s)))  # fmt: skip
 def test_no_data_of_an_event_is_stumbled_over(data: Any) -> None:
