@@ -42,31 +42,41 @@ def findings(known: Sequence[Known], said: Sequence[Said]) -> Verdict:
     """Every fault was found, and is over; nothing was said twice; a finding opens once and ends once."""
     verdict = Verdict(expected=len(known))
     _twice(verdict, said, lambda d: (d["id"], d["status"], d["seen_at_ns"]), "finding")
-    lives: dict[str, list[Said]] = defaultdict(list)
-    for one in sorted(said, key=lambda s: s.data["seen_at_ns"]):
-        lives[one.data["id"]].append(one)
-    for id_, life in lives.items():
-        status = [one.data["status"] for one in life]
-        if status[0] != "open" or status.count("open") > 1:
-            verdict.remarks.append(f"finding {id_} of {_subject(life[0])} begins {status[:3]} at {life[0].place}")
-        if "resolved" in status[:-1]:
-            verdict.remarks.append(f"finding {id_} of {_subject(life[0])} goes on after its end: {status}")
-    _overlaps(verdict, lives)
+    found = _episodes(verdict, said)
+    _overlaps(verdict, found)
     for fault in known:
-        _judge(verdict, fault, lives)
+        _judge(verdict, fault, found)
     return verdict
+
+
+def _episodes(verdict: Verdict, said: Sequence[Said]) -> list[list[Said]]:
+    """What was said of each finding, from its opening to its end; one that comes back begins again."""
+    found: list[list[Said]] = []
+    lives: dict[str, list[Said]] = {}
+    for one in sorted(said, key=lambda s: s.data["seen_at_ns"]):
+        id_, status = one.data["id"], one.data["status"]
+        life = lives.get(id_, [])
+        over = not life or life[-1].data["status"] == "resolved"
+        if over != (status == "open"):
+            before = life[-1].data["status"] if life else "nothing"
+            verdict.remarks.append(f"finding {id_} of {_subject(one)}: {status} after {before} at {one.place}")
+        if over:
+            life = lives[id_] = []
+            found.append(life)
+        life.append(one)
+    return found
 
 
 def _subject(one: Said) -> str:
     return f"{one.data['kind']} {one.data['subject']['id']}"
 
 
-def _judge(verdict: Verdict, fault: Known, lives: Mapping[str, list[Said]]) -> None:
+def _judge(verdict: Verdict, fault: Known, lives: Sequence[list[Said]]) -> None:
     """Whether one fault has its finding."""
-    matching = [life for life in lives.values() if _speaks_of(life, fault)]
+    matching = [life for life in lives if _speaks_of(life, fault)]
     entry: dict[str, Any] = {"fault": fault.name, "target": fault.target, "at_s": round(fault.at_s, 1)}
     if not matching:
-        near = sorted({_subject(one) for life in lives.values() for one in life if _in_time(one, fault)})
+        near = sorted({_subject(one) for life in lives for one in life if _in_time(one, fault)})
         verdict.remarks.append(
             f"no finding {' or '.join(fault.kinds)} of {fault.target}, broken {fault.at_s:.0f}..{fault.until_s:.0f} s; "
             f"said meanwhile: {', '.join(near) or 'nothing'}"
@@ -103,10 +113,10 @@ def _names(one: Said) -> set[str]:
     return named
 
 
-def _overlaps(verdict: Verdict, lives: Mapping[str, list[Said]]) -> None:
+def _overlaps(verdict: Verdict, lives: Sequence[list[Said]]) -> None:
     """Two findings of one kind about one subject are never open at once: the second is the first said again."""
     by_subject: dict[str, list[list[Said]]] = defaultdict(list)
-    for life in lives.values():
+    for life in lives:
         by_subject[_subject(life[0])].append(life)
     for subject, several in by_subject.items():
         several.sort(key=lambda life: life[0].data["seen_at_ns"])

@@ -172,8 +172,9 @@ def said(at_s: float, status: str, id_: str = "f1", subject: str = "l0--s1", kin
 WHOLE = [said(11, "open"), said(16, "update"), said(27, "resolved")]
 
 
-def test_a_fault_found_once_and_resolved() -> None:
-    verdict = judgements.findings(KNOWN, WHOLE)
+@pytest.mark.parametrize("more", [[], [said(30, "open"), said(33, "resolved")]])
+def test_a_fault_found_once_and_resolved(more: list[Said]) -> None:
+    verdict = judgements.findings(KNOWN, [*WHOLE, *more])
     assert (verdict.expected, verdict.seen, verdict.doubled, verdict.remarks) == (1, 1, 0, [])
     assert verdict.faults[0]["after_s"] == 1.0
 
@@ -191,6 +192,7 @@ def test_a_fault_found_once_and_resolved() -> None:
         ([*WHOLE, replace(WHOLE[0], place="again", event_id="other")], 1, 1),
         ([*WHOLE, replace(WHOLE[1], data=WHOLE[0].data | {"seen_at_ns": 5})], 1, 1),
         ([*WHOLE, said(28, "update")], 1, 0),
+        ([WHOLE[0], said(13, "open"), *WHOLE[1:]], 1, 0),
         ([*WHOLE, said(13, "open", "f2"), said(27.5, "resolved", "f2")], 1, 1),
     ],
 )
