@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -262,6 +263,19 @@ def archive(
     books.amiss("archived with other content", altered)
     strays = [Record(*place, "?", "", -1, k.rows, k.digest) for place, k in have.items() if k.rows]
     books.amiss("archived, and not on the topic", strays, doubled=True)
+
+
+def worked_on(books: Books, what: str, given: Mapping[Any, int], accounted: Mapping[Any, int]) -> float:
+    """What a stage was given against what it gave an account of: never more. Returns the share accounted for.
+
+    Less is no loss: rows of clocks that are not synced yet, and rows that come too late, are left out and counted.
+    """
+    more = {about: n - given.get(about, 0) for about, n in accounted.items() if n > given.get(about, 0)}
+    if more:
+        books.doubled += sum(more.values())
+        some = ", ".join(f"{'/'.join(map(str, about))} {n}" for about, n in list(more.items())[:4])
+        books.remarks.append(f"{what}: {sum(more.values())} more than there were; of {some}")
+    return sum(accounted.values()) / max(1, sum(given.values()))
 
 
 def letters(books: Books, poisons: Mapping[str, str], dead: Sequence[tuple[str, str]]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from sdfstream.records.topics import BELIEF, CLOCK, COMMAND, EDGE, FINDING, OWD, QP_WINDOW, TOPICS
+from sdfstream.records.topics import BELIEF, CLOCK, COMMAND, EDGE, FINDING, OWD, PROBE, QP, QP_WINDOW, TOPICS
 from tests.chaos import digest
 from tests.chaos.accounting import Record
 from tests.chaos.judgements import Said
@@ -26,11 +27,17 @@ from tests.chaos.judgements import Said
 KEYS: dict[str, tuple[str, ...]] = {
     OWD.name: ("src", "dst", "transport", "path", "dscp", "dir", "at_ns"),
     CLOCK.name: ("clock", "kind", "at_ns"),
-    QP_WINDOW.name: ("job", "qp", "path", "at_ns"),
     BELIEF.name: ("tick_at_ns", "clock"),
     EDGE.name: ("tick_at_ns", "clock_src", "clock_dst"),
 }
 """Columns that name one statement of a stage: a second row with the same ones was made by doing the work twice."""
+TALLIES: dict[str, tuple[tuple[str, ...], pl.Expr]] = {
+    PROBE.name: (("src", "dst", "path", "dscp_sent"), pl.len()),
+    OWD.name: (("src", "dst", "path", "dscp"), (pl.col("n") + pl.col("lost")).filter(pl.col("dir") == "fwd").sum()),
+    QP.name: (("qp",), pl.len()),
+    QP_WINDOW.name: (("qp",), pl.col("n").sum()),
+}
+"""What rows are about, and what is summed up: exchanges and chunks given to a stage, and what it said of them."""
 _WAIT_S = 60.0
 
 
@@ -44,6 +51,8 @@ class Topic:
     """Of findings and commands what they say."""
     statements: list[Any] = field(default_factory=list)
     """Hashes of what names each row (`KEYS`); of an event its source and id."""
+    tally: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    """By what the rows are about (`TALLIES`), repeats left out."""
     dead: list[str] = field(default_factory=list)
     """Of a dead-letter topic the fingerprint of every record."""
     unreadable: list[str] = field(default_factory=list)
@@ -142,6 +151,7 @@ def read(servers: str, name: str, poisons: Mapping[str, Poison], start_ns: int) 
     bulk = TOPICS[name].columns is not None
     bodies: list[pa.RecordBatch] = []
     where: list[int] = []
+    seen: set[tuple[str, str, str, int]] = set()
     for message in raw(servers, name):
         value = message.value() or b""
         poison = poisons.get(digest.fingerprint(value))
@@ -162,6 +172,9 @@ def read(servers: str, name: str, poisons: Mapping[str, Poison], start_ns: int) 
             topic.records[at] = replace(topic.records[at], digest=sum_)
         if name in KEYS:
             topic.statements.append(_statements(name, part))
+        if name in TALLIES:
+            first = [b for b, at in zip(part, where[begin:], strict=False) if _is_first(topic.records[at], seen)]
+            topic.tally.update(_tally(name, first))
     topic.records.sort(key=lambda r: (r.partition, r.offset))
     return topic
 
@@ -200,8 +213,30 @@ def _with_event(topic: Topic, record: Record, value: bytes, start_ns: int, messa
     return replace(record, rows=1, digest=digest.event(id_, source, type_, data))
 
 
-def _statements(name: str, batches: Sequence[pa.RecordBatch]) -> Any:
-    table = pa.concat_tables([pa.Table.from_batches([b]).select(KEYS[name]) for b in batches]).unify_dictionaries()
+def _is_first(record: Record, seen: set[tuple[str, str, str, int]]) -> bool:
+    stream = record.stream
+    if stream is None:
+        return True
+    known = stream in seen
+    seen.add(stream)
+    return not known
+
+
+def _frame(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pl.DataFrame:
+    table = pa.concat_tables([pa.Table.from_batches([b]).select(columns) for b in batches]).unify_dictionaries()
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
-    return frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).hash_rows(seed=7).to_numpy()
+    return frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
+
+
+def _statements(name: str, batches: Sequence[pa.RecordBatch]) -> Any:
+    return _frame(batches, KEYS[name]).hash_rows(seed=7).to_numpy()
+
+
+def _tally(name: str, batches: Sequence[pa.RecordBatch]) -> dict[tuple[Any, ...], int]:
+    about, what = TALLIES[name]
+    if not batches:
+        return {}
+    columns = [*about, *(c for c in ("n", "lost", "dir") if c in batches[0].schema.names)]
+    sums = _frame(batches, columns).group_by(about).agg(what.alias("sum"))
+    return {tuple(row[:-1]): int(row[-1]) for row in sums.iter_rows()}

@@ -54,6 +54,7 @@ def as_json(outcome: Outcome, placed: PlacementReport, seed: int, seconds: float
         "ended_by_themselves": outcome.ends,
         "faults": outcome.findings.faults,
         "recovered": [{"after": who, "seconds": s} for who, s in outcome.recovered_s],
+        "accounted": {what: round(share, 4) for what, share in outcome.worked.items()},
         "told_late_s": round(outcome.late_s, 1),
         "not_done": outcome.missing,
         "done": outcome.done,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.records.message import Event, Output
-from sdfstream.records.topics import ARCHIVED, BELIEF, EDGE, LIVENESS, PORT, PROBE, QP
+from sdfstream.records.topics import ARCHIVED, BELIEF, EDGE, LIVENESS, OWD, PORT, PROBE, QP, QP_WINDOW
 from sdfstream.records.units import NS_PER_S
 from tests.chaos import accounting, archived, digest, journal, judgements, onbus
 from tests.chaos.accounting import Books, Made, Run
@@ -97,6 +97,8 @@ class Outcome:
     """After each outage, how long until the archive was up with the bus."""
     late_s: float = 0.0
     """By how much the story was told late at worst."""
+    worked: dict[str, float] = field(default_factory=dict)
+    """Share of what a stage was given that it gave an account of."""
 
 
 @dataclass(slots=True)
@@ -222,6 +224,7 @@ class Running:
         made = self.ledger.made(told)
         of_agents: list[accounting.Record] = []
         said: dict[str, list[judgements.Said]] = {}
+        tallies: dict[str, Any] = {}
         for name in [*ARCHIVED, EDGE.name, BELIEF.name]:
             topic = onbus.read(servers, name, hand.poisons, self.start_ns)
             for line in topic.unreadable:
@@ -238,6 +241,7 @@ class Running:
                 books.doubled += topic.said_again
                 books.remarks.append(f"{name}: {topic.said_again} rows or events say what another one said already")
             said[name] = topic.said
+            tallies[name] = topic.tally
         accounting.agents(books, made, runs, of_agents)
         dead = [
             (f"{name}.dlq", fingerprint)
@@ -245,6 +249,10 @@ class Running:
             for fingerprint in onbus.read(servers, f"{name}.dlq", {}, 0).dead
         ]
         letters = accounting.letters(books, {f: p.name for f, p in hand.poisons.items()}, dead)
+        worked = {
+            "exchanges": accounting.worked_on(books, "exchanges", tallies[PROBE.name], tallies[OWD.name]),
+            "chunks": accounting.worked_on(books, "chunks", tallies[QP.name], tallies[QP_WINDOW.name]),
+        }
         findings = said.pop("sdf.event.finding.v1")
         return Outcome(
             books,
@@ -259,6 +267,7 @@ class Running:
             findings,
             self._recovered(hand.outages),
             self.clock.late_s,
+            worked,
         )
 
     def _as_told(self, fault: Known) -> Known:

@@ -69,7 +69,7 @@ def fault_of(name: str, fabric: Fabric, rng: np.random.Generator, at_s: float, u
     if name == "delay":
         leaf, spine = busy_link(fabric, rng)
         fault = Fault((f"{leaf}->{spine}",), delay_us=2000, ce=0.5, **times)
-        return fault, Known(name, at_s, until_s, f"{leaf}--{spine}", ("congestion",))
+        return fault, Known(name, at_s, until_s, f"{leaf}--{spine}", ("congestion", "ecn-marks"))
     if name == "nic":
         nic = str(rng.choice(fabric.nics))
         known = Known(name, at_s, until_s, nic, ("nic-down",), (nic[:3],))

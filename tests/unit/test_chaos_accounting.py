@@ -159,6 +159,14 @@ def test_poison_is_a_dead_letter_and_nothing_else_is() -> None:
     ]
 
 
+def test_more_work_than_there_was_was_done_twice() -> None:
+    books = Books()
+    assert accounting.worked_on(books, "exchanges", {("a", 1): 10, ("b", 1): 10}, {("a", 1): 9, ("b", 1): 10}) == 0.95
+    assert books.balanced
+    accounting.worked_on(books, "exchanges", {("a", 1): 10, ("b", 1): 10}, {("a", 1): 12, ("b", 1): 3})
+    assert (books.doubled, books.remarks) == (2, ["exchanges: 2 more than there were; of a/1 2"])
+
+
 # --- findings and commands -------------------------------------------------------------------------------------------
 
 KNOWN = [Known("link", 10.0, 25.0, "l0--s1", ("link-down",))]
