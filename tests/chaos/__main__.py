@@ -54,8 +54,8 @@ def main() -> int:
     placed = PlacementReport() if args.no_placements else placements(args.seed, LEAST, say=say)
     try:
         outcome = asyncio.run(_run(folder, args.seed, chosen, in_peace=args.no_kills))
-    except (BrokerUnavailableError, RuntimeError, OSError) as why:
-        say(f"could not be run: {why}")
+    except (BrokerUnavailableError, RuntimeError, OSError, ExceptionGroup) as why:
+        say(f"could not be run: {reasons(why)}")
         if folder.exists():
             report.logs(folder, say)
         return 2
@@ -88,6 +88,13 @@ async def _run(folder: Path, seed: int, size: plan.Size, *, in_peace: bool) -> O
         return await Running(seed, size, house, say, known, faults, acts).run()
     finally:
         await asyncio.shield(house.down())
+
+
+def reasons(error: BaseException) -> str:
+    """What happened, also in a group of tasks."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(reasons(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}"
 
 
 def sweep(base: Path) -> Path:

@@ -9,7 +9,6 @@ import asyncio
 import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,15 +25,11 @@ _URGENT: Final = 10
 
 
 def hurry() -> None:
-    """Give this process priority over what it starts, where it may: the world does not wait for what is tested."""
+    """Give this process priority over the stages that it starts, where it may: agents, broker and ClickHouse are the
+    world that they live in, and it does not wait for what is tested.
+    """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, ORDINARY - _URGENT)
-
-
-def do_not_hurry() -> None:
-    """Give the calling thread, and what it starts, the ordinary priority again."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), ORDINARY)
 
 
 @dataclass(slots=True)
