@@ -129,10 +129,13 @@ class LateDownlink:
 
 
 @asynccontextmanager
-async def open_publisher(name: str, boot_id: str, *, hold: bool = True) -> AsyncIterator[Publisher]:
+async def open_publisher(
+    name: str, boot_id: str, *, hold: bool = True, compression: str = "zstd"
+) -> AsyncIterator[Publisher]:
     """Open what `name` names: ``link:PATH``, ``kafka://…``, or a folder for a recording.
 
     With `hold` a link's `publish` waits until the other end has the outputs, for a caller that keeps them until then.
+    `compression`: what goes to Kafka, ``zstd`` or ``none``.
     """
     if name.startswith("link:"):
         from sdfstream.bus.link_io import LinkConfig, LinkPublisher
@@ -141,9 +144,11 @@ async def open_publisher(name: str, boot_id: str, *, hold: bool = True) -> Async
         async with LinkPublisher(path, boot_id=boot_id, config=LinkConfig(hold=hold)) as link:
             yield link
     elif "://" in name:
+        from sdfstream.bus.kafka_config import KafkaConfig
         from sdfstream.bus.open_io import open_bus
 
-        waiting = WaitingBus(lambda: open_bus(name, time.time_ns, boot_id=boot_id))
+        kafka = KafkaConfig(record_compression="zstd" if compression == "zstd" else None)
+        waiting = WaitingBus(lambda: open_bus(name, time.time_ns, boot_id=boot_id, kafka=kafka))
         try:
             await waiting.start()
             yield waiting

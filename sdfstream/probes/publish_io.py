@@ -64,7 +64,7 @@ class PublishBuffer:
     ----------
     publisher : Publisher
     counters : Counters
-        ``published`` (rows), ``publish-failed`` (what), ``shed`` (topic; rows), ``refused`` (why; rows), and those of
+        ``published`` and ``shed`` (topic; rows), ``publish-failed`` (what), ``refused`` (why; rows), and those of
         `SpillTask`. Rows put in = published + shed + refused + unreadable on disk + still kept.
     max_bytes : int
         In memory, besides at most one chunk per lane that is in flight or was loaded from disk.
@@ -201,7 +201,8 @@ class PublishBuffer:
             raise
         finally:
             slow.cancel()
-        self._counters.add("published", "rows", sum(rows_of(item.output.body) for item in lane.landed()))
+        for item in lane.landed():
+            self._counters.add("published", item.output.topic, rows_of(item.output.body))
         self._back(lane)
         return True
 
