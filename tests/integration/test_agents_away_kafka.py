@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from aiokafka.errors import KafkaError
 
 from sdfstream import settings
 from sdfstream.bus import codec
+from sdfstream.bus.kafka_admin_io import prepare
+from sdfstream.bus.kafka_config import KafkaConfig
 from sdfstream.bus.sequences import Numbers, SequenceWatch
 from sdfstream.cli.agent_bus import open_publisher
 from sdfstream.probes import spill
@@ -36,12 +39,15 @@ from tests.fixtures.kafka_broker import Broker
 pytestmark = pytest.mark.kafka
 
 PORT = 18_640
+STARTER = ThreadPoolExecutor(1)
+"""A broker dies with the thread that started it."""
 
 
 @pytest.fixture(scope="module")
 def broker(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that may be killed."""
     with Broker(kafka_jars, tmp_path_factory.mktemp("kafka-away")) as made:
+        asyncio.run(prepare(KafkaConfig(servers=made.address)))  # lest a reader's asking make a topic as it must not be
         yield made
 
 
@@ -108,7 +114,7 @@ def rows_in(batch: pa.RecordBatch) -> list[tuple[int, int]]:
 async def outage(broker: Broker, seconds: float) -> None:
     broker.kill()
     await asyncio.sleep(seconds)
-    await asyncio.to_thread(broker.start)
+    await asyncio.get_running_loop().run_in_executor(STARTER, broker.start)
 
 
 @pytest.fixture
@@ -160,7 +166,8 @@ async def test_a_broker_that_is_killed_costs_nothing_or_what_is_counted(
 
 def process(broker: Broker, file: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "sdfstream", "agent", "--config", str(file), "--bus", f"kafka://{broker.address}"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    with file.with_suffix(".log").open("ab") as log:  # a pipe that nobody reads would stop it
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
 
 
 def on_disk(folder: Path) -> Counter[tuple[str, str, int]]:
@@ -193,14 +200,15 @@ async def test_a_killed_agents_spill_arrives_once_under_its_old_numbers(broker: 
         assert len(bulk) > 5
         second = process(broker, file)  # while the broker is still away
         await asyncio.sleep(2.0)
-        await asyncio.to_thread(broker.start)
+        await asyncio.get_running_loop().run_in_executor(STARTER, broker.start)
         await until(lambda: asyncio.sleep(0, not list(folder.glob("*.spill"))), 60)
         await until(lambda: boots(broker, "away-c", 2), 60)
     finally:
         for one in (first, second):
             if one is not None:
                 one.send_signal(signal.SIGTERM)
-                one.communicate(timeout=20)
+                one.wait(20)
+        print(file.with_suffix(".log").read_text())
     assert second is not None
     assert second.returncode == 0
     read, _ = once([r for r in await everything(broker, PROBE.name) if r.key == "away-c"])
