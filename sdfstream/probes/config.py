@@ -141,7 +141,7 @@ class AgentConfig:
     """On disk, for what memory does not hold while the bus is away (docs/agents-away.md); 0: nothing."""
     spill_dir: str = "auto"
     """Folder of the spill, this agent's alone; ``auto``: in /var/lib/sdfstream/spill, or the user's ~/.local/state."""
-    catch_up_bytes_s: int = 4 << 20
-    """After an outage rows go at this rate (before compression), or twice as fast as they come if that is more."""
+    catch_up_bytes_s: int = 8 << 20
+    """After an outage rows go at this rate (as they weigh in memory), or twice as fast as they come if that is more."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

@@ -69,7 +69,7 @@ async def test_a_bus_that_comes_back_gets_everything_in_order() -> None:
 
 async def test_the_oldest_bulk_is_shed_and_counted() -> None:
     bus, counters = Bus(), Counters("agent")
-    buffer = PublishBuffer(bus, counters, max_bytes=30_000)  # three batches of 8,000 and an event
+    buffer = PublishBuffer(bus, counters, max_bytes=32_000)  # three batches of 9,024 and an event
     bus.away = True
     buffer.put([event("e"), *(rows(str(i)) for i in range(6))])
     bus.away = False
