@@ -136,7 +136,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[tuple[int, int]]]
 async def test_a_broker_that_is_killed_costs_nothing_or_what_is_counted(
     broker: Broker, tmp_path: Path, made: dict[str, Counter[tuple[int, int]]]
 ) -> None:
-    large = config("away-a", "127.0.75.1", 100.0, buffer_bytes=64 << 10, spill_dir=str(tmp_path / "spill"))
+    large = config("away-a", "127.0.75.1", 100.0, buffer_bytes=256 << 10, spill_dir=str(tmp_path / "spill"))
     small = config("away-b", "127.0.75.2", 100.0, buffer_bytes=64 << 10, spill_bytes=0)
     before_ns = time.time_ns()
     async with running(large, broker, "boot-a") as a, running(small, broker, "boot-b") as b:
@@ -183,7 +183,7 @@ def on_disk(folder: Path) -> Counter[tuple[str, str, int]]:
 
 async def test_a_killed_agents_spill_arrives_once_under_its_old_numbers(broker: Broker, tmp_path: Path) -> None:
     folder = tmp_path / "spill"
-    killed = config("away-c", "127.0.75.3", 100.0, buffer_bytes=64 << 10, spill_dir=str(folder), clock_pages="off")
+    killed = config("away-c", "127.0.75.3", 100.0, buffer_bytes=256 << 10, spill_dir=str(folder), clock_pages="off")
     file = tmp_path / "agent.yaml"
     file.write_text(settings.dump(killed))
     first = process(broker, file)

@@ -67,10 +67,13 @@ class Agent:
             while not true():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
-    async def feed(self, n: int) -> None:
+    async def feed(self, n: int, *, rest: bool = True) -> None:
+        """Put `n` batches; with `rest` no faster than a busy machine's disk relieves so small a memory."""
         for _ in range(n):
             self.buffer.put([rows()])
             await asyncio.sleep(0.001)
+            if rest:
+                await self.until(lambda: 3 * self.buffer._held_bytes < 2 * self.buffer._max_bytes)
 
     async def stop(self, drain_s: float = 0.2) -> None:
         self.task.cancel()
@@ -169,7 +172,7 @@ async def test_beyond_the_bound_the_oldest_rows_go_and_are_counted_and_events_st
     bus.silent = True
     agent = Agent(bus, tmp_path / "s", spill_bytes=40_000)
     for _ in range(30):
-        await agent.feed(10)
+        await agent.feed(10, rest=False)
         agent.buffer.put([event()])
         await asyncio.sleep(0.005)
     await agent.until(lambda: agent.counters.get("shed", BULK) > 10_000)
@@ -187,7 +190,7 @@ async def test_a_disk_that_cannot_be_used_leaves_memory(tmp_path: Path) -> None:
     bus.away = True
     (tmp_path / "s").write_text("no folder")
     agent = Agent(bus, tmp_path / "s")
-    await agent.feed(20)
+    await agent.feed(20, rest=False)
     await agent.until(lambda: agent.counters.get("shed", BULK) > 0)
     bus.away = False
     await agent.until(lambda: len(bus.taken) * 1000 + agent.counters.get("shed", BULK) == 20_000)
@@ -211,7 +214,7 @@ async def test_a_full_disk_keeps_what_it_took_and_memory_the_rest(
     bus = Bus()
     bus.away = True
     agent = Agent(bus, tmp_path / "s")
-    await agent.feed(60)
+    await agent.feed(60, rest=False)
     await agent.until(lambda: agent.counters.get("shed", BULK) > 0)
     assert agent.counters.get("spill-failed", "ENOSPC") >= 1
     bus.away = False
