@@ -205,11 +205,15 @@ async def share_stage(
     dealt = tuple(topic for topic in maker.reads if topic not in maker.for_all)
     units = await bus.partitions(maker.by_partition) if maker.by_partition else 1
     work = Work(maker.name, dealt, maker.for_all, units)
+    control.joined_s[maker.name] = asyncio.get_running_loop().time()
 
     async def serve(task: Task) -> None:
         await run_stage(maker, task, clock, control, keep)
 
-    await bus.shared(work, serve, control.stop, member=member)
+    try:
+        await bus.shared(work, serve, control.stop, member=member)
+    finally:
+        control.joined_s.pop(maker.name, None)
 
 
 async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
@@ -225,8 +229,11 @@ async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
         while True:
             stopping = control.stop.is_set()
             messages = await subscription.read(timeout_s=1.0)
-            control.lag[watcher.name] = subscription.lag()
+            lag = control.lag[watcher.name] = subscription.lag()
+            if messages or not lag:
+                control.progress_s[watcher.name] = loop.time()
             if messages:
+                control.oldest_ns.setdefault(watcher.name, messages[0].bus_at_ns)
                 await watcher.take(messages)
                 taken = True
             ending = stopping and not (messages and control.drain)
@@ -235,9 +242,11 @@ async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
                     await watcher.settle()
                 await subscription.commit()
                 committed_s, taken = loop.time(), False
+                control.oldest_ns.pop(watcher.name, None)
             if ending:
                 return
     finally:
+        control.forget(watcher.name)
         await subscription.close()
 
 

@@ -53,7 +53,18 @@ class Control:
     reached_ns: dict[str, int] = field(default_factory=dict)
     """Bus time that each stage has been stepped to."""
     progress_s: dict[str, float] = field(default_factory=dict)
-    """When each reader's loop last went round with nothing wrong, on the event loop's clock."""
+    """When each reader last moved, or found nothing left to read, on the event loop's clock. A loop that goes round
+    and gets nothing although there is something has stopped, however busy it looks."""
+    oldest_ns: dict[str, int] = field(default_factory=dict)
+    """When the oldest message that a watcher has taken and not yet settled entered the bus."""
+    joined_s: dict[str, float] = field(default_factory=dict)
+    """Since when this process takes part in each stage's work, on the event loop's clock; with no unit of it, it
+    stands by."""
+
+    def forget(self, name: str) -> None:
+        """Reader `name` is no longer this process's."""
+        for signs in (self.lag, self.reached_ns, self.progress_s, self.oldest_ns):
+            signs.pop(name, None)
 
 
 async def run_stage(
@@ -68,17 +79,43 @@ async def run_stage(
     """
     loop = StageLoop(maker, task, clock, control, keep)
     maker.running[task.unit] = loop.stage
-    if keep is not None:
-        await loop.resume()
-    while not await loop.turn():
-        pass
+    control.progress_s.setdefault(loop.name, asyncio.get_running_loop().time())
+    ours = False
+    try:
+        if keep is not None:
+            await loop.resume()
+        while not await loop.turn():
+            pass
+    except BusError as error:
+        # begun again and again without getting on is no progress: the last one's age goes on to be told
+        ours = "Fenced" not in str(error)
+        raise
+    finally:
+        if not ours:
+            control.forget(loop.name)
 
 
 class StageLoop:
-    """A stage, its driver, and what they did since the last commit."""
+    """A stage, its driver, and what they did since the last commit.
+
+    Parameters
+    ----------
+    read_s : float
+        How long a read waits when there is nothing.
+    time_s : callable, optional
+        What the times of `Keep` are measured by; None: the event loop's clock.
+    """
 
     def __init__(
-        self, maker: StageMaker, task: Task, clock: Callable[[], int], control: Control, keep: Keep | None
+        self,
+        maker: StageMaker,
+        task: Task,
+        clock: Callable[[], int],
+        control: Control,
+        keep: Keep | None,
+        *,
+        read_s: float = _READ_S,
+        time_s: Callable[[], float] | None = None,
     ) -> None:
         self.maker = maker
         self.task = task
@@ -86,11 +123,13 @@ class StageLoop:
         self.driver = Driver(self.stage)
         self.name = maker.name if task.work.units == 1 else f"{maker.name}/{task.unit}"
         self._clock = clock
+        self._read_s = read_s
+        self._time_s = time_s or asyncio.get_running_loop().time
         self._control = control
         self._keep = keep
         self._journal = Journal()
         self._outputs: list[Output] = []
-        self._committed_s = self._marked_s = asyncio.get_running_loop().time()
+        self._committed_s = self._marked_s = self._time_s()
 
     async def resume(self) -> None:
         """Take up what the last commit left; a unit without a usable state begins one at its positions."""
@@ -125,10 +164,11 @@ class StageLoop:
     async def turn(self) -> bool:
         """Once round; True when told to stop and done."""
         before = self.task.positions()
-        messages = await self.task.read(timeout_s=_READ_S)
-        now_s = asyncio.get_running_loop().time()
-        self._control.lag[self.name] = self.task.lag()
-        self._control.progress_s[self.name] = now_s
+        messages = await self.task.read(timeout_s=self._read_s)
+        now_s = self._time_s()
+        lag = self._control.lag[self.name] = self.task.lag()
+        if messages or not lag:
+            self._control.progress_s[self.name] = now_s
         stopping = self._control.stop.is_set() and not (messages and self._control.drain)
         self._step(before, messages)
         self._control.reached_ns[self.name] = self.driver.now_ns
@@ -173,7 +213,7 @@ class StageLoop:
         await self.task.commit(self._outputs, notes=notes, mark=mark)
         self._outputs.clear()
         self._journal.committed(mark=mark)
-        self._committed_s = asyncio.get_running_loop().time()
+        self._committed_s = self._time_s()
         if mark:
             self._marked_s = self._committed_s
 

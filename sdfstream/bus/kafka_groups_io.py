@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import CommitFailedError, KafkaError
 
 from sdfstream.bus.kafka_config import SLACK_BYTES, KafkaConfig
+from sdfstream.bus.kafka_security_io import client_settings
 from sdfstream.bus.sequences import SequenceWatch
 
 STOP_S: Final = 5.0
@@ -24,7 +25,7 @@ def make_consumer(config: KafkaConfig, group: str, *, reset: str = "earliest", *
     It sees nothing of transactions that are open or were given up.
     """
     return AIOKafkaConsumer(
-        bootstrap_servers=config.servers,
+        **client_settings(config),
         group_id=config.prefix + group,
         enable_auto_commit=False,
         auto_offset_reset=reset,

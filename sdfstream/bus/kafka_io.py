@@ -14,7 +14,7 @@ from typing import Any
 from sdfstream.bus import codec
 from sdfstream.bus.kafka_admin_io import prepare
 from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_errors_io import RateLimit
+from sdfstream.bus.kafka_errors_io import RateLimit, mapped
 from sdfstream.bus.kafka_producer_io import idempotent, send
 from sdfstream.bus.kafka_reader_io import KafkaSubscription
 from sdfstream.bus.kafka_share_io import share
@@ -126,7 +126,7 @@ class KafkaBus:
         """Take a unit of `work` into this caller's hands; see `sdfstream.bus.Bus.task`."""
         self._check_open()
         task = await KafkaTask.open(self, work, unit)
-        self._tasks = [t for t in self._tasks if not t.over] + [task]
+        self._tasks = [t for t in self._tasks if not t.closed] + [task]
         return task
 
     async def shared(self, work: Work, run: Callable[[Task], Awaitable[None]], stop: Stop, *, member: str = "") -> None:
@@ -142,6 +142,18 @@ class KafkaBus:
         for reader in self._readers:
             await reader.close()
         await self._steady.close()
+
+    async def ask(self) -> None:
+        """Return once a broker has answered.
+
+        Raises
+        ------
+        BusError, UnavailableError
+            None does.
+        """
+        with mapped("asking for the brokers"):
+            producer = await self._open_producer()
+            await producer.client.fetch_all_metadata()
 
     async def partitions_of(self, name: str) -> list[int]:
         """The partitions of the brokers' topic `name`."""

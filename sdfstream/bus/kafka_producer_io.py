@@ -11,6 +11,7 @@ from sdfstream.bus import codec
 from sdfstream.bus.kafka_config import SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.bus.kafka_groups_io import stop
+from sdfstream.bus.kafka_security_io import client_settings
 from sdfstream.errors import FormatError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ async def send(
 
 def _settings(config: KafkaConfig) -> dict[str, Any]:
     return {
-        "bootstrap_servers": config.servers,
+        **client_settings(config),
         "enable_idempotence": True,
         "acks": "all",
         "linger_ms": config.linger_ms,

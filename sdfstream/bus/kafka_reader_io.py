@@ -24,6 +24,7 @@ from aiokafka.errors import (
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.bus.kafka_groups_io import STOP_S, Rebalance, make_consumer, place_group, stop
+from sdfstream.bus.kafka_letters_io import keep
 from sdfstream.bus.kafka_times import entered_at_ns
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError, FormatError
@@ -169,7 +170,7 @@ class KafkaSubscription:
     async def _keep(self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError) -> None:
         if not dead_letters.is_dead(topic):
             letter = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
-            await self._bus.publish([letter])
+            await keep(self._bus, letter)
 
     async def _join(self) -> Any:
         consumer = make_consumer(self._bus.config, self._group, reset="none")

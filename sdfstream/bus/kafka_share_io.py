@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import ConsumerRebalanceListener
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
 from sdfstream.bus.kafka_errors_io import mapped
@@ -125,7 +125,7 @@ async def share(bus: KafkaBus, work: Work, run: Callable[[Task], Awaitable[None]
         group_instance_id=f"{work.name}.{member}" if member else None,
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
-        partition_assignment_strategy=(RangePartitionAssignor,),
+        partition_assignment_strategy=(RoundRobinPartitionAssignor,),
     )
     runs = Runs(bus, work, run, stop)
     consumer.subscribe([topic], listener=_Given(consumer, runs))

@@ -18,6 +18,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 
 from sdfstream.bus import codec, dead_letters, notes
 from sdfstream.bus.kafka_checkpoint_io import read_notes, task_name
+from sdfstream.bus.kafka_config import CHECKPOINT_PLACES
 from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.bus.kafka_groups_io import STOP_S, make_consumer, stop
 from sdfstream.bus.kafka_lanes_io import Lanes
@@ -68,7 +69,7 @@ class KafkaTask:
         self._commit_number = 0
         self.over: str = ""
         """Why nothing more can be done with it; empty: it lives."""
-        self._closed = False
+        self.closed = False
         self._checkpoint: Any = None
         self._begin_offset: int | None = None
         self._own_mark: notes.Mark | None = None
@@ -104,7 +105,7 @@ class KafkaTask:
 
     async def _begin(self) -> None:
         places = await self._bus.partitions_of(self._bus.config.prefix + CHECKPOINT.name)
-        number = places[(sum(self.work.name.encode()) + self.unit) % len(places)]
+        number = places[(sum(self.work.name.encode()) + self.unit) % min(len(places), CHECKPOINT_PLACES)]
         self._checkpoint = TopicPartition(self._bus.config.prefix + CHECKPOINT.name, number)
         reader = await read_notes(self._consumer, self._checkpoint, self.name)
         self.saved, mark = reader.saved(), reader.mark()
@@ -324,9 +325,9 @@ class KafkaTask:
 
     async def close(self) -> None:
         """See `sdfstream.bus.task.Task`."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self.over = self.over or "it was closed"
         await stop(self._consumer)
         await stop(self._producer)

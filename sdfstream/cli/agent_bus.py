@@ -7,13 +7,17 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sdfstream.bus import Bus, Subscription
 from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.records.message import Message, Output
 from sdfstream.stats import Counters
+
+if TYPE_CHECKING:
+    from sdfstream.bus.kafka_config import KafkaConfig
 
 _log = logging.getLogger("sdfstream.agent")
 
@@ -130,9 +134,9 @@ class LateDownlink:
 
 @asynccontextmanager
 async def open_publisher(
-    name: str, boot_id: str, *, hold: bool = True, compression: str = "zstd"
+    name: str, boot_id: str, *, hold: bool = True, kafka: KafkaConfig | None = None, compression: str = "zstd"
 ) -> AsyncIterator[Publisher]:
-    """Open what `name` names: ``link:PATH``, ``kafka://…``, or a folder for a recording.
+    """Open what `name` names: ``link:PATH``, ``kafka://…`` (reached as `kafka` says), or a folder for a recording.
 
     With `hold` a link's `publish` waits until the other end has the outputs, for a caller that keeps them until then.
     `compression`: what goes to Kafka, ``zstd`` or ``none``.
@@ -147,8 +151,8 @@ async def open_publisher(
         from sdfstream.bus.kafka_config import KafkaConfig
         from sdfstream.bus.open_io import open_bus
 
-        kafka = KafkaConfig(record_compression="zstd" if compression == "zstd" else None)
-        waiting = WaitingBus(lambda: open_bus(name, time.time_ns, boot_id=boot_id, kafka=kafka))
+        packed = replace(kafka or KafkaConfig(), record_compression="zstd" if compression == "zstd" else None)
+        waiting = WaitingBus(lambda: open_bus(name, time.time_ns, boot_id=boot_id, kafka=packed))
         try:
             await waiting.start()
             yield waiting

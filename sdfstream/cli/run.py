@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sdfstream.cli.options import add_reference, with_reference
+from sdfstream.cli.options import add_metrics, add_reference, with_reference
 from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--member", metavar="NAME", default="", help="name among the replicas: its restart within 6 s moves no work"
     )
     add_reference(parser)
+    add_metrics(parser)
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="end after this long (default: on Ctrl-C or SIGTERM)"
     )
@@ -59,12 +60,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
     if "sync" in args.stages and _PARTS & set(args.stages):
         raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
-    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.member))
+    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.member, args.metrics))
     emit(args.json, {"stages": args.stages, "counters": counters}, "")
     return 0
 
 
-async def _run(chosen: Settings, names: list[str], seconds: float | None, member: str) -> dict[str, int]:
+async def _run(
+    chosen: Settings, names: list[str], seconds: float | None, member: str, metrics: str | None
+) -> dict[str, int]:
     import asyncio
 
     from sdfstream import pipeline
@@ -76,11 +79,13 @@ async def _run(chosen: Settings, names: list[str], seconds: float | None, member
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, control.stop.set)
     run_id = uuid.uuid4().hex
-    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id)
+    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id, kafka=chosen.kafka)
     try:
         progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
         bus_id = getattr(bus, "cluster_id", "") or chosen.bus
-        return await serve(bus, chosen, names, control, bus_id=bus_id, keep=pipeline.Keep(), member=member)
+        return await serve(
+            bus, chosen, names, control, bus_id=bus_id, keep=pipeline.Keep(), member=member, metrics=metrics
+        )
     finally:
         await bus.close()
 
@@ -94,6 +99,7 @@ async def serve(
     bus_id: str,
     keep: pipeline.Keep | None = None,
     member: str = "",
+    metrics: str | None = None,
 ) -> dict[str, int]:
     """Run the stages `names` on `bus` until `control` says stop; their counters.
 
@@ -105,6 +111,8 @@ async def serve(
         How often the stages' work is committed and kept for whoever goes on with it.
     member : str
         Names this process among those that do the same work.
+    metrics : str, optional
+        ``HOST:PORT`` to serve metrics and health at.
     """
     from sdfstream import pipeline
 
@@ -121,6 +129,11 @@ async def serve(
             stack.push_async_callback(archive.close)
             watchers.append(watcher)
             parts.append(archive)
+        if metrics is not None:
+            from sdfstream.cli.metrics import Told
+            from sdfstream.cli.metrics_io import telling
+
+            await stack.enter_async_context(telling(metrics, Told(control, names, parts), getattr(bus, "ask", None)))
         await pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep, member=member)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 

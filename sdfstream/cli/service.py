@@ -70,9 +70,15 @@ class Service:
 
 @asynccontextmanager
 async def service(
-    settings: Settings, *, record: Path | None = None, watchers: Sequence[pipeline.Watcher] = ()
+    settings: Settings,
+    *,
+    record: Path | None = None,
+    watchers: Sequence[pipeline.Watcher] = (),
+    metrics: str | None = None,
 ) -> AsyncIterator[Service]:
     """Run the pipeline on `settings` while the block runs; with `record`, keep everything on the bus there too.
+
+    With `metrics`, ``HOST:PORT``, it serves Prometheus's metrics and its health there.
 
     Leaving the block lets what is on the bus reach the archive, then closes all doors.
     """
@@ -83,7 +89,7 @@ async def service(
     board, jobs = Board(), JobBoard()
     operator_keys.ensure(data)
     async with AsyncExitStack() as stack:
-        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id)
+        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
         archive = Archive.open(
             ArchiveConfig(target=settings.archive or str(data / "archive"), bus_id=run_id, limits=LIVE)
@@ -124,6 +130,16 @@ async def service(
         await link.start()
         stack.push_async_callback(link.close)
         running.parts = [link, bus, *path, archive, board, jobs, control]
+        if metrics is not None:
+            from sdfstream.cli.metrics import Told
+            from sdfstream.cli.metrics_io import telling
+
+            told = Told(
+                control,
+                [*(stage.name for stage in path), *(watcher.name for watcher in watchers)],
+                running.parts,
+            )
+            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
         publishing = Publishing(bus)
         stack.push_async_callback(publishing.close)
         answers = JobAnswers(

@@ -76,6 +76,7 @@ async def run_agent(
     companion: Companion | None = None,
     numbers: Numbering | None = None,
     spill: SpillFolder | None = None,
+    watch: Callable[[Callable[[], dict[str, int]]], None] | None = None,
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
@@ -95,6 +96,8 @@ async def run_agent(
         Numbers outputs under `boot_id` as they are made, so that what is sent again is known as a repeat.
     spill : SpillFolder, optional
         Keeps outputs that memory does not hold while the bus is away.
+    watch : callable, optional
+        Given, once, what tells the counters while it runs.
 
     Raises
     ------
@@ -114,6 +117,8 @@ async def run_agent(
         in_thread=_follow_in_priority,
     )
     agent = _Agent(config, buffer, counters, boot_id, companion)
+    if watch is not None:
+        watch(agent.counters)
     try:
         agent.start()
         if companion is not None:

@@ -11,7 +11,7 @@ import dataclasses
 import ipaddress
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
@@ -26,6 +26,8 @@ _NAMES: Final = {bool: "true or false", int: "a whole number", float: "a number"
 def read_agent(raw: Any) -> AgentConfig:
     """The agent's configuration: `raw` holds its keys, or a key ``agent`` that does.
 
+    Beside its own keys a key ``kafka`` may stand, which is the bus's.
+
     Raises
     ------
     ConfigError
@@ -34,7 +36,8 @@ def read_agent(raw: Any) -> AgentConfig:
     if isinstance(raw, Mapping) and "agent" in raw:
         config = read(AgentConfig, raw["agent"], "agent")
     else:
-        config = read(AgentConfig, raw, "")
+        own = {k: v for k, v in raw.items() if k != "kafka"} if isinstance(raw, Mapping) else raw
+        config = read(AgentConfig, own, "")
     check(config)
     return config
 
@@ -65,6 +68,10 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
         if not isinstance(raw, Sequence) or isinstance(raw, str | bytes):
             raise ConfigError(f"{path} must be a list")
         return tuple(_value(arguments[0], item, f"{path}.{i}") for i, item in enumerate(raw))
+    if origin is Literal:
+        if raw not in arguments:
+            raise ConfigError(f"{path} must be {', '.join(map(str, arguments[:-1]))} or {arguments[-1]}, not {raw!r}")
+        return raw
     if dataclasses.is_dataclass(hint):
         return read(hint, raw, path)  # type: ignore[arg-type]
     return _scalar(hint, raw, path)
