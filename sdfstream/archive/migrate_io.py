@@ -30,7 +30,9 @@ def migrate(engine: Engine) -> list[str]:
     todo = migration.pending(migrations(), applied)
     for step in todo:
         for statement in step.statements:
-            engine.command(statement)
+            condition = migration.guard(statement)
+            if condition is None or engine.rows(condition)[0][0]:
+                engine.command(statement)
         row = f"({step.version}, '{step.name}', '{step.digest}')"
         engine.command(f"INSERT INTO {migration.LEDGER} (version, name, digest) VALUES {row}")
     return [step.name for step in todo]
