@@ -41,8 +41,8 @@ def current(table: str, rows: pa.Table) -> pa.Table:
     """`rows` as today's `table` stores them, whichever earlier version made them (inserts kept on disk)."""
     if table != "raw_probe" or "t31_ns" not in rows.column_names:
         return rows
-    t1, *differences, tx, rx = (rows.column(name) for name in _OF_THE_PAST)
-    packed = _packed(t1.cast(pa.int64()), *differences, tx, rx)
+    t1, t21, t31, t41, tx, rx = (rows.column(name) for name in _OF_THE_PAST)
+    packed = _packed(t1.cast(pa.int64()), t21, t31, t41, tx, rx)
     kept = {name: rows.column(name) for name in rows.column_names if name not in _OF_THE_PAST}
     return pa.table(kept | packed)
 
