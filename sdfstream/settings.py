@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.archive.retention import Retention
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.plan.config import PlanConfig
@@ -36,6 +37,7 @@ for _part in (
     DetectConfig,
     ActuateConfig,
     PlanConfig,
+    Retention,
 ):
     with_config(_STRICT)(_part)
 
@@ -53,6 +55,8 @@ class Settings(BaseModel):
     """``memory``, or ``kafka://host:port[,host:port]``."""
     archive: str | None = None
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
+    retention: Retention = Retention()
+    """How long the archive keeps what; a server's tables are set accordingly."""
     sync: SyncConfig = SyncConfig()
     workload: WorkloadConfig = WorkloadConfig()
     detect: DetectConfig = DetectConfig()

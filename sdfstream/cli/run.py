@@ -91,7 +91,10 @@ async def serve(
     bus_id : str
         Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
     """
+    import asyncio
+
     from sdfstream import pipeline
+    from sdfstream.archive.upkeep_io import UpkeepThread
 
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
@@ -105,8 +108,10 @@ async def serve(
         if "archive" in names:
             archive, watcher = _archive(chosen, bus_id)
             stack.push_async_callback(archive.close)
+            upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
+            stack.push_async_callback(asyncio.to_thread, upkeep.close)
             watchers.append(watcher)
-            parts.append(archive)
+            parts += [archive, upkeep]
         await pipeline.run(bus, path, watchers, time.time_ns, control)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 
@@ -120,5 +125,5 @@ def _archive(chosen: Settings, bus_id: str) -> tuple[Archive, pipeline.Watcher]:
 
     chosen.data.mkdir(parents=True, exist_ok=True)
     target = chosen.archive or str(chosen.data / "archive")
-    archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE))
+    archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE, retention=chosen.retention))
     return archive, pipeline.Watcher("archive", tuple(ARCHIVED), archive.add, archive.flush, _COMMIT_S)
