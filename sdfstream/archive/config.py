@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sdfstream.archive.retention import Retention
+
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
@@ -38,8 +40,10 @@ class ArchiveConfig:
     limits: BatchLimits = field(default=LIVE)
     pending_bytes: int = 512 << 20
     """`Archive.add` waits while more than this lies in memory, not yet inserted."""
-    ttl_hours: float | None = None
-    """Rows go this long after their bus_at (wall clock!); None keeps them. Never set it on a replay of old data."""
+    retention: Retention | None = None
+    """How long rows stay, by the wall clock; None: for good."""
+    replay: bool = False
+    """What is written is old: no row of this archive ages from now on, and one whose rows age is refused."""
     retries: int = 6
     """Further attempts after an insert failed for a reason that may pass (server away, too many parts, memory)."""
     retry_ms: int = 200

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from sdfstream.archive.config import ArchiveConfig
+from sdfstream.archive.packing import current
 from sdfstream.archive.target import Folder, parse
 
 
@@ -66,4 +67,5 @@ class Kept:
             rows = reader.read_all()
         meta = {k.decode(): v.decode() for k, v in (rows.schema.metadata or {}).items()}
         table, token, reason = meta["sdf_table"], meta["sdf_token"], meta["sdf_reason"]
-        return KeptInsert(path, table, token, reason, rows.replace_schema_metadata(None))
+        rows = current(table, rows.replace_schema_metadata(None))
+        return KeptInsert(path, table, token, reason, rows)

@@ -23,7 +23,7 @@ from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.insert_io import Inserter
 from sdfstream.archive.kept_io import Kept
-from sdfstream.archive.migrate_io import migrate, set_ttl
+from sdfstream.archive.migrate_io import migrate, set_retention
 from sdfstream.errors import ArchiveError
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED
@@ -66,7 +66,7 @@ class Archive:
         engine = Engine.open(config.target, create=True)
         try:
             migrate(engine)
-            set_ttl(engine, config.ttl_hours)
+            set_retention(engine, config.retention, replay=config.bus_id if config.replay else None)
             return cls(config, engine)
         except BaseException:
             engine.close()

@@ -114,7 +114,10 @@ async def serve(
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
+    import asyncio
+
     from sdfstream import pipeline
+    from sdfstream.archive.upkeep_io import UpkeepThread
 
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
@@ -127,8 +130,10 @@ async def serve(
         if "archive" in names:
             archive, watcher = _archive(chosen, bus_id)
             stack.push_async_callback(archive.close)
+            upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
+            stack.push_async_callback(asyncio.to_thread, upkeep.close)
             watchers.append(watcher)
-            parts.append(archive)
+            parts += [archive, upkeep]
         if metrics is not None:
             from sdfstream.cli.metrics import Told
             from sdfstream.cli.metrics_io import telling
@@ -147,5 +152,5 @@ def _archive(chosen: Settings, bus_id: str) -> tuple[Archive, pipeline.Watcher]:
 
     chosen.data.mkdir(parents=True, exist_ok=True)
     target = chosen.archive or str(chosen.data / "archive")
-    archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE))
+    archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE, retention=chosen.retention))
     return archive, pipeline.Watcher("archive", tuple(ARCHIVED), archive.add, archive.flush, _COMMIT_S)
