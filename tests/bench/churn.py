@@ -19,8 +19,6 @@ from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 from tests.bench.probe_load import EPOCH_NS
 
 FLUSH_NS = 500 * NS_PER_MS
-REPORTED = 100
-"""Lost probes are rows only after their time-out: two flushes later here."""
 
 
 @dataclass
@@ -111,12 +109,13 @@ class Churn:
             "t4_ns": np.where(lost, ABSENT_NS, self._stamp(t4, here)),
         }
         names = [h.name for h in self.hosts]
+        far_nics = [f"{name}/r{k}" for name in names for k in range(self.nics)]
         seen = lambda value: columns.nullable(np.full(n, value, np.uint8), ~lost, PROBE_U8)  # noqa: E731
         body = columns.build(
             PROBE.columns,
             {
                 "src": columns.name_column(nic, [f"{host.name}/r{k}" for k in range(self.nics)]),
-                "dst": columns.name_column(far * self.nics + nic, [f"{h}/r{k}" for h in names for k in range(self.nics)]),
+                "dst": columns.name_column(far * self.nics + nic, far_nics),
                 "clock_src": columns.name_column(np.zeros(n, int), [host.name]),
                 "clock_dst": columns.name_column(far, names),
                 "transport": columns.name_column(np.zeros(n, int), ["udp"]),
