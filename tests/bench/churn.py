@@ -1,8 +1,8 @@
 """Probe messages of a mesh in which things change all the time: for `soak`.
 
 Every host flushes twice a second. Hosts restart (a new run, sequence numbers from 0), NICs fall silent and come back,
-NICs lose probes or mark them for a while, now and then a host takes new source ports (its sessions are others then) or
-is replaced by one of another name. All of it on a schedule, so that ten minutes are like the next ten.
+NICs lose probes or mark them for a while, now and then a host takes its other source ports (its sessions
+are others then) or is replaced by one of another name. All of it on a schedule, so that ten minutes are like the next ten.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Churn:
         if second % plan.restart_s == 0:
             host.boot, host.sent, host.batches = host.boot + 1, 0, 0
         if second % plan.ports_s == 0:
-            host.first_port = 49_152 + (host.first_port - 49_152 + self.ports) % 12_000
+            host.first_port = 49_152 + (host.first_port - 49_152 + self.ports) % (2 * self.ports)
         if second % plan.rename_s == 0:
             host.name, host.boot, self._names = f"h{self._names:03}", 0, self._names + 1
 
