@@ -151,7 +151,7 @@ class RingBins:
 
 
 def _wider(array: Int32s, room: int, holds: bool) -> Int32s:
-    """`array` with `room` slots, the new ones 0; memory of one that holds nothing stays untouched, and costs nothing."""
+    """`array` with `room` slots, the new ones 0; one that holds nothing is untouched memory, which costs nothing."""
     grown = np.zeros((*array.shape[:-1], room), np.int32)
     if holds:
         grown[..., : array.shape[-1]] = array

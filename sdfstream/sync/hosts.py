@@ -198,7 +198,7 @@ class HostWork:
         return sorted(out, key=lambda o: o.body.id if isinstance(o.body, Event) else "")
 
     def close(self, bus_at_ns: int) -> list[Output]:
-        """Close the windows that are late enough at this bus time: that have all rows which usually come, or waited long."""
+        """Close the windows that have all rows which usually come by this bus time, or have waited long."""
         b = self._beliefs
         if not b.n:
             return []

@@ -1,8 +1,8 @@
 """Probe messages of a mesh in which things change all the time: for `soak`.
 
 Every host flushes twice a second. Hosts restart (a new run, sequence numbers from 0), NICs fall silent and come back,
-NICs lose probes or mark them for a while, now and then a host takes its other source ports (its sessions
-are others then) or is replaced by one of another name. All of it on a schedule, so that ten minutes are like the next ten.
+NICs lose probes or mark them for a while, now and then a host takes its other source ports (its sessions are others
+then) or is replaced by one of another name. All of it on a schedule, so that ten minutes are like the next ten.
 """
 
 from __future__ import annotations
