@@ -61,3 +61,6 @@ class ArchiveConfig:
     kept_dir: str | None = None
     """Folder for batches whose insert failed for good, as Arrow files with the reason; None: ``<target>-kept`` for
     a folder target, ``./sdfstream-kept`` for a server."""
+    kept_bytes: int = 2 << 30
+    """With more than that kept, what fails for good is held and tried again like what fails for a while: an engine
+    that refuses everything is no reason to fill the disk."""

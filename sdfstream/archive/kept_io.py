@@ -6,6 +6,7 @@ reason in its metadata as ``sdf_reason``, so that any Arrow reader can look at i
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,20 +40,32 @@ def folder_beside(config: ArchiveConfig, what: str) -> Path:
 class Kept:
     """The folder of kept inserts; made when the first one comes."""
 
-    def __init__(self, folder: Path, disk: Disk | None = None) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, disk: Disk | None = None) -> None:
         self.folder = folder
+        self._limit_bytes = limit_bytes
         self._disk = disk or RealDisk()
 
     @classmethod
     def of(cls, config: ArchiveConfig, disk: Disk | None = None) -> Kept:
         """The folder that `config` names or implies."""
-        return cls(Path(config.kept_dir) if config.kept_dir is not None else folder_beside(config, "kept"), disk)
+        folder = Path(config.kept_dir) if config.kept_dir is not None else folder_beside(config, "kept")
+        return cls(folder, config.kept_bytes, disk)
 
     def keep(self, sheet: Sheet, reason: str) -> Path:
-        """Write one insert; the same table and token overwrite their file. Raises OSError when the disk refuses."""
+        """Write one insert; the same table and token overwrite their file.
+
+        Raises
+        ------
+        OSError
+            The disk refuses, or so much is kept already that somebody should look after it first.
+        """
         digest = hashlib.blake2s(sheet.token.encode(), digest_size=8).hexdigest()
         path = self.folder / f"{sheet.table}-{digest}.arrows"
-        put(self._disk, path, sheets.encode([sheet], {"reason": reason}, compressed=False))
+        data = sheets.encode([sheet], {"reason": reason}, compressed=False)
+        others = sum(size for name, size in self._disk.sizes(self.folder).items() if name != path.name)
+        if others + data.size > self._limit_bytes:
+            raise OSError(errno.ENOSPC, "more is kept than kept_bytes allows", str(self.folder))
+        put(self._disk, path, data)
         return path
 
     def files(self) -> list[Path]:

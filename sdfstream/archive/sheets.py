@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 
+_ONE_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 
 
@@ -50,7 +51,7 @@ def head(source: BinaryIO) -> dict[str, str]:
         ``sheet``: the file is none of these.
     """
     try:
-        with pa.ipc.open_stream(source) as reader:
+        with pa.ipc.open_stream(source, options=_ONE_THREAD) as reader:
             return _said(reader.schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError("sheet", str(error)) from error
@@ -69,7 +70,7 @@ def decode(source: BinaryIO) -> list[Sheet]:
         data = pa.py_buffer(source.read())
         stream = pa.BufferReader(data)
         while stream.tell() < data.size:
-            with pa.ipc.open_stream(stream) as reader:
+            with pa.ipc.open_stream(stream, options=_ONE_THREAD) as reader:
                 rows = reader.read_all()
             said = _said(rows.schema)
             if rows.num_rows != int(said.get("rows", rows.num_rows)):

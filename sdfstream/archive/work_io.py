@@ -1,124 +1,25 @@
-"""The archive at work: from a task's messages to acknowledged rows, each exactly once.
-
-::
-
-    task.read ──► Lanes ──► commit intents ──► insert with token ──► commit positions, take intents back
-                   ▲  │                              │ (and the next intents, by the same commit)
-                   │  └── memory short, engine away: │
-                   │      rows to the spill          └── fails: again later, same token; refused for good: kept
-                   └── at the start: intents and files of whoever was here before
-
-Rounds: every topic whose time has come takes part in one round, which costs one commit and one insert per topic.
-While a round is at the engine, in a thread of its own, the next messages are read. Why this loses and doubles
-nothing, wherever it is cut off, is in ``docs/decisions/0013-archive-intents.md``.
-"""
+"""The archive's writing side as an object: `ArchiveWork` has the engine and the spill, and works on tasks."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.disk_io import Disk, RealDisk
 from sdfstream.archive.engine_io import Engine
-from sdfstream.archive.failures import EngineError
-from sdfstream.archive.insert_io import Inserter, Store, built
-from sdfstream.archive.intent import NOTE_PREFIX, Intent
+from sdfstream.archive.insert_io import Inserter, Store
 from sdfstream.archive.kept_io import Kept, folder_beside
-from sdfstream.archive.lanes import Entry, Lanes, left_behind
 from sdfstream.archive.migrate_io import migrate, set_ttl
-from sdfstream.archive.spill_io import Spill, SpillFile
-from sdfstream.errors import ArchiveError, FormatError
-from sdfstream.records.message import Message, Output
-from sdfstream.records.position import Part, Positions
-from sdfstream.records.topics import ARCHIVED
+from sdfstream.archive.run_io import Run, Surroundings, Tools
+from sdfstream.archive.spill_io import Spill
+from sdfstream.archive.task import Stop, Task
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
-
-T = TypeVar("T")
-
-RENEW_NS: Final = 10 * NS_PER_S
-"""An intent this old is committed again before its insert is tried again: a process that was held up so long that
-another took its place learns it here, before it inserts and not after."""
-GONE_NS: Final = 10 * NS_PER_S
-"""What an intent names is taken for lost once the bus has given out everything for this much longer."""
-SPILL_FULL_NS: Final = NS_PER_S
-"""So long nothing is written to a spill that was full."""
-_BUSY_READ_S: Final = 0.02
-_IDLE_READ_S: Final = 0.1
-_MOST_MESSAGES: Final = 1000
-_MESSAGE_BYTES: Final = 1 << 20
-"""First guess; then what was seen."""
-
-
-class Saved(Protocol):
-    """What the last commit left."""
-
-    @property
-    def positions(self) -> Mapping[Part, int]:
-        """Where to go on."""
-
-    @property
-    def notes(self) -> Mapping[str, bytes]:
-        """Intents, among others."""
-
-
-class Task(Protocol):
-    """What the archive needs of a task of the bus (``bus/task.py`` says all of it)."""
-
-    @property
-    def saved(self) -> Saved:
-        """As found when the task began: `read` goes on at its positions."""
-
-    async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
-        """The next messages; repeats by the same producer are left out."""
-
-    def positions(self) -> Mapping[Part, int]:
-        """Where the next `read` goes on."""
-
-    async def commit(
-        self,
-        outputs: Sequence[Output] = (),
-        *,
-        positions: Positions | None = None,
-        notes: Mapping[str, bytes | None] | None = None,
-    ) -> None:
-        """Move positions and save notes, both or nothing. Raises BusError when the task is another's by now."""
-
-    def known_until_ns(self) -> int | None:
-        """Bus time up to which everything was given out; stands still while the bus is away."""
-
-
-class Stop(Protocol):
-    """Tells the archive to end: an `asyncio.Event`, a `threading.Event`."""
-
-    def is_set(self) -> bool:
-        """Whether it is time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The clock and the threads; tests hand in others."""
-
-    clock: Callable[[], int] = time.monotonic_ns
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
-    executor: Executor | None = None
-    """Where the engine is used; None: in the loop itself, which then reads nothing meanwhile."""
-
-    async def blocking(self, work: Callable[[], T]) -> T:
-        """Run `work` where the engine is used."""
-        if self.executor is None:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
 
 class ArchiveWork:
@@ -129,6 +30,8 @@ class ArchiveWork:
     only_copy : bool
         Whether nobody else keeps what a task gives out (the in-process bus). Then rows in the spill count as safe,
         and what is in memory when the task ends goes there; with a bus that keeps everything neither is so.
+    on_change : callable
+        Called in every turn with the bytes in memory and not yet safe.
 
     Notes
     -----
@@ -143,24 +46,28 @@ class ArchiveWork:
         engine: Store,
         *,
         only_copy: bool = False,
+        on_change: Callable[[int], None] | None = None,
         disk: Disk | None = None,
         around: Surroundings | None = None,
     ) -> None:
         self.config = config
         self.counters = Counters("archive")
-        self.only_copy = only_copy
-        self.around = around or Surroundings(executor=ThreadPoolExecutor(1, thread_name_prefix="archive"))
-        disk = disk or RealDisk()
-        self.inserter = Inserter(engine, Kept.of(config, disk), self.counters)
-        folder = Path(config.spill_dir) if config.spill_dir is not None else folder_beside(config, "spill")
-        self.spill = Spill(folder, config.spill_bytes, disk, self.counters)
-        self.lanes: Lanes | None = None
-        """Of the task it works on."""
         self.hurry = threading.Event()
         """Set: everything is due now."""
-        self.on_change: Callable[[int], None] = lambda held_bytes: None
-        """Called in every turn with the bytes in memory and not yet safe."""
         self._engine = engine
+        self._run: Run | None = None
+        disk = disk or RealDisk()
+        folder = Path(config.spill_dir) if config.spill_dir is not None else folder_beside(config, "spill")
+        self._tools = Tools(
+            config,
+            self.counters,
+            Inserter(engine, Kept.of(config, disk), self.counters),
+            Spill(folder, config.spill_bytes, disk, self.counters),
+            around or Surroundings(executor=ThreadPoolExecutor(1, thread_name_prefix="archive")),
+            only_copy,
+            self.hurry,
+            on_change or (lambda held_bytes: None),
+        )
 
     @classmethod
     def open(cls, config: ArchiveConfig) -> ArchiveWork:
@@ -181,12 +88,13 @@ class ArchiveWork:
         BusError
             The task is another process's now, or its bus went away. Nothing is lost: whoever has it next goes on.
         """
-        await _Run(self, task, stop).go()
+        self._run = Run(self._tools, task, stop)
+        await self._run.go()
 
     def close(self) -> None:
         """Wait for the insert under way, then give the engine back."""
-        if self.around.executor is not None:
-            self.around.executor.shutdown()
+        if self._tools.around.executor is not None:
+            self._tools.around.executor.shutdown()
         if isinstance(self._engine, Engine):
             self._engine.close()
 
@@ -194,13 +102,13 @@ class ArchiveWork:
         """What is true now: ``pending_bytes``, ``spill_bytes``, ``spill_files``, and ``oldest_age_s``, how long ago
         the oldest row that is not yet inserted was read (0 when all are).
         """
-        lanes = self.lanes
+        lanes = self._run.lanes if self._run is not None else None
         since_ns = lanes.since_ns if lanes is not None else None
         return {
             "pending_bytes": lanes.bytes if lanes is not None else 0,
-            "spill_bytes": self.spill.bytes,
-            "spill_files": self.spill.files,
-            "oldest_age_s": 0.0 if since_ns is None else max(0.0, (self.around.clock() - since_ns) / NS_PER_S),
+            "spill_bytes": self._tools.spill.bytes,
+            "spill_files": self._tools.spill.files,
+            "oldest_age_s": 0.0 if since_ns is None else max(0.0, (self._tools.around.clock() - since_ns) / NS_PER_S),
         }
 
 
@@ -215,276 +123,3 @@ def open_engine(config: ArchiveConfig) -> Engine:
         engine.close()
         raise
     return engine
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """What the engine's thread is asked to do at once."""
-
-    inserts: Sequence[Entry]
-    spill: Entry | None
-    removals: Sequence[str]
-    """Spilled files whose rows are in their tables, and the positions moved."""
-    ping: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Came:
-    """What came of a round."""
-
-    inserted: Sequence[Entry]
-    failed: Sequence[Entry]
-    spilled: str | None
-
-
-class _Run:
-    """The archive on one task."""
-
-    def __init__(self, work: ArchiveWork, task: Task, stop: Stop) -> None:
-        self._work = work
-        self._around = work.around
-        self._task = task
-        self._stop = stop
-        self._counters = work.counters
-        self._lanes = work.lanes = Lanes(work.config, task.saved.positions, work.counters)
-        self._round: asyncio.Future[_Came] | None = None
-        self._spilling: Entry | None = None
-        self._done: list[Entry] = []
-        """Inserted or kept; the next commit says so."""
-        self._message_bytes = _MESSAGE_BYTES
-        self._ending = False
-        self._ended = False
-        self._known_ns: int | None = None
-        self._no_spill_before_ns = 0
-        self._disk_refused = False
-
-    async def go(self) -> None:
-        """Begin where the last owner left off, then turn by turn to the end."""
-        try:
-            await self._find()
-            while not self._ended:
-                await self._turn()
-            if self._work.only_copy:
-                for topic, rows in self._lanes.rows_in_memory().items():
-                    self._counters.add("lost", topic, rows)
-        finally:
-            if self._round is not None:
-                await asyncio.wait({self._round})
-                self._round.exception()  # it may have one of its own; the first is what is told
-
-    # -- where the last owner left off ------------------------------------------------------------------------
-
-    async def _find(self) -> None:
-        await self._around.blocking(self._work.inserter.restore)
-        files = await self._around.blocking(self._work.spill.scan)
-        entries = [_entry_of(f) for f in files if f.only]  # nobody else has these: they go first
-        saved = self._task.saved
-        intents = {i.topic: i for name, note in saved.notes.items() if (i := self._intent(name, note)) is not None}
-        ours = [_entry_of(f) for f in files if not f.only and f.bus_id == self._work.config.bus_id]
-        for topic in sorted({e.intent.topic for e in ours} | set(intents)):
-            at = {p: position for (t, p), position in saved.positions.items() if t == topic}
-            taken, overtaken = left_behind(intents.get(topic), [e for e in ours if e.intent.topic == topic], at)
-            entries += taken
-            self._counters.add("redone", topic, int(topic in intents))
-            for entry in overtaken:
-                self._counters.add("spill-overtaken")
-                await self._around.blocking(partial(self._work.spill.remove, str(entry.file)))
-        self._lanes.adopt(entries, self._around.clock())
-
-    def _intent(self, name: str, note: bytes) -> Intent | None:
-        """The intent in a note. One that we cannot read may have been made: then nothing may be inserted."""
-        if not name.startswith(NOTE_PREFIX):
-            return None
-        try:
-            return Intent.from_bytes(note)
-        except FormatError as error:
-            raise ArchiveError(f"the note {name} on the bus cannot be read ({error.detail})") from error
-
-    # -- one turn ---------------------------------------------------------------------------------------------
-
-    async def _turn(self) -> None:
-        if self._round is not None and self._round.done():
-            self._came(self._round.result())
-            self._round = None
-        self._look_at_stop()
-        if self._round is None:
-            await self._begin()
-        if self._round is None and self._ending and self._nothing_more():
-            self._ended = True
-            return
-        await self._read()
-        self._work.on_change(self._lanes.bytes)
-
-    def _look_at_stop(self) -> None:
-        if not self._ending and self._stop.is_set():
-            self._ending = True
-            self._lanes.retry_now()
-
-    def _nothing_more(self) -> bool:
-        if self._lanes.empty or self._disk_refused:
-            return True
-        return self._lanes.held_up and not (self._work.only_copy and self._lanes.bytes)
-
-    @property
-    def _force(self) -> bool:
-        return self._ending or self._work.hurry.is_set()
-
-    async def _begin(self) -> None:
-        """Say what was done and what will be, by one commit, then let the engine's thread do it."""
-        now_ns = self._around.clock()
-        inserts = self._lanes.ready(now_ns, force=self._force)
-        notes: dict[str, bytes | None] = {e.intent.note: None for e in self._done if e.intent.spans}
-        for entry in inserts:
-            if entry.intent.spans and (entry.intended_ns is None or now_ns - entry.intended_ns > RENEW_NS):
-                notes[entry.intent.note] = entry.intent.to_bytes()
-        if notes:
-            await self._task.commit((), positions=self._lanes.positions(), notes=notes)
-        for entry in inserts:
-            if entry.intent.note in notes:
-                entry.intended_ns = now_ns
-        removals = [e.file for e in self._done if e.file is not None]
-        self._done = []
-        self._spilling = self._lanes.surplus() if self._memory_short() else None
-        if not (inserts or removals or self._spilling):
-            return
-        ping = any(self._lanes.tried(e) for e in inserts)
-        round_ = _Round(inserts, self._spilling, removals, ping)
-        self._round = asyncio.ensure_future(self._around.blocking(partial(self._do, round_)))
-        if self._around.executor is None:
-            await asyncio.wait({self._round})  # the task's `read` may block this thread
-
-    def _memory_short(self) -> bool:
-        """Whether rows that cannot be inserted now should go to disk."""
-        if self._around.clock() < self._no_spill_before_ns:
-            return False
-        if self._work.only_copy and self._force:
-            return True
-        return self._lanes.bytes > self._work.config.pending_bytes // 2
-
-    async def _read(self) -> None:
-        """Take what the task gives, if there is room for it; else let a little time go by."""
-        if self._ending or self._lanes.bytes >= self._work.config.pending_bytes:
-            await self._wait()
-            return
-        room = self._work.config.pending_bytes - self._lanes.bytes
-        most = min(_MOST_MESSAGES, room // self._message_bytes + 1)
-        messages = await self._task.read(max_messages=most, timeout_s=self._patience_s())
-        known = [m for m in messages if m.topic in ARCHIVED]
-        self._counters.add("messages", n=len(known))
-        self._counters.add("refused", "no-table", sum(m.rows for m in messages) - sum(m.rows for m in known))
-        before = self._lanes.bytes
-        self._lanes.add(known, self._task.positions(), self._around.clock())
-        if known:
-            self._message_bytes = max(1024, (self._lanes.bytes - before) // len(known))
-        if self._lanes.finding and not messages:
-            self._look_whether_gone()
-
-    def _patience_s(self) -> float:
-        if self._round is not None:
-            return _BUSY_READ_S
-        wait_ns = self._lanes.wait_ns(self._around.clock())
-        return _IDLE_READ_S if wait_ns is None else min(_IDLE_READ_S, wait_ns / NS_PER_S)
-
-    async def _wait(self) -> None:
-        if self._round is not None:
-            await asyncio.wait({self._round})
-        else:
-            await self._around.pause(max(0.001, self._patience_s()))
-
-    def _look_whether_gone(self) -> None:
-        """The bus is silent while an intent waits for its messages: if it has no more of them, they are gone."""
-        known_ns = self._task.known_until_ns()
-        if known_ns is None:
-            return
-        if self._known_ns is None:
-            self._known_ns = known_ns
-        elif known_ns - self._known_ns > GONE_NS:
-            self._lanes.give_up_finding()
-
-    def _came(self, came: _Came) -> None:
-        now_ns = self._around.clock()
-        for entry in came.inserted:
-            self._lanes.done(entry)
-            self._done.append(entry)
-            if entry.file is not None:
-                self._counters.add("caught-up", entry.intent.topic, entry.intent.rows)
-        for entry in came.failed:
-            self._lanes.failed(entry, now_ns)
-        if self._spilling is None or self._spilling in came.inserted:
-            return
-        if came.spilled is not None:
-            self._lanes.spilled(self._spilling, came.spilled)
-            self._counters.add("spilled", self._spilling.intent.topic, self._spilling.intent.rows)
-            return
-        self._no_spill_before_ns = now_ns + SPILL_FULL_NS
-        self._disk_refused = self._ending
-
-    # -- in the engine's thread -------------------------------------------------------------------------------
-
-    def _do(self, what: _Round) -> _Came:
-        for name in what.removals:
-            self._work.spill.remove(name)
-        inserted: list[Entry] = []
-        failed: list[Entry] = []
-        away = what.ping and not self._answers()
-        for entry in what.inserts:
-            try:
-                if not away:
-                    self._insert(entry)
-                    inserted.append(entry)
-                    continue
-            except EngineError as error:
-                away = error.code is None
-            except OSError:
-                self._counters.add("unkept")
-            failed.append(entry)
-        spilled = self._spill(what.spill) if what.spill is not None and what.spill not in inserted else None
-        return _Came(inserted, failed, spilled)
-
-    def _answers(self) -> bool:
-        try:
-            self._work.inserter.ping()
-        except EngineError:
-            return False
-        return True
-
-    def _insert(self, entry: Entry) -> None:
-        if entry.messages is not None:
-            what = built(entry.intent, entry.messages, self._work.config.bus_id)
-            self._work.inserter.insert(what.sheets)
-            self._work.inserter.count_refused(what)
-            return
-        assert entry.file is not None, entry.intent
-        try:
-            rows = self._work.spill.read(entry.file)
-        except (FormatError, FileNotFoundError) as error:
-            self._damaged(entry, error)
-        else:
-            self._work.inserter.insert(rows)
-
-    def _damaged(self, entry: Entry, error: Exception) -> None:
-        """A spilled file cannot be read any more: the bus has the rows, or they are lost and counted."""
-        assert entry.file is not None, entry.intent
-        if isinstance(error, FormatError):
-            self._work.spill.set_aside(entry.file)
-        if entry.intent.spans:
-            raise ArchiveError(f"the spilled file {entry.file} cannot be read: reading its rows from the bus again")
-        self._counters.add("lost", entry.intent.topic, entry.intent.rows)
-
-    def _spill(self, entry: Entry) -> str | None:
-        assert entry.messages is not None, entry.intent
-        what = built(entry.intent, entry.messages, self._work.config.bus_id)
-        last_chance = self._work.only_copy and self._ending
-        name = self._work.spill.put(
-            what.sheets, entry.intent, self._work.config.bus_id, only=self._work.only_copy, beyond=last_chance
-        )
-        if name is not None:
-            self._work.inserter.count_refused(what)
-        return name
-
-
-def _entry_of(file: SpillFile) -> Entry:
-    """A file as an entry; rows that nobody else has belong to no range of this task's bus."""
-    spans = {} if file.only else file.intent.spans
-    intent = Intent(file.intent.topic, file.intent.token, file.intent.rows, spans)
-    return Entry(intent, 0, file=file.name)

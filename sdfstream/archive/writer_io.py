@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.insert_io import Store
-from sdfstream.archive.work_io import ArchiveWork, Surroundings, open_engine
+from sdfstream.archive.run_io import Surroundings
+from sdfstream.archive.work_io import ArchiveWork, open_engine
 from sdfstream.errors import ArchiveError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Part, Positions
@@ -105,11 +106,10 @@ class Archive:
 
     def __init__(self, config: ArchiveConfig, engine: Store) -> None:
         self.config = config
-        self._work = ArchiveWork(config, engine, only_copy=True, around=Surroundings())
+        self._queue = _Queue()
+        self._work = ArchiveWork(config, engine, only_copy=True, on_change=self._queue.held, around=Surroundings())
         self.counters = self._work.counters
         """Those of `ArchiveWork`."""
-        self._queue = _Queue()
-        self._work.on_change = self._queue.held
         self._closing = threading.Event()
         self._failure: BaseException | None = None
         self._worker = threading.Thread(target=self._run, name="archive", daemon=True)

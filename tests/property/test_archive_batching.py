@@ -1,4 +1,4 @@
-"""However messages are cut into calls, whatever the limits and the order of partitions, each goes out once, in order."""
+"""However messages are cut into calls, and whatever the limits, each goes out once, in order, with its own token."""
 
 from __future__ import annotations
 
