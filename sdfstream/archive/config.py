@@ -23,9 +23,9 @@ class BatchLimits:
     most_bytes: int = 256 << 20
     most_messages: int = 50_000
     """Bounds the intent, which may have to name every one of them."""
-    most_hours: int = 100
+    most_hours: int = 48
     """Hours of bus time in one insert. Every hour makes parts of its own, and each is an entry in the table's
-    deduplication window: an insert must never push its own first part out of it."""
+    deduplication window: what may have to be inserted again, one insert per topic, must never fill it."""
 
 
 LIVE = BatchLimits()
