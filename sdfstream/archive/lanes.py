@@ -228,6 +228,8 @@ class Lanes:
         waits = []
         for lane in self._lanes.values():
             due_ns = lane.entries[0].since_ns if lane.entries else lane.waiting.due_ns(self._config.limits)
+            if lane.entries and not lane.entries[0].whole:
+                continue
             if due_ns is not None:
                 waits.append(max(due_ns, lane.retry_at_ns) - now_ns)
         return max(0, min(waits)) if waits else None
