@@ -51,7 +51,7 @@ class ArchiveConfig:
     """Rows go this long after their bus_at (wall clock!); None keeps them. Never set it on a replay of old data."""
     retry_ms: int = 200
     """Wait before an insert that failed for a reason that may pass is tried again; doubles, `retry_most_ms` at most."""
-    retry_most_ms: int = 2000
+    retry_most_ms: int = 1000
     """So an engine that comes back is noticed that late at most."""
     spill_bytes: int = 2 << 30
     """Compressed rows on disk that wait for an engine that is away; then nothing further is read, and the bus keeps

@@ -23,6 +23,7 @@ from sdfstream.records.position import offset_of, part_of
 
 NOTE_PREFIX: Final = "intent/"
 _VERSION: Final = 1
+_UINT64: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,9 @@ def token(bus_id: str, topic: str, messages: Sequence[Message]) -> str:
     Ends and number of the messages are there to be read; a digest of every message's place and time on the bus tells
     apart sets with the same ends, and a topic from one that was made anew under its name.
     """
-    numbers = [m.bus_seq for m in messages]
-    places = np.array([numbers, [m.bus_at_ns for m in messages]], dtype="<i8")
+    places = np.array([(m.bus_seq & _UINT64, m.bus_at_ns & _UINT64) for m in messages], dtype="<u8")
     digest = hashlib.blake2s(places.tobytes(), digest_size=8).hexdigest()
     parts = sorted({part_of(m)[1] for m in messages})
     where = f"{parts[0]}" if len(parts) == 1 else f"{parts[0]}..{parts[-1]}"
     ends = f"{offset_of(messages[0])}-{offset_of(messages[-1])}"
-    return f"{bus_id}/{topic}/{where}/{ends}/{len(numbers)}-{digest}"
+    return f"{bus_id}/{topic}/{where}/{ends}/{len(messages)}-{digest}"
