@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sdfstream.cli.options import add_reference, with_reference
+from sdfstream.cli.options import add_metrics, add_reference, with_reference
 from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 
@@ -30,12 +30,16 @@ _COMMIT_S: Final = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """STAGE…, --bus, --config, --data, --reference, --seconds."""
+    """STAGE…, --bus, --config, --data, --member, --reference, --seconds."""
     parser.add_argument("stages", metavar="STAGE", nargs="+", choices=STAGES, help=f"of {', '.join(STAGES)}")
     parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="the bus (default: the settings' bus)")
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
+    parser.add_argument(
+        "--member", metavar="NAME", default="", help="name among the replicas: its restart within 6 s moves no work"
+    )
     add_reference(parser)
+    add_metrics(parser)
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="end after this long (default: on Ctrl-C or SIGTERM)"
     )
@@ -56,12 +60,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
     if "sync" in args.stages and _PARTS & set(args.stages):
         raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
-    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds))
+    counters = loop.run(_run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.member, args.metrics))
     emit(args.json, {"stages": args.stages, "counters": counters}, "")
     return 0
 
 
-async def _run(chosen: Settings, names: list[str], seconds: float | None) -> dict[str, int]:
+async def _run(
+    chosen: Settings, names: list[str], seconds: float | None, member: str, metrics: str | None
+) -> dict[str, int]:
     import asyncio
 
     from sdfstream import pipeline
@@ -73,16 +79,27 @@ async def _run(chosen: Settings, names: list[str], seconds: float | None) -> dic
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, control.stop.set)
     run_id = uuid.uuid4().hex
-    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id)
+    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id, kafka=chosen.kafka)
     try:
         progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
-        return await serve(bus, chosen, names, control, bus_id=getattr(bus, "cluster_id", "") or chosen.bus)
+        bus_id = getattr(bus, "cluster_id", "") or chosen.bus
+        return await serve(
+            bus, chosen, names, control, bus_id=bus_id, keep=pipeline.Keep(), member=member, metrics=metrics
+        )
     finally:
         await bus.close()
 
 
 async def serve(
-    bus: Bus, chosen: Settings, names: list[str], control: pipeline.Control, *, bus_id: str
+    bus: Bus,
+    chosen: Settings,
+    names: list[str],
+    control: pipeline.Control,
+    *,
+    bus_id: str,
+    keep: pipeline.Keep | None = None,
+    member: str = "",
+    metrics: str | None = None,
 ) -> dict[str, int]:
     """Run the stages `names` on `bus` until `control` says stop; their counters.
 
@@ -90,15 +107,20 @@ async def serve(
     ----------
     bus_id : str
         Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
+    keep : Keep, optional
+        How often the stages' work is committed and kept for whoever goes on with it.
+    member : str
+        Names this process among those that do the same work.
+    metrics : str, optional
+        ``HOST:PORT`` to serve metrics and health at.
     """
     from sdfstream import pipeline
 
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
-    path = [stage for stage in pipeline.stages(chosen, authority) if stage.name in names]
-    if _PARTS & set(names):
-        path += [stage for stage in pipeline.sync_parts(chosen, uuid.uuid4().hex) if stage.name in names]
+    every = [*pipeline.makers(chosen, authority), *pipeline.sync_parts(chosen)]
+    path = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
         watchers: list[pipeline.Watcher] = []
         parts: list[Any] = [*path, bus, control]
@@ -107,7 +129,12 @@ async def serve(
             stack.push_async_callback(archive.close)
             watchers.append(watcher)
             parts.append(archive)
-        await pipeline.run(bus, path, watchers, time.time_ns, control)
+        if metrics is not None:
+            from sdfstream.cli.metrics import Told
+            from sdfstream.cli.metrics_io import telling
+
+            await stack.enter_async_context(telling(metrics, Told(control, names, parts), getattr(bus, "ask", None)))
+        await pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep, member=member)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 
 

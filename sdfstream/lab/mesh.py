@@ -85,6 +85,7 @@ def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], h
         watch_liveness_ms=mesh.watch_liveness_ms,
         jobs_dir=mesh.jobs_dir,
         clock_pages=mesh.clock_pages,
+        spill_bytes=0,  # the next lab has the same hosts, and must not hear of this one
     )
 
 

@@ -133,5 +133,11 @@ class AgentConfig:
     clock_pages: str = "auto"
     """Folder of the pages that tell applications the corrected time (docs/clock.md); ``auto``: /run/sdfstream/clock, or
     the user's own in /dev/shm; ``off``: none."""
+    spill_bytes: int = 256 << 20
+    """On disk, for what memory (16 MiB) does not hold while the bus is away (docs/agents-away.md); 0: nothing."""
+    spill_dir: str = "auto"
+    """Folder of the spill, this agent's alone; ``auto``: in /var/lib/sdfstream/spill, or the user's ~/.local/state."""
+    catch_up_bytes_s: int = 4 << 20
+    """After an outage rows go at this rate (before compression), or twice as fast as they come if that is more."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

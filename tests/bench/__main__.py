@@ -20,7 +20,8 @@ from typing import Any
 
 NAMES = {
     "shells": 60,
-    "pipeline": 110,
+    "pipeline": 160,
+    "kafka_pipeline": 160,
     "agent_cost": 60,
     "reflector": 60,
     "freshness": 60,
