@@ -125,7 +125,8 @@ class Waiting:
         del self.messages[:n], self.sizes[:n], self.since_ns[:n]
         self.rows -= rows
         self.bytes -= size
-        return Batch(Intent(topic, token(bus_id, topic, taken), rows, spans), taken, size, since_ns)
+        at_ns = min(m.bus_at_ns for m in taken)
+        return Batch(Intent(topic, token(bus_id, topic, taken), rows, spans, at_ns), taken, size, since_ns)
 
     def _fitting(self, limits: BatchLimits) -> tuple[int, int, int]:
         rows = size = n = 0

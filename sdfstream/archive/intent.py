@@ -13,7 +13,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class Intent:
     rows: int
     spans: Mapping[int, Span]
     """By partition. Empty for rows that no bus has any more."""
+    at_ns: int = 0
+    """When the oldest of its messages entered the bus; 0 when not known."""
 
     @property
     def note(self) -> str:
@@ -66,7 +68,14 @@ class Intent:
     def to_bytes(self) -> bytes:
         """As JSON; `from_bytes` reads it."""
         spans = {str(p): [s.start, s.end, [n for run in s.runs for n in run]] for p, s in self.spans.items()}
-        said = {"v": _VERSION, "topic": self.topic, "token": self.token, "rows": self.rows, "spans": spans}
+        said: dict[str, Any] = {
+            "v": _VERSION,
+            "topic": self.topic,
+            "token": self.token,
+            "rows": self.rows,
+            "spans": spans,
+        }
+        said["at"] = self.at_ns
         return json.dumps(said, separators=(",", ":")).encode()
 
     @classmethod
@@ -83,7 +92,7 @@ class Intent:
             if said["v"] != _VERSION:
                 raise FormatError("intent", f"version {said['v']}")
             spans = {int(p): _span(*given) for p, given in said["spans"].items()}
-            return cls(str(said["topic"]), str(said["token"]), int(said["rows"]), spans)
+            return cls(str(said["topic"]), str(said["token"]), int(said["rows"]), spans, int(said.get("at", 0)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError("intent", f"{error!r}") from error
 

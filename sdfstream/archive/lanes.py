@@ -253,6 +253,13 @@ class Lanes:
         return rows
 
     @property
+    def oldest_ns(self) -> int | None:
+        """When the oldest message on its way entered the bus; None when there is none."""
+        oldest = [lane.entries[0].intent.at_ns for lane in self._lanes.values() if lane.entries]
+        oldest += [lane.waiting.messages[0].bus_at_ns for lane in self._lanes.values() if lane.waiting.messages]
+        return min(oldest, default=None)
+
+    @property
     def since_ns(self) -> int | None:
         """When the oldest message on its way was read; None when there is none."""
         since = [lane.entries[0].since_ns for lane in self._lanes.values() if lane.entries]

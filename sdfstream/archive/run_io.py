@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -81,18 +81,18 @@ class Tools:
     around: Surroundings
     only_copy: bool
     hurry: threading.Event
-    on_change: Callable[[int], None]
 
 
 class Run:
     """The archive on one task."""
 
-    def __init__(self, work: Tools, task: Task, stop: Stop) -> None:
+    def __init__(self, work: Tools, task: Task, stop: Stop, on_turn: Callable[[int], None]) -> None:
         self._work = work
         self._hands = Hands(work.config, work.inserter, work.spill, work.counters, only_copy=work.only_copy)
         self._around = work.around
         self._task = task
         self._stop = stop
+        self._on_turn = on_turn
         self._counters = work.counters
         self.lanes = self._lanes = Lanes(work.config, task.saved.positions, work.counters)
         self._round: asyncio.Future[Came] | None = None
@@ -165,7 +165,7 @@ class Run:
             return
         await self._read()
         await asyncio.sleep(0)  # a bus that always has messages would never let the round be seen to end
-        self._work.on_change(self._lanes.bytes)
+        self._on_turn(self._lanes.bytes)
 
     def _look_at_stop(self) -> None:
         if not self._ending and self._stop.is_set():
@@ -286,5 +286,5 @@ class Run:
 def _entry_of(file: SpillFile) -> Entry:
     """A file as an entry; rows that nobody else has belong to no range of this task's bus."""
     spans = {} if file.only else file.intent.spans
-    intent = Intent(file.intent.topic, file.intent.token, file.intent.rows, spans)
+    intent = replace(file.intent, spans=spans)
     return Entry(intent, 0, file=file.name)

@@ -30,8 +30,6 @@ class ArchiveWork:
     only_copy : bool
         Whether nobody else keeps what a task gives out (the in-process bus). Then rows in the spill count as safe,
         and what is in memory when the task ends goes there; with a bus that keeps everything neither is so.
-    on_change : callable
-        Called in every turn with the bytes in memory and not yet safe.
 
     Notes
     -----
@@ -46,7 +44,6 @@ class ArchiveWork:
         engine: Store,
         *,
         only_copy: bool = False,
-        on_change: Callable[[int], None] | None = None,
         disk: Disk | None = None,
         around: Surroundings | None = None,
     ) -> None:
@@ -66,7 +63,6 @@ class ArchiveWork:
             around or Surroundings(executor=ThreadPoolExecutor(1, thread_name_prefix="archive")),
             only_copy,
             self.hurry,
-            on_change or (lambda held_bytes: None),
         )
 
     @classmethod
@@ -80,15 +76,17 @@ class ArchiveWork:
         """
         return cls(config, open_engine(config))
 
-    async def run(self, task: Task, stop: Stop) -> None:
+    async def run(self, task: Task, stop: Stop, on_turn: Callable[[int], None] = lambda held_bytes: None) -> None:
         """Archive what `task` gives out, until `stop`; then insert what was read and return.
+
+        `on_turn` is called again and again with the bytes in memory and not yet safe.
 
         Raises
         ------
         BusError
             The task is another process's now, or its bus went away. Nothing is lost: whoever has it next goes on.
         """
-        self._run = Run(self._tools, task, stop)
+        self._run = Run(self._tools, task, stop, on_turn)
         await self._run.go()
 
     def close(self) -> None:
@@ -97,6 +95,11 @@ class ArchiveWork:
             self._tools.around.executor.shutdown()
         if isinstance(self._engine, Engine):
             self._engine.close()
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When the oldest row that was read and is not yet inserted entered the bus; None when all are."""
+        return self._run.lanes.oldest_ns if self._run is not None else None
 
     def figures(self) -> dict[str, float]:
         """What is true now: ``pending_bytes``, ``spill_bytes``, ``spill_files``, and ``oldest_age_s``, how long ago

@@ -107,7 +107,7 @@ class Archive:
     def __init__(self, config: ArchiveConfig, engine: Store) -> None:
         self.config = config
         self._queue = _Queue()
-        self._work = ArchiveWork(config, engine, only_copy=True, on_change=self._queue.held, around=Surroundings())
+        self._work = ArchiveWork(config, engine, only_copy=True, around=Surroundings())
         self.counters = self._work.counters
         """Those of `ArchiveWork`."""
         self._closing = threading.Event()
@@ -214,7 +214,7 @@ class Archive:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._work.run(self._queue, _Drained(self._closing, self._queue)))
+            asyncio.run(self._work.run(self._queue, _Drained(self._closing, self._queue), self._queue.held))
         except BaseException as error:  # handed to whoever calls next: a thread that died in silence would lose data
             self._failure = error
 

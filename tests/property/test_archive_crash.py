@@ -312,12 +312,12 @@ def test_a_spilled_file_that_was_damaged_is_read_from_the_bus_again() -> None:
 def hand_in(world: World, sent: list[Message]) -> ArchiveWork:
     """One process that is handed `sent` and closed."""
     queue, around = _Queue(), Surroundings(world.clock, world.pause)
-    work = ArchiveWork(CONFIG, world.engine, only_copy=True, on_change=queue.held, disk=world.disk, around=around)
+    work = ArchiveWork(CONFIG, world.engine, only_copy=True, disk=world.disk, around=around)
     closing = threading.Event()
     closing.set()
     with queue.changed:
         queue.put(sent)
-    asyncio.run(work.run(queue, _Drained(closing, queue)))
+    asyncio.run(work.run(queue, _Drained(closing, queue), queue.held))
     return work
 
 
