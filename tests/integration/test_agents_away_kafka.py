@@ -142,7 +142,8 @@ async def test_a_broker_that_is_killed_costs_nothing_or_what_is_counted(
     async with running(large, broker, "boot-a") as a, running(small, broker, "boot-b") as b:
         await asyncio.sleep(2.0)
         await outage(broker, 10.0)
-        await asyncio.sleep(4.0)
+        await until(lambda: asyncio.sleep(0, not list((tmp_path / "spill").glob("*.spill"))), 60)
+        await asyncio.sleep(2.0)
     assert a["agent.spilled.sdf.raw.probe.v1"] > 100
     assert not [name for name in a if ".shed." in name]
     assert b["agent.shed.sdf.raw.probe.v1"] > 100
