@@ -42,7 +42,7 @@ class Schedule:
     loss_s: int = 70
     marks_s: int = 50
     ports_s: int = 60
-    rename_s: int = 120
+    rename_s: int = 600
 
 
 class Churn:
