@@ -123,6 +123,8 @@ class KafkaTask:
             start |= {p: n for p, n in mark.positions.items() if p in start}
             floors |= mark.floors_ns
             self._watch.load(mark.numbers)
+            if mark.own:  # whoever marks by itself does so from now on too: a mark of ours would void its own
+                self._marked_s = float("inf")
         elif not fresh:
             start |= {p: n for p, n in self.saved.positions.items() if p in start}
         await self._lanes.open(start, floors)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sdfstream.bus import kafka_task_io
 from sdfstream.bus.kafka_config import KafkaConfig
 from sdfstream.bus.kafka_io import KafkaBus
 from sdfstream.bus.task import Work
@@ -126,3 +127,21 @@ async def test_units_move_to_who_is_left_and_nothing_is_said_twice(kafka: Broker
         stops[1].set()
         await asyncio.wait_for(second, 20)
         assert await ear.read(timeout_s=0.5) == []
+
+
+async def test_whoever_marks_by_itself_keeps_its_marks(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that goes on with its user's notes must not void the user's mark by one of its own."""
+    monkeypatch.setattr(kafka_task_io, "_MARK_S", 0.0)
+    async with bus_on(kafka, f"marking{time.time_ns()}.") as bus:
+        task = await bus.task(WORK)
+        await bus.publish([clock(0)])
+        assert marks(await read(task, 1)) == [0]
+        await task.commit(notes={"state": b"0"}, mark=True)
+        marked = task.positions()
+        for n in (1, 2, 3):
+            await bus.publish([clock(n)])
+            task = await bus.task(WORK)
+            assert task.positions() == marked, "it begins where its user marked"
+            assert marks(await read(task, n)) == list(range(1, n + 1))
+            await task.commit(notes={f"entry{n}": b""})
+        assert (await bus.task(WORK)).saved.notes.keys() == {"state", "entry1", "entry2", "entry3"}
