@@ -109,7 +109,7 @@ class Hand:
         return await self._held(act, lambda: relay.send(signal.SIGSTOP), lambda: relay.send(signal.SIGCONT))
 
     async def _full(self, act: Act) -> str:
-        disk = self.house.agents[act.whom].disk
+        disk = self.house.disks.get(act.whom)
         if disk is None:
             return "there is no disk to fill"
         return await self._held(act, lambda: _fill(disk), lambda: (disk / FILLER).unlink(missing_ok=True))

@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4
 TOKEN = "chaos"
 DISK_MB = 2
+ARCHIVE_DISK_MB = 8
 SMALL_BYTES = 256 << 10
 """What the agent that is cut off keeps in memory: less than it makes while its disk is full, so that it has to shed."""
 STEPPED = ("detect", "actuate")
@@ -52,7 +53,6 @@ class AgentProcess:
     child: Child
     hosts: tuple[str, ...]
     journal: Path
-    disk: Path | None = None
     boot_id: str = ""
 
     async def start(self) -> None:
@@ -102,6 +102,8 @@ class House:
     clickhouse: Any = None
     relay: Any = None
     sql: Any = None
+    disks: dict[str, Path] = field(default_factory=dict)
+    """Small disks of their own, by whose they are."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of the stages, as in their YAML file."""
 
@@ -142,6 +144,8 @@ class House:
         name = f"{stage}-{member}"
         data = self.folder / "data" / (stage if stage == "actuate" else name)
         data.mkdir(parents=True, exist_ok=True)
+        if stage == "archive" and name not in self.disks:
+            self._disk(name, data, ARCHIVE_DISK_MB)
         words = [
             "run",
             stage,
@@ -201,13 +205,14 @@ class House:
     async def _agent(self, name: str, hosts: tuple[str, ...], key: Path, bus: str) -> None:
         place = self.folder / "agents" / name
         place.mkdir(parents=True)
-        disk = self._disk(place / "spill") if name == CUT else None
+        if name == CUT:
+            self._disk(name, place / "spill", DISK_MB)
         written = place / "journal"
         words = ["--bus", f"kafka://{bus}", "--hosts", ",".join(hosts), "--journal", str(written), "--key", str(key)]
         words += ["--spill", str(place / "spill")]
         if name == CUT:
             words += ["--memory", str(SMALL_BYTES), "--disk", str(DISK_MB << 19)]
-        agent = AgentProcess(self._child(name, "tests.chaos.agent", *words, pipe=True), hosts, written, disk)
+        agent = AgentProcess(self._child(name, "tests.chaos.agent", *words, pipe=True), hosts, written)
         self.agents[name] = agent
         await agent.start()
 
@@ -228,16 +233,15 @@ class House:
             "NO_FAKE_STAT": "1",
         }
 
-    def _disk(self, place: Path) -> Path | None:
-        """A small disk of its own at `place`."""
-        place.mkdir(parents=True)
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "chaos", str(place)], capture_output=True, text=True
-        )
-        if mounted.returncode:
+    def _disk(self, whose: str, place: Path, size_mb: int) -> None:
+        """Mount a small disk at `place`."""
+        place.mkdir(parents=True, exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "chaos", str(place)]
+        mounted = subprocess.run(command, capture_output=True, text=True)
+        if not mounted.returncode:
+            self.disks[whose] = place
+        elif not any("small disk" in told for told in self.missing):
             self.missing.append(f"no small disk can be mounted ({mounted.stderr.strip()[:100]}): none is filled up")
-            return None
-        return place
 
     def runs(self) -> dict[str, list[journal.Told]]:
         """What every agent's journal says."""

@@ -88,12 +88,12 @@ class Poison:
         return digest.fingerprint(self.value)
 
 
-def consumer(servers: str) -> Any:
-    """A plain consumer of committed records, of no group that anybody else is in."""
+def consumer(servers: str, group: str = "chaos-auditor") -> Any:
+    """A plain consumer of committed records; it never joins its group."""
     return Consumer(
         {
             "bootstrap.servers": servers,
-            "group.id": "chaos-auditor",
+            "group.id": group,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
@@ -110,6 +110,14 @@ def ends(servers: str, names: Iterable[str]) -> dict[tuple[str, int], int]:
         known = client.list_topics(timeout=_WAIT_S).topics
         parts = [TopicPartition(n, p) for n in names if n in known for p in known[n].partitions]
         return {(p.topic, p.partition): client.get_watermark_offsets(p, timeout=_WAIT_S)[1] for p in parts}
+
+
+def behind(servers: str, group: str, ends: Mapping[tuple[str, int], int]) -> int:
+    """How many records before `ends` the group has not committed; partitions it has no position in are not its own."""
+    with closing(consumer(servers, group)) as client:
+        parts = [TopicPartition(topic, partition) for topic, partition in ends]
+        told = client.committed(parts, timeout=_WAIT_S)
+    return sum(max(0, ends[p.topic, p.partition] - p.offset) for p in told if p.offset >= 0)
 
 
 def raw(servers: str, name: str) -> Iterator[Any]:

@@ -104,6 +104,8 @@ def _outages(rng: np.random.Generator, size: Size, last_s: float, known: Sequenc
             away_s = size.archive_away_s if i == longest else float(rng.choice([0.0, 1.0, 3.0]))
             room_s = max(1.0, slots[i + 1] - slots[i] - min(away_s, 20.0) - 6.0)
             acts.append(Act(float(slots[i] + rng.uniform(0, room_s)), "away", whom, away_s))
+            if i == longest:  # only then does the archive need its spill
+                acts += [Act(acts[-1].at_s + 2, "full", f"archive-{m}", min(away_s / 2, 20.0)) for m in "ab"]
     # the disk of the cut-off agent fills up while it is cut off: only then does anything go there
     acts += [Act(k.at_s + 3, "full", CUT, 10.0) for k in known if k.name == "cut" and k.target == AGENTS[CUT][0]][:1]
     return acts

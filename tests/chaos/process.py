@@ -24,6 +24,10 @@ ORDINARY: Final = os.getpriority(os.PRIO_PROCESS, 0)
 _URGENT: Final = 10
 
 
+def _now() -> str:
+    return time.strftime("%H:%M:%S", time.gmtime()) + f"{time.time() % 1:.2f}"[1:]
+
+
 def hurry() -> None:
     """Give this process priority over the stages that it starts, where it may: agents, broker and ClickHouse are the
     world that they live in, and it does not wait for what is tested.
@@ -50,6 +54,7 @@ class Child:
     process: asyncio.subprocess.Process | None = None
     _ours: bool = False
     _watch: asyncio.Task[None] | None = None
+    _hearing: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
     def alive(self) -> bool:
@@ -63,19 +68,27 @@ class Child:
         command = [*self.argv, *more]
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with self.log.open("ab") as log:
-            log.write(f"--- start {self.starts} at {time.time():.3f}\n".encode())
-            log.flush()
-            self.process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE if self.pipe else asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.env},
-            )
+        self.process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE if self.pipe else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **self.env},
+            limit=1 << 20,
+        )
+        assert self.process.stdout is not None
+        self._hearing.append(asyncio.create_task(self._hear(self.process.stdout, self.starts)))
         if not self.urgent:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self.process.pid, ORDINARY)
+
+    async def _hear(self, said: asyncio.StreamReader, start: int) -> None:
+        """What it says goes to its log, with the time."""
+        with self.log.open("ab", buffering=0) as log:
+            log.write(f"{_now()} --- start {start}\n".encode())
+            with suppress(ValueError, OSError):  # a line longer than any of ours ends the hearing, not the run
+                while line := await said.readline():
+                    log.write(_now().encode() + b" " + line)
 
     def keep(self) -> None:
         """Start it again whenever it ends by itself."""

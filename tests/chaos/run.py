@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.records.message import Event, Output
-from sdfstream.records.topics import ARCHIVED, BELIEF, EDGE, LIVENESS, OWD, PORT, PROBE, QP, QP_WINDOW
+from sdfstream.records.topics import ARCHIVED, BELIEF, CLOCK, EDGE, LIVENESS, OWD, PORT, PROBE, QP, QP_WINDOW
 from sdfstream.records.units import NS_PER_S
 from tests.chaos import accounting, archived, digest, journal, judgements, onbus
 from tests.chaos.accounting import Books, Made, Run
@@ -27,7 +27,10 @@ FROM_AGENTS = frozenset({PROBE.name, PORT.name, QP.name, LIVENESS.name, "sdf.sta
 """Topics that only agents write."""
 MIXED = frozenset({"sdf.control.outcome.v1"})
 """Topics that agents and a stage write: what the agents made must be there, the rest is the stage's."""
-SETTINGS = {"actuate": {"mode": "enforce", "steer_on": [], "steer_collisions": False, "lease_s": 12.0}}
+SETTINGS = {
+    "actuate": {"mode": "enforce", "steer_on": [], "steer_collisions": False, "lease_s": 12.0},
+    "retention": {"raw_hours": 24.0},
+}
 CAUGHT_UP_S = 4.0
 """The archive is up with the bus when its newest row is this young: it gathers for a second before it inserts."""
 _SETTLE_S = 120.0
@@ -117,6 +120,7 @@ class Running:
     clock: Clock = field(default_factory=Clock)
     ledger: Ledger = field(default_factory=Ledger)
     start_ns: int = 0
+    remarks: list[str] = field(default_factory=list)
     lags: list[tuple[float, float]] = field(default_factory=list)
     """(monotonic seconds, by how much the archive was behind)."""
 
@@ -171,13 +175,12 @@ class Running:
         """Agents send what they have; what is on the bus reaches the archive; then the stages end, in order."""
         self.say("agents send what they have")
         ended = await asyncio.gather(*(agent.end(110.0) for agent in self.house.agents.values()))
-        for agent, orderly in zip(self.house.agents, ended, strict=True):
-            if not orderly:
-                self.say(f"{agent} did not end in time")
-        raw = [PROBE.name, PORT.name, QP.name, LIVENESS.name]
+        late = [agent for agent, orderly in zip(self.house.agents, ended, strict=True) if not orderly]
+        self.remarks += [f"agent {agent} could not send all that it had in time" for agent in late]
         self.say("stages catch up")
-        await self._caught_up(raw)
-        await asyncio.sleep(5.0)
+        for topics in (sorted(FROM_AGENTS), [EDGE.name, BELIEF.name], [OWD.name, CLOCK.name, QP_WINDOW.name]):
+            await self._caught_up(topics)
+        await asyncio.sleep(3.0)
         names = [f"{stage}-{member}" for stage, member in self.house.members if stage != "archive"]
         for name in names:
             await self.house.stages[name].stop()
@@ -186,18 +189,16 @@ class Running:
             if name not in names and not await child.stop(60.0):
                 self.say(f"{name} had to be killed")
 
-    async def _caught_up(self, names: Sequence[str]) -> None:
-        deadline_s = time.monotonic() + _SETTLE_S
-        ends = await asyncio.to_thread(onbus.ends, self.house.broker.address, names)
-        while time.monotonic() < deadline_s:
-            behind = 0
-            for name in names:
-                reach = await asyncio.to_thread(archived.reach, self.house.sql, name)
-                behind += sum(end - 1 - reach.get(p, -1) for (topic, p), end in ends.items() if topic == name and end)
-            if behind <= 0:
-                return
-            await asyncio.sleep(1.0)
-        self.say(f"the archive is {behind} messages behind after {_SETTLE_S:g} s")
+    async def _caught_up(self, topics: Sequence[str]) -> None:
+        """Until every stage has dealt with what is on `topics` now."""
+        servers, deadline_s = self.house.broker.address, time.monotonic() + _SETTLE_S
+        ends = await asyncio.to_thread(onbus.ends, servers, topics)
+        for stage in dict.fromkeys(stage for stage, _ in self.house.members):
+            while (left := await asyncio.to_thread(onbus.behind, servers, stage, ends)) > 0:
+                if time.monotonic() > deadline_s:
+                    self.remarks.append(f"{stage} is {left} records behind on {', '.join(topics)} in the end")
+                    break
+                await asyncio.sleep(1.0)
 
     async def _quiet(self) -> None:
         """Until nothing new has come to the archive for a while."""
@@ -253,6 +254,7 @@ class Running:
             "exchanges": accounting.worked_on(books, "exchanges", tallies[PROBE.name], tallies[OWD.name]),
             "chunks": accounting.worked_on(books, "chunks", tallies[QP.name], tallies[QP_WINDOW.name]),
         }
+        books.remarks += self.remarks
         findings = said.pop("sdf.event.finding.v1")
         return Outcome(
             books,
