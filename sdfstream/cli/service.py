@@ -92,7 +92,13 @@ async def service(
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
         archive = Archive.open(
-            ArchiveConfig(target=settings.archive or str(data / "archive"), bus_id=run_id, limits=LIVE)
+            ArchiveConfig(
+                target=settings.archive or str(data / "archive"),
+                bus_id=run_id,
+                limits=LIVE,
+                spill_dir=str(data / "archive-spill"),
+                kept_dir=str(data / "archive-kept"),
+            )
         )
         stack.push_async_callback(archive.close)
         http_port = _serve_sql(stack, settings, data)
