@@ -99,6 +99,10 @@ class Run:
         self._spilling: Entry | None = None
         self._done: list[Entry] = []
         """Inserted or kept; the next commit says so."""
+        self.held_bytes = 0
+        """In memory and not yet safe, when the last turn ended; other threads may look."""
+        self.since_ns: int | None = None
+        """Likewise, when the oldest message on its way was read."""
         self._committed = dict(task.saved.positions)
         self._committed_ns = work.around.clock()
         self._message_bytes = _MESSAGE_BYTES
@@ -161,11 +165,13 @@ class Run:
         if self._round is None:
             await self._begin()
         if self._round is None and self._ending and self._nothing_more():
+            self.held_bytes, self.since_ns = self._lanes.bytes, self._lanes.since_ns
             self._ended = True
             return
         await self._read()
         await asyncio.sleep(0)  # a bus that always has messages would never let the round be seen to end
-        self._on_turn(self._lanes.bytes)
+        self.held_bytes, self.since_ns = self._lanes.bytes, self._lanes.since_ns
+        self._on_turn(self.held_bytes)
 
     def _look_at_stop(self) -> None:
         if not self._ending and self._stop.is_set():

@@ -1,7 +1,8 @@
 """Inserts as files: rows, their table and their deduplication token, in Arrow IPC that any Arrow reader can look at.
 
 A file holds one stream per insert, one after the other; each stream's schema metadata says ``sdf_table``,
-``sdf_token`` and ``sdf_rows``, and what else the writer had to say. Pure.
+``sdf_token`` and ``sdf_rows``, the first one's also ``sdf_sheets``, how many there are, and what else the writer had
+to say. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def encode(sheets: Sequence[Sheet], said: Mapping[str, str], *, compressed: bool
     options = _COMPRESSED if compressed else None
     for number, sheet in enumerate(sheets):
         given = {"table": sheet.table, "token": sheet.token, "rows": str(sheet.rows.num_rows)}
-        given |= dict(said) if number == 0 else {}
+        given |= {**said, "sheets": str(len(sheets))} if number == 0 else {}
         rows = sheet.rows.replace_schema_metadata({f"sdf_{k}": v for k, v in given.items()})
         with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
             writer.write_table(rows)
@@ -78,8 +79,8 @@ def decode(source: BinaryIO) -> list[Sheet]:
             sheets.append(Sheet(said["table"], rows.replace_schema_metadata(None), said["token"], said))
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise FormatError("sheet", f"{error!r}") from error
-    if not sheets:
-        raise FormatError("sheet", "the file is empty")
+    if not sheets or len(sheets) != int(sheets[0].said.get("sheets", len(sheets))):
+        raise FormatError("sheet", "the file is not whole")
     return sheets
 
 

@@ -105,10 +105,10 @@ class ArchiveWork:
         """What is true now: ``pending_bytes``, ``spill_bytes``, ``spill_files``, and ``oldest_age_s``, how long ago
         the oldest row that is not yet inserted was read (0 when all are).
         """
-        lanes = self._run.lanes if self._run is not None else None
-        since_ns = lanes.since_ns if lanes is not None else None
+        run = self._run
+        since_ns = run.since_ns if run is not None else None
         return {
-            "pending_bytes": lanes.bytes if lanes is not None else 0,
+            "pending_bytes": run.held_bytes if run is not None else 0,
             "spill_bytes": self._tools.spill.bytes,
             "spill_files": self._tools.spill.files,
             "oldest_age_s": 0.0 if since_ns is None else max(0.0, (self._tools.around.clock() - since_ns) / NS_PER_S),

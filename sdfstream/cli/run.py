@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -135,9 +137,21 @@ async def serve(
             from sdfstream.cli.metrics import Told
             from sdfstream.cli.metrics_io import telling
 
-            await stack.enter_async_context(telling(metrics, Told(control, names, parts), getattr(bus, "ask", None)))
+            told = Told(control, names, parts, gauges=_gauges(archive))
+            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
         await pipeline.run(bus, path, (), time.time_ns, control, keep=keep, member=member, archive=archive)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
+
+
+def _gauges(archive: ArchiveWork | None) -> dict[str, Callable[[], float]]:
+    """What is true of the archive now."""
+    if archive is None:
+        return {}
+    return {f"archive_{name}": partial(_figure, archive, name) for name in archive.figures() if name != "oldest_age_s"}
+
+
+def _figure(archive: ArchiveWork, name: str) -> float:
+    return archive.figures()[name]
 
 
 def _archive(chosen: Settings, bus_id: str) -> ArchiveWork:
@@ -145,11 +159,13 @@ def _archive(chosen: Settings, bus_id: str) -> ArchiveWork:
     from sdfstream.archive.work_io import ArchiveWork
 
     chosen.data.mkdir(parents=True, exist_ok=True)
-    target, spill, kept = chosen.archive or str(chosen.data / "archive"), None, None
-    if chosen.archive is not None:  # a server's rows wait in the data folder, not wherever we were started
-        spill, kept = str(chosen.data / "archive-spill"), str(chosen.data / "archive-kept")
     return ArchiveWork.open(
         ArchiveConfig(
-            target=target, bus_id=bus_id, limits=LIVE, retention=chosen.retention, spill_dir=spill, kept_dir=kept
+            target=chosen.archive or str(chosen.data / "archive"),
+            bus_id=bus_id,
+            limits=LIVE,
+            retention=chosen.retention,
+            spill_dir=str(chosen.data / "archive-spill"),
+            kept_dir=str(chosen.data / "archive-kept"),
         )
     )

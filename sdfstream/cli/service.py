@@ -93,7 +93,16 @@ async def service(
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
         target = settings.archive or str(data / "archive")
-        archive = Archive.open(ArchiveConfig(target=target, bus_id=run_id, limits=LIVE, retention=settings.retention))
+        archive = Archive.open(
+            ArchiveConfig(
+                target=target,
+                bus_id=run_id,
+                limits=LIVE,
+                retention=settings.retention,
+                spill_dir=str(data / "archive-spill"),
+                kept_dir=str(data / "archive-kept"),
+            )
+        )
         stack.push_async_callback(archive.close)
         upkeep = UpkeepThread.start(target, settings.retention)
         stack.push_async_callback(asyncio.to_thread, upkeep.close)

@@ -177,7 +177,7 @@ def new_world(log: Log, trouble: Trouble, seed: int) -> World:
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_every_step_once(case: str) -> None:
     trouble, config = CASES[case]
-    log = make_log(40 if config is CONFIG else 24, seed=7)
+    log = make_log(40 if config is CONFIG else 18, seed=7)
     whole = new_world(log, trouble, 1)
     work = live(whole, config)
     check(whole, log)
@@ -356,6 +356,18 @@ def test_the_only_copy_outlives_kills_at_every_step() -> None:
         if whole:
             assert (clock.total(), refused) == (24, 1)
         assert not [p for p in world.disk.files if p.suffix == ".arrows"]
+
+
+def test_any_cutting_of_reads_gives_the_same_rows() -> None:
+    """Whatever a read gives at once and whatever an insert takes at once, the tables' content is the same."""
+    log = make_log(30, seed=11)
+    contents = []
+    for seed, most_rows in ((1, 12), (2, 1), (3, 5), (4, 1000), (5, 12)):
+        world = new_world(log, unreliable if seed == 5 else none, seed)
+        live(world, replace(CONFIG, limits=replace(SMALL, rows=most_rows, most_rows=most_rows)))
+        check(world, log)
+        contents.append({table: sorted(rows, key=repr) for table, rows in world.engine.tables.items()})
+    assert all(found == contents[0] for found in contents)
 
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
