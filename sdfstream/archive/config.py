@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sdfstream.archive.retention import Retention
+
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
@@ -47,8 +49,10 @@ class ArchiveConfig:
     limits: BatchLimits = field(default=LIVE)
     pending_bytes: int = 512 << 20
     """Messages in memory and not yet inserted; with more than that nothing further is read."""
-    ttl_hours: float | None = None
-    """Rows go this long after their bus_at (wall clock!); None keeps them. Never set it on a replay of old data."""
+    retention: Retention | None = None
+    """How long rows stay, by the wall clock; None: for good."""
+    replay: bool = False
+    """What is written is old: no row of this archive ages from now on, and one whose rows age is refused."""
     retry_ms: int = 200
     """Wait before an insert that failed for a reason that may pass is tried again; doubles, `retry_most_ms` at most."""
     retry_most_ms: int = 1000

@@ -16,6 +16,7 @@ import pyarrow as pa
 from sdfstream.archive import sheets
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.disk_io import Disk, RealDisk, put
+from sdfstream.archive.packing import current
 from sdfstream.archive.sheets import Sheet
 from sdfstream.archive.target import Folder, parse
 
@@ -76,7 +77,7 @@ class Kept:
         """One kept insert. Raises FormatError, KeyError or OSError when the file is not one."""
         with self._disk.open(path) as source:
             (sheet,) = sheets.decode(source)
-        return KeptInsert(path, sheet.table, sheet.token, sheet.said["reason"], sheet.rows)
+        return KeptInsert(path, sheet.table, sheet.token, sheet.said["reason"], current(sheet.table, sheet.rows))
 
     def remove(self, path: Path) -> None:
         """Its rows are in their table."""

@@ -14,7 +14,7 @@ from sdfstream.archive.disk_io import Disk, RealDisk
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.insert_io import Inserter, Store
 from sdfstream.archive.kept_io import Kept, folder_beside
-from sdfstream.archive.migrate_io import migrate, set_ttl
+from sdfstream.archive.migrate_io import migrate, set_retention
 from sdfstream.archive.run_io import Run, Surroundings, Tools
 from sdfstream.archive.spill_io import Spill
 from sdfstream.archive.task import Stop, Task
@@ -67,7 +67,7 @@ class ArchiveWork:
 
     @classmethod
     def open(cls, config: ArchiveConfig) -> ArchiveWork:
-        """Connect, migrate and set the time to live.
+        """Connect, migrate and say how long rows stay.
 
         Raises
         ------
@@ -121,7 +121,7 @@ def open_engine(config: ArchiveConfig) -> Engine:
     engine = Engine.open(config.target, create=True)
     try:
         migrate(engine)
-        set_ttl(engine, config.ttl_hours)
+        set_retention(engine, config.retention, replay=config.bus_id if config.replay else None)
     except BaseException:
         engine.close()
         raise

@@ -114,7 +114,10 @@ async def serve(
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
+    import asyncio
+
     from sdfstream import pipeline
+    from sdfstream.archive.upkeep_io import UpkeepThread
 
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
@@ -127,7 +130,9 @@ async def serve(
         if "archive" in names:
             archive = _archive(chosen, bus_id)
             stack.callback(archive.close)
-            parts.append(archive)
+            upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
+            stack.push_async_callback(asyncio.to_thread, upkeep.close)
+            parts += [archive, upkeep]
         if metrics is not None:
             from sdfstream.cli.metrics import Told
             from sdfstream.cli.metrics_io import telling
@@ -159,6 +164,7 @@ def _archive(chosen: Settings, bus_id: str) -> ArchiveWork:
             target=chosen.archive or str(chosen.data / "archive"),
             bus_id=bus_id,
             limits=LIVE,
+            retention=chosen.retention,
             spill_dir=str(chosen.data / "archive-spill"),
             kept_dir=str(chosen.data / "archive-kept"),
         )

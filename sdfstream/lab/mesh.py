@@ -28,7 +28,7 @@ class MeshSpec:
     """Probes per second on every path."""
     size_bytes: int = 128
     reflector_port: int = 862
-    flush_ms: int = 100
+    flush_ms: int = 50
     liveness_ms: int = 1000
     trace_interval_s: float = 60.0
     trace_rate_hz: float = 100.0

@@ -47,10 +47,10 @@ class RingBins:
             return
         room = self._over[self.fields[0]].size
         if rows > room:
-            more = max(rows, 2 * room, 64) - room
+            room = max(rows, 2 * room, 64)
             for name in self.fields:
-                self._counts[name] = np.pad(self._counts[name], ((0, 0), (0, more)))
-                self._over[name] = np.pad(self._over[name], (0, more))
+                self._counts[name] = _wider(self._counts[name], room, self.holds(name))
+                self._over[name] = _wider(self._over[name], room, self.holds(name))
         self.rows = rows
 
     def reset(self, slots: Ints) -> None:
@@ -148,3 +148,11 @@ class RingBins:
             self._newest[name] = int(state["newest"][name])
             self._counts[name] = np.zeros((self.bins, self.rows), np.int32) if counts is None else np.array(counts)
             self._over[name] = self._counts[name].sum(axis=0, dtype=np.int32) - self._counts[name][self.column]
+
+
+def _wider(array: Int32s, room: int, holds: bool) -> Int32s:
+    """`array` with `room` slots, the new ones 0; one that holds nothing is untouched memory, which costs nothing."""
+    grown = np.zeros((*array.shape[:-1], room), np.int32)
+    if holds:
+        grown[..., : array.shape[-1]] = array
+    return grown

@@ -25,8 +25,10 @@ NAMES = {
     "agent_cost": 60,
     "reflector": 60,
     "freshness": 60,
+    "freshness_mesh": 90,
     "class_queue": 60,
     "localise": 420,
+    "soak": 900,
 }
 """Measurements in order, and the seconds after which each is ended."""
 

@@ -1,8 +1,8 @@
 """Probe messages of a mesh in which things change all the time: for `soak`.
 
 Every host flushes twice a second. Hosts restart (a new run, sequence numbers from 0), NICs fall silent and come back,
-NICs lose probes or mark them for a while, now and then a host takes new source ports (its sessions are others then) or
-is replaced by one of another name. All of it on a schedule, so that ten minutes are like the next ten.
+NICs lose probes or mark them for a while, now and then a host takes its other source ports (its sessions are others
+then) or is replaced by one of another name. All of it on a schedule, so that ten minutes are like the next ten.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 from tests.bench.probe_load import EPOCH_NS
 
 FLUSH_NS = 500 * NS_PER_MS
-REPORTED = 100
-"""Lost probes are rows only after their time-out: two flushes later here."""
 
 
 @dataclass
@@ -44,7 +42,7 @@ class Schedule:
     loss_s: int = 70
     marks_s: int = 50
     ports_s: int = 60
-    rename_s: int = 120
+    rename_s: int = 600
 
 
 class Churn:
@@ -85,7 +83,7 @@ class Churn:
         if second % plan.restart_s == 0:
             host.boot, host.sent, host.batches = host.boot + 1, 0, 0
         if second % plan.ports_s == 0:
-            host.first_port = 49_152 + (host.first_port - 49_152 + self.ports) % 12_000
+            host.first_port = 49_152 + (host.first_port - 49_152 + self.ports) % (2 * self.ports)
         if second % plan.rename_s == 0:
             host.name, host.boot, self._names = f"h{self._names:03}", 0, self._names + 1
 
@@ -111,12 +109,13 @@ class Churn:
             "t4_ns": np.where(lost, ABSENT_NS, self._stamp(t4, here)),
         }
         names = [h.name for h in self.hosts]
+        far_nics = [f"{name}/r{k}" for name in names for k in range(self.nics)]
         seen = lambda value: columns.nullable(np.full(n, value, np.uint8), ~lost, PROBE_U8)  # noqa: E731
         body = columns.build(
             PROBE.columns,
             {
                 "src": columns.name_column(nic, [f"{host.name}/r{k}" for k in range(self.nics)]),
-                "dst": columns.name_column(far * self.nics + nic, [f"{h}/r{k}" for h in names for k in range(self.nics)]),
+                "dst": columns.name_column(far * self.nics + nic, far_nics),
                 "clock_src": columns.name_column(np.zeros(n, int), [host.name]),
                 "clock_dst": columns.name_column(far, names),
                 "transport": columns.name_column(np.zeros(n, int), ["udp"]),

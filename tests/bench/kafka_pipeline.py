@@ -7,6 +7,7 @@ processes, from when the clocks have converged until every row is archived.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,11 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
 from sdfstream.archive.engine_io import Engine
+from sdfstream.records.topics import PROBE
 from tests.bench.harness import Result, SkippedError, against, main, process, usage
 from tests.bench.probe_load import Load
 from tests.fixtures.kafka_broker import Broker, BrokerUnavailableError, jars
@@ -29,8 +33,8 @@ WARM_S = 8
 GOAL = 300_000
 SETTLE_S = 4.0
 """Groups are formed and tables made."""
-DRAIN_S = 4.0
-"""An insert begins at most a second after its rows came; then the archive has what there is."""
+DRAIN_S = 90.0
+"""What was sent has to be dealt with by then."""
 
 
 @contextmanager
@@ -76,7 +80,7 @@ def measure(result: Result, quick: bool) -> None:
             for names in STAGES:
                 pids["+".join(names)] = running.enter_context(stage(names, broker.address, folder)).pid
             time.sleep(SETTLE_S)
-            spent, sent = _measured(agents, pids)
+            spent, sent = _measured(agents, pids, broker.address)
         with Engine.open(str(folder / "archive" / "archive")) as engine:
             ((archived, made),) = engine.rows(
                 "SELECT (SELECT count() FROM raw_probe), (SELECT count() FROM derived_owd)"
@@ -97,16 +101,33 @@ def stage(names: Sequence[str], address: str, folder: Path) -> Iterator[subproce
         running.wait(30)  # what it has read is archived first
 
 
-def _measured(agents: subprocess.Popen[str], pids: dict[str, int]) -> tuple[dict[str, float], dict[str, float]]:
+def _measured(
+    agents: subprocess.Popen[str], pids: dict[str, int], address: str
+) -> tuple[dict[str, float], dict[str, float]]:
     """CPU seconds by process over the counted part of what the agents send, and what they sent."""
     say(agents)
     assert hear(agents) == "warm"
     before = {name: usage(pid).cpu_s for name, pid in pids.items()}
     sent = json.loads(hear(agents))
-    time.sleep(DRAIN_S)
+    asyncio.run(_drained(address))
     spent = {name: usage(pid).cpu_s - before[name] for name, pid in pids.items()}
     say(agents)
     return spent, sent
+
+
+async def _drained(address: str) -> None:
+    """Wait until every stage has told the broker that it has dealt with all probe messages."""
+    async with asyncio.timeout(DRAIN_S), AsyncExitStack() as stack:
+        for names in STAGES:
+            for name in names:
+                reader = AIOKafkaConsumer(bootstrap_servers=address, group_id=name, enable_auto_commit=False)
+                await reader.start()
+                stack.push_async_callback(reader.stop)
+                parts = [TopicPartition(PROBE.name, n) for n in reader.partitions_for_topic(PROBE.name) or {0}]
+                ends = await reader.end_offsets(parts)
+                for part, end in ends.items():
+                    while (await reader.committed(part) or 0) < end:  # noqa: ASYNC110 - another process moves it
+                        await asyncio.sleep(0.5)
 
 
 def _say(result: Result, load: Load, spent: dict[str, float], sent: dict[str, float], made: int) -> None:

@@ -55,7 +55,7 @@ class Soak:
         self.chain = pipeline.Chain(self.stages)
         self.chain.start(EPOCH_NS)
         self.boards = [Board(), JobBoard()]
-        limits = ArchiveConfig(str(folder), "soak", limits=LIVE, ttl_hours=None) if folder else None
+        limits = ArchiveConfig(str(folder), "soak", limits=LIVE) if folder else None
         self.archive = Archive.open(limits) if limits else None
         self.counts: Counter[str] = Counter()
 
@@ -132,8 +132,9 @@ def _say(result: Result, args: argparse.Namespace, mesh: Churn, run: Soak, at_s:
         f"{run.counts['sdf.raw.probe.v1']:,} exchanges, {findings} statements of findings: resident "
         f"{mb[0]:.0f} MB at first, {mb[used][0]:.0f} after a third, {mb[-1]:.0f} at the end"
     )
+    judged = against(f"flat (≤ {GOAL_MB_H:.0f} MB/h)", flat)
     result.say(
-        f"slope after the first third {fitted:+.1f} ± {error:.1f} MB/h; {against(f'flat (≤ {GOAL_MB_H:.0f} MB/h)', flat)}",
+        f"slope after the first third {fitted:+.1f} ± {error:.1f} MB/h; {judged}",
         slope_mb_h=round(fitted, 2),
         error_mb_h=round(error, 2),
         first_mb=round(float(mb[0]), 1),

@@ -1,4 +1,4 @@
-"""What an object holds: bytes of its arrays and entries of its containers, by the path of attributes that leads there."""
+"""What an object holds: bytes of its arrays and entries of its containers, by path of attributes."""
 
 from __future__ import annotations
 
