@@ -9,13 +9,14 @@ before anything is said of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from sdfstream.archive import sheets
 from sdfstream.archive.disk_io import PART_SUFFIX, Disk, put
 from sdfstream.archive.intent import Intent
+from sdfstream.archive.packing import current
 from sdfstream.archive.sheets import Sheet
 from sdfstream.errors import FormatError
 from sdfstream.stats import Counters
@@ -97,9 +98,13 @@ class Spill:
         return name
 
     def read(self, name: str) -> list[Sheet]:
-        """The sheets of one entry. Raises FormatError when the file is damaged, OSError when it is not there."""
+        """The sheets of one entry, as today's tables store them.
+
+        Raises FormatError when the file is damaged, OSError when it is not there.
+        """
         with self._disk.open(self.folder / name) as source:
-            return sheets.decode(source)
+            found = sheets.decode(source)
+        return [replace(sheet, rows=current(sheet.table, sheet.rows)) for sheet in found]
 
     def remove(self, name: str) -> None:
         """Its rows are in their tables."""
