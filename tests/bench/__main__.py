@@ -23,6 +23,7 @@ NAMES = {
     "pipeline": 110,
     "agent_cost": 60,
     "reflector": 60,
+    "archive_size": 400,
     "freshness": 60,
     "class_queue": 60,
     "localise": 420,
