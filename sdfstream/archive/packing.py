@@ -4,11 +4,11 @@ A nanosecond stamp is noise in its last bits and slow in its first. One codec fo
 such a value is kept as ``high = value >> bits`` and ``low = value & (2**bits - 1)``: low is stored as it is, high is
 what the codecs can squeeze. Differences are taken along the packet's way, so that each carries its own noise only::
 
-    t1   = t1_slot << 20 | t1_low                 a slot is 1.05 ms
-    t21  = t2 - t1
-    turn = t3 - t2        (t3 - t1 where t2 is unknown)       turn_high << 9 | turn_low
-    rtt  = t4 - t1 - turn (t4 - t1 where t2 or t3 is unknown)  rtt_high << 9 | rtt_low
-    tx_host, rx_host                                          high << 9 | low
+    t1    = t1_slot << 20 | t1_low                 a slot is 1.05 ms
+    turn  = t3 - t2        (t3 - t1 where t2 is unknown)        turn_high << 9 | turn_low
+    rtt   = t4 - t1 - turn (t4 - t1 where t2 or t3 is unknown)  rtt_high << 9 | rtt_low
+    ahead = t2 - t1 - (rtt >> 1)  (t2 - t1 where rtt is unknown): how far ahead clock_dst seems to be
+    tx_host, rx_host                                            high << 9 | low
 
 Everything wraps at 64 bits, as the ALIAS columns do that undo it; null is null in high, and low is 0 there. Measured:
 ``docs/archive.md``.
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 SLOT_BITS: Final = 20
 LOW_BITS: Final = 9
 PROBE_COLUMNS: Final = (
-    "t1_slot", "t1_low", "t21_ns", "turn_high", "turn_low", "rtt_high", "rtt_low",
+    "t1_slot", "t1_low", "ahead_ns", "turn_high", "turn_low", "rtt_high", "rtt_low",
     "tx_high", "tx_low", "rx_high", "rx_low",
 )  # fmt: skip
 """What takes the place of t1..t4, tx_host_ns and rx_host_ns."""
@@ -53,7 +53,7 @@ def _packed(t1: Any, t21: Any, t31: Any, t41: Any, tx_host: Any, rx_host: Any) -
     out = {
         "t1_slot": pc.shift_right(t1, SLOT_BITS),
         "t1_low": pc.bit_wise_and(t1, (1 << SLOT_BITS) - 1).cast(pa.uint32()),
-        "t21_ns": t21,
+        "ahead_ns": pc.subtract(t21, pc.coalesce(pc.shift_right(rtt, 1), 0)),
     }
     for name, value in (("turn", turn), ("rtt", rtt), ("tx", tx_host), ("rx", rx_host)):
         wide = value.cast(pa.int64())

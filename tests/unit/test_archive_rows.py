@@ -52,9 +52,10 @@ def _unpacked(parts) -> list[list]:
 
     slots = zip(parts["t1_slot"].to_pylist(), parts["t1_low"].to_pylist(), strict=True)
     rows = []
-    columns = (parts["t21_ns"].to_pylist(), whole("turn", 9), whole("rtt", 9), whole("tx", 9))
-    for (slot, low), t21, turn, rtt, tx in zip(slots, *columns, strict=True):
+    columns = (parts["ahead_ns"].to_pylist(), whole("turn", 9), whole("rtt", 9), whole("tx", 9))
+    for (slot, low), ahead, turn, rtt, tx in zip(slots, *columns, strict=True):
         t1 = (slot << 20) + low
+        t21 = None if ahead is None else wrap(ahead + ((rtt or 0) >> 1))
         t31 = None if turn is None else wrap(turn + (t21 or 0))
         between = 0 if t31 is None or t21 is None else wrap(t31 - t21)
         t41 = None if rtt is None else wrap(rtt + between)

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS raw_probe_0007
     seq UInt32 CODEC(Delta, ZSTD(1)) COMMENT 'sequence number',
     t1_slot Int64 CODEC(Delta, T64('byte'), ZSTD(1)) COMMENT 'storage: t1 >> 20, slots of 1.05 ms',
     t1_low UInt32 CODEC(T64('bit')) COMMENT 'storage: the last 20 bits of t1',
-    t21_ns Nullable(Int64) CODEC(Delta, T64('bit'), ZSTD(1)) COMMENT 't2 - t1 as stamped, two clocks [ns]',
+    ahead_ns Nullable(Int64) CODEC(Delta, T64('bit'), ZSTD(1)) COMMENT 't2 - t1 - half the round trip: how far clock_dst seems ahead; t2 - t1 where that is unknown [ns]',
     turn_high Nullable(Int64) CODEC(T64('byte'), ZSTD(1)) COMMENT 'storage: t3 - t2; t3 - t1 where t2 is unknown; >> 9',
     turn_low UInt16 CODEC(T64('bit')) COMMENT 'storage: its last 9 bits',
     rtt_high Nullable(Int64) CODEC(T64('byte'), ZSTD(1)) COMMENT 'storage: t4 - t1 - turn; t4 - t1 where t2 or t3 is unknown; >> 9',
@@ -50,6 +50,7 @@ CREATE TABLE IF NOT EXISTS raw_probe_0007
     bus_at_ns Int64 ALIAS toUnixTimestamp64Nano(bus_at),
     t1_ns Int64 ALIAS bitShiftLeft(t1_slot, 20) + t1_low,
     t1 DateTime64(9, 'UTC') ALIAS fromUnixTimestamp64Nano(bitShiftLeft(t1_slot, 20) + t1_low, 'UTC') COMMENT 'probe leaves the sender [clock_src]',
+    t21_ns Nullable(Int64) ALIAS ahead_ns + ifNull(bitShiftRight(bitShiftLeft(rtt_high, 9) + rtt_low, 1), 0) COMMENT 't2 - t1 as stamped, two clocks [ns]',
     t31_ns Nullable(Int64) ALIAS bitShiftLeft(turn_high, 9) + turn_low + ifNull(t21_ns, 0) COMMENT 't3 - t1 as stamped, two clocks [ns]',
     t41_ns Nullable(Int64) ALIAS bitShiftLeft(rtt_high, 9) + rtt_low + ifNull(t31_ns - t21_ns, 0) COMMENT 't4 - t1, one clock [ns]',
     tx_host_ns Nullable(Int32) ALIAS toInt32(bitShiftLeft(tx_high, 9) + tx_low) COMMENT 'delay inside the sending host: kernel − user [ns]',
@@ -83,7 +84,7 @@ CREATE TABLE IF NOT EXISTS raw_probe_moving AS raw_probe;
 TRUNCATE TABLE raw_probe_moving;
 
 -- only if: SELECT count() FROM system.columns WHERE database = currentDatabase() AND table = 'raw_probe_0007' AND name = 't31_ns' AND default_kind = ''
-INSERT INTO raw_probe_moving (src, dst, clock_src, clock_dst, transport, path, seq, t1_slot, t1_low, t21_ns, turn_high, turn_low, rtt_high, rtt_low, t1_kind, t2_kind, t3_kind, t4_kind, dscp_sent, ecn_sent, dscp_fwd, ecn_fwd, dscp_rev, ecn_rev, size_bytes, ttl_fwd, ttl_rev, tx_high, tx_low, rx_high, rx_low, plane, bus_at, bus_seq, bus_key, bus_id, boot_id, batch_seq)
+INSERT INTO raw_probe_moving (src, dst, clock_src, clock_dst, transport, path, seq, t1_slot, t1_low, ahead_ns, turn_high, turn_low, rtt_high, rtt_low, t1_kind, t2_kind, t3_kind, t4_kind, dscp_sent, ecn_sent, dscp_fwd, ecn_fwd, dscp_rev, ecn_rev, size_bytes, ttl_fwd, ttl_rev, tx_high, tx_low, rx_high, rx_low, plane, bus_at, bus_seq, bus_key, bus_id, boot_id, batch_seq)
 SELECT
     src,
     dst,
@@ -94,7 +95,7 @@ SELECT
     seq,
     bitShiftRight(toUnixTimestamp64Nano(t1), 20),
     bitAnd(toUnixTimestamp64Nano(t1), 1048575),
-    t21_ns,
+    t21_ns - ifNull(bitShiftRight((t41_ns - ifNull(t31_ns - t21_ns, 0)), 1), 0),
     bitShiftRight((t31_ns - ifNull(t21_ns, 0)), 9),
     bitAnd(ifNull((t31_ns - ifNull(t21_ns, 0)), 0), 511),
     bitShiftRight((t41_ns - ifNull(t31_ns - t21_ns, 0)), 9),
