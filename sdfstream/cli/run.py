@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
     parser.add_argument(
-        "--member", metavar="NAME", default="", help="name among the replicas: its restart within 6 s moves no work"
+        "--member", metavar="NAME", default="", help="name among the replicas: its restart within 10 s moves no work"
     )
     add_reference(parser)
     add_metrics(parser)
