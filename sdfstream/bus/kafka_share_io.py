@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("sdfstream.bus")
 
 SESSION_MS: Final = 10_000
-"""A member that says nothing for so long has its units given to others. A stage that catches up on a busy machine may be
-heard late: with 6 s members were thought dead, and took units from each other in turn."""
+"""A member that says nothing for so long has its units given to others. A stage that catches up on a busy machine may
+be heard late: with 6 s members were thought dead, and took units from each other in turn."""
 HEARTBEAT_MS: Final = 2_000
 _AGAIN_S: Final = 0.5
 _LONGEST_AGAIN_S: Final = 10.0
