@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
+from sdfstream.bus import cloudevents
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
 
@@ -49,11 +50,18 @@ def dead_letter(
 def pack(event: Event) -> tuple[Headers, bytes]:
     """Kafka form of a dead letter: the original headers with the reason, and the original bytes.
 
+    A stage that refuses rows of a message which could be read names the message and quotes them: its letter is
+    written as it is, with the reasons beside it.
+
     Raises
     ------
     FormatError
-        ``dead-letter``: `event` was not made by `dead_letter`.
+        ``dead-letter``: `event` was made neither by `dead_letter` nor by a stage.
     """
+    if "headers" not in event.data and {"topic", "bus_seq"} <= event.data.keys():
+        reason = str(event.data.get("reason") or ",".join(event.data.get("reasons", ())) or "refused")
+        told = [("content-type", cloudevents.CONTENT_TYPE.encode()), ("dlq_reason", reason.encode())]
+        return [*told, ("dlq_time_ns", b"%d" % event.time_ns)], cloudevents.encode_event(event)
     try:
         headers = [(str(name), _bytes(raw)) for name, raw in event.data["headers"]]
         value = _bytes(event.data["value"])

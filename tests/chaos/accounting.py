@@ -16,7 +16,7 @@ lost, doubled             all else that is missing, or there twice
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -278,8 +278,19 @@ def worked_on(books: Books, what: str, given: Mapping[Any, int], accounted: Mapp
     return sum(accounted.values()) / max(1, sum(given.values()))
 
 
-def letters(books: Books, poisons: Mapping[str, str], dead: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Dead letters (topic, fingerprint of the bytes) against the poison that was put on the bus (fingerprint: name)."""
+def letters(
+    books: Books,
+    poisons: Mapping[str, str],
+    dead: Sequence[tuple[str, str]],
+    refused: Sequence[Place] = (),
+    poisoned: Collection[Place] = (),
+) -> dict[str, int]:
+    """Dead letters (topic, fingerprint of the bytes) against the poison that was put on the bus (fingerprint: name).
+
+    `refused` are messages of which a stage says that it refused rows: only those that are poison in part.
+    """
+    for place in sorted(set(refused) - set(poisoned)):
+        books.remarks.append(f"rows of {place[0]}[{place[1]}]@{place[2]} were refused, which was no poison")
     copies = Counter(fingerprint for _, fingerprint in dead)
     for fingerprint, name in poisons.items():
         if not copies.get(fingerprint):
@@ -287,4 +298,5 @@ def letters(books: Books, poisons: Mapping[str, str], dead: Sequence[tuple[str, 
     strays = Counter(topic for topic, fingerprint in dead if fingerprint not in poisons)
     for topic, n in strays.items():
         books.remarks.append(f"{n} dead letters in {topic} that were no poison")
-    return {"poison": len(poisons), "letters": sum(copies.values()), "distinct": len(copies)}
+    letters = {"poison": len(poisons), "letters": sum(copies.values()), "distinct": len(copies)}
+    return letters | {"of_rows": len(refused)}

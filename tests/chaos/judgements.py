@@ -23,7 +23,7 @@ class Said:
     """``topic[partition]@offset``."""
     event_id: str
     at_s: float
-    """When it entered the bus, since the story's beginning."""
+    """Bus time of what it says, since the story's beginning."""
     data: Mapping[str, Any]
 
 

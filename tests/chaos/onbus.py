@@ -19,9 +19,10 @@ import polars as pl
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from sdfstream.records.position import PARTITION_BITS
 from sdfstream.records.topics import BELIEF, CLOCK, COMMAND, EDGE, FINDING, OWD, PROBE, QP, QP_WINDOW, TOPICS
 from tests.chaos import digest
-from tests.chaos.accounting import Record
+from tests.chaos.accounting import Place, Record
 from tests.chaos.judgements import Said
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -54,7 +55,9 @@ class Topic:
     tally: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     """By what the rows are about (`TALLIES`), repeats left out."""
     dead: list[str] = field(default_factory=list)
-    """Of a dead-letter topic the fingerprint of every record."""
+    """Of a dead-letter topic the fingerprint of every record that quotes a whole message."""
+    about: list[Place] = field(default_factory=list)
+    """Of a dead-letter topic the messages of which a stage refused rows that could be read."""
     unreadable: list[str] = field(default_factory=list)
     """Places of records that are no poison and cannot be read."""
 
@@ -154,7 +157,12 @@ def read(servers: str, name: str, poisons: Mapping[str, Poison], start_ns: int) 
     """One topic, record by record; `poisons` by fingerprint."""
     topic = Topic(name)
     if name.endswith(".dlq"):
-        topic.dead = [digest.fingerprint(m.value() or b"") for m in raw(servers, name)]
+        for message in raw(servers, name):
+            value = message.value() or b""
+            if (place := _refused(value, dict(message.headers() or ()))) is not None:
+                topic.about.append(place)
+            else:
+                topic.dead.append(digest.fingerprint(value))
         return topic
     bulk = TOPICS[name].columns is not None
     bodies: list[pa.RecordBatch] = []
@@ -187,6 +195,17 @@ def read(servers: str, name: str, poisons: Mapping[str, Poison], start_ns: int) 
     return topic
 
 
+def _refused(value: bytes, headers: Mapping[str, bytes]) -> Place | None:
+    """The message of which a stage says that it refused rows."""
+    if "schema" in headers or not value.startswith(b"{"):
+        return None
+    try:
+        data = json.loads(value)["data"]
+        return data["topic"], data["bus_seq"] >> PARTITION_BITS, data["bus_seq"] & ((1 << PARTITION_BITS) - 1)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def _record(message: Any, poison: Poison | None) -> Record:
     headers = dict(message.headers() or ())
     seq = headers.get("batch_seq", b"")
@@ -216,7 +235,9 @@ def _with_event(topic: Topic, record: Record, value: bytes, start_ns: int, messa
     topic.statements.append(f"{source} {id_}")
     if topic.name in (FINDING.name, COMMAND.name):
         place = f"{topic.name}[{record.partition}]@{record.offset}"
-        at_s = (message.timestamp()[1] * 1_000_000 - start_ns) / 1e9
+        # when it was seen, not when it was said: stages may be behind the bus
+        seen_ns = data.get("seen_at_ns", data.get("issued_at_ns", 0))
+        at_s = (seen_ns - start_ns) / 1e9
         topic.said.append(Said(place, f"{source} {id_}", at_s, data))
     return replace(record, rows=1, digest=digest.event(id_, source, type_, data))
 

@@ -244,12 +244,7 @@ class Running:
             said[name] = topic.said
             tallies[name] = topic.tally
         accounting.agents(books, made, runs, of_agents)
-        dead = [
-            (f"{name}.dlq", fingerprint)
-            for name in [*ARCHIVED, EDGE.name, BELIEF.name]
-            for fingerprint in onbus.read(servers, f"{name}.dlq", {}, 0).dead
-        ]
-        letters = accounting.letters(books, {f: p.name for f, p in hand.poisons.items()}, dead)
+        letters = self._letters(books, hand, of_agents)
         worked = {
             "exchanges": accounting.worked_on(books, "exchanges", tallies[PROBE.name], tallies[OWD.name]),
             "chunks": accounting.worked_on(books, "chunks", tallies[QP.name], tallies[QP_WINDOW.name]),
@@ -271,6 +266,18 @@ class Running:
             self.clock.late_s,
             worked,
         )
+
+    def _letters(self, books: Books, hand: Hand, records: Sequence[accounting.Record]) -> dict[str, int]:
+        """Dead letters against the poison."""
+        dead: list[tuple[str, str]] = []
+        refused: list[accounting.Place] = []
+        for name in [*ARCHIVED, EDGE.name, BELIEF.name]:
+            topic = onbus.read(self.house.broker.address, f"{name}.dlq", {}, 0)
+            dead += [(topic.name, fingerprint) for fingerprint in topic.dead]
+            refused += topic.about
+        names = {fingerprint: made.name for fingerprint, made in hand.poisons.items()}
+        poisoned = {record.place for record in records if record.poison}
+        return accounting.letters(books, names, dead, refused, poisoned)
 
     def _as_told(self, fault: Known) -> Known:
         """The fault with the times at which it was really told."""

@@ -13,9 +13,10 @@ from sdfstream.bus import cloudevents, codec, dead_letters
 from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.sequences import Numbers, SequenceWatch
 from sdfstream.errors import FormatError
-from sdfstream.records.message import Event, Output
+from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, FINDING, NAME, PROBE
 from sdfstream.stats import Counters
+from sdfstream.sync.gate import Gate
 from tests.bus_samples import clock, clock_batch, finding, probe_batch
 
 HEADERS = [("schema", CLOCK.name.encode())]
@@ -247,6 +248,26 @@ def test_an_event_that_is_not_plain_json_is_our_own_mistake() -> None:
     event = Event(FINDING.name, "s", "1", 0, {"x": float("nan")})
     with pytest.raises(ValueError, match="not JSON compliant"):
         codec.encode(Output(FINDING.name, "k", event), "b", 0)
+
+
+@pytest.mark.parametrize("broken", [{"t1_ns": None}, {"t4_ns": 1}])
+def test_what_a_stage_refuses_can_be_put_on_kafka(broken: dict[str, object]) -> None:
+    """Rows that sync refuses once stopped it for good: its letter had no form on Kafka."""
+    rows = probe_batch(2).to_pylist()
+    body = pa.RecordBatch.from_pylist([{**rows[0], **broken}, rows[1]], schema=_nullable(PROBE.columns))
+    gate, out = Gate(10, Counters("sync")), []
+    gate.take(Message(PROBE.name, "h", body, 5, 7), out)
+    (letter,) = out
+    headers, value = codec.encode(letter, "b", 0, bus_at_ns=5)
+    named = dict(headers)
+    assert named["dlq_reason"]
+    told = cloudevents.decode_event(value)
+    assert (told.data["topic"], told.data["bus_seq"]) == (PROBE.name, 7)
+    assert codec.decode(letter.topic, headers, value).body.data["reason"] == named["dlq_reason"].decode()
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([f.with_nullable(True) for f in schema])
 
 
 def test_a_dead_letter_keeps_the_bytes_and_the_reason_both_ways() -> None:

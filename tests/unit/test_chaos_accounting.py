@@ -151,7 +151,9 @@ def test_poison_is_a_dead_letter_and_nothing_else_is() -> None:
     books = Books()
     tally = accounting.letters(books, {"f1": "garbage"}, [("t.dlq", "f1"), ("t.dlq", "f1")])
     assert books.balanced
-    assert tally == {"poison": 1, "letters": 2, "distinct": 1}
+    assert tally == {"poison": 1, "letters": 2, "distinct": 1, "of_rows": 0}
+    accounting.letters(books, {"f1": "garbage"}, [("t.dlq", "f1")], [(TOPIC, 0, 7)], {(TOPIC, 0, 7)})
+    assert books.balanced
     accounting.letters(books, {"f1": "garbage", "f2": "nulls"}, [("t.dlq", "f1"), ("t.dlq", "f3")])
     assert books.remarks == [
         "poison nulls is not among the dead letters",
