@@ -5,7 +5,7 @@ VENV ?= .venv
 export VENV
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check quick bench bench-clock trials schemas lock clean
+.PHONY: help setup demo test check quick bench bench-clock trials chaos schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -46,6 +46,11 @@ TRIALS ?= 20
 trials: ## The loop on real packets, again and again: failover, collisions, lapses, forged commands (TRIALS=20: 40 minutes)
 	@scripts/setup python lab
 	@$(BIN)/python -m tests.trials --trials $(TRIALS)
+
+SEED ?= 1
+chaos: ## Real broker, real processes, killed at random, then everything counted (SHORT=1: 6 minutes; 200 kills: 40)
+	@scripts/setup python kafka
+	@$(BIN)/python -m tests.chaos $(if $(SHORT),--short) --seed $(SEED)
 
 schemas: ## Write schemas/ from the vocabulary in sdfstream/records
 	@scripts/setup python

@@ -29,6 +29,8 @@ from typing import Final
 from sdfstream import __version__
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.stage import ActuateStage, Authority
+from sdfstream.archive.work_io import ArchiveWork
+from sdfstream.archiving_io import ARCHIVE, share_archive
 from sdfstream.bus import Bus
 from sdfstream.bus.task import Task, Work
 from sdfstream.detect.stage import DetectStage
@@ -177,6 +179,7 @@ async def run(
     *,
     keep: Keep | None = None,
     member: str = "",
+    archive: ArchiveWork | None = None,
 ) -> None:
     """Run stages and watchers until told to stop.
 
@@ -187,8 +190,13 @@ async def run(
     ----------
     member : str
         Names this process among those, so that its quick restart moves no work.
+    archive : ArchiveWork, optional
+        The archive as a user of tasks: each row goes in once, whichever process does it.
     """
     async with asyncio.TaskGroup() as group:
+        if archive is not None:
+            keep_rows = partial(share_archive, archive, bus, control, member)
+            group.create_task(supervise(ARCHIVE, keep_rows, control), name=ARCHIVE)
         for stage in path:
             maker = stage if isinstance(stage, StageMaker) else only(stage)
             serve = partial(share_stage, maker, bus, clock, control, keep, member)

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.archive.retention import Retention
 from sdfstream.bus.kafka_config import KafkaConfig, Principals
 from sdfstream.bus.topic_rules import TopicRule
 from sdfstream.detect.config import DetectConfig
@@ -41,6 +42,7 @@ for _part in (
     KafkaConfig,
     Principals,
     TopicRule,
+    Retention,
 ):
     with_config(_STRICT)(_part)
 
@@ -60,6 +62,8 @@ class Settings(BaseModel):
     """How the brokers of such a bus are reached, and what topics on them are like."""
     archive: str | None = None
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
+    retention: Retention = Retention()
+    """How long the archive keeps what; a server's tables are set accordingly."""
     sync: SyncConfig = SyncConfig()
     workload: WorkloadConfig = WorkloadConfig()
     detect: DetectConfig = DetectConfig()

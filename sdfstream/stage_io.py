@@ -24,6 +24,9 @@ from sdfstream.stats import Counters
 log = logging.getLogger("sdfstream.pipeline")
 
 _READ_S = TICK_NS / NS_PER_S / 2
+_TURN_S = 0.02
+"""A stage steps at most about so long while everything else in its process waits."""
+_SLICE_NS = NS_PER_S
 _PATIENCE_S = 60.0
 """How long what is to be read again may take to come."""
 
@@ -156,9 +159,9 @@ class StageLoop:
         self.driver.ticker.last_ns, self.driver.now_ns = snapshot.tick_ns, snapshot.now_ns
         for call in calls:  # what comes of it is on the bus already
             if isinstance(call, Given):
-                self.driver.take(await read_again(self.task, call.upto))
+                await self._take(await read_again(self.task, call.upto))
             else:
-                self.driver.advance(call.to_ns)
+                await self._advance(call.to_ns)
         self._control.counters.add("repeated-calls", self.maker.name, len(calls))
 
     async def turn(self) -> bool:
@@ -170,7 +173,7 @@ class StageLoop:
         if messages or not lag:
             self._control.progress_s[self.name] = now_s
         stopping = self._control.stop.is_set() and not (messages and self._control.drain)
-        self._step(before, messages)
+        await self._step(before, messages)
         self._control.reached_ns[self.name] = self.driver.now_ns
         if self._keep is None:
             await self._publish(stopping, bool(messages))
@@ -180,16 +183,34 @@ class StageLoop:
             await self._commit(mark=False)
         return stopping
 
-    def _step(self, before: Positions, messages: list[Message]) -> None:
+    async def _step(self, before: Positions, messages: list[Message]) -> None:
         after = self.task.positions()
         if after != before:
-            self._outputs += self.driver.take(messages)
+            self._outputs += await self._take(messages)
             self._journal.given(before, after)
         if not messages:
             known_ns = self.task.known_until_ns()
             if known_ns is not None and known_ns > self.driver.now_ns:
-                self._outputs += self.driver.advance(known_ns)
+                self._outputs += await self._advance(known_ns)
                 self._journal.moved(known_ns)
+
+    async def _take(self, messages: list[Message]) -> list[Output]:
+        """`Driver.take` in slices: heartbeats must go out in between, or the group takes a busy process for dead."""
+        outputs: list[Output] = []
+        turn = _Turn()
+        for message in messages:
+            outputs += self.driver.take([message])
+            await turn.over()
+        return outputs
+
+    async def _advance(self, to_ns: int) -> list[Output]:
+        """`Driver.advance` in slices."""
+        outputs: list[Output] = []
+        turn = _Turn()
+        while self.driver.now_ns and self.driver.now_ns + _SLICE_NS < to_ns:
+            outputs += self.driver.advance(self.driver.now_ns + _SLICE_NS)
+            await turn.over()
+        return outputs + self.driver.advance(to_ns)
 
     async def _publish(self, stopping: bool, read: bool) -> None:
         """In one process: what was said is published as it comes; at the end, what was held back."""
@@ -216,6 +237,20 @@ class StageLoop:
         self._committed_s = self._time_s()
         if mark:
             self._marked_s = self._committed_s
+
+
+class _Turn:
+    """Gives the event loop to others now and then."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._since_s = self._loop.time()
+
+    async def over(self) -> None:
+        """Let others have their turn, if ours has lasted."""
+        if self._loop.time() - self._since_s > _TURN_S:
+            await asyncio.sleep(0)
+            self._since_s = self._loop.time()
 
 
 async def read_again(task: Task, upto: Positions) -> list[Message]:

@@ -20,8 +20,17 @@ from sdfstream.errors import UnavailableError
 if TYPE_CHECKING:
     from pathlib import Path
 
-INSERT_SETTINGS: Final = {"async_insert": "0", "max_partitions_per_insert_block": "0"}
-"""Acknowledged means written; and a replay of many days may go in by one insert."""
+INSERT_SETTINGS: Final = {
+    "async_insert": "0",
+    "max_partitions_per_insert_block": "0",
+    "insert_deduplicate": "1",
+    "deduplicate_blocks_in_dependent_materialized_views": "1",
+    "max_insert_block_size": str(1 << 24),
+    "min_insert_block_size_rows": str(1 << 24),
+    "min_insert_block_size_bytes": "0",
+}
+"""Acknowledged means written; a replay of many days may go in by one insert; an insert is one block, whatever the
+engine's defaults, so that it is in or not, and the same again when it is repeated, also in tables filled by views."""
 
 
 class Engine:
@@ -32,8 +41,15 @@ class Engine:
         self.target = target
 
     @classmethod
-    def open(cls, target: str | Folder | Server, *, create: bool = False) -> Engine:
+    def open(cls, target: str | Folder | Server, *, create: bool = False, patience_s: int = 300) -> Engine:
         """Connect, with `create` making folder and database first.
+
+        Parameters
+        ----------
+        target : str | Folder | Server
+        create : bool
+        patience_s : int
+            How long a server may take over one statement.
 
         Raises
         ------
@@ -43,7 +59,7 @@ class Engine:
             The server refuses the user or knows no such database.
         """
         where = parse(target) if isinstance(target, str) else target
-        client = _embedded(where, create) if isinstance(where, Folder) else _remote(where)
+        client = _embedded(where, create) if isinstance(where, Folder) else _remote(where, patience_s)
         engine = cls(client, where)
         try:
             if create:
@@ -145,7 +161,7 @@ def _make(path: Path) -> None:
         raise UnavailableError(f"the archive's folder cannot be made: {error}") from error
 
 
-def _remote(server: Server) -> Any:
+def _remote(server: Server, patience_s: int) -> Any:
     import clickhouse_connect
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
@@ -158,6 +174,7 @@ def _remote(server: Server) -> Any:
             password=server.password,
             autogenerate_session_id=False,
             connect_timeout=5,
+            send_receive_timeout=patience_s,
         )
     except ClickHouseError as error:
         problem = _mapped(error)

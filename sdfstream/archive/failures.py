@@ -7,6 +7,7 @@ from typing import Final
 
 from sdfstream.errors import ArchiveError
 
+TABLE_ALREADY_EXISTS: Final = 57
 UNKNOWN_TABLE: Final = 60
 UNKNOWN_DATABASE: Final = 81
 READONLY: Final = 164

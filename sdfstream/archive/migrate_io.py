@@ -1,17 +1,25 @@
-"""Bring an archive to the newest migration, and set or lift its time to live."""
+"""Bring an archive to the newest migration, and say how long its rows stay."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from typing import Final
 
-from sdfstream.archive import migration, tables
+from sdfstream.archive import migration
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.migration import Migration
-from sdfstream.records.topics import ARCHIVED
+from sdfstream.archive.retention import AGING, Retention, ttl
+from sdfstream.archive.sqltext import literal
+from sdfstream.archive.target import Folder
+from sdfstream.archive.turn_io import turn
+from sdfstream.errors import ArchiveError
 
 _TTL: Final = re.compile(r" TTL (.+?)(?: SETTINGS |$)")
+_PATIENCE_S: Final = 6 * 3600
+_REPLAYED: Final = "replayed"
 
 
 def migrations() -> list[Migration]:
@@ -20,38 +28,94 @@ def migrations() -> list[Migration]:
     return migration.read({f.name: f.read_text(encoding="utf-8") for f in folder.iterdir() if f.name.endswith(".sql")})
 
 
-def migrate(engine: Engine) -> list[str]:
+def migrate(engine: Engine, steps: Sequence[Migration] | None = None) -> list[str]:
     """Apply what is pending, each once, and record it; returns the names applied.
 
-    A crash in between repeats the interrupted migration at the next start, which its statements allow.
+    A crash in between repeats the interrupted migration at the next start, which its statements allow. Processes that
+    share a server take turns.
+
+    Raises
+    ------
+    ArchiveError
+        The archive was made by a newer sdfstream, or a migration was changed after it had been applied.
     """
-    engine.command(migration.LEDGER_SQL)
-    applied = {v: (n, d) for v, n, d in engine.rows(f"SELECT version, name, digest FROM {migration.LEDGER}")}
-    todo = migration.pending(migrations(), applied)
-    for step in todo:
-        for statement in step.statements:
-            engine.command(statement)
-        row = f"({step.version}, '{step.name}', '{step.digest}')"
-        engine.command(f"INSERT INTO {migration.LEDGER} (version, name, digest) VALUES {row}")
+    ours = migrations() if steps is None else steps
+    if not _pending(engine, ours):
+        return []
+    with turn(engine) as still_ours, _patient(engine) as engine:
+        todo = _pending(engine, ours)
+        for step in todo:
+            for statement in step.statements:
+                still_ours()
+                condition = migration.guard(statement)
+                if condition is None or engine.rows(condition)[0][0]:
+                    engine.command(statement)
+            row = f"({step.version}, '{step.name}', '{step.digest}')"
+            engine.command(f"INSERT INTO {migration.LEDGER} (version, name, digest) VALUES {row}")
     return [step.name for step in todo]
 
 
-def set_ttl(engine: Engine, hours: float | None) -> None:
-    """Let raw and derived rows go `hours` after their bus_at (wall clock!); None keeps them for good.
+@contextmanager
+def _patient(engine: Engine) -> Iterator[Engine]:
+    """A handle that waits for a statement that moves all rows of a server's table: half of it done twice is worse."""
+    if isinstance(engine.target, Folder):
+        yield engine
+        return
+    with Engine.open(engine.target, patience_s=_PATIENCE_S) as patient:
+        yield patient
 
-    States, findings, commands and their outcomes always stay: they are few, the latest of a state is what is true
-    now, and what was commanded is a record of who did what and why.
+
+def _pending(engine: Engine, ours: Sequence[Migration]) -> list[Migration]:
+    engine.command(migration.LEDGER_SQL)
+    applied = {v: (n, d) for v, n, d in engine.rows(f"SELECT version, name, digest FROM {migration.LEDGER}")}
+    return migration.pending(ours, applied)
+
+
+def set_retention(engine: Engine, retention: Retention | None, *, replay: str | None = None) -> Retention | None:
+    """Let rows go as `retention` says (None: never), by the wall clock; returns what is in force.
+
+    Old rows of a replay would go at once. So an archive with rows that age takes no replay, and one that holds a
+    replay ages no more.
+
+    Parameters
+    ----------
+    engine : Engine
+    retention : Retention | None
+    replay : str, optional
+        Names the replay that is about to be written; then no row ages, whatever `retention` says.
+
+    Raises
+    ------
+    ArchiveError
+        A replay into an archive whose rows age.
     """
-    wanted = "" if hours is None else f"toDateTime(bus_at) + toIntervalSecond({round(hours * 3600)})"
-    for table in _aging_tables():
-        sql = "SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = {t:String}"
-        found = _TTL.search(str(engine.rows(sql, {"t": table})[0][0]))
-        present = found.group(1) if found else ""
-        if present == wanted:
-            continue
-        engine.command(f"ALTER TABLE {table} MODIFY TTL {wanted}" if wanted else f"ALTER TABLE {table} REMOVE TTL")
+    present = {aging.table: _ttl_of(engine, aging.table) for aging in AGING}
+    if replay is not None:
+        _refuse_where_rows_age(engine, [table for table, expression in present.items() if expression])
+        engine.command(f"INSERT INTO {_REPLAYED} (bus_id) VALUES ({literal(replay)})")
+    if retention is not None and engine.rows(f"SELECT count() > 0 FROM {_REPLAYED}")[0][0]:
+        retention = None
+    for aging in AGING:
+        wanted = ttl(aging, retention)
+        if present[aging.table] != wanted:
+            change = f"MODIFY TTL {wanted}" if wanted else "REMOVE TTL"
+            engine.command(f"ALTER TABLE {aging.table} {change}")
+    return retention
 
 
-def _aging_tables() -> list[str]:
-    names = [tables.table_of(topic) for topic in ARCHIVED]
-    return [name for name in names if name.startswith(("raw_", "derived_"))] + [tables.REJECT_TABLE]
+def _ttl_of(engine: Engine, table: str) -> str:
+    sql = "SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = {t:String}"
+    found = _TTL.search(str(engine.rows(sql, {"t": table})[0][0]))
+    return found.group(1) if found else ""
+
+
+def _refuse_where_rows_age(engine: Engine, aging: Sequence[str]) -> None:
+    sql = (
+        "SELECT ifNull(sum(total_rows), 0) FROM system.tables"
+        " WHERE database = currentDatabase() AND has({names:Array(String)}, name)"
+    )
+    if aging and engine.rows(sql, {"names": list(aging)})[0][0]:
+        raise ArchiveError(
+            f"the archive in {engine.target} holds live rows, which go by the wall clock, and those of a replay would"
+            " go at once: replay into a folder or database of its own"
+        )

@@ -11,6 +11,7 @@ from typing import Final
 from sdfstream.errors import ArchiveError
 
 _FILE: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
+_GUARD: Final = re.compile(r"^-- only if: (.+)$", re.MULTILINE)
 
 LEDGER: Final = "migration"
 LEDGER_SQL: Final = f"""
@@ -43,6 +44,16 @@ class Migration:
         """The statements; each ends with a semicolon at the end of a line."""
         parts = (part.strip() for part in re.split(r";[ \t]*$", self.sql, flags=re.MULTILINE))
         return [part for part in parts if _without_comments(part)]
+
+
+def guard(statement: str) -> str | None:
+    """The question of a comment ``-- only if: SELECT …`` in a statement, which then runs only if the answer is true.
+
+    >>> guard("-- only if: SELECT count() FROM a")
+    'SELECT count() FROM a'
+    """
+    found = _GUARD.search(statement)
+    return found.group(1) if found else None
 
 
 def read(files: Mapping[str, str]) -> list[Migration]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sdfstream.archive import tables
+from sdfstream.archive import packing, tables
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message
 from sdfstream.records.topics import NAME, Topic
@@ -159,7 +159,12 @@ def _nulls_not_allowed(batch: pa.RecordBatch) -> pa.Array | None:
 
 def _stored(topic: Topic, merged: pa.Table) -> dict[str, Any]:
     columns: dict[str, Any] = {}
+    packed = tables.packed_fields(topic)
+    if packed:
+        columns |= packing.probe_columns(*(merged.column(name) for name in packed))
     for field in topic.columns or ():
+        if field.name in packed:
+            continue
         column = merged.column(field.name)
         base = tables.base_of(topic, field)
         if base is not None:

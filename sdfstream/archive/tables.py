@@ -4,7 +4,7 @@ The rules are mechanical, so that a new column of a topic needs one line in a mi
 
 - ``sdf.raw.probe.v1`` → ``raw_probe``; a later version keeps its number: ``sdf.raw.probe.v2`` → ``raw_probe_v2``.
 - An instant (unit "ns since epoch") ``at_ns`` is stored as ``at DateTime64(9, 'UTC')``; ``at_ns`` is an ALIAS of it.
-- t2..t4 of a probe are stored as their difference to t1: exact, and five bytes a row smaller.
+- The stamps and host delays of a probe are stored in parts that compress (`packing`), exactly.
 - The instants of a chunk of ``raw_qp`` are stored as their difference to sent_at, for the same reason.
 - Delays in ``derived_owd`` and ``derived_qp`` are rounded to 1/16 ns, far below any error bar (an owd row takes 14
   instead of 37 bytes).
@@ -16,6 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from sdfstream.archive.packing import PROBE_COLUMNS
 from sdfstream.records.topics import OWD, PROBE, QP, QP_WINDOW, Topic
 
 INSTANT: Final = pa.timestamp("ns", "UTC")
@@ -43,8 +44,9 @@ def is_instant(field: pa.Field) -> bool:
     return unit.startswith(b"ns since epoch")
 
 
+_PACKED: Final = ("t1_ns", "t2_ns", "t3_ns", "t4_ns", "tx_host_ns", "rx_host_ns")
+
 _DIFFERENCES: Final = {
-    PROBE.name: {f"t{i}_ns": ("t1_ns", f"t{i}1_ns") for i in (2, 3, 4)},
     QP.name: {f"{what}_at_ns": ("sent_at_ns", f"{what}_after_ns") for what in ("arrived", "completed", "acknowledged")},
 }
 """By topic and column: the instant that it is stored as a difference to, and the stored column's name."""
@@ -56,13 +58,25 @@ def base_of(topic: Topic, field: pa.Field) -> str | None:
     return base
 
 
+def packed_fields(topic: Topic) -> tuple[str, ...]:
+    """The columns of a topic that `packing` puts into parts, in the order of `packing.probe_columns`."""
+    return _PACKED if topic.name == PROBE.name else ()
+
+
+def stored_names(topic: Topic) -> list[str]:
+    """The stored columns of a topic, those of the bus not among them."""
+    packed = packed_fields(topic)
+    plain = [stored_name(topic, field) for field in topic.columns or () if field.name not in packed]
+    return [*(PROBE_COLUMNS if packed else ()), *plain]
+
+
 def is_rounded(topic: Topic, field: pa.Field) -> bool:
     """Whether the column is stored rounded to 1/`OWD_STEPS_PER_NS` ns."""
     return topic.name in (OWD.name, QP_WINDOW.name) and bool(field.type == pa.float64())
 
 
 def stored_name(topic: Topic, field: pa.Field) -> str:
-    """The name of the stored column: ``t1_ns`` → ``t1``, ``t2_ns`` → ``t21_ns``, ``seq`` → ``seq``."""
+    """The name of the stored column: ``at_ns`` → ``at``, ``arrived_at_ns`` → ``arrived_after_ns``, ``n`` → ``n``."""
     name: str = field.name
     if name in _DIFFERENCES.get(topic.name, {}):
         return _DIFFERENCES[topic.name][name][1]

@@ -54,6 +54,7 @@ def _settings(config: KafkaConfig) -> dict[str, Any]:
         "enable_idempotence": True,
         "acks": "all",
         "linger_ms": config.linger_ms,
+        "compression_type": config.record_compression,
         "max_request_size": config.max_message_bytes + 2 * SLACK_BYTES,
         "max_batch_size": config.max_message_bytes,
         "request_timeout_ms": config.request_timeout_ms,

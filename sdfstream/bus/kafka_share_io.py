@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sdfstream.bus")
 
-SESSION_MS: Final = 6_000
-"""A member that says nothing for so long has its units given to others; the least that brokers allow by default."""
-HEARTBEAT_MS: Final = 1_500
+SESSION_MS: Final = 10_000
+"""A member that says nothing for so long has its units given to others. A stage that catches up on a busy machine may
+be heard late: with 6 s members were thought dead, and took units from each other in turn."""
+HEARTBEAT_MS: Final = 2_000
 _AGAIN_S: Final = 0.5
 _LONGEST_AGAIN_S: Final = 10.0
 _GONE_S: Final = 2 * HEARTBEAT_MS / 1000

@@ -63,7 +63,8 @@ class KafkaTask:
         self._lanes = Lanes(consumer, bus.clock, bus.config, lambda topic, n: self._count_lost(topic, n))
         self._numbers = Numbers()
         self._boot_id = uuid.uuid4().hex
-        self._letters: list[Output] = []
+        self._letters: list[tuple[Part, int, Output]] = []
+        """Of what could not be read, to be sent once the positions pass it."""
         self._committed: dict[Part, int] = {}
         self._notes: dict[str, bytes] = {}
         self._commit_number = 0
@@ -123,6 +124,8 @@ class KafkaTask:
             start |= {p: n for p, n in mark.positions.items() if p in start}
             floors |= mark.floors_ns
             self._watch.load(mark.numbers)
+            if mark.own:  # whoever marks by itself does so from now on too: a mark of ours would void its own
+                self._marked_s = float("inf")
         elif not fresh:
             start |= {p: n for p, n in self.saved.positions.items() if p in start}
         await self._lanes.open(start, floors)
@@ -219,7 +222,8 @@ class KafkaTask:
         """See `sdfstream.bus.task.Task`."""
         self._check()
         where = self.positions() if positions is None else {**self._committed, **positions}
-        made = self._encoded([*outputs, *self._letters])
+        letters = [letter for part, offset, letter in self._letters if offset < where.get(part, 0)]
+        made = self._encoded([*outputs, *letters])
         marked = self._mark(where, own=mark)
         kept = {**({} if mark else self._notes), **(notes or {})}
         changed = kept if marked is not None else dict(notes or {})
@@ -229,7 +233,7 @@ class KafkaTask:
             self.over = f"its commit did not end well ({type(error).__name__})"
             self._bus.counters.add("commit-failed", self.name)
             raise
-        self._letters.clear()
+        self._letters = [one for one in self._letters if one[1] >= where.get(one[0], 0)]
         self._committed, self._commit_number = where, self._commit_number + 1
         self._notes = {name: note for name, note in kept.items() if note is not None}
         for output in outputs:
@@ -353,21 +357,25 @@ class KafkaTask:
         except FormatError as error:
             if keep:
                 self._bus.counters.add("refused", error.reason)
-                self._letter(topic, key, headers, value, error)
+                self._letter(part, record.offset, key, headers, value, error)
             return None
         if not self._watch.see(topic, key, decoded.boot_id, decoded.batch_seq):
             return None
         if decoded.refused_rows and keep:
             self._bus.counters.add("refused", "null-rows", decoded.refused_rows)
             why = FormatError("null-rows", f"{decoded.refused_rows} rows have a null where none may be")
-            self._letter(topic, key, headers, value, why)
+            self._letter(part, record.offset, key, headers, value, why)
         self._bus.counters.add("delivered", topic, n=keep)
         seq = record.offset | partition << PARTITION_BITS
         return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
-    def _letter(self, topic: str, key: str, headers: codec.Headers, value: bytes, why: FormatError) -> None:
-        if not dead_letters.is_dead(topic):
-            self._letters.append(dead_letters.dead_letter(topic, key, headers, value, why, self._bus.clock()))
+    def _letter(
+        self, part: Part, offset: int, key: str, headers: codec.Headers, value: bytes, why: FormatError
+    ) -> None:
+        """Keep what could not be read; behind the last commit that was done when it was first read."""
+        if not dead_letters.is_dead(part[0]) and offset >= self._committed.get(part, 0):
+            letter = dead_letters.dead_letter(part[0], key, headers, value, why, self._bus.clock())
+            self._letters.append((part, offset, letter))
 
     async def _look_for_a_stall(self, now_s: float) -> None:
         """Nothing came for long: end the task when the brokers have had something for it all along."""

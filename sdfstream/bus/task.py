@@ -98,7 +98,7 @@ class Task(Protocol):
             None as a value deletes a note; notes not named stay.
         mark : bool
             The next owner is to begin to read here, whatever is committed later; `notes` are all there are from now on.
-            With it goes the memory of repeats, so that what is read again is the same.
+            With it goes the memory of repeats, so that what is read again is the same. Not together with `positions`.
 
         Raises
         ------

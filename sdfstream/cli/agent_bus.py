@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sdfstream.bus import Bus, Subscription
@@ -133,11 +134,12 @@ class LateDownlink:
 
 @asynccontextmanager
 async def open_publisher(
-    name: str, boot_id: str, *, hold: bool = True, kafka: KafkaConfig | None = None
+    name: str, boot_id: str, *, hold: bool = True, kafka: KafkaConfig | None = None, compression: str = "zstd"
 ) -> AsyncIterator[Publisher]:
     """Open what `name` names: ``link:PATH``, ``kafka://…`` (reached as `kafka` says), or a folder for a recording.
 
     With `hold` a link's `publish` waits until the other end has the outputs, for a caller that keeps them until then.
+    `compression`: what goes to Kafka, ``zstd`` or ``none``.
     """
     if name.startswith("link:"):
         from sdfstream.bus.link_io import LinkConfig, LinkPublisher
@@ -146,9 +148,11 @@ async def open_publisher(
         async with LinkPublisher(path, boot_id=boot_id, config=LinkConfig(hold=hold)) as link:
             yield link
     elif "://" in name:
+        from sdfstream.bus.kafka_config import KafkaConfig
         from sdfstream.bus.open_io import open_bus
 
-        waiting = WaitingBus(lambda: open_bus(name, time.time_ns, boot_id=boot_id, kafka=kafka))
+        packed = replace(kafka or KafkaConfig(), record_compression="zstd" if compression == "zstd" else None)
+        waiting = WaitingBus(lambda: open_bus(name, time.time_ns, boot_id=boot_id, kafka=packed))
         try:
             await waiting.start()
             yield waiting

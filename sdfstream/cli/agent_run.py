@@ -90,7 +90,8 @@ async def run(
     boot_id = secrets.token_hex(8)
     async with contextlib.AsyncExitStack() as stack:
         names = [name for name in (bus, str(out) if out else None) if name]
-        publishers = [await stack.enter_async_context(open_publisher(name, boot_id, kafka=kafka)) for name in names]
+        opening = [open_publisher(name, boot_id, kafka=kafka, compression=config.compression) for name in names]
+        publishers = [await stack.enter_async_context(one) for one in opening]
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))

@@ -38,7 +38,7 @@ def replay_shipped(data: Path, folder: Path | None = None) -> tuple[dict[str, An
 def _replay(data: Path, folder: Path) -> tuple[dict[str, Any], str]:
     recording, faults = open_recording(folder), _faults(folder / "truth" / "faults.jsonl")
     started_s = time.perf_counter()
-    archive = Archive.open(ArchiveConfig(target=str(data / "archive"), bus_id="shipped", limits=REPLAY))
+    archive = Archive.open(ArchiveConfig(target=str(data / "archive"), bus_id="shipped", limits=REPLAY, replay=True))
     writer = RecordingWriter(data / "replayed", cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     stages, feed = pipeline.stages(Settings()), _Feed(recording, archive)
     statements: list[dict[str, Any]] = []

@@ -112,7 +112,7 @@ def _archive(out: Path) -> Archive:
     from sdfstream.archive.config import REPLAY, ArchiveConfig
     from sdfstream.archive.writer_io import Archive
 
-    return Archive.open(ArchiveConfig(target=str(out / "archive"), bus_id="replay", limits=REPLAY))
+    return Archive.open(ArchiveConfig(target=str(out / "archive"), bus_id="replay", limits=REPLAY, replay=True))
 
 
 def _text(

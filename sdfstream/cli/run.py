@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +18,7 @@ from sdfstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sdfstream import pipeline
-    from sdfstream.archive.writer_io import Archive
+    from sdfstream.archive.work_io import ArchiveWork
     from sdfstream.bus import Bus
     from sdfstream.settings import Settings
 
@@ -25,8 +27,6 @@ EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
 STAGES: Final = ("sync", "sync-edge", "sync-mesh", "workload", "detect", "actuate", "plan", "archive")
 _PARTS: Final = {"sync-edge", "sync-mesh"}
 """What takes the place of sync where one process does not suffice."""
-_COMMIT_S: Final = 1.0
-"""Between two commits of the archive: each flushes, and many small inserts are what ClickHouse likes least."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
     parser.add_argument(
-        "--member", metavar="NAME", default="", help="name among the replicas: its restart within 6 s moves no work"
+        "--member", metavar="NAME", default="", help="name among the replicas: its restart within 10 s moves no work"
     )
     add_reference(parser)
     add_metrics(parser)
@@ -114,7 +114,10 @@ async def serve(
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
+    import asyncio
+
     from sdfstream import pipeline
+    from sdfstream.archive.upkeep_io import UpkeepThread
 
     authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
@@ -122,30 +125,47 @@ async def serve(
     every = [*pipeline.makers(chosen, authority), *pipeline.sync_parts(chosen)]
     path = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
-        watchers: list[pipeline.Watcher] = []
+        archive: ArchiveWork | None = None
         parts: list[Any] = [*path, bus, control]
         if "archive" in names:
-            archive, watcher = _archive(chosen, bus_id)
-            stack.push_async_callback(archive.close)
-            watchers.append(watcher)
-            parts.append(archive)
+            archive = _archive(chosen, bus_id)
+            stack.callback(archive.close)
+            upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
+            stack.push_async_callback(asyncio.to_thread, upkeep.close)
+            parts += [archive, upkeep]
         if metrics is not None:
             from sdfstream.cli.metrics import Told
             from sdfstream.cli.metrics_io import telling
 
-            await stack.enter_async_context(telling(metrics, Told(control, names, parts), getattr(bus, "ask", None)))
-        await pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep, member=member)
+            told = Told(control, names, parts, gauges=_gauges(archive))
+            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
+        await pipeline.run(bus, path, (), time.time_ns, control, keep=keep, member=member, archive=archive)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 
 
-def _archive(chosen: Settings, bus_id: str) -> tuple[Archive, pipeline.Watcher]:
-    """The archive as a consumer group: a position is committed once the rows before it are inserted."""
-    from sdfstream import pipeline
+def _gauges(archive: ArchiveWork | None) -> dict[str, Callable[[], float]]:
+    """What is true of the archive now."""
+    if archive is None:
+        return {}
+    return {f"archive_{name}": partial(_figure, archive, name) for name in archive.figures() if name != "oldest_age_s"}
+
+
+def _figure(archive: ArchiveWork, name: str) -> float:
+    return archive.figures()[name]
+
+
+def _archive(chosen: Settings, bus_id: str) -> ArchiveWork:
     from sdfstream.archive.config import LIVE, ArchiveConfig
-    from sdfstream.archive.writer_io import Archive
-    from sdfstream.records.topics import ARCHIVED
+    from sdfstream.archive.work_io import ArchiveWork
 
     chosen.data.mkdir(parents=True, exist_ok=True)
-    target = chosen.archive or str(chosen.data / "archive")
-    archive = Archive.open(ArchiveConfig(target=target, bus_id=bus_id, limits=LIVE))
-    return archive, pipeline.Watcher("archive", tuple(ARCHIVED), archive.add, archive.flush, _COMMIT_S)
+    return ArchiveWork.open(
+        ArchiveConfig(
+            target=chosen.archive or str(chosen.data / "archive"),
+            bus_id=bus_id,
+            limits=LIVE,
+            retention=chosen.retention,
+            spill_dir=str(chosen.data / "archive-spill"),
+            kept_dir=str(chosen.data / "archive-kept"),
+        )
+    )

@@ -19,6 +19,7 @@ from sdfstream.actuate import keys_io
 from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.endpoint_io import remove_endpoint, write_endpoint
 from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.upkeep_io import UpkeepThread
 from sdfstream.archive.writer_io import Archive
 from sdfstream.bus import Bus
 from sdfstream.bus.link_io import LinkServer
@@ -91,10 +92,20 @@ async def service(
     async with AsyncExitStack() as stack:
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
+        target = settings.archive or str(data / "archive")
         archive = Archive.open(
-            ArchiveConfig(target=settings.archive or str(data / "archive"), bus_id=run_id, limits=LIVE)
+            ArchiveConfig(
+                target=target,
+                bus_id=run_id,
+                limits=LIVE,
+                retention=settings.retention,
+                spill_dir=str(data / "archive-spill"),
+                kept_dir=str(data / "archive-kept"),
+            )
         )
         stack.push_async_callback(archive.close)
+        upkeep = UpkeepThread.start(target, settings.retention)
+        stack.push_async_callback(asyncio.to_thread, upkeep.close)
         http_port = _serve_sql(stack, settings, data)
         authority = pipeline.authority(settings, time.time_ns())
         path = pipeline.makers(settings, authority)
@@ -129,7 +140,7 @@ async def service(
         link = LinkServer(bus, running.link)
         await link.start()
         stack.push_async_callback(link.close)
-        running.parts = [link, bus, *path, archive, board, jobs, control]
+        running.parts = [link, bus, *path, archive, upkeep, board, jobs, control]
         if metrics is not None:
             from sdfstream.cli.metrics import Told
             from sdfstream.cli.metrics_io import telling

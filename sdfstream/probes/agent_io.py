@@ -109,6 +109,7 @@ async def run_agent(
     buffer = PublishBuffer(
         publisher,
         counters,
+        config.buffer_bytes,
         numbers=numbers,
         boot_id=boot_id,
         spill=spill,

@@ -135,11 +135,15 @@ class AgentConfig:
     clock_pages: str = "auto"
     """Folder of the pages that tell applications the corrected time (docs/clock.md); ``auto``: /run/sdfstream/clock, or
     the user's own in /dev/shm; ``off``: none."""
+    compression: str = "zstd"
+    """Of what goes to Kafka: ``zstd`` or ``none``. A third of the bytes for half a microsecond of CPU a row."""
+    buffer_bytes: int = 16 << 20
+    """In memory, for outputs that the bus has not taken yet."""
     spill_bytes: int = 256 << 20
-    """On disk, for what memory (16 MiB) does not hold while the bus is away (docs/agents-away.md); 0: nothing."""
+    """On disk, for what memory does not hold while the bus is away (docs/agents-away.md); 0: nothing."""
     spill_dir: str = "auto"
     """Folder of the spill, this agent's alone; ``auto``: in /var/lib/sdfstream/spill, or the user's ~/.local/state."""
-    catch_up_bytes_s: int = 4 << 20
-    """After an outage rows go at this rate (before compression), or twice as fast as they come if that is more."""
+    catch_up_bytes_s: int = 8 << 20
+    """After an outage rows go at this rate (as they weigh in memory), or twice as fast as they come if that is more."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

@@ -106,6 +106,9 @@ def check(config: AgentConfig) -> None:
     if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
     _check_mesh(config)
+    if config.compression not in ("zstd", "none"):
+        raise ConfigError(f"compression must be zstd or none, not {config.compression!r}")
+    _within("buffer_bytes", config.buffer_bytes, 64 << 10, 1 << 34)
     _within("spill_bytes", config.spill_bytes, 0, 1 << 40)
     _within("catch_up_bytes_s", config.catch_up_bytes_s, 1 << 10, 1 << 40)
     if not config.spill_dir:

@@ -27,8 +27,8 @@ from sdfstream.stats import Counters
 _log = logging.getLogger("sdfstream.agent")
 
 MAX_BYTES: Final = 16 << 20
-"""Kept in memory while the bus is away: about a minute of 1,440 exchanges a second."""
-CATCH_UP_BYTES_S: Final = 4 << 20
+"""Kept in memory while the bus is away: 40 s of 1,440 exchanges a second, flushed ten times a second."""
+CATCH_UP_BYTES_S: Final = 8 << 20
 _CHUNK_BYTES: Final = 1 << 20
 """Published at once: what a Kafka producer sends as one batch a partition, all of it or nothing."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
@@ -64,7 +64,7 @@ class PublishBuffer:
     ----------
     publisher : Publisher
     counters : Counters
-        ``published`` (rows), ``publish-failed`` (what), ``shed`` (topic; rows), ``refused`` (why; rows), and those of
+        ``published`` and ``shed`` (topic; rows), ``publish-failed`` (what), ``refused`` (why; rows), and those of
         `SpillTask`. Rows put in = published + shed + refused + unreadable on disk + still kept.
     max_bytes : int
         In memory, besides at most one chunk per lane that is in flight or was loaded from disk.
@@ -201,7 +201,8 @@ class PublishBuffer:
             raise
         finally:
             slow.cancel()
-        self._counters.add("published", "rows", sum(rows_of(item.output.body) for item in lane.landed()))
+        for item in lane.landed():
+            self._counters.add("published", item.output.topic, rows_of(item.output.body))
         self._back(lane)
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import urllib.parse
 import zlib
@@ -11,6 +12,8 @@ from typing import Final
 
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.spill_io import SpillFolder
+
+_log = logging.getLogger("sdfstream.agent")
 
 SYSTEM: Final = Path("/var/lib/sdfstream/spill")
 """Root's. Not below /run: that is memory."""
@@ -22,7 +25,11 @@ def spill_folder(config: AgentConfig) -> SpillFolder | None:
         return None
     if config.spill_dir != "auto":
         return SpillFolder(Path(config.spill_dir), config.spill_bytes)
-    base = SYSTEM if os.geteuid() == 0 else Path.home() / ".local/state/sdfstream/spill"
+    try:
+        base = SYSTEM if os.geteuid() == 0 else Path.home() / ".local/state/sdfstream/spill"
+    except RuntimeError:  # nobody's home
+        _log.warning("no folder for a spill: the user has no home; set agent.spill_dir")
+        return None
     return SpillFolder(base / folder_name([h.host for h in config.hosts]), config.spill_bytes)
 
 

@@ -24,6 +24,7 @@ NAMES = {
     "kafka_pipeline": 300,
     "agent_cost": 60,
     "reflector": 60,
+    "archive_size": 400,
     "freshness": 60,
     "freshness_mesh": 150,
     "class_queue": 60,

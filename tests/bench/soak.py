@@ -55,7 +55,7 @@ class Soak:
         self.chain = pipeline.Chain(self.stages)
         self.chain.start(EPOCH_NS)
         self.boards = [Board(), JobBoard()]
-        limits = ArchiveConfig(str(folder), "soak", limits=LIVE, ttl_hours=None) if folder else None
+        limits = ArchiveConfig(str(folder), "soak", limits=LIVE) if folder else None
         self.archive = Archive.open(limits) if limits else None
         self.counts: Counter[str] = Counter()
 

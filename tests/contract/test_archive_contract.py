@@ -15,7 +15,8 @@ from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.failures import EngineError
 from sdfstream.archive.kept_io import Kept
-from sdfstream.archive.migrate_io import migrate, migrations, set_ttl
+from sdfstream.archive.migrate_io import migrate, migrations, set_retention
+from sdfstream.archive.retention import AGING, Retention
 from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.writer_io import Archive
 from sdfstream.errors import ArchiveError
@@ -124,16 +125,17 @@ def test_every_contract_column_has_a_column_and_unknown_is_null(target: str) -> 
         engine.close()
 
 
-def test_ttl_is_set_on_raw_and_derived_rows_only_and_lifted_again(target: str) -> None:
+def test_what_ages_is_set_and_lifted_again_and_what_states_something_never_does(target: str) -> None:
     engine = Engine.open(target, create=True)
     sql = "SELECT name FROM system.tables WHERE database = 'sdf' AND engine_full LIKE '% TTL %' ORDER BY name"
     try:
         migrate(engine)
-        set_ttl(engine, 6)
-        set_ttl(engine, 6)
-        aging = [name for (name,) in engine.rows(sql)]
-        assert aging == ["derived_owd", "derived_qp", "raw_liveness", "raw_port", "raw_probe", "raw_qp", "reject"]
-        set_ttl(engine, None)
+        for retention in (Retention(raw_hours=6), Retention(raw_hours=6), Retention()):
+            assert set_retention(engine, retention) == retention
+            assert [name for (name,) in engine.rows(sql)] == sorted(a.table for a in AGING)
+        set_retention(engine, Retention(raw_hours=None))
+        assert [n for (n,) in engine.rows(sql)] == sorted(a.table for a in AGING if a.setting != "raw_hours")
+        set_retention(engine, None)
         assert engine.rows(sql) == []
     finally:
         engine.close()
@@ -193,7 +195,7 @@ async def test_an_insert_that_can_never_succeed_is_kept_with_its_reason_and_rest
     await archive.flush()
     assert archive.counters.get("kept", "state_clock") == 7
     (path,) = Kept.of(config).files()
-    kept = Kept.read(path)
+    kept = Kept.of(config).read(path)
     assert kept.table == "state_clock"
     assert "state_clock" in kept.reason
     assert kept.rows.num_rows == 7

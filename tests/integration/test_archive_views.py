@@ -6,14 +6,22 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.migrate_io import migrations
-from tests.fixtures.archive_story import PATHS, archive_story
+from sdfstream.archive.retention import Retention
+from sdfstream.archive.rows import bulk_rows
+from sdfstream.archive.upkeep_io import Upkeep
+from sdfstream.records.topics import OWD, PROBE
+from sdfstream.records.units import NS_PER_S
+from tests.fixtures.archive import message
+from tests.fixtures.archive_story import PATHS, START_NS, archive_story, owd, probe
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "schemas" / "clickhouse" / "README.md"
+DOCS = ROOT / "docs" / "archive.md"
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +182,9 @@ def test_instants_of_a_chunk(engine: Engine) -> None:
     assert got[1:] == [(1, 20_000, 90_000_000, 90_100_000), (2, None, None, 90_100_000)]
 
 
-def _queries() -> list[str]:
-    return re.findall(r"```sql\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+def _queries(page: Path = README) -> list[str]:
+    found = re.findall(r"```sql\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [sql for sql in found if "ENGINE = Kafka" not in sql]  # those: test_bus_clickhouse_subscribes.py
 
 
 @pytest.mark.parametrize("sql", _queries())
@@ -195,3 +204,67 @@ def test_the_published_migrations_are_the_packages() -> None:
     assert published == {m.name: m.sql for m in migrations()}, (
         "cp sdfstream/archive/migrations/*.sql schemas/clickhouse/"
     )
+
+
+# -- when the rows themselves have aged -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def aged(engine: Engine) -> Iterator[Engine]:
+    """The story two hours later: everything finished and kept; whoever looks at raw rows finds none from then."""
+    later = START_NS + 2 * 3600 * NS_PER_S
+    more = [message(OWD, owd(later, 0, [1000.0, 1100.0, 1200.0, 1300.0]), bus_at_ns=later)]
+    engine.insert("derived_owd", bulk_rows(OWD, more, "later").table, "later")
+    crossing = probe(START_NS + 61 * NS_PER_S, lost=True)  # the path that crosses the finding's link
+    place = crossing.schema.get_field_index("path")
+    crossing = crossing.set_column(place, crossing.schema.field(place), pa.array([50002], pa.uint32()))
+    late = [message(PROBE, crossing, bus_at_ns=START_NS + 61 * NS_PER_S)]
+    late.append(message(PROBE, probe(later, lost=False), 1, bus_at_ns=later))
+    engine.insert("raw_probe", bulk_rows(PROBE, late, "later").table, "later")
+    Upkeep(engine, Retention(raw_hours=3)).run()
+    yield engine
+
+
+@pytest.mark.parametrize("sql", _queries(DOCS))
+def test_the_archive_pages_query_runs_and_finds_something(aged: Engine, sql: str) -> None:
+    assert aged.rows(sql.strip().rstrip(";")), sql
+
+
+def test_the_story_of_a_nic(aged: Engine) -> None:
+    got = aged.rows("SELECT what, state FROM v_nic_timeline WHERE nic = 'h00/r0' ORDER BY at, state")
+    assert {("health", "tx unknown"), ("health", "tx healthy"), ("health", "rx unhealthy"), ("port", "up")} <= set(got)
+    assert len([row for row in got if row[0] == "port"]) == 1, "a reading that says the same is no event"
+    assert ("command", "steer applied") in got
+
+
+def test_evidence_by_the_piece(aged: Engine) -> None:
+    got = aged.rows("SELECT id, what, value, status FROM v_finding_evidence ORDER BY id")
+    assert got == [("f1", "excess", 40000.0, "resolved"), ("f2", "excess", 41000.0, "open")]
+
+
+def test_seconds_and_hours_of_the_story(aged: Engine) -> None:
+    columns = "n, lost, ce, owd_min_ns, owd_p50_ns, owd_p99_ns, owd_max_ns, excess_p50_ns, err_ns"
+    at = START_NS // NS_PER_S
+    got = aged.rows(f"SELECT {columns} FROM v_path_1s WHERE second = toDateTime({at + 119}, 'UTC') ORDER BY path")
+    assert got == [
+        (2, 2, 0, 1000, 1100.0, 1200, 1300, 100.0, 50),
+        (2, 0, 1, 41000, 41100.0, 41200, 41300, 40100.0, 50),
+    ]
+    hours = aged.rows("SELECT path, n, lost, seconds, owd_max_ns FROM v_path_1h ORDER BY path, hour")
+    assert hours == [(50001, 240, 2, 120, 1300), (50002, 240, 0, 120, 41300)]
+
+
+def test_freshness_by_minute(aged: Engine) -> None:
+    got = aged.rows("SELECT what, rows, p99_ms, max_ms FROM v_freshness WHERE what = 'probe' ORDER BY minute")
+    assert got == [("probe", 2, 0.0, 0.0), ("probe", 1, 0.0, 0.0), ("probe", 1, 0.0, 0.0)]
+
+
+def test_what_was_kept_of_the_path_that_crosses_the_findings_link(aged: Engine) -> None:
+    kept = aged.rows("SELECT finding, status, subject, paths, probes, windows FROM v_kept ORDER BY finding, status")
+    assert [row[:5] for row in kept] == [
+        ("f1", "open", "link l0--s1", 1, 1),
+        ("f1", "resolved", "link l0--s1", 1, 1),
+        ("f2", "open", "link l0--s1", 1, 1),
+    ]
+    assert aged.rows("SELECT path, count() FROM v_probe_kept GROUP BY path") == [(50002, 1)]
+    assert aged.rows("SELECT path, count() FROM v_owd_kept GROUP BY path") == [(50002, 120)]

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from sdfstream.bus import kafka_task_io
 from sdfstream.bus.kafka_config import KafkaConfig
 from sdfstream.bus.kafka_io import KafkaBus
 from sdfstream.bus.task import Work
+from sdfstream.records.position import offset_of, part_of
 from sdfstream.records.topics import CLOCK, FINDING
 from tests.bus_samples import clock, finding
 from tests.contract.bus import marks, take
@@ -126,3 +128,42 @@ async def test_units_move_to_who_is_left_and_nothing_is_said_twice(kafka: Broker
         stops[1].set()
         await asyncio.wait_for(second, 20)
         assert await ear.read(timeout_s=0.5) == []
+
+
+async def test_whoever_marks_by_itself_keeps_its_marks(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that goes on with its user's notes must not void the user's mark by one of its own."""
+    monkeypatch.setattr(kafka_task_io, "_MARK_S", 0.0)
+    async with bus_on(kafka, f"marking{time.time_ns()}.") as bus:
+        task = await bus.task(WORK)
+        await bus.publish([clock(0)])
+        assert marks(await read(task, 1)) == [0]
+        await task.commit(notes={"state": b"0"}, mark=True)
+        marked = task.positions()
+        for n in (1, 2, 3):
+            await bus.publish([clock(n)])
+            task = await bus.task(WORK)
+            assert task.positions() == marked, "it begins where its user marked"
+            assert marks(await read(task, n)) == list(range(1, n + 1))
+            await task.commit(notes={f"entry{n}": b""})
+        assert (await bus.task(WORK)).saved.notes.keys() == {"state", "entry1", "entry2", "entry3"}
+
+
+async def test_what_cannot_be_read_has_one_letter_however_often_it_is_read(kafka: Broker) -> None:
+    async with bus_on(kafka, f"letters{time.time_ns()}.") as bus:
+        task = await bus.task(WORK)
+        await task.commit(notes={"s": b""}, mark=True)
+        letters = await bus.subscribe("ear", [f"{CLOCK.name}.dlq"])
+        await bus.publish([clock(0)])
+        await bus.publish_bytes(CLOCK.name, "mesh", [("schema", CLOCK.name.encode())], b"garbage")
+        await bus.publish([clock(1)])
+        found = await read(task, 2)
+        await task.commit(positions={part_of(found[0]): offset_of(found[0]) + 1})
+        assert await letters.read(timeout_s=0.5) == [], "what it stands behind is not dealt with"
+        task = await bus.task(WORK)
+        assert marks(await read(task, 2)) == [0, 1]
+        await task.commit(notes={"entry": b""})
+        assert len(await take(letters, 1)) == 1
+        task = await bus.task(WORK)
+        assert marks(await read(task, 2)) == [0, 1], "once more, from the mark"
+        await task.commit()
+        assert await letters.read(timeout_s=0.5) == []

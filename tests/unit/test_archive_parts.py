@@ -21,7 +21,9 @@ from sdfstream.archive.http_query import Ask, parse_request, split_insert
 from sdfstream.errors import ArchiveError, ConfigError
 
 
-@pytest.mark.parametrize("module", [failures, http_reply, query_io, tables, target], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [failures, http_reply, migration, query_io, tables, target], ids=lambda m: m.__name__
+)
 def test_examples_in_docstrings(module) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from sdfstream.archive import tables
+from sdfstream.archive import packing, tables
 from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.events import PICKS, event_rows
 from sdfstream.archive.rows import bulk_rows, conform, reject_rows
@@ -23,26 +24,56 @@ def test_every_column_of_a_bulk_topic_arrives_under_its_stored_name(topic) -> No
     out = bulk_rows(topic, [message(topic, b, i) for i, b in enumerate(batches)], "run")
     assert out.rejects == ()
     assert out.table.num_rows == 8
-    wanted = [tables.stored_name(topic, f) for f in topic.columns]
-    assert out.table.column_names == wanted + list(tables.BUS_COLUMNS)
+    assert out.table.column_names == [*tables.stored_names(topic), *tables.BUS_COLUMNS]
     assert out.table.column("bus_seq").to_pylist() == [0] * 3 + [2] * 5
     assert out.table.column("bus_id").to_pylist() == ["run"] * 8
 
 
-def test_stamps_are_kept_exactly_as_differences_even_when_they_wrap() -> None:
-    batch = bulk(PROBE, 4, np.random.default_rng(2))
+def test_stamps_are_kept_exactly_in_parts_even_when_they_wrap() -> None:
     lowest, highest = -(2**63), 2**63 - 1
-    t1, t2 = [EPOCH_NS, 5, lowest, highest], [None, 7, highest, lowest]
-    batch = batch.set_column(7, PROBE.columns.field(7), pa.array(t1, pa.int64()))
-    batch = batch.set_column(8, PROBE.columns.field(8), pa.array(t2, pa.int64()))
-    table = bulk_rows(PROBE, [message(PROBE, batch)], "run").table
-    assert table.column("t1").cast(pa.int64()).to_pylist() == t1
-    with np.errstate(over="ignore"):
-        back = [
-            None if d is None else int(np.int64(a) + np.int64(d))
-            for a, d in zip(t1, table["t21_ns"].to_pylist(), strict=True)
-        ]
-    assert back == t2
+    t1 = pa.array([EPOCH_NS, 5, lowest, highest, -1], pa.int64())
+    t2 = pa.array([None, 7, highest, lowest, 4], pa.int64())
+    t3 = pa.array([9, None, 0, highest, lowest], pa.int64())
+    t4 = pa.array([EPOCH_NS + 1, 8, lowest, None, highest], pa.int64())
+    host = pa.array([None, -1, 2**31 - 1, -(2**31), 511], pa.int32())
+    parts = packing.probe_columns(t1, t2, t3, t4, host, host)
+    assert _unpacked(parts) == [a.to_pylist() for a in (t1, t2, t3, t4, host)]
+
+
+def _unpacked(parts) -> list[list]:
+    """What the ALIAS columns of 0007_probe_in_parts.sql compute."""
+
+    def wrap(x):
+        return None if x is None else (x + 2**63) % 2**64 - 2**63
+
+    def whole(name, bits):
+        both = zip(parts[f"{name}_high"].to_pylist(), parts[f"{name}_low"].to_pylist(), strict=True)
+        return [None if h is None else (h << bits) + low for h, low in both]
+
+    slots = zip(parts["t1_slot"].to_pylist(), parts["t1_low"].to_pylist(), strict=True)
+    rows = []
+    columns = (parts["ahead_ns"].to_pylist(), whole("turn", 9), whole("rtt", 9), whole("tx", 9))
+    for (slot, low), ahead, turn, rtt, tx in zip(slots, *columns, strict=True):
+        t1 = (slot << 20) + low
+        t21 = None if ahead is None else wrap(ahead + ((rtt or 0) >> 1))
+        t31 = None if turn is None else wrap(turn + (t21 or 0))
+        between = 0 if t31 is None or t21 is None else wrap(t31 - t21)
+        t41 = None if rtt is None else wrap(rtt + between)
+        rows.append((t1, *(None if d is None else wrap(t1 + d) for d in (t21, t31, t41)), tx))
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def test_an_insert_kept_by_an_older_sdfstream_is_brought_to_the_layout_of_today() -> None:
+    batch = bulk(PROBE, 50, np.random.default_rng(4))
+    now = bulk_rows(PROBE, [message(PROBE, batch)], "run").table
+    t1 = batch.column("t1_ns")
+    then = {name: now.column(name) for name in now.column_names if name not in packing.PROBE_COLUMNS}
+    then |= {"t1": t1.cast(tables.INSTANT), "tx_host_ns": batch["tx_host_ns"], "rx_host_ns": batch["rx_host_ns"]}
+    then |= {f"t{i}1_ns": pc.subtract(batch[f"t{i}_ns"], t1) for i in (2, 3, 4)}
+    brought = packing.current("raw_probe", pa.table(then))
+    assert brought.select(now.column_names).equals(now)
+    assert packing.current("raw_probe", now) is now
+    assert packing.current("state_nic", now) is now
 
 
 def test_delays_are_rounded_to_a_sixteenth_of_a_nanosecond_and_no_further() -> None:

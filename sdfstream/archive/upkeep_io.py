@@ -1,0 +1,173 @@
+"""The archive's upkeep, beside the writer: roll-ups are finished, raw rows around findings copied before they age.
+
+A thread of its own with a handle of its own; what it does may be done by several processes, and again after a crash.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from sdfstream.archive.engine_io import Engine
+from sdfstream.archive.failures import EngineError
+from sdfstream.archive.retention import Retention
+from sdfstream.archive.sqltext import literal
+from sdfstream.archive.upkeep import (
+    FINISHERS,
+    HOUR_NS,
+    Finisher,
+    Statement,
+    Window,
+    copies,
+    counts,
+    due,
+    window,
+    worst_paths,
+)
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+
+_SEEN_AGAIN_NS = 120 * NS_PER_S
+"""Rows enter the archive out of order by less than this."""
+
+
+class Upkeep:
+    """One pass after another over an archive; `run` is one pass.
+
+    Counters: ``finished.<table>`` (spans), ``kept.probes`` and ``kept.windows`` (rows), ``kept.findings``
+    (statements), ``unscoped`` (statements of whose subject no path is known), ``failed`` (passes).
+    """
+
+    def __init__(self, engine: Engine, retention: Retention, counters: Counters | None = None) -> None:
+        self._engine = engine
+        self._retention = retention
+        self.counters = counters or Counters("upkeep")
+        self._seen_ns = {f.table: 0 for f in FINISHERS}
+        self._pending: dict[str, set[int]] = {}
+        self._unscoped: set[tuple[str, str]] = set()
+
+    def run(self) -> None:
+        """Finish what is over, keep what findings are about.
+
+        Raises
+        ------
+        EngineError
+            The engine refused; the next pass takes up what is left.
+        """
+        for finisher in FINISHERS:
+            self._finish(finisher)
+        if self._retention.raw_hours is not None:
+            self._keep()
+
+    # -- roll-ups -----------------------------------------------------------------------------------------------
+
+    def _finish(self, f: Finisher) -> None:
+        since_ns = self._seen_ns[f.table]
+        ((touched, newest_ns),) = self._engine.rows(f.touched, {"since_ns": max(0, since_ns - _SEEN_AGAIN_NS)})
+        if not touched:
+            return
+        pending = self._pending.get(f.table)
+        if pending is None:
+            pending = self._first(f, touched)
+        elif newest_ns > since_ns:
+            pending |= set(touched)
+        for from_ns, to_ns in due(pending, f.span_ns, f.most):
+            self._engine.command(f.sql, {"from_ns": from_ns, "to_ns": to_ns})
+            pending -= set(range(from_ns, to_ns, f.span_ns))
+            self.counters.add("finished", f.table, (to_ns - from_ns) // f.span_ns)
+        self._pending[f.table], self._seen_ns[f.table] = pending, newest_ns
+
+    def _first(self, f: Finisher, touched: list[int]) -> set[int]:
+        """What is to be done at the start: spans not finished, and the newest finished ones again, for late rows.
+
+        Of the oldest spans some rows may be gone; if they are finished, they were when all rows were there.
+        """
+        ((finished,),) = self._engine.rows(f.finished, {"from_ns": touched[0]})
+        again = {at for at in finished[-3:] if at > touched[min(2, len(touched) - 1)]}
+        return (set(touched) - set(finished)) | again
+
+    # -- rows around findings -----------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        ((newest_ns,),) = self._engine.rows("SELECT toUnixTimestamp64Nano(max(bus_at)) FROM raw_probe")
+        for said in self._statements(newest_ns):
+            wanted = window(said, self._retention)
+            if wanted is None:
+                if (said.finding, said.status) not in self._unscoped:
+                    self._unscoped.add((said.finding, said.status))
+                    self.counters.add("unscoped")
+            elif wanted.to_ns + 2 * NS_PER_S < newest_ns:
+                self._copy(wanted)
+
+    def _statements(self, newest_ns: int) -> list[Statement]:
+        """First and last statements of findings that were said lately and are not dealt with."""
+        hours = self._retention.raw_hours
+        back_ns = round((hours if hours is not None else 24.0) * HOUR_NS)
+        rows = self._engine.rows(
+            """
+            SELECT f.id, f.status, any(f.subject_type), any(f.subject_id),
+                   toUnixTimestamp64Nano(min(f.since_at)), toUnixTimestamp64Nano(min(f.bus_at)) AS said_ns
+            FROM event_finding AS f
+            WHERE f.bus_at > fromUnixTimestamp64Nano({from_ns:Int64}, 'UTC') AND f.status IN ('open', 'resolved')
+                AND (f.id, f.status) NOT IN (SELECT finding, status FROM kept_window)
+            GROUP BY f.id, f.status
+            ORDER BY said_ns
+            """,
+            {"from_ns": max(0, newest_ns - back_ns)},
+        )
+        return [
+            Statement(i, status, kind or "", name or "", since, said) for i, status, kind, name, since, said in rows
+        ]
+
+    def _copy(self, w: Window) -> None:
+        span = {"from_ns": w.from_ns, "to_ns": w.to_ns}
+        found = self._engine.rows(worst_paths(w), w.parameters | span)
+        paths: list[Any] = found[: self._retention.kept_paths]
+        probes = windows = 0
+        if paths:
+            ((probes, windows),) = self._engine.rows(counts(paths), span)
+            for sql in copies(paths):
+                self._engine.command(sql, span)
+        said = w.statement
+        values = [said.finding, said.status, f"{said.subject_type} {said.subject}"]
+        self._engine.command(
+            "INSERT INTO kept_window (finding, status, subject, from_at, to_at, paths, left_out, probes, windows)"
+            f" SELECT {', '.join(map(literal, values))}, fromUnixTimestamp64Nano({{from_ns:Int64}}, 'UTC'),"
+            f" fromUnixTimestamp64Nano({{to_ns:Int64}}, 'UTC'), {len(paths)}, {len(found) - len(paths)},"
+            f" {probes}, {windows}",
+            span,
+        )
+        self.counters.add("kept", "findings")
+        self.counters.add("kept", "probes", probes)
+        self.counters.add("kept", "windows", windows)
+
+
+class UpkeepThread:
+    """`Upkeep` every `Retention.every_s`; `start`, `close`."""
+
+    def __init__(self, engine: Engine, retention: Retention) -> None:
+        self.counters = Counters("upkeep")
+        self._engine = engine
+        self._every_s = retention.every_s
+        self._upkeep = Upkeep(engine, retention, self.counters)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="archive-upkeep", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def start(cls, target: str, retention: Retention) -> UpkeepThread:
+        """Look after the archive at `target`, which has been opened (and so migrated) before."""
+        return cls(Engine.open(target), retention)
+
+    def close(self) -> None:
+        """Stop after the statement that runs."""
+        self._stop.set()
+        self._thread.join()
+        self._engine.close()
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._every_s):
+            try:
+                self._upkeep.run()
+            except EngineError:
+                self.counters.add("failed")

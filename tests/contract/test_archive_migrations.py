@@ -1,0 +1,185 @@
+"""An archive of every older version becomes one of today: rows stay to the bit, wherever it was cut short."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from sdfstream.archive import packing, tables, turn_io
+from sdfstream.archive.engine_io import Engine
+from sdfstream.archive.failures import EngineError
+from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.migrate_io import migrate, migrations
+from sdfstream.archive.rows import bulk_rows
+from sdfstream.archive.target import Folder
+from sdfstream.errors import ArchiveError
+from sdfstream.records.topics import CLOCK, OWD, PROBE
+from tests.fixtures.archive import bulk, message
+from tests.fixtures.engines import TOKEN
+
+NEWEST = len(migrations())
+ROOT = Path(__file__).parents[2]
+
+
+def _as_then(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
+    """Rows of raw_probe as they were inserted before migration 0007."""
+    t1 = batch.column("t1_ns")
+    kept = {name: rows.column(name) for name in rows.column_names if name not in packing.PROBE_COLUMNS}
+    kept |= {"t1": t1.cast(tables.INSTANT), "tx_host_ns": batch["tx_host_ns"], "rx_host_ns": batch["rx_host_ns"]}
+    return pa.table(kept | {f"t{i}1_ns": pc.subtract(batch[f"t{i}_ns"], t1) for i in (2, 3, 4)})
+
+
+def _fill(engine: Engine, version: int, seed: int = 1) -> dict[str, pa.RecordBatch]:
+    """Rows of three topics, inserted as an sdfstream of that time did."""
+    rng = np.random.default_rng(seed)
+    sent = {topic.name: bulk(topic, 200, rng) for topic in (PROBE, CLOCK, OWD)}
+    for topic in (PROBE, CLOCK, OWD):
+        rows = bulk_rows(topic, [message(topic, sent[topic.name], seed)], "then").table
+        if topic is PROBE and version < 7:
+            rows = _as_then(rows, sent[topic.name])
+        engine.insert(tables.table_of(topic.name), rows, f"{topic.name}/{seed}")
+    return sent
+
+
+def _rows(table: pa.Table | pa.RecordBatch, topic: Any) -> list[tuple]:
+    columns = []
+    for field in topic.columns:
+        values = [v.decode() if isinstance(v, bytes) else v for v in table[field.name].to_pylist()]
+        if tables.is_rounded(topic, field):
+            values = [None if v is None else round(v * 16) / 16 for v in values]
+        columns.append(values)
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+def _check(engine: Engine, sent: dict[str, pa.RecordBatch]) -> None:
+    for topic in (PROBE, CLOCK, OWD):
+        names = ", ".join(f.name for f in topic.columns)
+        got = engine.arrow(f"SELECT {names} FROM {tables.table_of(topic.name)}")
+        assert _rows(got, topic) == _rows(sent[topic.name], topic), topic.name
+    n, lost = (sum(sent[OWD.name].column(c).to_pylist()) for c in ("n", "lost"))
+    assert engine.rows("SELECT sum(n), sum(lost) FROM owd_1s") == [(n, lost)], "seconds of rows from before, once"
+    leftovers = (
+        "SELECT name FROM system.tables WHERE database = currentDatabase() AND match(name, '_(0|moving|making)')"
+    )
+    assert engine.rows(leftovers) == []
+
+
+@pytest.mark.parametrize("version", range(1, NEWEST + 1))
+def test_rows_of_every_version_stay_and_todays_views_work(tmp_path, version: int) -> None:
+    with Engine.open(str(tmp_path / "archive"), create=True) as engine:
+        assert migrate(engine, migrations()[:version]) == [m.name for m in migrations()[:version]]
+        sent = _fill(engine, version)
+        assert migrate(engine) == [m.name for m in migrations()[version:]]
+        _check(engine, sent)
+        views = engine.rows("SELECT name FROM system.tables WHERE database = 'sdf' AND engine = 'View'")
+        for (view,) in views:
+            engine.rows(f"SELECT count() FROM (SELECT * FROM {view})")
+        assert {"v_path_1s", "v_probe_kept"} <= {v for (v,) in views}
+        assert engine.rows("SELECT count() FROM v_path_1s")[0][0] > 0
+        more = bulk(PROBE, 5, np.random.default_rng(9))
+        engine.insert("raw_probe", bulk_rows(PROBE, [message(PROBE, more, 9)], "now").table, "new")
+        assert engine.rows("SELECT count() FROM raw_probe") == [(205,)]
+
+
+def test_a_migration_cut_short_after_any_statement_neither_loses_nor_doubles_a_row(tmp_path) -> None:
+    """After each statement that touches a row or a table's name; then the migration is begun again from its head."""
+    plain = re.compile(r"^(--.*\n)*CREATE (TABLE|MATERIALIZED VIEW) IF NOT EXISTS")
+    places = [(m.version, k + 1) for m in migrations()[6:8] for k, s in enumerate(m.statements) if not plain.match(s)]
+    assert len(places) >= 16
+    for version, k in places:
+        with Engine.open(Folder(str(tmp_path / "archive"), f"cut_{version}_{k}"), create=True) as engine:
+            migrate(engine, migrations()[:6])
+            sent = _fill(engine, 6)
+            migrate(engine, migrations()[: version - 1])
+            _run(engine, migrations()[version - 1].statements[:k])
+            migrate(engine)
+            _check(engine, sent)
+            engine.command(f"DROP DATABASE cut_{version}_{k}")
+
+
+def _run(engine: Engine, statements: list[str]) -> None:
+    from sdfstream.archive.migration import guard
+
+    for statement in statements:
+        condition = guard(statement)
+        if condition is None or engine.rows(condition)[0][0]:
+            engine.command(statement)
+
+
+def test_an_insert_by_an_older_sdfstream_during_the_move_stays_where_one_finds_it(tmp_path) -> None:
+    with Engine.open(str(tmp_path / "archive"), create=True) as engine:
+        migrate(engine, migrations()[:6])
+        _fill(engine, 6)
+        late = bulk(PROBE, 3, np.random.default_rng(5))
+        rows = _as_then(bulk_rows(PROBE, [message(PROBE, late, 7)], "then").table, late)
+        moved = next(i for i, s in enumerate(migrations()[6].statements) if "ATTACH PARTITION" in s)
+        _run(engine, migrations()[6].statements[:moved])
+        engine.insert("raw_probe_0007", rows, "late")
+        migrate_rest = migrations()[6].statements[moved:]
+        _run(engine, migrate_rest)
+        assert engine.rows("SELECT count() FROM raw_probe_0007") == [(203,)]
+        with pytest.raises(EngineError):
+            engine.insert("raw_probe", rows, "later")
+
+
+MIGRATOR = """
+import sys
+from sdfstream.archive.engine_io import Engine
+from sdfstream.archive.migrate_io import migrate
+with Engine.open(sys.argv[1], create=True) as engine:
+    print(len(migrate(engine)))
+"""
+
+
+def test_processes_that_share_a_server_take_turns(tmp_path) -> None:
+    folder = str(tmp_path / "archive")
+    with Engine.open(folder, create=True) as engine:
+        migrate(engine, migrations()[:6])
+        sent = _fill(engine, 6)
+        front = SqlFront.start(folder, token=TOKEN)
+        url = f"http://x:{TOKEN.replace(' ', '%20')}@127.0.0.1:{front.port}/sdf"
+        runs = [
+            subprocess.Popen([sys.executable, "-c", MIGRATOR, url], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            for _ in range(3)
+        ]
+        applied = [run.communicate(timeout=120)[0].strip() for run in runs]
+        assert [run.returncode for run in runs] == [0, 0, 0]
+        assert sorted(applied) == ["0", "0", str(NEWEST - 6)]
+        assert engine.rows("SELECT count(), uniqExact(version) FROM migration") == [(NEWEST, NEWEST)]
+        _check(engine, sent)
+        assert engine.rows("EXISTS TABLE migration_turn") == [(0,)]
+        front.close()
+
+
+def test_the_turn_of_a_process_that_died_is_taken_over(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(turn_io, "_STALE_S", 0.5)
+    monkeypatch.setattr(turn_io, "_BEAT_S", 0.1)
+    folder = str(tmp_path / "archive")
+    front = SqlFront.start(folder, token="t")
+    with Engine.open(f"http://x:t@127.0.0.1:{front.port}/sdf", create=True) as engine:
+        engine.command(turn_io._TURN_SQL)
+        engine.command("INSERT INTO migration_turn (holder) VALUES ('dead')")
+        assert len(migrate(engine)) == NEWEST
+        assert engine.rows("EXISTS TABLE migration_turn") == [(0,)]
+    front.close()
+
+
+def test_a_process_that_lost_its_turn_goes_no_further(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(turn_io, "_BEAT_S", 60)
+    folder = str(tmp_path / "archive")
+    front = SqlFront.start(folder, token="t")
+    with Engine.open(f"http://x:t@127.0.0.1:{front.port}/sdf", create=True) as engine:
+        with pytest.raises(ArchiveError, match="another process took over"), turn_io.turn(engine) as still_ours:
+            still_ours()
+            engine.command("INSERT INTO migration_turn (holder, at) VALUES ('other', now64(3) + 1)")
+            still_ours()
+        assert engine.rows("SELECT count() FROM migration_turn") == [(2,)], "what is another's is left alone"
+    front.close()
