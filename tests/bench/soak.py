@@ -107,6 +107,8 @@ def soak(result: Result, args: argparse.Namespace, folder: Path | None) -> None:
     if run.archive is not None:
         run.archive.flush_blocking()
     _say(result, args, mesh, run, np.array(at_s), np.array(mb))
+    if args.weigh:
+        print("MB:", *(f"{x:.0f}" for x in mb), file=sys.stderr)
     if args.weigh and first is not None:
         for path, before, after in grown(first, run.weigh(), 1)[:60]:
             print(f"{before:>12,} → {after:>12,}  {path}", file=sys.stderr)
