@@ -5,7 +5,7 @@ VENV ?= .venv
 export VENV
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check quick bench bench-clock trials schemas lock clean
+.PHONY: help setup demo test check quick bench bench-clock trials chaos schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -47,12 +47,18 @@ trials: ## The loop on real packets, again and again: failover, collisions, laps
 	@scripts/setup python lab
 	@$(BIN)/python -m tests.trials --trials $(TRIALS)
 
+SEED ?= 1
+chaos: ## Real broker, real processes, killed at random, then everything counted (SHORT=1: 6 minutes; 200 kills: 40)
+	@scripts/setup python kafka
+	@$(BIN)/python -m tests.chaos $(if $(SHORT),--short) --seed $(SEED)
+
 schemas: ## Write schemas/ from the vocabulary in sdfstream/records
 	@scripts/setup python
 	@$(BIN)/python -m sdfstream.records.publish schemas
 
 lock: ## Pin all dependencies by hash, without index addresses (needs uv)
 	uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
+	uv pip compile -q pyproject.toml -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-run.lock
 	uv pip compile -q pyproject.toml --extra peers -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-peers.lock
 
 clean: ## Remove the virtual environment and caches

@@ -9,38 +9,79 @@
       └── sdf.control.command.v1 ◄── actuate ◄── jobs, ways, windows of queue pairs, outcomes, overrides
     agents ◄── sdf.state.mesh.v1 (who probes whom) ◄── plan ◄── agents' NICs, cabling, traces
 
-The same stages run in three ways over one seam: live in one process (`run`), each on its own as a Kafka consumer
-group (`run_stage`), and over a recording as fast as the machine allows (`replay`). A stage never reads a clock:
-`Driver` steps it at every 100 ms boundary of bus time and at every message, so what a stage says depends only on
-what was on the bus.
+The same stages run in three ways over one seam: live in one process, each on its own or in several processes on Kafka
+(both `run`, one loop: `stage_io`), and over a recording as fast as the machine allows (`replay`). A stage never reads
+a clock: `drive.Driver` steps it at every 100 ms boundary of bus time and at every message, so what a stage says
+depends only on what was on the bus.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
+from sdfstream import __version__
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.stage import ActuateStage, Authority
-from sdfstream.bus import Bus, joined_io
+from sdfstream.archive.work_io import ArchiveWork
+from sdfstream.archiving_io import ARCHIVE, share_archive
+from sdfstream.bus import Bus
+from sdfstream.bus.task import Task, Work
 from sdfstream.detect.stage import DetectStage
+from sdfstream.drive import Driver, Stage, StageMaker, Ticker
 from sdfstream.errors import SdfError
 from sdfstream.plan.stage import PlanStage
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import ANOMALY, BELIEF, CLOCK, COMMAND, EDGE, FINDING, MESH, NIC, OUTCOME, OWD, QP_WINDOW
-from sdfstream.records.units import NS_PER_S, TICK_NS
+from sdfstream.records.topics import (
+    ANOMALY,
+    BELIEF,
+    CLOCK,
+    COMMAND,
+    EDGE,
+    FINDING,
+    MESH,
+    NIC,
+    OUTCOME,
+    OWD,
+    PROBE,
+    QP_WINDOW,
+)
+from sdfstream.records.units import NS_PER_S
 from sdfstream.settings import Settings
+from sdfstream.stage_io import Control, Keep, run_stage
 from sdfstream.stats import Counters
 from sdfstream.sync.edge_stage import SyncEdgeStage
 from sdfstream.sync.mesh_stage import SyncMeshStage
 from sdfstream.sync.stage import SyncStage
 from sdfstream.workload.stage import WorkloadStage
 
+__all__ = [
+    "Chain",
+    "Control",
+    "Driver",
+    "Keep",
+    "Stage",
+    "StageMaker",
+    "Ticker",
+    "Watcher",
+    "authority",
+    "makers",
+    "only",
+    "replay",
+    "run",
+    "run_stage",
+    "run_watcher",
+    "share_stage",
+    "stages",
+    "supervise",
+    "sync_parts",
+]
 log = logging.getLogger("sdfstream.pipeline")
 
 WRITES: Final[dict[str, tuple[str, ...]]] = {
@@ -54,81 +95,11 @@ WRITES: Final[dict[str, tuple[str, ...]]] = {
 }
 """What each stage writes; a replay ignores these topics in its input when it runs the stage itself."""
 
-FOR_ALL: Final[dict[str, tuple[str, ...]]] = {SyncEdgeStage.name: (BELIEF.name,)}
-"""Topics of which every member of a stage's group reads all, where the other topics are dealt out among them."""
-
 SHARED: Final = frozenset({OUTCOME.name})
 """Topics that agents write too: there a replay ignores only what the stage itself said (by the event's source)."""
 
 LONGEST_GAP_NS: Final = 24 * 3600 * NS_PER_S
 """A message this far ahead of the last is refused in a replay: its time is wrong, and ticks up to it never end."""
-
-
-class Stage(Protocol):
-    """A sans-IO engine: messages and the time in, outputs out. Time enters only here.
-
-    The same messages with the same `now_ns` give the same outputs, byte for byte; cutting the stream of messages
-    into calls anywhere changes nothing. `now_ns` never goes back. Input is never mutated.
-    """
-
-    name: str
-    reads: tuple[str, ...]
-    """Topics the stage subscribes to."""
-    counters: Counters
-
-    def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
-        """Take `messages` (none: a tick) that entered the bus up to `now_ns`; return what they cause."""
-
-    def finish(self, now_ns: int) -> list[Output]:
-        """The input has ended: return what was held back."""
-
-    def snapshot(self) -> bytes:
-        """The whole state, so that `restore` in a fresh stage goes on as if nothing had happened."""
-
-    def restore(self, state: bytes) -> None:
-        """Take up a state made by `snapshot`."""
-
-
-@dataclass(slots=True)
-class Ticker:
-    """The 100 ms boundaries of bus time; `upto` yields each one once, in order."""
-
-    tick_ns: int = TICK_NS
-    last_ns: int | None = None
-
-    def upto(self, now_ns: int) -> Iterator[int]:
-        """Every boundary after the last one given out and not after `now_ns`; the first call only sets the start."""
-        if self.last_ns is None:
-            self.last_ns = now_ns // self.tick_ns * self.tick_ns
-            return
-        while self.last_ns + self.tick_ns <= now_ns:
-            self.last_ns += self.tick_ns
-            yield self.last_ns
-
-
-@dataclass(slots=True)
-class Driver:
-    """Steps one stage along bus time; now never goes back, whatever order messages of several topics come in."""
-
-    stage: Stage
-    ticker: Ticker = field(default_factory=Ticker)
-    now_ns: int = 0
-
-    def take(self, messages: Sequence[Message]) -> list[Output]:
-        """Step at every boundary before each message, then at the message."""
-        outputs: list[Output] = []
-        for message in messages:
-            outputs += self.advance(message.bus_at_ns)
-            outputs += self.stage.step([message], self.now_ns)
-        return outputs
-
-    def advance(self, to_ns: int) -> list[Output]:
-        """Step with nothing at every boundary up to `to_ns`."""
-        outputs: list[Output] = []
-        for boundary_ns in self.ticker.upto(to_ns):
-            outputs += self.stage.step([], boundary_ns)
-        self.now_ns = max(self.now_ns, to_ns)
-        return outputs
 
 
 # --- live ------------------------------------------------------------------------------------------------------
@@ -149,34 +120,40 @@ class Watcher:
     """A group without a position begins with the oldest message, not at the end."""
 
 
-@dataclass(slots=True)
-class Control:
-    """What the pipeline is told and what it tells while it runs."""
-
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    drain: bool = True
-    """Once told to stop, first read on until nothing comes; False: the rest is left to the group's next member."""
-    counters: Counters = field(default_factory=lambda: Counters("pipeline"))
-    lag: dict[str, int] = field(default_factory=dict)
-    """Messages on the bus that each reader had not read when it last looked."""
-
-
-def stages(settings: Settings, authority: Authority | None = None) -> list[Stage]:
-    """The stages of the path, in order; without `authority` (a replay) the controller enforces nothing."""
-    path: list[Stage] = [SyncStage(settings.sync), WorkloadStage(settings.workload), DetectStage(settings.detect)]
+def makers(settings: Settings, authority: Authority | None = None) -> list[StageMaker]:
+    """How the stages of the path are made, in order; without `authority` (a replay) the controller enforces nothing."""
+    path = [
+        _maker(SyncStage, lambda _: SyncStage(settings.sync), settings.sync),
+        _maker(WorkloadStage, lambda _: WorkloadStage(settings.workload), settings.workload),
+        _maker(DetectStage, lambda _: DetectStage(settings.detect), settings.detect),
+    ]
     if settings.actuate.mode != "off":
-        path.append(ActuateStage(settings.actuate, authority))
+        path.append(_maker(ActuateStage, lambda _: ActuateStage(settings.actuate, authority), settings.actuate))
     if settings.plan.mesh == "auto" or (settings.agent is not None and settings.agent.mesh == "auto"):
-        path.append(PlanStage(settings.plan))
+        path.append(_maker(PlanStage, lambda _: PlanStage(settings.plan), settings.plan))
     return path
 
 
-def sync_parts(settings: Settings, member: str) -> list[Stage]:
-    """Sync in parts: any number of processes with the first, one with the second (docs/sync-scale.md).
+def stages(settings: Settings, authority: Authority | None = None) -> list[Stage]:
+    """The stages of the path, in order, each as one unit."""
+    return [maker.make("0") for maker in makers(settings, authority)]
 
-    `member` names this process among those of its stage's group.
-    """
-    return [SyncEdgeStage(settings.sync, member), SyncMeshStage(settings.sync)]
+
+def sync_parts(settings: Settings) -> list[StageMaker]:
+    """Sync in parts: any number of processes with the first, one with the second (docs/sync-scale.md)."""
+    edge = _maker(SyncEdgeStage, lambda unit: SyncEdgeStage(settings.sync, unit), settings.sync)
+    edge.for_all, edge.by_partition = (BELIEF.name,), PROBE.name
+    return [edge, _maker(SyncMeshStage, lambda _: SyncMeshStage(settings.sync), settings.sync)]
+
+
+def only(stage: Stage) -> StageMaker:
+    """A maker that knows this one stage: for one process, where state ends with the process anyway."""
+    return StageMaker(stage.name, stage.reads, lambda _: stage)
+
+
+def _maker(kind: type[Stage], make: Callable[[str], Stage], config: object) -> StageMaker:
+    digest = hashlib.blake2s(repr(config).encode(), digest_size=8).hexdigest()
+    return StageMaker(kind.name, kind.reads, make, identity=f"{kind.name} {__version__} {digest}")
 
 
 def authority(settings: Settings, started_at_ns: int) -> Authority | None:
@@ -195,45 +172,56 @@ def authority(settings: Settings, started_at_ns: int) -> Authority | None:
 
 async def run(
     bus: Bus,
-    path: Sequence[Stage],
+    path: Sequence[StageMaker | Stage],
     watchers: Sequence[Watcher],
     clock: Callable[[], int],
     control: Control,
+    *,
+    keep: Keep | None = None,
+    member: str = "",
+    archive: ArchiveWork | None = None,
 ) -> None:
-    """The whole pipeline in one process until told to stop; what is on the bus by then still reaches the watchers."""
-    async with asyncio.TaskGroup() as group:
-        readers = [
-            *((stage.name, partial(run_stage, stage, bus, clock, control)) for stage in path),
-            *((watcher.name, partial(run_watcher, watcher, bus, control)) for watcher in watchers),
-        ]
-        for name, task in readers:
-            group.create_task(supervise(name, task, control), name=name)
+    """Run stages and watchers until told to stop.
 
+    Without `keep` this process is all there is: what is on the bus by then still reaches the watchers. With it, the
+    stages share their work with other processes of the same bus, and what is left is left to them.
 
-async def run_stage(stage: Stage, bus: Bus, clock: Callable[[], int], control: Control) -> None:
-    """Read, step, publish, commit, until told to stop and nothing is left to read: the one loop.
-
-    Positions are committed after the outputs are on the bus, so a crash repeats output at most; readers tell a
-    repeat by boot id and batch sequence.
+    Parameters
+    ----------
+    member : str
+        Names this process among those, so that its quick restart moves no work.
+    archive : ArchiveWork, optional
+        The archive as a user of tasks: each row goes in once, whichever process does it.
     """
-    subscription = await joined_io.subscribe(bus, stage.name, stage.reads, FOR_ALL.get(stage.name, ()))
-    driver = Driver(stage)
+    async with asyncio.TaskGroup() as group:
+        if archive is not None:
+            keep_rows = partial(share_archive, archive, bus, control, member)
+            group.create_task(supervise(ARCHIVE, keep_rows, control), name=ARCHIVE)
+        for stage in path:
+            maker = stage if isinstance(stage, StageMaker) else only(stage)
+            serve = partial(share_stage, maker, bus, clock, control, keep, member)
+            group.create_task(supervise(maker.name, serve, control), name=maker.name)
+        for watcher in watchers:
+            watch = partial(run_watcher, watcher, bus, control)
+            group.create_task(supervise(watcher.name, watch, control), name=watcher.name)
+
+
+async def share_stage(
+    maker: StageMaker, bus: Bus, clock: Callable[[], int], control: Control, keep: Keep | None, member: str
+) -> None:
+    """Take part in a stage's work until told to stop."""
+    dealt = tuple(topic for topic in maker.reads if topic not in maker.for_all)
+    units = await bus.partitions(maker.by_partition) if maker.by_partition else 1
+    work = Work(maker.name, dealt, maker.for_all, units)
+    control.joined_s[maker.name] = asyncio.get_running_loop().time()
+
+    async def serve(task: Task) -> None:
+        await run_stage(maker, task, clock, control, keep)
+
     try:
-        while True:
-            messages = await subscription.read(timeout_s=TICK_NS / NS_PER_S / 2)
-            control.lag[stage.name] = subscription.lag()
-            stopping = control.stop.is_set() and not (messages and control.drain)
-            outputs = driver.take(messages) if messages else driver.advance(clock())
-            if stopping:
-                outputs += stage.finish(max(driver.now_ns, clock()))
-            if outputs:
-                await bus.publish(outputs)
-            if messages:
-                await subscription.commit()
-            if stopping:
-                return
+        await bus.shared(work, serve, control.stop, member=member)
     finally:
-        await subscription.close()
+        control.joined_s.pop(maker.name, None)
 
 
 async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
@@ -249,8 +237,11 @@ async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
         while True:
             stopping = control.stop.is_set()
             messages = await subscription.read(timeout_s=1.0)
-            control.lag[watcher.name] = subscription.lag()
+            lag = control.lag[watcher.name] = subscription.lag()
+            if messages or not lag:
+                control.progress_s[watcher.name] = loop.time()
             if messages:
+                control.oldest_ns.setdefault(watcher.name, messages[0].bus_at_ns)
                 await watcher.take(messages)
                 taken = True
             ending = stopping and not (messages and control.drain)
@@ -259,9 +250,11 @@ async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
                     await watcher.settle()
                 await subscription.commit()
                 committed_s, taken = loop.time(), False
+                control.oldest_ns.pop(watcher.name, None)
             if ending:
                 return
     finally:
+        control.forget(watcher.name)
         await subscription.close()
 
 

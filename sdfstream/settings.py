@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.archive.retention import Retention
+from sdfstream.bus.kafka_config import KafkaConfig, Principals
+from sdfstream.bus.topic_rules import TopicRule
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.plan.config import PlanConfig
@@ -37,6 +39,9 @@ for _part in (
     DetectConfig,
     ActuateConfig,
     PlanConfig,
+    KafkaConfig,
+    Principals,
+    TopicRule,
     Retention,
 ):
     with_config(_STRICT)(_part)
@@ -53,6 +58,8 @@ class Settings(BaseModel):
     """Name of the cluster, written into recordings."""
     bus: str = "memory"
     """``memory``, or ``kafka://host:port[,host:port]``."""
+    kafka: KafkaConfig = KafkaConfig()
+    """How the brokers of such a bus are reached, and what topics on them are like."""
     archive: str | None = None
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     retention: Retention = Retention()
@@ -66,8 +73,15 @@ class Settings(BaseModel):
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 
 
+PLACES: Final = ("data", "cluster", "bus", "archive")
+"""Settings that the environment may give too, as ``SDFSTREAM_BUS`` and so on: what differs from place to place, and
+what should not stand in a command line, as a password in ``archive``."""
+
+
 def load(path: Path | None) -> Settings:
     """The settings of the YAML file at `path` (None: ``SDFSTREAM_CONFIG``, or all defaults).
+
+    ``SDFSTREAM_<KEY>`` of `PLACES`, where it is set and not empty, stands above the file.
 
     Raises
     ------
@@ -76,9 +90,18 @@ def load(path: Path | None) -> Settings:
     """
     if path is None and (named := os.environ.get("SDFSTREAM_CONFIG")):
         path = Path(named)
-    if path is None:
+    given = {key: value for key in PLACES if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))}
+    if path is None and not given:
         return Settings()
-    return _checked(TypeAdapter(Settings), _read(path), str(path))
+    where = str(path or "environment")
+    found = _checked(TypeAdapter(Settings), {**(_read(path) if path else {}), **given}, where)
+    try:
+        found.kafka.check()
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if found.kafka.servers:
+        raise ConfigError(f"{where}: key 'kafka.servers': brokers are named by bus: kafka://HOST:PORT")
+    return found
 
 
 def dump(settings: BaseModel | AgentConfig) -> str:

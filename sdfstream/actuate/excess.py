@@ -1,14 +1,19 @@
 """Which links a queue stands on, by the probes that cross them: delay over each path's own floor, with its error bar.
 
-Of every directed probe path the last window of ``sdf.derived.owd.v1`` counts. A link's excess is the median over the
-probe paths that cross it: a queue elsewhere on one of them does not make it look congested, a queue on it shows on all.
+Of every directed probe path the last window of ``sdf.derived.owd.v1`` counts, for two seconds. A link's excess is the
+median over the probe paths that cross it: a queue elsewhere on one of them does not make it look congested, a queue on
+it shows on all.
+
+Asked about seldom and told of tens of thousands of paths ten times a second, it only keeps the messages of the last two
+seconds until somebody asks.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +27,11 @@ from sdfstream.records.units import ABSENT_NS, NS_PER_S
 from sdfstream.stats import Counters
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 _MAX_NICS: Final = 1 << 18
 _MAX_PATHS: Final = 400_000
 _FRESH_NS: Final = 2 * NS_PER_S
-_NS_PER_MS_TEXT: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,20 @@ class Queue:
     """Probe paths behind it; 0: nothing is known."""
 
 
+class _Told(NamedTuple):
+    """The rows of one message: codes into its own names, −1 for null."""
+
+    at_ns: int
+    src: tuple[npt.NDArray[np.int32], list[str]]
+    dst: tuple[npt.NDArray[np.int32], list[str]]
+    rev: Ints
+    path: Ints
+    dscp: Ints
+    start_ns: Ints
+    excess: Floats
+    err: Floats
+
+
 class Excess:
     """The last window of every directed probe path."""
 
@@ -50,31 +69,51 @@ class Excess:
         self._table = Table(
             {"start_ns": np.int64(ABSENT_NS), "seen_ns": np.int64(ABSENT_NS), "excess": np.nan, "err": np.nan}
         )
+        self._waiting: deque[_Told] = deque()
+        """What came in the last two seconds and nobody has asked about."""
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take corrected delays; FormatError when a column cannot be read."""
-        src, dst = self._numbers(batch, "src"), self._numbers(batch, "dst")
         way, ways = columns.names(batch, "dir")
-        rev = np.array([{"fwd": 0, "rev": 1}.get(name, -1) for name in ways] + [-1], np.int64)[way]
-        path = columns.values(batch, "path").astype(np.int64)
-        dscp = columns.values(batch, "dscp").astype(np.int64)
-        start_ns = columns.values(batch, "at_ns").astype(np.int64)
-        excess = columns.filled(batch, "excess_p50_ns", np.nan).astype(np.float64)
-        err = columns.filled(batch, "err_ns", np.nan).astype(np.float64)
-        good = (src >= 0) & (dst >= 0) & (rev >= 0) & (path < 65_536) & (dscp < 64)
-        self._counters.add("refused", "owd-row", int((~good).sum()))
-        good &= ~np.isnan(excess) & ~np.isnan(err)
-        slot = self._index.add(_packed(src[good], dst[good], path[good], dscp[good], rev[good]))
-        self._table.ensure(self._index.slots)
-        keep = slot >= 0
-        slot, start_ns, excess, err = slot[keep], start_ns[good][keep], excess[good][keep], err[good][keep]
-        later = start_ns >= self._table["start_ns"][slot]
-        slot = slot[later]
-        self._table["start_ns"][slot], self._table["seen_ns"][slot] = start_ns[later], at_ns
-        self._table["excess"][slot], self._table["err"][slot] = excess[later], err[later]
+        told = _Told(
+            at_ns,
+            columns.names(batch, "src"),
+            columns.names(batch, "dst"),
+            np.array([{"fwd": 0, "rev": 1}.get(name, -1) for name in ways] + [-1], np.int64)[way],
+            columns.values(batch, "path").astype(np.int64),
+            columns.values(batch, "dscp").astype(np.int64),
+            columns.values(batch, "at_ns").astype(np.int64),
+            columns.filled(batch, "excess_p50_ns", np.nan).astype(np.float64),
+            columns.filled(batch, "err_ns", np.nan).astype(np.float64),
+        )
+        self._counters.add("refused", "owd-row", batch.num_rows - int(np.count_nonzero(_good(told))))
+        self._waiting.append(told)
+        while self._waiting and at_ns - self._waiting[0].at_ns > _FRESH_NS:
+            self._waiting.popleft()
 
-    def _numbers(self, batch: pa.RecordBatch, name: str) -> Ints:
-        codes, names = columns.names(batch, name)
+    def _settle(self) -> None:
+        """Enter what waits into the table, in order. What is older than two seconds stands in nobody's way."""
+        while self._waiting:
+            told = self._waiting.popleft()
+            good = _good(told) & ~np.isnan(told.excess) & ~np.isnan(told.err)
+            src, dst = self._numbers(*told.src), self._numbers(*told.dst)
+            good &= (src >= 0) & (dst >= 0)
+            slot = self._index.add(_packed(src[good], dst[good], told.path[good], told.dscp[good], told.rev[good]))
+            self._table.ensure(self._index.slots)
+            t, start_ns = self._table, told.start_ns[good]
+            keep = slot >= 0
+            keep &= (start_ns >= t["start_ns"][slot]) | (told.at_ns - t["seen_ns"][slot] > _FRESH_NS)
+            slot = slot[keep]
+            t["start_ns"][slot], t["seen_ns"][slot] = start_ns[keep], told.at_ns
+            t["excess"][slot], t["err"][slot] = told.excess[good][keep], told.err[good][keep]
+
+    def forget(self, before_ns: int) -> None:
+        """Drop paths that nothing was heard of since."""
+        gone = np.flatnonzero((self._table["seen_ns"] != ABSENT_NS) & (self._table["seen_ns"] < before_ns))
+        self._index.remove(gone)
+        self._table.reset(gone)
+
+    def _numbers(self, codes: npt.NDArray[np.int32], names: list[str]) -> Ints:
         numbers: Ints = np.array([self._number(n) for n in names] + [-1], np.int64)[codes]
         return numbers
 
@@ -87,6 +126,7 @@ class Excess:
 
     def queue(self, paths: Sequence[Directed], now_ns: int, dscp: int | None = None) -> Queue:
         """What these directed probe paths show together; those of class `dscp` alone, where there are any."""
+        self._settle()
         same = [p for p in paths if p.key.dscp == dscp]
         slots = self._slots(same or paths)
         slots = slots[slots >= 0]
@@ -109,13 +149,21 @@ class Excess:
 
     def freeze(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
+        self._settle()
         return {"nics": list(self._nics), "index": self._index.freeze(), "table": self._table.freeze()}
 
     def thaw(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `freeze`."""
+        self._waiting.clear()
         self._nics = {nic: number for number, nic in enumerate(state["nics"])}
         self._index.thaw(state["index"])
         self._table.thaw(state["table"])
+
+
+def _good(told: _Told) -> npt.NDArray[np.bool_]:
+    good: npt.NDArray[np.bool_] = (told.src[0] >= 0) & (told.dst[0] >= 0) & (told.rev >= 0)
+    good &= (told.path < 65_536) & (told.dscp < 64)
+    return good
 
 
 def _packed(src: Ints, dst: Ints, path: Ints, dscp: Ints, rev: Ints) -> Ints:

@@ -183,10 +183,15 @@ class Ledger:
 
     def freeze(self) -> dict[str, Any]:
         """The whole state as plain values."""
-        return {"number": self._number, "leases": [asdict(lease) for lease in self._leases.values()]}
+        return {
+            "epoch": self.epoch,
+            "number": self._number,
+            "leases": [asdict(lease) for lease in self._leases.values()],
+        }
 
     def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+        """Take up a state made by `freeze`, its epoch included: whoever goes on from it says what was said before."""
+        self.epoch = state["epoch"]
         self._number = state["number"]
         self._leases = {row["id"]: Lease(**row) for row in state["leases"]}
 

@@ -164,6 +164,7 @@ class ActuateStage:
         parts.refusals.forget(now_ns - 10 * _KEEP_NS)
         parts.probing.forget(now_ns - 2 * _JOB_SILENT_NS)
         parts.clocks.forget(now_ns - _KEEP_NS)
+        parts.excess.forget(now_ns - _KEEP_NS)
         parts.findings.forget(now_ns - _KEEP_NS)
         self._overrides.forget(now_ns)
         self._intake.gone(parts.jobs.forget(now_ns - _JOB_SILENT_NS), now_ns)

@@ -1,40 +1,43 @@
-"""When to insert: messages gather per topic until rows, bytes or age are reached. Pure; time comes in."""
+"""Messages of one topic gather until an insert is due, and are cut into batches. Pure; time comes in.
+
+A batch is one contiguous range of offsets of every partition it touches. Its messages lie in it by partition and
+offset, in whatever order the partitions were read, so what an insert carries follows from its ranges alone.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
 from sdfstream.archive.config import BatchLimits
+from sdfstream.archive.intent import Intent, Span, by_partition, runs_of, token
 from sdfstream.records.message import Message
+from sdfstream.records.position import part_of
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.records.units import NS_PER_MS
+
+_NS_PER_HOUR: Final = 3600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Messages of one topic that go into the archive by one insert."""
 
-    topic: str
+    intent: Intent
     messages: tuple[Message, ...]
-    rows: int
+    """By partition and offset."""
     bytes: int
-    token: str
-    """Insert deduplication token: the same messages of the same bus give the same token, and only they do."""
+    since_ns: int
+    """When the oldest of them was added."""
 
 
-def token(bus_id: str, topic: str, messages: Sequence[Message]) -> str:
-    """The deduplication token of one insert: bus, topic, range of message numbers, and a digest of all of them.
-
-    The digest tells apart two sets with the same ends, which partitions of a Kafka topic can give.
-    """
-    numbers = [m.bus_seq for m in messages]
-    digest = hashlib.blake2s(",".join(map(str, numbers)).encode(), digest_size=6).hexdigest()
-    return f"{bus_id}/{topic}/{numbers[0]}-{numbers[-1]}/{len(numbers)}-{digest}"
+def in_order(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` by partition and offset."""
+    return tuple(sorted(messages, key=lambda m: m.bus_seq))
 
 
 def message_bytes(message: Message) -> int:
@@ -72,73 +75,66 @@ _ROW_BYTES: Final = {name: schema_row_bytes(t.columns) for name, t in ARCHIVED.i
 
 
 @dataclass(slots=True)
-class _Waiting:
+class Waiting:
+    """Messages of one topic that are in no batch yet, in the order in which they were read."""
+
     messages: list[Message] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    since_ns: list[int] = field(default_factory=list)
+    partitions: Counter[int] = field(default_factory=Counter)
+    """How many of them lie in each partition."""
     rows: int = 0
     bytes: int = 0
-    since_ns: int = 0
-    """When the oldest of them was added."""
 
+    def add(self, message: Message, now_ns: int) -> int:
+        """Let `message` wait; returns its bytes."""
+        size = message_bytes(message)
+        self.messages.append(message)
+        self.sizes.append(size)
+        self.since_ns.append(now_ns)
+        self.partitions[part_of(message)[1]] += 1
+        self.rows += message.rows
+        self.bytes += size
+        return size
 
-class Coalescer:
-    """Messages waiting for their insert, by topic.
-
-    `now_ns` is any monotone clock. `take` gives at most one batch per call, the topic that is furthest over its
-    limits in age first, so that a caller can work on one batch while others gather.
-    """
-
-    def __init__(self, limits: BatchLimits, bus_id: str) -> None:
-        self._limits = limits
-        self._bus_id = bus_id
-        self._topics: dict[str, _Waiting] = {}
-        self.bytes = 0
-
-    def add(self, messages: Iterable[Message], now_ns: int) -> None:
-        """Let `messages` wait; order within a topic is kept."""
-        for message in messages:
-            waiting = self._topics.setdefault(message.topic, _Waiting())
-            if not waiting.messages:
-                waiting.since_ns = now_ns
-            size = message_bytes(message)
-            waiting.messages.append(message)
-            waiting.sizes.append(size)
-            waiting.rows += message.rows
-            waiting.bytes += size
-            self.bytes += size
-
-    def wait_ns(self, now_ns: int) -> int | None:
-        """How long until a batch is due: 0 when one is, None when nothing waits."""
-        waits = [self._wait_of(w, now_ns) for w in self._topics.values() if w.messages]
-        return min(waits) if waits else None
-
-    def take(self, now_ns: int, *, force: bool = False) -> Batch | None:
-        """The next batch that is due; with `force` the next of all that wait."""
-        due = [(self._wait_of(w, now_ns), w.since_ns, t) for t, w in self._topics.items() if w.messages]
-        if not due:
+    def due_ns(self, limits: BatchLimits) -> int | None:
+        """When an insert of them is due; None when there are none."""
+        if not self.messages:
             return None
-        wait, _, topic = min(due)
-        if wait > 0 and not force:
-            return None
-        return self._cut(topic)
+        if self.rows >= limits.rows or self.bytes >= limits.bytes or len(self.messages) >= limits.most_messages:
+            return self.since_ns[0]
+        return self.since_ns[0] + limits.age_ms * NS_PER_MS
 
-    def _wait_of(self, waiting: _Waiting, now_ns: int) -> int:
-        if waiting.rows >= self._limits.rows or waiting.bytes >= self._limits.bytes:
-            return 0
-        return max(0, waiting.since_ns + self._limits.age_ms * NS_PER_MS - now_ns)
+    def cut(self, limits: BatchLimits, bus_id: str, begins: Mapping[int, int], read: Mapping[int, int]) -> Batch:
+        """The first of them as a batch, at least one and at most what `limits` allow; the rest goes on waiting.
 
-    def _cut(self, topic: str) -> Batch:
-        """The first messages of `topic` up to the limits, at least one; the rest goes on waiting."""
-        waiting = self._topics[topic]
+        `begins` is the position before the batch in each partition (-1: none yet). `read` is the position behind
+        everything that was added: where a partition has nothing left the batch reaches up to there, over what the bus
+        put in between.
+        """
+        n, rows, size = self._fitting(limits)
+        taken, since_ns = in_order(self.messages[:n]), self.since_ns[0]
+        topic = taken[0].topic
+        spans = {}
+        for part, offsets in by_partition(taken).items():
+            end = offsets[-1] + 1
+            self.partitions[part] -= len(offsets)
+            if not self.partitions[part]:
+                end = max(end, read.get(part, end))
+            spans[part] = Span(begins.get(part, -1), end, runs_of(offsets))
+        del self.messages[:n], self.sizes[:n], self.since_ns[:n]
+        self.rows -= rows
+        self.bytes -= size
+        at_ns = min(m.bus_at_ns for m in taken)
+        return Batch(Intent(topic, token(bus_id, topic, taken), rows, spans, at_ns), taken, size, since_ns)
+
+    def _fitting(self, limits: BatchLimits) -> tuple[int, int, int]:
         rows = size = n = 0
-        for message, bytes_ in zip(waiting.messages, waiting.sizes, strict=True):
-            if n and (rows + message.rows > self._limits.rows or size + bytes_ > self._limits.bytes):
+        hours: set[int] = set()
+        for message, bytes_ in zip(self.messages[: limits.most_messages], self.sizes, strict=False):
+            hours.add(message.bus_at_ns // _NS_PER_HOUR)
+            over = rows + message.rows > limits.most_rows or size + bytes_ > limits.most_bytes
+            if n and (over or len(hours) > limits.most_hours):
                 break
             n, rows, size = n + 1, rows + message.rows, size + bytes_
-        taken = tuple(waiting.messages[:n])
-        rest = _Waiting(
-            waiting.messages[n:], waiting.sizes[n:], waiting.rows - rows, waiting.bytes - size, waiting.since_ns
-        )
-        self._topics[topic] = rest
-        self.bytes -= size
-        return Batch(topic, taken, rows, size, token(self._bus_id, topic, taken))
+        return n, rows, size

@@ -1,4 +1,4 @@
-"""Where the archive lies and when it inserts."""
+"""Where the archive lies, when it inserts, and what it may hold back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from sdfstream.archive.retention import Retention
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """An insert is due as soon as a topic's waiting messages reach one of these.
+    """When an insert is due, and how much it may take at once.
 
-    Small inserts cost: 0.42 M rows/s per core at 10,000 rows an insert, 1.8 at 100,000, 4.3 at 1,000,000 (chDB).
+    It is due as soon as a topic's waiting messages reach `rows`, `bytes` or `age_ms`. What has gathered by the time
+    that the engine is free goes in together, up to the `most_…`: so an archive that is behind makes larger inserts,
+    which cost less (0.42 M rows/s per core at 10,000 rows an insert, 1.8 at 100,000, 4.3 at 1,000,000; chDB).
     """
 
     rows: int = 200_000
@@ -19,6 +21,13 @@ class BatchLimits:
     """Arrow bytes in memory."""
     age_ms: int = 1000
     """How long a message may wait in the archive before its insert begins: live rows are visible to SQL that late."""
+    most_rows: int = 1_000_000
+    most_bytes: int = 256 << 20
+    most_messages: int = 50_000
+    """Bounds the intent, which may have to name every one of them."""
+    most_hours: int = 48
+    """Hours of bus time in one insert. Every hour makes parts of its own, and each is an entry in the table's
+    deduplication window: what may have to be inserted again, one insert per topic, must never fill it."""
 
 
 LIVE = BatchLimits()
@@ -39,15 +48,23 @@ class ArchiveConfig:
     """
     limits: BatchLimits = field(default=LIVE)
     pending_bytes: int = 512 << 20
-    """`Archive.add` waits while more than this lies in memory, not yet inserted."""
+    """Messages in memory and not yet inserted; with more than that nothing further is read."""
     retention: Retention | None = None
     """How long rows stay, by the wall clock; None: for good."""
     replay: bool = False
     """What is written is old: no row of this archive ages from now on, and one whose rows age is refused."""
-    retries: int = 6
-    """Further attempts after an insert failed for a reason that may pass (server away, too many parts, memory)."""
     retry_ms: int = 200
-    """Wait before the first further attempt; doubles each time, 10 s at most."""
+    """Wait before an insert that failed for a reason that may pass is tried again; doubles, `retry_most_ms` at most."""
+    retry_most_ms: int = 1000
+    """So an engine that comes back is noticed that late at most."""
+    spill_bytes: int = 2 << 30
+    """Compressed rows on disk that wait for an engine that is away; then nothing further is read, and the bus keeps
+    the rest."""
+    spill_dir: str | None = None
+    """Folder for them; None: ``<target>-spill`` for a folder target, ``./sdfstream-spill`` for a server."""
     kept_dir: str | None = None
     """Folder for batches whose insert failed for good, as Arrow files with the reason; None: ``<target>-kept`` for
     a folder target, ``./sdfstream-kept`` for a server."""
+    kept_bytes: int = 2 << 30
+    """With more than that kept, what fails for good is held and tried again like what fails for a while: an engine
+    that refuses everything is no reason to fill the disk."""

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 INSERT_SETTINGS: Final = {
     "async_insert": "0",
     "max_partitions_per_insert_block": "0",
+    "insert_deduplicate": "1",
     "deduplicate_blocks_in_dependent_materialized_views": "1",
+    "max_insert_block_size": str(1 << 24),
+    "min_insert_block_size_rows": str(1 << 24),
+    "min_insert_block_size_bytes": "0",
 }
-"""Acknowledged means written; a replay of many days may go in by one insert; and a repeated insert changes neither a
-table nor the roll-up made from it, while one that a crash cut in between is completed."""
+"""Acknowledged means written; a replay of many days may go in by one insert; an insert is one block, whatever the
+engine's defaults, so that it is in or not, and the same again when it is repeated, also in tables filled by views."""
 
 
 class Engine:

@@ -1,20 +1,23 @@
 """Inserts that failed for good, kept as Arrow files until they can be inserted after all.
 
-Each file is one Arrow IPC stream of the rows as they were to be inserted; its schema's metadata says the table, the
-deduplication token and the engine's reason, so that any Arrow reader can look at it.
+Each file is one sheet (see `sheets`) of the rows as they were to be inserted, not compressed, with the engine's
+reason in its metadata as ``sdf_reason``, so that any Arrow reader can look at it.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from sdfstream.archive import sheets
 from sdfstream.archive.config import ArchiveConfig
+from sdfstream.archive.disk_io import Disk, RealDisk, put
 from sdfstream.archive.packing import current
+from sdfstream.archive.sheets import Sheet
 from sdfstream.archive.target import Folder, parse
 
 
@@ -29,43 +32,53 @@ class KeptInsert:
     rows: pa.Table
 
 
+def folder_beside(config: ArchiveConfig, what: str) -> Path:
+    """The default folder for `what` of this archive: beside a folder target, else in the working directory."""
+    target = parse(config.target)
+    return Path(f"{target.path.rstrip('/')}-{what}" if isinstance(target, Folder) else f"sdfstream-{what}")
+
+
 class Kept:
     """The folder of kept inserts; made when the first one comes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, disk: Disk | None = None) -> None:
         self.folder = folder
+        self._limit_bytes = limit_bytes
+        self._disk = disk or RealDisk()
 
     @classmethod
-    def of(cls, config: ArchiveConfig) -> Kept:
+    def of(cls, config: ArchiveConfig, disk: Disk | None = None) -> Kept:
         """The folder that `config` names or implies."""
-        if config.kept_dir is not None:
-            return cls(Path(config.kept_dir))
-        target = parse(config.target)
-        return cls(Path(f"{target.path.rstrip('/')}-kept" if isinstance(target, Folder) else "sdfstream-kept"))
+        folder = Path(config.kept_dir) if config.kept_dir is not None else folder_beside(config, "kept")
+        return cls(folder, config.kept_bytes, disk)
 
-    def keep(self, table: str, rows: pa.Table, token: str, reason: str) -> Path:
-        """Write one insert; the same table and token overwrite their file. Raises OSError when the disk refuses."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{table}-{hashlib.blake2s(token.encode(), digest_size=8).hexdigest()}.arrows"
-        part = path.with_suffix(".part")
-        schema = rows.schema.with_metadata({"sdf_table": table, "sdf_token": token, "sdf_reason": reason})
-        with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_table(rows.replace_schema_metadata(schema.metadata))
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(path)
+    def keep(self, sheet: Sheet, reason: str) -> Path:
+        """Write one insert; the same table and token overwrite their file.
+
+        Raises
+        ------
+        OSError
+            The disk refuses, or so much is kept already that somebody should look after it first.
+        """
+        digest = hashlib.blake2s(sheet.token.encode(), digest_size=8).hexdigest()
+        path = self.folder / f"{sheet.table}-{digest}.arrows"
+        data = sheets.encode([sheet], {"reason": reason}, compressed=False)
+        others = sum(size for name, size in self._disk.sizes(self.folder).items() if name != path.name)
+        if others + data.size > self._limit_bytes:
+            raise OSError(errno.ENOSPC, "more is kept than kept_bytes allows", str(self.folder))
+        put(self._disk, path, data)
         return path
 
     def files(self) -> list[Path]:
         """The kept inserts, in no order that matters: each carries its own token."""
-        return sorted(self.folder.glob("*.arrows")) if self.folder.is_dir() else []
+        return [self.folder / name for name in sorted(self._disk.sizes(self.folder)) if name.endswith(".arrows")]
 
-    @staticmethod
-    def read(path: Path) -> KeptInsert:
-        """One kept insert. Raises pyarrow.ArrowInvalid, KeyError or OSError when the file is not one."""
-        with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
-            rows = reader.read_all()
-        meta = {k.decode(): v.decode() for k, v in (rows.schema.metadata or {}).items()}
-        table, token, reason = meta["sdf_table"], meta["sdf_token"], meta["sdf_reason"]
-        rows = current(table, rows.replace_schema_metadata(None))
-        return KeptInsert(path, table, token, reason, rows)
+    def read(self, path: Path) -> KeptInsert:
+        """One kept insert. Raises FormatError, KeyError or OSError when the file is not one."""
+        with self._disk.open(path) as source:
+            (sheet,) = sheets.decode(source)
+        return KeptInsert(path, sheet.table, sheet.token, sheet.said["reason"], current(sheet.table, sheet.rows))
+
+    def remove(self, path: Path) -> None:
+        """Its rows are in their table."""
+        self._disk.remove(path)

@@ -173,9 +173,6 @@ def window(said: Statement, retention: Retention) -> Window | None:
     return Window(said, since_ns - around_ns, said.said_ns + around_ns, where, parameters)
 
 
-_PROBE_FROM: Final = "fromUnixTimestamp64Nano({from_ns:Int64}, 'UTC')"
-_TO: Final = "fromUnixTimestamp64Nano({to_ns:Int64}, 'UTC')"
-_PATH: Final = "src, dst, transport, path, dscp_sent"
 _PROBE_PATH: Final = "src, dst, transport, path, dscp_sent"
 _PATH_ID: Final = re.compile(r"^(\S+)>(\S+) (\w+):(\d+) dscp(\d+)(?: (?:fwd|rev))?$")
 

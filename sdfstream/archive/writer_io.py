@@ -1,35 +1,100 @@
-"""The archive as the pipeline sees it: messages in, coalesced inserts out, in a thread of its own.
+"""The archive of one process: messages handed in from any thread, archived in a thread of its own.
 
 ::
 
-    add ──► Coalescer ──(worker thread)──► rows ──► insert with token ──► acknowledged
-             full: add waits                          fails: again, then kept on disk with the reason
+    add ──► queue ──► `ArchiveWork`, on a task whose bus keeps nothing: rows in the spill count as safe
+             full: add waits
 
-The event loop never waits for the engine, only (in `add`) for room. Every row added is inserted, kept on disk or
-refused into the table ``reject``, and counted as such.
+The caller never waits for the engine, only (in `add`) for room. Every row added is inserted, spilled or kept on disk
+until it can be, or refused into the table ``reject``, and counted as such.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-import pyarrow as pa
-
-from sdfstream.archive.batching import Batch, Coalescer
+from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.config import ArchiveConfig
-from sdfstream.archive.engine_io import Engine
-from sdfstream.archive.insert_io import Inserter
-from sdfstream.archive.kept_io import Kept
-from sdfstream.archive.migrate_io import migrate, set_retention
+from sdfstream.archive.insert_io import Store
+from sdfstream.archive.run_io import Surroundings
+from sdfstream.archive.work_io import ArchiveWork, open_engine
 from sdfstream.errors import ArchiveError
-from sdfstream.records.message import Message
-from sdfstream.records.topics import ARCHIVED
-from sdfstream.stats import Counters
+from sdfstream.records.message import Message, Output
+from sdfstream.records.position import Part, Positions
 
 _POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """What was saved: a process's own bus begins with it."""
+
+    positions: Mapping[Part, int] = field(default_factory=dict)
+    notes: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class _Queue:
+    """A task over what was handed in: it is gone with the process, so commits have nothing to say."""
+
+    def __init__(self) -> None:
+        self.saved = _Nothing()
+        self.changed = threading.Condition()
+        self.bytes = 0
+        """Handed in, not yet taken by the archive's thread or being taken."""
+        self.held_bytes = 0
+        """Taken, in memory, not yet safe."""
+        self.woken = False
+        self._messages: list[Message] = []
+        self._taken_bytes = 0
+
+    def put(self, messages: Sequence[Message]) -> None:
+        """Hand in `messages`; the caller holds `changed`."""
+        self._messages += messages
+        self.bytes += sum(map(message_bytes, messages))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let `read` return; the caller holds `changed`."""
+        self.woken = True
+        self.changed.notify_all()
+
+    def held(self, held_bytes: int) -> None:
+        """What was read last is in the archive's books now."""
+        with self.changed:
+            self.bytes -= self._taken_bytes
+            self._taken_bytes = 0
+            self.held_bytes = held_bytes
+            self.changed.notify_all()
+
+    async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
+        """What was handed in. Blocks its thread, whose loop has nothing else to do."""
+        with self.changed:
+            if not self._messages and not self.woken:
+                self.changed.wait(timeout_s)
+            self.woken = False
+            taken, self._messages = self._messages[:max_messages], self._messages[max_messages:]
+            self._taken_bytes = sum(map(message_bytes, taken)) if self._messages else self.bytes
+            return taken
+
+    def positions(self) -> Mapping[Part, int]:
+        """Nobody reads this again."""
+        return {}
+
+    async def commit(
+        self,
+        outputs: Sequence[Output] = (),
+        *,
+        positions: Positions | None = None,
+        notes: Mapping[str, bytes | None] | None = None,
+    ) -> None:
+        """Nothing outlives the process but the spill."""
+
+    def known_until_ns(self) -> int | None:
+        """Not asked: there are no former owners."""
+        return None
 
 
 class Archive:
@@ -39,41 +104,30 @@ class Archive:
     from any one thread at a time; the engine is used by the worker only.
     """
 
-    def __init__(self, config: ArchiveConfig, engine: Engine) -> None:
+    def __init__(self, config: ArchiveConfig, engine: Store) -> None:
         self.config = config
-        self.counters = Counters("archive")
-        """``messages``, ``refused.no-table`` and those of `Inserter`."""
-        self._engine = engine
-        self._inserter = Inserter(config, engine, Kept.of(config), self.counters)
-        self._coalescer = Coalescer(config.limits, config.bus_id)
-        self._changed = threading.Condition()
-        self._working_bytes = 0
-        self._flushing = self._closing = False
+        self._queue = _Queue()
+        self._work = ArchiveWork(config, engine, only_copy=True, around=Surroundings())
+        self.counters = self._work.counters
+        """Those of `ArchiveWork`."""
+        self._closing = threading.Event()
         self._failure: BaseException | None = None
-        self._worker = threading.Thread(target=self._work, name="archive", daemon=True)
+        self._worker = threading.Thread(target=self._run, name="archive", daemon=True)
         self._worker.start()
 
     @classmethod
     def open(cls, config: ArchiveConfig) -> Archive:
-        """Connect, migrate, set the time to live and start the worker, which first inserts what an earlier run kept.
+        """Connect, migrate, set the time to live and start the worker, which first inserts what an earlier run left.
 
         Raises
         ------
         UnavailableError, ArchiveError, ConfigError
             No engine or no right; an archive newer than this program; a target that is none.
         """
-        _import_what_arrow_wants()
-        engine = Engine.open(config.target, create=True)
-        try:
-            migrate(engine)
-            set_retention(engine, config.retention, replay=config.bus_id if config.replay else None)
-            return cls(config, engine)
-        except BaseException:
-            engine.close()
-            raise
+        return cls(config, open_engine(config))
 
     async def add(self, messages: Sequence[Message]) -> None:
-        """Take `messages`; waits while more than `ArchiveConfig.pending_bytes` are not yet inserted.
+        """Take `messages`; waits while more than `ArchiveConfig.pending_bytes` are not yet safe.
 
         Raises
         ------
@@ -90,24 +144,24 @@ class Archive:
 
     def offer(self, messages: Sequence[Message]) -> bool:
         """Take `messages` if there is room; False leaves all of them with the caller."""
-        known = [m for m in messages if m.topic in ARCHIVED]
-        with self._changed:
+        with self._queue.changed:
             self._check()
             if self.pending_bytes > self.config.pending_bytes:
                 return False
-            self.counters.add("messages", n=len(known))
-            self.counters.add("refused", "no-table", sum(m.rows for m in messages if m.topic not in ARCHIVED))
-            self._coalescer.add(known, time.monotonic_ns())
-            self._changed.notify_all()
+            self._queue.put(messages)
         return True
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of messages taken and not yet inserted, kept or refused; at most the limit and one call's messages."""
-        return self._coalescer.bytes + self._working_bytes
+        """Bytes of messages taken and not yet inserted or on disk; at most the limit and one call's messages."""
+        return self._queue.bytes + self._queue.held_bytes
+
+    def figures(self) -> dict[str, float]:
+        """See `ArchiveWork.figures`."""
+        return self._work.figures() | {"pending_bytes": self.pending_bytes}
 
     async def flush(self) -> None:
-        """Insert everything taken so far, whatever its age; returns when it is acknowledged, kept or refused."""
+        """Insert everything taken so far, whatever its age; returns when it is acknowledged, refused or on disk."""
         self._begin_flush()
         while not self._flushed():  # noqa: ASYNC110 - a thread flushes, no task
             await asyncio.sleep(_POLL_S)
@@ -119,70 +173,59 @@ class Archive:
             self._wait()
 
     async def close(self) -> None:
-        """Insert what is left, stop the worker, give the engine back."""
+        """Insert what is left, or leave it on disk for the next run; stop the worker, give the engine back."""
         await asyncio.to_thread(self.close_blocking)
 
     def close_blocking(self) -> None:
         """`close` without an event loop."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self._closing.set()
+        with self._queue.changed:
+            self._queue.wake()
         self._worker.join()
-        self._engine.close()
+        self._work.close()
         self._check_worker()
 
     def _begin_flush(self) -> None:
-        with self._changed:
+        with self._queue.changed:
             self._check()
-            self._flushing = True
-            self._changed.notify_all()
+            self._work.hurry.set()
+            self._queue.wake()
 
     def _flushed(self) -> bool:
-        with self._changed:
+        with self._queue.changed:
             self._check()
-            return not self._flushing
+            if self.pending_bytes:
+                return False
+            self._work.hurry.clear()
+            return True
 
     def _wait(self) -> None:
-        with self._changed:
-            self._changed.wait(_POLL_S)
+        with self._queue.changed:
+            self._queue.changed.wait(_POLL_S)
 
     def _check(self) -> None:
         self._check_worker()
-        if self._closing:
+        if self._closing.is_set():
             raise ArchiveError("the archive is closed")
 
     def _check_worker(self) -> None:
         if self._failure is not None:
             raise ArchiveError(f"the archive's worker died: {self._failure!r}") from self._failure
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
-            self._inserter.restore()
-            while (batch := self._next()) is not None:
-                self._inserter.archive(batch)
-                with self._changed:
-                    self._working_bytes = 0
-                    self._changed.notify_all()
+            asyncio.run(self._work.run(self._queue, _Drained(self._closing, self._queue), self._queue.held))
         except BaseException as error:  # handed to whoever calls next: a thread that died in silence would lose data
             self._failure = error
 
-    def _next(self) -> Batch | None:
-        """The next batch that is due; None when the archive closes and nothing is left."""
-        with self._changed:
-            while True:
-                now_ns = time.monotonic_ns()
-                batch = self._coalescer.take(now_ns, force=self._flushing or self._closing)
-                if batch is not None:
-                    self._working_bytes = batch.bytes
-                    return batch
-                self._flushing = False
-                if self._closing:
-                    return None
-                self._changed.notify_all()
-                wait_ns = self._coalescer.wait_ns(now_ns)
-                self._changed.wait(None if wait_ns is None else wait_ns / 1e9)
 
+@dataclass(frozen=True, slots=True)
+class _Drained:
+    """Time to stop once the archive closes and everything handed in was taken."""
 
-def _import_what_arrow_wants() -> None:
-    """Let pyarrow import pandas now: on the first live insert it would hold up the process for most of a second."""
-    pa.array([0])
+    closing: threading.Event
+    queue: _Queue
+
+    def is_set(self) -> bool:
+        """See `work_io.Stop`."""
+        return self.closing.is_set() and self.queue.bytes == 0

@@ -8,22 +8,25 @@
 `cloudevents`       the JSON of the rare topics
 `dead_letters`      how a message that could not be read is kept in ``<topic>.dlq``
 `sequences`         a producer's numbers, and a reader's count of gaps and repeats in them
+`task`              the seam of exactly-once work; `merge` its order, `journal` how a stage goes on from a commit
 `memory_io`         the bus of one process
 `kafka_io`          the same seam on Kafka
 `link_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
 `listen_io`         an ear on a bus for one process: from now on, nothing committed
-`joined_io`         two subscriptions read as one: topics dealt out, and topics for every member
 `recording`         the form of a recording; `recording_io` its files
 ==================  =================================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
+from sdfstream.bus.task import Stop, Task, Work
 from sdfstream.records.message import Message, Output
 from sdfstream.stats import Counters
+
+__all__ = ["Bus", "Publisher", "Subscription", "Task", "Work"]
 
 
 class Publisher(Protocol):
@@ -93,6 +96,31 @@ class Bus(Protocol):
 
         Where the group starts is committed at once: a member that dies before its first commit loses nothing that
         entered the bus after `subscribe` returned.
+        """
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions `topic` has."""
+
+    async def task(self, work: Work, unit: int = 0) -> Task:
+        """Take a unit of `work` into this caller's hands, out of anybody else's (`task`).
+
+        Raises
+        ------
+        BusError, UnavailableError
+            Its state could not be read.
+        """
+
+    async def shared(self, work: Work, run: Callable[[Task], Awaitable[None]], stop: Stop, *, member: str = "") -> None:
+        """Run ``run(task)`` for every unit of `work` that is this process's, for as long as it is.
+
+        The units are dealt out among all processes that are in here for the same work. A unit that goes to another
+        process has its run cancelled. Returns once `stop` is set and every run has returned, or raises what one raised
+        (`BusError` included: the caller decides whether to begin again).
+
+        Parameters
+        ----------
+        member : str
+            Names this process among the others, so that its restart within some seconds moves no unit; empty: any.
         """
 
     async def close(self) -> None:

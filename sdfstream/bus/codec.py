@@ -20,7 +20,7 @@ from sdfstream.bus import cloudevents, dead_letters
 from sdfstream.bus.conform import conform, conforms
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Body, Event, Output
-from sdfstream.records.topics import TOPICS, Topic
+from sdfstream.records.topics import TOPICS, Topic, is_schema_of
 
 Headers: TypeAlias = list[tuple[str, bytes]]
 Compression: TypeAlias = Literal["zstd"] | None
@@ -132,7 +132,7 @@ def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> De
     schema = given_by_name.get("schema")
     if schema is None:
         raise FormatError("schema-missing", "no header schema")
-    if schema != topic.encode():
+    if not is_schema_of(schema.decode(errors="replace"), topic):
         raise FormatError("schema-version", f"header schema is {schema[:200]!r} on {topic}")
     batch_seq = _number(given_by_name, "batch_seq")
     bus_at_ns = _number(given_by_name, "bus_at_ns")

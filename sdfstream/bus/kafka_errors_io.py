@@ -10,6 +10,7 @@ from typing import Final
 
 from aiokafka import errors as kafka
 
+from sdfstream.bus import kafka_denied
 from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
 
 ERRORS: Final[tuple[tuple[type[Exception], type[SdfError]], ...]] = (
@@ -21,6 +22,7 @@ ERRORS: Final[tuple[tuple[type[Exception], type[SdfError]], ...]] = (
     (kafka.TopicAuthorizationFailedError, ConfigError),
     (kafka.GroupAuthorizationFailedError, ConfigError),
     (kafka.ClusterAuthorizationFailedError, ConfigError),
+    (kafka.TransactionalIdAuthorizationFailed, ConfigError),
     (kafka.AuthenticationFailedError, ConfigError),
     (kafka.SaslAuthenticationFailed, ConfigError),
     (kafka.UnsupportedCodecError, ConfigError),
@@ -36,8 +38,22 @@ def ours(error: Exception, doing: str) -> SdfError | None:
     """The error of our tree for `error`, met while `doing`; None for one that is not Kafka's."""
     for theirs, mine in ERRORS:
         if isinstance(error, theirs):
-            return mine(f"Kafka, {doing}: {type(error).__name__}: {error}")
+            return mine(f"Kafka, {doing}: {_denied(error) or f'{type(error).__name__}: {error}'}")
     return None
+
+
+def _denied(error: Exception) -> str:
+    """What was refused to whom, where `error` says that we lack a right; else empty."""
+    said = error.args[0] if error.args else None
+    if isinstance(error, kafka.TopicAuthorizationFailedError) and said:
+        return kafka_denied.of_topics([said] if isinstance(said, str) else [str(name) for name in said])
+    if isinstance(error, kafka.GroupAuthorizationFailedError) and isinstance(said, str):
+        return kafka_denied.of_group(said)
+    if isinstance(error, kafka.TransactionalIdAuthorizationFailed) and isinstance(said, str):
+        return kafka_denied.of_transactions(said)
+    if isinstance(error, kafka.ClusterAuthorizationFailedError):
+        return kafka_denied.of_cluster()
+    return ""
 
 
 @contextmanager
@@ -85,3 +101,5 @@ class RateLimit(logging.Handler):
         if not any(isinstance(h, cls) for h in logger.handlers):
             logger.addHandler(cls())
             logger.propagate = False
+            if logger.level == logging.NOTSET:  # it tells every assignment of every member, partition by partition
+                logger.setLevel(logging.WARNING)

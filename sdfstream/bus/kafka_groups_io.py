@@ -11,21 +11,30 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import CommitFailedError, KafkaError
 
 from sdfstream.bus.kafka_config import SLACK_BYTES, KafkaConfig
+from sdfstream.bus.kafka_security_io import client_settings
 from sdfstream.bus.sequences import SequenceWatch
 
 STOP_S: Final = 5.0
+FETCH_WAIT_MS: Final = 100
+"""A fetch that finds nothing is answered after this long: so old is what a reader knows of an idle topic."""
 
 
-def make_consumer(config: KafkaConfig, group: str) -> Any:
-    """A member-to-be of `group` that commits nothing by itself and takes messages of our largest size."""
+def make_consumer(config: KafkaConfig, group: str, *, reset: str = "earliest", **settings: Any) -> Any:
+    """A member-to-be of `group` that commits nothing by itself and takes messages of our largest size.
+
+    It sees nothing of transactions that are open or were given up.
+    """
     return AIOKafkaConsumer(
-        bootstrap_servers=config.servers,
+        **client_settings(config),
         group_id=config.prefix + group,
         enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        auto_offset_reset=reset,
+        isolation_level="read_committed",
         max_partition_fetch_bytes=config.max_message_bytes + 2 * SLACK_BYTES,
         fetch_max_bytes=max(4 * config.max_message_bytes, 16 << 20),
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         request_timeout_ms=config.request_timeout_ms,
+        **settings,
     )
 
 
@@ -74,8 +83,8 @@ class Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
             self._consumer.seek(partition, self._next[partition])
 
 
-async def stop(consumer: Any) -> None:
-    """Stop a consumer, which may be the very one that hangs."""
+async def stop(client: Any) -> None:
+    """Stop a consumer or a producer, which may be the very one that hangs or was fenced."""
     with suppress(TimeoutError, KafkaError):
         async with asyncio.timeout(STOP_S):
-            await consumer.stop()
+            await client.stop()

@@ -13,11 +13,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.bus.kafka_groups_io import STOP_S, Rebalance, make_consumer, place_group, stop
+from sdfstream.bus.kafka_letters_io import keep
 from sdfstream.bus.kafka_times import entered_at_ns
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError, FormatError
@@ -64,7 +71,7 @@ class KafkaSubscription:
         """Messages in order of (bus_at_ns, topic, bus_seq) within one call; empty when none came in time."""
         consumer = self._open_consumer()
         with mapped("reading"):
-            found = await consumer.getmany(timeout_ms=max(0, round(timeout_s * 1000)), max_records=max_messages)
+            found = await self._fetched(consumer, max(0, round(timeout_s * 1000)), max_messages)
             if not found:
                 await self._look_for_a_stall()
                 return []
@@ -75,7 +82,6 @@ class KafkaSubscription:
             self._rewind(consumer, found)
             raise
         for partition, records in found.items():
-            self._count_lost(partition, records[0].offset)
             self._next[partition] = records[-1].offset + 1
         messages.sort(key=lambda m: (m.bus_at_ns, m.topic, m.bus_seq))
         return messages
@@ -111,12 +117,25 @@ class KafkaSubscription:
         if consumer is not None:
             await stop(consumer)
 
-    def _count_lost(self, partition: Any, first: int) -> None:
-        """Offsets between our position and the first record that came; compaction leaves such holes by design."""
-        topic = partition.topic.removeprefix(self._bus.config.prefix)
-        if not codec.topic_of(topic).compacted:
-            missing = max(0, first - self._next.get(partition, first))
-            self._bus.counters.add("lost", f"{self._group}:{topic}", missing)
+    async def _fetched(self, consumer: Any, timeout_ms: int, max_messages: int) -> dict[Any, list[Any]]:
+        """What has come; where our position is no more, we go on with the oldest record and count what is gone.
+
+        A hole in the offsets tells nothing: ends of transactions and compaction leave such by design.
+        """
+        try:
+            found: dict[Any, list[Any]] = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_messages)
+            return found
+        except OffsetOutOfRangeError as error:
+            gone = error.args[0]
+        except NoOffsetForPartitionError as error:  # a partition that the topic got later: nobody has read it
+            gone = {error.args[0]: 0}
+        begins = await consumer.beginning_offsets(list(gone))
+        for partition, offset in gone.items():
+            topic = partition.topic.removeprefix(self._bus.config.prefix)
+            self._bus.counters.add("lost", f"{self._group}:{topic}", max(0, begins[partition] - offset))
+            self._next[partition] = begins[partition]
+            consumer.seek(partition, begins[partition])
+        return {}
 
     def _rewind(self, consumer: Any, found: dict[Any, list[Any]]) -> None:
         """What was fetched and could not be given out must come again."""
@@ -151,10 +170,10 @@ class KafkaSubscription:
     async def _keep(self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError) -> None:
         if not dead_letters.is_dead(topic):
             letter = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
-            await self._bus.publish([letter])
+            await keep(self._bus, letter)
 
     async def _join(self) -> Any:
-        consumer = make_consumer(self._bus.config, self._group)
+        consumer = make_consumer(self._bus.config, self._group, reset="none")
         consumer.subscribe(self._names(), listener=Rebalance(consumer, self._watch, self._next))
         try:
             await consumer.start()

@@ -1,8 +1,9 @@
 """How an agent's process hands its outputs to a pipeline's without Kafka, and hears from it: the agent's end.
 
 `LinkPublisher` never makes its caller wait: outputs go into a bounded buffer that sheds its oldest and counts that.
-What was sent stays until it is acknowledged, and is sent again after a reconnect, so delivery is at least once; the
-reader recognises a repeat by boot id and batch number.
+With `LinkConfig.hold` it is the other way round: nothing is shed, and the caller waits for the acknowledgement. What
+was sent stays until it is acknowledged, and is sent again after a reconnect, so delivery is at least once; the reader
+recognises a repeat by boot id and batch number.
 
 The other way, `LinkPublisher.subscribe` and `read` give messages of the pipeline's bus at once. After a break they go
 on behind the last one seen, as far as the server still holds them (its newest MiB per topic). Missed, and counted as
@@ -43,6 +44,9 @@ class LinkConfig:
     max_message_bytes: int = 8 << 20
     inbox_bytes: int = 8 << 20
     """Messages that came down and were not read; beyond it the oldest go, counted."""
+    hold: bool = False
+    """`publish` returns when the server's bus has the outputs; then nothing is shed here, and a caller that keeps what
+    it could not publish (an agent's buffer, with its spill) sheds by its own bound."""
     retry_s: tuple[float, float] = (0.05, 2.0)
     """First and longest pause between attempts to connect; each doubles the one before."""
 
@@ -75,6 +79,9 @@ class LinkPublisher:
         self._sent: deque[bytes] = deque()
         self._sent_bytes = 0
         self._wake = asyncio.Event()
+        self._buffered = self._settled = 0
+        """Frames ever taken, and those of them that were acknowledged, refused or shed; both in order."""
+        self._settling = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
@@ -103,17 +110,29 @@ class LinkPublisher:
             self._task.result()  # it ends only by our own mistake, and not silently
 
     async def publish(self, outputs: Sequence[Output]) -> None:
-        """Buffer `outputs` for sending; returns at once. Errors as `codec.encode`."""
+        """Buffer `outputs` for sending; returns at once, or with `hold` when the server has them.
+
+        Raises
+        ------
+        FormatError
+            As `codec.encode`; with `hold` also ``oversize``.
+        """
         self.start()
         for output in outputs:
             codec.check(output)  # before a number is given out, lest a refusal look like a gap
-            number = self._numbers.take(output.topic, output.key)
+            number = output.batch_seq if output.boot_id else self._numbers.take(output.topic, output.key)
             headers, payload = codec.encode(output, self.boot_id, number)
             if len(payload) > self._config.max_message_bytes:
                 self.counters.add("refused", "oversize")
+                if self._config.hold:
+                    raise FormatError("oversize", f"{len(payload)} bytes for {output.topic}")
                 continue
             self._buffer(link_frames.frame(output.topic, output.key, headers, payload))
             self.counters.add("published")
+        mine = self._buffered
+        while self._config.hold and self._settled < mine:
+            self._settling.clear()
+            await self._settling.wait()
 
     def subscribe(self, topics: Sequence[str], keys: Sequence[str] | None = None) -> None:
         """Ask for messages of `topics` under `keys` (None: all) from now on, in place of what was asked before.
@@ -168,14 +187,17 @@ class LinkPublisher:
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})
-        self.counters.add("unsent-at-close", n=len(self._waiting) + len(self._sent))
+        if not self._config.hold:  # there the caller knows, and has them still
+            self.counters.add("unsent-at-close", n=len(self._waiting) + len(self._sent))
 
     def _buffer(self, frame: bytes) -> None:
         self._idle.clear()
+        self._buffered += 1
         self._waiting.append(frame)
         self._waiting_bytes += len(frame)
-        while self._waiting_bytes > self._config.buffer_bytes:
+        while self._waiting_bytes > self._config.buffer_bytes and not self._config.hold:
             self._waiting_bytes -= len(self._waiting.popleft())
+            self._settled += 1
             self.counters.add("shed")
         self._wake.set()
         self._note_idle()
@@ -259,6 +281,8 @@ class LinkPublisher:
                 self._sent_bytes -= len(self._sent.popleft())
             self.counters.add("acknowledged", n=total - done - refused)
             self.counters.add("refused", "by-server", n=refused)
+            self._settled += total - done
+            self._settling.set()
             done = total
             self._note_idle()
             self._wake.set()

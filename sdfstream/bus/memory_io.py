@@ -15,14 +15,16 @@ holds nothing back: its commits stay, and what the ring has dropped by its retur
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.memory_reader_io import Group, MemorySubscription
+from sdfstream.bus.memory_task_io import MemoryTask, Unit
 from sdfstream.bus.sequences import Numbers
+from sdfstream.bus.task import Stop, Work
 from sdfstream.bus.topic_log import TopicLog
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Body, Event, Message, Output
@@ -58,7 +60,9 @@ class MemoryBus:
         self._numbers = Numbers()
         self._logs: dict[str, TopicLog] = {}
         self._order: dict[str, asyncio.Lock] = {}
-        self._groups: dict[str, Group] = {}
+        self.groups: dict[str, Group] = {}
+        """Consumer groups and tasks, which are groups of one."""
+        self._units: dict[tuple[str, int, int], Unit] = {}
         self._at_ns = -(1 << 63)
         self._space = asyncio.Event()
         self._closed = False
@@ -92,7 +96,7 @@ class MemoryBus:
     async def subscribe(self, group: str, topics: Sequence[str], *, from_start: bool = False) -> MemorySubscription:
         """Join `group`; see `sdfstream.bus.Bus.subscribe`."""
         self.check_open()
-        team = self._groups.setdefault(group, Group())
+        team = self.groups.setdefault(group, Group())
         for topic in topics:
             codec.topic_of(topic)
             log = self.log(topic)
@@ -102,11 +106,44 @@ class MemoryBus:
         team.assign()
         return member
 
+    async def partitions(self, topic: str) -> int:
+        """One: order in a process is whole."""
+        codec.topic_of(topic)
+        return 1
+
+    async def task(self, work: Work, unit: int = 0) -> MemoryTask:
+        """Take a unit of `work` into this caller's hands, out of anybody else's; see `sdfstream.bus.Bus.task`."""
+        self.check_open()
+        kept = self._units.setdefault((work.name, unit, work.units), Unit())
+        if kept.owner is not None:
+            await kept.owner.close()
+        return MemoryTask(self, work, unit, kept)
+
+    async def shared(
+        self, work: Work, run: Callable[[MemoryTask], Awaitable[None]], stop: Stop, *, member: str = ""
+    ) -> None:
+        """Run `run` for every unit of `work`; see `sdfstream.bus.Bus.shared`."""
+        async with asyncio.TaskGroup() as group:
+            for unit in range(work.units):
+                group.create_task(self._run_unit(work, unit, run))
+
+    async def _run_unit(self, work: Work, unit: int, run: Callable[[MemoryTask], Awaitable[None]]) -> None:
+        task = await self.task(work, unit)
+        try:
+            await run(task)
+        finally:
+            await task.close()
+
+    def now_ns(self) -> int:
+        """Bus time: the bus's clock, which never goes back here."""
+        self._at_ns = max(self._at_ns, self._clock())
+        return self._at_ns
+
     async def close(self) -> None:
         """Stop: waiting publishers and readers get `BusError`."""
         self._closed = True
         self._space.set()
-        for group in self._groups.values():
+        for group in self.groups.values():
             for member in group.members:
                 member.wake.set()
 
@@ -124,14 +161,14 @@ class MemoryBus:
         log = self.log(output.topic)
         async with self._order.setdefault(output.topic, asyncio.Lock()):
             await self._wait_for_space(log, size)
-            self._at_ns = max(self._at_ns, self._clock())
+            at_ns = self.now_ns()
             boot_id, number = output.boot_id, output.batch_seq
             if not boot_id:
                 boot_id, number = self._boot_id, self._numbers.take(output.topic, output.key)
-            message = Message(output.topic, output.key, body, self._at_ns, log.next_seq, boot_id, number)
+            message = Message(output.topic, output.key, body, at_ns, log.next_seq, boot_id, number)
             log.append(message, size)
         self.counters.add("published", output.topic)
-        for group in self._groups.values():
+        for group in self.groups.values():
             for member in group.members:
                 if output.topic in member.positions:
                     member.wake.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -34,15 +35,18 @@ class Group:
 class MemorySubscription:
     """One member of a consumer group; made by `MemoryBus.subscribe`."""
 
-    def __init__(self, bus: MemoryBus, group: str, team: Group, topics: tuple[str, ...]) -> None:
+    def __init__(
+        self, bus: MemoryBus, group: str, team: Group, topics: tuple[str, ...], *, drop_repeats: bool = False
+    ) -> None:
         self.topics = topics
+        self.drop_repeats = drop_repeats
         self.positions: dict[str, Position] = {}
         """Where this member stands in the topics it owns; another member of the group owns the rest."""
         self.wake = asyncio.Event()
         self._bus = bus
         self._group = group
         self._team = team
-        self._watch = SequenceWatch(bus.counters, group)
+        self.watch = SequenceWatch(bus.counters, group)
         self._closed = False
 
     def take_over(self, topic: str) -> None:
@@ -51,19 +55,26 @@ class MemorySubscription:
         committed = self._team.committed[topic]
         self._bus.counters.add("lost", f"{self._group}:{topic}", max(0, log.first_seq - committed))
         self.positions[topic] = log.attach(committed)
-        self._watch.forget()
+        self.watch.forget()
         self.wake.set()
 
-    async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
-        """Messages in order of (bus_at_ns, topic, bus_seq); empty when none came within `timeout_s`."""
+    async def read(
+        self, max_messages: int = 1000, timeout_s: float = 0.1, *, upto: Mapping[str, int] | None = None
+    ) -> list[Message]:
+        """Messages in order of (bus_at_ns, topic, bus_seq); empty when none came within `timeout_s`.
+
+        With `upto` only those of its topics that stand before the numbers it gives.
+        """
         self._check_open()
-        found = self._take(max_messages)
+        found = self._take(max_messages, upto)
+        if upto is not None:
+            return found
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not found:
                     await self.wake.wait()
                     self._check_open()
-                    found = self._take(max_messages)
+                    found = self._take(max_messages, None)
         return found
 
     async def commit(self) -> None:
@@ -88,19 +99,36 @@ class MemorySubscription:
         self._team.assign()
         self._bus.freed()
 
-    def _take(self, max_messages: int) -> list[Message]:
+    def seek(self, topic: str, seq: int) -> None:
+        """Take the message numbered `seq` of `topic` next, or the first one still here."""
+        log = self._bus.log(topic)
+        log.detach(self.positions[topic])
+        self.positions[topic] = log.attach(seq)
+        self.wake.set()
+
+    def _take(self, max_messages: int, upto: Mapping[str, int] | None) -> list[Message]:
         self.wake.clear()
         taken: list[Message] = []
-        logs = [(topic, self._bus.log(topic), position) for topic, position in sorted(self.positions.items())]
+        logs = [
+            (topic, self._bus.log(topic), position)
+            for topic, position in sorted(self.positions.items())
+            if upto is None or topic in upto
+        ]
+        ends = upto or {}
         while len(taken) < max_messages:
-            heads = [(m.bus_at_ns, t, log, p, m) for t, log, p in logs if (m := log.peek(p)) is not None]
+            heads = [
+                (m.bus_at_ns, t, log, p, m)
+                for t, log, p in logs
+                if (m := log.peek(p)) is not None and m.bus_seq < ends.get(t, m.bus_seq + 1)
+            ]
             if not heads:
                 break
             _, topic, log, position, message = min(heads, key=lambda h: (h[0], h[1]))
             log.advance(position)
-            self._watch.see(topic, message.key, message.boot_id, message.batch_seq)
-            self._bus.counters.add("delivered", topic)
-            taken.append(message)
+            fresh = self.watch.see(topic, message.key, message.boot_id, message.batch_seq)
+            if fresh or not self.drop_repeats:
+                self._bus.counters.add("delivered", topic)
+                taken.append(message)
         for _, log, _ in logs if taken else ():
             log.trim()
         if taken:

@@ -36,11 +36,17 @@ async def open_bus(name: str, clock: Callable[[], int], *, boot_id: str, kafka: 
     """
     if name == "memory":
         return MemoryBus(clock, boot_id=boot_id)
+    config = kafka_at(name, kafka or KafkaConfig())
+    from sdfstream.bus.kafka_io import KafkaBus  # a process without Kafka does not load its client
+
+    bus = KafkaBus(config, clock, boot_id=boot_id)
+    await bus.start()
+    return bus
+
+
+def kafka_at(name: str, kafka: KafkaConfig) -> KafkaConfig:
+    """`kafka` with the brokers that the bus's `name` names; raises ConfigError when it names none."""
     servers = name.removeprefix(KAFKA)
     if not name.startswith(KAFKA) or not servers or any(":" not in server for server in servers.split(",")):
         raise ConfigError(f"bus is '{name}'; it must be memory or kafka://host:port[,host:port]")
-    from sdfstream.bus.kafka_io import KafkaBus  # a process without Kafka does not load its client
-
-    bus = KafkaBus(replace(kafka or KafkaConfig(), servers=servers), clock, boot_id=boot_id)
-    await bus.start()
-    return bus
+    return replace(kafka, servers=servers)

@@ -22,7 +22,7 @@ from sdfstream.errors import FormatError
 from sdfstream.records import arrow
 from sdfstream.records.columns import instants, names, values
 from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import NAME, Topic
+from sdfstream.records.topics import NAME, Topic, is_schema_of
 from sdfstream.records.units import NS_PER_S
 
 VERSION: Final = 1
@@ -206,7 +206,7 @@ def parse_line(topic: Topic, raw: bytes) -> Message:
     headers = fields.get("headers") or {}
     if not isinstance(headers, dict):
         raise FormatError("line", "headers is not an object")
-    if headers.get("schema", topic.name) != topic.name:
+    if not is_schema_of(str(headers.get("schema", topic.name)), topic.name):
         raise FormatError("schema-version", f"header schema is {headers['schema']!r} in the file of {topic.name}")
     return Message(
         topic.name,

@@ -7,6 +7,7 @@ that sees 4 after 2 has met a gap of one; 2 after 2 is a repeat (at-least-once d
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sdfstream.stats import Counters
@@ -48,13 +49,14 @@ class SequenceWatch:
         self._max_streams = max_streams
         self._last: OrderedDict[tuple[str, str, str], int] = OrderedDict()
 
-    def see(self, topic: str, key: str, boot_id: str, batch_seq: int) -> None:
-        """Take note of one message in its order of arrival."""
+    def see(self, topic: str, key: str, boot_id: str, batch_seq: int) -> bool:
+        """Take note of one message in its order of arrival; False for a repeat."""
         if batch_seq < 0:
-            return
+            return True
         stream = (topic, key, boot_id)
         last = self._last.get(stream, batch_seq - 1)
-        if batch_seq > last:
+        fresh = batch_seq > last
+        if fresh:
             self._counters.add("gap", f"{self._group}:{topic}", batch_seq - last - 1)
             self._last[stream] = batch_seq
         else:
@@ -62,7 +64,16 @@ class SequenceWatch:
         self._last.move_to_end(stream)
         if len(self._last) > self._max_streams:
             self._last.popitem(last=False)
+        return fresh
 
     def forget(self) -> None:
         """Start afresh, as after a rebalance: another member may have read what lies between."""
         self._last.clear()
+
+    def dump(self) -> list[list[str | int]]:
+        """What is remembered, for `load`; the stream unseen for longest first."""
+        return [[*stream, last] for stream, last in self._last.items()]
+
+    def load(self, dumped: Iterable[Sequence[str | int]]) -> None:
+        """Remember what `dump` gave, and nothing else."""
+        self._last = OrderedDict(((str(t), str(k), str(b)), int(n)) for t, k, b, n in dumped)

@@ -41,7 +41,10 @@ class Saved:
     """What the last commit left: where to go on, and the notes."""
 
     positions: dict[Part, int] = field(default_factory=dict)
+    """Before these everything is dealt with; empty: there was no commit."""
     notes: dict[str, bytes] = field(default_factory=dict)
+    mark: dict[Part, int] = field(default_factory=dict)
+    """Positions of the last commit with a mark, where the task begins to read; empty: it begins at `positions`."""
 
 
 class Task(Protocol):
@@ -50,7 +53,7 @@ class Task(Protocol):
     work: Work
     unit: int
     saved: Saved
-    """As found when the task began; not kept up to date."""
+    """As found when the task began; not kept up to date. A unit that never was begins with a commit of its own."""
 
     async def read(
         self, max_messages: int = 1000, timeout_s: float = 0.1, *, upto: Positions | None = None
@@ -72,7 +75,9 @@ class Task(Protocol):
         """Where the next `read` goes on: behind everything given out."""
 
     def seek(self, positions: Positions) -> None:
-        """Go on reading there; partitions not named stay where they are."""
+        """Begin to read there; partitions not named stay where they are. Only before the first `read`: later, what was
+        read before would be taken for a repeat.
+        """
 
     async def commit(
         self,
@@ -80,6 +85,7 @@ class Task(Protocol):
         *,
         positions: Positions | None = None,
         notes: Mapping[str, bytes | None] | None = None,
+        mark: bool = False,
     ) -> None:
         """Publish `outputs`, move the unit's positions and save `notes`, all at once or nothing at all.
 
@@ -90,6 +96,9 @@ class Task(Protocol):
             None: behind everything given out. Otherwise partitions not named keep the position they had.
         notes : mapping, optional
             None as a value deletes a note; notes not named stay.
+        mark : bool
+            The next owner is to begin to read here, whatever is committed later; `notes` are all there are from now on.
+            With it goes the memory of repeats, so that what is read again is the same. Not together with `positions`.
 
         Raises
         ------
@@ -111,3 +120,13 @@ class Task(Protocol):
 
     async def close(self) -> None:
         """Give the unit back; what was read and not committed is read again by its next owner."""
+
+
+class Stop(Protocol):
+    """Set once (``asyncio.Event``)."""
+
+    def is_set(self) -> bool:
+        """Whether it is time to end."""
+
+    async def wait(self) -> object:
+        """Return when it is."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream.cli.options import add_metrics
+
 if TYPE_CHECKING:
+    from sdfstream.bus.kafka_config import KafkaConfig
     from sdfstream.probes.config import AgentConfig
 
 HELP = "probe peers and answer their probes from this host; publish every exchange"
@@ -38,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where to")
     where.add_argument("--out", metavar="DIR", type=Path, help="write a recording, for sdfstream replay")
     where.add_argument("--bus", metavar="link:PATH|kafka://HOST:PORT|DIR", help="publish there")
+    where.add_argument(
+        "--kafka", metavar="FILE", type=Path, help="YAML whose kafka part says how the brokers are reached "
+        "(default: that of --config)",
+    )  # fmt: skip
+    add_metrics(parser)
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="stop after this long (default: on Ctrl-C or SIGTERM)"
     )
@@ -51,8 +60,9 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream.cli.output import emit
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    config = configuration(args)
-    result = loop.run(agent_run.run(config, args.bus, args.out, args.seconds, report=bool(args.peer)))
+    config, kafka = configuration(args), kafka_of(args)
+    told = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics}
+    result = loop.run(agent_run.run(config, args.bus, args.out, args.seconds, **told))
     emit(args.json, result, agent_run.readable(result))
     return 0
 
@@ -69,19 +79,46 @@ def configuration(args: argparse.Namespace) -> AgentConfig:
     return config
 
 
-def _from_file(path: Path) -> AgentConfig:
-    import yaml
+def kafka_of(args: argparse.Namespace) -> KafkaConfig | None:
+    """How the brokers are reached, as ``--kafka FILE`` or ``--config FILE`` says; None: no file says anything."""
+    from sdfstream.errors import ConfigError
+    from sdfstream.probes.config_file import read
 
+    path = args.kafka or args.config
+    raw = _yaml(path) if path else None
+    if not isinstance(raw, Mapping) or "kafka" not in raw:
+        if args.kafka:
+            raise ConfigError(f"{path}: there is no key 'kafka'")
+        return None
+    from sdfstream.bus.kafka_config import KafkaConfig
+
+    try:
+        found = read(KafkaConfig, raw["kafka"], "kafka")
+        found.check()
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return found
+
+
+def _from_file(path: Path) -> AgentConfig:
     from sdfstream.errors import ConfigError
     from sdfstream.probes.config_file import read_agent
 
-    try:
-        raw: Any = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    raw = _yaml(path)
     try:
         return read_agent(raw)
     except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _yaml(path: Path) -> Any:
+    import yaml
+
+    from sdfstream.errors import ConfigError
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
 

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from sdfstream.bus import Bus
 from sdfstream.bus.link_io import LinkPublisher
 from sdfstream.bus.listen_io import Listener
+from sdfstream.cli.agent_bus import LateDownlink, WaitingBus
 from sdfstream.clock.writer_io import Downlink, PageWriter
 from sdfstream.errors import BusError, FormatError, UnavailableError
 from sdfstream.probes.config import AgentConfig
@@ -77,7 +79,10 @@ async def _downlink(
             link.subscribe([CLOCK.name])
             return link
         if hasattr(publisher, "subscribe"):
-            return await Listener.open(cast(Bus, publisher), f"agent-clock-{boot_id}", [CLOCK.name])
+            late = LateDownlink(partial(Listener.open, cast(Bus, publisher), f"agent-clock-{boot_id}", [CLOCK.name]))
+            if not isinstance(publisher, WaitingBus) or publisher.is_there():
+                await late.open()
+            return late
     return None
 
 

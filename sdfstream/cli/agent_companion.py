@@ -30,6 +30,7 @@ from sdfstream.actuate.journal_io import JournalFile
 from sdfstream.actuate.qp_socket_io import QpSocketActuator
 from sdfstream.bus import Bus, Subscription
 from sdfstream.bus.link_io import LinkPublisher
+from sdfstream.cli.agent_bus import LateDownlink, WaitingBus
 from sdfstream.cli.agent_flows import KernelFlows
 from sdfstream.cli.agent_mesh import MeshFollower
 from sdfstream.errors import BusError, ConfigError
@@ -225,11 +226,20 @@ async def downlink_of(config: AgentConfig, publishers: Sequence[object]) -> Asyn
         yield link
     else:
         group = f"agent-control-{hosts[0]}"
-        subscription = await cast(Bus, bus).subscribe(group, topics)
+        opened: list[Subscription] = []
+
+        async def subscribe() -> _Committed:
+            opened.append(await cast(Bus, bus).subscribe(group, topics))
+            return _Committed(opened[0])
+
+        late = LateDownlink(subscribe)
+        if not isinstance(bus, WaitingBus) or bus.is_there():
+            await late.open()
         try:
-            yield _Committed(subscription)
+            yield late
         finally:
-            await subscription.close()
+            for subscription in opened:
+                await subscription.close()
 
 
 class _Sifted:

@@ -8,25 +8,32 @@ import gc
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from sdfstream.bus.sequences import Numbers
 from sdfstream.cli import loop
+from sdfstream.cli.agent_bus import open_publisher
 from sdfstream.cli.agent_clock import clock_pages
-from sdfstream.errors import ConfigError
 from sdfstream.probes.agent_io import TROUBLE, run_agent
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.publish_io import Publisher
 from sdfstream.probes.report import PathReport, table
+from sdfstream.probes.spill_place_io import spill_folder
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
+from sdfstream.stage_io import Control
+
+if TYPE_CHECKING:
+    from sdfstream.bus.kafka_config import KafkaConfig
 
 _PROGRESS_S: Final = 1.0
+
+Watch: TypeAlias = Callable[[Callable[[], dict[str, int]]], None]
 
 
 class _Watched:
@@ -35,18 +42,27 @@ class _Watched:
     def __init__(self, publishers: Sequence[Publisher], report: PathReport | None) -> None:
         self._publishers = publishers
         self._report = report
+        self.signs = Control()
 
     async def publish(self, outputs: Sequence[Output]) -> None:
-        if self._report is not None:
+        for publisher in self._publishers:
+            await publisher.publish(outputs)
+        self.signs.progress_s["publish"] = time.monotonic()
+        if self._report is not None:  # not before: what fails comes again
             for output in outputs:
                 if output.topic == PROBE.name and isinstance(output.body, pa.RecordBatch):
                     self._report.add(output.body)
-        for publisher in self._publishers:
-            await publisher.publish(outputs)
 
 
 async def run(
-    config: AgentConfig, bus: str | None, out: Path | None, seconds: float | None, *, report: bool
+    config: AgentConfig,
+    bus: str | None,
+    out: Path | None,
+    seconds: float | None,
+    *,
+    report: bool,
+    kafka: KafkaConfig | None = None,
+    metrics: str | None = None,
 ) -> dict[str, Any]:
     """Run an agent until SIGINT, SIGTERM or `seconds` have passed; what there is to report.
 
@@ -60,6 +76,10 @@ async def run(
     seconds : float or None
     report : bool
         Keep account of every path, for the closing report and the progress line.
+    kafka : KafkaConfig, optional
+        How the brokers of a Kafka bus are reached.
+    metrics : str, optional
+        ``HOST:PORT`` to serve metrics and health at.
     """
     gc.freeze()  # what is loaded by now stays: the collector need not look at it again
     stop = asyncio.Event()
@@ -70,12 +90,15 @@ async def run(
     boot_id = secrets.token_hex(8)
     async with contextlib.AsyncExitStack() as stack:
         names = [name for name in (bus, str(out) if out else None) if name]
-        publishers = [await stack.enter_async_context(open_publisher(name, boot_id)) for name in names]
+        opening = [open_publisher(name, boot_id, kafka=kafka, compression=config.compression) for name in names]
+        publishers = [await stack.enter_async_context(one) for one in opening]
         progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))
         try:
-            counters = await _run_beside(config, _Watched(publishers, account), publishers, stop, boot_id)
+            watched = _Watched(publishers, account)
+            watch = await stack.enter_async_context(_telling(metrics, watched, publishers))
+            counters = await _run_beside(config, watched, publishers, stop, boot_id, watch)
             counters |= clock_counters()
         finally:
             if progress is not None:
@@ -89,14 +112,41 @@ async def run(
     }
 
 
+@contextlib.asynccontextmanager
+async def _telling(
+    address: str | None, watched: _Watched, publishers: Sequence[Publisher]
+) -> AsyncIterator[Watch | None]:
+    """Metrics and health of the agent: it gets on while what it says reaches its bus."""
+    if address is None:
+        yield None
+        return
+    from sdfstream.cli.metrics import Told
+    from sdfstream.cli.metrics_io import telling
+
+    parts: list[Any] = [publisher for publisher in publishers if hasattr(publisher, "counters")]
+    told = Told(watched.signs, ["publish"], parts)
+
+    def watch(counters: Callable[[], dict[str, int]]) -> None:
+        told.totals = counters
+
+    async with telling(address, told):
+        yield watch
+
+
 async def _run_beside(
-    config: AgentConfig, publisher: Publisher, publishers: Sequence[Publisher], stop: asyncio.Event, boot_id: str
+    config: AgentConfig,
+    publisher: Publisher,
+    publishers: Sequence[Publisher],
+    stop: asyncio.Event,
+    boot_id: str,
+    watch: Watch | None,
 ) -> dict[str, int]:
     """Run the agent, with the companion that its settings ask for; the counters of both."""
     from sdfstream.probes.ports_io import PortReader
 
+    more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config), "watch": watch}
     if not config.jobs_dir and not config.control and config.mesh != "auto":
-        return await run_agent(config, publisher, PortReader, stop, boot_id=boot_id)
+        return await run_agent(config, publisher, PortReader, stop, **more)
     from sdfstream.cli.agent_companion import AgentCompanion, downlink_of
 
     async with downlink_of(config, publishers) as downlink:
@@ -104,41 +154,13 @@ async def _run_beside(
         beside = asyncio.create_task(companion.run(), name="companion")
         beside.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
         try:
-            counters = await run_agent(config, publisher, PortReader, stop, boot_id=boot_id, companion=companion)
+            counters = await run_agent(config, publisher, PortReader, stop, companion=companion, **more)
         finally:
             ended = beside.done()
             beside.cancel()
             await asyncio.gather(beside, return_exceptions=not ended)
             companion.close()
         return counters | companion.all_counters()
-
-
-@asynccontextmanager
-async def open_publisher(name: str, boot_id: str) -> AsyncIterator[Publisher]:
-    """Open what `name` names: ``link:PATH``, ``kafka://…``, or a folder for a recording."""
-    if name.startswith("link:"):
-        from sdfstream.bus.link_io import LinkPublisher
-
-        async with LinkPublisher(name.removeprefix("link:"), boot_id=boot_id) as link:
-            yield link
-    elif "://" in name:
-        from sdfstream.bus.open_io import open_bus
-
-        opened = await open_bus(name, time.time_ns, boot_id=boot_id)
-        try:
-            yield opened
-        finally:
-            await opened.close()
-    elif not name.strip() or name == "memory":
-        raise ConfigError("an agent's bus is link:PATH, kafka://HOST:PORT or a folder for a recording")
-    else:
-        from sdfstream.bus.recording_writer_io import RecordingWriter
-
-        writer = RecordingWriter(name, time.time_ns, boot_id=boot_id)
-        try:
-            yield writer
-        finally:
-            await writer.close()
 
 
 async def _progress(account: PathReport) -> None:

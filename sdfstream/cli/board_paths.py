@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,12 @@ STALE_NS: Final = 5 * NS_PER_S
 MOST_PATHS: Final = 500_000
 """Bound on memory (about 100 bytes each); paths beyond it are counted as shed."""
 
+FORGET_NS: Final = 600 * NS_PER_S
+"""A path without a row for this long is no longer listed as known: sessions come and go with their source ports."""
+_FORGET_EVERY_NS: Final = 60 * NS_PER_S
+
 _UINT64S = npt.NDArray[np.uint64]
+_T = TypeVar("_T")
 _SUMS: Final = ("n", "lost", "ce", "weight", "p50", "excess")
 """Decaying sums; p50 and excess are weighted by the delays behind them."""
 
@@ -47,6 +52,8 @@ class PathTable:
         self._seen_at_ns: Int64s = np.empty(0, np.int64)
         self._ids: list[int] = []
         """Key of each row."""
+        self._looked_ns = 0
+        """When paths to forget were last searched for, bus time."""
 
     def __len__(self) -> int:
         return self._used
@@ -59,6 +66,9 @@ class PathTable:
         FormatError
             The batch is not what the topic promises.
         """
+        if bus_at_ns - self._looked_ns >= _FORGET_EVERY_NS:
+            self._looked_ns = bus_at_ns
+            self._forget(bus_at_ns - FORGET_NS)
         keys, good = self._keys_of(batch)
         rows = self._rows_of(keys)
         good &= rows >= 0
@@ -154,6 +164,22 @@ class PathTable:
         found = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
         return np.where(self._keys[found] == keys, self._places[found], -1)
 
+    def _forget(self, before_ns: int) -> None:
+        """Drop the paths not heard of since, and the names that only they had; the others close up."""
+        kept = np.flatnonzero(self._seen_at_ns[: self._used] >= before_ns)
+        if kept.size == self._used:
+            return
+        keys = np.array(self._ids, np.uint64)[kept]
+        src, dst = keys >> np.uint64(40), keys >> np.uint64(16) & np.uint64(0xFFFFFF)
+        nics, names = _closed_up(self._nics, np.concatenate([src, dst]))
+        selectors, self._selectors = _closed_up(self._selectors, keys & np.uint64(0xFFFF))
+        self._nics = names
+        keys = nics[src] << np.uint64(40) | nics[dst] << np.uint64(16) | selectors[keys & np.uint64(0xFFFF)]
+        self._places = np.argsort(keys)
+        self._keys, self._ids, self._used = keys[self._places], keys.tolist(), kept.size
+        self._sums = {name: values[kept] for name, values in self._sums.items()}
+        self._err_ns, self._seen_at_ns = self._err_ns[kept], self._seen_at_ns[kept]
+
     def _grow(self, fresh: _UINT64S) -> None:
         self._used += fresh.size
         self._ids.extend(fresh.tolist())
@@ -180,6 +206,15 @@ class PathTable:
             where = PathId(nics[key >> 40], nics[key >> 16 & 0xFFFFFF], transport, path, dscp, way)
             found.append(where._asdict() | {"id": str(where)})
         return found
+
+
+def _closed_up(numbers: dict[_T, int], used: _UINT64S) -> tuple[_UINT64S, dict[_T, int]]:
+    """New number of every old one, and the names that are still used under their new numbers, in order."""
+    still = np.unique(used)
+    new = np.zeros(len(numbers), np.uint64)
+    new[still] = np.arange(still.size)
+    names = list(numbers)
+    return new, {names[old]: place for place, old in enumerate(still.tolist())}
 
 
 def badness(excess_ns: Float64s, loss: Float64s, ce: Float64s) -> Float64s:

@@ -131,7 +131,7 @@ def _run(args: argparse.Namespace) -> int:
 
 async def _serve(orders: dict[str, Any]) -> dict[str, Any]:
     from sdfstream.cli import loop
-    from sdfstream.cli.agent_run import open_publisher
+    from sdfstream.cli.agent_bus import open_publisher
     from sdfstream.probes.config import VirtualClock
     from sdfstream.probes.netns_io import inside
     from sdfstream.probes.virtual_clock import Clock
@@ -151,7 +151,8 @@ async def _serve(orders: dict[str, Any]) -> dict[str, Any]:
     async with contextlib.AsyncExitStack() as stack:
         publisher = None
         if orders["link"]:
-            publisher = await stack.enter_async_context(open_publisher(f"link:{orders['link']}", secrets.token_hex(8)))
+            link = open_publisher(f"link:{orders['link']}", secrets.token_hex(8), hold=False)  # it keeps nothing itself
+            publisher = await stack.enter_async_context(link)
         return await run_job(
             plan(spec, [NicPlace(**place) for place in orders["places"]]),
             Path(orders["jobs_dir"]),

@@ -27,6 +27,15 @@ def add_reference(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """``--metrics HOST:PORT``: what a process says of itself."""
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve /metrics (Prometheus) and /health there, as in 127.0.0.1:9464 (default: nowhere)",
+    )
+
+
 def with_reference(chosen: Settings, args: argparse.Namespace) -> Settings:
     """The settings with what ``--reference`` says; raises ConfigError when it cannot be a reference."""
     if args.reference is None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream.cli import operator_keys
 from sdfstream.cli.options import add_data_folder
@@ -24,6 +24,9 @@ from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import Signer
 from sdfstream.records.topics import OUTCOME, OVERRIDE
 from sdfstream.records.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from sdfstream.bus.kafka_config import KafkaConfig
 
 WAIT_S: Final = 10.0
 SHORT_S: Final = 60.0
@@ -44,12 +47,15 @@ class Hand:
     operator: str
     bus: str | None = None
     wait_s: float = WAIT_S
+    kafka: KafkaConfig | None = None
+    """How the brokers of `bus` are reached."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of every verb that makes an override."""
     add_data_folder(parser)
     parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="by Kafka instead of the data folder's pipeline")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (YAML), for --bus: its kafka part")
     parser.add_argument("--key", type=Path, metavar="FILE", help="signing key (default: DIR/keys/operator.key)")
     parser.add_argument("--wait", type=float, default=WAIT_S, metavar="S", help="for an answer (default %(default)g s)")
 
@@ -59,7 +65,14 @@ def hand(args: argparse.Namespace) -> Hand:
     data = Path(args.data)
     if args.wait < 0:
         raise ConfigError("--wait must not be negative")
-    return Hand(data, operator_keys.read(data, args.key), operator_keys.user(), args.bus, args.wait)
+    signer, kafka = operator_keys.read(data, args.key), _kafka(args.config) if args.bus else None
+    return Hand(data, signer, operator_keys.user(), args.bus, args.wait, kafka)
+
+
+def _kafka(file: Path | None) -> KafkaConfig:
+    from sdfstream import settings  # costs pydantic, which the way by the data folder can do without
+
+    return settings.load(file).kafka
 
 
 def signed(
@@ -207,7 +220,7 @@ async def _send_kafka(by: Hand, name: str, overrides: Sequence[Mapping[str, Any]
     if not name.startswith(KAFKA):
         raise ConfigError("--bus is kafka://HOST:PORT[,HOST:PORT]; leave it out for the pipeline on the data folder")
     boot_id = secrets.token_hex(8)
-    bus = await open_bus(name, time.time_ns, boot_id=boot_id)
+    bus = await open_bus(name, time.time_ns, boot_id=boot_id, kafka=by.kafka)
     try:
         ear = await Listener.open(bus, f"operator-{boot_id}", [OUTCOME.name])
         await bus.publish([output_of(o) for o in overrides])

@@ -14,6 +14,7 @@ from sdfstream.cli.output import emit, progress
 if TYPE_CHECKING:
     from sdfstream import pipeline
     from sdfstream.bus import Bus
+    from sdfstream.bus.kafka_config import KafkaConfig
     from sdfstream.records.message import Message
 
 HELP = "record everything on a Kafka bus, for sdfstream replay (a pipeline in one process: sdfstream up --record)"
@@ -21,8 +22,9 @@ EXAMPLE = "sdfstream record --bus kafka://localhost:9092 --out recording --secon
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--bus, --out, --seconds, --from-start, --cluster."""
-    parser.add_argument("--bus", metavar="kafka://HOST:PORT", required=True, help="the bus")
+    """--bus, --config, --out, --seconds, --from-start, --cluster."""
+    parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="the bus (default: the settings' bus)")
+    parser.add_argument("--config", type=Path, help="settings file (YAML), for its kafka part")
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="new folder for the recording")
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="end after this long (default: on Ctrl-C or SIGTERM)"
@@ -37,18 +39,24 @@ def run(args: argparse.Namespace) -> int:
     """Record until told to stop."""
     import logging
 
+    from sdfstream import settings
     from sdfstream.cli import loop
     from sdfstream.errors import ConfigError
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    if args.bus == "memory":
-        raise ConfigError("a bus in memory is its own process's alone; record it with `sdfstream up --record DIR`")
-    result = loop.run(_record(args.bus, args.out, args.cluster, args.seconds, from_start=args.from_start))
+    chosen = settings.load(args.config)
+    name = args.bus or chosen.bus
+    if name == "memory":
+        raise ConfigError(
+            "give --bus kafka://HOST:PORT; a bus in memory is its own process's alone, and recorded with "
+            "`sdfstream up --record DIR`"
+        )
+    result = loop.run(_record(name, chosen.kafka, args))
     emit(args.json, result, _text(result))
     return 0
 
 
-async def _record(name: str, out: Path, cluster: str, seconds: float | None, *, from_start: bool) -> dict[str, Any]:
+async def _record(name: str, kafka: KafkaConfig, args: argparse.Namespace) -> dict[str, Any]:
     import asyncio
 
     from sdfstream import pipeline
@@ -57,12 +65,12 @@ async def _record(name: str, out: Path, cluster: str, seconds: float | None, *, 
 
     control = pipeline.Control(drain=False)
     stop_on_signals(control.stop.set)
-    bus = await open_bus(name, time.time_ns, boot_id=uuid.uuid4().hex)
+    bus = await open_bus(name, time.time_ns, boot_id=uuid.uuid4().hex, kafka=kafka)
     try:
-        if seconds is not None:
-            asyncio.get_running_loop().call_later(seconds, control.stop.set)
-        progress(f"recording {name} into {out}; Ctrl-C stops")
-        return await record(bus, out, cluster, control, from_start=from_start)
+        if args.seconds is not None:
+            asyncio.get_running_loop().call_later(args.seconds, control.stop.set)
+        progress(f"recording {name} into {args.out}; Ctrl-C stops")
+        return await record(bus, args.out, args.cluster, control, from_start=args.from_start)
     finally:
         await bus.close()
 

@@ -71,9 +71,15 @@ class Service:
 
 @asynccontextmanager
 async def service(
-    settings: Settings, *, record: Path | None = None, watchers: Sequence[pipeline.Watcher] = ()
+    settings: Settings,
+    *,
+    record: Path | None = None,
+    watchers: Sequence[pipeline.Watcher] = (),
+    metrics: str | None = None,
 ) -> AsyncIterator[Service]:
     """Run the pipeline on `settings` while the block runs; with `record`, keep everything on the bus there too.
+
+    With `metrics`, ``HOST:PORT``, it serves Prometheus's metrics and its health there.
 
     Leaving the block lets what is on the bus reach the archive, then closes all doors.
     """
@@ -84,16 +90,26 @@ async def service(
     board, jobs = Board(), JobBoard()
     operator_keys.ensure(data)
     async with AsyncExitStack() as stack:
-        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id)
+        bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
         target = settings.archive or str(data / "archive")
-        archive = Archive.open(ArchiveConfig(target=target, bus_id=run_id, limits=LIVE, retention=settings.retention))
+        archive = Archive.open(
+            ArchiveConfig(
+                target=target,
+                bus_id=run_id,
+                limits=LIVE,
+                retention=settings.retention,
+                spill_dir=str(data / "archive-spill"),
+                kept_dir=str(data / "archive-kept"),
+            )
+        )
         stack.push_async_callback(archive.close)
         upkeep = UpkeepThread.start(target, settings.retention)
         stack.push_async_callback(asyncio.to_thread, upkeep.close)
         http_port = _serve_sql(stack, settings, data)
         authority = pipeline.authority(settings, time.time_ns())
-        path = pipeline.stages(settings, authority)
+        path = pipeline.makers(settings, authority)
+        keep = None if settings.bus == "memory" else pipeline.Keep()
         running = Service(
             bus,
             board,
@@ -116,7 +132,7 @@ async def service(
             writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
             stack.push_async_callback(writer.close)
             watchers.append(pipeline.Watcher("recorder", EVERYTHING, _recorder(writer)))
-        work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control))
+        work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep))
         main = asyncio.current_task()
         work.add_done_callback(lambda done: _fail_loudly(done, main))
         stack.push_async_callback(_end, control, work)
@@ -125,6 +141,16 @@ async def service(
         await link.start()
         stack.push_async_callback(link.close)
         running.parts = [link, bus, *path, archive, upkeep, board, jobs, control]
+        if metrics is not None:
+            from sdfstream.cli.metrics import Told
+            from sdfstream.cli.metrics_io import telling
+
+            told = Told(
+                control,
+                [*(stage.name for stage in path), *(watcher.name for watcher in watchers)],
+                running.parts,
+            )
+            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
         publishing = Publishing(bus)
         stack.push_async_callback(publishing.close)
         answers = JobAnswers(

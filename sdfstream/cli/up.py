@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sdfstream.cli.options import add_reference, with_reference
+from sdfstream.cli.options import add_metrics, add_reference, with_reference
 from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 from sdfstream.records.command import MODES
@@ -29,7 +29,7 @@ OWN_LAB: Final = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--config, --data, --lab, --mode, --reference, --record, --seconds."""
+    """--config, --data, --lab, --mode, --reference, --record, --metrics, --seconds."""
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder (default: ./sdfstream-data)")
     parser.add_argument(
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=("off", *MODES), help="of the guarded loop (default: settings, dry-run)")
     add_reference(parser)
     parser.add_argument("--record", type=Path, metavar="DIR", help="also keep everything on the bus as a recording")
+    add_metrics(parser)
     parser.add_argument(
         "--wrong-clocks",
         type=int,
@@ -64,14 +65,27 @@ def run(args: argparse.Namespace) -> int:
     if args.wrong_clocks is not None and args.lab is None:
         raise ConfigError("--wrong-clocks needs --lab: only a lab's clocks may be wrong on purpose")
     counters = loop.run(
-        _up(chosen, lab=args.lab, record=args.record, seconds=args.seconds, wrong_clocks=args.wrong_clocks)
+        _up(
+            chosen,
+            lab=args.lab,
+            record=args.record,
+            seconds=args.seconds,
+            wrong_clocks=args.wrong_clocks,
+            metrics=args.metrics,
+        )
     )
     emit(args.json, {"counters": counters, "data": str(chosen.data)}, "")
     return 0
 
 
 async def _up(
-    chosen: Settings, *, lab: str | None, record: Path | None, seconds: float | None, wrong_clocks: int | None
+    chosen: Settings,
+    *,
+    lab: str | None,
+    record: Path | None,
+    seconds: float | None,
+    wrong_clocks: int | None,
+    metrics: str | None,
 ) -> dict[str, int]:
     from sdfstream.cli.loop import stop_on_signals
     from sdfstream.cli.service import service
@@ -79,7 +93,7 @@ async def _up(
     stop = asyncio.Event()
     stop_on_signals(stop.set)
     async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(service(chosen, record=record))
+        running = await stack.enter_async_context(service(chosen, record=record, metrics=metrics))
         if lab is not None:
             await _measure_lab(stack, running, lab, chosen.data / "truth", wrong_clocks)
         progress(

@@ -166,7 +166,8 @@ class Ledger:
         entry.said += 1
         entry.said_ns = now_ns
         self.counters.add("findings", status)
-        event = Event(FINDING.name, "detect", f"{entry.id}-{entry.said}", now_ns, finding.as_data())
+        # by its time, not its number: a finding that comes back with the same beginning has the same id again
+        event = Event(FINDING.name, "detect", f"{entry.id}-{now_ns}", now_ns, finding.as_data())
         return Output(FINDING.name, entry.id, event)
 
     def freeze(self) -> dict[str, Any]:

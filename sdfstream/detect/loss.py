@@ -56,6 +56,8 @@ class Loss:
             ring.advance(now_ns)
         for which, bins in _LOOKS:
             ring = self.runs.windows[which]
+            if not ring.holds("events"):
+                continue
             events = np.where(left_out, 0, ring.recent("events", bins))
             if int(events.sum()) < _LEAST_EVENTS:
                 continue

@@ -33,6 +33,7 @@ Bools = npt.NDArray[np.bool_]
 _BINS = 20
 _LEAST = 8
 _Z = 3.09
+_CE, _NOT_ECT = int(Ecn.CE), int(Ecn.NOT_ECT)
 
 
 class Marks:
@@ -49,36 +50,36 @@ class Marks:
 
     def ensure(self) -> None:
         """Have a row for both directions of every session."""
-        self.window.table.ensure(2 * self.sessions.count)
+        self.window.ensure(2 * self.sessions.count)
         self.table.ensure(2 * self.sessions.count)
 
     def forget(self, slots: Ints) -> None:
         """Start anew for these sessions."""
         both = np.concatenate([2 * slots, 2 * slots + 1])
-        self.window.table.reset(both)
+        self.window.reset(both)
         self.table.reset(both)
 
     def take_rows(self, batch: pa.RecordBatch, slots: Ints, at_ns: int) -> None:
         """Take probe rows (`slots`: their sessions, −1 refused)."""
         self.window.advance(at_ns)
-        sent, ecn_sent = (columns.values(batch, c).astype(np.int64) for c in ("dscp_sent", "ecn_sent"))
+        sent, ecn_sent = (columns.values(batch, c) for c in ("dscp_sent", "ecn_sent"))
         dscp_fwd, ecn_fwd, dscp_rev, ecn_rev = (
-            columns.filled(batch, c, 255).astype(np.int64) for c in ("dscp_fwd", "ecn_fwd", "dscp_rev", "ecn_rev")
+            columns.filled(batch, c, 255) for c in ("dscp_fwd", "ecn_fwd", "dscp_rev", "ecn_rev")
         )
-        strange = (ecn_fwd != 255) & (ecn_fwd != ecn_sent) & ((ecn_fwd != Ecn.CE) | (ecn_sent == Ecn.NOT_ECT))
+        strange = (ecn_fwd != 255) & (ecn_fwd != ecn_sent) & ((ecn_fwd != _CE) | (ecn_sent == _NOT_ECT))
         wrong_fwd = ((dscp_fwd != 255) & (dscp_fwd != sent)) | strange
         wrong_rev = (dscp_rev != 255) & (dscp_rev != sent) & (dscp_rev != dscp_fwd)
-        marked_fwd = (ecn_fwd == Ecn.CE) & (ecn_sent != Ecn.NOT_ECT)
+        marked_fwd = (ecn_fwd == _CE) & (ecn_sent != _NOT_ECT)
         for way, there, ce, wrong, dscp in (
             (0, (dscp_fwd != 255) | (ecn_fwd != 255), marked_fwd, wrong_fwd, dscp_fwd),
-            (1, (dscp_rev != 255) | (ecn_rev != 255), ecn_rev == Ecn.CE, wrong_rev, dscp_rev),
+            (1, (dscp_rev != 255) | (ecn_rev != 255), ecn_rev == _CE, wrong_rev, dscp_rev),
         ):
             known = there & (slots >= 0)
             number = 2 * slots + way
-            self.window.add("arrived", number[known])
-            if (ce & known).any():
+            self.window.add("arrived", number if known.all() else number[known])
+            if ce.any():
                 self.window.add("marked", number[ce & known])
-            if (wrong & known).any():
+            if wrong.any():
                 self.window.add("rewritten", number[wrong & known])
                 self.table["dscp_seen"][number[wrong & known]] = dscp[wrong & known]
 
@@ -95,6 +96,9 @@ class Marks:
         there and no claim of their own.
         """
         self.window.advance(now_ns)
+        if not (self.window.holds("marked") or self.window.holds("rewritten")):
+            self.blamed = frozenset()
+            return []
         arrived = self.window.totals("arrived")
         usable = (arrived >= _LEAST) & ~np.repeat(left_out, 2)
         marked, rewritten = self.window.totals("marked"), self.window.totals("rewritten")

@@ -24,7 +24,7 @@ _HISTORY = 256
 """Boundaries that `Presence` looks back: 25 s."""
 _LEAST_GAP_NS, _MOST_GAP_NS = 300 * NS_PER_MS, 1500 * NS_PER_MS
 _LATE_NS = 600 * NS_PER_MS
-"""News this late comes from a starved agent, or over a clogged way to the bus; a flush is 100 ms."""
+"""News this late comes from a starved agent, or over a clogged way to the bus; a flush is 50 to 100 ms."""
 _UNHEARD_NS = 800 * NS_PER_MS
 _TROUBLE_NS = 5 * NS_PER_S
 """For so long after its last late news an agent is not relied on."""

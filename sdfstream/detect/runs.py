@@ -51,17 +51,17 @@ class LossRuns:
         """Have a row for every session."""
         self.table.ensure(self.sessions.count)
         for window in self.windows:
-            window.table.ensure(self.sessions.count)
+            window.ensure(self.sessions.count)
 
     def forget(self, slots: Ints) -> None:
         """Start anew for these sessions."""
-        for table in (self.table, *(w.table for w in self.windows)):
-            table.reset(slots)
+        self.table.reset(slots)
+        self.wipe(slots)
 
     def wipe(self, slots: Ints) -> None:
         """Count these sessions' losses from now on: what they lost so far is explained."""
         for window in self.windows:
-            window.table.reset(slots)
+            window.reset(slots)
 
     def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: int) -> None:
         """Take probe rows: session, sequence number, and whether an answer came."""

@@ -194,9 +194,8 @@ class DetectStage:
         src, nics = columns.coded(batch, "src")
         clock, clocks = columns.coded(batch, "clock_src")
         seen_ns = np.full(batch.num_rows, at_ns, np.int64)
-        for number in np.unique(clock[clock >= 0]).tolist():
-            mine, name = clock == number, clocks[number].as_py()
-            nic = nics[int(src[mine][0])].as_py()
+        for number, mine in _by_code(clock):
+            name, nic = clocks[number].as_py(), nics[int(src[mine][0])].as_py()
             if name is None or nic is None:
                 continue
             self._bustime.note(name, int(ended_ns[mine].max()), at_ns)
@@ -450,3 +449,10 @@ class DetectStage:
         self._tick, self._judged_ns, self._pending = int(rest["tick"]), int(rest["judged"]), bool(rest["pending"])
         self._liveness.table.thaw(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}
+
+
+def _by_code(codes: npt.NDArray[np.int32]) -> list[tuple[int, Any]]:
+    """Each code that is no null, and which rows have it; an agent's rows are mostly of one clock."""
+    if codes.size and codes[0] >= 0 and bool((codes == codes[0]).all()):
+        return [(int(codes[0]), slice(None))]
+    return [(number, codes == number) for number in np.unique(codes[codes >= 0]).tolist()]

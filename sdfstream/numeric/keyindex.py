@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_SPARE_BITS: Final = 3
+"""The table of guesses has 8 to 16 places for each key: about one key in twenty has to be searched for."""
+
 
 class KeyIndex:
     """Gives every int64 key a slot 0, 1, 2, … in order of first sight; freed slots are used again.
 
-    State of a million keys then lives in plain arrays indexed by slot. Look-up is a binary search over the sorted
-    keys: O(m log n) for m keys, about 0.1 µs each at n = 10 000.
+    State of a million keys then lives in plain arrays indexed by slot. Look-up is one guess from a hash table, which
+    says what slot a key has if it is known; only of keys that share a place in it the older ones, and unknown keys,
+    are searched for among the sorted ones.
 
     Parameters
     ----------
@@ -37,16 +43,39 @@ class KeyIndex:
         self._free: list[int] = []
         self.slots = 0
         """Slots ever given out: arrays indexed by slot need this length."""
+        self._learn()
 
     def __len__(self) -> int:
         return self._keys.size
 
     def find(self, keys: Ints) -> Ints:
         """Slot of every key, −1 where it is not known."""
+        slot = self._guess[self._place(keys)].astype(np.int64)
+        miss = np.flatnonzero((self._key[slot] != keys) | (slot < 0))
+        if miss.size:
+            slot[miss] = self._search(keys[miss])
+        return slot
+
+    def _search(self, keys: Ints) -> Ints:
         if self._keys.size == 0:
             return np.full(keys.shape, -1, np.int64)
         at = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
         return np.where(self._keys[at] == keys, self._slots[at], -1)
+
+    def _place(self, keys: Ints) -> npt.NDArray[np.uint64]:
+        mixed: npt.NDArray[np.uint64] = np.ascontiguousarray(keys).view(np.uint64) * _MIX
+        mixed >>= self._shift
+        return mixed
+
+    def _learn(self) -> None:
+        """Make the table of guesses anew."""
+        self._key = np.zeros(max(1, self.slots), np.int64)
+        """(slots,) key of each slot in use."""
+        self._key[self._slots] = self._keys
+        bits = self._keys.size.bit_length() + _SPARE_BITS
+        self._shift = np.uint64(64 - bits)
+        self._guess = np.full(1 << bits, -1, np.int32)
+        self._guess[self._place(self._keys)] = self._slots
 
     def add(self, keys: Ints) -> Ints:
         """Slot of every key; unknown ones are taken in, in order of appearance, while there is room."""
@@ -61,6 +90,7 @@ class KeyIndex:
         order = np.argsort(merged, kind="stable")
         self._keys = merged[order]
         self._slots = np.concatenate([self._slots, np.array(given, np.int64)])[order]
+        self._learn()
         return self.find(keys)
 
     def slots_where(self, wanted: Callable[[Ints], npt.NDArray[np.bool_]]) -> Ints:
@@ -72,6 +102,7 @@ class KeyIndex:
         gone = np.isin(self._slots, slots)
         self._free.extend(sorted(self._slots[gone].tolist(), reverse=True))
         self._keys, self._slots = self._keys[~gone], self._slots[~gone]
+        self._learn()
 
     def _next(self) -> int:
         self.slots += 1
@@ -87,3 +118,4 @@ class KeyIndex:
         self._slots = np.asarray(state["at"], np.int64)
         self._free = [int(x) for x in state["free"]]  # type: ignore[attr-defined]
         self.slots = int(state["slots"])  # type: ignore[call-overload]
+        self._learn()

@@ -25,7 +25,8 @@ from sdfstream.probes.companion import Companion
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.host_io import HostAgent, Survey
 from sdfstream.probes.phc_io import LOOK_NS, HostClocks
-from sdfstream.probes.publish_io import PublishBuffer, Publisher
+from sdfstream.probes.publish_io import Numbering, PublishBuffer, Publisher
+from sdfstream.probes.spill_io import SpillFolder
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PORT, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -38,7 +39,17 @@ _SUSPECT_LOOK_NS: Final = 50 * NS_PER_MS
 _TICK_MS: Final = (1.0, 20.0)
 _PRIORITY: Final = 10
 _TELL_NS: Final = 60 * NS_PER_S
-TROUBLE: Final = (".refused", ".unsent", ".shed", "failed", ".nic-", ".port-taken", "unmatched")
+TROUBLE: Final = (
+    ".refused",
+    ".unsent",
+    ".shed",
+    "failed",
+    ".nic-",
+    ".port-taken",
+    "unmatched",
+    "unreadable",
+    ".spill-torn",
+)
 """Parts of the names of counters that a person wants to hear of."""
 _LAST_WORDS_S: Final = 2.0
 """How long a stopping agent tries to publish what it still has."""
@@ -63,6 +74,9 @@ async def run_agent(
     *,
     boot_id: str = "",
     companion: Companion | None = None,
+    numbers: Numbering | None = None,
+    spill: SpillFolder | None = None,
+    watch: Callable[[Callable[[], dict[str, int]]], None] | None = None,
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
@@ -78,13 +92,33 @@ async def run_agent(
         Names this run in liveness events; best the publisher's own. A random one by default.
     companion : Companion, optional
         Told of every judgement of liveness at once; may wish for watch sessions and traces.
+    numbers : Numbering, optional
+        Numbers outputs under `boot_id` as they are made, so that what is sent again is known as a repeat.
+    spill : SpillFolder, optional
+        Keeps outputs that memory does not hold while the bus is away.
+    watch : callable, optional
+        Given, once, what tells the counters while it runs.
 
     Raises
     ------
     ConfigError, UnavailableError
         At the start, when it can never work. Later, NICs may come and go and the bus may be away.
     """
-    agent = _Agent(config, publisher, boot_id or secrets.token_hex(8), companion)
+    boot_id = boot_id or secrets.token_hex(8)
+    counters = Counters("agent")
+    buffer = PublishBuffer(
+        publisher,
+        counters,
+        config.buffer_bytes,
+        numbers=numbers,
+        boot_id=boot_id,
+        spill=spill,
+        catch_up_bytes_s=config.catch_up_bytes_s,
+        in_thread=_follow_in_priority,
+    )
+    agent = _Agent(config, buffer, counters, boot_id, companion)
+    if watch is not None:
+        watch(agent.counters)
     try:
         agent.start()
         if companion is not None:
@@ -111,11 +145,13 @@ async def run_agent(
 
 
 class _Agent:
-    def __init__(self, config: AgentConfig, publisher: Publisher, boot_id: str, companion: Companion | None) -> None:
+    def __init__(
+        self, config: AgentConfig, buffer: PublishBuffer, stats: Counters, boot_id: str, companion: Companion | None
+    ) -> None:
         self.config = config
         self._companion = companion
-        self.stats = Counters("agent")
-        self.buffer = PublishBuffer(publisher, self.stats)
+        self.stats = stats
+        self.buffer = buffer
         peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
         peers |= {n.address: n.nic for h in config.hosts for n in h.nics}
         self.hosts = [HostAgent(config, h, peers, boot_id, secrets.randbits(64)) for h in config.hosts]

@@ -11,7 +11,7 @@ import dataclasses
 import ipaddress
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
@@ -26,6 +26,8 @@ _NAMES: Final = {bool: "true or false", int: "a whole number", float: "a number"
 def read_agent(raw: Any) -> AgentConfig:
     """The agent's configuration: `raw` holds its keys, or a key ``agent`` that does.
 
+    Beside its own keys a key ``kafka`` may stand, which is the bus's.
+
     Raises
     ------
     ConfigError
@@ -34,7 +36,8 @@ def read_agent(raw: Any) -> AgentConfig:
     if isinstance(raw, Mapping) and "agent" in raw:
         config = read(AgentConfig, raw["agent"], "agent")
     else:
-        config = read(AgentConfig, raw, "")
+        own = {k: v for k, v in raw.items() if k != "kafka"} if isinstance(raw, Mapping) else raw
+        config = read(AgentConfig, own, "")
     check(config)
     return config
 
@@ -65,6 +68,10 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
         if not isinstance(raw, Sequence) or isinstance(raw, str | bytes):
             raise ConfigError(f"{path} must be a list")
         return tuple(_value(arguments[0], item, f"{path}.{i}") for i, item in enumerate(raw))
+    if origin is Literal:
+        if raw not in arguments:
+            raise ConfigError(f"{path} must be {', '.join(map(str, arguments[:-1]))} or {arguments[-1]}, not {raw!r}")
+        return raw
     if dataclasses.is_dataclass(hint):
         return read(hint, raw, path)  # type: ignore[arg-type]
     return _scalar(hint, raw, path)
@@ -99,6 +106,13 @@ def check(config: AgentConfig) -> None:
     if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
     _check_mesh(config)
+    if config.compression not in ("zstd", "none"):
+        raise ConfigError(f"compression must be zstd or none, not {config.compression!r}")
+    _within("buffer_bytes", config.buffer_bytes, 64 << 10, 1 << 34)
+    _within("spill_bytes", config.spill_bytes, 0, 1 << 40)
+    _within("catch_up_bytes_s", config.catch_up_bytes_s, 1 << 10, 1 << 40)
+    if not config.spill_dir:
+        raise ConfigError("spill_dir must be a folder or auto, not empty; spill_bytes: 0 switches the spill off")
     if config.control and not config.trusted_keys:
         raise ConfigError("control is on, but trusted_keys is empty: nobody could be obeyed")
     if not config.clock_pages:

@@ -123,4 +123,4 @@ def build(name: str | None, ways: Sequence[Way], trial: Trial, *, reflect_only: 
         for way in ways
     )
     here = HostConfig(host=host, nics=tuple(nics.values()), sessions=() if reflect_only else sessions)
-    return AgentConfig(hosts=(here,), reflector_port=trial.port)
+    return AgentConfig(hosts=(here,), reflector_port=trial.port, spill_bytes=0)  # a trial leaves nothing behind

@@ -80,7 +80,12 @@ A message of which only some rows were refused (`null-rows`) is there too, whole
 
 
 _HEADERS: Final = (
-    ("`schema`", "UTF-8", "the topic's name, which ends in its version; another one than the topic's is refused"),
+    (
+        "`schema`",
+        "UTF-8",
+        "the topic's name, which ends in its version; `.` and a minor number may follow (it counts what was added); "
+        "another one is refused",
+    ),
     ("`content-type`", "UTF-8", "`application/vnd.apache.arrow.stream` or `application/cloudevents+json`"),
     ("`boot_id`", "UTF-8", "the producer's run"),
     ("`batch_seq`", "decimal", "the producer's message number in this topic, key and run, from 0"),

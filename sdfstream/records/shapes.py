@@ -16,8 +16,12 @@ from sdfstream.records.topics import ANOMALY, COMMAND, FINDING, JOB, LIVENESS, M
 Shape = dict[str, Any]
 
 
+INSTANT: Final = "; ns since the Unix epoch"
+"""How the description of every instant ends; `instants` knows them by it."""
+
+
 def _instant(doc: str) -> Shape:
-    return {"type": "integer", "description": f"{doc}; ns since the Unix epoch"}
+    return {"type": "integer", "description": f"{doc}{INSTANT}"}
 
 
 def _text(doc: str = "") -> Shape:

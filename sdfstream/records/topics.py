@@ -42,6 +42,19 @@ class Topic:
         return f"{self.name}.dlq"
 
 
+def is_schema_of(schema: str, topic: str) -> bool:
+    """Whether a message that says `schema` may stand in `topic`: its name, with or without a minor number behind it.
+
+    A minor number counts columns and fields that were added; nothing of it needs to be known to read the message.
+    Readers of the release before the first writer of minor numbers take them, so that either may be newer.
+
+    >>> [is_schema_of(s, "sdf.raw.probe.v1") for s in ("sdf.raw.probe.v1", "sdf.raw.probe.v1.7", "sdf.raw.probe.v2")]
+    [True, True, False]
+    """
+    minor = schema.removeprefix(topic)
+    return schema.startswith(topic) and (not minor or (minor[0] == "." and minor[1:].isdecimal() and len(minor) <= 6))
+
+
 _kind_doc = "0 user space, 1 kernel, 2 NIC hardware, 255 none"
 PROBE: Final = Topic(
     "sdf.raw.probe.v1",

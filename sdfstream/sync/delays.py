@@ -61,9 +61,9 @@ class DelayBook:
             now_ns // c.window_ns,
         )
 
-    def close(self, now_ns: int, roster: Roster) -> list[Output]:
-        """Close the windows that ended at least the lateness ago."""
-        until = (now_ns - self._config.lateness_ns) // self._config.window_ns - 1
+    def close(self, by_ns: int, roster: Roster) -> list[Output]:
+        """Close the windows that ended by `by_ns`."""
+        until = by_ns // self._config.window_ns - 1
         if self._windows.closed is not None and until <= self._windows.closed:
             return []
         return self._publish(until, roster)

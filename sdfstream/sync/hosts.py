@@ -19,7 +19,7 @@ from sdfstream.sync.correct import correct, pair_err
 from sdfstream.sync.delays import DelayBook
 from sdfstream.sync.edgework import EdgeWork
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.lag import NEAR_NS
+from sdfstream.sync.lag import NEAR_NS, Spread
 from sdfstream.sync.meshwork import Report
 from sdfstream.sync.owd import NO_PATH
 from sdfstream.sync.roster import Roster
@@ -39,6 +39,7 @@ class HostWork:
         self._beliefs = Beliefs()
         self._usual = 0.0
         self._newest_lag = np.inf
+        self._spread = Spread()
         self._ticks = 0
         self._told: Told | None = None
         """What the mesh said last of all clocks, where it is another process: for clocks that come in between."""
@@ -74,6 +75,7 @@ class HostWork:
         lag = lag[np.abs(lag - b.lag_ns) < NEAR_NS]
         if lag.size:
             self._newest_lag = min(self._newest_lag, float(lag.min()))
+            self._spread.see(lag)
         self._edges.put(rows)
         err = pair_err(rows, b.table["bound"], self._c.err_sigmas)
         path = np.where(x.host, NO_PATH, table["path"][session])
@@ -91,6 +93,7 @@ class HostWork:
         at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at)
         hello, self._roster.hello = self._roster.hello, {}
         lag, self._newest_lag = self._newest_lag, np.inf
+        self._spread.turn()
         edges = self._edges.tick(b, at, self._usual, number)
         if self._told is not None:
             self._since.append(at)
@@ -195,8 +198,12 @@ class HostWork:
         return sorted(out, key=lambda o: o.body.id if isinstance(o.body, Event) else "")
 
     def close(self, bus_at_ns: int) -> list[Output]:
-        """Close the windows that are late enough at this bus time."""
-        return self._book.close(self._now(bus_at_ns), self._roster) if self._beliefs.n else []
+        """Close the windows that have all rows which usually come by this bus time, or have waited long."""
+        b = self._beliefs
+        if not b.n:
+            return []
+        lateness_ns = min(self._c.lateness_ns, max(0.0, self._spread.value - b.lag_ns))
+        return self._book.close(self._now(bus_at_ns) - int(lateness_ns), self._roster)
 
     def close_all(self) -> list[Output]:
         """Close every window that holds rows."""
@@ -222,6 +229,7 @@ class HostWork:
             "beliefs": self._beliefs.state(),
             "usual": self._usual,
             "newest_lag": None if self._newest_lag == np.inf else self._newest_lag,
+            "spread": self._spread.state(),
             "ticks": self._ticks,
             "told": None if self._told is None else self._told.state(),
             "since": self._since,
@@ -235,6 +243,7 @@ class HostWork:
         self._beliefs.load(state["beliefs"])
         self._usual = float(state["usual"])
         self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
+        self._spread.load(state["spread"])
         self._ticks = int(state["ticks"])
         self._told = None if state["told"] is None else Told.of(state["told"])
         self._since = [float(at) for at in state["since"]]

@@ -1,4 +1,4 @@
-"""How far behind the bus the newest evidence is: the bridge from bus time to the hosts' time line."""
+"""How far behind the bus evidence is: the newest (the bridge from bus time to the hosts' time line), and the oldest."""
 
 from __future__ import annotations
 
@@ -51,3 +51,53 @@ class Lag:
     def load(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
         self._past, self._now = list(state["past"]), float(state["now"])
+
+
+_STRAGGLERS = 0.01
+
+
+class Spread:
+    """The largest lag that rows usually have: once it has passed, a window will hardly get another row.
+
+    Of every tick the oldest row of all messages, but for the slowest ones with up to a hundredth of the rows (one agent
+    of many that is late must not hold up all); of those the largest over the last 20 ticks that held rows. It is as
+    long as agents gather, and the follow-up takes: whatever they were told.
+    """
+
+    def __init__(self) -> None:
+        self._past: list[float] = []
+        self._seen: list[tuple[float, int]] = []
+        """Of this tick's messages: lag of the oldest row, rows."""
+
+    def see(self, lag_ns: Float64s) -> None:
+        """Take in the lags of one message's answered rows."""
+        self._seen.append((float(lag_ns.max()), lag_ns.size))
+
+    def turn(self) -> None:
+        """A tick passes."""
+        if not self._seen:
+            return
+        slowest = sorted(self._seen, reverse=True)
+        spare = _STRAGGLERS * sum(rows for _, rows in slowest)
+        usual = slowest[0][0]
+        for lag_ns, rows in slowest:
+            usual = lag_ns
+            spare -= rows
+            if spare < 0:
+                break
+        self._past = [*self._past[1 - _TICKS :], usual]
+        self._seen = []
+
+    @property
+    def value(self) -> float:
+        """The lag in ns as of the last tick; infinite until 20 ticks have told of it."""
+        return max(self._past) if len(self._past) == _TICKS else math.inf
+
+    def state(self) -> dict[str, Any]:
+        """Everything."""
+        return {"past": self._past, "seen": [list(one) for one in self._seen]}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self._past = [float(lag) for lag in state["past"]]
+        self._seen = [(float(lag), int(rows)) for lag, rows in state["seen"]]

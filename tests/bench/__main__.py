@@ -20,13 +20,16 @@ from typing import Any
 
 NAMES = {
     "shells": 60,
-    "pipeline": 110,
+    "pipeline": 300,
+    "kafka_pipeline": 300,
     "agent_cost": 60,
     "reflector": 60,
     "archive_size": 400,
     "freshness": 60,
+    "freshness_mesh": 150,
     "class_queue": 60,
     "localise": 420,
+    "soak": 1800,
 }
 """Measurements in order, and the seconds after which each is ended."""
 

@@ -1,8 +1,8 @@
 """From a probe's leaving (t1) to its corrected one-way delay on the bus, in the shipped pipeline over a small lab.
 
-4 hosts × 2 rails, 2 spines, 16 probes a second on every path, everything at its default: the agent flushes every
-100 ms, windows are 100 ms long and stay open 130 ms for late rows. All clocks of a lab are the kernel's, so t1 and
-the bus's time can be compared. For every exchange: the first row of its path, at or after its own window, that came
+4 hosts × 2 rails, 2 spines, 16 probes a second on every path, everything at its default: the agent flushes every 50 ms,
+windows are 100 ms long and close once the rows that usually come have come. All clocks of a lab are the kernel's, so t1
+and the bus's time can be compared. For every exchange: the first row of its path, at or after its own window, that came
 on the bus after the exchange itself.
 """
 

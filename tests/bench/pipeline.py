@@ -1,16 +1,17 @@
 """Exchanges per second and core from probe messages to rows in chDB, each part's share, and the limit beside it.
 
 As `sdfstream replay --stages sync,detect,archive` runs them: one thread steps the stages, the archive's worker and the
-engine's threads insert. A core second is a CPU second of all of them, merges in the background included.
+engine's threads insert. A core second is a CPU second of all of them, merges in the background included. The first
+seconds of bus time are not counted: sessions are met, clocks converge, the engine takes its memory.
 The limit is what the same exchanges cost without any code of ours: Arrow IPC encoded and decoded, and inserted by chDB.
 """
 
 from __future__ import annotations
 
-import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,12 @@ from sdfstream.bus import codec
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import PROBE
 from sdfstream.settings import Settings
+from tests.bench.cpu import by_thread, spent, whole_s
 from tests.bench.harness import Result, main
 from tests.bench.probe_load import Load, messages
 
-
-def cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+WARM_S = 8
+"""Bus time before anything is counted; an agent's first message makes detect wary of it for five seconds."""
 
 
 class Timed:
@@ -60,81 +60,103 @@ class Timed:
         self.stage.restore(state)
 
 
-def run(given: list[Message], folder: Path) -> dict[str, float]:
-    """CPU seconds by part, and ``rows`` and ``archived``."""
-    stages = [Timed(stage) for stage in pipeline.stages(Settings())]
-    archive = Archive.open(ArchiveConfig(target=str(folder), bus_id="bench", limits=REPLAY))
-    began, thread_began = cpu_s(), time.thread_time()
+class Run:
+    """Stages and archive over one stream of messages that may be given in parts."""
 
-    def fed() -> Iterator[Message]:
+    def __init__(self, folder: Path) -> None:
+        self.stages = [Timed(stage) for stage in pipeline.stages(Settings())]
+        self.archive = Archive.open(ArchiveConfig(target=str(folder), bus_id="bench", limits=REPLAY))
+        self.chain = pipeline.Chain(self.stages)
+        self.made = 0
+
+    def take(self, given: Sequence[Message]) -> dict[str, float]:
+        """Take `given` to the end, the archive included: CPU seconds by part, ``whole`` and ``rows``."""
+        threads, began, main_began = by_thread(), whole_s(), time.thread_time()
+        stages = {stage.name: stage.cpu_s for stage in self.stages}
+        if not self.made:
+            self.chain.start(given[0].bus_at_ns)
         for message in given:
-            archive.add_blocking([message])
-            yield message
+            self.archive.add_blocking([message])
+            for output in self.chain.take(message):
+                self.made += output.rows
+                self.archive.add_blocking([output])
+        self.archive.flush_blocking()
+        whole, main_s = whole_s() - began, time.thread_time() - main_began
+        parts = {stage.name: stage.cpu_s - stages[stage.name] for stage in self.stages}
+        parts["driver"] = main_s - sum(parts.values())
+        threads_s = spent(threads, by_thread())
+        parts |= {"rows": threads_s.get("archive", 0.0), "merge": threads_s.get("merge", 0.0)}
+        parts["insert"] = max(0.0, whole - sum(parts.values()))  # the engine ends an insert's threads with it
+        return parts | {"whole": whole, "count": sum(m.rows for m in given)}
 
-    made = 0
-    for message in pipeline.replay(fed(), stages, None, None):
-        made += message.rows
-        archive.add_blocking([message])
-    archive.flush_blocking()
-    whole, thread = cpu_s() - began, time.thread_time() - thread_began
-    archive.close_blocking()
-    refused = sum(n for part in (*stages, archive) for k, n in part.counters.as_dict().items() if ".refused" in k)
-    assert not refused, "the bench's own rows were refused"
-    rows = sum(m.rows for m in given)
-    spent = {stage.name: stage.cpu_s for stage in stages}
-    spent["driver"] = thread - sum(spent.values())
-    return spent | {"archive": whole - thread, "whole": whole, "rows": rows, "made": made}
+    def close(self) -> None:
+        self.archive.close_blocking()
+        for part in (*self.stages, self.archive):
+            refused = {k: n for k, n in part.counters.as_dict().items() if ".refused" in k and n}
+            assert not refused, f"the bench's own rows were refused: {refused}"
 
 
-def limit(given: list[Message], folder: Path) -> dict[str, float]:
-    """CPU seconds of encoding and decoding `given`, and of chDB's insert of its rows."""
-    began = cpu_s()
+def limit(given: Sequence[Message], folder: Path) -> dict[str, float]:
+    """CPU seconds of encoding and decoding `given`, and of chDB's insert of its rows, memory taken before."""
+    began = whole_s()
     for number, m in enumerate(given):
         headers, value = codec.encode(Output(m.topic, m.key, m.body), "b", number)
         codec.decode(m.topic, headers, value)
-    coded = cpu_s()
+    coded = whole_s() - began
     Archive.open(ArchiveConfig(target=str(folder), bus_id="limit", limits=REPLAY)).close_blocking()  # makes the tables
-    ready = [bulk_rows(PROBE, given[i : i + 200], "limit").table for i in range(0, len(given), 200)]
+    each = max(1, len(given) * REPLAY.rows // sum(m.rows for m in given))
+    ready = [bulk_rows(PROBE, given[i : i + each], "limit").table for i in range(0, len(given), each)]
     with Engine.open(str(folder)) as engine:
-        built = cpu_s()
+        engine.insert("raw_probe", ready[0], "warm-up")
+        built = whole_s()
         for number, table in enumerate(ready):
             engine.insert("raw_probe", table, str(number))
-        done = cpu_s()
-    return {"codec": coded - began, "insert": done - built}
+        done = whole_s()
+    return {"codec": coded, "insert": done - built}
 
 
 def measure(result: Result, quick: bool) -> None:
-    loads = [Load(seconds=2 if quick else 6, flush_s=1.0), Load(seconds=1 if quick else 3, flush_s=0.1)]
+    warm_s, seconds = (2, 2) if quick else (WARM_S, 9)
+    loads = [Load(seconds=warm_s + seconds, flush_s=1.0), Load(seconds=warm_s + (seconds + 1) // 3, flush_s=0.1)]
     with tempfile.TemporaryDirectory(prefix="sdf-bench-") as folder:
-        run(list(messages(Load(seconds=1), np.random.default_rng(2))), Path(folder) / "warm-up")
         for number, load in enumerate(loads):
-            given = list(messages(load, np.random.default_rng(1)))
-            whole = run(given, Path(folder) / f"a{number}")
+            stream = messages(load, np.random.default_rng(1))
+            path = Run(Path(folder) / f"a{number}")
+            path.take(list(islice(stream, int(warm_s / load.flush_s) * load.hosts)))
+            given = list(stream)
+            before, third = path.made, -(-len(given) // 3)
+            found = [path.take(given[low : low + third]) for low in range(0, len(given), third)]
+            made = path.made - before
+            path.close()
             bare = limit(given, Path(folder) / f"b{number}")
-            _say(result, load, len(given), whole, bare)
+            _say(result, load, len(given), found, made, bare)
 
 
-def _say(result: Result, load: Load, count: int, spent: dict[str, float], bare: dict[str, float]) -> None:
-    rows, whole = spent["rows"], spent["whole"]
+def _say(
+    result: Result, load: Load, count: int, found: list[dict[str, float]], made: int, bare: dict[str, float]
+) -> None:
+    total = {key: sum(f[key] for f in found) for key in found[0]}
+    rows, whole = total.pop("count"), total.pop("whole")
     rate, most = rows / whole, rows / (bare["codec"] + bare["insert"])
-    parts = [part for part in spent if part not in ("whole", "rows", "made")]
-    shares = ", ".join(f"{p} {spent[p] / whole:.0%} ({spent[p] / rows * 1e6:.2f} µs)" for p in parts)
+    rates = sorted(f["count"] / f["whole"] for f in found)
+    shares = ", ".join(f"{p} {used / whole:.0%} ({used / rows * 1e9:,.0f} ns)" for p, used in total.items())
     per_message = rows / count
     result.say(
-        f"{per_message:,.0f} rows a message: {rate:,.0f} exchanges/s per core ({rows:,} exchanges of {load.paths:,} "
-        f"paths, {load.hosts} clocks; {spent['made']:,} rows made): {shares}"
+        f"{per_message:,.0f} rows a message: {rate:,.0f} exchanges/s per core (thirds {rates[0]:,.0f} to "
+        f"{rates[-1]:,.0f}; {rows:,} exchanges of {load.paths:,} paths, {load.hosts} clocks; {made:,} rows made)"
     )
+    result.say(f"  of it {shares}")
     result.say(
-        f"  limit {most:,.0f}/s per core (Arrow there and back {bare['codec'] / rows * 1e6:.2f} µs, chDB insert "
-        f"{bare['insert'] / rows * 1e6:.2f} µs): we reach {rate / most:.0%} of it"
+        f"  limit {most:,.0f}/s per core (Arrow there and back {bare['codec'] / rows * 1e9:.0f} ns, chDB insert "
+        f"{bare['insert'] / rows * 1e9:.0f} ns): we reach {rate / most:.0%} of it"
     )
     key = f"rows_{per_message:.0f}"
     result.figures[key] = {
         "exchanges_per_core_s": round(rate),
         "limit_per_core_s": round(most),
-        "share": {p: round(spent[p] / whole, 3) for p in parts},
-        "us_per_exchange": {p: round(spent[p] / rows * 1e6, 3) for p in parts},
-        "limit_us": {k: round(v / rows * 1e6, 3) for k, v in bare.items()},
+        "share": {p: round(used / whole, 3) for p, used in total.items()},
+        "ns_per_exchange": {p: round(used / rows * 1e9) for p, used in total.items()},
+        "limit_ns": {k: round(v / rows * 1e9) for k, v in bare.items()},
     }
 
 

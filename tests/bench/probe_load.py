@@ -10,7 +10,7 @@ import numpy as np
 from sdfstream.records import columns
 from sdfstream.records.message import Message
 from sdfstream.records.topics import PROBE
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 EPOCH_NS = 1_800_000_000 * NS_PER_S
 
@@ -26,6 +26,10 @@ class Load:
     rate_hz: int = 16
     flush_s: float = 1.0
     seconds: int = 10
+    wait_ms: int = 20
+    """From the end of what a flush gathers to the bus: at least the follow-up's wait, where that matters."""
+    apart_ns: float = 1e6
+    """Standard deviation of the clocks' offsets."""
 
     @property
     def paths(self) -> int:
@@ -36,7 +40,7 @@ def messages(load: Load, rng: np.random.Generator) -> Iterator[Message]:
     """Messages in bus order; every row is answered, with kernel stamps."""
     nic_names = [f"h{h:02d}/r{n}" for h in range(load.hosts) for n in range(load.nics)]
     host_names = [f"h{h:02d}" for h in range(load.hosts)]
-    offset_ns = rng.normal(0, 1e6, load.hosts)
+    offset_ns = rng.normal(0, 1e6, load.hosts) * (load.apart_ns / 1e6)
     skew = rng.normal(0, 5e-6, load.hosts)
     floor_ns = rng.integers(20_000, 40_000, load.paths)
     per_host = load.paths // load.hosts
@@ -49,7 +53,7 @@ def messages(load: Load, rng: np.random.Generator) -> Iterator[Message]:
         for host in range(load.hosts):
             local = np.arange(per_host)
             path = host * per_host + local
-            low = flush * flush_ns
+            low = flush * flush_ns + host * flush_ns // load.hosts  # every host flushes at a moment of its own
             first = -(-(low - phase_ns[path]) // period_ns)
             count = -(-(low + flush_ns - phase_ns[path]) // period_ns) - first
             which = np.repeat(local, count)
@@ -61,7 +65,7 @@ def messages(load: Load, rng: np.random.Generator) -> Iterator[Message]:
                 load, rng, host, path[which][order], seq[order], sent_ns[order], offset_ns, skew, floor_ns, nic_names,
                 host_names,
             )  # fmt: skip
-            at_ns = EPOCH_NS + low + flush_ns + 20_000_000 + host * flush_ns // load.hosts
+            at_ns = EPOCH_NS + low + flush_ns + load.wait_ms * NS_PER_MS
             yield Message(PROBE.name, host_names[host], body, at_ns, number, f"boot-{host}", flush)
             number += 1
 

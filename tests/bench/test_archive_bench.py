@@ -41,7 +41,7 @@ def test_probe_rows_into_chdb(benchmark, tmp_path, per_insert: int) -> None:
     messages = list(probe_messages(rows))
     rows = sum(m.rows for m in messages)
     target = str(tmp_path / "archive")
-    limits = BatchLimits(rows=per_insert, bytes=1 << 30, age_ms=60_000)
+    limits = BatchLimits(rows=per_insert, bytes=1 << 30, age_ms=60_000, most_rows=per_insert, most_bytes=1 << 30)
     archive = Archive.open(ArchiveConfig(target, "bench", limits=limits, pending_bytes=1 << 30))
     spent: list[float] = []
 

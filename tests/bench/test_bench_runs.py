@@ -47,6 +47,14 @@ def test_pipeline() -> None:
         assert found["exchanges_per_core_s"] < found["limit_per_core_s"]
 
 
+@pytest.mark.kafka
+def test_pipeline_over_kafka() -> None:
+    result = bench("kafka_pipeline")["kafka_pipeline"]
+    if result["skipped"]:
+        pytest.skip(result["skipped"])
+    assert sum(result["figures"]["share"].values()) == pytest.approx(1.0, abs=0.01)
+
+
 @pytest.mark.lab
 def test_a_class_of_its_own() -> None:
     result = bench("class_queue")["class_queue"]

@@ -195,7 +195,7 @@ async def test_an_insert_that_can_never_succeed_is_kept_with_its_reason_and_rest
     await archive.flush()
     assert archive.counters.get("kept", "state_clock") == 7
     (path,) = Kept.of(config).files()
-    kept = Kept.read(path)
+    kept = Kept.of(config).read(path)
     assert kept.table == "state_clock"
     assert "state_clock" in kept.reason
     assert kept.rows.num_rows == 7

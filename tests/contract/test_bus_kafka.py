@@ -10,6 +10,7 @@ import pytest
 
 from sdfstream.bus.kafka_io import KafkaBus, KafkaConfig
 from tests.contract.bus import BusContract, MakeBus
+from tests.contract.tasks import TaskContract
 from tests.fixtures.kafka_broker import Broker
 
 pytestmark = pytest.mark.kafka
@@ -22,7 +23,7 @@ async def make_bus(kafka: Broker) -> AsyncIterator[MakeBus]:
     made: list[KafkaBus] = []
     prefix = f"t{next(_PREFIXES)}-{time.time_ns()}."
 
-    async def make() -> KafkaBus:
+    async def make(*, again: bool = False) -> KafkaBus:
         config = KafkaConfig(servers=kafka.address, prefix=prefix, max_message_bytes=4 << 20)
         bus = KafkaBus(config, time.time_ns, boot_id="here")
         await bus.start()
@@ -36,3 +37,7 @@ async def make_bus(kafka: Broker) -> AsyncIterator[MakeBus]:
 
 class TestKafkaBus(BusContract):
     """See `BusContract`."""
+
+
+class TestKafkaTasks(TaskContract):
+    """See `TaskContract`."""

@@ -14,6 +14,7 @@ from sdfstream.errors import BusError
 from sdfstream.records.topics import CLOCK, FINDING, OWD
 from tests.bus_samples import clock, clock_batch, finding
 from tests.contract.bus import BusContract, MakeBus, marks, take
+from tests.contract.tasks import TaskContract
 
 SMALL = MemoryBusConfig(max_topic_bytes=20_000, replay_bytes=5_000, max_message_bytes=1 << 20)
 
@@ -22,14 +23,23 @@ SMALL = MemoryBusConfig(max_topic_bytes=20_000, replay_bytes=5_000, max_message_
 def make_bus() -> MakeBus:
     ticks = count(1_800_000_000_000_000_000, 1_000)
 
-    async def make() -> MemoryBus:
-        return MemoryBus(lambda: next(ticks), boot_id="here", config=MemoryBusConfig(max_message_bytes=4 << 20))
+    made: list[MemoryBus] = []
+
+    async def make(*, again: bool = False) -> MemoryBus:
+        if not again:
+            config = MemoryBusConfig(max_message_bytes=4 << 20)
+            made.append(MemoryBus(lambda: next(ticks), boot_id="here", config=config))
+        return made[-1]
 
     return make
 
 
 class TestMemoryBus(BusContract):
     """See `BusContract`."""
+
+
+class TestMemoryTasks(TaskContract):
+    """See `TaskContract`."""
 
 
 async def test_batches_pass_by_reference() -> None:

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from sdfstream.bus.open_io import open_bus
+from sdfstream.cli.agent_bus import open_publisher
 from sdfstream.cli.agent_companion import downlink_of
-from sdfstream.cli.agent_run import open_publisher
 from sdfstream.probes.config import AgentConfig, HostConfig
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import COMMAND

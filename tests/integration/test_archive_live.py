@@ -67,7 +67,9 @@ async def test_a_server_that_goes_away_and_comes_back_loses_nothing(tmp_path) ->
     folder = str(tmp_path / "archive")
     front = SqlFront.start(folder, token="t")
     port = front.port
-    config = ArchiveConfig(f"http://x:t@127.0.0.1:{port}/sdf", "run", kept_dir=str(tmp_path / "kept"), retry_ms=50)
+    config = ArchiveConfig(
+        f"http://x:t@127.0.0.1:{port}/sdf", "run", kept_dir=str(tmp_path / "kept"), spill_dir=str(tmp_path / "spill")
+    )
     archive = Archive.open(config)
     rng = np.random.default_rng(0)
     await archive.add([message(PROBE, bulk(PROBE, 100, rng), 0)])
@@ -91,20 +93,22 @@ async def test_a_server_that_stays_away_costs_nothing_but_disk(tmp_path) -> None
     front = SqlFront.start(folder, token="t")
     port = front.port
     config = ArchiveConfig(
-        f"http://x:t@127.0.0.1:{port}/sdf", "run", kept_dir=str(tmp_path / "kept"), retry_ms=1, retries=2
+        f"http://x:t@127.0.0.1:{port}/sdf", "run", kept_dir=str(tmp_path / "kept"), spill_dir=str(tmp_path / "spill")
     )
     archive = Archive.open(config)
     front.close()
     await archive.add([message(PROBE, bulk(PROBE, 100, np.random.default_rng(0)), 0)])
     await archive.flush()
+    assert archive.counters.get("spilled", PROBE.name) == 100
+    assert archive.figures()["spill_files"] == 1
     await archive.close()
-    assert archive.counters.get("kept", "raw_probe") == 100
     with pytest.raises(UnavailableError, match="no ClickHouse answers"):
         Archive.open(config)
     front = SqlFront.start(folder, token="t", port=port)
     archive = Archive.open(config)
     await archive.close()
-    assert archive.counters.get("restored", "raw_probe") == 100
+    assert archive.counters.get("caught-up", PROBE.name) == 100
+    assert archive.figures()["spill_bytes"] == 0
     assert _ask(port, "SELECT count() FROM raw_probe") == "100"
     front.close()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sdfstream.numeric.group import group, ranked
 from sdfstream.sync.blocks import blocks
-from sdfstream.sync.intake import _pairs
+from sdfstream.sync.intake import LATEST_NS, LONGEST_NS, _judge, _pairs, _spotless
 from sdfstream.sync.owd import Delays, Windows
 from sdfstream.sync.registry import Directory
 
@@ -109,3 +109,28 @@ def test_window_figures_are_the_plain_ones(seed: int, rows: int, paths: int, ske
     columns = [closed.n, closed.lost, closed.ce, closed.low, closed.p50, closed.p99, closed.high, closed.err]
     plain = np.array([expected[k] for k in sorted(expected)]).reshape(-1, 8)
     np.testing.assert_allclose(np.array(columns, dtype=np.float64).T, plain)
+
+
+_EDGES = (-(1 << 63), -1, 0, 1, LATEST_NS - 1, LATEST_NS, LATEST_NS + 1, (1 << 63) - 1)
+
+
+@settings(deadline=None, max_examples=300)
+@given(SEEDS, st.integers(1, 12), st.integers(0, 2), st.sampled_from([0, 1, 2, 255]), st.booleans())
+def test_what_looks_spotless_is_accepted_row_by_row(seed: int, rows: int, spoilt: int, kind: int, mixed: bool) -> None:
+    g = _draw(seed)
+    t1 = g.integers(1, LATEST_NS // 2, rows)
+    t4 = t1 + g.integers(0, 3 * LONGEST_NS // 2 if mixed else 10**6, rows)
+    t2 = t1 + g.integers(0, 10**9, rows)
+    t3 = t2 + g.integers(-10 if mixed else 0, 10**6 + 2000, rows)
+    stamps = [t1, t2, t3, t4]
+    for _ in range(spoilt):
+        stamps[g.integers(4)][g.integers(rows)] = _EDGES[g.integers(len(_EDGES))]
+    kinds = [np.full(rows, kind, np.uint8) for _ in range(4)]
+    if mixed and g.uniform() < 0.5:
+        kinds[g.integers(4)][g.integers(rows)] = 1
+    with np.errstate(over="ignore"):
+        refused, lost, forward, reverse = _judge(np.zeros(rows, np.bool_), tuple(stamps), kinds)
+        if _spotless(tuple(stamps), kinds):
+            assert not refused.any() and not lost.any() and forward.all() and reverse.all()
+        elif kind in (1, 2) and not spoilt and not mixed and (t4 - t1 >= t3 - t2).all():
+            raise AssertionError("the usual batch goes the long way")

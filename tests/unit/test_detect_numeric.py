@@ -59,7 +59,7 @@ def test_table_grows_resets_and_thaws() -> None:
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 3)), max_size=30))
 def test_ring_bins_equal_a_queue_of_events(steps: list[tuple[int, int, int]]) -> None:
     ring, now, events = RingBins(5, 10, ("n",)), 0, deque()
-    ring.table.ensure(3)
+    ring.ensure(3)
     for passed, slot, n in steps:
         now += passed
         ring.advance(now)

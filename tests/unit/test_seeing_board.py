@@ -218,3 +218,17 @@ def test_silent_paths_follow_changes_and_complete_lists_of_hosts_that_still_spea
     board.take([bm.event(topics.LIVENESS, {"host": "h00", "changes": None}, NOW + 7 * NS_PER_S)])
     assert silent(NOW + 7 * NS_PER_S) == 1
     assert board.counters.total("refused") == 1
+
+
+def test_paths_not_heard_of_for_long_are_forgotten_and_the_others_stay_as_they_were() -> None:
+    board = Board()
+    for minute in range(30):  # a sender that takes other source ports every minute, and one that keeps its own
+        at_ns = NOW + minute * 60 * NS_PER_S
+        rows = [{"src": f"h{minute:02}/r0", "path": 50_000 + minute, "owd_p50_ns": 7e3}, {"src": "h99/r0"}]
+        board.take([bm.owd(rows, at_ns)])
+    view = board.view(at_ns, worst=5)["paths"]
+    assert view["known"] == 12 and view["measured"] == 2
+    assert {(w["src"], w["path"], w["owd_p50_ns"]) for w in view["worst"]} == {
+        ("h29/r0", 50_029, 7e3),
+        ("h99/r0", 50_001, 1e4),
+    }

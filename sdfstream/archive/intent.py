@@ -1,0 +1,141 @@
+"""What one insert covers, said on the bus before the insert is made: the archive's log of intents.
+
+An `Intent` names a topic, the insert's deduplication token, and per partition the range of offsets with the runs of
+offsets whose messages are in it. What lies in the range outside the runs was left out when the batch was first read
+(the bus's own marks, messages that another producer's retry repeated), so whoever makes the insert again takes the
+same messages, whatever his reader remembers of repeats.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Message
+from sdfstream.records.position import offset_of, part_of
+
+NOTE_PREFIX: Final = "intent/"
+_VERSION: Final = 1
+_UINT64: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The share of one partition in a batch."""
+
+    start: int
+    """The position before it: every message before was dealt with by earlier batches. -1: there were none."""
+    end: int
+    """The position behind it."""
+    runs: tuple[tuple[int, int], ...]
+    """Offsets whose messages are in the batch: [first, behind the last), rising."""
+
+    def has(self, offset: int) -> bool:
+        """Whether the message at `offset` is in the batch."""
+        at = bisect_right(self.runs, (offset, 1 << 62)) - 1
+        return at >= 0 and offset < self.runs[at][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One insert to be made; see the module."""
+
+    topic: str
+    token: str
+    rows: int
+    spans: Mapping[int, Span]
+    """By partition. Empty for rows that no bus has any more."""
+    at_ns: int = 0
+    """When the oldest of its messages entered the bus; 0 when not known."""
+
+    @property
+    def note(self) -> str:
+        """The name of the note that carries it."""
+        return NOTE_PREFIX + self.topic
+
+    @property
+    def messages(self) -> int:
+        """How many messages are in it."""
+        return sum(behind - first for span in self.spans.values() for first, behind in span.runs)
+
+    def to_bytes(self) -> bytes:
+        """As JSON; `from_bytes` reads it."""
+        spans = {str(p): [s.start, s.end, [n for run in s.runs for n in run]] for p, s in self.spans.items()}
+        said: dict[str, Any] = {
+            "v": _VERSION,
+            "topic": self.topic,
+            "token": self.token,
+            "rows": self.rows,
+            "spans": spans,
+        }
+        said["at"] = self.at_ns
+        return json.dumps(said, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Intent:
+        """An intent as `to_bytes` wrote it.
+
+        Raises
+        ------
+        FormatError
+            ``intent``: it is none, or of a later version.
+        """
+        try:
+            said = json.loads(data)
+            if said["v"] != _VERSION:
+                raise FormatError("intent", f"version {said['v']}")
+            spans = {int(p): _span(*given) for p, given in said["spans"].items()}
+            return cls(str(said["topic"]), str(said["token"]), int(said["rows"]), spans, int(said.get("at", 0)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FormatError("intent", f"{error!r}") from error
+
+
+def _span(start: int, end: int, numbers: Sequence[int]) -> Span:
+    flat = [int(n) for n in numbers]
+    runs = tuple(zip(flat[::2], flat[1::2], strict=True))
+    edges = [e for run in runs for e in run]
+    if edges != sorted(edges) or any(a == b for a, b in runs):
+        raise ValueError("runs do not rise")
+    return Span(int(start), int(end), runs)
+
+
+def by_partition(messages: Sequence[Message]) -> dict[int, list[int]]:
+    """The offsets of `messages` of one topic, by partition, in their order."""
+    found: dict[int, list[int]] = {}
+    for message in messages:
+        found.setdefault(part_of(message)[1], []).append(offset_of(message))
+    return found
+
+
+def runs_of(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Rising offsets as runs.
+
+    >>> runs_of([3, 4, 5, 9])
+    ((3, 6), (9, 10))
+    """
+    numbers = np.unique(np.asarray(offsets, dtype=np.int64))
+    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+    firsts = numbers[np.concatenate(([0], breaks))] if numbers.size else numbers
+    lasts = numbers[np.concatenate((breaks, [numbers.size])) - 1] if numbers.size else numbers
+    return tuple((int(a), int(b) + 1) for a, b in zip(firsts, lasts, strict=True))
+
+
+def token(bus_id: str, topic: str, messages: Sequence[Message]) -> str:
+    """The deduplication token of one insert: bus, topic, partitions and offsets.
+
+    Ends and number of the messages are there to be read; a digest of every message's place and time on the bus tells
+    apart sets with the same ends, and a topic from one that was made anew under its name.
+    """
+    places = np.array([(m.bus_seq & _UINT64, m.bus_at_ns & _UINT64) for m in messages], dtype="<u8")
+    digest = hashlib.blake2s(places.tobytes(), digest_size=8).hexdigest()
+    parts = sorted({part_of(m)[1] for m in messages})
+    where = f"{parts[0]}" if len(parts) == 1 else f"{parts[0]}..{parts[-1]}"
+    ends = f"{offset_of(messages[0])}-{offset_of(messages[-1])}"
+    return f"{bus_id}/{topic}/{where}/{ends}/{len(messages)}-{digest}"

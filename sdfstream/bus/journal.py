@@ -1,0 +1,144 @@
+"""What a stage keeps with its commits, so that a crash changes nothing of what it says. Pure.
+
+A **snapshot** is the whole state, dear, and taken now and then (a commit with a mark). Between two snapshots every
+commit keeps one **entry**: which messages the stage was given since the commit before, call by call, and how far its
+time was moved. Stages answer the same calls with the same outputs; so the next owner takes up the snapshot, repeats
+the entries' calls with the outputs thrown away (they are on the bus), and is exactly where the last commit was::
+
+    mark ──► entry ──► entry ──► entry ──► what was read and never committed
+    snapshot └──── repeated, outputs thrown away ────┘         read afresh
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from sdfstream.errors import FormatError
+from sdfstream.records.position import Part, Positions
+
+SNAPSHOT: Final = "snapshot"
+_ENTRY: Final = "entry/"
+_MAGIC: Final = b"sdf-snapshot-1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The stage was given every message before these offsets, in bus order (partitions not named: none)."""
+
+    upto: dict[Part, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The stage was stepped with nothing up to this bus time."""
+
+    to_ns: int
+
+
+Call: TypeAlias = Given | Moved
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A stage's state and where its driver stood."""
+
+    maker: str
+    """What can take it up: name and version of the stage, and a digest of its configuration."""
+    tick_ns: int | None
+    """The last boundary that the stage was stepped at."""
+    now_ns: int
+    state: bytes
+
+    def pack(self) -> bytes:
+        """As a note."""
+        head = {"maker": self.maker, "tick_ns": self.tick_ns, "now_ns": self.now_ns}
+        return _MAGIC + json.dumps(head).encode() + b"\n" + self.state
+
+    @classmethod
+    def unpack(cls, note: bytes) -> Snapshot:
+        """From a note.
+
+        Raises
+        ------
+        FormatError
+            It is none.
+        """
+        magic, _, rest = note.partition(b"\n")
+        head, newline, state = rest.partition(b"\n")
+        try:
+            if magic + b"\n" != _MAGIC or not newline:
+                raise ValueError("no snapshot")
+            given = json.loads(head)
+            return cls(str(given["maker"]), given["tick_ns"], int(given["now_ns"]), state)
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError("snapshot", repr(error)) from error
+
+
+@dataclass(slots=True)
+class Journal:
+    """The calls since the last commit, and the number of entries since the last mark."""
+
+    entries: int = 0
+    _calls: list[Call] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was done since the last commit."""
+        return not self._calls
+
+    def given(self, before: Positions, after: Positions) -> None:
+        """The stage was given what lies between two positions."""
+        upto = {part: end for part, end in after.items() if end != before.get(part)}
+        if upto:
+            self._calls.append(Given(upto))
+
+    def moved(self, to_ns: int) -> None:
+        """The stage's time was moved; several in a row are one."""
+        if self._calls and isinstance(self._calls[-1], Moved):
+            self._calls.pop()
+        self._calls.append(Moved(to_ns))
+
+    def entry(self) -> dict[str, bytes]:
+        """The note of the next commit; call `committed` once it is done."""
+        return {f"{_ENTRY}{self.entries:06d}": json.dumps([_plain(c) for c in self._calls]).encode()}
+
+    def committed(self, *, mark: bool) -> None:
+        """The commit is done."""
+        self._calls.clear()
+        self.entries = 0 if mark else self.entries + 1
+
+    def resume(self, notes: Mapping[str, bytes]) -> list[Call]:
+        """The calls to repeat after the snapshot in `notes`; goes on numbering behind their entries.
+
+        Raises
+        ------
+        FormatError
+            An entry is missing or cannot be read: the state cannot be made again.
+        """
+        names = sorted(name for name in notes if name.startswith(_ENTRY))
+        if names != [f"{_ENTRY}{i:06d}" for i in range(len(names))]:
+            raise FormatError("journal", f"entries {names[:3]}…{names[-3:]} are not all there")
+        self.entries = len(names)
+        try:
+            return [_call(plain) for name in names for plain in json.loads(notes[name])]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FormatError("journal", repr(error)) from error
+
+
+def _plain(call: Call) -> int | dict[str, int]:
+    if isinstance(call, Moved):
+        return call.to_ns
+    return {f"{topic}/{partition}": end for (topic, partition), end in call.upto.items()}
+
+
+def _call(plain: int | dict[str, int]) -> Call:
+    if isinstance(plain, int):
+        return Moved(plain)
+    upto: dict[Part, int] = {}
+    for name, end in plain.items():
+        topic, _, partition = name.rpartition("/")
+        upto[topic, int(partition)] = int(end)
+    return Given(upto)

@@ -1,0 +1,73 @@
+"""``sdfstream archive migrate``: bring an archive to this program's newest tables and views."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sdfstream.cli.output import emit, progress
+from sdfstream.errors import ConfigError, SdfError, UnavailableError
+
+if TYPE_CHECKING:
+    from sdfstream.archive.engine_io import Engine
+
+HELP = "look after the archive: migrate makes its database, tables and views, or brings them to the newest version"
+EXAMPLE = "sdfstream archive migrate --archive http://user:password@localhost:8123/sdf --wait 60"
+_AGAIN_S = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``migrate``, --archive, --config, --data, --wait."""
+    parser.add_argument("what", choices=("migrate",))
+    parser.add_argument(
+        "--archive",
+        metavar="URL|DIR",
+        help="http://user:password@host:8123/database, or a folder (default: the settings' archive)",
+    )
+    parser.add_argument("--config", type=Path, help="settings file (YAML)")
+    parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
+    parser.add_argument(
+        "--wait", type=float, default=0.0, metavar="S", help="go on asking for so long when no server answers"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Apply what is pending, each migration once; running it again changes nothing."""
+    from sdfstream import settings
+    from sdfstream.archive.migrate_io import migrate, migrations
+
+    chosen = settings.load(args.config)
+    target = args.archive or chosen.archive or str((args.data or chosen.data) / "archive")
+    engine = _opened(target, args.wait)
+    try:
+        applied = migrate(engine)
+        where = str(engine.target)
+    finally:
+        engine.close()
+    newest = migrations()[-1].name
+    text = f"{where}: applied {', '.join(applied)}" if applied else f"{where}: nothing to do, it is at {newest}"
+    emit(args.json, {"archive": where, "applied": applied, "newest": newest}, text)
+    return 0
+
+
+def _opened(target: str, wait_s: float) -> Engine:
+    """The engine, with its database made; asks again while it is away, for at most `wait_s`."""
+    from sdfstream.archive.engine_io import Engine
+
+    until_s, told = time.monotonic() + wait_s, False
+    while True:
+        try:
+            return Engine.open(target, create=True)
+        except ConfigError:
+            raise
+        except SdfError as error:
+            # a server that is only starting may refuse the user that it is about to be told of
+            passing = isinstance(error, UnavailableError) or getattr(error, "may_pass", False)
+            if not passing or time.monotonic() >= until_s:
+                raise
+            if not told:
+                progress(f"waiting for the archive: {error}")
+                told = True
+            time.sleep(_AGAIN_S)

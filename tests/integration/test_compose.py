@@ -1,0 +1,253 @@
+"""docker-compose.yml and the image, as far as they can be shown without Docker: their text, and what they run.
+
+Every service of ours runs here by its own command, in its own environment, with its own health check, against a real
+broker that was started with the file's own environment, and ClickHouse's engine behind its HTTP protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sdfstream import settings
+from sdfstream.archive.engine_io import Engine
+from tests.fixtures.compose import FILE, ROOT, VARIABLE, ComposeBroker, Service, compose, seconds
+from tests.fixtures.sql_front import sql_front
+
+OURS = ("topics", "migrate", "sync", "workload", "detect", "actuate", "plan", "archive", "source")
+ONCE = ("topics", "migrate")
+PASSWORD = "sdfstream"
+PILOT = ROOT / "docs" / "pilot.md"
+POM = ROOT / "tests" / "fixtures" / "kafka" / "pom.xml"
+
+
+# --- the text ----------------------------------------------------------------------------------------------------
+
+
+def test_docker_compose_takes_the_file() -> None:
+    if not (tool := shutil.which("docker-compose")):
+        assert not os.environ.get("SDFSTREAM_CI"), "docker-compose is missing (Debian: apt-get install docker-compose)"
+        pytest.skip("docker-compose is not installed (Debian: apt-get install docker-compose)")
+    done = subprocess.run([tool, "-f", str(FILE), "config"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    theirs, ours = yaml.safe_load(done.stdout)["services"], compose()["services"]
+    for name, service in theirs.items():  # the test's own reading of the file is compose's
+        for key in ("command", "image", "user"):
+            assert service.get(key) == ours[name].get(key), (name, key)
+        assert service.get("environment") == ours[name].get("environment"), name
+
+
+def test_there_is_no_name_and_no_version_and_every_image_is_pinned() -> None:
+    spec = compose()
+    assert not {"name", "version"} & spec.keys()
+    for name, service in spec["services"].items():
+        image, _, tag = service["image"].rpartition(":")
+        assert image, f"{name}: {service['image']} has no tag"
+        assert tag == "local" if image == "sdfstream" else re.fullmatch(r"\d+(\.\d+){2,3}", tag), service["image"]
+    assert spec["services"]["kafka"]["image"].rpartition(":")[2] in POM.read_text()  # what the tests run, too
+    for line in re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
+        assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", line), line
+
+
+@pytest.mark.parametrize("name", [*compose()["services"]])
+def test_a_service_is_bounded_and_has_no_more_rights_than_it_needs(name: str) -> None:
+    service = compose()["services"][name]
+    assert {"max-size", "max-file"} <= service["logging"]["options"].keys()
+    assert service["mem_limit"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert not service.get("privileged")
+    if name in ONCE:
+        assert service["restart"] == "no"
+    else:
+        assert service["restart"] == "unless-stopped"
+        assert seconds(service["stop_grace_period"]) >= 30
+        assert "healthcheck" in service
+    if name in (*OURS, "agent"):
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service.get("user") == ("0:0" if name == "agent" else None)  # else the image's own, which is not root
+    for port in service.get("ports", ()):
+        assert port.startswith("127.0.0.1:"), port
+    for volume in service.get("volumes", ()):
+        kind = volume.split(":")[0]
+        shared = kind == "/run/sdfstream" and name == "agent"
+        assert kind in compose()["volumes"] or volume.endswith(":ro") or shared, volume
+        if kind.startswith("./") and kind != "./agent.yaml":
+            assert (ROOT / kind).exists(), volume
+
+
+def test_what_a_service_waits_for_can_happen() -> None:
+    services = compose()["services"]
+    for name, service in services.items():
+        for other, how in service.get("depends_on", {}).items():
+            wanted = "service_completed_successfully" if other in ONCE else "service_healthy"
+            assert how == {"condition": wanted}, (name, other)
+            assert other in ONCE or "healthcheck" in services[other]
+
+
+def test_every_stage_has_a_service() -> None:
+    from sdfstream.cli.run import STAGES
+
+    run = {c[1] for s in compose()["services"].values() if (c := s.get("command", [""]))[0] == "run"}
+    assert run == {stage for stage in STAGES if not stage.startswith("sync-")}
+
+
+def test_every_variable_is_explained_and_has_the_default_that_is_told() -> None:
+    told = PILOT.read_text()
+    for name, default in set(VARIABLE.findall(FILE.read_text())) - {("", "")} - {("NAME", "default")}:
+        assert f"| `{name}` | `{default}` |" in told, name
+
+
+def test_the_settings_that_are_mounted_are_correct() -> None:
+    assert settings.load(ROOT / "deploy" / "pilot" / "sdfstream.yaml").actuate.mode == "dry-run"
+
+
+def test_the_image_is_made_of_what_its_context_holds() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [c for c in re.findall(r"^COPY (?!--from)(\S+) ", dockerfile, re.MULTILINE)]
+    assert sorted(copied) == sorted(let_in)
+    assert all((ROOT / path).exists() for path in copied)
+    last = dockerfile.rpartition("FROM ")[2]
+    assert re.search(r"^USER 10001:10001$", last, re.MULTILINE)
+    assert last.index("pip uninstall") < last.index("USER")
+
+
+def test_the_images_packages_are_the_tested_ones() -> None:
+    pinned = re.compile(r"^([a-z0-9-]+)==([^ ]+)( ; [^\\]+)?", re.MULTILINE)
+    tested = {(name, version) for name, version, _ in pinned.findall((ROOT / "requirements.lock").read_text())}
+    shipped = {(name, version) for name, version, _ in pinned.findall((ROOT / "requirements-run.lock").read_text())}
+    assert shipped <= tested
+    import tomllib
+
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split(r"[>=;]", w)[0] for w in wanted} <= {name for name, _ in shipped}
+    assert not {"pytest", "mypy", "ruff", "setuptools"} & {name for name, _ in shipped}
+
+
+def test_a_broker_that_begins_anew_has_a_new_id_and_keeps_it(tmp_path: Path) -> None:
+    script, run, meta = ROOT / "deploy" / "kafka" / "start.sh", tmp_path / "run", tmp_path / "meta.properties"
+    run.write_text('#!/bin/sh\necho "$CLUSTER_ID"\n')
+    run.chmod(0o755)
+
+    def started() -> str:
+        given = {"PATH": os.environ["PATH"], "KAFKA_LOG_DIRS": str(tmp_path)}
+        done = subprocess.run(["bash", str(script), str(run)], env=given, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    ids = {started() for _ in range(20)}
+    assert len(ids) == 20
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", i) for i in ids), ids
+    meta.write_text("version=1\ncluster.id=c2Rmc3RyZWFtLXRlc3RzLQ\nnode.id=1\n")
+    assert started() == "c2Rmc3RyZWFtLXRlc3RzLQ"
+
+
+def test_the_brokers_script_is_clean() -> None:
+    if not (tool := shutil.which("shellcheck")):
+        assert not os.environ.get("SDFSTREAM_CI"), "shellcheck is missing (Debian: apt-get install shellcheck)"
+        pytest.skip("shellcheck is not installed (Debian: apt-get install shellcheck)")
+    done = subprocess.run([tool, str(ROOT / "deploy" / "kafka" / "start.sh")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+# --- what it runs ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(kafka_jars: Path, tmp_path: Path) -> Iterator[ComposeBroker]:
+    running = ComposeBroker(kafka_jars, tmp_path / "kafka", compose()["services"]["kafka"])
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.mark.kafka
+def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroker, tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    took: dict[str, float] = {}
+
+    def mark(what: str) -> None:
+        took[what] = round(time.monotonic() - began_s, 1)
+
+    services: dict[str, Service] = {}
+    with sql_front(tmp_path / "clickhouse", PASSWORD) as port:
+        addresses = {"kafka:9092": broker.address, "clickhouse:8123": f"127.0.0.1:{port}"}
+        for name in OURS:
+            services[name] = Service(name, compose()["services"][name], addresses, tmp_path / name)
+        try:
+            for name in ONCE:
+                done = services[name].run(60.0)
+                assert done.returncode == 0, f"{name}: {done.stderr}"
+            mark("once")
+            stages = [name for name in OURS if name not in (*ONCE, "source")]
+            for name in stages:
+                services[name].start()
+            for name in stages:
+                services[name].wait_healthy(seconds(services[name].spec["healthcheck"]["start_period"]))
+            mark("stages")
+            services["source"].start()
+            services["source"].wait_healthy(60.0)
+            mark("source")
+            url = services["archive"].environment["SDFSTREAM_ARCHIVE"]
+            until(lambda: rows(url, "SELECT 1 FROM raw_probe LIMIT 1"), 60.0)
+            until(lambda: rows(url, "SELECT 1 FROM derived_owd LIMIT 1"), 60.0)
+            mark("rows")
+            found = until(lambda: rows(url, "SELECT kind, subject_id FROM v_findings"), 60.0)
+            mark("finding")
+            assert ("nic-down", "h01/r1") in found
+            for sql in re.findall(r"""["'](SELECT [^"']+)["']""", PILOT.read_text()):
+                until(lambda sql=sql: rows(url, sql), 30.0)  # type: ignore[misc]
+            _kcat_reads(broker.external)
+            mark("walk")
+            assert [s.name for s in services.values() if s.process and s.healthy()] == []
+        finally:
+            running = [s for s in services.values() if s.process is not None]
+            for service in reversed(running):
+                service.tell()
+            ended = {service.name: service.end() for service in running}
+        mark("stopped")
+    print(json.dumps(took))
+    assert set(ended.values()) == {0}, {n: (code, services[n].said()) for n, code in ended.items() if code}
+    for name, service in services.items():  # what has no volume there has a file system that cannot be written to
+        kept = {v.split(":")[1] for v in service.spec["volumes"]}
+        assert "/data" in kept or not any((service.folder / "data").iterdir()), name
+    assert broker.properties()["auto.create.topics.enable"] == "false"
+    assert not any("heap" in name for name in broker.properties())
+
+
+def _kcat_reads(address: str) -> None:
+    """The page's own command, at our address."""
+    (command,) = re.findall(r"^    (kcat .*)$", PILOT.read_text(), re.MULTILINE)
+    if shutil.which("kcat"):
+        here = command.replace("127.0.0.1:29092", address)
+        done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=30)
+        assert json.loads(done.stdout)["data"]["kind"] == "nic-down", done.stderr
+
+
+def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
+    engine = Engine.open(url)
+    try:
+        return engine.rows(sql)
+    finally:
+        engine.close()
+
+
+def until(ask: Callable[[], list[tuple[Any, ...]]], timeout_s: float) -> list[tuple[Any, ...]]:
+    """The first answer that is not empty."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, "nothing came"
+        time.sleep(0.3)
+    return answer
