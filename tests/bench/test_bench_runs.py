@@ -32,6 +32,13 @@ def test_shells() -> None:
     assert any(line.startswith("receive") for line in shells["lines"])
 
 
+def test_archive_size() -> None:
+    figures = bench("archive_size")["archive_size"]["figures"]
+    assert 10 < figures["bytes_per_row"]["raw_probe"] < 16
+    assert {"owd_1s", "owd_1h", "state_clock"} <= figures["bytes_per_row"].keys()
+    assert 0 < figures["gb_a_day"] < figures["gb_full"]
+
+
 def test_pipeline() -> None:
     figures = bench("pipeline")["pipeline"]["figures"]
     assert {"rows_5120", "rows_512"} <= set(figures)
