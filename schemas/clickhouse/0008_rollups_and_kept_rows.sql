@@ -79,8 +79,7 @@ SELECT
     min(if(isFinite(o.owd_p50_ns - o.excess_p50_ns), toInt64(round(o.owd_p50_ns - o.excess_p50_ns)), NULL)) AS floor_ns,
     max(if(isFinite(o.err_ns), toInt64(ceil(o.err_ns)), NULL)) AS err_ns
 FROM derived_owd AS o
-GROUP BY src, dst, transport, path, dscp, dir, at
-COMMENT 'Makes owd_1s on every insert into derived_owd; read v_path_1s.';
+GROUP BY src, dst, transport, path, dscp, dir, at;
 
 -- the finisher looks for rows of a minute, wherever their path is
 ALTER TABLE derived_owd ADD INDEX IF NOT EXISTS at_range at TYPE minmax GRANULARITY 1;
