@@ -28,15 +28,14 @@ _SETTLE_NS: Final = 20 * NS_PER_MS
 class Lanes:
     """See the module; `fetch` first, then `take`."""
 
-    def __init__(
-        self, consumer: Any, clock: Callable[[], int], config: KafkaConfig, lost: Callable[[str, int], None]
-    ) -> None:
+    def __init__(self, consumer: Any, config: KafkaConfig, lost: Callable[[str, int], None]) -> None:
         self.next: dict[Part, int] = {}
         """Partition → where the next taken message stands, or would."""
         self.floors_ns: dict[Part, int] = {}
         """Time of the last message given out, per partition."""
         self._consumer = consumer
-        self._clock = clock
+        self._origin_ns: int | None = None
+        """Bus time when the monotonic clock read 0: a wall clock may be set, and would take bus time along."""
         self._prefix = config.prefix
         self._lost = lost
         self._merge: Merge[Any] = Merge()
@@ -104,13 +103,24 @@ class Lanes:
 
     def known_until_ns(self) -> int | None:
         """When all partitions were last heard to have nothing more, in bus time."""
+        if self._origin_ns is None:
+            return None
         polled_ms = []
         for part, theirs in self._theirs.items():
             if self._merge.waiting(part) or self._behind(part):
                 return None
             polled_ms.append(self._consumer.last_poll_timestamp(theirs))
-        age_ns = time.time_ns() - min(polled_ms) * NS_PER_MS if polled_ms else 0
-        return self._clock() - age_ns - _SETTLE_NS
+        # a wall clock that was set back in between makes a negative age
+        age_ns = max(0, time.time_ns() - min(polled_ms) * NS_PER_MS) if polled_ms else 0
+        return self._origin_ns + time.monotonic_ns() - age_ns - _SETTLE_NS
+
+    def now_ns(self) -> int:
+        """Bus time, by the brokers' clock and the time since; none of it from this machine's wall clock."""
+        return time.monotonic_ns() + (self._origin_ns or 0)
+
+    def told_ns(self, at_ns: int) -> None:
+        """The brokers' clock reads `at_ns` now."""
+        self._origin_ns = at_ns - time.monotonic_ns()
 
     def lag(self) -> int:
         """Records behind what was given out, as far as the brokers' last answers told."""

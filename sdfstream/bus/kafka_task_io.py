@@ -21,7 +21,7 @@ from sdfstream.bus.kafka_checkpoint_io import read_notes, task_name
 from sdfstream.bus.kafka_config import CHECKPOINT_PLACES
 from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.bus.kafka_groups_io import STOP_S, make_consumer, stop
-from sdfstream.bus.kafka_lanes_io import Lanes
+from sdfstream.bus.kafka_lanes_io import LOG_APPEND_TIME, Lanes
 from sdfstream.bus.kafka_producer_io import send, transactional
 from sdfstream.bus.sequences import Numbers, SequenceWatch
 from sdfstream.bus.task import Saved, Work
@@ -29,6 +29,7 @@ from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import PARTITION_BITS, Part, Positions
 from sdfstream.records.topics import CHECKPOINT
+from sdfstream.records.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from sdfstream.bus.kafka_io import KafkaBus
@@ -37,6 +38,7 @@ READ_BYTES: Final = 16 << 20
 """One read gives about this much at most, compressed as it came."""
 HOLD_S: Final = 3.0
 """So long a partition that is behind may hold the others back; then what is there goes on without it."""
+NEVER_S: Final = float("inf")
 _TELL_S: Final = 1.0
 _MARK_S: Final = 10.0
 _Opened = tuple[Saved, notes.Mark | None, int]
@@ -60,7 +62,7 @@ class KafkaTask:
         self._producer = producer
         self._consumer = consumer
         self._watch = SequenceWatch(bus.counters, work.name)
-        self._lanes = Lanes(consumer, bus.clock, bus.config, lambda topic, n: self._count_lost(topic, n))
+        self._lanes = Lanes(consumer, bus.config, lambda topic, n: self._count_lost(topic, n))
         self._numbers = Numbers()
         self._boot_id = uuid.uuid4().hex
         self._letters: list[tuple[Part, int, Output]] = []
@@ -75,7 +77,8 @@ class KafkaTask:
         self._begin_offset: int | None = None
         self._own_mark: notes.Mark | None = None
         """Where the task itself would like to mark, once everything before it is committed."""
-        self._told_s = self._marked_s = self._progress_s = asyncio.get_running_loop().time()
+        self._told_s = self._progress_s = asyncio.get_running_loop().time()
+        self._marked_s = NEVER_S
         self._held_since_s: float | None = None
 
     @classmethod
@@ -117,20 +120,20 @@ class KafkaTask:
         self._consumer.pause(self._checkpoint)  # only there for its commits
         self._consumer.seek(self._checkpoint, 0)
         fresh = not self.saved.positions
-        opened_ns = self._bus.now_ns()
         start = await self._first(parts, fresh)
-        floors = dict.fromkeys(parts, 0 if self.work.from_start else opened_ns) if fresh else {}
+        # it moves nothing for an old unit, and tells us the brokers' time
+        await self.commit(positions=start if fresh else self._committed)
+        floors = dict.fromkeys(parts, 0 if self.work.from_start else self._lanes.now_ns()) if fresh else {}
         if mark is not None:
             start |= {p: n for p, n in mark.positions.items() if p in start}
             floors |= mark.floors_ns
             self._watch.load(mark.numbers)
-            if mark.own:  # whoever marks by itself does so from now on too: a mark of ours would void its own
-                self._marked_s = float("inf")
         elif not fresh:
             start |= {p: n for p, n in self.saved.positions.items() if p in start}
         await self._lanes.open(start, floors)
+        if mark is None or not mark.own:  # whoever marks by itself does so from now on too: ours would void its own
+            self._marked_s = asyncio.get_running_loop().time()
         if fresh:
-            await self.commit(positions=start)
             self.saved = Saved(dict(start))
         elif mark is not None and not mark.own:
             await self._pass_over()
@@ -286,6 +289,12 @@ class KafkaTask:
                 raise failed
             async with asyncio.timeout(config.request_timeout_ms / 1000):
                 await producer.commit_transaction()
+            self._hear_time(ended[-1])
+
+    def _hear_time(self, stored: Any) -> None:
+        """Take bus time from what the brokers stamped our last record with."""
+        by_broker = stored.timestamp_type == LOG_APPEND_TIME and stored.timestamp is not None
+        self._lanes.told_ns(stored.timestamp * NS_PER_MS if by_broker else self._bus.clock())
 
     def _begun(self, sent: Any) -> None:
         if not sent.cancelled() and sent.exception() is None:
@@ -295,7 +304,7 @@ class KafkaTask:
         """The mark that goes with a commit to `where`."""
         now_s = asyncio.get_running_loop().time()
         if own:
-            self._own_mark, self._marked_s = None, float("inf")
+            self._own_mark, self._marked_s = None, NEVER_S
             return notes.Mark(dict(where), self._watch.dump(), dict(self._lanes.floors_ns))
         if self._own_mark is None and now_s - self._marked_s >= _MARK_S:
             self._own_mark = notes.Mark(self.positions(), self._watch.dump(), dict(self._lanes.floors_ns), own=False)
@@ -317,7 +326,8 @@ class KafkaTask:
             told[self._checkpoint] = self._begin_offset
         with suppress(KafkaError, IllegalStateError, TimeoutError):
             async with asyncio.timeout(STOP_S):
-                await self._consumer.commit(told)
+                if told:
+                    await self._consumer.commit(told)
 
     def known_until_ns(self) -> int | None:
         """See `sdfstream.bus.task.Task`."""

@@ -167,3 +167,21 @@ async def test_what_cannot_be_read_has_one_letter_however_often_it_is_read(kafka
         assert marks(await read(task, 2)) == [0, 1], "once more, from the mark"
         await task.commit()
         assert await letters.read(timeout_s=0.5) == []
+
+
+async def test_a_wall_clock_that_is_set_does_not_take_bus_time_along(kafka: Broker) -> None:
+    shift_ns = [3600 * 10**9]
+    config = KafkaConfig(servers=kafka.address, prefix=f"clock{time.time_ns()}.")
+    bus = KafkaBus(config, lambda: time.time_ns() + shift_ns[0], boot_id="x")
+    await bus.start()
+    try:
+        task = await bus.task(WORK)
+        for hours in (1, -5, 7):
+            shift_ns[0] = hours * 3600 * 10**9
+            async with asyncio.timeout(20):
+                while (known_ns := task.known_until_ns()) is None:
+                    await task.read(timeout_s=0.1)
+            assert abs(known_ns - time.time_ns()) < 5 * 10**9
+            await task.commit(notes={"n": b"%d" % hours})
+    finally:
+        await bus.close()
