@@ -38,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--short", action="store_true", help="26 kills in about five minutes (default: 200 in half an hour)"
+        "--short", action="store_true", help="28 kills in about five minutes (default: 200 in half an hour)"
     )
     size.add_argument("--long", action="store_true", help="as the default, and ClickHouse is away for ten minutes")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of everything that is drawn")
@@ -77,15 +77,15 @@ async def _run(folder: Path, seed: int, size: plan.Size, *, in_peace: bool) -> O
     assert main_task is not None
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, main_task.cancel)
-    faults, known = story.faults(seed, 32.0, size.story_s - 24.0, plan.AGENTS[plan.CUT])
-    acts = plan.draw(seed, size, known)
+    script = story.script(seed, 32.0, size.story_s - 24.0, plan.AGENTS[plan.CUT])
+    acts = plan.draw(seed, size, script)
     if in_peace:
         acts = [act for act in acts if act.what == "cut"]
     members = [(stage, member) for stage, several in plan.STAGES for member in several]
     house = House(folder, say, members, options=SETTINGS)
     try:
         await house.up()
-        return await Running(seed, size, house, say, known, faults, acts).run()
+        return await Running(seed, size, house, say, script.known, script.faults, acts).run()
     finally:
         await asyncio.shield(house.down())
 

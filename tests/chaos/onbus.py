@@ -50,8 +50,10 @@ class Topic:
     records: list[Record] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     """Of findings and commands what they say."""
-    statements: list[Any] = field(default_factory=list)
-    """Hashes of what names each row (`KEYS`); of an event its source and id."""
+    statements: list[pl.DataFrame] = field(default_factory=list)
+    """Of each row the hash of what names it (`KEYS`), and the run that said it."""
+    events: list[str] = field(default_factory=list)
+    """Of each event its source and id."""
     tally: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     """By what the rows are about (`TALLIES`), repeats left out."""
     dead: list[str] = field(default_factory=list)
@@ -63,13 +65,16 @@ class Topic:
 
     @property
     def said_again(self) -> int:
-        """Rows or events that say what another one said already."""
-        if not self.statements:
-            return 0
-        if isinstance(self.statements[0], str):
-            return len(self.statements) - len(set(self.statements))
-        every = np.concatenate(self.statements)
-        return int(every.size - np.unique(every).size)
+        """Events that are there again, and rows that another run said too.
+
+        One run may say the same instant of a clock twice, when it thinks better of it; what two runs of a task say of
+        one thing was worked out twice.
+        """
+        again = len(self.events) - len(set(self.events))
+        if self.statements:
+            runs = pl.concat(self.statements).group_by("what").agg(pl.col("run").n_unique() - 1)
+            again += int(runs["run"].sum())
+        return again
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,8 @@ def read(servers: str, name: str, poisons: Mapping[str, Poison], start_ns: int) 
         for at, sum_ in zip(where[begin:], digest.batches(name, part), strict=False):
             topic.records[at] = replace(topic.records[at], digest=sum_)
         if name in KEYS:
-            topic.statements.append(_statements(name, part))
+            runs = [topic.records[at].boot_id for at in where[begin : begin + len(part)]]
+            topic.statements.append(_statements(name, part, runs))
         if name in TALLIES:
             first = [b for b, at in zip(part, where[begin:], strict=False) if _is_first(topic.records[at], seen)]
             topic.tally.update(_tally(name, first))
@@ -232,7 +238,7 @@ def _with_batch(record: Record, value: bytes, bodies: list[Any], where: list[int
 def _with_event(topic: Topic, record: Record, value: bytes, start_ns: int, message: Any) -> Record:
     event = json.loads(value)
     id_, source, type_, data = (event[name] for name in ("id", "source", "type", "data"))
-    topic.statements.append(f"{source} {id_}")
+    topic.events.append(f"{source} {id_}")
     if topic.name in (FINDING.name, COMMAND.name):
         place = f"{topic.name}[{record.partition}]@{record.offset}"
         # when it was seen, not when it was said: stages may be behind the bus
@@ -258,8 +264,11 @@ def _frame(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pl.Data
     return frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
 
 
-def _statements(name: str, batches: Sequence[pa.RecordBatch]) -> Any:
-    return _frame(batches, KEYS[name]).hash_rows(seed=7).to_numpy()
+def _statements(name: str, batches: Sequence[pa.RecordBatch], runs: Sequence[str]) -> pl.DataFrame:
+    said_by = np.repeat(np.array(runs, dtype=object), [b.num_rows for b in batches])
+    return pl.DataFrame(
+        {"what": _frame(batches, KEYS[name]).hash_rows(seed=7), "run": pl.Series(said_by.tolist(), dtype=pl.String)}
+    )
 
 
 def _tally(name: str, batches: Sequence[pa.RecordBatch]) -> dict[tuple[Any, ...], int]:

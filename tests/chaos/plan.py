@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.chaos.story import Known
+from tests.chaos.story import Known, Script
 
 STAGES = (
     ("sync-edge", ("a", "b")),
@@ -60,18 +60,19 @@ class Size:
     cut_s: float = 18.0
 
 
-SHORT = Size(205.0, 25.0, 30.0, 26, 2, 3, 15.0, 2, 14.0, 2, 12)
-FULL = Size(1500.0, 25.0, 40.0, 200, 12, 14, 60.0, 12, 14.0, 6, 60)
-LONG = Size(2400.0, 25.0, 60.0, 200, 12, 14, 600.0, 12, 14.0, 6, 60)
+SHORT = Size(205.0, 25.0, 30.0, 28, 2, 3, 15.0, 2, 14.0, 2, 12)
+FULL = Size(1500.0, 25.0, 40.0, 208, 12, 14, 60.0, 12, 14.0, 6, 60)
+LONG = Size(2400.0, 25.0, 60.0, 208, 12, 14, 600.0, 12, 14.0, 6, 60)
 
 
-def draw(seed: int, size: Size, known: Sequence[Known]) -> list[Act]:
+def draw(seed: int, size: Size, script: Script) -> list[Act]:
     """Everything that is done, in order of time."""
-    rng = np.random.default_rng([seed, 2])
+    rng, known = np.random.default_rng([seed, 2]), script.known
     last_s = size.story_s - size.calm_s
-    acts = _outages(rng, size, last_s, known)
-    stage_kills = size.kills - size.broker_kills - size.archive_kills
-    victims = [v for _ in range(1 + stage_kills // 14) for v in rng.permutation([*MEMBERS, *AGENTS]).tolist()]
+    acts = _outages(rng, size, last_s, script)
+    stage_kills = size.kills - sum(act.what == "away" for act in acts)
+    everyone = [*MEMBERS, *AGENTS]
+    victims = [v for _ in range(1 + stage_kills // len(everyone)) for v in rng.permutation(everyone).tolist()]
     for victim in victims[:stage_kills]:
         at_s = float(rng.uniform(size.first_s, last_s))
         while victim in AGENTS and _hides(known, AGENTS[victim], at_s):
@@ -94,21 +95,23 @@ def draw(seed: int, size: Size, known: Sequence[Known]) -> list[Act]:
     return sorted(acts, key=lambda act: act.at_s)
 
 
-def _outages(rng: np.random.Generator, size: Size, last_s: float, known: Sequence[Known]) -> list[Act]:
-    """Of the broker and of ClickHouse, never two at once of the same: each in a slot of its own."""
+def _outages(rng: np.random.Generator, size: Size, last_s: float, script: Script) -> list[Act]:
+    """Of ClickHouse in slots, never two at once; of the broker between faults, where it hides none of them."""
     acts = []
-    for whom, times in (("broker", size.broker_kills), ("clickhouse", size.archive_kills)):
-        slots = np.linspace(size.first_s, last_s, times + 1)
-        longest = int(rng.integers(times)) if whom == "clickhouse" else -1
-        for i in range(times):
-            away_s = size.archive_away_s if i == longest else float(rng.choice([0.0, 1.0, 3.0]))
-            room_s = max(1.0, slots[i + 1] - slots[i] - min(away_s, 20.0) - 6.0)
-            acts.append(Act(float(slots[i] + rng.uniform(0, room_s)), "away", whom, away_s))
-            if i == longest:  # only then does the archive need its spill
-                acts += [Act(acts[-1].at_s + 2, "full", f"archive-{m}", min(away_s / 2, 20.0)) for m in "ab"]
+    slots = np.linspace(size.first_s, last_s, size.archive_kills + 1)
+    longest = int(rng.integers(size.archive_kills))
+    for i in range(size.archive_kills):
+        away_s = size.archive_away_s if i == longest else float(rng.choice([0.0, 1.0, 3.0]))
+        room_s = max(1.0, slots[i + 1] - slots[i] - min(away_s, 20.0) - 6.0)
+        acts.append(Act(float(slots[i] + rng.uniform(0, room_s)), "away", "clickhouse", away_s))
+        if i == longest:  # only then does the archive need its spill
+            acts += [Act(acts[-1].at_s + 2, "full", f"archive-{m}", min(away_s / 2, 20.0)) for m in "ab"]
+    pauses = [at_s for at_s in script.pauses_s if at_s < last_s]
+    for at_s in sorted(rng.permutation(pauses)[: size.broker_kills].tolist()):
+        acts.append(Act(at_s, "away", "broker", float(rng.choice([0.0, 1.0, 2.0]))))
     # the disk of the cut-off agent fills up while it is cut off: only then does anything go there
-    acts += [Act(k.at_s + 3, "full", CUT, 10.0) for k in known if k.name == "cut" and k.target == AGENTS[CUT][0]][:1]
-    return acts
+    cut = [k for k in script.known if k.name == "cut" and k.target == AGENTS[CUT][0]]
+    return [*acts, *(Act(k.at_s + 3, "full", CUT, 10.0) for k in cut[:1])]
 
 
 def _hides(known: Sequence[Known], hosts: Sequence[str], at_s: float) -> bool:

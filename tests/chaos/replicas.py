@@ -1,8 +1,9 @@
 """The same story before 1, 2 and 4 replicas of every stage, which come and go meanwhile: the findings are the same.
 
-``python -m tests.chaos.replicas [--seed N] [--counts 1,2,4] [--seconds N]``. What is compared is what was found (kind
-and subject) and how it went on (open, update, resolved; any number of updates counts as one), with the runs' own
-books. The last line on stdout is one JSON object; the exit status is 0 only when all runs agree and balance.
+``python -m tests.chaos.replicas [--seed N] [--counts 1,2,4] [--seconds N]``. What is compared is what was found
+of the things that were broken (kind and subject) and how it went on (open, update, resolved; any number of updates
+counts as one), with the runs' own books. The last line on stdout is one JSON object; the exit status is 0 when all runs
+agree and balance, 1 when not, and 2 when they could not be judged because the machine told the story late.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from tests.chaos.story import Clock
 EVERY_S = 9.0
 """Between two changes of a group's members."""
 NAMES = "abcdefgh"
+ON_TIME_S = 1.0
+"""A story that is told later than this looks like clocks that step and agents that fall silent."""
 
 
 def main() -> int:
@@ -51,7 +54,7 @@ def main() -> int:
         began_s = time.monotonic()
         outcome = asyncio.run(_run(folder, args.seed, args.seconds, count))
         report.tell(outcome, PlacementReport(), say)
-        told[count] = lives(outcome.said)
+        told[count] = lives(outcome.said, {k.target for k in outcome.known})
         results.append(
             {"replicas": count, "rebalances": len(outcome.done), "told_late_s": round(outcome.late_s, 1)}
             | report.as_json(outcome, PlacementReport(), args.seed, time.monotonic() - began_s)
@@ -62,7 +65,10 @@ def main() -> int:
         say(f"{subject}: {'; '.join(life)}")
     for line in differences:
         say(f"AMISS {line}")
+    late_s = max(r["told_late_s"] for r in results)
     same = not differences and all(r["balanced"] for r in results)
+    if not same and late_s > ON_TIME_S:
+        say(f"the story was told up to {late_s} s late: this machine is too busy to judge by")
     short = (
         "replicas",
         "rebalances",
@@ -76,14 +82,16 @@ def main() -> int:
     )
     runs = [{key: r[key] for key in (*short, "told_late_s")} for r in results]
     print(json.dumps({"same": same, "seed": args.seed, "findings": first, "differences": differences, "runs": runs}))
-    return 0 if same else 1
+    return 0 if same else 2 if late_s > ON_TIME_S else 1
 
 
-def lives(said: Sequence[Said]) -> dict[str, list[str]]:
-    """By kind and subject how each of its findings went, in order; updates are told when something else is due."""
+def lives(said: Sequence[Said], targets: Collection[str]) -> dict[str, list[str]]:
+    """Of each finding about something that was broken, by kind and subject: how it went; many updates are one."""
     found: dict[str, list[list[str]]] = {}
     for one in sorted(said, key=lambda s: s.data["seen_at_ns"]):
         data = one.data
+        if data["subject"]["id"] not in targets:
+            continue
         several = found.setdefault(f"{data['kind']} {data['subject']['id']}", [])
         if data["status"] == "open" or not several:
             several.append([])
@@ -104,7 +112,7 @@ def differ(first: dict[str, list[str]], other: dict[str, list[str]], count: int)
 async def _run(folder: Path, seed: int, seconds: float, count: int) -> Outcome:
     hurry()
     size = replace(plan.SHORT, story_s=seconds)
-    faults, known = story.faults(seed, 32.0, seconds - 24.0)
+    script = story.script(seed, 32.0, seconds - 24.0)
     members = [(stage, NAMES[i]) for stage, _ in plan.STAGES for i in range(count)]
     house = House(folder, say, members, options=SETTINGS)
     done: list[str] = []
@@ -126,7 +134,7 @@ async def _run(folder: Path, seed: int, seconds: float, count: int) -> Outcome:
 
     try:
         await house.up()
-        outcome = await Running(seed, size, house, say, known, faults, [], change).run()
+        outcome = await Running(seed, size, house, say, script.known, script.faults, [], change).run()
     finally:
         await asyncio.shield(house.down())
     outcome.done += done

@@ -102,6 +102,8 @@ class Outcome:
     """By how much the story was told late at worst."""
     worked: dict[str, float] = field(default_factory=dict)
     """Share of what a stage was given that it gave an account of."""
+    known: list[Known] = field(default_factory=list)
+    """What was broken."""
 
 
 @dataclass(slots=True)
@@ -265,6 +267,7 @@ class Running:
             self._recovered(hand.outages),
             self.clock.late_s,
             worked,
+            list(self.known),
         )
 
     def _letters(self, books: Books, hand: Hand, records: Sequence[accounting.Record]) -> dict[str, int]:

@@ -79,21 +79,37 @@ def fault_of(name: str, fabric: Fabric, rng: np.random.Generator, at_s: float, u
     return Fault(host=host, **times), known
 
 
-KINDS = ("link", "nic", "delay", "host", "cut")
+AGENTS_GONE = ("cut", "host")
+"""Faults by which agents fall silent."""
+SEEN_BY_PROBES = ("link", "nic", "delay")
+LATE_MEMORY_S = 65.0
+"""After an outage of the broker an agent's news is late, and for a minute its silence is believed later, by design."""
 
 
-def faults(
-    seed: int, first_s: float, last_s: float, cut: Sequence[str] = (), shape: Shape = SHAPE
-) -> tuple[list[Fault], list[Known]]:
-    """Faults one after another from `first_s` until none fits before `last_s`; kinds in turn, targets by the seed.
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is broken in a story."""
 
-    With `cut` one kind is that the agent of these hosts is cut off from the bus; that is somebody else's to do.
+    faults: list[Fault]
+    known: list[Known]
+    pauses_s: list[float]
+    """Instants after a fault at which the broker may go away: no fault begins soon after, and none by which agents
+    fall silent within `LATE_MEMORY_S`."""
+
+
+def script(seed: int, first_s: float, last_s: float, cut: Sequence[str] = (), shape: Shape = SHAPE) -> Script:
+    """Faults one after another from `first_s` until none fits before `last_s`; targets and order by the seed.
+
+    With `cut` one kind of fault is that the agent of these hosts is cut off from the bus; that is somebody else's to
+    do.
     """
     rng, fabric = np.random.default_rng([seed, 1]), Fabric(seed, [], shape)
+    gone = rng.permutation(AGENTS_GONE if cut else AGENTS_GONE[1:]).tolist()
+    kinds = [*gone, *rng.permutation(SEEN_BY_PROBES).tolist()]
     made: list[Fault] = []
     known: list[Known] = []
-    kinds = KINDS if cut else KINDS[:-1]
-    at_s, number = first_s, int(rng.integers(len(kinds)))
+    ends: list[float] = []
+    at_s, number = first_s, 0
     while (until_s := at_s + float(rng.uniform(14, 18))) < last_s:
         name = kinds[number % len(kinds)]
         if name == "cut":
@@ -102,9 +118,12 @@ def faults(
             fault, truth = fault_of(name, fabric, rng, at_s, until_s)
             made.append(fault)
             known.append(truth)
+        ends.append(until_s)
         number += 1
-        at_s = until_s + float(rng.uniform(9, 12))
-    return made, known
+        at_s = until_s + float(rng.uniform(13, 16))
+    silent = [k.at_s for k in known if k.name in AGENTS_GONE]
+    pauses = [end + float(rng.uniform(0.5, 2.0)) for end in ends]
+    return Script(made, known, [p for p in pauses if not any(0 < at - p < LATE_MEMORY_S for at in silent)])
 
 
 @dataclass(slots=True)
