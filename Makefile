@@ -50,7 +50,7 @@ trials: ## The loop on real packets, again and again: failover, collisions, laps
 SEED ?= 1
 chaos: ## Real broker, real processes, killed at random, then everything counted (SHORT=1: 6 minutes; 200 kills: 40)
 	@scripts/setup python kafka chaos
-	@$(BIN)/python -m tests.chaos $(if $(SHORT),--short) --seed $(SEED)
+	@$(BIN)/python -m tests.chaos $(if $(SHORT),--short) $(if $(ROWS),--rows) --seed $(SEED)
 
 schemas: ## Write schemas/ from the vocabulary in sdfstream/records
 	@scripts/setup python
