@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -67,6 +68,12 @@ def main() -> int:
         say(f"AMISS {line}")
     late_s = max(r["told_late_s"] for r in results)
     same = not differences and all(r["balanced"] for r in results)
+    parent = base / f"{PREFIX}{os.getpid()}"
+    if same:
+        shutil.rmtree(parent, ignore_errors=True)
+    else:
+        kept = parent.rename(base / f"{PREFIX}kept-replicas-{args.seed}-{os.getpid()}")
+        say(f"everything is kept in {kept}")
     if not same and late_s > ON_TIME_S:
         say(f"the story was told up to {late_s} s late: this machine is too busy to judge by")
     short = (
