@@ -25,6 +25,7 @@ from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.sequences import Numbers
 from sdfstream.cli.agent_bus import WaitingBus
 from sdfstream.errors import SdfError
+from sdfstream.probes.lanes import Lane
 from sdfstream.probes.publish_io import PublishBuffer
 from sdfstream.probes.spill_io import SpillFolder
 from sdfstream.records.command import Outcome
@@ -133,6 +134,10 @@ class Agent:
         self.put(number, Output(OUTCOME.name, data["id"], said))
 
 
+def _holds(lane: Lane) -> bool:
+    return bool(lane.flying or lane.front or lane.on_disk or lane.writing or lane.held)
+
+
 async def run(args: argparse.Namespace) -> None:
     agent = Agent(args)
     await agent.bus.start()
@@ -140,6 +145,10 @@ async def run(args: argparse.Namespace) -> None:
     await agent.measure()
     beside[1].cancel()
     await asyncio.wait([beside[1]])
+    with suppress(TimeoutError):  # what is on disk when an agent ends is its next run's to send; here is none
+        async with asyncio.timeout(DRAIN_S):
+            while any(_holds(lane) for lane in agent.buffer._lanes):
+                await asyncio.sleep(0.1)
     beside[0].cancel()  # what it had in hand goes back into the buffer, in order
     await asyncio.wait([beside[0]])
     await agent.buffer.drain(DRAIN_S)
