@@ -173,7 +173,7 @@ class House:
         if self.broker is not None:
             await asyncio.to_thread(self.broker.kill)
         for place in self.disks.values():
-            subprocess.run(["umount", "-l", str(place)], check=False, capture_output=True)
+            await asyncio.to_thread(subprocess.run, ["umount", "-l", str(place)], check=False, capture_output=True)
 
     def start_broker(self) -> None:
         """Start it, from a thread; returns when it takes connections."""
