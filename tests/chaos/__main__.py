@@ -59,6 +59,10 @@ def main() -> int:
     placed = PlacementReport() if args.no_placements else placements(args.seed, LEAST, say=say)
     try:
         outcome = asyncio.run(_run(folder, args.seed, chosen, in_peace=args.no_kills))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say("stopped by a signal")
+        shutil.rmtree(folder, ignore_errors=True)
+        return 130
     except (BrokerUnavailableError, RuntimeError, OSError, ExceptionGroup) as why:
         say(f"could not be run: {reasons(why)}")
         if folder.exists():

@@ -147,7 +147,7 @@ async def run(args: argparse.Namespace) -> None:
     await asyncio.wait([beside[1]])
     with suppress(TimeoutError):  # what is on disk when an agent ends is its next run's to send; here is none
         async with asyncio.timeout(DRAIN_S):
-            while any(_holds(lane) for lane in agent.buffer._lanes):
+            while any(_holds(lane) for lane in agent.buffer._lanes):  # noqa: ASYNC110 - tasks of the product's move them
                 await asyncio.sleep(0.1)
     beside[0].cancel()  # what it had in hand goes back into the buffer, in order
     await asyncio.wait([beside[0]])

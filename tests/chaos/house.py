@@ -172,6 +172,8 @@ class House:
                 await child.stop(0.0)
         if self.broker is not None:
             await asyncio.to_thread(self.broker.kill)
+        for place in self.disks.values():
+            await asyncio.to_thread(subprocess.run, ["umount", "-l", str(place)], check=False, capture_output=True)
 
     def start_broker(self) -> None:
         """Start it, from a thread; returns when it takes connections."""
