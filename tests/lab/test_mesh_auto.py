@@ -210,18 +210,10 @@ async def test_agents_reach_a_mesh_that_heals(fabric: Fabric, tmp_path: Path) ->
             await w.until(lambda: w.joined("h00", "h01", "h02"))
             assert w.agree("h00", "h01", "h02")
 
-            kinds = (
-                "nic-down",
-                "link-down",
-                "path-down",
-                "host-silent",
-                "link-flap",
-                "loss",
-                "agent-stale",
-                "miscabled",
-            )
+            # a starved machine's packets come late or not at all; that a thing broke is more than that
+            kinds = ("nic-down", "link-down", "host-silent", "miscabled")
             broken = [f for f in w.findings.values() if f[0] in kinds]
-            assert all("h03" in subject for _, _, subject in broken), "who ends a session is not broken"
+            assert all("h03" in subject for _, _, subject in broken), f"who ends a session is not broken: {broken}"
 
             # it comes back
             w.start("c", "h03")
