@@ -144,7 +144,7 @@ class World:
         base = self.clocks[hosts[0]][0] - TRUTH_NS[hosts[0]]
         return all(abs(self.clocks[h][0] - TRUTH_NS[h] - base) < within_ns for h in hosts)
 
-    async def until(self, true: Callable[[], object], seconds: float = 40.0) -> None:
+    async def until(self, true: Callable[[], object], seconds: float = 90.0) -> None:
         try:
             async with asyncio.timeout(seconds):
                 while not true():  # noqa: ASYNC110 (what is waited for is no event)
@@ -185,7 +185,7 @@ async def world(fabric: Fabric, folder: Path) -> AsyncIterator[World]:
 
 @pytest.mark.xfail(
     strict=False,
-    reason="about one run in three waits for ever for one of its steps; since when and why is not known yet",
+    reason="takes 45 to 146 s, and one of its steps at times longer than it may; why is not known yet",
 )
 async def test_agents_reach_a_mesh_that_heals(fabric: Fabric, tmp_path: Path) -> None:
     hosts = ("h00", "h01", "h02", "h03")
@@ -200,7 +200,7 @@ async def test_agents_reach_a_mesh_that_heals(fabric: Fabric, tmp_path: Path) ->
             await w.until(lambda: w.joined(*hosts))
             await w.until(lambda: w.agree(*hosts))
             assert stage.figures["degree_min"] == 3, "four clocks: everyone with everyone"
-            await w.until(lambda: stage.figures["pairs_known"] == stage.figures["pairs"] == 2, 60.0)
+            await w.until(lambda: stage.figures["pairs_known"] == stage.figures["pairs"] == 2, 120.0)
             await w.until(lambda: w.obeyed(*hosts))
             assert stage.figures["ways_crossed"] == stage.figures["ways_known"] >= 2 * 2 * 2 - 1
 
