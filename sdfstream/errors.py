@@ -7,6 +7,7 @@
     ├── UnavailableError         an outside part is not there (root, kernel feature, broker, engine); exit 2
     │   └── LabUnavailableError  neither root nor a user namespace can give us a lab
     ├── BusError                 the bus could not take or give a message
+    │   └── FencedError          what we did is another process's to do now
     ├── ArchiveError             the archive refused a statement or an insert
     └── FormatError              bytes from outside cannot be read; carries ``reason`` for the counters
 
@@ -35,6 +36,10 @@ class LabUnavailableError(UnavailableError):
 
 class BusError(SdfError):
     """The bus could not take or give a message."""
+
+
+class FencedError(BusError):
+    """Somebody else has taken over what this process was doing on the bus; nothing of it was done."""
 
 
 class ArchiveError(SdfError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sdfstream.bus.journal import SNAPSHOT, Given, Journal, Snapshot
 from sdfstream.bus.task import Task
 from sdfstream.drive import Driver, StageMaker
-from sdfstream.errors import BusError, FormatError
+from sdfstream.errors import BusError, FencedError, FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Positions
 from sdfstream.records.units import NS_PER_S, TICK_NS
@@ -91,7 +91,7 @@ async def run_stage(
             pass
     except BusError as error:
         # begun again and again without getting on is no progress: the last one's age goes on to be told
-        ours = "Fenced" not in str(error)
+        ours = not isinstance(error, FencedError)
         raise
     finally:
         if not ours:

@@ -11,7 +11,7 @@ from typing import Final
 from aiokafka import errors as kafka
 
 from sdfstream.bus import kafka_denied
-from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
+from sdfstream.errors import BusError, ConfigError, FencedError, SdfError, UnavailableError
 
 ERRORS: Final[tuple[tuple[type[Exception], type[SdfError]], ...]] = (
     # the first row that fits decides
@@ -27,6 +27,8 @@ ERRORS: Final[tuple[tuple[type[Exception], type[SdfError]], ...]] = (
     (kafka.SaslAuthenticationFailed, ConfigError),
     (kafka.UnsupportedCodecError, ConfigError),
     (kafka.InvalidReplicationFactorError, ConfigError),
+    (kafka.ProducerFenced, FencedError),
+    (kafka.InvalidProducerEpoch, FencedError),
     (kafka.KafkaError, BusError),
     (kafka.ConsumerStoppedError, BusError),
     (kafka.IllegalOperation, BusError),

@@ -24,7 +24,7 @@ from sdfstream.bus.kafka_errors_io import mapped
 from sdfstream.bus.kafka_groups_io import make_consumer
 from sdfstream.bus.kafka_groups_io import stop as stop_client
 from sdfstream.bus.task import Stop, Task, Work
-from sdfstream.errors import BusError, SdfError
+from sdfstream.errors import BusError, FencedError, SdfError
 from sdfstream.records.topics import CHECKPOINT
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Runs:
                 finally:
                     await task.close()
             except SdfError as error:
-                fenced = isinstance(error, BusError) and "Fenced" in str(error)
+                fenced = isinstance(error, FencedError)
                 if asyncio.get_running_loop().time() - began_s > 30:
                     pause_s = _AGAIN_S
                 self.bus.counters.add("task-restarted", f"{self.work.name}/{unit}")

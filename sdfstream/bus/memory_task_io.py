@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sdfstream.bus import codec
 from sdfstream.bus.memory_reader_io import Group, MemorySubscription
 from sdfstream.bus.task import Saved, Work
-from sdfstream.errors import BusError
+from sdfstream.errors import FencedError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Part, Positions
 
@@ -127,4 +127,4 @@ class MemoryTask:
     def _check(self) -> None:
         self._bus.check_open()
         if self._kept.owner is not self:
-            raise BusError(f"{self._group} is somebody else's now")
+            raise FencedError(f"{self._group} is somebody else's now")

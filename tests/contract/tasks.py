@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sdfstream.bus import Task, Work
-from sdfstream.errors import BusError, FormatError
+from sdfstream.errors import BusError, FencedError, FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import offset_of, part_of
 from sdfstream.records.topics import CLOCK, FINDING, NIC
@@ -101,7 +101,7 @@ class TaskContract:
         old = await bus.task(WORK)
         await old.commit([finding(1)], notes={"by": b"old"})
         new = await (await make_bus(again=True)).task(WORK)
-        with pytest.raises(BusError):
+        with pytest.raises(FencedError):
             await old.commit([finding(2)], notes={"by": b"zombie"})
         with pytest.raises(BusError):
             await old.commit([finding(3)])

@@ -23,7 +23,7 @@ from sdfstream.cli import health
 from sdfstream.cli.metrics import MOST_REASONS, Told, families
 from sdfstream.cli.metrics_io import MetricsServer, parse_address, telling
 from sdfstream.cli.run import serve
-from sdfstream.errors import BusError, ConfigError, UnavailableError
+from sdfstream.errors import BusError, ConfigError, FencedError, UnavailableError
 from sdfstream.records.message import Message
 from sdfstream.records.position import Part as TopicPart
 from sdfstream.settings import Settings
@@ -122,12 +122,14 @@ async def test_a_loop_that_turns_and_gets_nothing_of_what_there_is_does_not_get_
     assert "sync" not in control.progress_s
 
 
-@pytest.mark.parametrize(("error", "kept"), [("connection lost", True), ("ProducerFenced: zombie", False)])
-async def test_a_unit_that_fails_keeps_its_age_and_one_that_is_anothers_is_forgotten(error: str, kept: bool) -> None:
+@pytest.mark.parametrize(("error", "kept"), [(BusError("connection lost"), True), (FencedError("zombie"), False)])
+async def test_a_unit_that_fails_keeps_its_age_and_one_that_is_anothers_is_forgotten(
+    error: BusError, kept: bool
+) -> None:
     control = Control()
     maker = pipeline.makers(Settings())[0]
     with pytest.raises(BusError):
-        await run_stage(maker, cast(Task, Turning(0, BusError(error))), time.time_ns, control, None)
+        await run_stage(maker, cast(Task, Turning(0, error)), time.time_ns, control, None)
     assert ("sync" in control.progress_s) == kept
 
 
