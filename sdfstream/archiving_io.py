@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from sdfstream.archive.work_io import ArchiveWork
@@ -16,7 +14,6 @@ from sdfstream.stage_io import Control
 
 ARCHIVE: Final = "archive"
 """The name of the archive's work, its consumer group and its task."""
-_QUIET_S: Final = 1.0
 
 
 async def share_archive(archive: ArchiveWork, bus: Bus, control: Control, member: str) -> None:
@@ -41,7 +38,7 @@ async def share_archive(archive: ArchiveWork, bus: Bus, control: Control, member
                 control.oldest_ns[ARCHIVE] = oldest_ns
 
         try:
-            await archive.run(task, _Quiet(control, task, loop.time), tell)
+            await archive.run(task, control.stop, tell)
         finally:
             control.forget(ARCHIVE)
 
@@ -49,21 +46,3 @@ async def share_archive(archive: ArchiveWork, bus: Bus, control: Control, member
         await bus.shared(Work(ARCHIVE, tuple(ARCHIVED), from_start=True), serve, control.stop, member=member)
     finally:
         control.joined_s.pop(ARCHIVE, None)
-
-
-@dataclass(slots=True)
-class _Quiet:
-    """Set once we are told to stop and, where all is to be drained, nothing more has come for a while."""
-
-    control: Control
-    task: Task
-    time_s: Callable[[], float]
-    quiet_s: float | None = None
-
-    def is_set(self) -> bool:
-        """Whether it is time."""
-        if not self.control.stop.is_set() or not self.control.drain:
-            return self.control.stop.is_set()
-        if self.task.lag() or self.quiet_s is None:
-            self.quiet_s = self.time_s()
-        return self.time_s() - self.quiet_s >= _QUIET_S

@@ -54,7 +54,7 @@ from sdfstream.records.topics import (
 )
 from sdfstream.records.units import NS_PER_S
 from sdfstream.settings import Settings
-from sdfstream.stage_io import Control, Keep, run_stage
+from sdfstream.stage_io import Control, Ending, Keep, run_stage
 from sdfstream.stats import Counters
 from sdfstream.sync.edge_stage import SyncEdgeStage
 from sdfstream.sync.mesh_stage import SyncMeshStage
@@ -112,10 +112,6 @@ class Watcher:
     name: str
     topics: tuple[str, ...]
     take: Callable[[Sequence[Message]], Awaitable[None]]
-    settle: Callable[[], Awaitable[None]] | None = None
-    """Returns when all that was taken is safe; called before positions are committed."""
-    commit_s: float = 0.0
-    """Shortest time between two commits, for a watcher whose settling is dear."""
     from_start: bool = False
     """A group without a position begins with the oldest message, not at the end."""
 
@@ -193,16 +189,18 @@ async def run(
     archive : ArchiveWork, optional
         The archive as a user of tasks: each row goes in once, whichever process does it.
     """
+    each = [stage if isinstance(stage, StageMaker) else only(stage) for stage in path]
+    control.at_work = [maker.name for maker in each]
     async with asyncio.TaskGroup() as group:
         if archive is not None:
             keep_rows = partial(share_archive, archive, bus, control, member)
             group.create_task(supervise(ARCHIVE, keep_rows, control), name=ARCHIVE)
-        for stage in path:
-            maker = stage if isinstance(stage, StageMaker) else only(stage)
+        for maker in each:
             serve = partial(share_stage, maker, bus, clock, control, keep, member)
-            group.create_task(supervise(maker.name, serve, control), name=maker.name)
+            running = group.create_task(supervise(maker.name, serve, control), name=maker.name)
+            running.add_done_callback(lambda done: control.at_work.remove(done.get_name()))
         for watcher in watchers:
-            watch = partial(run_watcher, watcher, bus, control)
+            watch = partial(run_watcher, watcher, bus, clock, control)
             group.create_task(supervise(watcher.name, watch, control), name=watcher.name)
 
 
@@ -224,34 +222,23 @@ async def share_stage(
         control.joined_s.pop(maker.name, None)
 
 
-async def run_watcher(watcher: Watcher, bus: Bus, control: Control) -> None:
-    """Hand every message to the watcher, then commit; once told to stop, until the bus was quiet for a second.
-
-    Without `Control.drain` a watcher that is told to stop reads once more, so that what was published just before
-    still reaches it.
-    """
+async def run_watcher(watcher: Watcher, bus: Bus, clock: Callable[[], int], control: Control) -> None:
+    """Hand every message to the watcher, then commit; once told to stop, until it has read enough (`Ending`)."""
     subscription = await bus.subscribe(watcher.name, watcher.topics, from_start=watcher.from_start)
-    loop = asyncio.get_running_loop()
-    committed_s, taken = loop.time(), False
+    loop, ending = asyncio.get_running_loop(), Ending(control, watcher.name, clock)
     try:
         while True:
-            stopping = control.stop.is_set()
+            ending.look()
             messages = await subscription.read(timeout_s=1.0)
             lag = control.lag[watcher.name] = subscription.lag()
             if messages or not lag:
                 control.progress_s[watcher.name] = loop.time()
             if messages:
-                control.oldest_ns.setdefault(watcher.name, messages[0].bus_at_ns)
+                control.oldest_ns[watcher.name] = messages[0].bus_at_ns
                 await watcher.take(messages)
-                taken = True
-            ending = stopping and not (messages and control.drain)
-            if taken and (ending or loop.time() - committed_s >= watcher.commit_s):
-                if watcher.settle is not None:
-                    await watcher.settle()
                 await subscription.commit()
-                committed_s, taken = loop.time(), False
                 control.oldest_ns.pop(watcher.name, None)
-            if ending:
+            if ending.reached(messages):
                 return
     finally:
         control.forget(watcher.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sdfstream.bus.journal import SNAPSHOT, Given, Journal, Snapshot
@@ -49,7 +49,10 @@ class Control:
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     drain: bool = True
-    """Once told to stop, first read on until nothing comes; False: the rest is left to the group's next member."""
+    """Once told to stop, first read all that is on the bus by then, stage after stage; False: the rest is left to the
+    group's next member."""
+    at_work: list[str] = field(default_factory=list)
+    """Stages of this process that have not ended, in the order of the path."""
     counters: Counters = field(default_factory=lambda: Counters("pipeline"))
     lag: dict[str, int] = field(default_factory=dict)
     """Messages on the bus that each reader had not read when it last looked."""
@@ -64,10 +67,39 @@ class Control:
     """Since when this process takes part in each stage's work, on the event loop's clock; with no unit of it, it
     stands by."""
 
+    def fed(self, name: str) -> bool:
+        """Whether a stage before `name` is still at work; before a watcher stand all of them."""
+        return bool(self.at_work) and self.at_work[0] != name
+
     def forget(self, name: str) -> None:
         """Reader `name` is no longer this process's."""
         for signs in (self.lag, self.reached_ns, self.progress_s, self.oldest_ns):
             signs.pop(name, None)
+
+
+class Ending:
+    """When a reader that is told to stop has read enough.
+
+    Not when nothing more comes: agents that nobody stops go on talking. What counts is what was on the bus once all
+    who stand before the reader had ended.
+    """
+
+    def __init__(self, control: Control, name: str, clock: Callable[[], int]) -> None:
+        self._control, self._name, self._clock = control, name, clock
+        self._told = False
+        self._upto_ns: int | None = None
+
+    def look(self) -> None:
+        """Before each read."""
+        self._told = self._control.stop.is_set()
+        if self._told and self._upto_ns is None and not self._control.fed(self._name):
+            self._upto_ns = self._clock()
+
+    def reached(self, messages: Sequence[Message]) -> bool:
+        """Whether the read that gave `messages`, in bus order, was the last."""
+        if not self._control.drain:
+            return self._told
+        return self._upto_ns is not None and (not messages or messages[-1].bus_at_ns > self._upto_ns)
 
 
 async def run_stage(
@@ -129,6 +161,7 @@ class StageLoop:
         self._read_s = read_s
         self._time_s = time_s or asyncio.get_running_loop().time
         self._control = control
+        self._ending = Ending(control, maker.name, clock)
         self._keep = keep
         self._journal = Journal()
         self._outputs: list[Output] = []
@@ -166,13 +199,14 @@ class StageLoop:
 
     async def turn(self) -> bool:
         """Once round; True when told to stop and done."""
+        self._ending.look()
         before = self.task.positions()
         messages = await self.task.read(timeout_s=self._read_s)
         now_s = self._time_s()
         lag = self._control.lag[self.name] = self.task.lag()
         if messages or not lag:
             self._control.progress_s[self.name] = now_s
-        stopping = self._control.stop.is_set() and not (messages and self._control.drain)
+        stopping = self._ending.reached(messages)
         await self._step(before, messages)
         self._control.reached_ns[self.name] = self.driver.now_ns
         if self._keep is None:

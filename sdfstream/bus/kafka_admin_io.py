@@ -28,8 +28,19 @@ from sdfstream.bus.topic_policy import Policy, policies
 from sdfstream.errors import ConfigError, UnavailableError
 
 SETTLE_S: Final = 15.0
-"""How long a topic just created may take to be known to the broker we ask."""
+"""How long a topic just created, or a broker just started, may take to be known to the broker we ask."""
 _DENIED: Final = (TopicAuthorizationFailedError.errno, ClusterAuthorizationFailedError.errno)
+
+
+async def some_broker(client: Any, patience_s: float) -> None:
+    """A broker that just started, or that its controller gave up for a moment, answers but names no broker: wait."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + patience_s
+    while not client.cluster.brokers():
+        if loop.time() > deadline_s:
+            raise UnavailableError(f"a broker answers, but for {patience_s:g} s its cluster named none that serves")
+        await asyncio.sleep(0.1)
+        await client.force_metadata_update()
 
 
 @asynccontextmanager
@@ -39,7 +50,7 @@ async def admin_of(config: KafkaConfig) -> AsyncIterator[Any]:
     Raises
     ------
     UnavailableError
-        No broker answers, also in the middle.
+        No broker answers, also in the middle, or none takes part in its cluster within `SETTLE_S`.
     ConfigError
         They do not let us in, or are not who they should be; the message says why.
     """

@@ -102,7 +102,7 @@ async def record(
     # a group of its own: everybody who records gets everything
     watcher = pipeline.Watcher(f"record-{uuid.uuid4().hex[:12]}", tuple(ARCHIVED), take, from_start=from_start)
     try:
-        await pipeline.supervise("record", partial(pipeline.run_watcher, watcher, bus, control), control)
+        await pipeline.supervise("record", partial(pipeline.run_watcher, watcher, bus, time.time_ns, control), control)
     finally:
         await writer.close()
     counters = {name: n for part in (writer, bus, control) for name, n in part.counters.as_dict().items()}

@@ -183,10 +183,6 @@ async def world(fabric: Fabric, folder: Path) -> AsyncIterator[World]:
         await asyncio.gather(listening, return_exceptions=True)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="takes 45 to 146 s, and one of its steps at times longer than it may; why is not known yet",
-)
 async def test_agents_reach_a_mesh_that_heals(fabric: Fabric, tmp_path: Path) -> None:
     hosts = ("h00", "h01", "h02", "h03")
     async with world(fabric, tmp_path) as w:

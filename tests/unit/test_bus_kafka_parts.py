@@ -7,6 +7,7 @@ import logging
 import pytest
 from aiokafka import errors as kafka
 
+from sdfstream.bus import kafka_admin_io
 from sdfstream.bus.kafka_errors_io import ERRORS, RateLimit, mapped
 from sdfstream.bus.kafka_times import MAX_EARLY_NS, MAX_LATE_NS, entered_at_ns
 from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
@@ -33,6 +34,29 @@ def test_foreign_errors_become_ours_with_their_cause(theirs: Exception, mine: ty
 def test_what_is_not_kafkas_passes() -> None:
     with pytest.raises(ZeroDivisionError), mapped("trying"):
         raise ZeroDivisionError
+
+
+class Starting:
+    """A client of a broker that takes part in its cluster after `asks` questions."""
+
+    def __init__(self, asks: int) -> None:
+        self.asks = asks
+        self.cluster = self
+
+    def brokers(self) -> list[str]:
+        return [] if self.asks > 0 else ["one"]
+
+    async def force_metadata_update(self) -> bool:
+        self.asks -= 1
+        return True
+
+
+async def test_a_broker_that_just_started_is_waited_for_but_not_for_ever() -> None:
+    client = Starting(asks=2)
+    await kafka_admin_io.some_broker(client, 5.0)
+    assert client.asks == 0
+    with pytest.raises(UnavailableError, match="named none that serves"):
+        await kafka_admin_io.some_broker(Starting(asks=100), 0.2)
 
 
 def test_every_row_of_the_table_can_be_reached() -> None:

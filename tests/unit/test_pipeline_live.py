@@ -19,10 +19,10 @@ from sdfstream.cli.record import record
 from sdfstream.cli.run import serve
 from sdfstream.errors import BusError, ConfigError
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import NIC, OWD, PROBE
+from sdfstream.records.topics import FINDING, NIC, OWD, PROBE
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
-from tests.bus_samples import clock
+from tests.bus_samples import clock, finding
 from tests.fixtures.leafspine import Fabric, Shape
 
 CLOCK = clock(1).topic
@@ -49,6 +49,20 @@ class Held:
 
     def restore(self, state: bytes) -> None:
         pass
+
+
+class Relay(Held):
+    """Says something for each message, a little late."""
+
+    name = "relay"
+
+    def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
+        super().step(messages, now_ns)
+        time.sleep(0.002 * len(messages))
+        return [finding() for _ in messages]
+
+    def finish(self, now_ns: int) -> list[Output]:
+        return [finding()]
 
 
 @asynccontextmanager
@@ -84,44 +98,44 @@ async def test_a_stage_of_a_busy_bus_stops_when_told_and_says_what_it_held_back(
     await bus.close()
 
 
-async def test_a_watcher_settles_before_it_commits_and_not_for_every_message() -> None:
-    bus, control, calls = MemoryBus(time.time_ns), pipeline.Control(drain=False), []
+async def test_on_a_busy_bus_all_that_was_there_when_told_to_stop_is_read_and_then_no_more() -> None:
+    bus, first, second, control = MemoryBus(time.time_ns), Relay(), Held(), pipeline.Control()
+    second.reads, kept = (FINDING.name, CLOCK), []
 
     async def take(messages: Sequence[Message]) -> None:
-        calls.append("take")
+        await asyncio.sleep(0.3)  # falls behind
+        kept.extend(messages)
 
-    async def settle() -> None:
-        calls.append("settle")
-
-    watcher = pipeline.Watcher("w", (CLOCK,), take, settle, commit_s=0.15)
+    watchers = [pipeline.Watcher(name, (CLOCK, FINDING.name), take) for name in ("w1", "w2")]
+    running = asyncio.create_task(pipeline.run(bus, [first, second], watchers, time.time_ns, control))
+    await asyncio.sleep(0.05)
     async with busy(bus):
-        running = asyncio.create_task(pipeline.run(bus, [], [watcher], time.time_ns, control))
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.2)
         control.stop.set()
-        await asyncio.wait_for(running, 2.0)
-    assert calls[-1] == "settle"
-    assert 2 <= calls.count("settle") <= 4 < calls.count("take")
+        await asyncio.wait_for(running, 5.0)
+    said = [m for m in kept if m.topic == FINDING.name]
+    assert len(said) == 2 * (first.seen + 1), "what it said at its end too, to both watchers"
+    assert second.seen >= 2 * first.seen + 1
+    assert not control.at_work
     await bus.close()
 
 
-async def test_a_watcher_that_cannot_settle_does_not_commit() -> None:
+async def test_what_a_watcher_could_not_take_comes_again() -> None:
     bus, control, taken = MemoryBus(time.time_ns), pipeline.Control(), []
 
     async def take(messages: Sequence[Message]) -> None:
         taken.append(len(messages))
-
-    async def settle() -> None:
         if len(taken) == 1:
             raise BusError("not now")
 
-    watcher = pipeline.Watcher("w", (CLOCK,), take, settle)
+    watcher = pipeline.Watcher("w", (CLOCK,), take)
     running = asyncio.create_task(pipeline.run(bus, [], [watcher], time.time_ns, control))
     await asyncio.sleep(0.05)
     await bus.publish([clock(1)])
     await asyncio.sleep(0.8)
     control.stop.set()
     await asyncio.wait_for(running, 5.0)
-    assert taken == [1, 1], "what was not safe comes again"
+    assert taken == [1, 1]
     assert control.counters.get("restarted", "w") == 1
     await bus.close()
 
