@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sdfstream.archive.failures import EngineError, engine_error
-from sdfstream.archive.memfile_io import readable_file
+from sdfstream.archive.memfile_io import Scratch
 from sdfstream.archive.sqltext import literal, quoted
 from sdfstream.archive.target import Folder, Server, parse
 from sdfstream.errors import UnavailableError
@@ -38,6 +38,7 @@ class Engine:
 
     def __init__(self, client: Any, target: Folder | Server) -> None:
         self._client = client
+        self._scratch = Scratch()
         self.target = target
 
     @classmethod
@@ -101,13 +102,14 @@ class Engine:
     def _insert_embedded(self, table: str, rows: pa.Table, settings: Mapping[str, str]) -> None:
         columns = ", ".join(map(quoted, rows.column_names))
         clause = ", ".join(f"{k} = {literal(v)}" for k, v in settings.items())
-        with readable_file(lambda file: _write_ipc(file, rows)) as path:
+        with self._scratch.holding(lambda file: _write_ipc(file, rows)) as path:
             source = f"FROM INFILE {literal(path)} SETTINGS {clause} FORMAT ArrowStream"
             self.command(f"INSERT INTO {table} ({columns}) {source}")
 
     def close(self) -> None:
         """Give the handle back; the engine stops with the last one."""
         self._client.close()
+        self._scratch.close()
 
     def __enter__(self) -> Engine:
         return self

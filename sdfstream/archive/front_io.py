@@ -26,7 +26,7 @@ from sdfstream.archive.failures import (
 )
 from sdfstream.archive.http_query import Ask, split_insert
 from sdfstream.archive.http_reply import empty_native
-from sdfstream.archive.memfile_io import readable_file
+from sdfstream.archive.memfile_io import Scratch
 from sdfstream.archive.sqltext import literal, parameter, quoted
 from sdfstream.errors import UnavailableError
 
@@ -208,8 +208,12 @@ def _query(handle: Any, sql: str | bytes, fmt: str = _DEFAULT_FORMAT, parameters
 
 
 def _insert(handle: Any, head: str, settings: str, fmt: str, data: bytes) -> Any:
-    with readable_file(lambda file: file.write(data)) as path:
-        return _query(handle, f"{head} FROM INFILE {literal(path)} {settings}FORMAT {fmt}")
+    scratch = Scratch()
+    try:
+        with scratch.holding(lambda file: file.write(data)) as path:
+            return _query(handle, f"{head} FROM INFILE {literal(path)} {settings}FORMAT {fmt}")
+    finally:
+        scratch.close()
 
 
 def _summary(result: Any, *, written: bool = False) -> str:

@@ -6,22 +6,42 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Final
+
+KEPT_BYTES: Final = 256 << 20
+"""Memory that a `Scratch` keeps from one use to the next."""
 
 
-@contextmanager
-def readable_file(write: Callable[[IO[bytes]], object]) -> Iterator[str]:
-    """The path of a file with what `write` put into it; gone afterwards, and with the process on Linux.
+class Scratch:
+    """One file, used again and again by one thread: fresh memory for every insert costs more than filling it.
 
     On Linux an anonymous file in memory, so that a killed process leaves nothing behind; elsewhere a temporary one.
     """
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+
+    @contextmanager
+    def holding(self, write: Callable[[IO[bytes]], object]) -> Iterator[str]:
+        """The path of the file with what `write` puts into it; the next use overwrites it."""
+        file = self._file = self._file or _made()
+        file.seek(0)
+        write(file)
+        file.truncate()
+        try:
+            yield f"/proc/self/fd/{file.fileno()}" if hasattr(os, "memfd_create") else str(file.name)
+        finally:
+            if file.tell() > KEPT_BYTES:
+                self.close()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _made() -> IO[bytes]:
     if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("sdf-archive"), "w+b") as file:
-            write(file)
-            file.flush()
-            yield f"/proc/self/fd/{file.fileno()}"
-    else:  # pragma: no cover - not on the systems that the tests run on
-        with tempfile.NamedTemporaryFile(suffix=".sdf-archive") as named:
-            write(named)
-            named.flush()
-            yield named.name
+        return os.fdopen(os.memfd_create("sdf-archive"), "w+b", buffering=0)
+    return tempfile.NamedTemporaryFile(suffix=".sdf-archive", buffering=0)  # pragma: no cover - not where tests run

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
 
-from sdfstream import __version__
+from sdfstream import __version__, memory
 from sdfstream.errors import SdfError
 
 VERBS: Final[dict[str, str]] = {
@@ -47,6 +47,7 @@ VERBS: Final[dict[str, str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
+    memory.hold()
     args = list(sys.argv[1:] if argv is None else argv)
     verb = next((a for a in args if not a.startswith("-")), None)
     parser = _parser(only=verb if verb in VERBS else None)

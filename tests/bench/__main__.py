@@ -18,6 +18,8 @@ import sys
 import time
 from typing import Any
 
+from sdfstream.memory import SETTINGS
+
 NAMES = {
     "shells": 60,
     "pipeline": 300,
@@ -66,7 +68,12 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
     command = [sys.executable, "-m", f"tests.bench.{name}", *(["--quick"] if quick else [])]
     # a session of its own, so that everything a measurement started can be ended, and nothing else
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**SETTINGS, **os.environ},  # as `sdfstream` itself runs
     ) as running:
         try:
             out, err = running.communicate(timeout=NAMES[name])
