@@ -10,7 +10,7 @@ from sdfstream.bus import Bus
 from sdfstream.bus.task import Task, Work
 from sdfstream.records.position import Positions
 from sdfstream.records.topics import ARCHIVED
-from sdfstream.stage_io import Control
+from sdfstream.stage_control_io import Control
 
 ARCHIVE: Final = "archive"
 """The name of the archive's work, its consumer group and its task."""

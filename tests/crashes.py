@@ -19,7 +19,7 @@ from sdfstream.bus import codec
 from sdfstream.bus.memory_io import MemoryBus, MemoryBusConfig
 from sdfstream.bus.recording_io import open_recording
 from sdfstream.bus.task import Task, Work
-from sdfstream.pipeline import StageMaker
+from sdfstream.drive import StageMaker
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Positions
 from sdfstream.records.signature import KeyRing
@@ -27,7 +27,8 @@ from sdfstream.records.topics import COMMAND, TOPICS, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
 from sdfstream.score.clock_sim import mesh
 from sdfstream.settings import Settings
-from sdfstream.stage_io import Control, Keep, StageLoop
+from sdfstream.stage_control_io import Control, Keep
+from sdfstream.stage_io import StageLoop
 from tests.fixtures.plant import CONTROLLER, EPOCH, OPERATOR, Plan, Plant
 
 NEVER = float("inf")

@@ -26,7 +26,7 @@ from sdfstream.probes.report import PathReport, table
 from sdfstream.probes.spill_place_io import spill_folder
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
-from sdfstream.stage_io import Control
+from sdfstream.stage_control_io import Control
 
 if TYPE_CHECKING:
     from sdfstream.bus.kafka_config import KafkaConfig

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sdfstream import pipeline
+from sdfstream import pipeline, replaying
 from sdfstream.archive.config import REPLAY, ArchiveConfig
 from sdfstream.archive.writer_io import Archive
 from sdfstream.bus.recording_io import Recording, RecordingWriter, open_recording
@@ -42,7 +42,7 @@ def _replay(data: Path, folder: Path) -> tuple[dict[str, Any], str]:
     writer = RecordingWriter(data / "replayed", cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     stages, feed = pipeline.stages(Settings()), _Feed(recording, archive)
     statements: list[dict[str, Any]] = []
-    for message in pipeline.replay(feed.messages(), stages, recording.start_at_ns, recording.end_at_ns):
+    for message in replaying.replay(feed.messages(), stages, recording.start_at_ns, recording.end_at_ns):
         writer.write([message])
         archive.add_blocking([message])
         if message.topic == FINDING.name and isinstance(message.body, Event):
@@ -73,7 +73,7 @@ class _Feed:
         self.rows = 0
 
     def messages(self) -> Iterator[Message]:
-        made = {topic for topics in pipeline.WRITES.values() for topic in topics} - pipeline.SHARED
+        made = {topic for topics in replaying.WRITES.values() for topic in topics} - replaying.SHARED
         for message in self._recording.messages([t for t in self._recording.topics if t not in made]):
             self.rows += message.rows
             self._archive.add_blocking([message])

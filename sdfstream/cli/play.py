@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Play until the end, or until told to stop."""
     import logging
 
-    from sdfstream import pipeline, settings
+    from sdfstream import replaying, settings
     from sdfstream.bus import playback
     from sdfstream.bus.recording_io import open_recording
     from sdfstream.cli import loop
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(resources.as_file(resources.files("sdfstream.cli") / "shipped_recording"))
         ]
         recording = open_recording(*folders)
-        made = {topic for topics in pipeline.WRITES.values() for topic in topics}
+        made = {topic for topics in replaying.WRITES.values() for topic in topics}
         topics = [t for t in playback.agents_topics(made) if t in recording.topics]
         if not topics:
             raise ConfigError(f"{folders[0]} holds nothing that agents said")
@@ -125,7 +125,7 @@ async def _telling(address: str | None, player: Player, publisher: Publisher) ->
         return
     from sdfstream.cli.metrics import Told
     from sdfstream.cli.metrics_io import telling
-    from sdfstream.stage_io import Control
+    from sdfstream.stage_control_io import Control
 
     signs = Control()
 

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay and say what came of it."""
-    from sdfstream import pipeline, settings
+    from sdfstream import pipeline, replaying, settings
     from sdfstream.bus.recording_io import RecordingWriter, open_recording, write_rejects
 
     wanted = _wanted(args.stages)
@@ -51,11 +51,11 @@ def run(args: argparse.Namespace) -> int:
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     archive = _archive(args.out) if "archive" in wanted else None
     feed = _Feed(
-        recording, archive, {topic for stage in chain for topic in pipeline.WRITES[stage.name]} - pipeline.SHARED
+        recording, archive, {topic for stage in chain for topic in replaying.WRITES[stage.name]} - replaying.SHARED
     )
     written: Counter[str] = Counter()
     started_s = time.perf_counter()
-    for message in pipeline.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):
+    for message in replaying.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):
         writer.write([message])
         written[message.topic] += message.rows
         if archive is not None:

@@ -20,7 +20,9 @@ from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.endpoint_io import remove_endpoint, write_endpoint
 from sdfstream.archive.http_io import SqlFront
 from sdfstream.archive.upkeep_io import UpkeepThread
+from sdfstream.archive.work_io import ArchiveWork
 from sdfstream.archive.writer_io import Archive
+from sdfstream.archiving_io import ARCHIVE
 from sdfstream.bus import Bus
 from sdfstream.bus.link_io import LinkServer
 from sdfstream.bus.open_io import open_bus
@@ -47,7 +49,6 @@ class Service:
 
     bus: Bus
     board: Board
-    archive: Archive
     link: Path
     """Where agents on this machine leave their batches."""
     http_port: int
@@ -81,39 +82,43 @@ async def service(
 
     With `metrics`, ``HOST:PORT``, it serves Prometheus's metrics and its health there.
 
-    Leaving the block lets what is on the bus reach the archive, then closes all doors.
+    Leaving the block lets what is on an in-process bus reach the archive (a broker keeps it for the next process),
+    then closes all doors.
     """
     data = settings.data
     data.mkdir(parents=True, exist_ok=True)
-    control = pipeline.Control()
+    alone = settings.bus == "memory"
+    control = pipeline.Control(drain=alone)
     run_id = uuid.uuid4().hex
     board, jobs = Board(), JobBoard()
     operator_keys.ensure(data)
     async with AsyncExitStack() as stack:
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
-        target = settings.archive or str(data / "archive")
-        archive = Archive.open(
-            ArchiveConfig(
-                target=target,
-                bus_id=run_id,
-                limits=LIVE,
-                retention=settings.retention,
-                spill_dir=str(data / "archive-spill"),
-                kept_dir=str(data / "archive-kept"),
-            )
+        config = ArchiveConfig(
+            target=settings.archive or str(data / "archive"),
+            bus_id=getattr(bus, "cluster_id", "") or run_id,
+            limits=LIVE,
+            retention=settings.retention,
+            spill_dir=str(data / "archive-spill"),
+            kept_dir=str(data / "archive-kept"),
         )
-        stack.push_async_callback(archive.close)
-        upkeep = UpkeepThread.start(target, settings.retention)
+        archive: Archive | ArchiveWork
+        if alone:
+            archive = Archive.open(config)
+            stack.push_async_callback(archive.close)
+        else:  # others may archive from this bus too, and go on where this process ends: positions and inserts are one
+            archive = ArchiveWork.open(config)
+            stack.callback(archive.close)
+        upkeep = UpkeepThread.start(config.target, settings.retention)
         stack.push_async_callback(asyncio.to_thread, upkeep.close)
         http_port = _serve_sql(stack, settings, data)
         authority = pipeline.authority(settings, time.time_ns())
         path = pipeline.makers(settings, authority)
-        keep = None if settings.bus == "memory" else pipeline.Keep()
+        keep = None if alone else pipeline.Keep()
         running = Service(
             bus,
             board,
-            archive,
             data / LINK_SOCKET,
             http_port,
             data / JOBS,
@@ -124,15 +129,17 @@ async def service(
         running.jobs_dir.mkdir(exist_ok=True)
         watchers = [
             *watchers,
-            pipeline.Watcher("archive", EVERYTHING, archive.add),
             pipeline.Watcher("board", Board.reads, _taker(board)),
             pipeline.Watcher("jobs", JobBoard.reads, _taker(jobs)),
         ]
+        shared = archive if isinstance(archive, ArchiveWork) else None
+        if isinstance(archive, Archive):
+            watchers.append(pipeline.Watcher(ARCHIVE, EVERYTHING, archive.add))
         if record is not None:
             writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
             stack.push_async_callback(writer.close)
             watchers.append(pipeline.Watcher("recorder", EVERYTHING, _recorder(writer)))
-        work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep))
+        work = asyncio.create_task(pipeline.run(bus, path, watchers, time.time_ns, control, keep=keep, archive=shared))
         main = asyncio.current_task()
         work.add_done_callback(lambda done: _fail_loudly(done, main))
         stack.push_async_callback(_end, control, work)
@@ -147,7 +154,7 @@ async def service(
 
             told = Told(
                 control,
-                [*(stage.name for stage in path), *(watcher.name for watcher in watchers)],
+                list(dict.fromkeys([*(stage.name for stage in path), *(w.name for w in watchers), ARCHIVE])),
                 running.parts,
             )
             await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfstream import pipeline
+from sdfstream import pipeline, replaying
 from sdfstream.archive.config import REPLAY, ArchiveConfig
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.rows import bulk_rows
@@ -66,7 +66,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.stages = [Timed(stage) for stage in pipeline.stages(Settings())]
         self.archive = Archive.open(ArchiveConfig(target=str(folder), bus_id="bench", limits=REPLAY))
-        self.chain = pipeline.Chain(self.stages)
+        self.chain = replaying.Chain(self.stages)
         self.made = 0
 
     def take(self, given: Sequence[Message]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream import pipeline
+from sdfstream import pipeline, replaying
 from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.writer_io import Archive
 from sdfstream.cli.board import Board
@@ -52,7 +52,7 @@ class Soak:
 
     def __init__(self, folder: Path | None) -> None:
         self.stages = pipeline.stages(Settings())
-        self.chain = pipeline.Chain(self.stages)
+        self.chain = replaying.Chain(self.stages)
         self.chain.start(EPOCH_NS)
         self.boards = [Board(), JobBoard()]
         limits = ArchiveConfig(str(folder), "soak", limits=LIVE) if folder else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sdfstream import cli, pipeline
+from sdfstream import cli, pipeline, replaying
 from sdfstream.bus.playback import Pass, TimeLine, agents_topics
 from sdfstream.bus.recording_io import open_recording
 from sdfstream.cli.player import PAUSE_S
@@ -22,7 +22,7 @@ ROUND_NS = SPAN_NS + round(PAUSE_S * NS_PER_S)
 def played(first_ns: int) -> Iterator[Message]:
     """The shipped recording's first seconds, twice, as the player would publish them."""
     recording = open_recording(SHIPPED)
-    made = {t for topics in pipeline.WRITES.values() for t in topics}
+    made = {t for topics in replaying.WRITES.values() for t in topics}
     topics = [t for t in agents_topics(made) if t in recording.topics]
     numbers: dict[str, int] = {}
     for number in range(2):
@@ -42,7 +42,7 @@ def test_the_second_pass_shows_what_the_first_showed_and_the_seam_nothing() -> N
     first_ns = 1_900_000_000 * NS_PER_S
     told: list[list[tuple[str, str, float]]] = [[], []]
     stages = pipeline.stages(Settings())
-    for message in pipeline.replay(played(first_ns), stages, first_ns, first_ns + 2 * ROUND_NS):
+    for message in replaying.replay(played(first_ns), stages, first_ns, first_ns + 2 * ROUND_NS):
         if message.topic == FINDING.name and isinstance(message.body, Event):
             data = message.body.data
             number, at_ns = divmod(message.bus_at_ns - first_ns, ROUND_NS)

@@ -27,7 +27,8 @@ from sdfstream.errors import BusError, ConfigError, FencedError, UnavailableErro
 from sdfstream.records.message import Message
 from sdfstream.records.position import Part as TopicPart
 from sdfstream.settings import Settings
-from sdfstream.stage_io import Control, run_stage
+from sdfstream.stage_control_io import Control
+from sdfstream.stage_io import run_stage
 from sdfstream.stats import Counters
 from tests.bus_samples import clock, finding
 

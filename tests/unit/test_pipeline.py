@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sdfstream.pipeline import Chain, Driver, Ticker, replay
+from sdfstream.drive import Driver, Ticker
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.units import NS_PER_MS, TICK_NS
+from sdfstream.replaying import Chain, replay
 from sdfstream.stats import Counters
 
 T0 = 1_800_000_000_000_000_000

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from sdfstream import cli, pipeline
+from sdfstream import cli, replaying
 from sdfstream.bus.playback import Pace, Pass, TimeLine, agents_topics
 from sdfstream.bus.recording_io import open_recording
 from sdfstream.cli.player import Player
@@ -28,7 +28,7 @@ from sdfstream.stats import Counters
 from tests.fixtures.archive import EPOCH_NS, bulk, message
 
 SHIPPED = Path(cli.__file__).parent / "shipped_recording"
-SPOKEN = agents_topics({t for topics in pipeline.WRITES.values() for t in topics})
+SPOKEN = agents_topics({t for topics in replaying.WRITES.values() for t in topics})
 
 
 def test_agents_speak_on_these_topics() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiokafka import errors as kafka
 
-from sdfstream import pipeline
+from sdfstream import pipeline, replaying
 from sdfstream.bus import roles
 from sdfstream.bus.kafka_config import NAMES, KafkaConfig, Principals
 from sdfstream.bus.kafka_errors_io import mapped
@@ -24,7 +24,7 @@ def test_stages_are_those_of_the_pipeline() -> None:
     every = [*pipeline.stages(chosen), *pipeline.sync_parts(chosen)]
     assert {s.name for s in every} == set(roles.STAGES)
     assert set(VERBS_STAGES) == {*roles.STAGES, "archive"}
-    assert set(pipeline.WRITES) == set(roles.STAGES)
+    assert set(replaying.WRITES) == set(roles.STAGES)
 
 
 def test_a_stage_may_read_and_write_what_it_does() -> None:
@@ -33,7 +33,7 @@ def test_a_stage_may_read_and_write_what_it_does() -> None:
     reads = {t for s in [*pipeline.stages(chosen), *pipeline.sync_parts(chosen)] for t in s.reads}
     reads |= {*Board.reads, *JobBoard.reads}
     assert reads <= set(stage.reads)
-    writes = {topic for topics in pipeline.WRITES.values() for topic in topics}
+    writes = {topic for topics in replaying.WRITES.values() for topic in topics}
     assert writes | {CHECKPOINT.name} | {t.dead_letters for t in TOPICS.values()} == set(stage.writes)
 
 
