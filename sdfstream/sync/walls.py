@@ -115,7 +115,9 @@ def pass_on(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
     slope = t["level_cov"][i] / told
     share = np.clip(mesh_var / told, 0.0, 1.0)
     t["level"][i] += slope * (line - t["told_mean"][i])
-    t["level_var"][i] -= slope * t["level_cov"][i] * (1.0 - share)
+    # a break may have made the level surer meanwhile than the covariance allows: then as sure as can be, never surer
+    level_var = t["level_var"][i]
+    t["level_var"][i] = np.maximum(level_var - slope * t["level_cov"][i] * (1.0 - share), 1e-6 * level_var)
     t["level_cov"][i] *= share
     t["told_var"][i] = 0.0
 

@@ -59,8 +59,10 @@ class Told:
     output: Output
 
 
-def fault_of(name: str, fabric: Fabric, rng: np.random.Generator, at_s: float, until_s: float) -> tuple[Fault, Known]:
-    """A fault of this kind on a random target."""
+def fault_of(
+    name: str, fabric: Fabric, rng: np.random.Generator, at_s: float, until_s: float, spared: Sequence[str] = ()
+) -> tuple[Fault, Known]:
+    """A fault of this kind on a random target; none of the hosts `spared` falls silent."""
     times = {"at_s": at_s, "until_s": until_s}
     if name == "link":
         leaf, spine = busy_link(fabric, rng)
@@ -74,7 +76,7 @@ def fault_of(name: str, fabric: Fabric, rng: np.random.Generator, at_s: float, u
         nic = str(rng.choice(fabric.nics))
         known = Known(name, at_s, until_s, nic, ("nic-down",), (nic[:3],))
         return Fault(leaf_of(fabric, nic), drop=1, **times), known
-    host = str(rng.choice(fabric.hosts))
+    host = str(rng.choice([h for h in fabric.hosts if h not in spared]))
     known = Known(name, at_s, until_s, host, ("host-silent", "agent-stale"), (host,))
     return Fault(host=host, **times), known
 
@@ -83,7 +85,8 @@ AGENTS_GONE = ("cut", "host")
 """Faults by which agents fall silent."""
 SEEN_BY_PROBES = ("link", "nic", "delay")
 LATE_MEMORY_S = 65.0
-"""After an outage of the broker an agent's news is late, and for a minute its silence is believed later, by design."""
+"""After an outage of the broker, or of its own network, an agent's news is late, and for a minute its silence is
+believed later, by design."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ def script(seed: int, first_s: float, last_s: float, cut: Sequence[str] = (), sh
         if name == "cut":
             known += [Known(name, at_s, until_s, host, ("agent-stale", "host-silent"), (host,)) for host in cut]
         else:
-            fault, truth = fault_of(name, fabric, rng, at_s, until_s)
+            late = any(k.name == "cut" and at_s - k.until_s < LATE_MEMORY_S for k in known)
+            fault, truth = fault_of(name, fabric, rng, at_s, until_s, cut if late else ())
             made.append(fault)
             known.append(truth)
         ends.append(until_s)

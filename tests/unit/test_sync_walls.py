@@ -206,3 +206,12 @@ def test_sigma_is_that_of_the_walls_place() -> None:
     fwd, rev = walls.sigma(own_view(t, 1.0), t, np.zeros(1, dtype=np.int64))[:, 0]
     assert fwd == pytest.approx(math.sqrt(601.0))
     assert rev == pytest.approx(math.sqrt(401.0))
+
+
+def test_a_level_that_a_break_made_surer_than_its_covariance_allows_stays_a_level() -> None:
+    t = session(2, level_var=[4.0, 400.0], level_cov=[-190.0, -190.0], told_var=[100.0, 100.0], told_mean=[5.0, 5.0])
+    walls.pass_on(t, np.arange(2), np.zeros(2), np.zeros(2))
+    assert t["level_var"] == pytest.approx([4e-6, 400.0 - 361.0])
+    teach(t, [10_000.0, 10_000.0], [10_000.0, 10_000.0])
+    assert np.isfinite(t["level"]).all()
+    assert (t["level_var"] > 0.0).all()
