@@ -48,7 +48,7 @@ trials: ## The loop on real packets, again and again: failover, collisions, laps
 	@$(BIN)/python -m tests.trials --trials $(TRIALS)
 
 SEED ?= 1
-chaos: ## Real broker, real processes, killed at random, then everything counted (SHORT=1: 6 minutes; 200 kills: 40)
+chaos: ## Real broker, real processes, killed at random, then everything counted (SHORT=1: 6 minutes; 200 kills: 50)
 	@scripts/setup python kafka chaos
 	@$(BIN)/python -m tests.chaos $(if $(SHORT),--short) $(if $(ROWS),--rows) --seed $(SEED)
 

@@ -7,6 +7,17 @@ import pytest
 pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines"]
 
 
+REAL = ("lab", "kafka")
+"""Marks of tests with real packets or a real broker; with the tests of ``integration``, which run real processes, they
+need the machine in time."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The lab first: chDB keeps hundreds of threads with three open files each, and libnftables can use only 1,024."""
+    """The lab first: chDB keeps hundreds of threads with three open files each, and libnftables can use only 1,024.
+
+    What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
+    """
     items.sort(key=lambda item: "/lab/" not in item.nodeid)
+    for item in items:
+        if "/integration/" in item.nodeid or any(item.get_closest_marker(name) for name in REAL):
+            item.add_marker(pytest.mark.flaky(reruns=1))

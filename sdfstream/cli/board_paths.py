@@ -12,6 +12,7 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.fabric import PathId
+from sdfstream.records.topics import OWD
 from sdfstream.records.units import NS_PER_S, Float64s, Int64s
 from sdfstream.stats import Counters
 
@@ -25,6 +26,10 @@ MOST_PATHS: Final = 500_000
 FORGET_NS: Final = 600 * NS_PER_S
 """A path without a row for this long is no longer listed as known: sessions come and go with their source ports."""
 _FORGET_EVERY_NS: Final = 60 * NS_PER_S
+_GATHER_NS: Final = NS_PER_S // 2
+"""Rows are gathered for so long, unless somebody looks: short beside `HALF_LIFE_NS`."""
+_MOST_WAITING: Final = 1000
+"""Messages gathered at most."""
 
 _UINT64S = npt.NDArray[np.uint64]
 _T = TypeVar("_T")
@@ -54,8 +59,13 @@ class PathTable:
         """Key of each row."""
         self._looked_ns = 0
         """When paths to forget were last searched for, bus time."""
+        self._waiting: list[pa.RecordBatch] = []
+        """Rows that are in no sum yet: many small messages cost much more than a large one."""
+        self._since_ns = self._last_ns = 0
+        """Bus time of the first and the last of them."""
 
     def __len__(self) -> int:
+        self._enter()
         return self._used
 
     def take(self, batch: pa.RecordBatch, bus_at_ns: int) -> None:
@@ -66,6 +76,28 @@ class PathTable:
         FormatError
             The batch is not what the topic promises.
         """
+        if not batch.schema.equals(OWD.columns):  # another release's: read for what it has
+            self._take(batch, bus_at_ns)
+            return
+        if bus_at_ns - self._since_ns >= _GATHER_NS or len(self._waiting) >= _MOST_WAITING:
+            self._enter()
+        self._since_ns = self._since_ns if self._waiting else bus_at_ns
+        self._last_ns = bus_at_ns
+        self._waiting.append(batch)
+
+    def _enter(self) -> None:
+        """Let what was gathered into the sums."""
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting).unify_dictionaries().combine_chunks()
+        self._waiting.clear()
+        for batch in table.to_batches():
+            try:
+                self._take(batch, self._last_ns)
+            except FormatError as error:
+                self._counters.add("refused", f"owd.{error.reason}", batch.num_rows)
+
+    def _take(self, batch: pa.RecordBatch, bus_at_ns: int) -> None:
         if bus_at_ns - self._looked_ns >= _FORGET_EVERY_NS:
             self._looked_ns = bus_at_ns
             self._forget(bus_at_ns - FORGET_NS)
@@ -93,6 +125,7 @@ class PathTable:
 
     def view(self, now_ns: int, worst: int) -> dict[str, Any]:
         """Numbers over all paths, and the `worst` ones of now, worst first."""
+        self._enter()
         rows = np.flatnonzero(now_ns - self._seen_at_ns[: self._used] <= STALE_NS)
         with np.errstate(invalid="ignore", divide="ignore"):
             sums = {name: values[rows] for name, values in self._sums.items()}

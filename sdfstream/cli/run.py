@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream.cli.options import add_metrics, add_reference, with_reference
 from sdfstream.cli.output import emit, progress
+from sdfstream.cli.patience import PATIENCE_S, opened
 from sdfstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ async def serve(
         archive: ArchiveWork | None = None
         parts: list[Any] = [*path, bus, control]
         if "archive" in names:
-            archive = _archive(chosen, bus_id)
+            # a folder that cannot be opened will not open later; a server that starts will
+            patience_s = PATIENCE_S if "://" in (chosen.archive or "") else 0.0
+            archive = await opened(partial(_archive, chosen, bus_id), control.stop, patience_s)
             stack.callback(archive.close)
             upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
             stack.push_async_callback(asyncio.to_thread, upkeep.close)
