@@ -1,0 +1,132 @@
+"""The detectors' engines and what they share: made, given room, emptied, frozen and thawed together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.bustime import BusTime
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.clocks import Clocks
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.congestion import Congestion
+from sdfstream.detect.delays import Delays
+from sdfstream.detect.flap import Flaps
+from sdfstream.detect.flows import Flows
+from sdfstream.detect.gaps import Gaps
+from sdfstream.detect.health import Health
+from sdfstream.detect.inband import InBand
+from sdfstream.detect.inband_claims import InBandClaims
+from sdfstream.detect.jobs import Jobs
+from sdfstream.detect.ledger import Ledger
+from sdfstream.detect.liveness import Liveness
+from sdfstream.detect.loss import Loss
+from sdfstream.detect.marks import Marks
+from sdfstream.detect.miscabled import Miscabled
+from sdfstream.detect.ports import Ports
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.recent import Recent
+from sdfstream.detect.runs import LossRuns
+from sdfstream.detect.sessions import Sessions
+from sdfstream.detect.silence import SilenceJudge
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+
+
+class Engines:
+    """One of each; `hearing` feeds them, `judging` asks them, in an order of its own."""
+
+    def __init__(self, config: DetectConfig, counters: Counters) -> None:
+        self.config = config
+        self.counters = counters
+        self.sessions = Sessions(self.config.max_paths)
+        self.presence = Presence(self.sessions)
+        self.cabling = Cabling(self.sessions)
+        self.flows = Flows(self.cabling, self.counters)
+        self.jobs = Jobs(self.cabling, self.flows, self.counters)
+        self.inband = InBand(self.counters)
+        self.slow_pairs = InBandClaims(self.inband, self.jobs, self.flows, self.cabling)
+        self.liveness = Liveness(self.config, self.sessions, self.presence, self.counters)
+        self.bustime = BusTime()
+        self.recent = Recent(self.cabling)
+        self.judge = SilenceJudge(self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent)
+        self.health = Health(self.config, self.sessions, self.presence, self.cabling)
+        self.delays = Delays(self.config, self.sessions, self.counters)
+        self.congestion = Congestion(self.config, self.delays, self.cabling)
+        self.runs = LossRuns(self.sessions)
+        self.loss = Loss(self.config, self.runs, self.cabling)
+        self.marks = Marks(self.config, self.sessions, self.cabling)
+        self.miscabled = Miscabled()
+        self.gaps = Gaps(self.runs, self.cabling)
+        self.flaps = Flaps(self.config)
+        self.ports = Ports(self.config)
+        self.clocks = Clocks(self.config)
+        self.ledger = Ledger(self.config, self.counters)
+
+    def admit(self) -> None:
+        """Give every engine room for what was seen for the first time."""
+        self.presence.ensure()
+        if self.sessions.fresh:
+            self.liveness.table.ensure(self.sessions.count)
+            for engine in (self.delays, self.runs, self.marks):
+                engine.ensure()
+            self.cabling.note_new(self.sessions.fresh)
+            self.sessions.fresh.clear()
+
+    def troubled(self, now_ns: int) -> npt.NDArray[np.bool_]:
+        """(sessions,) one of whose agents is late or mute: they are not judged by what they lose, mark or delay."""
+        host = np.append(self.sessions.nic_host, -1)
+        late = np.append(self.presence.troubled(now_ns), False)
+        table = self.sessions.table
+        result: npt.NDArray[np.bool_] = late[host[table["src"]]] | late[host[table["dst"]]]
+        return result
+
+    def forget(self, now_ns: int) -> None:
+        """Drop what was not heard of for long."""
+        self.jobs.expire(now_ns)
+        self.inband.spring_clean()
+        self.flows.drop_unused(now_ns - int(self.config.forget_s * NS_PER_S))
+        idle = self.sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
+        if idle.size:
+            self.sessions.forget(idle)
+            self.liveness.table.reset(idle)
+            self.cabling.forget(idle)
+            for engine in (self.delays, self.runs, self.marks):
+                engine.forget(idle)
+            self.counters.add("forgotten", "sessions", idle.size)
+
+    def freeze(self) -> dict[str, Any]:
+        """Every engine's state, by name; liveness has a table instead."""
+        return {name: engine.freeze() for name, engine in self._named().items()}
+
+    def thaw(self, saved: Mapping[str, Any]) -> None:
+        """Take up what `freeze` gave."""
+        for name, engine in self._named().items():
+            engine.thaw(saved[name])
+
+    def _named(self) -> dict[str, Any]:
+        return {
+            "sessions": self.sessions,
+            "presence": self.presence,
+            "cabling": self.cabling,
+            "flows": self.flows,
+            "jobs": self.jobs,
+            "inband": self.inband,
+            "health": self.health,
+            "bustime": self.bustime,
+            "recent": self.recent,
+            "silence": self.judge,
+            "delays": self.delays,
+            "congestion": self.congestion,
+            "runs": self.runs,
+            "loss": self.loss,
+            "marks": self.marks,
+            "miscabled": self.miscabled,
+            "flaps": self.flaps,
+            "ports": self.ports,
+            "clocks": self.clocks,
+            "ledger": self.ledger,
+        }
