@@ -68,12 +68,14 @@ async def publish_until(bus: KafkaBus, topics: set[str]) -> None:
 
 
 async def test_stages_as_processes_and_a_recording_of_all(kafka: Broker, tmp_path: Path) -> None:
-    name = f"kafka://{kafka.address}"
-    bus = KafkaBus(KafkaConfig(servers=kafka.address), time.time_ns, boot_id="agents")
+    name, prefix = f"kafka://{kafka.address}", f"run{time.time_ns()}."
+    bus = KafkaBus(KafkaConfig(servers=kafka.address, prefix=prefix), time.time_ns, boot_id=prefix)
     await bus.start()
     try:
-        record = ("record", "--json", "--bus", name)
-        run = ("run", "--json", "--bus", name, "--data", str(tmp_path / "data"))
+        file = tmp_path / "settings.json"
+        file.write_text(json.dumps({"bus": name, "kafka": {"prefix": prefix}}))
+        record = ("record", "--json", "--config", str(file))
+        run = ("run", "--json", "--config", str(file), "--data", str(tmp_path / "data"))
         async with (
             verb(tmp_path / "run.log", *run, "sync", "detect", "archive") as stages,
             verb(tmp_path / "record.log", *record, "--out", str(tmp_path / "rec")) as recorder,

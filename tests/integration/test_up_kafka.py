@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import time
 from collections import Counter
@@ -49,12 +48,12 @@ async def started(log: Path, running: asyncio.subprocess.Process) -> None:
 async def test_its_archive_has_every_row_once_after_kill_9_and_after_an_end_in_order(
     kafka: Broker, tmp_path: Path
 ) -> None:
-    prefix = f"up{os.getpid()}."
+    prefix = f"up{time.time_ns()}."
     config = KafkaConfig(servers=kafka.address, prefix=prefix)
     file, log = tmp_path / "up.json", tmp_path / "up.log"
     file.write_text(json.dumps({"bus": f"kafka://{kafka.address}", "kafka": {"prefix": prefix}}))
     up = ("up", "--config", str(file), "--data", str(tmp_path / "data"))
-    bus, sent = KafkaBus(config, time.time_ns, boot_id="agents"), Counter[str]()
+    bus, sent = KafkaBus(config, time.time_ns, boot_id=prefix), Counter[str]()
     await bus.start()
     talking = asyncio.create_task(talk(bus, sent))
     try:
