@@ -176,4 +176,4 @@ def test_no_reader_of_paths_takes_a_host_edge() -> None:
     assert report.paths() == [] and report.totals() == (0, 0)
     stage = DetectStage()
     stage.step([Message(PROBE.name, "h1", edges, NOW, 0)], NOW)
-    assert stage._sessions.count == 0 and stage.counters.total("refused") == 0
+    assert stage._engines.sessions.count == 0 and stage.counters.total("refused") == 0
