@@ -27,6 +27,7 @@ class Scratch:
         file = self._file = self._file or _made()
         file.seek(0)
         write(file)
+        file.flush()
         file.truncate()
         try:
             yield f"/proc/self/fd/{file.fileno()}" if hasattr(os, "memfd_create") else str(file.name)
@@ -43,5 +44,5 @@ class Scratch:
 
 def _made() -> IO[bytes]:
     if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("sdf-archive"), "w+b", buffering=0)
-    return tempfile.NamedTemporaryFile(suffix=".sdf-archive", buffering=0)  # pragma: no cover - not where tests run
+        return os.fdopen(os.memfd_create("sdf-archive"), "w+b")  # buffered: a short write goes on, or raises
+    return tempfile.NamedTemporaryFile(suffix=".sdf-archive")  # pragma: no cover - not where tests run
