@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_c
 
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.archive.retention import Retention
-from sdfstream.bus.kafka_config import KafkaConfig, Principals
-from sdfstream.bus.topic_rules import TopicRule
+from sdfstream.bus.kafka.config import KafkaConfig, Principals
+from sdfstream.bus.kafka.topic_rules import TopicRule
 from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.plan.config import PlanConfig

@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
     """
-    items.sort(key=lambda item: "/lab/" not in item.nodeid)
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/lab/"))
     for item in items:
         if "/integration/" in item.nodeid or any(item.get_closest_marker(name) for name in REAL):
             item.add_marker(pytest.mark.flaky(reruns=1))

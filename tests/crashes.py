@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream import cli, pipeline
+from sdfstream import demo, pipeline
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.actuate.stage import Authority
 from sdfstream.bus import codec
-from sdfstream.bus.memory_io import MemoryBus, MemoryBusConfig
-from sdfstream.bus.recording_io import open_recording
+from sdfstream.bus.memory.bus_io import MemoryBus, MemoryBusConfig
+from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.bus.task import Task, Work
-from sdfstream.drive import StageMaker
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Positions
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import COMMAND, TOPICS, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
-from sdfstream.score.clock_sim import mesh
+from sdfstream.runtime.control_io import Control, Keep
+from sdfstream.runtime.driver import StageMaker
+from sdfstream.runtime.stage_io import StageLoop
+from sdfstream.score.clock.sim import mesh
 from sdfstream.settings import Settings
-from sdfstream.stage_control_io import Control, Keep
-from sdfstream.stage_io import StageLoop
 from tests.fixtures.plant import CONTROLLER, EPOCH, OPERATOR, Plan, Plant
 
 NEVER = float("inf")
@@ -169,7 +169,7 @@ def _named(*names: str) -> list[StageMaker]:
 
 
 def _recorded(seconds: float) -> list[Message]:
-    recording = open_recording(Path(cli.__file__).parent / "shipped_recording")
+    recording = open_recording(Path(demo.__file__).parent / "shipped_recording")
     messages = [m for m in recording.messages() if m.topic.startswith("sdf.raw.") or m.topic == TOPOLOGY.name]
     return [m for m in messages if m.bus_at_ns < messages[0].bus_at_ns + seconds * NS_PER_S]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sdfstream.probes.addresses import octets
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig, VirtualClock
-from sdfstream.probes.datagrams import Left, Received, ToSend
-from sdfstream.probes.reflector import SessionReflector
-from sdfstream.probes.sender import SessionSender
+from sdfstream.probes.stamp.addresses import octets
+from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
+from sdfstream.probes.stamp.reflector import SessionReflector
+from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
 
 EPOCH = 1_790_000_000 * NS_PER_S

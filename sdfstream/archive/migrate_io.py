@@ -10,11 +10,11 @@ from typing import Final
 
 from sdfstream.archive import migration
 from sdfstream.archive.engine_io import Engine
+from sdfstream.archive.migrate_lock_io import turn
 from sdfstream.archive.migration import Migration
 from sdfstream.archive.retention import AGING, Retention, ttl
 from sdfstream.archive.sqltext import literal
 from sdfstream.archive.target import Folder
-from sdfstream.archive.turn_io import turn
 from sdfstream.errors import ArchiveError
 
 _TTL: Final = re.compile(r" TTL (.+?)(?: SETTINGS |$)")

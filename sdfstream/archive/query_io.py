@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.archive.endpoint_io import read_endpoint
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.failures import UNKNOWN_TABLE, EngineError
+from sdfstream.archive.http.endpoint_io import read_endpoint
 from sdfstream.archive.target import Folder, parse
 from sdfstream.errors import ArchiveError, UnavailableError
 

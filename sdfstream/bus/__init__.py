@@ -9,11 +9,11 @@
 `dead_letters`      how a message that could not be read is kept in ``<topic>.dlq``
 `sequences`         a producer's numbers, and a reader's count of gaps and repeats in them
 `task`              the seam of exactly-once work; `merge` its order, `journal` how a stage goes on from a commit
-`memory_io`         the bus of one process
-`kafka_io`          the same seam on Kafka
-`link_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
-`listen_io`         an ear on a bus for one process: from now on, nothing committed
-`recording`         the form of a recording; `recording_io` its files
+`bus_io`         the bus of one process
+`bus_io`          the same seam on Kafka
+`client_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
+`tail_io`         an ear on a bus for one process: from now on, nothing committed
+`format`         the form of a recording; `reader_io` its files
 ==================  =================================================================================
 """
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sdfstream.bus import Bus
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import ConfigError
 
 KAFKA = "kafka://"
@@ -37,7 +37,7 @@ async def open_bus(name: str, clock: Callable[[], int], *, boot_id: str, kafka: 
     if name == "memory":
         return MemoryBus(clock, boot_id=boot_id)
     config = kafka_at(name, kafka or KafkaConfig())
-    from sdfstream.bus.kafka_io import KafkaBus  # a process without Kafka does not load its client
+    from sdfstream.bus.kafka.bus_io import KafkaBus  # a process without Kafka does not load its client
 
     bus = KafkaBus(config, clock, boot_id=boot_id)
     await bus.start()

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
 
-from sdfstream import __version__, memory
+from sdfstream import __version__
 from sdfstream.errors import SdfError
+from sdfstream.runtime import memory
 
 VERBS: Final[dict[str, str]] = {
     # verb: module of this package; the order is the order of the help page

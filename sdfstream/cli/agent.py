@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sdfstream.cli.options import add_metrics
 
 if TYPE_CHECKING:
-    from sdfstream.bus.kafka_config import KafkaConfig
+    from sdfstream.bus.kafka.config import KafkaConfig
     from sdfstream.probes.config import AgentConfig
 
 HELP = "probe peers and answer their probes from this host; publish every exchange"
@@ -56,21 +56,22 @@ def run(args: argparse.Namespace) -> int:
     """Run until stopped; the closing report goes to stdout."""
     import logging
 
-    from sdfstream.cli import agent_run, loop
-    from sdfstream.cli.output import emit
+    from sdfstream.agent import process_io
+    from sdfstream.runtime import loop_io
+    from sdfstream.runtime.output_io import emit
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     config, kafka = configuration(args), kafka_of(args)
     told = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics}
-    result = loop.run(agent_run.run(config, args.bus, args.out, args.seconds, **told))
-    emit(args.json, result, agent_run.readable(result))
+    result = loop_io.run(process_io.run(config, args.bus, args.out, args.seconds, **told))
+    emit(args.json, result, process_io.readable(result))
     return 0
 
 
 def configuration(args: argparse.Namespace) -> AgentConfig:
     """What the options say; raises ConfigError."""
+    from sdfstream.agent import config_file
     from sdfstream.errors import ConfigError
-    from sdfstream.probes import config_file
 
     if bool(args.config) == bool(args.peer or args.reflect_only):
         raise ConfigError("give either --config FILE, or --peer HOST (once or more), or --reflect-only")
@@ -81,8 +82,8 @@ def configuration(args: argparse.Namespace) -> AgentConfig:
 
 def kafka_of(args: argparse.Namespace) -> KafkaConfig | None:
     """How the brokers are reached, as ``--kafka FILE`` or ``--config FILE`` says; None: no file says anything."""
+    from sdfstream.agent.config_file import read
     from sdfstream.errors import ConfigError
-    from sdfstream.probes.config_file import read
 
     path = args.kafka or args.config
     raw = _yaml(path) if path else None
@@ -90,7 +91,7 @@ def kafka_of(args: argparse.Namespace) -> KafkaConfig | None:
         if args.kafka:
             raise ConfigError(f"{path}: there is no key 'kafka'")
         return None
-    from sdfstream.bus.kafka_config import KafkaConfig
+    from sdfstream.bus.kafka.config import KafkaConfig
 
     try:
         found = read(KafkaConfig, raw["kafka"], "kafka")
@@ -101,8 +102,8 @@ def kafka_of(args: argparse.Namespace) -> KafkaConfig | None:
 
 
 def _from_file(path: Path) -> AgentConfig:
+    from sdfstream.agent.config_file import read_agent
     from sdfstream.errors import ConfigError
-    from sdfstream.probes.config_file import read_agent
 
     raw = _yaml(path)
     try:
@@ -123,7 +124,8 @@ def _yaml(path: Path) -> Any:
 
 
 def _from_peers(args: argparse.Namespace) -> AgentConfig:
-    from sdfstream.probes import route_io, trial
+    from sdfstream.agent import trial
+    from sdfstream.probes.net import route_io
 
     how = trial.Trial(port=args.port, paths=args.paths, rate_hz=args.rate, dscp=args.dscp, size_bytes=args.size)
     ways = []
@@ -139,7 +141,7 @@ def _from_peers(args: argparse.Namespace) -> AgentConfig:
 
 def _own_addresses(own: str | None) -> list[Any]:
     from sdfstream.errors import UnavailableError
-    from sdfstream.probes import route_io
+    from sdfstream.probes.net import route_io
 
     if own:
         return [route_io.Local(own, route_io.device_of(own))]

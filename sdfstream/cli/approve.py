@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import time
 
-from sdfstream.cli import overrides
+from sdfstream.cli import edge_io, operator
+from sdfstream.serve import overrides_io
 
 HELP = "let a command go that waits for approval (mode approve), or refuse it; waits for the outcome"
 EXAMPLE = "sdfstream approve c-7f3a09"
@@ -15,12 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's id; --refuse and what every override takes."""
     parser.add_argument("id", metavar="ID", nargs="+", help="command id, see sdfstream commands")
     parser.add_argument("--refuse", action="store_true", help="forbid it instead")
-    overrides.add_arguments(parser)
+    operator.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Sign, send, print the outcome; exit 2 without one, or when it is a refusal."""
-    by = overrides.hand(args)
+    by = operator.hand(args)
     what = "refuse" if args.refuse else "approve"
-    made = [overrides.signed(by, what, time.time_ns(), overrides.SHORT_S, command=name) for name in args.id]
-    return overrides.finish(args, by, made)
+    made = [overrides_io.signed(by, what, edge_io.now_ns(), overrides_io.SHORT_S, command=name) for name in args.id]
+    return operator.finish(args, by, made)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdfstream.cli.output import emit, progress
+from sdfstream.cli import edge_io
 from sdfstream.errors import ConfigError, SdfError, UnavailableError
+from sdfstream.runtime.output_io import emit, progress
 
 if TYPE_CHECKING:
     from sdfstream.archive.engine_io import Engine
@@ -56,7 +56,7 @@ def _opened(target: str, wait_s: float) -> Engine:
     """The engine, with its database made; asks again while it is away, for at most `wait_s`."""
     from sdfstream.archive.engine_io import Engine
 
-    until_s, told = time.monotonic() + wait_s, False
+    until_s, told = edge_io.steady_s() + wait_s, False
     while True:
         try:
             return Engine.open(target, create=True)
@@ -65,9 +65,9 @@ def _opened(target: str, wait_s: float) -> Engine:
         except SdfError as error:
             # a server that is only starting may refuse the user that it is about to be told of
             passing = isinstance(error, UnavailableError) or getattr(error, "may_pass", False)
-            if not passing or time.monotonic() >= until_s:
+            if not passing or edge_io.steady_s() >= until_s:
                 raise
             if not told:
                 progress(f"waiting for the archive: {error}")
                 told = True
-            time.sleep(_AGAIN_S)
+            edge_io.wait(_AGAIN_S)

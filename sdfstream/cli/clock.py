@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sdfstream.cli import edge_io
 from sdfstream.cli.options import DATA_FOLDER
-from sdfstream.cli.output import emit
+from sdfstream.runtime.output_io import emit
 
 if TYPE_CHECKING:
     from sdfstream.clock import ClockReader, Now
@@ -82,12 +83,12 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from sdfstream.cli.output import progress
     from sdfstream.clock import ClockError
+    from sdfstream.runtime.output_io import progress
 
     seen: list[dict[str, Any]] = []
     refused: dict[str, int] = {}
-    ends_s = time.monotonic() + max(0.0, args.seconds)
+    ends_s = edge_io.steady_s() + max(0.0, args.seconds)
     with _reader(args) as reader:
         while True:
             try:
@@ -97,9 +98,9 @@ def _watch(args: argparse.Namespace) -> int:
                 refused[error.reason] = refused.get(error.reason, 0) + 1
                 line = f"no answer: {error}"
             (progress if args.json else print)(line)
-            if time.monotonic() + args.interval > ends_s:
+            if edge_io.steady_s() + args.interval > ends_s:
                 break
-            time.sleep(max(0.01, args.interval))
+            edge_io.wait(max(0.01, args.interval))
     if args.json:
         emit(True, _summary(seen, refused), "")
     return 0
@@ -143,7 +144,7 @@ def _state(name: str, folder: Path | None) -> dict[str, Any]:
 
 
 def _line(found: dict[str, Any]) -> str:
-    from sdfstream.cli.words import duration
+    from sdfstream.board.words import duration
 
     seconds, nanoseconds = divmod(found["corrected_ns"], 1_000_000_000)
     instant = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

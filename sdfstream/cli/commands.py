@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream.board.words import bitrate, clock_time, duration, seconds
+from sdfstream.cli import edge_io
 from sdfstream.cli.options import add_data_folder
-from sdfstream.cli.words import bitrate, clock_time, duration, seconds
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.records.units import NS_PER_S
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask the running pipeline; where none runs, the archive."""
-    from sdfstream.cli.output import emit
+    from sdfstream.runtime.output_io import emit
 
     try:
         since_s = None if args.since is None else seconds(args.since)
@@ -84,7 +84,7 @@ def _change(command: Data) -> str:
 
 
 def _ask(args: argparse.Namespace) -> dict[str, Any]:
-    from sdfstream.cli.live_io import fetch
+    from sdfstream.serve.live_io import fetch
 
     try:
         if args.url is None:
@@ -92,16 +92,16 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
     except UnavailableError:
         if not (Path(args.data) / "archive").is_dir():
             raise
-    from sdfstream.cli import past
+    from sdfstream.serve import past_io
 
-    board, at_ns = past.jobs_at(args.data, args.url, time.time_ns())
+    board, at_ns = past_io.jobs_at(args.data, args.url, edge_io.now_ns())
     return {"at_ns": at_ns, "commands": board.commands.views(at_ns, args.job)}
 
 
 def _follow(args: argparse.Namespace, since_s: float | None) -> int:
     """Print every command whenever its state changes, until interrupted; `since_s` chooses what is told of the past."""
-    from sdfstream.cli.live_io import fetch
-    from sdfstream.cli.output import compact
+    from sdfstream.runtime.output_io import compact
+    from sdfstream.serve.live_io import fetch
 
     wish: dict[str, Any] = {"want": "commands", "job": args.job}
     seen: dict[str, tuple[Any, ...]] = {}
@@ -113,7 +113,7 @@ def _follow(args: argparse.Namespace, since_s: float | None) -> int:
         seen = {c["id"]: _mark(c) for c in answer["commands"]}
         since_s = None  # what was there has been told; from here on everything that changes
         wish["since_ns"] = int(answer["at_ns"]) - OVERLAP_NS
-        time.sleep(FOLLOW_S)
+        edge_io.wait(FOLLOW_S)
 
 
 def _mark(command: Data) -> tuple[Any, ...]:

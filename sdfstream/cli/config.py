@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sdfstream.cli.output import emit
 from sdfstream.errors import ConfigError
+from sdfstream.runtime.output_io import emit
 
 HELP = "print every setting with its default, or check a settings file"
 EXAMPLE = "sdfstream config show > sdf.yaml && sdfstream config check sdf.yaml"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sdfstream.board.words import duration, evidence_of, figure, listed, seconds, subject_of
 from sdfstream.cli.options import add_data_folder
-from sdfstream.cli.words import duration, evidence_of, figure, listed, seconds, subject_of
 from sdfstream.errors import ConfigError
 
 HELP = "what broke, where, why and what to do: list, filter, or one finding in full"
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask the pipeline once."""
-    from sdfstream.cli.live_io import fetch
-    from sdfstream.cli.output import emit
+    from sdfstream.runtime.output_io import emit
+    from sdfstream.serve.live_io import fetch
 
     since_s = _since(args.since)
     answer = fetch(Path(args.data), {"want": "findings"})

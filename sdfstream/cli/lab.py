@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sdfstream.cli import lab_job
-from sdfstream.cli.output import emit
+from sdfstream.cli import edge_io, lab_job
+from sdfstream.runtime.output_io import emit
 
 if TYPE_CHECKING:
     from sdfstream.lab.client_io import RunningLab
@@ -113,9 +112,9 @@ def _up(args: argparse.Namespace) -> int:
         miscabled_hosts=tuple(args.miscabled),
         name=args.name,
     )
-    begun = time.monotonic()
+    begun = edge_io.steady_s()
     pid = start(spec, Path(args.truth).resolve() if args.truth else None)
-    took_ms = (time.monotonic() - begun) * 1e3
+    took_ms = (edge_io.steady_s() - begun) * 1e3
     status = _lab(args).ask("status")
     features = status["features"]
     text = (

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import base64
 import contextlib
-import json
-import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sdfstream.cli.options import DATA_FOLDER
-from sdfstream.cli.output import emit
-from sdfstream.cli.places import JOBS, LINK_SOCKET
-from sdfstream.errors import ConfigError, SdfError
+from sdfstream.errors import ConfigError
+from sdfstream.runtime.output_io import emit
+from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
 
 _Act = Callable[[argparse.Namespace], int]
 
@@ -60,9 +56,9 @@ def add_to(actions: Any, add: Callable[..., Any]) -> None:
 
 
 def _start(args: argparse.Namespace) -> int:
+    from sdfstream.emulator.rank_plan import JobSpec
     from sdfstream.lab.client_io import RunningLab
     from sdfstream.lab.job_io import Job
-    from sdfstream.workload.rank_plan import JobSpec
 
     spec = JobSpec(
         name=args.name or "train",
@@ -88,8 +84,8 @@ _CHOSEN = (
 
 
 def _list(args: argparse.Namespace) -> int:
+    from sdfstream.emulator.process_files_io import is_running, parts
     from sdfstream.lab.job_io import Job
-    from sdfstream.workload.process_files_io import is_running, parts
 
     folder = _jobs_dir(args)
     found = [
@@ -115,87 +111,11 @@ def _stop(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run(args: argparse.Namespace) -> int:
-    """The job's own process: orders on standard input, see `lab.job_io`."""
-    from sdfstream.cli import loop
+def _run(_: argparse.Namespace) -> int:
+    """The job's own process, which `lab.job_io` starts."""
+    from sdfstream.emulator import main_io
 
-    orders = json.loads(_first_line())
-    try:
-        last = loop.run(_serve(orders))
-    except SdfError as error:
-        _say(f"{type(error).__name__}: {error}")
-        return 2
-    _say(json.dumps(last))
-    return 0
-
-
-async def _serve(orders: dict[str, Any]) -> dict[str, Any]:
-    from sdfstream.cli import loop
-    from sdfstream.cli.agent_bus import open_publisher
-    from sdfstream.probes.config import VirtualClock
-    from sdfstream.probes.netns_io import inside
-    from sdfstream.probes.virtual_clock import Clock
-    from sdfstream.records.signature import KeyRing
-    from sdfstream.workload.process_io import run_job
-    from sdfstream.workload.rank_plan import JobSpec, NicPlace, plan
-
-    stop = asyncio.Event()
-    loop.stop_on_signals(stop.set)
-    if not orders["stays"]:
-        _stop_with_starter(stop)
-    spec = JobSpec(
-        **{**orders["spec"], "hosts": tuple(orders["spec"]["hosts"]), "ports": tuple(orders["spec"]["ports"])}
-    )
-    clocks = {host: Clock(VirtualClock(**wrong)).at for host, wrong in orders["virtual_clocks"].items()}
-    keys = KeyRing(bytes.fromhex(key) for key in orders["keys"])
-    async with contextlib.AsyncExitStack() as stack:
-        publisher = None
-        if orders["link"]:
-            link = open_publisher(f"link:{orders['link']}", secrets.token_hex(8), hold=False)  # it keeps nothing itself
-            publisher = await stack.enter_async_context(link)
-        return await run_job(
-            plan(spec, [NicPlace(**place) for place in orders["places"]]),
-            Path(orders["jobs_dir"]),
-            keys,
-            stop,
-            enter=inside,
-            clock_of=lambda host: clocks.get(host, _true),
-            run=secrets.randbits(32),
-            publisher=publisher,
-            ready=lambda: _say("ready"),
-        )
-
-
-def _true(at_ns: int) -> int:
-    return at_ns
-
-
-def _first_line() -> bytes:
-    """Read to the end of the line and no further: what follows is the end of standard input."""
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 65_536)
-        if not piece:
-            break
-        line += piece
-    return line
-
-
-def _stop_with_starter(stop: asyncio.Event) -> None:
-    """End when standard input does: our starter stopped us, or died."""
-    running = asyncio.get_running_loop()
-
-    def ended() -> None:
-        if not os.read(0, 4096):
-            running.remove_reader(0)
-            stop.set()
-
-    running.add_reader(0, ended)
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):
-        os.write(1, text.encode() + b"\n")
+    return main_io.main()
 
 
 def _jobs_dir(args: argparse.Namespace) -> Path:

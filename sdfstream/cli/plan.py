@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sdfstream.cli.output import emit
-from sdfstream.cli.words import bitrate, number, plural
+from sdfstream.board.words import bitrate, number, plural
 from sdfstream.errors import ConfigError
+from sdfstream.runtime.output_io import emit
 
 if TYPE_CHECKING:
     from sdfstream.plan.draw import Plan

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.cli import operator_keys, overrides
-from sdfstream.cli.words import clock_time, duration, seconds
+from sdfstream.board.words import clock_time, duration, seconds
+from sdfstream.cli import edge_io, operator
 from sdfstream.errors import ConfigError
 from sdfstream.records.command import MODES
+from sdfstream.serve import operator_keys_io, overrides_io
 
 HELP = "what the loop may do: show, change the mode (observe stops it), hold a target, make the operator's key"
 EXAMPLE = "sdfstream policy mode observe"
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("show", "mode", "hold", "keygen"))
     parser.add_argument("value", nargs="?", help=f"mode: {', '.join(MODES)}; hold: QP id, job:NAME, host:NAME or all")
     parser.add_argument("--for", dest="lasts", metavar="TIME", help="of a hold (default 1h, at most 7d)")
-    overrides.add_arguments(parser)
+    operator.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,16 +34,16 @@ def run(args: argparse.Namespace) -> int:
         return _keygen(args)
     if not args.value:
         raise ConfigError(f"policy {args.what} needs a {'mode' if args.what == 'mode' else 'target'}")
-    by, now_ns = overrides.hand(args), time.time_ns()
+    by, now_ns = operator.hand(args), edge_io.now_ns()
     if args.what == "mode":
         if args.value not in MODES:
             raise ConfigError(f"no mode {args.value!r}; there are {', '.join(MODES)}")
         if args.lasts is not None:
             raise ConfigError("a mode stays until it is changed or the controller starts anew; --for is for holds")
-        made = overrides.signed(by, "mode", now_ns, overrides.SHORT_S, set_={"mode": args.value})
+        made = overrides_io.signed(by, "mode", now_ns, overrides_io.SHORT_S, set_={"mode": args.value})
     else:
-        made = overrides.signed(by, "hold", now_ns, _lasts(args, HOLD_S), target=target_of(args.value))
-    return overrides.finish(args, by, [made])
+        made = overrides_io.signed(by, "hold", now_ns, _lasts(args, HOLD_S), target=target_of(args.value))
+    return operator.finish(args, by, [made])
 
 
 def target_of(text: str) -> dict[str, str]:
@@ -80,8 +80,8 @@ def text_of(policy: Mapping[str, Any]) -> str:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from sdfstream.cli.live_io import fetch
-    from sdfstream.cli.output import emit
+    from sdfstream.runtime.output_io import emit
+    from sdfstream.serve.live_io import fetch
 
     policy = fetch(Path(args.data), {"want": "policy"})
     emit(args.json, policy, text_of(policy))
@@ -89,11 +89,11 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _keygen(args: argparse.Namespace) -> int:
-    from sdfstream.cli.output import emit
+    from sdfstream.runtime.output_io import emit
 
-    public = operator_keys.make(Path(args.data))
-    key = operator_keys.key_path(Path(args.data))
-    key_id = operator_keys.read(Path(args.data)).key_id
+    public = operator_keys_io.make(Path(args.data))
+    key = operator_keys_io.key_path(Path(args.data))
+    key_id = operator_keys_io.read(Path(args.data)).key_id
     text = f"key {key_id}: {key} (keep it to yourself), public key {public}"
     emit(args.json, {"key": str(key), "public": str(public), "key_id": key_id}, text)
     return 0

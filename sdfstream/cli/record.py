@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
-import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdfstream.cli.output import emit, progress
+from sdfstream.runtime.output_io import emit
 
 if TYPE_CHECKING:
-    from sdfstream import pipeline
-    from sdfstream.bus import Bus
-    from sdfstream.bus.kafka_config import KafkaConfig
-    from sdfstream.records.message import Message
+    pass
 
 HELP = "record everything on a Kafka bus, for sdfstream replay (a pipeline in one process: sdfstream up --record)"
 EXAMPLE = "sdfstream record --bus kafka://localhost:9092 --out recording --seconds 60"
@@ -40,8 +34,9 @@ def run(args: argparse.Namespace) -> int:
     import logging
 
     from sdfstream import settings
-    from sdfstream.cli import loop
     from sdfstream.errors import ConfigError
+    from sdfstream.runtime import loop_io
+    from sdfstream.runtime.record_io import record_bus
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     chosen = settings.load(args.config)
@@ -51,67 +46,11 @@ def run(args: argparse.Namespace) -> int:
             "give --bus kafka://HOST:PORT; a bus in memory is its own process's alone, and recorded with "
             "`sdfstream up --record DIR`"
         )
-    result = loop.run(_record(name, chosen.kafka, args))
+    result = loop_io.run(
+        record_bus(name, chosen.kafka, args.out, args.cluster, args.seconds, from_start=args.from_start)
+    )
     emit(args.json, result, _text(result))
     return 0
-
-
-async def _record(name: str, kafka: KafkaConfig, args: argparse.Namespace) -> dict[str, Any]:
-    import asyncio
-
-    from sdfstream import pipeline
-    from sdfstream.bus.open_io import open_bus
-    from sdfstream.cli.loop import stop_on_signals
-
-    control = pipeline.Control(drain=False)
-    stop_on_signals(control.stop.set)
-    bus = await open_bus(name, time.time_ns, boot_id=uuid.uuid4().hex, kafka=kafka)
-    try:
-        if args.seconds is not None:
-            asyncio.get_running_loop().call_later(args.seconds, control.stop.set)
-        progress(f"recording {name} into {args.out}; Ctrl-C stops")
-        return await record(bus, args.out, args.cluster, control, from_start=args.from_start)
-    finally:
-        await bus.close()
-
-
-async def record(
-    bus: Bus, out: Path, cluster: str, control: pipeline.Control, *, from_start: bool = False
-) -> dict[str, Any]:
-    """Write everything that enters `bus` into `out` until `control` says stop; what was written.
-
-    Raises
-    ------
-    ConfigError
-        `out` holds a recording already.
-    """
-    from functools import partial
-
-    from sdfstream import pipeline
-    from sdfstream.bus.recording_io import RecordingWriter
-    from sdfstream.records.topics import ARCHIVED
-
-    started_s, rows = time.monotonic(), 0
-    writer = RecordingWriter(out, time.time_ns, cluster=cluster)
-
-    async def take(messages: Sequence[Message]) -> None:
-        nonlocal rows
-        writer.write(messages)
-        rows += sum(m.rows for m in messages)
-
-    # a group of its own: everybody who records gets everything
-    watcher = pipeline.Watcher(f"record-{uuid.uuid4().hex[:12]}", tuple(ARCHIVED), take, from_start=from_start)
-    try:
-        await pipeline.supervise("record", partial(pipeline.run_watcher, watcher, bus, time.time_ns, control), control)
-    finally:
-        await writer.close()
-    counters = {name: n for part in (writer, bus, control) for name, n in part.counters.as_dict().items()}
-    return {
-        "recording": str(out),
-        "rows": rows,
-        "seconds": round(time.monotonic() - started_s, 1),
-        "counters": counters,
-    }
 
 
 def _text(result: dict[str, Any]) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdfstream.cli.options import add_reference, with_reference
-from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
+from sdfstream.runtime.output_io import emit, progress
 
 if TYPE_CHECKING:
     from sdfstream.archive.writer_io import Archive
-    from sdfstream.bus.recording_io import Recording
+    from sdfstream.bus.recording.reader_io import Recording
     from sdfstream.records.message import Message
 
 HELP = "run stages over a recording; the same input gives the same bytes"
@@ -37,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay and say what came of it."""
-    from sdfstream import pipeline, replaying, settings
-    from sdfstream.bus.recording_io import RecordingWriter, open_recording, write_rejects
+    from sdfstream import pipeline, settings
+    from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording, write_rejects
+    from sdfstream.runtime import replay as replaying
 
     wanted = _wanted(args.stages)
     if args.out.exists() and any(args.out.iterdir()):

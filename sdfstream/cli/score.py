@@ -41,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _recording(args: argparse.Namespace) -> int:
     """Read, match, print."""
-    from sdfstream.bus.recording_io import open_recording
-    from sdfstream.cli import report
-    from sdfstream.cli.output import emit, progress
+    from sdfstream.bus.recording.reader_io import open_recording
+    from sdfstream.runtime.output_io import emit, progress
+    from sdfstream.score import report
     from sdfstream.score.match import match
 
     truth = truth_folder(args.recording, args.truth)

@@ -12,11 +12,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sdfstream.cli.output import compact, emit, progress
+from sdfstream.cli import edge_io
 from sdfstream.errors import ConfigError
+from sdfstream.runtime.output_io import compact, emit, progress
 
 if TYPE_CHECKING:
-    from sdfstream.score.clock_tracks import Figures
+    from sdfstream.score.clock.tracks import Figures
 
 SEEDS: Final = 10
 QUICK_SEEDS: Final = 1
@@ -48,7 +49,9 @@ def given(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Run or read, judge, print, draw."""
-    from sdfstream.score import clock_peers, clock_plots, clock_report
+    from sdfstream.score.clock import peers as clock_peers
+    from sdfstream.score.clock import plots as clock_plots
+    from sdfstream.score.clock import report
 
     wanted, seeds = _cases(args.only), chosen_seeds(args)
     if args.write is not None:
@@ -60,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     images = _draw(args.plots, result, peers=args.peers) if args.plots is not None else []
     if args.markdown is not None:
         args.markdown.parent.mkdir(parents=True, exist_ok=True)
-        args.markdown.write_text(clock_report.page(result, _relative(images, args.markdown)))
+        args.markdown.write_text(report.page(result, _relative(images, args.markdown)))
         progress(f"written: {args.markdown}")
-    emit(args.json, result, "\n\n".join(clock_report.text(name, card) for name, card in result.items()))
+    emit(args.json, result, "\n\n".join(report.text(name, card) for name, card in result.items()))
     missed = any(not met for card in result.values() for met in card["met"].values())
     return 1 if args.check and missed else 0
 
@@ -81,7 +84,7 @@ def chosen_seeds(args: argparse.Namespace) -> list[int]:
 
 def measure(wanted: Sequence[str], seeds: Sequence[int], *, peers: bool) -> dict[str, Any]:
     """Case to its card; progress on stderr."""
-    from sdfstream.score.clock_laws import BY_NAME
+    from sdfstream.score.clock.laws import BY_NAME
 
     began, result = time.perf_counter(), {}
     with _pool() as workers:
@@ -102,13 +105,13 @@ def measure(wanted: Sequence[str], seeds: Sequence[int], *, peers: bool) -> dict
 def _pool() -> ProcessPoolExecutor:
     """A process per core, each of one thread: arrays are small, and threads of numpy would only wait for each other."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+        edge_io.default_environment(name, "1")
     return ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
 
 
 def _ours(name: str, seed: int) -> tuple[Figures, float]:
     """Figures of one seed of a case, and the CPU seconds it took; runs in a worker."""
-    from sdfstream.score.clock_laws import BY_NAME, run
+    from sdfstream.score.clock.laws import BY_NAME, run
 
     began = time.process_time()
     found = run(BY_NAME[name], seed)
@@ -117,14 +120,14 @@ def _ours(name: str, seed: int) -> tuple[Figures, float]:
 
 def _theirs(name: str, seed: int) -> dict[str, Figures]:
     """Everybody else's figures of one seed of a case; runs in a worker."""
-    from sdfstream.score.clock_laws import BY_NAME
-    from sdfstream.score.clock_peers import compared
+    from sdfstream.score.clock.laws import BY_NAME
+    from sdfstream.score.clock.peers import compared
 
     return compared(BY_NAME[name], seed)
 
 
 def _card(name: str, seeds: Sequence[int], ours: list[Future[Any]], theirs: list[Future[Any]]) -> dict[str, Any]:
-    from sdfstream.score.clock_laws import BY_NAME, spread, summary
+    from sdfstream.score.clock.laws import BY_NAME, spread, summary
 
     done = [future.result() for future in ours]
     found = [figures for figures, _ in done]
@@ -138,7 +141,7 @@ def _card(name: str, seeds: Sequence[int], ours: list[Future[Any]], theirs: list
 
 
 def _cases(only: list[str] | None) -> list[str]:
-    from sdfstream.score.clock_laws import BY_NAME
+    from sdfstream.score.clock.laws import BY_NAME
 
     if unknown := [name for name in only or () if name not in BY_NAME]:
         raise ConfigError(f"--only: no case '{unknown[0]}'; there are {', '.join(BY_NAME)}")
@@ -147,7 +150,7 @@ def _cases(only: list[str] | None) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     """What ``--json`` printed: the last line of a file."""
-    from sdfstream.score.clock_laws import BY_NAME
+    from sdfstream.score.clock.laws import BY_NAME
 
     try:
         result = json.loads(path.read_text().strip().splitlines()[-1])
@@ -165,8 +168,8 @@ def _draw(folder: Path, result: dict[str, Any], *, peers: bool) -> list[tuple[st
     """Pictures of the first seed of some cases (run again for it), and of the whole result."""
     import numpy as np
 
-    from sdfstream.score import clock_plots as plots
-    from sdfstream.score.clock_laws import BY_NAME
+    from sdfstream.score.clock import plots
+    from sdfstream.score.clock.laws import BY_NAME
 
     made = []
     with _pool() as workers:
@@ -189,7 +192,7 @@ def _draw(folder: Path, result: dict[str, Any], *, peers: bool) -> list[tuple[st
 
 def _tracks(name: str, seed: int) -> Any:
     """Tracks of a case, the troubled clocks first; at most three of them."""
-    from sdfstream.score.clock_laws import BY_NAME, look
+    from sdfstream.score.clock.laws import BY_NAME, look
 
     seen = look(BY_NAME[name], seed)
     order = sorted(seen.causal, key=lambda clock: (clock not in seen.troubled, clock))
@@ -200,8 +203,8 @@ def _errors(name: str, seed: int, peers: bool) -> dict[str, Any]:
     """Errors of a case's stretch: ours, and some others'."""
     import numpy as np
 
-    from sdfstream.score.clock_laws import BY_NAME, look
-    from sdfstream.score.clock_peers import SHOWN, errors_of
+    from sdfstream.score.clock.laws import BY_NAME, look
+    from sdfstream.score.clock.peers import SHOWN, errors_of
 
     case = BY_NAME[name]
     seen = look(case, seed)
@@ -216,7 +219,7 @@ def _relative(images: list[tuple[str, Path]], page: Path) -> list[tuple[str, str
 
 def _write(args: argparse.Namespace, wanted: Sequence[str], seeds: Sequence[int]) -> int:
     """Recordings that ``sdfstream replay`` reads, one folder per case and seed, and their truth for ``score``."""
-    from sdfstream.score.clock_laws import BY_NAME
+    from sdfstream.score.clock.laws import BY_NAME
 
     written = {}
     for name in wanted:
@@ -230,8 +233,8 @@ def _write(args: argparse.Namespace, wanted: Sequence[str], seeds: Sequence[int]
 
 def record(world: Any, seconds: float, folder: Path) -> int:
     """Write a world's probes as a recording, and its truth into it; how many exchanges."""
-    from sdfstream.bus.recording_io import RecordingWriter
-    from sdfstream.score.clock_truth import truth_lines
+    from sdfstream.bus.recording.reader_io import RecordingWriter
+    from sdfstream.score.clock.truth import truth_lines
 
     writer = RecordingWriter(folder, cluster="simulated")
     writer.write(world.messages(seconds))

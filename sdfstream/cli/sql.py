@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sdfstream.cli.output import emit
+from sdfstream.runtime.output_io import emit
 
 HELP = (
     "Ask the archive in ClickHouse's SQL, while the pipeline runs and afterwards; without a query, list what there is"

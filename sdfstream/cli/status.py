@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sdfstream.board.words import SHAPES, bitrate, duration, listed, number, plural, rate, subject_of
 from sdfstream.cli.options import add_data_folder
-from sdfstream.cli.words import SHAPES, bitrate, duration, listed, number, plural, rate, subject_of
 
 HELP = "one screen: NICs by state, open findings, jobs, last commands, clocks, freshness, lag, what was refused"
 EXAMPLE = "sdfstream status --json"
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask the pipeline once."""
-    from sdfstream.cli.live_io import fetch_board
-    from sdfstream.cli.output import emit
+    from sdfstream.runtime.output_io import emit
+    from sdfstream.serve.live_io import fetch_board
 
     board = fetch_board(Path(args.data), hosts=0, worst=5, full=True)
     keys = ("at_ns", "run", "nics", "paths", "clocks", "mesh", "findings", "jobs", "commands", "pipeline")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from sdfstream.cli import edge_io
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import UnavailableError
 
@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
     """Draw until interrupted; with --once, --json or without a terminal once."""
     from rich.console import Console
 
-    from sdfstream.cli.live_io import fetch_board
-    from sdfstream.cli.output import emit
     from sdfstream.cli.top_view import render
+    from sdfstream.runtime.output_io import emit
+    from sdfstream.serve.live_io import fetch_board
 
     rows, interval_s = max(1, args.rows), max(0.1, args.interval)
     if args.json:
@@ -65,7 +65,7 @@ def _draw_until_stopped(console: Any, board: Any, rows: int, interval_s: float) 
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(shown, refresh=True)
-            time.sleep(interval_s)
+            edge_io.wait(interval_s)
             try:
                 shown = draw()
             except UnavailableError as error:

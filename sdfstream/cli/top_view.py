@@ -10,8 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sdfstream.cli.commands import line_of
-from sdfstream.cli.words import (
+from sdfstream.board.words import (
     SEVERITY_STYLES,
     SHAPES,
     STYLES,
@@ -23,6 +22,7 @@ from sdfstream.cli.words import (
     share,
     subject_of,
 )
+from sdfstream.cli.commands import line_of
 
 _WIDE: Final = 150
 """From this many columns on, clocks and pipeline stand beside paths and findings."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdfstream.cli import topics_text
-from sdfstream.cli.output import emit
 from sdfstream.errors import ConfigError
+from sdfstream.runtime.output_io import emit
 
 if TYPE_CHECKING:
-    from sdfstream.bus.kafka_acl_io import AclState
-    from sdfstream.bus.kafka_config import KafkaConfig
+    from sdfstream.bus.kafka.acl_io import AclState
+    from sdfstream.bus.kafka.config import KafkaConfig
 
 HELP = "Kafka's topics: list what they must be like, check whether they are, apply: make them so"
 EXAMPLE = "sdfstream topics apply --bus kafka://localhost:9092 --dry-run"
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace, config: KafkaConfig) -> int:
-    from sdfstream.bus.roles import grants
-    from sdfstream.bus.topic_policy import policies
+    from sdfstream.bus.kafka.roles import grants
+    from sdfstream.bus.kafka.topic_policy import policies
 
     wanted = policies(config)
     result: dict[str, Any] = {"topics": [asdict(p) | {"most_bytes": p.most_bytes} for p in wanted]}
@@ -73,10 +73,10 @@ def _list(args: argparse.Namespace, config: KafkaConfig) -> int:
 
 
 def _compare(args: argparse.Namespace, config: KafkaConfig) -> int:
-    from sdfstream.bus import kafka_topics_io
-    from sdfstream.cli import loop
+    from sdfstream.bus.kafka import topics_io
+    from sdfstream.runtime import loop_io
 
-    _, found = loop.run(kafka_topics_io.look(config))
+    _, found = loop_io.run(topics_io.look(config))
     acls = _acls(config) if args.acls else None
     ok = not found and (acls is None or acls.as_needed)
     result: dict[str, Any] = {"ok": ok, "differences": [asdict(d) for d in found]}
@@ -94,18 +94,18 @@ def _compare(args: argparse.Namespace, config: KafkaConfig) -> int:
 
 
 def _apply(args: argparse.Namespace, config: KafkaConfig) -> int:
-    from sdfstream.bus import kafka_topics_io
-    from sdfstream.cli import loop
+    from sdfstream.bus.kafka import topics_io
+    from sdfstream.runtime import loop_io
 
-    applied = loop.run(kafka_topics_io.apply(config))
+    applied = loop_io.run(topics_io.apply(config))
     done = [d for d in applied.before if d not in applied.after]
     result: dict[str, Any] = {"done": [asdict(d) for d in done], "left": [asdict(d) for d in applied.after]}
     lines = [f"done: {topics_text.difference(d)}" for d in done]
     lines += [f"left: {topics_text.difference(d)}" for d in applied.after]
     if args.acls:
-        from sdfstream.bus import kafka_acl_io
+        from sdfstream.bus.kafka import acl_io
 
-        before, after = kafka_acl_io.apply(config, prune=args.prune)
+        before, after = acl_io.apply(config, prune=args.prune)
         given = [g for g in before.missing if g not in after.missing]
         taken = [g for g in before.extra if g not in after.extra]
         result["acls"] = {"given": [asdict(g) for g in given], "taken": [asdict(g) for g in taken], **asdict(after)}
@@ -117,6 +117,6 @@ def _apply(args: argparse.Namespace, config: KafkaConfig) -> int:
 
 
 def _acls(config: KafkaConfig) -> AclState:
-    from sdfstream.bus import kafka_acl_io
+    from sdfstream.bus.kafka import acl_io
 
-    return kafka_acl_io.look(config)
+    return acl_io.look(config)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from sdfstream.bus.kafka_acl_io import AclState
-    from sdfstream.bus.roles import Grant
-    from sdfstream.bus.topic_policy import Difference, Policy
+    from sdfstream.bus.kafka.acl_io import AclState
+    from sdfstream.bus.kafka.roles import Grant
+    from sdfstream.bus.kafka.topic_policy import Difference, Policy
 
 _HEAD: Final = ("topic", "partitions", "replicas", "kept", "per partition", "segments", "at most")
 _STEPS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
-from sdfstream.cli import overrides
+from sdfstream.cli import edge_io, operator
 from sdfstream.errors import ConfigError
+from sdfstream.serve import overrides_io
 
 HELP = "take back a command, a job's commands, or all of them; waits for the outcome"
 EXAMPLE = "sdfstream undo --job train-7"
@@ -18,28 +18,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", nargs="*", help="command id, see sdfstream commands")
     parser.add_argument("--job", help="everything in force for this job")
     parser.add_argument("--all", action="store_true", help="everything in force")
-    overrides.add_arguments(parser)
+    operator.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Sign, send, print the outcomes; exit 2 without one, or when one is a refusal."""
-    from sdfstream.cli.output import emit, progress
+    from sdfstream.runtime.output_io import emit, progress
 
     if sum((bool(args.id), args.job is not None, args.all)) != 1:
         raise ConfigError("name command ids, or give --job JOB, or --all")
-    by = overrides.hand(args)
+    by = operator.hand(args)
     ids = args.id or _in_force(args)
     if not ids:
         emit(args.json, {"overrides": []}, "nothing is in force" + (f" for job {args.job}" if args.job else ""))
         return 0
     if not args.id:
         progress("the loop may act again on what it sees; to keep it off: sdfstream policy mode observe")
-    made = [overrides.signed(by, "undo", time.time_ns(), overrides.SHORT_S, command=name) for name in ids]
-    return overrides.finish(args, by, made)
+    made = [overrides_io.signed(by, "undo", edge_io.now_ns(), overrides_io.SHORT_S, command=name) for name in ids]
+    return operator.finish(args, by, made)
 
 
 def _in_force(args: argparse.Namespace) -> list[str]:
-    from sdfstream.cli.live_io import fetch
+    from sdfstream.serve.live_io import fetch
 
     if args.bus is not None:
         raise ConfigError("--job and --all ask the pipeline what is in force; with --bus name the command ids")

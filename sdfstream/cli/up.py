@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import time
-from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sdfstream.cli.options import add_metrics, add_reference, with_reference
-from sdfstream.cli.output import emit, progress
 from sdfstream.errors import ConfigError
 from sdfstream.records.command import MODES
+from sdfstream.runtime.output_io import emit
 
 if TYPE_CHECKING:
-    from sdfstream.cli.service import Service
-    from sdfstream.lab.client_io import RunningLab
-    from sdfstream.lab.fabric_io import Fabric
-    from sdfstream.probes.config import VirtualClock
-    from sdfstream.settings import Settings
+    pass
 
 HELP = "run the pipeline in one process: sync, workload, detect, archive, SQL, live board"
 EXAMPLE = "sdfstream up --lab"
@@ -55,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run until told to stop."""
     from sdfstream import settings
-    from sdfstream.cli import loop
+    from sdfstream.demo import up_io
+    from sdfstream.runtime import loop_io
 
     chosen = with_reference(settings.load(args.config), args)
     if args.data is not None:
@@ -64,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
         chosen = chosen.model_copy(update={"actuate": replace(chosen.actuate, mode=args.mode)})
     if args.wrong_clocks is not None and args.lab is None:
         raise ConfigError("--wrong-clocks needs --lab: only a lab's clocks may be wrong on purpose")
-    counters = loop.run(
-        _up(
+    counters = loop_io.run(
+        up_io.run(
             chosen,
             lab=args.lab,
             record=args.record,
@@ -76,63 +69,3 @@ def run(args: argparse.Namespace) -> int:
     )
     emit(args.json, {"counters": counters, "data": str(chosen.data)}, "")
     return 0
-
-
-async def _up(
-    chosen: Settings,
-    *,
-    lab: str | None,
-    record: Path | None,
-    seconds: float | None,
-    wrong_clocks: int | None,
-    metrics: str | None,
-) -> dict[str, int]:
-    from sdfstream.cli.loop import stop_on_signals
-    from sdfstream.cli.service import service
-
-    stop = asyncio.Event()
-    stop_on_signals(stop.set)
-    async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(service(chosen, record=record, metrics=metrics))
-        if lab is not None:
-            await _measure_lab(stack, running, lab, chosen.data / "truth", wrong_clocks)
-        progress(
-            f"running; look: sdfstream top --data {chosen.data}\n"
-            f"agents on this machine join with: sdfstream agent --config FILE --bus link:{running.link}"
-        )
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), seconds)
-        return running.counters()
-
-
-async def _measure_lab(
-    stack: AsyncExitStack, running: Service, name: str, truth: Path, wrong_clocks: int | None
-) -> None:
-    """An agent over every host of a lab: the one called `name`, or one of our own that writes its truth."""
-    from sdfstream.cli.lab_source import lab_source
-    from sdfstream.lab.client_io import RunningLab
-    from sdfstream.lab.fabric_io import Fabric
-    from sdfstream.lab.mesh import MeshSpec
-
-    fabric = stack.enter_context(Fabric.up(truth_dir=truth)) if name == OWN_LAB else RunningLab(name)
-    mesh = MeshSpec(peers_per_nic=3, ports_per_peer=8)
-    if wrong_clocks is not None:
-        mesh = replace(mesh, virtual_clocks=_made_wrong(stack, fabric, truth, wrong_clocks))
-    await stack.enter_async_context(lab_source(fabric, running, mesh))
-
-
-def _made_wrong(stack: AsyncExitStack, fabric: Fabric | RunningLab, truth: Path, seed: int) -> dict[str, VirtualClock]:
-    """A wrong clock for each lab host; when the block ends, what they were goes to ``clock.jsonl``."""
-    from sdfstream.lab.wrong_clocks import true_offsets, wrong_clocks
-
-    began_ns = time.time_ns()
-    hosts = [host.host for host in fabric.agent_config().hosts]
-    clocks = wrong_clocks(hosts, seed, began_ns)
-
-    def write() -> None:
-        truth.mkdir(parents=True, exist_ok=True)
-        with (truth / "clock.jsonl").open("w") as file:
-            file.writelines(json.dumps(line) + "\n" for line in true_offsets(clocks, began_ns, time.time_ns()))
-
-    stack.callback(write)
-    return clocks

@@ -7,7 +7,7 @@ the standard library only. ``docs/clock.md`` says what the interval promises, an
 `page`        the page's bytes
 `reading`     what a page is worth at an instant, or why it is worth nothing
 `reader_io`   the reader for applications
-`places_io`   where pages lie
+`folder_io`   where pages lie
 `history`     how the host's clock went against the oscillator (writer)
 `maker`       from rows of ``sdf.state.clock.v1`` to pages (writer)
 `writer_io`   the files, and the agent's task that fills them (writer)

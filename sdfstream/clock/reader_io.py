@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from sdfstream.clock import folder_io
 from sdfstream.clock import page as pages
-from sdfstream.clock import places_io
 from sdfstream.clock.reading import ClockError, Held, Now, held, judge
 from sdfstream.errors import FormatError
 
@@ -50,7 +50,7 @@ class ClockReader:
         if sys.byteorder != "little":
             raise ClockError("unreadable", "pages are little-endian")
         self.path = _find(clock, page_dir)
-        self._boot = places_io.boot_id()
+        self._boot = folder_io.boot_id()
         self._looked_ns = 0
         self._inode = -1
         self._torn = -1
@@ -228,25 +228,25 @@ def clocks(page_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in _folders(page_dir):
         if folder.is_dir():
-            for file in sorted(folder.glob(f"[!.]*{places_io.SUFFIX}")):
-                found.setdefault(places_io.clock_name(file.name), file)
+            for file in sorted(folder.glob(f"[!.]*{folder_io.SUFFIX}")):
+                found.setdefault(folder_io.clock_name(file.name), file)
     return dict(sorted(found.items()))
 
 
 def _folders(page_dir: str | os.PathLike[str] | None) -> list[Path]:
     if page_dir is not None:
         return [Path(page_dir)]
-    return [folder for folder in places_io.readable_places() if places_io.is_trusted(folder)]
+    return [folder for folder in folder_io.readable_places() if folder_io.is_trusted(folder)]
 
 
 def _find(clock: str | None, page_dir: str | os.PathLike[str] | None) -> Path:
     folders = _folders(page_dir)
     if clock is not None:
-        name = places_io.file_name(clock)
+        name = folder_io.file_name(clock)
         for folder in folders:
             if (folder / name).exists():
                 return folder / name
-        where = folders[-1] if folders else places_io.SYSTEM
+        where = folders[-1] if folders else folder_io.SYSTEM
         raise ClockError("no-page", str(where / name))
     found = clocks(page_dir)
     if len(found) > 1:
@@ -254,7 +254,7 @@ def _find(clock: str | None, page_dir: str | os.PathLike[str] | None) -> Path:
     if len(found) > 1:
         raise ClockError("which-clock", ", ".join(found))
     if not found:
-        where = folders[0] if folders else places_io.SYSTEM
+        where = folders[0] if folders else folder_io.SYSTEM
         raise ClockError("no-page", str(where))
     return next(iter(found.values()))
 

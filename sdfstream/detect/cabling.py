@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from sdfstream.detect.sessions import Names, Sessions
 from sdfstream.detect.ways import Hops, Way
-from sdfstream.detect.wiring import Wiring
 from sdfstream.records.fabric import link_id
 from sdfstream.records.finding import Subject
+from sdfstream.records.topology import Wiring
 from sdfstream.records.units import NS_PER_S
 
 Ints = npt.NDArray[np.int64]

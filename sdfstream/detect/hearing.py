@@ -13,7 +13,6 @@ from sdfstream.detect.bustime import Ints
 from sdfstream.detect.cabling import FWD, REV
 from sdfstream.detect.engines import Engines
 from sdfstream.detect.intake import conform
-from sdfstream.detect.wiring import Wiring
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
@@ -22,6 +21,7 @@ from sdfstream.records.hostclock import paths_only
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
+from sdfstream.records.topology import Wiring
 from sdfstream.records.units import ABSENT_NS
 
 

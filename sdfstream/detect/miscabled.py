@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sdfstream.detect.claims import Claim, symptom
-from sdfstream.detect.wiring import Wiring
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.topology import Wiring
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _AGREE: Final = 3

@@ -19,7 +19,7 @@ from sdfstream.lab.plan import Plan
 from sdfstream.lab.runtime_io import LabFolder, names
 from sdfstream.lab.spec import FabricSpec
 from sdfstream.probes.config import AgentConfig
-from sdfstream.probes.netns_io import CLONE_NEWUSER, setns
+from sdfstream.probes.net.netns_io import CLONE_NEWUSER, setns
 
 _ANSWER_TIMEOUT_S = 30.0
 _DOWN_TIMEOUT_S = 10.0

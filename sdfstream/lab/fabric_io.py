@@ -12,11 +12,11 @@ from sdfstream.lab import mesh, setup, topology
 from sdfstream.lab.faults import Fault
 from sdfstream.lab.faults_io import Faults
 from sdfstream.lab.features import describe
-from sdfstream.lab.namespaces_io import Namespaces
+from sdfstream.lab.kernel.namespaces_io import Namespaces
+from sdfstream.lab.kernel.wire_io import start
 from sdfstream.lab.plan import Cable, Plan
 from sdfstream.lab.spec import FabricSpec
 from sdfstream.lab.truth_io import Truth
-from sdfstream.lab.wire_io import start
 from sdfstream.probes.config import AgentConfig
 
 

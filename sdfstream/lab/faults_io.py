@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdfstream.errors import ConfigError, LabUnavailableError
-from sdfstream.lab import rtnl, setup
+from sdfstream.lab import setup
 from sdfstream.lab.faults import Effects, Fault, combined, dead_ports, effects
+from sdfstream.lab.kernel import rtnl
 from sdfstream.lab.plan import Cable, Plan
 from sdfstream.lab.timed_io import Timed
 

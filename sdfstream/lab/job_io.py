@@ -20,14 +20,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
 
+from sdfstream.emulator.process_files_io import free_block, parts, remove_leftovers
+from sdfstream.emulator.rank_plan import BLOCKS, JobSpec, NicPlace
 from sdfstream.errors import ConfigError, LabUnavailableError, UnavailableError
 from sdfstream.lab.client_io import RunningLab
 from sdfstream.lab.fabric_io import Fabric
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.lab.runtime_io import LabFolder
 from sdfstream.probes.config import VirtualClock
-from sdfstream.workload.process_files_io import free_block, parts, remove_leftovers
-from sdfstream.workload.rank_plan import BLOCKS, JobSpec, NicPlace
 
 _START_S: Final = 60.0
 _STOP_S: Final = 20.0

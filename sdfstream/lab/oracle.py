@@ -6,8 +6,8 @@ from collections.abc import Callable, Set
 from typing import Final
 
 from sdfstream.errors import ConfigError
-from sdfstream.lab import rtnl
-from sdfstream.lab.netlink import Request
+from sdfstream.lab.kernel import rtnl
+from sdfstream.lab.kernel.netlink import Request
 from sdfstream.lab.plan import Plan
 from sdfstream.records.fabric import direction_id
 

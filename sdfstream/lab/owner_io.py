@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 from sdfstream.errors import LabUnavailableError, SdfError
 from sdfstream.lab import control
 from sdfstream.lab.fabric_io import Fabric
-from sdfstream.lab.netns_io import enter_user_namespace
+from sdfstream.lab.kernel.netns_io import enter_user_namespace
 from sdfstream.lab.runtime_io import LabFolder
 from sdfstream.lab.spec import FabricSpec
-from sdfstream.probes.netns_io import CLONE_NEWNET, unshare
+from sdfstream.probes.net.netns_io import CLONE_NEWNET, unshare
 
 _REQUEST_BYTES = 65_536
 _CLIENT_TIMEOUT_S = 5.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
-from sdfstream.lab import queues, rtnl
-from sdfstream.lab.netlink import Request
+from sdfstream.lab.kernel import queues, rtnl
+from sdfstream.lab.kernel.netlink import Request
+from sdfstream.lab.kernel.wire import ALL_CLASSES, Rule
 from sdfstream.lab.plan import GROUP_ID, Cable, Plan, Port
-from sdfstream.lab.wire import ALL_CLASSES, Rule
 
 MTU_BYTES = 1500
 

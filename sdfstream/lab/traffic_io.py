@@ -13,7 +13,7 @@ from typing import Any
 
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import traffic
-from sdfstream.lab.namespaces_io import Namespaces
+from sdfstream.lab.kernel.namespaces_io import Namespaces
 from sdfstream.lab.plan import Plan
 
 _SCRIPT = Path(__file__).with_name("sender_io.py")

@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterable
 
 from sdfstream.errors import ConfigError, LabUnavailableError
-from sdfstream.lab import oracle, queues, rtnl
-from sdfstream.lab.namespaces_io import Namespaces
-from sdfstream.lab.netlink import Request
+from sdfstream.lab import oracle
+from sdfstream.lab.kernel import queues, rtnl
+from sdfstream.lab.kernel.namespaces_io import Namespaces
+from sdfstream.lab.kernel.netlink import Request
+from sdfstream.lab.kernel.wire import Counts
+from sdfstream.lab.kernel.wire_io import Wire
 from sdfstream.lab.plan import Plan, Port
-from sdfstream.lab.wire import Counts
-from sdfstream.lab.wire_io import Wire
 
 _CARRIER_TIMEOUT_S = 10.0
 _FRUITLESS_PORTS = 2_048

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from sdfstream.probes import phc
 from sdfstream.probes.config import HostConfig, NicConfig
-from sdfstream.probes.netns_io import inside
+from sdfstream.probes.net.netns_io import inside
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.stats import Counters
 

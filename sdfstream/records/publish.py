@@ -145,7 +145,7 @@ PREFIX: Final = (
     ("`boot_id`", "dictionary<int32, utf8>", "yes", "", "the producer's run"),
     ("`batch_seq`", "int64", "yes", "", "the producer's message number"),
 )
-"""The columns before a bulk topic's own in a recording (a test holds them against `bus.recording`)."""
+"""The columns before a bulk topic's own in a recording (a test holds them against `bus.recording.format`)."""
 
 
 def _recordings() -> str:

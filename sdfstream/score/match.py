@@ -3,7 +3,7 @@
 The rules
 ---------
 A statement of a finding may speak for a fault when it is made between the fault's beginning and `GRACE_NS` after its
-end. It is judged by kind and by place (`sdfstream.score.places`):
+end. It is judged by kind and by place (`sdfstream.score.location`):
 
 ==========  =====================================================================================
 verdict     the best statement for the fault has
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sdfstream.records.units import NS_PER_S
-from sdfstream.score.places import Place, place
+from sdfstream.score.location import Place, place
 
 Verdict = Literal["right", "near", "wrong", "missed"]
 Data = Mapping[str, Any]

@@ -6,7 +6,7 @@ A packet from a to b that was corrected along the predicted line of clock differ
 
 there and back: s the error of the prediction, D the level of the path, and :math:`\epsilon \ge 0` what it met on its
 way. So s + D can lie no higher than the smallest u, and D − s no higher than the smallest l: two soft walls
-(`numeric.wall`), between which the clock difference walks. Only the few packets that hardly met a queue come near
+(`numeric.truncated`), between which the clock difference walks. Only the few packets that hardly met a queue come near
 enough to say anything; all others cost nothing and teach nothing, whatever law their delays follow. A standing queue
 in one direction takes that wall away, and the other one goes on measuring.
 
@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sdfstream.numeric.wall import push
+from sdfstream.numeric.truncated import push
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync import sites
 from sdfstream.sync.config import SyncConfig

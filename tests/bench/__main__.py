@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from sdfstream.memory import SETTINGS
+from sdfstream.runtime.memory import SETTINGS
 
 NAMES = {
     "shells": 60,

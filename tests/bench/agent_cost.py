@@ -14,7 +14,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from sdfstream.bus.memory_reader_io import MemorySubscription
+from sdfstream.bus.memory.reader_io import MemorySubscription
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from tests.bench.agents import NOBODY, agent, taken
 from tests.bench.harness import Result, against, main, spread, usage

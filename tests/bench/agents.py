@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sdfstream import settings
-from sdfstream.bus.link_io import LinkServer
-from sdfstream.bus.memory_io import MemoryBus
-from sdfstream.bus.memory_reader_io import MemorySubscription
+from sdfstream.bus.link.client_io import LinkServer
+from sdfstream.bus.memory.bus_io import MemoryBus
+from sdfstream.bus.memory.reader_io import MemorySubscription
 from sdfstream.probes.config import AgentConfig
 from sdfstream.records.topics import PROBE
 from tests.bench.harness import SkippedError, process

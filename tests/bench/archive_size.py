@@ -191,7 +191,7 @@ def longer_or_not(times: int) -> Iterable[Message]:
     if times > 1:
         yield from longer(times)
         return
-    from sdfstream.bus.recording_io import open_recording
+    from sdfstream.bus.recording.reader_io import open_recording
     from tests.fixtures.archive_scaled import SHIPPED
 
     yield from open_recording(SHIPPED).messages([PROBE.name])

@@ -22,7 +22,7 @@ from sdfstream.records import columns
 from sdfstream.records.message import Message
 from sdfstream.records.topics import BELIEF, EDGE, PROBE
 from sdfstream.records.units import TICK_NS
-from sdfstream.score.clock_model import START_NS, seeded
+from sdfstream.score.clock.model import START_NS, seeded
 from sdfstream.sync import SyncEdgeStage, SyncMeshStage
 from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.reduce import Edges

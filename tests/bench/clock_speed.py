@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from sdfstream.numeric.graph import components
 from sdfstream.records.message import Message
-from sdfstream.score.clock_sim import Session, mesh, seeded
+from sdfstream.score.clock.sim import Session, mesh, seeded
 from sdfstream.sync import SyncStage
 from sdfstream.sync.blocks import blocks
 from sdfstream.sync.reduce import Edges

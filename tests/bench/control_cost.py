@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.actuate.agent_io import AgentControl
-from sdfstream.actuate.qp_socket_io import QpSocketActuator
+from sdfstream.agent.commands.control_io import AgentControl
+from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
 from sdfstream.records.command import Command
 from sdfstream.records.job import JobPart, QueuePair
 from sdfstream.records.message import Event, Message

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfstream.cli import loop
-from sdfstream.cli.service import service
-from sdfstream.pipeline import Watcher
 from sdfstream.records import columns
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import OWD
 from sdfstream.records.units import NS_PER_S
+from sdfstream.runtime import loop_io
+from sdfstream.runtime.live_io import Watcher
+from sdfstream.serve.service_io import service
 from sdfstream.settings import Settings
 from tests.bench.harness import Result, against, main
 from tests.bench.probe_load import EPOCH_NS, Load, messages
@@ -36,7 +36,7 @@ def measure(result: Result, quick: bool) -> None:
     warm_s, seconds = (3, 2) if quick else (WARM_S, 12)
     load = Load(hosts=20, flush_s=0.05, seconds=warm_s + seconds, wait_ms=63, apart_ns=0.0)
     given = list(messages(load, np.random.default_rng(1)))
-    loop.run(_measure(result, load, given, warm_s))
+    loop_io.run(_measure(result, load, given, warm_s))
 
 
 async def _measure(result: Result, load: Load, given: list[Message], warm_s: int) -> None:

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sdfstream.cli.lab_source import lab_source
-from sdfstream.cli.service import Service, service
+from sdfstream.demo.lab_source_io import lab_source
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
-from sdfstream.pipeline import Watcher
 from sdfstream.records.message import Message
+from sdfstream.runtime.live_io import Watcher
+from sdfstream.serve.service_io import Service, service
 from sdfstream.settings import Settings
 from tests.bench.harness import SkippedError
 

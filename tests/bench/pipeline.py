@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfstream import pipeline, replaying
+from sdfstream import pipeline
 from sdfstream.archive.config import REPLAY, ArchiveConfig
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.rows import bulk_rows
@@ -24,6 +24,8 @@ from sdfstream.archive.writer_io import Archive
 from sdfstream.bus import codec
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import PROBE
+from sdfstream.runtime import replay
+from sdfstream.runtime.driver import Stage
 from sdfstream.settings import Settings
 from tests.bench.cpu import by_thread, spent, whole_s
 from tests.bench.harness import Result, main
@@ -36,7 +38,7 @@ WARM_S = 8
 class Timed:
     """A stage, with the CPU time of its steps."""
 
-    def __init__(self, stage: pipeline.Stage) -> None:
+    def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.name, self.reads, self.counters = stage.name, stage.reads, stage.counters
         self.cpu_s = 0.0
@@ -66,7 +68,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.stages = [Timed(stage) for stage in pipeline.stages(Settings())]
         self.archive = Archive.open(ArchiveConfig(target=str(folder), bus_id="bench", limits=REPLAY))
-        self.chain = replaying.Chain(self.stages)
+        self.chain = replay.Chain(self.stages)
         self.made = 0
 
     def take(self, given: Sequence[Message]) -> dict[str, float]:

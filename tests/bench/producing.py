@@ -18,9 +18,9 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_groups_io import make_consumer
-from sdfstream.bus.kafka_producer_io import idempotent, transactional
+from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.kafka.groups_io import make_consumer
+from sdfstream.bus.kafka.producer_io import idempotent, transactional
 from tests.bench.harness import Result, SkippedError, main, usage
 from tests.fixtures.kafka_broker import Broker, BrokerUnavailableError, jars
 

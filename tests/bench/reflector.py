@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfstream.bus.memory_reader_io import MemorySubscription
+from sdfstream.bus.memory.reader_io import MemorySubscription
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
 from sdfstream.records import columns

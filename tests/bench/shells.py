@@ -20,9 +20,9 @@ import time
 import numpy as np
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.net_io import SocketTable
-from sdfstream.probes.reflector import SessionReflector
-from sdfstream.probes.sender import SessionSender
+from sdfstream.probes.net.socket_table_io import SocketTable
+from sdfstream.probes.stamp.reflector import SessionReflector
+from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 from tests.bench.asyncio_baseline import per_packet

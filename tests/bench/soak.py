@@ -22,14 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream import pipeline, replaying
+from sdfstream import pipeline
 from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.writer_io import Archive
-from sdfstream.cli.board import Board
-from sdfstream.cli.board_jobs import JobBoard
+from sdfstream.board.board import Board
+from sdfstream.board.jobs import JobBoard
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.records.units import NS_PER_S
+from sdfstream.runtime import replay
 from sdfstream.settings import Settings
 from tests.bench.churn import Churn
 from tests.bench.harness import Result, against, main
@@ -52,7 +53,7 @@ class Soak:
 
     def __init__(self, folder: Path | None) -> None:
         self.stages = pipeline.stages(Settings())
-        self.chain = replaying.Chain(self.stages)
+        self.chain = replay.Chain(self.stages)
         self.chain.start(EPOCH_NS)
         self.boards = [Board(), JobBoard()]
         limits = ArchiveConfig(str(folder), "soak", limits=LIVE) if folder else None

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.datagrams import Received
-from sdfstream.probes.exchanges import SENT
-from sdfstream.probes.reflector import SessionReflector
-from sdfstream.probes.sender import SessionSender
+from sdfstream.probes.stamp.datagrams import Received
+from sdfstream.probes.stamp.exchanges import SENT
+from sdfstream.probes.stamp.reflector import SessionReflector
+from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
 from tests.wire import EPOCH, left_of
 

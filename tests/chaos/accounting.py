@@ -1,6 +1,6 @@
 """The books of a run: what agents made, what is on the bus, what is archived, and what stages said of it.
 
-Pure: everything comes in as lists, so that the books themselves are tested (``tests/unit/test_chaos_accounting.py``).
+Pure: everything comes in as lists, so that the books themselves are tested (``tests/unit/chaos/test_accounting.py``).
 A message's rows are known by the sum of their hashes (`digest`), which does not depend on their order.
 
 ========================  ===========================================================================================

@@ -20,14 +20,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from sdfstream.actuate import keys_io
-from sdfstream.bus.listen_io import Listener
+from sdfstream.agent.bus_io import WaitingBus
+from sdfstream.agent.publish_io import PublishBuffer
+from sdfstream.agent.queues import Lane
+from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.sequences import Numbers
-from sdfstream.cli.agent_bus import WaitingBus
+from sdfstream.bus.tail_io import Listener
 from sdfstream.errors import SdfError
-from sdfstream.probes.lanes import Lane
-from sdfstream.probes.publish_io import PublishBuffer
-from sdfstream.probes.spill_io import SpillFolder
 from sdfstream.records.command import Outcome
 from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import KeyRing

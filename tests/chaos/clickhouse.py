@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 
-from sdfstream.archive.front_io import FrontLimits
-from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.http.engines_io import FrontLimits
+from sdfstream.archive.http.server_io import SqlFront
 
 READY = "ready for questions"
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from sdfstream.actuate import keys_io
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_io import KafkaBus
+from sdfstream.bus.kafka.bus_io import KafkaBus
+from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS
 from tests.chaos import journal

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sdfstream.actuate.actuator import Actuator, Answer, Request
+from sdfstream.agent.commands.actuator import Actuator, Answer, Request
 from sdfstream.records.job import QueuePair
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sdfstream.archive import packing, tables, turn_io
+from sdfstream.archive import migrate_lock_io, packing, tables
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.failures import EngineError
-from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.http.server_io import SqlFront
 from sdfstream.archive.migrate_io import migrate, migrations
 from sdfstream.archive.migration import guard
 from sdfstream.archive.rows import bulk_rows
@@ -174,12 +174,12 @@ def test_processes_that_share_a_server_take_turns(tmp_path) -> None:
 
 
 def test_the_turn_of_a_process_that_died_is_taken_over(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(turn_io, "_STALE_S", 0.5)
-    monkeypatch.setattr(turn_io, "_BEAT_S", 0.1)
+    monkeypatch.setattr(migrate_lock_io, "_STALE_S", 0.5)
+    monkeypatch.setattr(migrate_lock_io, "_BEAT_S", 0.1)
     folder = str(tmp_path / "archive")
     front = SqlFront.start(folder, token="t")
     with Engine.open(f"http://x:t@127.0.0.1:{front.port}/sdf", create=True) as engine:
-        engine.command(turn_io._TURN_SQL)
+        engine.command(migrate_lock_io._TURN_SQL)
         engine.command("INSERT INTO migration_turn (holder) VALUES ('dead')")
         assert len(migrate(engine)) == NEWEST
         assert engine.rows("EXISTS TABLE migration_turn") == [(0,)]
@@ -187,11 +187,11 @@ def test_the_turn_of_a_process_that_died_is_taken_over(tmp_path, monkeypatch) ->
 
 
 def test_a_process_that_lost_its_turn_goes_no_further(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(turn_io, "_BEAT_S", 60)
+    monkeypatch.setattr(migrate_lock_io, "_BEAT_S", 60)
     folder = str(tmp_path / "archive")
     front = SqlFront.start(folder, token="t")
     with Engine.open(f"http://x:t@127.0.0.1:{front.port}/sdf", create=True) as engine:
-        with pytest.raises(ArchiveError, match="another process took over"), turn_io.turn(engine) as still_ours:
+        with pytest.raises(ArchiveError, match="another process took over"), migrate_lock_io.turn(engine) as still_ours:
             still_ours()
             engine.command("INSERT INTO migration_turn (holder, at) VALUES ('other', now64(3) + 1)")
             still_ours()

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from sdfstream.bus.kafka_io import KafkaBus, KafkaConfig
+from sdfstream.bus.kafka.bus_io import KafkaBus, KafkaConfig
 from tests.contract.bus import BusContract, MakeBus
 from tests.contract.tasks import TaskContract
 from tests.fixtures.kafka_broker import Broker

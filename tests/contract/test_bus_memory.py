@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from sdfstream.bus.conform import size_bytes
-from sdfstream.bus.memory_io import MemoryBus, MemoryBusConfig
-from sdfstream.bus.topic_log import OVERHEAD_BYTES
+from sdfstream.bus.memory.bus_io import MemoryBus, MemoryBusConfig
+from sdfstream.bus.memory.topic_log import OVERHEAD_BYTES
 from sdfstream.errors import BusError
 from sdfstream.records.topics import CLOCK, FINDING, OWD
 from tests.bus_samples import clock, clock_batch, finding

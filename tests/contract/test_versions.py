@@ -12,8 +12,8 @@ import pytest
 
 from sdfstream.bus import codec
 from sdfstream.bus.conform import conform
-from sdfstream.bus.memory_io import MemoryBus
-from sdfstream.bus.recording_io import open_recording
+from sdfstream.bus.memory.bus_io import MemoryBus
+from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.errors import FormatError
 from sdfstream.records import publish
 from sdfstream.records.message import Event

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sdfstream.cli.board_jobs import JobBoard
-from sdfstream.cli.output import compact
-from sdfstream.cli.why import explain
-from sdfstream.cli.why_cases import Verdict
+from sdfstream.board.jobs import JobBoard
+from sdfstream.board.why import explain
+from sdfstream.board.why_cases import Verdict
+from sdfstream.runtime.output_io import compact
 from tests.fixtures.job_cases import STORIES, told
 from tests.fixtures.job_messages import NOW_NS
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from sdfstream.agent.bus_io import open_publisher
+from sdfstream.agent.companion_io import downlink_of
 from sdfstream.bus.open_io import open_bus
-from sdfstream.cli.agent_bus import open_publisher
-from sdfstream.cli.agent_companion import downlink_of
 from sdfstream.probes.config import AgentConfig, HostConfig
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import COMMAND

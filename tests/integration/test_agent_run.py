@@ -17,10 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sdfstream.agent.loop_io import run_agent
 from sdfstream.errors import ConfigError
-from sdfstream.probes.agent_io import run_agent
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.sockets_io import open_probe_socket
+from sdfstream.probes.net.socket_io import open_probe_socket
 from sdfstream.records.topics import PORT
 from sdfstream.records.units import StampKind
 from tests.fixtures.agents import Heard, running
@@ -180,8 +180,8 @@ def test_two_hosts_that_know_nothing_but_each_others_address(tmp_path: Path) -> 
 
 def test_the_agent_loads_no_heavy_module(tmp_path: Path) -> None:
     code = (
-        "import sys; from sdfstream.cli import agent_run, agent; import sdfstream.bus.link_io;"
-        "from sdfstream.probes import ports_io, config_file, route_io, trial; import yaml;"
+        "import sys; from sdfstream.agent import config_file, process_io, trial; from sdfstream.cli import agent;"
+        "import sdfstream.bus.link.client_io, sdfstream.probes.ports.reader_io, sdfstream.probes.net.route_io, yaml;"
         "print([m for m in ('polars', 'pydantic', 'chdb', 'rich', 'pandas', 'clickhouse_connect', 'aiokafka')"
         " if m in sys.modules])"
     )
@@ -221,8 +221,8 @@ def test_no_root_is_needed(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     code = (
         "import os, asyncio\n"
-        "from sdfstream.probes.agent_io import _ask_for_priority\n"
-        "from sdfstream.probes.sockets_io import open_probe_socket\n"
+        "from sdfstream.agent.loop_io import _ask_for_priority\n"
+        "from sdfstream.probes.net.socket_io import open_probe_socket\n"
         "from sdfstream.probes.config import NicConfig\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "s = open_probe_socket(NicConfig('a/0', 'lo', '127.0.73.1'), 18622, own_address=True, hardware=True)\n"
@@ -245,7 +245,7 @@ def test_without_the_right_to_raw_sockets_only_flows_and_ways_back_lack(tmp_path
         "from dataclasses import replace\n"
         "from tests.integration.test_agent_run import config\n"
         "from tests.fixtures.agents import running\n"
-        "from sdfstream.probes.companion import FlowWish\n"
+        "from sdfstream.probes.trace.flows import FlowWish\n"
         "from sdfstream.records.flow import Flow\n"
         "logging.basicConfig(level=logging.WARNING)\n"
         "class Beside:\n"

@@ -21,16 +21,16 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sdfstream import settings
+from sdfstream.agent.bus_io import open_publisher
+from sdfstream.agent.loop_io import run_agent
+from sdfstream.agent.publish_io import PublishBuffer
+from sdfstream.agent.spill import segment
+from sdfstream.agent.spill.folder_io import spill_folder
 from sdfstream.bus import codec
-from sdfstream.bus.kafka_admin_io import prepare
-from sdfstream.bus.kafka_config import KafkaConfig
+from sdfstream.bus.kafka.admin_io import prepare
+from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.sequences import Numbers, SequenceWatch
-from sdfstream.cli.agent_bus import open_publisher
-from sdfstream.probes import spill
-from sdfstream.probes.agent_io import run_agent
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.publish_io import PublishBuffer
-from sdfstream.probes.spill_place_io import spill_folder
 from sdfstream.records.message import Output
 from sdfstream.records.topics import LIVENESS, PROBE
 from sdfstream.stats import Counters
@@ -176,8 +176,8 @@ def on_disk(folder: Path) -> Counter[tuple[str, str, int]]:
     found: Counter[tuple[str, str, int]] = Counter()
     for path in sorted(folder.glob("*.spill")):
         raw = path.read_bytes()
-        for place in spill.scan(raw)[0]:
-            output = spill.decode(raw[place.offset : place.offset + place.length])
+        for place in segment.scan(raw)[0]:
+            output = segment.decode(raw[place.offset : place.offset + place.length])
             found[output.topic, output.boot_id, output.batch_seq] += 1
     return found
 

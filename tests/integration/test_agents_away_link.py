@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sdfstream.bus.link_io import LinkConfig, LinkPublisher, LinkServer
-from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.agent import bus_io
+from sdfstream.agent.bus_io import WaitingBus
+from sdfstream.agent.publish_io import PublishBuffer
+from sdfstream.agent.spill.files_io import SpillFolder
+from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher, LinkServer
+from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.sequences import Numbers
-from sdfstream.cli import agent_bus
-from sdfstream.cli.agent_bus import WaitingBus
 from sdfstream.errors import ConfigError, UnavailableError
-from sdfstream.probes.publish_io import PublishBuffer
-from sdfstream.probes.spill_io import SpillFolder
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK
 from sdfstream.stats import Counters
@@ -94,7 +94,7 @@ class Opening:
 
 
 async def test_an_agent_begins_without_its_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_bus, "_AGAIN_S", (0.01, 0.02))
+    monkeypatch.setattr(bus_io, "_AGAIN_S", (0.01, 0.02))
     opening = Opening(UnavailableError("away"), UnavailableError("still"), ConfigError("no right yet"))
     bus = WaitingBus(opening)
     await bus.start()

@@ -15,9 +15,9 @@ import pytest
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.work_io import ArchiveWork
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_io import KafkaBus
-from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.bus.kafka.bus_io import KafkaBus
+from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.task import Work
 from sdfstream.records.message import Output
 from sdfstream.records.topics import ARCHIVED, CLOCK, NIC, PROBE

@@ -19,7 +19,7 @@ import pytest
 from sdfstream.archive import tables
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.engine_io import Engine
-from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.http.server_io import SqlFront
 from sdfstream.archive.run_io import Surroundings
 from sdfstream.archive.work_io import ArchiveWork, open_engine
 from sdfstream.records.position import PARTITION_BITS

@@ -20,9 +20,9 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sdfstream.archive.front_io import FrontLimits
-from sdfstream.archive.guard import is_denied
-from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.http.engines_io import FrontLimits
+from sdfstream.archive.http.guard import is_denied
+from sdfstream.archive.http.server_io import SqlFront
 from sdfstream.errors import UnavailableError
 from tests.fixtures.archive_story import archive_story
 

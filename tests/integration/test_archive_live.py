@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
-from sdfstream.archive.endpoint_io import FILE, read_endpoint, remove_endpoint, write_endpoint
 from sdfstream.archive.engine_io import Engine
-from sdfstream.archive.http_io import SqlFront
+from sdfstream.archive.http.endpoint_io import FILE, read_endpoint, remove_endpoint, write_endpoint
+from sdfstream.archive.http.server_io import SqlFront
 from sdfstream.archive.writer_io import Archive
 from sdfstream.cli import main
 from sdfstream.errors import UnavailableError

@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_io import KafkaBus
+from sdfstream.bus.kafka.bus_io import KafkaBus
+from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.records.message import Output
 from sdfstream.records.topics import FINDING, PROBE
 from tests.bus_samples import finding, probe_batch

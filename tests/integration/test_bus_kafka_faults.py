@@ -17,9 +17,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
 from sdfstream.bus import codec
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_io import KafkaBus
-from sdfstream.bus.topic_rules import TopicRule
+from sdfstream.bus.kafka.bus_io import KafkaBus
+from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.kafka.topic_rules import TopicRule
 from sdfstream.errors import BusError, ConfigError, UnavailableError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import CLOCK, NIC

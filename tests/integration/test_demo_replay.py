@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from sdfstream import cli
-from sdfstream.bus.recording_io import RecordingWriter
-from sdfstream.cli import demo, demo_replay
+from sdfstream.bus.recording.reader_io import RecordingWriter
+from sdfstream.cli import demo
+from sdfstream.demo import replay_io
 from sdfstream.errors import ConfigError
 from sdfstream.records.topics import FINDING, OWD
 from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
@@ -45,7 +46,7 @@ def recording(tmp_path: Path) -> Path:
 def test_a_recording_is_replayed_scored_and_can_be_asked_in_sql(
     recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcome, text = demo_replay.replay_shipped(tmp_path / "data", recording)
+    outcome, text = replay_io.replay_shipped(tmp_path / "data", recording)
     assert outcome["rows"] > 100
     assert outcome["outcome"]["right"] == 1, text
     assert "h01/r1" in text
@@ -60,7 +61,7 @@ def test_a_recording_is_replayed_scored_and_can_be_asked_in_sql(
 def test_what_cannot_be_replayed_is_said(recording: Path, tmp_path: Path) -> None:
     (recording / "truth" / "faults.jsonl").unlink()
     with pytest.raises(ConfigError, match="truth"):
-        demo_replay.replay_shipped(tmp_path / "data", recording)
+        replay_io.replay_shipped(tmp_path / "data", recording)
 
 
 def test_no_user_namespace_leads_to_the_recording(
@@ -68,8 +69,8 @@ def test_no_user_namespace_leads_to_the_recording(
 ) -> None:
     monkeypatch.setattr(demo.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(demo, "_ENTER", ("false",))
-    shipped = demo_replay.replay_shipped
-    monkeypatch.setattr(demo_replay, "replay_shipped", lambda data: shipped(data, recording))
+    shipped = replay_io.replay_shipped
+    monkeypatch.setattr(replay_io, "replay_shipped", lambda data: shipped(data, recording))
     args = SimpleNamespace(data=tmp_path / "data", replay=False, small=True, record=False, json=True)
     assert demo.run(args) == 0
     said = capsys.readouterr()

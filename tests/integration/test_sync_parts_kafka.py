@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from sdfstream import pipeline
-from sdfstream.bus.kafka_config import KafkaConfig
-from sdfstream.bus.kafka_io import KafkaBus
-from sdfstream.cli.run import serve
+from sdfstream.bus.kafka.bus_io import KafkaBus
+from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK, EDGE, OWD
-from sdfstream.score.clock_sim import mesh
+from sdfstream.runtime.control_io import Control, Keep
+from sdfstream.score.clock.sim import mesh
+from sdfstream.serve.stages_io import serve
 from sdfstream.settings import Settings
 from tests.fixtures.kafka_broker import Broker
 
@@ -31,10 +31,10 @@ async def test_two_parts_and_a_mesh_share_the_hosts(kafka: Broker) -> None:
             await bus.start()
             stack.push_async_callback(bus.close)
             buses.append(bus)
-        control = pipeline.Control(drain=False)
+        control = Control(drain=False)
         stages = (["sync-edge"], ["sync-edge"], ["sync-mesh"])
         running = [
-            asyncio.create_task(serve(bus, Settings(), names, control, bus_id="b", keep=pipeline.Keep()))
+            asyncio.create_task(serve(bus, Settings(), names, control, bus_id="b", keep=Keep()))
             for bus, names in zip(buses[1:], stages, strict=True)
         ]
         await told(buses[0])

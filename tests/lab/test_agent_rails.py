@@ -7,9 +7,9 @@ import socket
 import pytest
 
 from sdfstream.probes.config import NicConfig
-from sdfstream.probes.datagrams import SENT_TTL
-from sdfstream.probes.net_io import SocketTable
-from sdfstream.probes.netns_io import inside
+from sdfstream.probes.net.netns_io import inside
+from sdfstream.probes.net.socket_table_io import SocketTable
+from sdfstream.probes.stamp.datagrams import SENT_TTL
 from tests.fixtures.datagrams import open_table, to_send, wait, warm_up
 from tests.fixtures.namespaces import Namespaces, namespaces
 

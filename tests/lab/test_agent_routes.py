@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sdfstream.errors import ConfigError, UnavailableError
-from sdfstream.probes import route_io
-from sdfstream.probes.netns_io import identity, inside
-from sdfstream.probes.route_io import Local
+from sdfstream.probes.net import route_io
+from sdfstream.probes.net.netns_io import identity, inside
+from sdfstream.probes.net.route_io import Local
 from tests.fixtures.namespaces import Namespaces, namespaces
 
 __all__ = ["namespaces"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
-from sdfstream.probes.netns_io import inside
+from sdfstream.probes.net.netns_io import inside
 from tests.fixtures.lab import send, udp, up_or_skip
 
 pytestmark = pytest.mark.lab

@@ -10,8 +10,8 @@ import pytest
 
 from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import Fabric
-from sdfstream.lab.netlink import Request
-from sdfstream.lab.wire_io import EbpfWire, NftWire, start
+from sdfstream.lab.kernel.netlink import Request
+from sdfstream.lab.kernel.wire_io import EbpfWire, NftWire, start
 from tests.fixtures.lab import SMALL, routes, send, udp
 
 pytestmark = pytest.mark.lab

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from sdfstream.errors import ConfigError, LabUnavailableError
-from sdfstream.lab import Fabric, control, rtnl
-from sdfstream.lab.netlink_io import NodeSocket
+from sdfstream.lab import Fabric, control
+from sdfstream.lab.kernel import rtnl
+from sdfstream.lab.kernel.netlink_io import NodeSocket
 from sdfstream.lab.plan import Plan
-from sdfstream.probes.netns_io import inside
+from sdfstream.probes.net.netns_io import inside
 from tests.fixtures.lab import SMALL, up_or_skip
 
 pytestmark = pytest.mark.lab

@@ -25,7 +25,7 @@ from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
 from tests.fixtures.plant import CONTROLLER, EPOCH, OPERATOR, Plan, Plant
-from tests.unit import test_actuate_guard as rules
+from tests.unit.actuate import test_guard as rules
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 NOW = rules.NOW

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.bus import cloudevents, codec, dead_letters, link_frames, recording
+from sdfstream.bus import cloudevents, codec, dead_letters
 from sdfstream.bus.conform import conform, conforms
+from sdfstream.bus.link import frames
+from sdfstream.bus.recording import format as recording
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import CLOCK, FINDING, NAME, PORT, PROBE
@@ -115,10 +117,10 @@ def test_rows_with_nulls_are_left_out_one_by_one(holes: list[bool]) -> None:
 
 @given(TEXT, TEXT, st.lists(st.tuples(TEXT, TEXT.map(str.encode)), max_size=4), st.binary(max_size=50))
 def test_frames_come_back(topic: str, key: str, headers: list[tuple[str, bytes]], payload: bytes) -> None:
-    raw = link_frames.frame(topic, key, headers, payload)
-    at = link_frames.LENGTHS.size
-    head, size = link_frames.parse_lengths(raw[:at], 1000)
-    assert link_frames.parse_head(raw[at : at + head]) == (topic, key, headers)
+    raw = frames.frame(topic, key, headers, payload)
+    at = frames.LENGTHS.size
+    head, size = frames.parse_lengths(raw[:at], 1000)
+    assert frames.parse_head(raw[at : at + head]) == (topic, key, headers)
     assert raw[at + head :] == payload
     assert len(payload) == size
 
@@ -164,13 +166,13 @@ def test_fuzz_of_the_event_the_line_and_the_head() -> None:
     rng = np.random.default_rng(20261122)
     event = cloudevents.encode_event(finding(1).body)  # type: ignore[arg-type]
     line = b'{"bus_at_ns":5,"bus_seq":0,"key":"k","headers":{"schema":"sdf.event.finding.v1"},"value":' + event + b"}"
-    head = link_frames.frame(FINDING.name, "k", [("schema", b"x")], b"")[8:]
+    head = frames.frame(FINDING.name, "k", [("schema", b"x")], b"")[8:]
     refused = 0
     for _ in range(3000):
         for read, whole in (
             (cloudevents.decode_event, event),
             (lambda raw: recording.parse_line(FINDING, raw), line),
-            (link_frames.parse_head, head),
+            (frames.parse_head, head),
         ):
             try:
                 read(damaged(rng, whole))  # type: ignore[operator]

@@ -12,10 +12,10 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sdfstream.bus import link_frames
-from sdfstream.bus.link_down import Inbox, unpacked
-from sdfstream.bus.link_io import LinkConfig, LinkPublisher, LinkServer
-from sdfstream.bus.memory_io import MemoryBus
+from sdfstream.bus.link import frames
+from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher, LinkServer
+from sdfstream.bus.link.down import Inbox, unpacked
+from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import CLOCK, COMMAND
@@ -81,13 +81,13 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(FIELDS, inner),
     max_leaves=20,
 )
-RUBBISH = st.binary(max_size=200) | PLAIN.map(link_frames._json)
+RUBBISH = st.binary(max_size=200) | PLAIN.map(frames._json)
 
 
 @given(RUBBISH)
 @settings(deadline=None, max_examples=300)
 def test_no_bytes_from_outside_raise_anything_but_a_reason(raw: bytes) -> None:
-    parsers = (link_frames.parse_wish, link_frames.parse_welcome, link_frames.parse_down_head, link_frames.parse_head)
+    parsers = (frames.parse_wish, frames.parse_welcome, frames.parse_down_head, frames.parse_head)
     for parse in parsers:
         try:
             parse(raw)
@@ -107,15 +107,15 @@ def test_no_bytes_from_outside_raise_anything_but_a_reason(raw: bytes) -> None:
 def test_a_wish_comes_back_as_it_was(
     topics: list[str], keys: frozenset[str] | None, after: dict[str, tuple[int, ...]]
 ) -> None:
-    wish = link_frames.Wish(tuple(topics), keys, "run", after)
-    opening = link_frames.opening(wish)
-    assert link_frames.parse_length(opening[8:12]) == len(opening) - 12
-    assert link_frames.parse_wish(opening[12:]) == wish
+    wish = frames.Wish(tuple(topics), keys, "run", after)
+    opening = frames.opening(wish)
+    assert frames.parse_length(opening[8:12]) == len(opening) - 12
+    assert frames.parse_wish(opening[12:]) == wish
 
 
 def test_an_inbox_without_a_break_asks_for_the_end() -> None:
     inbox = Inbox(Counters("link"), 1000)
     inbox.want([COMMAND.name, COMMAND.name], ["h0"])
-    assert inbox.wish() == link_frames.Wish((COMMAND.name,), frozenset({"h0"}), "", {})
-    inbox.welcomed(link_frames.Welcome("run", {COMMAND.name: (4, 1 << 48)}))
+    assert inbox.wish() == frames.Wish((COMMAND.name,), frozenset({"h0"}), "", {})
+    inbox.welcomed(frames.Welcome("run", {COMMAND.name: (4, 1 << 48)}))
     assert inbox.wish().after == {COMMAND.name: (4, 1 << 48)}

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.bus.memory_io import MemoryBus, MemoryBusConfig
+from sdfstream.bus.memory.bus_io import MemoryBus, MemoryBusConfig
+from sdfstream.bus.memory.topic_log import OVERHEAD_BYTES, TopicLog
 from sdfstream.bus.sequences import SequenceWatch
-from sdfstream.bus.topic_log import OVERHEAD_BYTES, TopicLog
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK
 from sdfstream.stats import Counters

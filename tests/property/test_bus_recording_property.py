@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.bus.recording import BLOCK_NS, PREFIX, BlockBuilder, block_schema, split
-from sdfstream.bus.recording_io import RecordingWriter, open_recording
+from sdfstream.bus.recording.format import BLOCK_NS, PREFIX, BlockBuilder, block_schema, split
+from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK, FINDING
 from tests.bus_samples import clock_batch, finding, mark_of

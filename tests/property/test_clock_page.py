@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sdfstream.agent.clockpage.maker import line_above
 from sdfstream.clock import page as pages
-from sdfstream.clock.maker import line_above
-from sdfstream.clock.places_io import clock_name, file_name
+from sdfstream.clock.folder_io import clock_name, file_name
 from sdfstream.clock.reader_io import ClockReader
 from sdfstream.clock.reading import ClockError, held, judge
 from sdfstream.errors import FormatError

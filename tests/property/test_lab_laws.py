@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfstream.errors import FormatError
-from sdfstream.lab import FabricSpec, netlink, nft
-from sdfstream.lab.btf import Btf
-from sdfstream.lab.netlink import Request
+from sdfstream.lab import FabricSpec
+from sdfstream.lab.kernel import netlink, nft
+from sdfstream.lab.kernel.btf import Btf
+from sdfstream.lab.kernel.netlink import Request
 from sdfstream.lab.plan import FIRST_IFINDEX, Plan
 from sdfstream.lab.traffic import checksum
-from sdfstream.probes import netlink as nl
+from sdfstream.probes.net import netlink as nl
 
 
 @st.composite

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.actuate.actuator import MemoryActuator
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.executor import Executor
+from sdfstream.agent.commands.actuator import MemoryActuator
+from sdfstream.agent.commands.executor import Executor
 from sdfstream.records.job import QueuePair
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing

@@ -13,7 +13,7 @@ import pytest
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
-from sdfstream.score.clock_tracks import figures, tracks
+from sdfstream.score.clock.tracks import figures, tracks
 from sdfstream.sync import SyncStage
 from tests.checks import fingerprint
 from tests.fixtures.sync_sim import World, drive, mesh

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdfstream.score.clock_laws import BY_NAME, run
-from sdfstream.score.clock_sim import drive, pair
-from sdfstream.score.clock_tracks import figures, seen, tracks
-from sdfstream.score.clock_worlds import liars, plain_mesh
+from sdfstream.score.clock.laws import BY_NAME, run
+from sdfstream.score.clock.sim import drive, pair
+from sdfstream.score.clock.tracks import figures, seen, tracks
+from sdfstream.score.clock.worlds import liars, plain_mesh
 from sdfstream.sync import SyncStage
 
 

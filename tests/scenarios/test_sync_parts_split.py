@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sdfstream.records.topics import CLOCK
-from sdfstream.score.clock_sim import drive, mesh
-from sdfstream.score.clock_tracks import figures, tracks
+from sdfstream.score.clock.sim import drive, mesh
+from sdfstream.score.clock.tracks import figures, tracks
 from sdfstream.sync import SyncEdgeStage, SyncMeshStage, SyncStage
 from tests.checks import check_stage
 from tests.fixtures.sync_parts import Parts, clock_rows, delay_rows

@@ -10,8 +10,8 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 
+from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.records.topics import COMMAND
-from sdfstream.workload.rank_plan import JobSpec
 from tests.bench.harness import Result
 from tests.trials.collision import FABRIC, HOSTS, QPS, SLOW_MESH
 from tests.trials.world import parsed, world

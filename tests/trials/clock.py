@@ -23,19 +23,19 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.cli.lab_source import lab_source
-from sdfstream.cli.places import CLOCK_PAGES
-from sdfstream.cli.service import service
 from sdfstream.clock import ClockError, ClockReader
+from sdfstream.demo.lab_source_io import lab_source
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
 from sdfstream.lab.wrong_clocks import wrong_clocks
-from sdfstream.pipeline import Watcher
 from sdfstream.probes.config import VirtualClock
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK
 from sdfstream.records.units import Float64s, Int64s
+from sdfstream.runtime.live_io import Watcher
+from sdfstream.serve.data_folder import CLOCK_PAGES
+from sdfstream.serve.service_io import service
 from sdfstream.settings import Settings
 from tests.bench.harness import Result, SkippedError
 

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.emulator.qp_header import PORT
+from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.lab import Fabric
 from sdfstream.records.topics import COMMAND
-from sdfstream.workload.qp_header import PORT
-from sdfstream.workload.rank_plan import JobSpec
 from tests.bench.harness import Result
 from tests.trials.world import MESH, SPEC, World, world
 

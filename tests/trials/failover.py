@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.emulator.qp_header import PORT
+from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.lab import Fabric
-from sdfstream.workload.qp_header import PORT
-from sdfstream.workload.rank_plan import JobSpec
 from tests.bench.harness import Result, SkippedError
 from tests.trials.world import HOLD_DOWN_MS, SPEC, World, parsed, world
 

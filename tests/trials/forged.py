@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.lab.job_io import Job
 from sdfstream.records.signature import Signer
-from sdfstream.workload.rank_plan import JobSpec
 from tests.bench.harness import Result
 from tests.trials.lapses import _pairs, _wait
 from tests.trials.pieces import Pieces, pieces, throttle

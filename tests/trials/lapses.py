@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.lab.job_io import Job
 from sdfstream.records.job import queue_pair
-from sdfstream.workload.rank_plan import JobSpec
 from tests.bench.harness import Result
 from tests.trials.pieces import Pieces, pieces, throttle
 from tests.trials.world import HOLD_DOWN_MS

@@ -18,15 +18,15 @@ from typing import Any, Final
 from sdfstream import settings
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.bus.link_io import LinkPublisher
-from sdfstream.cli.lab_source import die_with
-from sdfstream.cli.places import JOBS, LINK_SOCKET
+from sdfstream.bus.link.client_io import LinkPublisher
+from sdfstream.demo.lab_source_io import die_with
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
 from sdfstream.lab.job_io import Job
 from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import Signer
 from sdfstream.records.topics import COMMAND, OUTCOME, TOPOLOGY
+from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
 from sdfstream.settings import Settings
 from tests.bench.harness import SkippedError
 from tests.trials.world import HOLD_DOWN_MS, MESH, SPEC

@@ -15,18 +15,18 @@ from typing import Any
 
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.cli.lab_source import lab_source
-from sdfstream.cli.service import Service, service
+from sdfstream.demo.lab_source_io import lab_source
+from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
 from sdfstream.lab.job_io import Job
-from sdfstream.pipeline import Watcher
 from sdfstream.records.fabric import host_of
 from sdfstream.records.job import QueuePair, queue_pair
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, OUTCOME
+from sdfstream.runtime.live_io import Watcher
+from sdfstream.serve.service_io import Service, service
 from sdfstream.settings import Settings
-from sdfstream.workload.rank_plan import JobSpec
 from tests.bench.harness import SkippedError
 
 SPEC = FabricSpec(hosts=4, rails=1, leaves=2, spines=4, rate_bps=10_000_000, queue_bytes=50_000,

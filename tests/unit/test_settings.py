@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from sdfstream import settings
+from sdfstream.agent.config_file import read_agent
 from sdfstream.errors import ConfigError
-from sdfstream.probes.config_file import read_agent
 
 AGENT = """
 agent:

@@ -1,0 +1,178 @@
+"""The pages' files, and the agent's task that fills them: rows in from the bus, pages out into shared memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from sdfstream.agent.clockpage.maker import PageMaker, Reading
+from sdfstream.clock import folder_io
+from sdfstream.clock import page as pages
+from sdfstream.clock.page import Page
+from sdfstream.errors import BusError, FormatError, UnavailableError
+from sdfstream.records.message import Message
+
+_log = logging.getLogger("sdfstream.clock")
+
+_PATIENCE_S: Final = 0.1
+_PAUSE_S: Final = 1.0
+_GOOD_WIDTH_NS: Final = 400
+_TRIES: Final = 5
+
+
+class Downlink(Protocol):
+    """Messages of ``sdf.state.clock.v1``."""
+
+    async def read(self, timeout_s: float) -> list[Message]:
+        """What came since the last call; waits for the first at most `timeout_s`."""
+
+
+class PageFile:
+    """One page's file: put in place whole, then changed where it stands, removed by `close`."""
+
+    def __init__(self, folder: Path, page: Page) -> None:
+        self.path = folder / folder_io.file_name(page.clock)
+        self._sequence = 2
+        draft = folder / f".{self.path.name[:200]}.{os.getpid()}"
+        try:
+            with draft.open("wb+") as file:
+                file.write(pages.encode(page, self._sequence))
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)
+                self._map = mmap.mmap(file.fileno(), pages.SIZE)
+                self._inode = os.fstat(file.fileno()).st_ino
+            draft.replace(self.path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+    def write(self, page: Page) -> None:
+        """Change the page."""
+        for at, piece in pages.updates(pages.encode(page, 0), self._sequence):
+            self._map[at : at + len(piece)] = piece
+        self._sequence += 2
+
+    def close(self) -> None:
+        """Remove the file, unless another agent has put its own in its place."""
+        self._map.close()
+        try:
+            if self.path.stat().st_ino == self._inode:
+                self.path.unlink()
+        except OSError:
+            pass
+
+
+class PageWriter:
+    """Keeps the pages of some clocks of this machine.
+
+    Parameters
+    ----------
+    clocks : mapping of clock id to callable or None
+        As for `PageMaker`.
+    folder : Path or None
+        None: the first of the usual places that can be written to.
+    run : str
+        Names this run of the agent.
+
+    Raises
+    ------
+    UnavailableError
+        No folder can be written to.
+
+    Notes
+    -----
+    Counters: those of `PageMaker`, ``written``, and ``failed`` (reason).
+    """
+
+    def __init__(self, clocks: Mapping[str, Reading | None], folder: Path | None, run: str) -> None:
+        self.maker = PageMaker(clocks, folder_io.boot_id(), run.encode()[:16].ljust(16, b"\0"))
+        self.counters = self.maker.counters
+        self.folder = _usable([folder] if folder is not None else folder_io.writable_places())
+        self._files: dict[str, PageFile] = {}
+        self._told: set[str] = set()
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Write the pages that these rows make."""
+        for page in self.maker.pages(rows):
+            try:
+                file = self._files.get(page.clock)
+                if file is None:
+                    self._files[page.clock] = PageFile(self.folder, page)
+                else:
+                    file.write(page)
+            except FormatError as error:
+                self._failed(page.clock, error.reason, error)
+            except OSError as error:
+                self._failed(page.clock, "file", error)
+            else:
+                self.counters.add("written")
+
+    def look(self) -> None:
+        """Read the machine's clocks."""
+        self.maker.pair(*read_pair())
+
+    async def run(self, downlink: Downlink) -> None:
+        """Follow the bus, for ever."""
+        while True:
+            try:
+                messages = await downlink.read(_PATIENCE_S)
+            except BusError as error:  # pages grow old meanwhile, as they are meant to
+                self._failed("bus", "bus", error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            self.look()
+            for message in messages:
+                if isinstance(message.body, pa.RecordBatch):
+                    self.take(message.body)
+                    await asyncio.sleep(0)  # probing goes first
+
+    def close(self) -> None:
+        """Remove the pages."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _failed(self, what: str, reason: str, error: Exception) -> None:
+        self.counters.add("failed", reason)
+        if what not in self._told:
+            self._told.add(what)
+            _log.warning("clock page of %s: %s; from now on this is only counted", what, error)
+
+
+def read_pair() -> tuple[int, int, int]:
+    """(CLOCK_REALTIME, CLOCK_MONOTONIC_RAW, ns within which both were read): the closest of a few tries."""
+    best = (0, 0, 1 << 62)
+    for _ in range(_TRIES):
+        before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        system_ns = time.time_ns()
+        after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        if after_ns - before_ns < best[2]:
+            best = system_ns, (before_ns + after_ns) // 2, after_ns - before_ns
+        if best[2] <= _GOOD_WIDTH_NS:
+            break
+    return best
+
+
+def _usable(folders: list[Path]) -> Path:
+    """The first of `folders` that is ours to write to; made where it is not there."""
+    why = []
+    for folder in folders:
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            found = folder.stat()
+        except OSError as error:
+            why.append(f"{folder}: {error.strerror}")
+            continue
+        if found.st_uid not in (0, os.geteuid()) or not os.access(folder, os.W_OK | os.X_OK):
+            why.append(f"{folder}: not ours")
+        else:
+            return folder
+    raise UnavailableError(f"no folder for clock pages: {'; '.join(why)}")

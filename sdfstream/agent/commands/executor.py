@@ -1,0 +1,394 @@
+"""Obeys commands on an agent's hosts: the rules of when something is done, held or taken back. No I/O.
+
+Fed with messages, the job map, judgements of liveness and answers of actuators; it hands out requests to actuators and
+outcomes (`take`). Every entry takes the steady time; what a lease does next is `lease.TABLE`, this file only finds out
+what happened. Rules that hold whatever is commanded:
+
+- a queue pair is only put on a path, or back on one, that the agent's own probes find clean;
+- one request about a path at a time, and one move per dwell, unless it leaves a dead path;
+- a command of an epoch that is over starts nothing any more; it can only end;
+- a lease is over when bus time (its lower bound) says so, or when it has lasted as long as it was given since it was
+  received, whichever is first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sdfstream.agent.commands.actuator import Answer, Request
+from sdfstream.agent.commands.admission import Admission, Admitted, Refusal
+from sdfstream.agent.commands.conditions import Moment, conditions
+from sdfstream.agent.commands.fit import misfit, unclean
+from sdfstream.agent.commands.inventory import Known
+from sdfstream.agent.commands.lease import ON_NEW_PATH, Do, Event, State, after
+from sdfstream.agent.commands.sentences import why
+from sdfstream.agent.commands.standing import RETRY_NS, Lease, Place
+from sdfstream.agent.commands.terms import Terms, terms
+from sdfstream.agent.commands.watch import Slots
+from sdfstream.errors import FormatError
+from sdfstream.records.command import Command, Outcome
+from sdfstream.records.job import JobPart
+from sdfstream.records.message import Message
+from sdfstream.records.signature import KeyRing
+from sdfstream.records.units import NS_PER_MS
+from sdfstream.stats import Counters
+
+LOOK_NS: Final = 25 * NS_PER_MS
+"""Leases are looked at this often when no verdict changes: how late a lapse or failback may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorConfig:
+    """Bounds of what commands may do."""
+
+    dwell_ms: int = 1_000
+    """Between two moves of a queue pair; a failover off a dead path need not wait."""
+    most_leases: int = 4_096
+    """Commands in force at a time on one host."""
+
+
+class Executor:
+    """Obeys on all hosts of one agent process.
+
+    Parameters
+    ----------
+    hosts : collection of str
+    keys : KeyRing
+    config : ExecutorConfig
+    """
+
+    def __init__(self, hosts: Collection[str], keys: KeyRing, config: ExecutorConfig | None = None) -> None:
+        self.admission = Admission(frozenset(hosts), keys)
+        self.counters: Counters = self.admission.counters
+        self.wall_offset_ns = 0
+        """Agent's clock − steady clock: for the times told. The shell sets it."""
+        self.dirty = False
+        """Something that the journal must know has changed; the journal's keeper resets it."""
+        self._config = config or ExecutorConfig()
+        self._dwell_ns = self._config.dwell_ms * NS_PER_MS
+        self.places = {name: Place(name) for name in hosts}
+        """What stands on each host; `journal` keeps it."""
+        self._requests: list[Request] = []
+        self._outcomes: list[Outcome] = []
+        self._asked: dict[int, tuple[str, str]] = {}
+        self._next_request = 1
+
+    # --- what comes in ---------------------------------------------------------------------------------------------
+
+    def attach(self, host: str, slots: Slots) -> None:
+        """The liveness of one host; before that its paths are unknown."""
+        self.places[host].slots = slots
+
+    def quicken(self, host: str, pairs: Collection[tuple[str, str, int]]) -> None:
+        """NIC pairs and classes of this host that have watch sessions."""
+        self.places[host].watches.quicken(pairs)
+
+    def jobs(self, host: str, parts: Iterable[JobPart], now_ns: int) -> None:
+        """The job map of one host, whole."""
+        self.places[host].inventory.take(parts, now_ns)
+        self._look(self.places[host], now_ns)
+
+    def commands(self, messages: Sequence[Message], now_ns: int) -> None:
+        """Commands from the bus."""
+        for message in messages:
+            read = self.admission.read(message, now_ns)
+            if isinstance(read, Admitted):
+                self.dirty = True
+                read = self._accept(read, now_ns) or read
+            if isinstance(read, Refusal):
+                self._refuse(read, message, now_ns)
+
+    def judged(self, host: str, now_ns: int) -> None:
+        """The liveness of `host` was judged just now."""
+        place = self.places[host]
+        if place.judge(now_ns) or place.stirred:
+            self._look(place, now_ns)
+        elif now_ns >= place.look_ns:
+            self._look(place, now_ns, quick=not place.inventory.age(now_ns))
+
+    def answered(self, answers: Iterable[Answer], now_ns: int) -> None:
+        """What actuators say to requests."""
+        for answer in answers:
+            host, command_id = self._asked.pop(answer.request, ("", ""))
+            lease = self.places[host].leases.get(command_id) if host else None
+            if lease is None or lease.request != answer.request:
+                self.counters.add("unmatched", "answer")
+                continue
+            self._answer(self.places[host], lease, answer, now_ns)
+
+    def take(self) -> tuple[list[Request], list[Outcome]]:
+        """Requests to make and outcomes to publish since the last call, each in order."""
+        taken = self._requests, self._outcomes
+        self._requests, self._outcomes = [], []
+        return taken
+
+    # --- what is in force ------------------------------------------------------------------------------------------
+
+    def leases(self, host: str) -> list[Lease]:
+        """Commands in force on `host`."""
+        return list(self.places[host].leases.values())
+
+    # --- accepting -------------------------------------------------------------------------------------------------
+
+    def _accept(self, admitted: Admitted, now_ns: int) -> Refusal | None:
+        command = admitted.command
+        place = self.places[str(command.target["host"])]
+        if command.action in ("undo", "failback"):
+            return self._undo(place, command, now_ns)
+        if command.action == "slice":
+            return Refusal("unexpected-state", "this agent does not do slices")
+        try:
+            wanted = terms(command)
+        except FormatError as error:
+            return Refusal("malformed", error.detail)
+        running = place.leases.get(command.id)
+        if running is not None and running.state is not State.FAILED:
+            return self._renew(place, running, admitted, wanted, now_ns)
+        if len(place.leases) >= self._config.most_leases:
+            return Refusal("unexpected-state", "too many commands are in force")
+        known = place.inventory.get(wanted.qp, sends=wanted.kind != "peer")
+        odd = misfit(place, known, command, wanted, now_ns - self._dwell_ns)
+        if odd is not None or known is None:
+            return odd
+        deadline_ns = now_ns + command.expires_at_ns - command.issued_at_ns
+        lease = Lease(command, admitted.data, wanted, place.name, deadline_ns, known.qp.src)
+        place.watch(lease)
+        if wanted.kind == "move":
+            place.judge(now_ns)
+            odd = unclean(place, lease, wanted.paths[0])
+            if odd is not None:
+                place.unwatch(lease)
+                return odd
+        place.leases[command.id] = lease
+        begin = {"arm": Event.ARM, "move": Event.MOVE, "limit": Event.LIMIT, "peer": Event.LIMIT}[wanted.kind]
+        self._happen(place, lease, begin, now_ns)
+        self._pursue(place, lease, now_ns)
+        return None
+
+    def _renew(self, place: Place, lease: Lease, admitted: Admitted, wanted: Terms, now_ns: int) -> Refusal | None:
+        command = admitted.command
+        if after(lease.state, Event.RENEW) is None or lease.undo:
+            return Refusal("unexpected-state", f"it is {lease.state}")
+        before = lease.terms
+        if (wanted.kind, wanted.qp) != (before.kind, before.qp):
+            return Refusal("unexpected-state", "a renewal cannot change what a command does to what")
+        known = place.inventory.get(wanted.qp, sends=wanted.kind != "peer")
+        if known is None:
+            return Refusal("unknown-target", f"the queue pair {wanted.qp} is gone")
+        if lease.state in (State.ARMED, State.STRANDED):
+            odd = misfit(place, known, command, wanted, now_ns - self._dwell_ns)
+            if odd is not None:
+                return odd
+        elif wanted.former != before.former or (wanted.kind == "move" and wanted.paths != before.paths):
+            return Refusal("unexpected-state", "a renewal cannot change what was done")
+        place.unwatch(lease, wanted.watches)
+        lease.command, lease.data, lease.terms = command, admitted.data, wanted
+        lease.deadline_ns = now_ns + command.expires_at_ns - command.issued_at_ns
+        place.watch(lease)
+        self._happen(place, lease, Event.RENEW, now_ns)
+        self._pursue(place, lease, now_ns)
+        return None
+
+    def _undo(self, place: Place, command: Command, now_ns: int) -> Refusal | None:
+        named = command.set.get("command")
+        lease = place.leases.get(named) if isinstance(named, str) else None
+        if lease is None or lease.state is State.FAILED:
+            return Refusal("unknown-target", f"no command {named!r} is in force on this host")
+        if command.action == "undo":
+            self.admission.revoke(lease.command.id)
+        elif lease.state not in ON_NEW_PATH:
+            return Refusal("unexpected-state", f"command {named} has moved nothing: it is {lease.state}")
+        lease.undo = True
+        self._say(lease.host, command, "accepted", f"ends command {named}", now_ns)
+        self._pursue(place, lease, now_ns)
+        return None
+
+    # --- what happens to leases ------------------------------------------------------------------------------------
+
+    def _look(self, place: Place, now_ns: int, *, quick: bool = False) -> None:
+        """See to every lease of a host, the newest first, so that the freshest knowledge moves a queue pair.
+
+        Where no verdict and no queue pair changed, a quick look passes over those that are armed, not over, and have
+        nothing to try again.
+        """
+        place.look_ns, place.stirred = now_ns + LOOK_NS, False
+        if place.began_ns is None:
+            place.began_ns = now_ns
+        at = self._moment(now_ns)
+        leases = [x for x in place.leases.values() if not (quick and _rests(x, at))]
+        for lease in sorted(leases, key=lambda x: -x.command.issued_at_ns):
+            self._pursue(place, lease, now_ns)
+            if lease.state is State.FAILED and now_ns >= lease.deadline_ns + _FAILED_NS:
+                self._end(place, lease)
+
+    def _pursue(self, place: Place, lease: Lease, now_ns: int) -> None:
+        """Raise what holds for this lease now, until nothing more follows from it."""
+        for _ in range(len(State)):
+            event = self._next_event(place, lease, now_ns)
+            if event is None or not self._happen(place, lease, event, now_ns):
+                return
+
+    def _next_event(self, place: Place, lease: Lease, now_ns: int) -> Event | None:
+        """The first thing that is true now and means something in the lease's state."""
+        at = self._moment(now_ns)
+        return next((e for e in conditions(place, lease, at) if after(lease.state, e) is not None), None)
+
+    def _moment(self, now_ns: int) -> Moment:
+        return Moment(now_ns, self.admission.bus.now(now_ns), self.admission.epoch, self._dwell_ns)
+
+    # --- transitions -----------------------------------------------------------------------------------------------
+
+    def _happen(self, place: Place, lease: Lease, event: Event, now_ns: int) -> bool:
+        """Take `event` through the table; whether it meant anything."""
+        step = after(lease.state, event)
+        if step is None:
+            return False
+        came_from = lease.state
+        lease.state, todo = step
+        self.dirty = True
+        if event is Event.FOUND and (known := place.known(lease)) is not None:
+            lease.path = lease.asked = known.path
+        for do in todo:
+            if do in _ASKS:
+                self._ask(place, lease, do, now_ns)
+            else:
+                self._say_lease(place, lease, do.value, event, came_from, now_ns)
+        if lease.state in (State.UNDONE, State.EXPIRED):
+            self._end(place, lease)
+        return True
+
+    def _end(self, place: Place, lease: Lease) -> None:
+        place.unwatch(lease)
+        place.leases.pop(lease.command.id, None)
+
+    def _chooses(self, lease: Lease, now_ns: int) -> bool:
+        """The command lets the agent choose between paths, and is in force: going back is one of its choices."""
+        at = self._moment(now_ns)
+        return lease.terms.kind == "arm" and not lease.undo and not at.over(lease) and lease.command.epoch >= at.epoch
+
+    def _ask(self, place: Place, lease: Lease, do: Do, now_ns: int) -> None:
+        wanted = lease.terms
+        known = place.known(lease)
+        assert known is not None  # conditions are raised only while it is there
+        left_ns = min(lease.deadline_ns - now_ns, lease.command.expires_at_ns - self.admission.bus.now(now_ns))
+        lease.ttl_ns = max(left_ns, NS_PER_MS)
+        how = "undo" if do is Do.ASK_LIFT or (do is Do.ASK_BACK and not self._chooses(lease, now_ns)) else "set"
+        path = None
+        if do is Do.ASK_MOVE:
+            path = wanted.paths[0] if wanted.kind == "move" else place.alternate(lease, known)
+            lease.asked = path
+        elif do is Do.ASK_BACK:
+            path = wanted.former
+        elif do is Do.ASK_LIMIT:
+            lease.asked_rate_bps, lease.resumed = wanted.rate_bps, False
+        lease.retry_ns = now_ns + lease.pause_ns
+        request = Request(
+            id=self._next_request,
+            do=how,
+            qp=known.qp,
+            control=known.control,
+            command=lease.data,
+            path=path,
+            choice=wanted.kind == "arm" and how == "set",
+            rate_bps=wanted.rate_bps if do is Do.ASK_LIMIT else None,
+            ttl_ms=lease.ttl_ns // NS_PER_MS,
+            peer=wanted.kind == "peer",
+            paths=wanted.paths if wanted.kind == "peer" else (),
+        )
+        self._next_request += 1
+        lease.request = request.id
+        if path is not None:
+            known.asking = request.id
+        self._asked[request.id] = place.name, lease.command.id
+        self._requests.append(request)
+
+    def _answer(self, place: Place, lease: Lease, answer: Answer, now_ns: int) -> None:
+        lease.request, lease.answer = None, answer
+        known = place.known(lease)
+        if known is not None and known.asking == answer.request:
+            known.asking = None
+        event = Event.DONE
+        if answer.ok:
+            lease.pause_ns, lease.retry_ns = RETRY_NS[0], 0
+            if known is not None:
+                self._note_done(place, lease, known, now_ns)
+        else:
+            event = Event.NOT_DONE if answer.sure or after(lease.state, Event.UNSURE) is None else Event.UNSURE
+            lease.retry_ns = now_ns + lease.pause_ns
+            lease.pause_ns = min(2 * lease.pause_ns, RETRY_NS[1])
+            self.counters.add("not-done", "refused" if answer.sure else "no-answer")
+        if lease.terms.kind == "limit" and lease.state in (State.LIMITING, State.RENEWING):
+            lease.limit_until_ns = max(lease.limit_until_ns, now_ns + lease.ttl_ns)
+        self._happen(place, lease, event, now_ns)
+        self._pursue(place, lease, now_ns)
+        place.stirred = True  # others may have waited for this one
+
+    def _note_done(self, place: Place, lease: Lease, known: Known, now_ns: int) -> None:
+        known.changed_ns = now_ns
+        if lease.state in (State.MOVING, State.MOVING_ON):
+            lease.path = lease.asked
+        if lease.state in (State.MOVING, State.MOVING_ON, State.RETURNING):
+            path = lease.terms.former if lease.state is State.RETURNING else lease.asked
+            assert path is not None
+            known.path, known.moved_ns = path, now_ns
+            if known.qp.steering == "kernel":
+                place.inventory.kernel_paths[known.qp.qp] = path
+        elif lease.terms.kind == "limit":
+            known.rate_bps = None if lease.state is State.LIFTING else lease.asked_rate_bps
+
+    # --- saying ----------------------------------------------------------------------------------------------------
+
+    def _say_lease(self, place: Place, lease: Lease, state: str, event: Event, came_from: State, now_ns: int) -> None:
+        answer = lease.answer if event in (Event.DONE, Event.NOT_DONE, Event.UNSURE) else None
+        self._say(lease.host, lease.command, state, why(place, lease, event, came_from), now_ns, answer)
+
+    def _say(
+        self, host: str, command: Command, state: str, reason: str, now_ns: int, answer: Answer | None = None
+    ) -> None:
+        at_ns = now_ns + self.wall_offset_ns
+        self.counters.add(state, command.action)
+        self._outcomes.append(
+            Outcome(
+                command=command.id,
+                state=state,
+                why=reason,
+                host=host,
+                at_ns=at_ns,
+                action=command.action,
+                target=dict(command.target),
+                applied_at_ns=at_ns if state in ("applied", "undone") else None,
+                before=dict(answer.before) if answer else {},
+                after=dict(answer.after) if answer else {},
+            )
+        )
+
+    def _refuse(self, refusal: Refusal, message: Message, now_ns: int) -> None:
+        self.counters.add("refused", refusal.reason)
+        data: Any = getattr(message.body, "data", None)
+        named = data.get("id") if isinstance(data, Mapping) else None
+        if not isinstance(named, str):
+            return  # nobody to answer; it is counted
+        action, target = data.get("action"), data.get("target")
+        self._outcomes.append(
+            Outcome(
+                command=named[:_MOST_TEXT],
+                state="refused",
+                why=str(refusal),
+                host=message.key,
+                at_ns=now_ns + self.wall_offset_ns,
+                action=action if isinstance(action, str) else "",
+                target=dict(target) if isinstance(target, Mapping) else {},
+            )
+        )
+
+
+def _rests(lease: Lease, at: Moment) -> bool:
+    return lease.state is State.ARMED and lease.retry_ns == 0 and not at.over(lease)
+
+
+_ASKS: Final = frozenset({Do.ASK_MOVE, Do.ASK_BACK, Do.ASK_LIMIT, Do.ASK_LIFT})
+_MOST_TEXT: Final = 256
+_FAILED_NS: Final = 10_000 * NS_PER_MS
+"""How long after its lease a move that failed is still looked for."""

@@ -1,0 +1,257 @@
+"""Which paths of queue pairs are dead and which are clean, by the agent's own probes alone.
+
+A *watch* of a path is the list of segments it crosses (link directions, both ways), each with the probe paths of the
+same NIC that cross it, too. A segment is **dead** when all of its probe paths, at least one, are silent; **clean** when
+one of them is alive; else unknown. One broken link silences every probe path across it, so segments up and down the
+same probe paths look dead with it. Only those dead segments are believed that best explain a silent probe path: no
+other dead segment that this probe path crosses has more silent probe paths to its support. A path is
+
+- **dead** when one of its segments is believed dead,
+- **clean** when all of its segments (at least one) are clean,
+- else **unknown**, which is never acted upon.
+
+A NIC that is down makes its probe paths unknown, not silent, so nothing follows from it. A probe path that is not
+probed here counts as unknown: it can keep a segment from being dead, never make it so.
+
+Probe paths of one NIC may have very different intervals. Where a segment is crossed by *quick* ones (the wished-for
+watch sessions), only those are asked: a slow one says "alive" for up to a second longer than is true.
+
+Names are resolved to slots of the host's liveness once per generation; a judgement is a dozen numpy calls over all
+entries, and none of them when no state changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.errors import FormatError
+from sdfstream.records.units import Bools, UInt8s
+
+UNKNOWN: Final = 0
+CLEAN: Final = 1
+DEAD: Final = 2
+VERDICTS: Final = ("unknown", "clean", "dead")
+
+_ALIVE: Final = 1
+_SILENT: Final = 2
+"""States of a slot, as `probes.stamp.liveness` numbers them (a test keeps them equal); 0 is unknown."""
+_MOST_SEGMENTS: Final = 64
+_MOST_PATHS: Final = 256
+
+Ints = npt.NDArray[np.int64]
+
+
+class ProbePath(NamedTuple):
+    """A probe path of the watching NIC."""
+
+    dst: str
+    port: int
+    dscp: int
+
+
+class Segment(NamedTuple):
+    """A link direction, and the probe paths that cross it."""
+
+    name: str
+    paths: tuple[ProbePath, ...]
+
+
+class WatchKey(NamedTuple):
+    """Whose watch: a command and the source port whose way it describes."""
+
+    command: str
+    path: int
+
+
+class Slots(Protocol):
+    """The liveness of one host's probe paths, as far as a watch needs it."""
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever slots are given out anew."""
+
+    def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
+        """Where the path stands in `states`; −1: it is not probed."""
+
+    def states(self) -> UInt8s:
+        """0 unknown, 1 alive, 2 silent, by slot."""
+
+
+def read_watch(raw: Any) -> tuple[Segment, ...]:
+    """The segments of a watch in a command.
+
+    Raises
+    ------
+    FormatError
+        ``command``: it is not a list of {"segment": name, "paths": [[dst NIC, source port, dscp], …]}, or too long.
+    """
+    try:
+        if not isinstance(raw, list) or len(raw) > _MOST_SEGMENTS:
+            raise TypeError(f"a watch is a list of at most {_MOST_SEGMENTS} segments")
+        return tuple(_segment(entry) for entry in raw)
+    except (TypeError, KeyError, ValueError) as error:
+        raise FormatError("command", f"watch: {error}") from error
+
+
+def _segment(entry: Mapping[str, Any]) -> Segment:
+    paths = entry["paths"]
+    if not isinstance(paths, list) or len(paths) > _MOST_PATHS:
+        raise TypeError(f"paths of a segment are a list of at most {_MOST_PATHS}")
+    read = dict.fromkeys(ProbePath(str(dst), int(port), int(dscp)) for dst, port, dscp in paths)
+    return Segment(str(entry["segment"]), tuple(read))
+
+
+@dataclass(slots=True)
+class _Watch:
+    src: str
+    segments: tuple[Segment, ...]
+    issued_at_ns: int
+    verdict: int = UNKNOWN
+    clean_since_ns: int | None = None
+
+
+class Watches:
+    """All watches of one host.
+
+    Parameters
+    ----------
+    quick : collection of (src NIC, dst NIC, dscp)
+        NIC pairs with watch sessions; `quicken` changes it.
+    """
+
+    def __init__(self, quick: Collection[tuple[str, str, int]] = ()) -> None:
+        self._watches: dict[WatchKey, _Watch] = {}
+        self._quick = frozenset(quick)
+        self._generation: int | None = None
+        self._laid_out = False
+        self._order: list[_Watch] = []
+        self._seen: UInt8s | None = None
+        self.unresolved = 0
+        """Probe paths of the watches that are not probed here."""
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def put(self, key: WatchKey, src: str, segments: Sequence[Segment], issued_at_ns: int) -> None:
+        """Watch a path, or watch it by newer knowledge."""
+        known = self._watches.get(key)
+        if known is not None and known.src == src and known.segments == tuple(segments):
+            known.issued_at_ns = issued_at_ns
+            return
+        watch = _Watch(src, tuple(segments), issued_at_ns)
+        if known is not None:  # a newer list of probe paths does not interrupt a hold-down; its verdict may
+            watch.verdict, watch.clean_since_ns = known.verdict, known.clean_since_ns
+        self._watches[key] = watch
+        self._laid_out = False
+
+    def drop(self, key: WatchKey) -> None:
+        """Watch it no longer."""
+        if self._watches.pop(key, None) is not None:
+            self._laid_out = False
+
+    def quicken(self, pairs: Collection[tuple[str, str, int]]) -> None:
+        """NIC pairs and classes that have watch sessions now."""
+        if frozenset(pairs) != self._quick:
+            self._quick = frozenset(pairs)
+            self._laid_out = False
+
+    def verdict(self, key: WatchKey) -> int:
+        """UNKNOWN, CLEAN or DEAD at the last judgement."""
+        watch = self._watches.get(key)
+        return UNKNOWN if watch is None else watch.verdict
+
+    def clean_since_ns(self, key: WatchKey) -> int | None:
+        """Clean at every judgement since then; None: not clean."""
+        watch = self._watches.get(key)
+        return None if watch is None else watch.clean_since_ns
+
+    def judge(self, slots: Slots, now_ns: int) -> bool:
+        """Judge all watches by the present states; whether any verdict may have changed."""
+        if not self._laid_out or slots.generation != self._generation:
+            self._lay_out(slots.slot)
+            self._generation = slots.generation
+            self._laid_out, self._seen = True, None
+        if not self._order:
+            return False
+        states = np.append(slots.states(), np.uint8(UNKNOWN))[self._slot]
+        if self._seen is not None and np.array_equal(states, self._seen):
+            return False
+        self._seen = states
+        changed = False
+        for watch, verdict in zip(self._order, self._verdicts(states).tolist(), strict=True):
+            if verdict != CLEAN:
+                watch.clean_since_ns = None
+            elif watch.clean_since_ns is None:
+                watch.clean_since_ns = now_ns
+            changed |= verdict != watch.verdict
+            watch.verdict = verdict
+        return changed
+
+    def _verdicts(self, states: UInt8s) -> UInt8s:
+        """Of all watches in `_order`, from the states of all entries."""
+        segments = len(self._paths_of)
+        silent = np.bincount(self._segment, states == _SILENT, segments)
+        alive = np.bincount(self._segment, states == _ALIVE, segments)
+        dead = (silent == self._paths_of) & (self._paths_of > 0)
+        # of each silent probe path, the best support among the dead segments that it crosses
+        support = np.where(dead, silent, 0.0)
+        best = np.zeros(self._probes)
+        np.maximum.at(best, self._probe, support[self._segment])
+        explains = dead[self._segment] & (support[self._segment] >= best[self._probe])
+        believed = np.bincount(self._segment, explains, segments) > 0
+        return self._of_watches(believed, alive > 0)
+
+    def _of_watches(self, believed: Bools, clean: Bools) -> UInt8s:
+        n = len(self._order)
+        any_dead = np.bincount(self._watch_of, believed[self._crosses], n) > 0
+        all_clean = np.bincount(self._watch_of, clean[self._crosses], n) == self._crosses_of
+        verdict = np.where(all_clean & (self._crosses_of > 0), CLEAN, UNKNOWN)
+        return np.where(any_dead, DEAD, verdict).astype(np.uint8)
+
+    def _lay_out(self, slot: Callable[[str, str, int, int], int]) -> None:
+        """Arrays over entries (segment, probe path) and over (watch, segment)."""
+        newest = self._newest()
+        number = {key: i for i, key in enumerate(newest)}
+        segment: list[int] = []
+        place: list[int] = []
+        probe: list[int] = []
+        probes: dict[tuple[str, ProbePath], int] = {}
+        self.unresolved = 0
+        for (src, name), paths in newest.items():
+            quick = [p for p in paths if (src, p.dst, p.dscp) in self._quick]
+            for path in quick or paths:
+                found = slot(src, path.dst, path.port, path.dscp)
+                self.unresolved += found < 0
+                segment.append(number[src, name])
+                place.append(found)
+                probe.append(probes.setdefault((src, path), len(probes)))
+        self._order = list(self._watches.values())
+        self._segment: Ints = np.array(segment, np.int64)
+        self._slot: Ints = np.array(place, np.int64)
+        """−1 is the last state, which is appended and unknown."""
+        self._probe: Ints = np.array(probe, np.int64)
+        self._probes = len(probes)
+        self._paths_of: Ints = np.bincount(self._segment, minlength=len(newest)).astype(np.int64)
+        crossed = [(i, number[w.src, s.name]) for i, w in enumerate(self._order) for s in w.segments]
+        pairs = np.array(sorted(set(crossed)), np.int64).reshape(-1, 2)
+        self._watch_of: Ints = pairs[:, 0]
+        self._crosses: Ints = pairs[:, 1]
+        self._crosses_of: Ints = np.bincount(self._watch_of, minlength=len(self._order)).astype(np.int64)
+
+    def _newest(self) -> dict[tuple[str, str], tuple[ProbePath, ...]]:
+        """Probe paths of every segment: of several lists the newest counts, of equally new ones their union."""
+        newest: dict[tuple[str, str], tuple[int, tuple[ProbePath, ...]]] = {}
+        for watch in self._watches.values():
+            for segment in watch.segments:
+                key = watch.src, segment.name
+                issued_at_ns, paths = newest.get(key, (-1, ()))
+                if watch.issued_at_ns > issued_at_ns:
+                    newest[key] = watch.issued_at_ns, segment.paths
+                elif watch.issued_at_ns == issued_at_ns and paths != segment.paths:
+                    newest[key] = issued_at_ns, tuple(dict.fromkeys((*paths, *segment.paths)))
+        return {key: paths for key, (_, paths) in newest.items()}

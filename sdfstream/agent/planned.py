@@ -1,0 +1,204 @@
+"""What of a mesh plan this host probes: a plan in, sessions to begin and to end out.
+
+The plan comes from outside, so it is taken for a wish. A session that makes no sense is left out and counted, the rest
+goes on. The host's own budget has the last word: sessions are taken in the plan's order (clocks' first) while what they
+send, and what others' probes ask of this host in answers, stays within it. For the answers the plan's figure counts,
+or what really arrives where that is clearly more.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from sdfstream.agent.slots import Change, Places
+from sdfstream.probes.config import AgentConfig, NicConfig, SessionConfig
+from sdfstream.records.fabric import host_of
+from sdfstream.records.mesh import HostPlan, PlannedSession
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+
+_log = logging.getLogger("sdfstream.agent")
+
+OWNER: Final = "plan"
+MOST: Final = 4096
+"""Planned sessions per host."""
+_ARRIVE_MORE: Final = 1.25
+"""Answers beyond the plan's figure by more than this are taken for what they are; below, it may be jitter."""
+_STALE_NS: Final = 3600 * NS_PER_S
+"""A plan older than the one that is obeyed by less than this is a late repeat; by more, the controller's clock was set
+right, and it would never be obeyed again."""
+
+PathKey = tuple[str, str, int, int]
+"""NIC ids of sender and reflector, source port, DSCP."""
+
+
+class Planned:
+    """The planned sessions of one host.
+
+    Parameters
+    ----------
+    host : str
+    config : AgentConfig
+    nics : NIC id to NicConfig
+        The host's.
+    configured : collection of (src, dst, source port, DSCP)
+        Paths that the configuration probes anyway.
+    counters : Counters
+        Gets ``refused.plan-…``, ``shed.plan-budget``, ``shed.plan-room`` (sessions), ``planned`` (plans taken).
+    places : Places
+        Those of the host's sender.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        config: AgentConfig,
+        nics: Mapping[str, NicConfig],
+        configured: Collection[PathKey],
+        counters: Counters,
+        places: Places,
+    ) -> None:
+        self._host, self._config, self._nics = host, config, nics
+        self._configured = frozenset(configured)
+        self._counters = counters
+        self._places = places
+        self._allowed = [ipaddress.ip_network(n) for n in config.mesh_allow]
+        self.plan: HostPlan | None = None
+        """The plan that is obeyed."""
+        self.left_out = 0
+        """Its sessions that are not run."""
+        self._good: list[SessionConfig] = []
+        self._wanted: dict[SessionConfig, None] = {}
+        self._answer_pps = 0.0
+        self._changed = self._short = False
+
+    @property
+    def sessions(self) -> list[SessionConfig]:
+        """Those that run."""
+        return list(self._places.running(OWNER))
+
+    def obey(self, plan: HostPlan, arriving_pps: float = 0.0) -> bool:
+        """Take `plan`; whether it is one for us and says something new. `arriving_pps`: planned probes that come in."""
+        before = self.plan
+        if plan.host != self._host:
+            return self._refuse("plan-foreign")
+        if before is not None and 0 < before.drawn_at_ns - plan.drawn_at_ns < _STALE_NS:
+            return self._refuse("plan-stale")
+        self.plan = plan
+        if before is not None and before.version == plan.version:
+            return False
+        self._counters.add("planned")
+        good: dict[SessionConfig, None] = {}
+        self.left_out = 0
+        seen: set[PathKey] = set()
+        for session in plan.sessions:
+            key = (session.src, session.dst, session.path, session.dscp)
+            why = self._wrong(session) or ("plan-twice" if key in seen else "")
+            seen.add(key)
+            if why:
+                self._counters.add("refused", why)
+                self.left_out += 1
+            elif key not in self._configured:
+                good[self._session(session)] = None
+        self._good = list(good)
+        self._cut(self._answers(arriving_pps))
+        return True
+
+    def arriving(self, pps: float) -> None:
+        """So many planned probes come in per second: give up sessions where answering takes their share."""
+        if self.plan is not None:
+            answers = self._answers(pps)
+            if abs(answers - self._answer_pps) > 0.1 * max(answers, self._answer_pps):
+                self._cut(answers)
+
+    def change(self, now_ns: int) -> Change:
+        """What is to be done to fulfil the plan, as far as there is room now."""
+        if not self._changed and not self._short:
+            return Change()
+        short_before = self._short
+        self._changed = self._short = False
+        running = self._places.running(OWNER)
+        end = [place for session, place in running.items() if session not in self._wanted]
+        for place in end:
+            self._places.end(place, now_ns)
+        begin: dict[int, SessionConfig] = {}
+        for session in self._wanted:
+            if session in running:
+                continue
+            place = self._places.take(session, OWNER, MOST, now_ns)
+            if place < 0:
+                self._short = True
+                self._counters.add("shed", "plan-room", int(not short_before))
+            else:
+                begin[place] = session
+        return Change(begin, end)
+
+    def _answers(self, arriving_pps: float) -> float:
+        told = self.plan.answer_pps if self.plan is not None else 0.0
+        return arriving_pps if arriving_pps > _ARRIVE_MORE * told + 1.0 else told
+
+    def _cut(self, answer_pps: float) -> None:
+        """Take sessions while they fit into the budget beside `answer_pps`."""
+        self._answer_pps = answer_pps
+        left_pps = self._config.mesh_budget_pps - answer_pps + 1e-6
+        wanted: dict[SessionConfig, None] = {}
+        for session in self._good:
+            if session.rate_hz <= left_pps:
+                left_pps -= session.rate_hz
+                wanted[session] = None
+        self._changed |= list(wanted) != list(self._wanted)
+        self._wanted = wanted
+        beyond = len(self._good) - len(wanted)
+        if beyond:
+            self._counters.add("shed", "plan-budget", beyond)
+            _log.warning(
+                "%s: %d of %d planned sessions are left out: mesh_budget_pps is %g, and others ask for %g answers/s",
+                self._host, beyond, len(self._good), self._config.mesh_budget_pps, answer_pps,
+            )  # fmt: skip
+
+    @property
+    def beyond(self) -> int:
+        """Sessions of the plan left out for want of budget."""
+        return len(self._good) - len(self._wanted)
+
+    def _refuse(self, why: str) -> bool:
+        self._counters.add("refused", why)
+        return False
+
+    def _wrong(self, session: PlannedSession) -> str:
+        if session.src not in self._nics:
+            return "plan-foreign-nic"
+        if host_of(session.dst) == self._host:
+            return "plan-own-nic"
+        first = self._config.mesh_first_port
+        if not first <= session.path < first + self._config.mesh_ports:
+            return "plan-port"
+        near = ipaddress.ip_address(self._nics[session.src].address)
+        far = ipaddress.ip_address(session.address)
+        usual = not (far.is_multicast or far.is_unspecified or far.is_reserved)
+        if not usual or far.version != near.version or far.is_loopback != near.is_loopback:
+            return "plan-address"
+        if self._allowed and not any(far.version == n.version and far in n for n in self._allowed):
+            return "plan-not-allowed"
+        return ""
+
+    def _session(self, session: PlannedSession) -> SessionConfig:
+        return SessionConfig(
+            src=session.src,
+            dst=session.dst,
+            dst_address=session.address,
+            dst_port=session.port,
+            source_ports=(session.path,),
+            dscp=session.dscp,
+            rate_hz=session.rate_hz,
+        )
+
+
+def plan_ports(config: AgentConfig) -> tuple[int, ...]:
+    """Source ports that planned sessions may use; none where the configuration alone says what is probed."""
+    if config.mesh != "auto":
+        return ()
+    return tuple(range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports))

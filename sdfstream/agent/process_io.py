@@ -1,0 +1,199 @@
+"""Running an agent for a person: where its outputs go, a progress line, the closing report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from sdfstream.agent.bus_io import open_publisher
+from sdfstream.agent.clockpage.task_io import clock_pages
+from sdfstream.agent.loop_io import TROUBLE, run_agent
+from sdfstream.agent.publish_io import Publisher
+from sdfstream.agent.report import PathReport, table
+from sdfstream.agent.spill.folder_io import spill_folder
+from sdfstream.bus.sequences import Numbers
+from sdfstream.probes.config import AgentConfig
+from sdfstream.records.message import Output
+from sdfstream.records.topics import PROBE
+from sdfstream.runtime import loop_io
+from sdfstream.runtime.control_io import Control
+
+if TYPE_CHECKING:
+    from sdfstream.bus.kafka.config import KafkaConfig
+
+_PROGRESS_S: Final = 1.0
+
+Watch: TypeAlias = Callable[[Callable[[], dict[str, int]]], None]
+
+
+class _Watched:
+    """Publishes to all of `publishers` and keeps account of the rows."""
+
+    def __init__(self, publishers: Sequence[Publisher], report: PathReport | None) -> None:
+        self._publishers = publishers
+        self._report = report
+        self.signs = Control()
+
+    async def publish(self, outputs: Sequence[Output]) -> None:
+        for publisher in self._publishers:
+            await publisher.publish(outputs)
+        self.signs.progress_s["publish"] = time.monotonic()
+        if self._report is not None:  # not before: what fails comes again
+            for output in outputs:
+                if output.topic == PROBE.name and isinstance(output.body, pa.RecordBatch):
+                    self._report.add(output.body)
+
+
+async def run(
+    config: AgentConfig,
+    bus: str | None,
+    out: Path | None,
+    seconds: float | None,
+    *,
+    report: bool,
+    kafka: KafkaConfig | None = None,
+    metrics: str | None = None,
+) -> dict[str, Any]:
+    """Run an agent until SIGINT, SIGTERM or `seconds` have passed; what there is to report.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    bus : str or None
+        ``link:PATH``, ``kafka://HOST:PORT[,…]`` or a folder for a recording.
+    out : Path or None
+        Folder for a recording.
+    seconds : float or None
+    report : bool
+        Keep account of every path, for the closing report and the progress line.
+    kafka : KafkaConfig, optional
+        How the brokers of a Kafka bus are reached.
+    metrics : str, optional
+        ``HOST:PORT`` to serve metrics and health at.
+    """
+    gc.freeze()  # what is loaded by now stays: the collector need not look at it again
+    stop = asyncio.Event()
+    loop_io.stop_on_signals(stop.set)
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    account = PathReport(np.random.default_rng()) if report else None
+    boot_id = secrets.token_hex(8)
+    async with contextlib.AsyncExitStack() as stack:
+        names = [name for name in (bus, str(out) if out else None) if name]
+        opening = [open_publisher(name, boot_id, kafka=kafka, compression=config.compression) for name in names]
+        publishers = [await stack.enter_async_context(one) for one in opening]
+        progress = asyncio.create_task(_progress(account)) if account is not None else None
+        began = time.monotonic()
+        clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))
+        try:
+            watched = _Watched(publishers, account)
+            watch = await stack.enter_async_context(_telling(metrics, watched, publishers))
+            counters = await _run_beside(config, watched, publishers, stop, boot_id, watch)
+            counters |= clock_counters()
+        finally:
+            if progress is not None:
+                progress.cancel()
+    return {
+        "host": ", ".join(h.host for h in config.hosts),
+        "seconds": round(time.monotonic() - began, 3),
+        "paths": account.paths() if account is not None else None,
+        "counters": counters,
+        "recording": str(out) if out else None,
+    }
+
+
+@contextlib.asynccontextmanager
+async def _telling(
+    address: str | None, watched: _Watched, publishers: Sequence[Publisher]
+) -> AsyncIterator[Watch | None]:
+    """Metrics and health of the agent: it gets on while what it says reaches its bus."""
+    if address is None:
+        yield None
+        return
+    from sdfstream.runtime.metrics import Told
+    from sdfstream.runtime.metrics_io import telling
+
+    parts: list[Any] = [publisher for publisher in publishers if hasattr(publisher, "counters")]
+    told = Told(watched.signs, ["publish"], parts)
+
+    def watch(counters: Callable[[], dict[str, int]]) -> None:
+        told.totals = counters
+
+    async with telling(address, told):
+        yield watch
+
+
+async def _run_beside(
+    config: AgentConfig,
+    publisher: Publisher,
+    publishers: Sequence[Publisher],
+    stop: asyncio.Event,
+    boot_id: str,
+    watch: Watch | None,
+) -> dict[str, int]:
+    """Run the agent, with the companion that its settings ask for; the counters of both."""
+    from sdfstream.probes.ports.reader_io import PortReader
+
+    more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config), "watch": watch}
+    if not config.jobs_dir and not config.control and config.mesh != "auto":
+        return await run_agent(config, publisher, PortReader, stop, **more)
+    from sdfstream.agent.companion_io import AgentCompanion, downlink_of
+
+    async with downlink_of(config, publishers) as downlink:
+        companion = AgentCompanion(config, boot_id, downlink)
+        beside = asyncio.create_task(companion.run(), name="companion")
+        beside.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
+        try:
+            counters = await run_agent(config, publisher, PortReader, stop, companion=companion, **more)
+        finally:
+            ended = beside.done()
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=not ended)
+            companion.close()
+        return counters | companion.all_counters()
+
+
+async def _progress(account: PathReport) -> None:
+    """One line on stderr that is written over; on a pipe, a line every ten seconds."""
+    terminal = sys.stderr.isatty()
+    began = time.monotonic()
+    try:
+        while True:
+            await asyncio.sleep(_PROGRESS_S if terminal else 10 * _PROGRESS_S)
+            answered, lost = account.totals()
+            line = f"{time.monotonic() - began:6.0f} s  {answered} answered, {lost} lost"
+            sys.stderr.write(f"\r{line}\033[K" if terminal else f"{line}\n")
+            sys.stderr.flush()
+    finally:
+        if terminal:
+            sys.stderr.write("\n")
+
+
+def readable(result: dict[str, Any]) -> str:
+    """The closing report as text."""
+    counters = result["counters"]
+    lines = [
+        f"{result['host']}: {result['seconds']:.0f} s, {counters.get('sender.sent', 0)} probes sent, "
+        f"{counters.get('sender.answered', 0)} answered; {counters.get('reflector.answered', 0)} answered for others"
+    ]
+    if result["paths"]:
+        lines += ["", table(result["paths"])]
+        lines += ["spread: p99 over the smallest delay of that direction; CE and TTL: forward/reverse"]
+    elif result["paths"] is not None:
+        lines += ["no exchange was finished: is the peer's agent running, and its UDP port open?"]
+    odd = {k: n for k, n in counters.items() if any(word in k for word in TROUBLE)}
+    if odd:
+        lines += ["", "refused or lost: " + ", ".join(f"{k} {n}" for k, n in odd.items())]
+    if result["recording"]:
+        lines += ["", f"next: sdfstream replay {result['recording']} --out DIR"]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""A stated subset of ClickHouse's HTTP protocol over the embedded engine."""

@@ -1,0 +1,360 @@
+"""What is true now, kept from the messages on the bus: the model behind `top`, `status` and `findings`.
+
+Sans-IO: `take` reads messages, `view` gives one plain JSON object. Two rules: what has not been heard of for a
+while is unknown, never healthy; and memory is bounded, what is shed is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sdfstream.board.mesh import MeshBoard
+from sdfstream.board.paths import STALE_NS, PathTable
+from sdfstream.errors import FormatError
+from sdfstream.records import topics
+from sdfstream.records.fabric import host_of
+from sdfstream.records.hostclock import UTC
+from sdfstream.records.mesh import HOST_TYPE
+from sdfstream.records.message import Event, Message
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+
+MOST_RESOLVED: Final = 1000
+"""Resolved findings remembered; older ones are in the archive."""
+MOST_SILENT: Final = 50_000
+"""Silent paths remembered per host."""
+_PATH: Final = ("src", "dst", "transport", "path", "dscp")
+_RATE_NS: Final = 2 * NS_PER_S
+"""Time constant of the rates."""
+STATES: Final = ("healthy", "unhealthy", "unknown", "absent")
+
+
+@dataclass(slots=True)
+class Nic:
+    """One NIC: health per direction and what its port says."""
+
+    nic: str
+    tx: dict[str, Any] = field(default_factory=dict)
+    rx: dict[str, Any] = field(default_factory=dict)
+    """Last `data` of ``sdf.state.nic.v1`` per direction."""
+    ports: dict[str, str] = field(default_factory=dict)
+    """State by port id."""
+    rail: int | None = None
+    heard_at_ns: int = 0
+    """Bus time of the last event of this NIC."""
+
+
+@dataclass(slots=True)
+class _Rate:
+    """Messages and rows of one topic, decaying."""
+
+    messages: float = 0.0
+    rows: float = 0.0
+    at_ns: int = 0
+
+    def add(self, rows: int, now_ns: int) -> None:
+        decay = math.exp(-max(now_ns - self.at_ns, 0) / _RATE_NS) if self.at_ns else 0.0
+        self.messages = self.messages * decay + 1.0
+        self.rows = self.rows * decay + rows
+        self.at_ns = max(now_ns, self.at_ns)
+
+    def view(self, now_ns: int) -> dict[str, Any]:
+        per_s = math.exp(-max(now_ns - self.at_ns, 0) / _RATE_NS) * NS_PER_S / _RATE_NS
+        return {
+            "messages_per_s": round(self.messages * per_s, 2),
+            "rows_per_s": round(self.rows * per_s, 1),
+            "age_ns": now_ns - self.at_ns,
+        }
+
+
+class Board:
+    """The live state. `take` messages as they come; ask for a `view` whenever someone looks."""
+
+    reads: tuple[str, ...] = tuple(t.name for t in topics.ARCHIVED.values() if t is not topics.PROBE)
+
+    def __init__(self) -> None:
+        self.counters = Counters("board")
+        self.paths = PathTable(self.counters)
+        self._nics: dict[str, Nic] = {}
+        self._clocks: dict[str, dict[str, Any]] = {}
+        self._findings: dict[str, dict[str, Any]] = {}
+        self._resolved: dict[str, dict[str, Any]] = {}
+        self._hosts: dict[str, int] = {}
+        """Bus time of the last message of each host, or made from its probes."""
+        self._silent: dict[str, set[tuple[Any, ...]]] = {}
+        """Paths that each host, as their sender, last called silent."""
+        self._rates: dict[str, _Rate] = {}
+        self._mesh = MeshBoard()
+        self._takers = {
+            topics.OWD.name: self._take_owd,
+            topics.CLOCK.name: self._take_clocks,
+            topics.PORT.name: self._take_ports,
+            topics.LIVENESS.name: self._take_liveness,
+            topics.NIC.name: self._take_nic,
+            topics.FINDING.name: self._take_finding,
+            topics.TOPOLOGY.name: self._take_topology,
+            topics.MESH.name: self._take_mesh,
+        }
+
+    def take(self, messages: Iterable[Message]) -> None:
+        """Take messages; one that cannot be read is counted and changes nothing else."""
+        for message in messages:
+            self._rates.setdefault(message.topic, _Rate()).add(message.rows, message.bus_at_ns)
+            if message.topic.startswith("sdf.raw.") or message.topic == topics.OWD.name:
+                self._hosts[message.key] = message.bus_at_ns
+            taker = self._takers.get(message.topic)
+            if taker is None:
+                continue
+            try:
+                taker(message)
+            except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
+                self.counters.add("refused", f"{message.topic}.{getattr(error, 'reason', type(error).__name__)}")
+
+    def view(
+        self,
+        now_ns: int,
+        *,
+        counters: Mapping[str, int] | None = None,
+        lag: Mapping[str, int] | None = None,
+        run: Mapping[str, Any] | None = None,
+        hosts: int = 64,
+        worst: int = 20,
+        full: bool = False,
+    ) -> dict[str, Any]:
+        """The whole board as plain JSON.
+
+        Parameters
+        ----------
+        now_ns : int, ns since the Unix epoch, bus time
+        counters : mapping of dotted name to count, optional
+            Of all parts of the pipeline.
+        lag : mapping of reader to messages not read yet, optional
+        run : mapping, optional
+            What the pipeline says of itself (mode, started_at_ns, data folder).
+        hosts : int
+            Rows of the NIC grid; what does not fit is summed up.
+        worst : int
+            Number of paths and clocks listed.
+        full : bool
+            List every NIC as well.
+        """
+        nics = [self._nic_view(nic, now_ns) for nic in self._nics.values()]
+        board = {
+            "at_ns": now_ns,
+            "run": dict(run or {}),
+            "nics": {state: sum(n["state"] == state for n in nics) for state in STATES} | {"known": len(nics)},
+            "grid": grid(nics, hosts),
+            "paths": self.paths.view(now_ns, worst) | {"silent": self._silent_paths(now_ns)},
+            "clocks": self._clocks_view(now_ns, worst),
+            "mesh": self._mesh.view(),
+            "findings": {"open": self.findings(open_only=True), "resolved": len(self._resolved)},
+            "pipeline": self._pipeline_view(now_ns, counters or {}, lag or {}),
+        }
+        if full:
+            board["nic_list"] = sorted(nics, key=lambda n: n["nic"])
+        return board
+
+    def findings(self, *, open_only: bool = False) -> list[dict[str, Any]]:
+        """Findings as last stated, the newest first."""
+        known = [*self._findings.values(), *(() if open_only else self._resolved.values())]
+        return sorted(known, key=lambda f: (-int(f.get("since_at_ns") or 0), str(f["id"])))
+
+    def _take_owd(self, message: Message) -> None:
+        self.paths.take(_batch(message), message.bus_at_ns)
+
+    def _take_clocks(self, message: Message) -> None:
+        for row in _batch(message).to_pylist():
+            if row["kind"] == "causal":
+                self._clocks[row["clock"]] = row | {"seen_at_ns": message.bus_at_ns}
+
+    def _take_ports(self, message: Message) -> None:
+        batch = _batch(message)
+        names = [batch.column(name).to_pylist() for name in ("nic", "port", "state")]
+        for nic, port, state in zip(*names, strict=True):
+            self._nic(nic).ports[port] = state
+
+    def _take_liveness(self, message: Message) -> None:
+        data = _event(message).data
+        changes = data.get("changes")
+        if not isinstance(changes, list):
+            raise FormatError("changes", str(changes)[:80])
+        silent = self._silent.setdefault(str(data["host"]), set())
+        if data.get("complete"):
+            silent.clear()
+        for change in changes:
+            if isinstance(change, Mapping) and change.get("role") == "sender":
+                path = tuple(change.get(part) for part in _PATH)
+                if change.get("state") != "silent":
+                    silent.discard(path)
+                elif len(silent) < MOST_SILENT:
+                    silent.add(path)
+                else:
+                    self.counters.add("shed", "silent-path")
+
+    def _take_nic(self, message: Message) -> None:
+        data = _event(message).data
+        nic = self._nic(data["nic"])
+        if data["direction"] not in ("tx", "rx") or data["state"] not in ("healthy", "unhealthy", "unknown"):
+            raise FormatError("nic-state", str(data)[:80])
+        setattr(nic, data["direction"], dict(data))
+        nic.heard_at_ns = message.bus_at_ns
+
+    def _take_finding(self, message: Message) -> None:
+        data = dict(_event(message).data)
+        key = str(data["id"])
+        if data["status"] == "resolved":
+            self._findings.pop(key, None)
+            self._resolved[key] = data
+            while len(self._resolved) > MOST_RESOLVED:
+                del self._resolved[next(iter(self._resolved))]
+        else:
+            self._findings[key] = data
+
+    def _take_mesh(self, message: Message) -> None:
+        self._mesh.take(_event(message))
+
+    def _take_topology(self, message: Message) -> None:
+        if _event(message).type == HOST_TYPE:
+            self._mesh.hear(_event(message))
+        for nic in _event(message).data.get("nics", ()):
+            known = self._nic(nic["id"])
+            known.rail = nic.get("rail", known.rail)
+
+    def _nic(self, nic: str) -> Nic:
+        if not isinstance(nic, str) or not host_of(nic):
+            raise FormatError("nic-id", str(nic)[:80])
+        return self._nics.setdefault(nic, Nic(nic))
+
+    def _nic_view(self, nic: Nic, now_ns: int) -> dict[str, Any]:
+        host = host_of(nic.nic)
+        heard_at_ns = max(self._hosts.get(host, 0), nic.heard_at_ns)
+        stale = now_ns - heard_at_ns > STALE_NS
+        tx, rx = ("unknown" if stale else str(d.get("state", "unknown")) for d in (nic.tx, nic.rx))
+        absent = not stale and bool(nic.ports) and set(nic.ports.values()) == {"absent"}
+        worst = nic.tx if tx == "unhealthy" else nic.rx if rx == "unhealthy" else nic.tx or nic.rx
+        return {
+            "nic": nic.nic,
+            "host": host,
+            "rail": nic.rail,
+            "tx": "absent" if absent else tx,
+            "rx": "absent" if absent else rx,
+            "state": "absent" if absent else _both(tx, rx),
+            "port": "unknown" if stale else _one_port(nic.ports),
+            "why": _no_news(now_ns - heard_at_ns, heard_at_ns) if stale else str(worst.get("why", "")),
+            "since_at_ns": worst.get("since_at_ns"),
+            "age_ns": now_ns - heard_at_ns if heard_at_ns else None,
+        }
+
+    def _silent_paths(self, now_ns: int) -> int:
+        """Paths that hosts heard of lately call silent; what a silent host said last is no news."""
+        return sum(len(paths) for host, paths in self._silent.items() if now_ns - self._hosts.get(host, 0) <= STALE_NS)
+
+    def _clocks_view(self, now_ns: int, worst: int) -> dict[str, Any]:
+        rows = [
+            {
+                "clock": name,
+                "offset_ns": row["offset_ns"],
+                "skew_ppb": row["skew_ppb"],
+                "err_ns": row["err_ns"],
+                "status": row["status"] if now_ns - row["seen_at_ns"] <= STALE_NS else "unknown",
+                "age_ns": now_ns - row["seen_at_ns"],
+            }
+            for name, row in self._clocks.items()
+            if name != UTC
+        ]
+        rows.sort(key=lambda r: (r["status"] == "synced", -_number(r["err_ns"]), r["clock"]))
+        statuses: dict[str, int] = {}
+        for row in rows:
+            statuses[row["status"]] = statuses.get(row["status"], 0) + 1
+        errors = [_number(r["err_ns"]) for r in rows if r["status"] == "synced"]
+        return {
+            "known": len(rows),
+            "by_status": statuses,
+            "worst_err_ns": max(errors, default=math.nan),
+            "worst": rows[:worst],
+            **self._utc_view(now_ns),
+        }
+
+    def _utc_view(self, now_ns: int) -> dict[str, Any]:
+        """UTC against the reference, under its name; nothing when no host disciplined to it is named."""
+        row = self._clocks.get(UTC)
+        if row is None:
+            return {}
+        age_ns = now_ns - row["seen_at_ns"]
+        figures = {name: row[name] for name in ("offset_ns", "skew_ppb", "err_ns")}
+        return {UTC: figures | {"status": row["status"] if age_ns <= STALE_NS else "unknown", "age_ns": age_ns}}
+
+    def _pipeline_view(self, now_ns: int, counters: Mapping[str, int], lag: Mapping[str, int]) -> dict[str, Any]:
+        everything = {**counters, **self.counters.as_dict()}
+        lost = {k: n for k, n in everything.items() if {"refused", "shed", "dropped", "late"} & set(k.split("."))}
+        ages = [now_ns - at_ns for at_ns in self._hosts.values()]
+        return {
+            "rates": {topic: rate.view(now_ns) for topic, rate in sorted(self._rates.items())},
+            "lag": dict(lag),
+            "age_ns": min(ages, default=None),
+            "hosts": len(ages),
+            "hosts_stale": sum(age > STALE_NS for age in ages),
+            "lost": dict(sorted(lost.items(), key=lambda item: -item[1])),
+        }
+
+
+def grid(nics: Sequence[Mapping[str, Any]], most: int) -> dict[str, Any]:
+    """Hosts × NICs: every host when they fit, else the worst ones and a sum over the rest."""
+    hosts: dict[str, list[Mapping[str, Any]]] = {}
+    for nic in nics:
+        hosts.setdefault(nic["host"], []).append(nic)
+    order = sorted(hosts)
+    if len(order) > most:
+        order.sort(key=lambda h: (-sum(_WEIGHT[n["state"]] for n in hosts[h]), h))
+    shown, rest = sorted(order[:most]), order[most:]
+    left = [nic["state"] for host in rest for nic in hosts[host]]
+    return {
+        "columns": sorted({n["nic"].partition("/")[2] for n in nics}, key=_natural),
+        "hosts": [
+            {"host": h, "cells": {n["nic"].partition("/")[2]: [n["tx"], n["rx"]] for n in hosts[h]}} for h in shown
+        ],
+        "more": {"hosts": len(rest)} | {state: left.count(state) for state in STATES},
+    }
+
+
+_WEIGHT: Final = {"unhealthy": 1_000_000, "unknown": 1000, "absent": 1, "healthy": 0}
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """``r2`` before ``r10``."""
+    head = name.rstrip("0123456789")
+    return head, int(name[len(head) :] or -1), name
+
+
+def _both(tx: str, rx: str) -> str:
+    return "unhealthy" if "unhealthy" in (tx, rx) else "healthy" if tx == rx == "healthy" else "unknown"
+
+
+def _one_port(ports: Mapping[str, str]) -> str:
+    states = set(ports.values())
+    return states.pop() if len(states) == 1 else "mixed" if states else "unknown"
+
+
+def _no_news(age_ns: int, heard_at_ns: int) -> str:
+    return f"nothing heard for {age_ns / NS_PER_S:.0f} s" if heard_at_ns else "nothing heard yet"
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not math.isnan(value) else math.inf
+
+
+def _batch(message: Message) -> pa.RecordBatch:
+    if not isinstance(message.body, pa.RecordBatch):
+        raise FormatError("body", "an event on a bulk topic")
+    return message.body
+
+
+def _event(message: Message) -> Event:
+    if not isinstance(message.body, Event):
+        raise FormatError("body", "a batch on an event topic")
+    return message.body

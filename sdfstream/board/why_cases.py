@@ -1,0 +1,300 @@
+"""The answers of ``sdfstream why``, one function a case; `why.explain` decides which case it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sdfstream.board import why_words
+from sdfstream.board.facts import LEAST_STRETCHES, STRETCH_S, Facts, is_idle
+from sdfstream.board.words import duration, listed, plural
+
+Network = Literal["yes", "no", "cannot tell"]
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer about one job at one instant."""
+
+    job: str
+    at_ns: int
+    network: Network
+    """Whether the network holds the job up."""
+    case: str
+    """Which rule of `why.explain` fitted."""
+    sentences: tuple[str, ...]
+    """The paragraph, sentence by sentence."""
+    advice: str
+    """What a person should do; the last sentence."""
+    where: str = ""
+    """The place, with its direction."""
+    since_at_ns: int | None = None
+    findings: tuple[str, ...] = ()
+    """Ids of the findings behind it."""
+    jobs: tuple[str, ...] = ()
+    """Other jobs that are hurt or slow too."""
+    commands: tuple[str, ...] = ()
+    """Ids of the commands that concern it."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Every figure, by name with its unit."""
+    known: tuple[str, ...] = ()
+    """Of an unknown job: the jobs there are."""
+
+    @property
+    def paragraph(self) -> str:
+        """All of it as one paragraph."""
+        return " ".join((*self.sentences, self.advice))
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain JSON, with the paragraph."""
+        return asdict(self) | {"paragraph": self.paragraph}
+
+
+def unknown_job(facts: Facts) -> Verdict:
+    """Nobody told of it."""
+    known = f"known are {listed(facts.known, 12)}" if facts.known else "no job is known at all"
+    told = [f"Nobody told of a job {facts.job!r}; {known}."]
+    return _verdict(facts, "cannot tell", "unknown-job", told, "Name one of those, or let a prolog tell of it.")
+
+
+def ended(facts: Facts) -> Verdict:
+    """Every part of it has ended."""
+    told = [f"Job {why_words.people(facts)} has ended."]
+    return _verdict(facts, "cannot tell", "ended", told, "Ask about an instant while it ran with --at.")
+
+
+def hurt(facts: Facts, findings: Sequence[Data]) -> Verdict:
+    """A finding touches it, and it is slow or nobody knows how fast it is."""
+    first, measured = findings[0], not is_idle(facts.throughput)
+    rate = why_words.rates(facts.throughput) if measured else "how fast it is now is not known"
+    told = [
+        f"Yes, the network holds up job {facts.job}: {why_words.trouble(first, facts.at_ns)}.",
+        *_sentence(rate, why_words.crossing(first, facts.qps)),
+        *_sentence(why_words.slowest(facts.qps) if measured else ""),
+        *_evidence(first),
+    ]
+    if more := findings[1:]:
+        others = [f"{f['kind']} at {why_words.place_of(f)}" for f in more]
+        told.append(f"More findings touch it: {listed(others, 3)}.")
+    if facts.stale:
+        told += _sentence(f"{why_words.stale(facts)}, so what they saw last is old")
+    told += [*_others(facts), *_done(facts, int(first["since_at_ns"]))]
+    return _verdict(facts, "yes", "hurt", told, _advice(facts, first), first)
+
+
+def not_slowed(facts: Facts, findings: Sequence[Data]) -> Verdict:
+    """A finding touches it, but it is as fast as before."""
+    first = findings[0]
+    told = [
+        f"No, not now: job {facts.job} is as fast as before, although something is wrong where it runs.",
+        *_sentence(why_words.trouble(first, facts.at_ns)),
+        *_sentence(why_words.rates(facts.throughput), why_words.crossing(first, facts.qps)),
+        *_evidence(first),
+        *_others(facts),
+        *_done(facts, int(first["since_at_ns"])),
+    ]
+    return _verdict(facts, "no", "not-slowed", told, _advice(facts, first), first)
+
+
+def host_gone(facts: Facts, finding: Data) -> Verdict:
+    """A host of it fell silent."""
+    told = [
+        f"Not the network but a host holds up job {facts.job}: {why_words.trouble(finding, facts.at_ns)}.",
+        *_evidence(finding),
+        *_others(facts),
+        *_done(facts, int(finding["since_at_ns"])),
+    ]
+    return _verdict(facts, "no", "host", told, _advice(facts, finding), finding)
+
+
+def not_heard(facts: Facts) -> Verdict:
+    """Agents are silent, or nothing is heard of its queue pairs."""
+    rate, why = facts.throughput, []
+    if facts.stale:
+        why.append(why_words.stale(facts))
+    if rate.age_ns is None:
+        why.append("no queue pair of it was ever measured")
+    elif is_idle(rate):
+        why.append(f"nothing was heard of its queue pairs for {duration(rate.age_ns)}")
+    why += [f"{why_words.place_of(finding)} {why_words.TROUBLES[finding['kind']][0]}" for finding in facts.findings]
+    told = [f"Cannot tell whether the network holds up job {facts.job}: {listed(why)}."]
+    if facts.stale or facts.findings:
+        told.append("What can still be heard shows no trouble on the links and NICs that it uses.")
+        advice = "Restart those agents or mend their way to the bus, then ask again."
+    else:
+        told.append(
+            "Its agents are heard and no finding touches it: it sends nothing, or nothing measures what it sends."
+        )
+        advice = "If it should be sending, look at its ranks first."
+    return _verdict(facts, "cannot tell", "not-heard", [*told, *_done(facts, None)], advice)
+
+
+def slow_with_signs(facts: Facts, signs: Sequence[str]) -> Verdict:
+    """It is slow and its queue pairs show trouble that no finding names."""
+    told = [
+        f"Cannot tell whether the network holds up job {facts.job}: it is slow and its queue pairs show signs of "
+        "trouble, but no open finding names a place that it uses.",
+        *_sentence(why_words.rates(facts.throughput)),
+        *_sentence(listed(signs)),
+        *_sentence(why_words.slowest(facts.qps)),
+        *_others(facts),
+        *_done(facts, None),
+    ]
+    advice = "Ask again in some seconds; then look at both ends of the queue pairs that are named here."
+    return _verdict(facts, "cannot tell", "signs", told, advice)
+
+
+def slow_but_clean(facts: Facts) -> Verdict:
+    """It is slow, and neither probes nor queue pairs show anything."""
+    told = [
+        f"Not the network as far as probes and queue pairs show: job {facts.job} is slow, but no open finding touches "
+        f"a link, NIC or host that it uses, and none of its {plural(len(facts.qps), 'queue pair')} shows loss, marks "
+        "or a delay out of line.",
+        *_sentence(why_words.rates(facts.throughput)),
+        *_sentence(why_words.slowest(facts.qps)),
+        *_others(facts),
+        *_done(facts, None),
+    ]
+    advice = "Look at the job itself: its input, stragglers among its ranks, clocks of the accelerators, host load."
+    return _verdict(facts, "no", "slow-clean", told, advice)
+
+
+def too_young(facts: Facts) -> Verdict:
+    """It has no past to compare with."""
+    have = f"{facts.throughput.before_n} of at least {LEAST_STRETCHES} stretches of {STRETCH_S} s"
+    told = [
+        f"Cannot tell yet whether job {facts.job} is slow: {have} are there to compare with.",
+        *_sentence(why_words.rates(facts.throughput)),
+        *_sentence(why_words.slowest(facts.qps)),
+        "No open finding touches it.",
+        *_done(facts, None),
+    ]
+    return _verdict(facts, "cannot tell", "too-young", told, "Ask again in half a minute.")
+
+
+def recovered(facts: Facts) -> Verdict:
+    """It is as fast as before, and a finding that touched it has ended."""
+    first = facts.ended_findings[0]
+    told = [
+        f"No, not any more: job {facts.job} is as fast as before.",
+        *_sentence(f"before, {why_words.trouble(first, facts.at_ns)}"),
+        *_sentence(why_words.rates(facts.throughput)),
+        *_done(facts, int(first["since_at_ns"])),
+    ]
+    return _verdict(facts, "no", "recovered", told, "Nothing needs to be done for the job.", first)
+
+
+def healthy(facts: Facts) -> Verdict:
+    """It is as fast as before, and nothing touches it."""
+    rate = why_words.rates(facts.throughput)
+    told = [
+        f"No, the network does not hold up job {why_words.people(facts)} as far as probes and queue pairs show.",
+        *_sentence(rate, "no open finding touches a link, NIC or host that it uses"),
+        *_sentence(why_words.slowest(facts.qps)),
+    ]
+    if armed := sum(qp.armed for qp in facts.qps):
+        told.append(f"A failover is armed for {armed} of its {plural(len(facts.qps), 'queue pair')}.")
+    for (action, _), commands in _refused(facts).items():
+        if action == "failover" and armed < len(facts.qps):
+            told.append(f"It cannot be armed for all: {why_words.refusal(commands)}.")
+            break
+    return _verdict(facts, "no", "healthy", [*told, *_done(facts, None)], "Nothing needs to be done.")
+
+
+def _done(facts: Facts, trouble_ns: int | None) -> list[str]:
+    """What the loop did; not told are failovers that never went off, and undos: what they undid says so.
+
+    Refusals of one kind are told once; of failovers that cannot be armed only where there is trouble.
+    """
+    refused = _refused(facts)
+    told = [c for c in facts.commands if c["action"] != "undo" and (c["action"] != "failover" or _went_off(c))]
+    words = [why_words.action(c, trouble_ns) for c in told if c.get("state") != "refused"]
+    for (action, _), commands in refused.items():
+        if action != "failover" or trouble_ns is not None:
+            words.append(why_words.refusal(commands))
+    if not words:
+        return ["Nothing was done about it."] if trouble_ns is not None else []
+    done = any(c.get("applied_bus_at_ns") is not None for c in told)
+    more = f"; and {len(words) - 3} more, see sdfstream commands --job {facts.job}" if len(words) > 3 else ""
+    return [f"{'What was done' if done else 'Nothing was done'}: {'; '.join(words[:3])}{more}."]
+
+
+def _refused(facts: Facts) -> dict[tuple[str, str], list[Data]]:
+    """What was refused, by action and rule, the newest first; not failovers that are armed by now."""
+    groups: dict[tuple[str, str], list[Data]] = {}
+    armed = {qp.qp for qp in facts.qps if qp.armed}
+    for command in facts.commands:
+        since = command["action"] == "failover" and command["target"].get("id") in armed
+        if command.get("state") == "refused" and not since:
+            rule = str(command.get("why") or "").partition(":")[0]
+            groups.setdefault((str(command["action"]), rule), []).append(command)
+    return groups
+
+
+def _went_off(command: Data) -> bool:
+    return command.get("applied_bus_at_ns") is not None or command.get("state") in ("failed", "held")
+
+
+def _advice(facts: Facts, finding: Data) -> str:
+    waiting = [c for c in facts.commands if c.get("mode") == "approve" and c.get("state") is None]
+    remedy = str(finding.get("remedy") or f"Look at sdfstream findings {finding['id']}.")
+    if waiting:
+        return f"For you: a {waiting[0]['action']} waits for sdfstream approve {waiting[0]['id']}; and: {remedy}"
+    return f"For you: {remedy}"
+
+
+def _others(facts: Facts) -> list[str]:
+    if not facts.others:
+        return ["No other job is hurt or slow."]
+    verb = "is" if len(facts.others) == 1 else "are"
+    return [f"{plural(len(facts.others), 'other job')} {verb} hurt or slow too: {listed(facts.others)}."]
+
+
+def _evidence(finding: Data) -> list[str]:
+    facts = why_words.evidence(finding)
+    return [f"Evidence: {facts}."] if facts else []
+
+
+def _sentence(*parts: str) -> list[str]:
+    text = "; ".join(part for part in parts if part)
+    return [f"{text[0].upper()}{text[1:]}."] if text else []
+
+
+def _verdict(
+    facts: Facts, network: Network, case: str, told: Sequence[str], advice: str, finding: Data | None = None
+) -> Verdict:
+    return Verdict(
+        job=facts.job,
+        at_ns=facts.at_ns,
+        network=network,
+        case=case,
+        sentences=tuple(told),
+        advice=advice,
+        where=why_words.place_of(finding) if finding else "",
+        since_at_ns=int(finding["since_at_ns"]) if finding else None,
+        findings=tuple(str(f["id"]) for f in facts.findings or facts.ended_findings),
+        jobs=facts.others,
+        commands=tuple(str(c["id"]) for c in facts.commands),
+        numbers=_numbers(facts),
+        known=facts.known if case == "unknown-job" else (),
+    )
+
+
+def _numbers(facts: Facts) -> dict[str, Any]:
+    rate = facts.throughput
+    sending = sorted((qp.rate_bps, qp.qp, qp) for qp in facts.qps if qp.rate_bps is not None)
+    slowest = {k: v for k, v in asdict(sending[0][2]).items() if k != "parts"} if sending else None
+    return {
+        "throughput_now_bps": rate.now_bps,
+        "throughput_before_bps": rate.before_bps,
+        "throughput_before_n": rate.before_n,
+        "throughput_low_bps": rate.low_bps,
+        "data_age_ns": rate.age_ns,
+        "queue_pairs": len(facts.qps),
+        "queue_pairs_armed": sum(qp.armed for qp in facts.qps),
+        "findings_elsewhere": facts.elsewhere,
+        "slowest": slowest,
+        "stale_hosts": dict(facts.stale),
+    }

@@ -1,0 +1,1 @@
+"""The bus on Kafka. Start at `bus_io`."""

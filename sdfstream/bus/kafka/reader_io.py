@@ -1,0 +1,211 @@
+"""A consumer group's member on Kafka.
+
+Commits are manual, after the caller has dealt with what it read. ``bus_seq`` is the record's offset, with the
+partition in the bits from 48 up, so that (topic, bus_seq) names one message. A record that cannot be decoded is
+copied to ``<topic>.dlq`` with the reason before the position moves past it. A consumer that stands still although
+its topics go on (a known fault of the client after broker restarts) is replaced by a new one at the same positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka import TopicPartition
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
+
+from sdfstream.bus import codec, dead_letters
+from sdfstream.bus.kafka.dead_letters_io import keep
+from sdfstream.bus.kafka.errors_io import mapped
+from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, make_consumer, place_group, stop
+from sdfstream.bus.kafka.times import entered_at_ns
+from sdfstream.bus.sequences import SequenceWatch
+from sdfstream.errors import BusError, FormatError
+from sdfstream.records.message import Message
+from sdfstream.records.position import PARTITION_BITS
+
+if TYPE_CHECKING:
+    from sdfstream.bus.kafka.bus_io import KafkaBus
+
+LOG_APPEND_TIME: Final = 1
+
+
+class KafkaSubscription:
+    """One member of a consumer group; made by `KafkaBus.subscribe`.
+
+    Notes
+    -----
+    Counters of the bus: ``delivered`` (topic), ``refused`` (reason), ``lost`` (``group:topic``: offsets that retention
+    removed before they were read), ``gap`` and ``repeat``, ``clock-set-aside``, ``commit-failed`` (the partitions have
+    gone to another member, which reads from the last commit), ``consumer-restarted``.
+    """
+
+    def __init__(self, bus: KafkaBus, group: str, topics: tuple[str, ...]) -> None:
+        self._bus = bus
+        self._group = group
+        self._topics = topics
+        self._watch = SequenceWatch(bus.counters, group)
+        self._consumer: Any = None
+        self._next: dict[Any, int] = {}
+        """Partition → offset of the next record to give out."""
+        self._ends: dict[Any, int] = {}
+        self._at_ns: dict[Any, int] = {}
+        self._progress_s = 0.0
+
+    async def start(self, *, from_start: bool) -> None:
+        """Give the group a position where it has none, then join it."""
+        with mapped(f"joining group {self._group}"):
+            names = self._names()
+            parts = [TopicPartition(name, p) for name in names for p in await self._bus.partitions_of(name)]
+            await place_group(self._bus.config, self._group, parts, from_start=from_start)
+            self._consumer = await self._join()
+
+    async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
+        """Messages in order of (bus_at_ns, topic, bus_seq) within one call; empty when none came in time."""
+        consumer = self._open_consumer()
+        with mapped("reading"):
+            found = await self._fetched(consumer, max(0, round(timeout_s * 1000)), max_messages)
+            if not found:
+                await self._look_for_a_stall()
+                return []
+        self._progress_s = asyncio.get_running_loop().time()
+        try:
+            messages = [m for p, records in found.items() for r in records if (m := await self._message(p, r))]
+        except BaseException:
+            self._rewind(consumer, found)
+            raise
+        for partition, records in found.items():
+            self._next[partition] = records[-1].offset + 1
+        messages.sort(key=lambda m: (m.bus_at_ns, m.topic, m.bus_seq))
+        return messages
+
+    async def commit(self) -> None:
+        """Everything read so far is dealt with."""
+        consumer = self._open_consumer()
+        ours = consumer.assignment()
+        done = {p: offset for p, offset in self._next.items() if p in ours}
+        if not done:
+            return
+        try:
+            with mapped("committing"):
+                await consumer.commit(done)
+        except BusError as error:
+            if not isinstance(error.__cause__, CommitFailedError | IllegalStateError):
+                raise
+            self._bus.counters.add("commit-failed", self._group)
+
+    def lag(self) -> int:
+        """Records behind this member's positions, as far as the last answers of the brokers told."""
+        if self._consumer is None:
+            return 0
+        lag = 0
+        for partition in self._consumer.assignment():
+            end = max(self._consumer.highwater(partition) or 0, self._ends.get(partition, 0))
+            lag += max(0, end - self._next.get(partition, end))
+        return lag
+
+    async def close(self) -> None:
+        """Leave the group."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop(consumer)
+
+    async def _fetched(self, consumer: Any, timeout_ms: int, max_messages: int) -> dict[Any, list[Any]]:
+        """What has come; where our position is no more, we go on with the oldest record and count what is gone.
+
+        A hole in the offsets tells nothing: ends of transactions and compaction leave such by design.
+        """
+        try:
+            found: dict[Any, list[Any]] = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_messages)
+            return found
+        except OffsetOutOfRangeError as error:
+            gone = error.args[0]
+        except NoOffsetForPartitionError as error:  # a partition that the topic got later: nobody has read it
+            gone = {error.args[0]: 0}
+        begins = await consumer.beginning_offsets(list(gone))
+        for partition, offset in gone.items():
+            topic = partition.topic.removeprefix(self._bus.config.prefix)
+            self._bus.counters.add("lost", f"{self._group}:{topic}", max(0, begins[partition] - offset))
+            self._next[partition] = begins[partition]
+            consumer.seek(partition, begins[partition])
+        return {}
+
+    def _rewind(self, consumer: Any, found: dict[Any, list[Any]]) -> None:
+        """What was fetched and could not be given out must come again."""
+        for partition, records in found.items():
+            with suppress(IllegalStateError):
+                consumer.seek(partition, records[0].offset)
+
+    async def _message(self, partition: Any, record: Any) -> Message | None:
+        topic = partition.topic.removeprefix(self._bus.config.prefix)
+        headers = [(name, raw or b"") for name, raw in record.headers]
+        key = (record.key or b"").decode(errors="replace")
+        try:
+            decoded = codec.decode(topic, headers, record.value or b"")
+        except FormatError as error:
+            self._bus.counters.add("refused", error.reason)
+            await self._keep(topic, key, headers, record, error)
+            return None
+        if decoded.refused_rows:
+            self._bus.counters.add("refused", "null-rows", decoded.refused_rows)
+            why = FormatError("null-rows", f"{decoded.refused_rows} rows have a null where none may be")
+            await self._keep(topic, key, headers, record, why)
+        by_broker = record.timestamp_type == LOG_APPEND_TIME
+        before_ns = self._at_ns.get(partition, 0)
+        at_ns, set_aside = entered_at_ns(decoded.bus_at_ns, record.timestamp, by_broker, before_ns)
+        self._at_ns[partition] = at_ns
+        self._bus.counters.add("clock-set-aside", topic, n=set_aside)
+        self._watch.see(topic, key, decoded.boot_id, decoded.batch_seq)
+        self._bus.counters.add("delivered", topic)
+        seq = record.offset | partition.partition << PARTITION_BITS
+        return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
+
+    async def _keep(self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError) -> None:
+        if not dead_letters.is_dead(topic):
+            letter = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
+            await keep(self._bus, letter)
+
+    async def _join(self) -> Any:
+        consumer = make_consumer(self._bus.config, self._group, reset="none")
+        consumer.subscribe(self._names(), listener=Rebalance(consumer, self._watch, self._next))
+        try:
+            await consumer.start()
+            for partition in consumer.assignment() - self._next.keys():
+                with suppress(IllegalStateError):  # another member joined meanwhile
+                    self._next[partition] = await consumer.position(partition)
+        except BaseException:
+            await stop(consumer)
+            raise
+        self._progress_s = asyncio.get_running_loop().time()
+        return consumer
+
+    def _names(self) -> list[str]:
+        return [self._bus.config.prefix + topic for topic in self._topics]
+
+    async def _look_for_a_stall(self) -> None:
+        """Nothing came: replace the consumer when the brokers have had something for it all along."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._progress_s < self._bus.config.stall_s:
+            return
+        self._progress_s = now_s
+        consumer = self._open_consumer()
+        ours = consumer.assignment()
+        with suppress(KafkaError, TimeoutError):  # an absent broker is no stall; the client tries on by itself
+            async with asyncio.timeout(STOP_S):
+                self._ends = await consumer.end_offsets(list(ours)) if ours else {}
+            if any(end > self._next.get(partition, end) for partition, end in self._ends.items()):
+                self._bus.counters.add("consumer-restarted", self._group)
+                await stop(consumer)
+                self._consumer = await self._join()
+
+    def _open_consumer(self) -> Any:
+        if self._consumer is None:
+            raise BusError("the subscription is closed")
+        return self._consumer

@@ -1,0 +1,230 @@
+"""How an agent's process hands its outputs to a pipeline's process without Kafka: the serving end.
+
+A unix stream socket that only its owner may open. A frame whose lengths or head cannot be read is refused with its
+reason, counted, and ends the connection, since nothing behind it can be trusted; a well-framed message that the codec
+cannot read goes to ``<topic>.dlq`` and the connection goes on. A frame is acknowledged once the bus has taken it, so
+a slow pipeline slows the agent's sending and never grows this process. A client of version 2 is also told what it
+wished to know; `feed_io` does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from sdfstream.bus import Bus
+from sdfstream.bus.link import frames
+from sdfstream.bus.link.feed_io import Client, Feed
+from sdfstream.errors import BusError, ConfigError, FormatError, UnavailableError
+from sdfstream.stats import Counters
+
+MAX_PATH_BYTES = 107
+"""What ``sun_path`` holds (unix(7)), less its final zero."""
+
+
+class LinkServer:
+    """Takes frames from `LinkPublisher`s and puts them on `bus`; hands out what they subscribed to.
+
+    Parameters
+    ----------
+    bus : Bus
+    path : Path or str
+        The unix socket.
+    max_message_bytes : int
+        The largest payload taken.
+    ring_bytes, queue_bytes : int
+        Per topic, what is kept for clients that come back; per client, what it may leave unread before its oldest
+        messages are shed. All that is kept down the link is at most topics · ring_bytes + clients · queue_bytes and
+        one message each.
+
+    Notes
+    -----
+    Counters: ``connected``, ``disconnected``, ``received``, ``refused`` by reason (``link-magic``, ``link-oversize``,
+    ``link-head``, ``link-wish``, ``topic-unknown``, ``link-truncated``), and those of `feed_io.Feed`.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        path: Path | str,
+        *,
+        max_message_bytes: int = 8 << 20,
+        ring_bytes: int = 1 << 20,
+        queue_bytes: int = 8 << 20,
+    ) -> None:
+        self.counters = Counters("link-server")
+        self._bus = bus
+        self._path = Path(path)
+        self._max_bytes = max_message_bytes
+        self._server: asyncio.Server | None = None
+        self._talks: set[asyncio.Task[None]] = set()
+        run_id = uuid.uuid4().hex  # a bus that starts afresh numbers afresh, and so does its server
+        self._feed = Feed(bus, run_id, self.counters, ring_bytes=ring_bytes, queue_bytes=queue_bytes)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises
+        ------
+        ConfigError
+            The path is longer than a unix socket's may be, or holds something that is no socket.
+        UnavailableError
+            Another process listens there, or the folder cannot be written.
+        """
+        self._check_path()
+        try:
+            listener = _listen_privately(self._path)
+        except OSError as error:
+            raise UnavailableError(f"cannot listen at {self._path}: {error}") from error
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener)
+
+    async def close(self) -> None:
+        """Stop listening and end every connection; what was not acknowledged its publisher still has."""
+        if self._server is None:
+            return
+        self._server.close()
+        for talk in list(self._talks):
+            talk.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+        await self._feed.close()
+        await self._server.wait_closed()
+        self._server = None
+        self._path.unlink(missing_ok=True)
+
+    def _check_path(self) -> None:
+        if len(str(self._path).encode()) > MAX_PATH_BYTES - 16:  # 16: the private folder it is first made in
+            raise ConfigError(f"the link's path {self._path} is longer than a unix socket's may be")
+        if not self._path.exists():
+            return
+        if not self._path.is_socket():
+            raise ConfigError(f"the link's path {self._path} holds something that is no socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(self._path)) == 0:
+                raise UnavailableError(f"another process listens at {self._path}")
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._talks.add(task)
+        self.counters.add("connected")
+        try:
+            await self._talk(reader, writer)
+        except (OSError, BusError):
+            pass  # not acknowledged: the publisher sends it again
+        except asyncio.CancelledError:
+            pass  # closing; ending the task quietly is what cancels a streams handler
+        finally:
+            self.counters.add("disconnected")
+            self._talks.discard(task)
+            writer.close()
+            with suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            magic = await reader.readexactly(len(frames.MAGIC))
+            if magic == frames.MAGIC:
+                await self._take_all(reader, writer, asyncio.Lock())
+            elif magic == frames.MAGIC_BOTH:
+                await self._both(reader, writer)
+            else:
+                self.counters.add("refused", "link-magic")
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                self.counters.add("refused", "link-truncated")
+
+    async def _both(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Version 2: the wish, then both directions until either ends."""
+        client = await self._welcome(reader, writer)
+        if client is None:
+            return
+        sending = asyncio.create_task(client.send(), name="link-down-client")
+        taking = asyncio.create_task(self._take_all(reader, writer, client.turn), name="link-up-client")
+        try:
+            await asyncio.wait((sending, taking), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._feed.leave(client)
+            sending.cancel()
+            taking.cancel()
+            results = await asyncio.gather(sending, taking, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Client | None:
+        try:
+            length = frames.parse_length(await _rest(reader, frames.LENGTH.size))
+            wish = frames.parse_wish(await _rest(reader, length))
+            return await self._feed.join(wish, writer)
+        except FormatError as error:
+            self.counters.add("refused", error.reason)
+            writer.write(frames.welcome(frames.Welcome("", refused=error.reason)))
+            await writer.drain()
+            await _drain(reader)
+            return None
+
+    async def _take_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: asyncio.Lock) -> None:
+        taken = 0
+
+        async def answer(word: int) -> None:
+            async with turn:
+                writer.write(frames.ACK.pack(word))
+                await writer.drain()
+
+        try:
+            while True:
+                await self._take(reader)
+                taken += 1
+                await answer(taken)
+        except FormatError as error:
+            self.counters.add("refused", error.reason)
+            await answer((taken + 1) | frames.REFUSED)
+            await _drain(reader)
+
+    async def _take(self, reader: asyncio.StreamReader) -> None:
+        raw = await reader.readexactly(frames.LENGTHS.size)
+        head_bytes, payload_bytes = frames.parse_lengths(raw, self._max_bytes)
+        head = frames.parse_head(await _rest(reader, head_bytes))
+        payload = await _rest(reader, payload_bytes)
+        await self._bus.publish_bytes(head.topic, head.key, head.headers, payload)
+        self.counters.add("received")
+
+
+async def _rest(reader: asyncio.StreamReader, size: int) -> bytes:
+    """`size` bytes of a frame that has begun: an end of stream is a truncation even before the first of them."""
+    try:
+        return await reader.readexactly(size)
+    except asyncio.IncompleteReadError as error:
+        raise asyncio.IncompleteReadError(error.partial or b"\0", size) from error
+
+
+async def _drain(reader: asyncio.StreamReader) -> None:
+    """Read on until the publisher hangs up, since closing over unread bytes would take our last answer away."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            while await reader.read(1 << 16):
+                pass
+
+
+def _listen_privately(path: Path) -> socket.socket:
+    """A listening socket at `path` that only its owner can open, at no moment otherwise.
+
+    It is made inside a folder of mode 0700, given mode 0600, and moved into place (which also replaces a stale one).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as private:
+            made = Path(private) / "s"
+            listener.bind(str(made))
+            made.chmod(0o600)
+            listener.listen(64)
+            made.rename(path)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,1 @@
+"""The bus of one process. Start at `bus_io`."""

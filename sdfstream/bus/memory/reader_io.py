@@ -1,0 +1,141 @@
+"""A consumer group of the in-process bus, and its members."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sdfstream.bus.memory.topic_log import Position
+from sdfstream.bus.sequences import SequenceWatch
+from sdfstream.errors import BusError
+from sdfstream.records.message import Message
+
+if TYPE_CHECKING:
+    from sdfstream.bus.memory.bus_io import MemoryBus
+
+
+@dataclass(slots=True)
+class Group:
+    """A consumer group: where it has committed, per topic, and its members in order of joining."""
+
+    committed: dict[str, int] = field(default_factory=dict)
+    members: list[MemorySubscription] = field(default_factory=list)
+
+    def assign(self) -> None:
+        """Give every topic to one member: its owner while that stays, else the one with the fewest topics."""
+        for topic in sorted({t for m in self.members for t in m.topics}):
+            able = [m for m in self.members if topic in m.topics]
+            if not any(topic in m.positions for m in able):
+                min(able, key=lambda m: len(m.positions)).take_over(topic)
+
+
+class MemorySubscription:
+    """One member of a consumer group; made by `MemoryBus.subscribe`."""
+
+    def __init__(
+        self, bus: MemoryBus, group: str, team: Group, topics: tuple[str, ...], *, drop_repeats: bool = False
+    ) -> None:
+        self.topics = topics
+        self.drop_repeats = drop_repeats
+        self.positions: dict[str, Position] = {}
+        """Where this member stands in the topics it owns; another member of the group owns the rest."""
+        self.wake = asyncio.Event()
+        self._bus = bus
+        self._group = group
+        self._team = team
+        self.watch = SequenceWatch(bus.counters, group)
+        self._closed = False
+
+    def take_over(self, topic: str) -> None:
+        """Own `topic` from the group's committed position on."""
+        log = self._bus.log(topic)
+        committed = self._team.committed[topic]
+        self._bus.counters.add("lost", f"{self._group}:{topic}", max(0, log.first_seq - committed))
+        self.positions[topic] = log.attach(committed)
+        self.watch.forget()
+        self.wake.set()
+
+    async def read(
+        self, max_messages: int = 1000, timeout_s: float = 0.1, *, upto: Mapping[str, int] | None = None
+    ) -> list[Message]:
+        """Messages in order of (bus_at_ns, topic, bus_seq); empty when none came within `timeout_s`.
+
+        With `upto` only those of its topics that stand before the numbers it gives.
+        """
+        self._check_open()
+        found = self._take(max_messages, upto)
+        if upto is not None:
+            return found
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not found:
+                    await self.wake.wait()
+                    self._check_open()
+                    found = self._take(max_messages, None)
+        return found
+
+    async def commit(self) -> None:
+        """Everything read so far is dealt with."""
+        self._check_open()
+        self._team.committed.update({topic: position.seq for topic, position in self.positions.items()})
+
+    def lag(self) -> int:
+        """Messages of the owned topics that were not read yet."""
+        return sum(self._bus.log(topic).next_seq - p.seq for topic, p in self.positions.items())
+
+    async def close(self) -> None:
+        """Leave the group; its other members take over from the last commit."""
+        if self._closed:
+            return
+        self._closed = True
+        self.wake.set()
+        self._team.members = [m for m in self._team.members if m is not self]
+        for topic, position in self.positions.items():
+            self._bus.log(topic).detach(position)
+        self.positions.clear()
+        self._team.assign()
+        self._bus.freed()
+
+    def seek(self, topic: str, seq: int) -> None:
+        """Take the message numbered `seq` of `topic` next, or the first one still here."""
+        log = self._bus.log(topic)
+        log.detach(self.positions[topic])
+        self.positions[topic] = log.attach(seq)
+        self.wake.set()
+
+    def _take(self, max_messages: int, upto: Mapping[str, int] | None) -> list[Message]:
+        self.wake.clear()
+        taken: list[Message] = []
+        logs = [
+            (topic, self._bus.log(topic), position)
+            for topic, position in sorted(self.positions.items())
+            if upto is None or topic in upto
+        ]
+        ends = upto or {}
+        while len(taken) < max_messages:
+            heads = [
+                (m.bus_at_ns, t, log, p, m)
+                for t, log, p in logs
+                if (m := log.peek(p)) is not None and m.bus_seq < ends.get(t, m.bus_seq + 1)
+            ]
+            if not heads:
+                break
+            _, topic, log, position, message = min(heads, key=lambda h: (h[0], h[1]))
+            log.advance(position)
+            fresh = self.watch.see(topic, message.key, message.boot_id, message.batch_seq)
+            if fresh or not self.drop_repeats:
+                self._bus.counters.add("delivered", topic)
+                taken.append(message)
+        for _, log, _ in logs if taken else ():
+            log.trim()
+        if taken:
+            self._bus.freed()
+        return taken
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BusError("the subscription is closed")
+        self._bus.check_open()

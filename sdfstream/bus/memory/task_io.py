@@ -1,0 +1,130 @@
+"""Units of work on the in-process bus: every topic is one partition, and what a commit keeps lives as long as the bus.
+
+So a stage that fails is taken up where its last commit left it; a process that ends loses bus and units alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sdfstream.bus import codec
+from sdfstream.bus.memory.reader_io import Group, MemorySubscription
+from sdfstream.bus.task import Saved, Work
+from sdfstream.errors import FencedError
+from sdfstream.records.message import Message, Output
+from sdfstream.records.position import Part, Positions
+
+if TYPE_CHECKING:
+    from sdfstream.bus.memory.bus_io import MemoryBus
+
+
+@dataclass(slots=True)
+class Unit:
+    """What is kept of a unit, and who has it."""
+
+    saved: Saved = field(default_factory=Saved)
+    numbers: list[list[str | int]] = field(default_factory=list)
+    """The memory of repeats at the mark."""
+    owner: MemoryTask | None = None
+
+
+class MemoryTask:
+    """A unit in this process's hands (`sdfstream.bus.task.Task`); made by `MemoryBus.task`."""
+
+    def __init__(self, bus: MemoryBus, work: Work, unit: int, kept: Unit) -> None:
+        self.work = work
+        self.unit = unit
+        self.saved = kept.saved
+        self._bus = bus
+        self._kept = kept
+        self._group = f"task {work.name}/{unit}of{work.units}"
+        self._reader = self._join()
+
+    def _join(self) -> MemorySubscription:
+        topics = (*self.work.topics, *self.work.for_all) if self.unit == 0 else self.work.for_all
+        for topic in topics:
+            codec.topic_of(topic)
+        begin = self.saved.mark or self.saved.positions
+        start = {t: begin.get((t, 0), self._first(t)) for t in topics}
+        team = Group(committed=start)
+        reader = MemorySubscription(self._bus, self._group, team, topics, drop_repeats=True)
+        team.members.append(reader)
+        self._bus.groups[self._group] = team
+        team.assign()
+        reader.watch.load(self._kept.numbers)  # joining forgets
+        self._kept.owner = self
+        if not self.saved.positions:
+            self.saved = self._kept.saved = Saved({(topic, 0): seq for topic, seq in start.items()})
+        return reader
+
+    def _first(self, topic: str) -> int:
+        log = self._bus.log(topic)
+        return log.first_seq if self.work.from_start or codec.topic_of(topic).compacted else log.next_seq
+
+    async def read(
+        self, max_messages: int = 1000, timeout_s: float = 0.1, *, upto: Positions | None = None
+    ) -> list[Message]:
+        """See `sdfstream.bus.task.Task`."""
+        self._check()
+        if upto is None:
+            return await self._reader.read(max_messages, timeout_s)
+        return await self._reader.read(max_messages, 0.0, upto={topic: end for (topic, _), end in upto.items()})
+
+    def positions(self) -> dict[Part, int]:
+        """See `sdfstream.bus.task.Task`."""
+        return {(topic, 0): position.seq for topic, position in self._reader.positions.items()}
+
+    def seek(self, positions: Positions) -> None:
+        """See `sdfstream.bus.task.Task`."""
+        for (topic, _), seq in positions.items():
+            self._reader.seek(topic, seq)
+
+    async def commit(
+        self,
+        outputs: Sequence[Output] = (),
+        *,
+        positions: Positions | None = None,
+        notes: Mapping[str, bytes | None] | None = None,
+        mark: bool = False,
+    ) -> None:
+        """See `sdfstream.bus.task.Task`."""
+        self._check()
+        # whoever is cancelled in here has committed
+        await asyncio.shield(self._commit(outputs, positions, notes or {}, mark))
+
+    async def _commit(
+        self, outputs: Sequence[Output], positions: Positions | None, notes: Mapping[str, bytes | None], mark: bool
+    ) -> None:
+        for output in outputs:
+            codec.check(output)
+        where = self.positions() if positions is None else {**self._kept.saved.positions, **positions}
+        numbers = self._reader.watch.dump() if mark else []
+        await self._bus.publish(outputs)
+        self._check()
+        had = {} if mark else self._kept.saved.notes
+        kept = {name: note for name, note in {**had, **notes}.items() if note is not None}
+        self._kept.saved = Saved(where, kept, where if mark else self._kept.saved.mark)
+        if mark:
+            self._kept.numbers = numbers
+
+    def known_until_ns(self) -> int | None:
+        """See `sdfstream.bus.task.Task`."""
+        return None if self.lag() else self._bus.now_ns()
+
+    def lag(self) -> int:
+        """See `sdfstream.bus.task.Task`."""
+        return self._reader.lag()
+
+    async def close(self) -> None:
+        """See `sdfstream.bus.task.Task`."""
+        if self._kept.owner is self:
+            self._kept.owner = None
+        await self._reader.close()
+
+    def _check(self) -> None:
+        self._bus.check_open()
+        if self._kept.owner is not self:
+            raise FencedError(f"{self._group} is somebody else's now")

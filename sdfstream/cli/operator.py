@@ -1,0 +1,68 @@
+"""What the verbs share that act as an operator: their options, who acts, and how the answer is printed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sdfstream.board.words import clock_time
+from sdfstream.cli.options import add_data_folder
+from sdfstream.errors import ConfigError
+from sdfstream.serve import operator_keys_io
+from sdfstream.serve.overrides_io import WAIT_S, Hand, report, send
+
+if TYPE_CHECKING:
+    from sdfstream.bus.kafka.config import KafkaConfig
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that makes an override."""
+    add_data_folder(parser)
+    parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="by Kafka instead of the data folder's pipeline")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (YAML), for --bus: its kafka part")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="signing key (default: DIR/keys/operator.key)")
+    parser.add_argument("--wait", type=float, default=WAIT_S, metavar="S", help="for an answer (default %(default)g s)")
+
+
+def hand(args: argparse.Namespace) -> Hand:
+    """Who acts, by the options; raises ConfigError without a usable key."""
+    data = Path(args.data)
+    if args.wait < 0:
+        raise ConfigError("--wait must not be negative")
+    signer, kafka = operator_keys_io.read(data, args.key), _kafka(args.config) if args.bus else None
+    return Hand(data, signer, operator_keys_io.user(), args.bus, args.wait, kafka)
+
+
+def _kafka(file: Path | None) -> KafkaConfig:
+    from sdfstream import settings  # costs pydantic, which the way by the data folder can do without
+
+    return settings.load(file).kafka
+
+
+def finish(args: argparse.Namespace, by: Hand, overrides: Sequence[Mapping[str, Any]]) -> int:
+    """Send, wait, print; exit 0 when every override was answered by something other than a refusal."""
+    from sdfstream.runtime.output_io import emit
+
+    answers = send(by, overrides)
+    text = "\n".join(_line(o, answers.get(str(o["id"]))) for o in overrides)
+    emit(args.json, report(overrides, answers), text)
+    silent = [str(o["id"]) for o in overrides if str(o["id"]) not in answers]
+    if silent:
+        print(
+            f"sdfstream {args.verb}: no outcome of {', '.join(silent)} within {by.wait_s:g} s; "
+            "it is on the bus, but no controller answered (does one run?)",
+            file=sys.stderr,
+        )
+    done = all(a["state"] not in ("refused", "failed") for a in answers.values())
+    return 0 if done and not silent else 2
+
+
+def _line(override: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> str:
+    about = f"{override['what']} {override['command']}".strip()
+    if outcome is None:
+        return f"{about}: sent, no answer ({override['id']})"
+    when = f" at {clock_time(int(outcome['at_ns']))}" if isinstance(outcome.get("at_ns"), int) else ""
+    return f"{about}: {outcome['state']} by {outcome.get('host', '?')}{when}: {outcome.get('why') or 'no reason given'}"

@@ -1,0 +1,1 @@
+"""A fabric of this machine, broken and found: what ``sdfstream demo`` runs."""

@@ -1,0 +1,52 @@
+"""The demo's last words: what was injected and found, how fast, what it cost, and where to look further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sdfstream.board.words import duration
+from sdfstream.score.report import aligned, summary
+
+
+def report(outcome: Mapping[str, Any], data: Path) -> str:
+    """The text of `lab_io.play`'s outcome."""
+    clocks = outcome["clocks"]
+    load = ", ".join(f"{one:.1f}" for one in outcome["load"])
+    head = (
+        f"\n{outcome['seconds']:.0f} s in all; ready after {outcome['ready_s']} s; "
+        f"{clocks['by_status'].get('synced', 0)} of {clocks['known']} clocks synced, "
+        f"worst bound {duration(clocks['worst_err_ns'])}; machine load {load}\n"
+    )
+    tail = f"\nEverything else is gone; what was measured is in {data}. `rm -r {data}` removes that too."
+    return "\n".join((head, jobs_table(outcome["acts"]), "", summary(outcome["outcome"], data=str(data)), tail))
+
+
+_HEADS: Final = ("fault", "job", "before", "worst second", "with the loop", "after", "what the loop did")
+
+
+def jobs_table(acts: Sequence[Mapping[str, Any]]) -> str:
+    """What each fault meant for each job, Mbit/s of payload, and what was done about it."""
+    lines: list[tuple[str, ...]] = [_HEADS]
+    for act in acts:
+        for number, name in enumerate(sorted(act["before_mbps"])):
+            rates = (_rate(act[key].get(name)) for key in ("before_mbps", "worst_mbps", "loop_mbps", "after_mbps"))
+            first = number == 0
+            lines.append((act["act"] if first else "", name, *rates, _deeds(act["loop"]) if first else ""))
+    return aligned(lines)
+
+
+def _rate(mbps: float | None) -> str:
+    return "–" if mbps is None else f"{mbps:.1f} Mbit/s"
+
+
+def _deeds(loop: Mapping[str, Any]) -> str:
+    if not loop["moves"]:
+        return "nothing"
+    text = ", ".join(f"{n} × {kind}" for kind, n in sorted(loop["moves"].items()))
+    if loop["first_ms"] is not None:
+        text += f", the first after {duration(loop['first_ms'] * 1e6)}"
+    if loop["gains"]:
+        text += "; gain " + ", ".join(f"× {gain:g}" for gain in loop["gains"])
+    return text + (f"; {loop['taken_back']} taken back" if loop["taken_back"] else "")

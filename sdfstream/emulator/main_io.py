@@ -1,0 +1,94 @@
+"""The process of one emulated job: orders on standard input, what became of it on standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from sdfstream.agent.bus_io import open_publisher
+from sdfstream.emulator.process_io import run_job
+from sdfstream.emulator.rank_plan import JobSpec, NicPlace, plan
+from sdfstream.errors import SdfError
+from sdfstream.probes.config import VirtualClock
+from sdfstream.probes.net.netns_io import inside
+from sdfstream.probes.virtual_clock import Clock
+from sdfstream.records.signature import KeyRing
+from sdfstream.runtime import loop_io
+
+
+def main() -> int:
+    """Read the orders from standard input (`lab.job_io` writes them), run the job, tell the outcome; the exit code."""
+    orders = json.loads(_first_line())
+    try:
+        last = loop_io.run(_serve(orders))
+    except SdfError as error:
+        _say(f"{type(error).__name__}: {error}")
+        return 2
+    _say(json.dumps(last))
+    return 0
+
+
+async def _serve(orders: dict[str, Any]) -> dict[str, Any]:
+
+    stop = asyncio.Event()
+    loop_io.stop_on_signals(stop.set)
+    if not orders["stays"]:
+        _stop_with_starter(stop)
+    spec = JobSpec(
+        **{**orders["spec"], "hosts": tuple(orders["spec"]["hosts"]), "ports": tuple(orders["spec"]["ports"])}
+    )
+    clocks = {host: Clock(VirtualClock(**wrong)).at for host, wrong in orders["virtual_clocks"].items()}
+    keys = KeyRing(bytes.fromhex(key) for key in orders["keys"])
+    async with contextlib.AsyncExitStack() as stack:
+        publisher = None
+        if orders["link"]:
+            link = open_publisher(f"link:{orders['link']}", secrets.token_hex(8), hold=False)  # it keeps nothing itself
+            publisher = await stack.enter_async_context(link)
+        return await run_job(
+            plan(spec, [NicPlace(**place) for place in orders["places"]]),
+            Path(orders["jobs_dir"]),
+            keys,
+            stop,
+            enter=inside,
+            clock_of=lambda host: clocks.get(host, _true),
+            run=secrets.randbits(32),
+            publisher=publisher,
+            ready=lambda: _say("ready"),
+        )
+
+
+def _true(at_ns: int) -> int:
+    return at_ns
+
+
+def _first_line() -> bytes:
+    """Read to the end of the line and no further: what follows is the end of standard input."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 65_536)
+        if not piece:
+            break
+        line += piece
+    return line
+
+
+def _stop_with_starter(stop: asyncio.Event) -> None:
+    """End when standard input does: our starter stopped us, or died."""
+    running = asyncio.get_running_loop()
+
+    def ended() -> None:
+        if not os.read(0, 4096):
+            running.remove_reader(0)
+            stop.set()
+
+    running.add_reader(0, ended)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(1, text.encode() + b"\n")

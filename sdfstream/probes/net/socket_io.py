@@ -1,0 +1,241 @@
+"""One probing socket: bound to its NIC's device, stamping, telling TOS, TTL and destination of what arrives.
+
+Why bound as it is: SO_BINDTODEVICE (no privilege needed since Linux 5.7) makes the kernel send by this NIC whatever
+the routing table prefers, and deliver only what came in by it. The socket is bound to the wildcard address, so that
+a packet for another NIC's address that strays in by this NIC is *seen* (PKTINFO tells), refused and counted, not
+silently dropped. Where several NICs share a device (aliases on one interface) each socket takes its own address.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from sdfstream.errors import ConfigError, UnavailableError
+from sdfstream.probes.config import NicConfig
+from sdfstream.probes.net.netns_io import identity, inside
+from sdfstream.probes.net.stamping_io import enable
+from sdfstream.probes.stamp.datagrams import SENT_TTL
+from sdfstream.records.units import StampKind, UInt8s
+
+IP_PKTINFO, IP_RECVERR, IP_RECVTTL, IP_RECVTOS, IP_MTU_DISCOVER = 8, 11, 12, 13, 10
+IPV6_RECVERR, IPV6_MTU_DISCOVER, IPV6_RECVPKTINFO = 25, 23, 49
+IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS = 51, 66, 50, 52, 67
+_SIOCGIFFLAGS, _IFF_UP = 0x8913, 0x1
+_PMTUDISC_PROBE: Final = 3
+_SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
+_BUFFER_BYTES: Final = 4 << 20
+"""Receive and send buffer asked for; a queued TX stamp or small packet is charged about 800 bytes."""
+
+TOS_AT: Final = 16
+"""Offset of the TOS or traffic class octet in a socket's `control`."""
+CONTROL_BYTES: Final = 64
+
+
+OpenError: TypeAlias = OSError | ConfigError | UnavailableError
+
+
+@dataclass(slots=True)
+class ProbeSocket:
+    """An open socket and what is needed to send by it and to check what arrives."""
+
+    sock: socket.socket
+    fd: int
+    nic: NicConfig
+    port: int
+    interface: int
+    """Interface index of the device when the socket was opened."""
+    address: bytes
+    """16 octets, IPv4 as ::ffff:a.b.c.d."""
+    kind: StampKind
+    """Who stamps this socket's packets."""
+    stamp_room: int
+    """TX stamps that fit into its buffers before the kernel drops them."""
+    control: UInt8s
+    """(CONTROL_BYTES,) control messages to send with: TOS, and PKTINFO with source address and interface."""
+    control_bytes: int
+
+    @property
+    def v6(self) -> bool:
+        """Whether it is an IPv6 socket."""
+        return self.sock.family == socket.AF_INET6
+
+
+def mapped(address: str) -> bytes:
+    """16 octets of an address, IPv4 as ::ffff:a.b.c.d.
+
+    >>> mapped("10.0.0.1").hex()
+    '00000000000000000000ffff0a000001'
+    """
+    parsed = ipaddress.ip_address(address)
+    return parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed
+
+
+def open_probe_socket(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) -> ProbeSocket:
+    """Open the socket of `nic` on UDP `port` (0: any).
+
+    Parameters
+    ----------
+    own_address : bool
+        Bind to the NIC's address instead of the wildcard (several NICs share the device).
+    hardware : bool
+        Ask the NIC for stamps.
+
+    Raises
+    ------
+    OSError
+        ENODEV, EADDRNOTAVAIL, ENOENT …: the device, its address or its namespace is not there (now);
+        EADDRINUSE: somebody else has the port (now).
+    ConfigError, UnavailableError
+        It can never work: the port is reserved, or the kernel refuses to bind to a device.
+    """
+    opened = open_probe_sockets(nic, [port], own_address=own_address, hardware=hardware)[0]
+    if isinstance(opened, Exception):
+        raise opened
+    return opened
+
+
+def open_probe_sockets(
+    nic: NicConfig, ports: Sequence[int], *, own_address: bool, hardware: bool
+) -> list[ProbeSocket | OpenError]:
+    """Open several sockets of `nic` in one visit to its namespace: each one, or what kept it from being opened."""
+
+    def work() -> list[ProbeSocket | OpenError]:
+        found: list[ProbeSocket | OpenError] = []
+        for port in ports:
+            try:
+                found.append(_open_here(nic, port, own_address=own_address, hardware=hardware))
+            except (OSError, ConfigError, UnavailableError) as error:
+                found.append(error)
+        return found
+
+    try:
+        return inside(nic.netns, work)
+    except OSError as error:
+        return [error] * len(ports)
+
+
+def _open_here(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) -> ProbeSocket:
+    """Open a socket in the namespace of the calling thread."""
+    v6 = ipaddress.ip_address(nic.address).version == 6
+    sock = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        interface = socket.if_nametoindex(nic.device)
+        _bind(sock, nic, port, own_address=own_address)
+        _tell_everything(sock, v6)
+        stamp_room, kind = _make_room(sock), enable(sock, nic.device, hardware=hardware)
+        address = mapped(nic.address)
+        control, control_bytes = _control(address, interface, v6)
+        port = sock.getsockname()[1]
+    except BaseException:
+        sock.close()
+        raise
+    return ProbeSocket(sock, sock.fileno(), nic, port, interface, address, kind, stamp_room, control, control_bytes)
+
+
+def presence(nic: NicConfig) -> tuple[object, int]:
+    """Look whether `nic` can be used now; what identifies it: its namespace, and its interface index there.
+
+    Raises
+    ------
+    OSError
+        The namespace, the device or the address is not there (now), or the device is switched off.
+    """
+    v6 = ipaddress.ip_address(nic.address).version == 6
+
+    def look() -> int:
+        with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            interface = socket.if_nametoindex(nic.device)
+            ifreq = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16s24x", nic.device.encode()[:15]))
+            if not struct.unpack_from("H", ifreq, 16)[0] & _IFF_UP:
+                raise OSError(errno.ENETDOWN, "the device is switched off", nic.device)
+            _bind(sock, nic, 0, own_address=True)
+            return interface
+
+    return identity(nic.netns), inside(nic.netns, look)
+
+
+def report_icmp(socket_: ProbeSocket, on: bool) -> None:
+    """Let ICMP errors come up by the socket's error queue (IP_RECVERR).
+
+    Off by default: while it is on, an ICMP error also makes the next send on the socket fail once.
+    """
+    level, option = (socket.IPPROTO_IPV6, IPV6_RECVERR) if socket_.v6 else (socket.IPPROTO_IP, IP_RECVERR)
+    socket_.sock.setsockopt(level, option, int(on))
+
+
+def limited_control(opened: ProbeSocket, tos: int, ttl: int) -> list[tuple[int, int, bytes]]:
+    """Ancillary data, as ``socket.sendmsg`` takes it, for one packet with its own TTL or hop limit."""
+    if opened.v6:
+        level, tos_type, ttl_type, info_type = socket.IPPROTO_IPV6, IPV6_TCLASS, IPV6_HOPLIMIT, IPV6_PKTINFO
+        info = struct.pack("@16sI", opened.address, opened.interface)
+    else:
+        level, tos_type, ttl_type, info_type = socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL, IP_PKTINFO
+        info = struct.pack("@i4s4x", opened.interface, opened.address[12:])
+    octets = ((tos_type, struct.pack("@i", tos)), (ttl_type, struct.pack("@i", ttl)), (info_type, info))
+    return [(level, kind, data) for kind, data in octets]
+
+
+def _bind(sock: socket.socket, nic: NicConfig, port: int, *, own_address: bool) -> None:
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.device.encode() + b"\0")
+    except PermissionError as error:
+        raise UnavailableError(f"{nic.nic}: this kernel lets only root bind a socket to a device") from error
+    try:
+        sock.bind((nic.address if own_address else "", port))
+    except OSError as error:
+        if error.errno == errno.EACCES:
+            sentence = f"{nic.nic}: UDP port {port} is reserved for root; choose a port above 1023"
+            raise ConfigError(sentence) from error
+        raise
+
+
+def _tell_everything(sock: socket.socket, v6: bool) -> None:
+    """Ask for destination, TTL and TOS of what arrives; send with the DF bit, whatever path MTU is remembered."""
+    if v6:
+        level = socket.IPPROTO_IPV6
+        for option in (IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS):
+            sock.setsockopt(level, option, 1)
+        sock.setsockopt(level, IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
+        sock.setsockopt(level, socket.IPV6_UNICAST_HOPS, SENT_TTL)
+    else:
+        level = socket.IPPROTO_IP
+        for option in (IP_PKTINFO, IP_RECVTTL, IP_RECVTOS):
+            sock.setsockopt(level, option, 1)
+        sock.setsockopt(level, IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+        sock.setsockopt(level, socket.IP_TTL, SENT_TTL)
+
+
+def _make_room(sock: socket.socket) -> int:
+    """Enlarge the buffers as far as we may; how many TX stamps then fit (they are charged to the receive buffer)."""
+    for force, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
+        except OSError:
+            sock.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2048
+
+
+def _control(address: bytes, interface: int, v6: bool) -> tuple[UInt8s, int]:
+    """Control messages for sending: TOS first, at one offset in both families, then PKTINFO."""
+    if v6:
+        tos = struct.pack("@QiiI4x", 20, socket.IPPROTO_IPV6, IPV6_TCLASS, 0)
+        info = struct.pack("@Qii16sI4x", 36, socket.IPPROTO_IPV6, IPV6_PKTINFO, address, interface)
+    else:
+        tos = struct.pack("@QiiI4x", 20, socket.IPPROTO_IP, socket.IP_TOS, 0)
+        # in_pktinfo: interface, source address (spec_dst), unused
+        info = struct.pack("@QiiI4s4x4x", 28, socket.IPPROTO_IP, IP_PKTINFO, interface, address[12:])
+    packed = tos + info
+    control = np.zeros(CONTROL_BYTES, np.uint8)
+    control[: len(packed)] = np.frombuffer(packed, np.uint8)
+    return control, len(packed)

@@ -1,0 +1,1 @@
+"""State and counters of ports: netlink, sysfs, ethtool, optics. Start at `reading`."""

@@ -1,0 +1,81 @@
+"""Batches of datagrams as the engines see them: what arrived, what to send, when it truly left.
+
+The engines (`sender`, `reflector`) are sans-IO and meet the sockets (`net.socket_table_io`) only in these three shapes.
+All times here are readings of the host's system clock (the engines apply a virtual clock where one is set).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.records.units import Int32s, Int64s, UInt8s
+
+SENT_TTL: Final = 255
+"""TTL or hop limit of everything we send (as RFC 5357 section 4.1.2), so 255 − TTL on arrival counts routers."""
+
+UInt16s = npt.NDArray[np.uint16]
+UInt32s = npt.NDArray[np.uint32]
+
+
+@dataclass(slots=True)
+class Received:
+    """n datagrams that arrived. The arrays may be views of the shell's buffers: use them before the next drain."""
+
+    data: UInt8s
+    """(n, width) UDP payload; bytes beyond `length` are stale."""
+    length: Int32s
+    """(n,) payload length on the wire; more than width means the rest was cut off (refuse the row)."""
+    socket: Int32s
+    """(n,) index of the receiving socket in the shell's table."""
+    address: UInt8s
+    """(n, 16) source address, IPv4 as ::ffff:a.b.c.d."""
+    port: UInt16s
+    """(n,) source port."""
+    at_ns: Int64s
+    """(n,) when it arrived, ABSENT_NS where there is no stamp."""
+    kind: UInt8s
+    """(n,) StampKind of `at_ns`."""
+    user_at_ns: int
+    """When user space took the batch."""
+    tos: UInt8s
+    """(n,) the TOS or traffic class octet: DSCP << 2 | ECN."""
+    ttl: UInt8s
+    """(n,) TTL or hop limit on arrival; 0 when not known."""
+
+
+@dataclass(slots=True)
+class ToSend:
+    """n datagrams to send, sorted by `socket`."""
+
+    data: UInt8s
+    """(n, width) UDP payload."""
+    length: Int32s
+    """(n,) payload length."""
+    socket: Int32s
+    """(n,) index of the sending socket in the shell's table."""
+    address: UInt8s
+    """(n, 16) destination address, IPv4 as ::ffff:a.b.c.d."""
+    port: UInt16s
+    """(n,) destination port."""
+    tos: UInt8s
+    """(n,) TOS or traffic class octet to send with."""
+    token: Int64s
+    """(n,) the engine's own name for the datagram; comes back in `Left`."""
+
+
+@dataclass(slots=True)
+class Left:
+    """When n datagrams truly left; those the kernel gave no stamp for are absent or have kind USER."""
+
+    token: Int64s
+    """(n,) the token of the datagram."""
+    at_ns: Int64s
+    """(n,) when it left."""
+    kind: UInt8s
+    """(n,) StampKind."""
+    user_at_ns: Int64s
+    """(n,) when user space handed it to the kernel."""

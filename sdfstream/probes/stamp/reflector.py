@@ -1,0 +1,271 @@
+"""The Session-Reflector of one host: answers probes on several sockets, vectorised, without a socket or a clock.
+
+API in short (*now_ns*: steady clock; *system_ns* and everything inside batches: the host's system clock)::
+
+    reflector = SessionReflector(host, sockets, peers, hmac_key=None, max_pps=200_000, liveness_ms=1000)
+        # sockets: {index of a receiving socket: NIC id}; peers: {IP address: NIC id} of all known NICs
+    answers = reflector.received(received, now_ns)   # ToSend: each leaves by the socket its probe came in by
+    reflector.seal(answers, system_ns)               # ALWAYS, right before sending: writes T3 and the HMACs
+    reflector.left(left)                             # true sending times; told in the next answer (Follow-Up Telemetry)
+    reflector.nic_usable(nic, usable, now_ns)
+    reflector.liveness(now_ns, system_ns, complete=False) -> list[dict]
+    reflector.counters                               # stage "reflector": answered, shed, refused.<reason>
+
+Stateful as RFC 8762 section 4.3 means it: the answers of a session (socket, source address and port, SSID) are
+numbered from 0, so that a sender can tell in which direction a packet was lost; only such a reflector may fill in
+Follow-Up Telemetry (RFC 8972 section 4.7). A session beyond the bounded table is answered statelessly: the number is
+the probe's and the follow-up stays zero; so are all with ``stateful=False``.
+
+An answer has exactly the octets of its probe, never more; a probe shorter than the base packet is refused. (RFC 8762
+section 4.6 would answer a short TWAMP-Light probe with a whole base packet. That amplifies, so it is not done; such a
+sender pads its probes to 44 octets.) At most `max_pps` answers leave per second, in bursts of a tenth of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sdfstream.probes.config import HostConfig
+from sdfstream.probes.stamp import packet, refusals, tlv
+from sdfstream.probes.stamp.addresses import halves, octets
+from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
+from sdfstream.probes.stamp.inbound import Inbound
+from sdfstream.probes.stamp.liveness import ALIVE, Liveness
+from sdfstream.probes.stamp.mac import Mac, same
+from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, fields
+from sdfstream.probes.stamp.tlv_answer import Facts, TlvAnswerer
+from sdfstream.probes.virtual_clock import Clock
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int64s, StampKind, UInt8s
+from sdfstream.stats import Counters
+
+_GENERATION_BITS = 15
+_ROW_BITS = 16
+Rows: TypeAlias = "slice | Int64s"
+_USER, _KERNEL, _NONE = np.uint8(StampKind.USER), np.uint8(StampKind.KERNEL), np.uint8(StampKind.NONE)
+
+
+class SessionReflector:
+    """Answers the probes that reach one host.
+
+    Parameters
+    ----------
+    host : HostConfig
+        For the virtual clock.
+    sockets : index of a receiving socket to NIC id
+    peers : IP address to NIC id
+        Whose probes are watched for liveness; others are answered all the same.
+    hmac_key : bytes or None
+        Authenticated mode when given.
+    max_pps : int
+        Answers per second.
+    error : int or None
+        Error Estimate word of answers; its Z bit chooses the format of their stamps.
+    sync : int
+        What disciplines the clock, `tlv.SyncSource`.
+    stateful : bool
+        See above.
+    classes : (64,) bool or None
+        DSCPs in which answers may leave; None: all.
+    """
+
+    def __init__(
+        self,
+        host: HostConfig,
+        sockets: Mapping[int, str],
+        peers: Mapping[str, str],
+        *,
+        hmac_key: bytes | None = None,
+        max_pps: int = 200_000,
+        liveness_ms: int = 1000,
+        error: int | None = None,
+        sync: int = tlv.SyncSource.FREE_RUNNING,
+        stateful: bool = True,
+        classes: Bools | None = None,
+    ) -> None:
+        self.host = host
+        self.counters = Counters("reflector")
+        self._mac = None if hmac_key is None else Mac(hmac_key)
+        self._mode = packet.mode_of(hmac_key)
+        self._error = packet.error_estimate(1e6) if error is None else error
+        self._clock = Clock(host.virtual_clock)
+        allowed = np.ones(64, dtype=np.bool_) if classes is None else classes
+        self._tlvs = TlvAnswerer(self._mode, self._mac, self.counters, sync=sync, classes=allowed)
+        self.life = Liveness("reflector", liveness_ms, self._clock)
+        known = {octets(address): nic for address, nic in peers.items()}
+        self._inbound = Inbound(dict(sockets), known, self.life, self.counters)
+        self._stateful = stateful
+        self._max_pps = max_pps
+        self._allowance = self._burst = max(1.0, max_pps / 10)
+        self._filled_at = ABSENT_NS
+
+    @property
+    def senders(self) -> Sequence[bytes]:
+        """16-octet address of the sender of each path of `life`."""
+        return self._inbound.senders
+
+    def know(self, peers: Mapping[str, str]) -> None:
+        """More senders by address, so that the liveness report can name them."""
+        self._inbound.know({octets(address): nic for address, nic in peers.items()})
+
+    def arriving_pps(self, ports: range) -> float:
+        """Probes that arrive per second, by their mean gaps, from named senders over these source ports."""
+        alive = np.flatnonzero((self.life.state == ALIVE) & (self.life.interval_ns > 0)).tolist()
+        mine = [i for i in alive if self.life.names[i].path in ports]
+        return float((NS_PER_S / self.life.interval_ns[mine]).sum())
+
+    def received(self, received: Received, now_ns: int) -> ToSend:
+        """Answers to the probes in `received`, sorted by socket, still without T3 and HMAC (see `seal`)."""
+        rows = self._good(received, now_ns)
+        socket = received.socket[rows]
+        if (socket[1:] < socket[:-1]).any():
+            rows = np.arange(len(received.length))[rows][np.argsort(socket, kind="stable")]
+            socket = received.socket[rows]
+        length = received.length[rows]
+        # room behind the longest lets `tlv.arranged` look for padding there
+        width = int(length.max(initial=self._mode.base_bytes)) + tlv.HEADER_BYTES
+        out = np.array(received.data[rows, :width])
+        address, port = received.address[rows], received.port[rows]
+        token = np.empty(len(length), dtype=np.int64)
+        tos = np.zeros(len(length), dtype=np.uint8)
+        if len(length):
+            arrival = _Arrival(received, rows)
+            self._head(out, received, rows, arrival)
+            tos = self._body(out, received, rows, arrival, token, now_ns)
+            self.counters.add("answered", n=len(length))
+        return ToSend(out, length, socket, address, port, tos, token)
+
+    def _good(self, received: Received, now_ns: int) -> Rows:
+        data, length, base = received.data, received.length, self._mode.base_bytes
+        n = len(length)
+        if n and self._mac is None and length.min() >= base and length.max() <= data.shape[1]:
+            granted = self._granted(n, now_ns)
+            self.counters.add("refused", refusals.RATE, n - granted)
+            return slice(0, granted)
+        verdict = refusals.Verdict(len(received.length), self.counters)
+        verdict.refuse(received.length < base, refusals.SHORT)
+        verdict.refuse(received.length > data.shape[1], refusals.CUT)
+        good = np.flatnonzero(verdict.good)
+        over = good[self._granted(len(good), now_ns) :]
+        if len(over):
+            late = np.zeros(len(verdict.good), dtype=np.bool_)
+            late[over] = True
+            verdict.refuse(late, refusals.RATE)
+            good = np.flatnonzero(verdict.good)
+        if self._mac is not None and len(good):
+            wrong = np.zeros(len(verdict.good), dtype=np.bool_)
+            heads = data[good, :base]
+            wrong[good] = ~same(heads[:, -MAC_BYTES:], self._mac.of_base(heads, self._mode))
+            verdict.refuse(wrong, refusals.HMAC)
+            good = np.flatnonzero(verdict.good)
+        return good
+
+    def _granted(self, wanted: int, now_ns: int) -> int:
+        """How many of `wanted` packets the token bucket lets through."""
+        if self._filled_at != ABSENT_NS:
+            fill = (now_ns - self._filled_at) * self._max_pps / NS_PER_S
+            self._allowance = min(self._burst, self._allowance + max(0.0, fill))
+        self._filled_at = now_ns
+        granted = min(wanted, int(self._allowance))
+        self._allowance -= granted
+        return granted
+
+    def _head(self, out: UInt8s, received: Received, rows: Rows, arrival: _Arrival) -> None:
+        """Turn base packets of probes into base packets of answers, but for T3 and HMAC."""
+        probe = fields(out[:, : self._mode.base_bytes].copy(), self._mode.probe)
+        out[:, : self._mode.base_bytes] = 0
+        answer = fields(out, self._mode.answer)
+        answer["seq"] = probe["seq"]
+        answer["error"] = self._error
+        answer["ssid"] = probe["ssid"]
+        answer["t2"] = packet.stamp_of(self._clock.reading(arrival.at_ns), self._error)
+        answer["sender_seq"] = probe["seq"]
+        answer["sender_t1"] = probe["t1"]
+        answer["sender_error"] = probe["error"]
+        answer["ttl"] = received.ttl[rows]
+
+    def _body(
+        self, out: UInt8s, received: Received, rows: Rows, arrival: _Arrival, token: Int64s, now_ns: int
+    ) -> UInt8s:
+        """TLVs and session state; fills `token`, returns the TOS octets of the answers."""
+        head = fields(out, self._mode.answer)
+        length, tos = received.length[rows], received.tos[rows]
+        ours = tlv.arranged(out, length, self._mode)
+        row = self._inbound.find(
+            received.socket[rows],
+            halves(received.address[rows]),
+            received.port[rows].astype(np.int64),
+            head["ssid"].astype(np.int64),
+            self._tlvs.class_sent(out, ours, tos),
+            now_ns,
+        )
+        seq = head["seq"].astype(np.int64)
+        named = row if self._stateful else np.full(len(row), -1)
+        rank = self._inbound.rank(named)
+        number = np.where(named >= 0, self._inbound.number(named, rank), seq)
+        follow_up, told = self._inbound.tell(named, rank)
+        stamps = packet.stamp_of(self._clock.reading(follow_up["at_ns"]), self._error)
+        facts = Facts(
+            seq=number,
+            tos=tos,
+            method_in=tlv.METHOD_OF_KIND[arrival.kind],
+            fu_seq=np.where(told, follow_up["seq"], np.uint32(0)),
+            fu_word=np.where(told, stamps, np.uint64(0)),
+            fu_mode=np.where(told, tlv.METHOD_OF_KIND[follow_up["kind"]], np.uint8(0)),
+        )
+        leaves_with = self._tlvs.answer(out, length, ours, facts)
+        name = self._inbound.generation[named] << _ROW_BITS | named
+        token[:] = np.where(named >= 0, name << 32 | number, -1)
+        self._inbound.hear(row, seq, now_ns)
+        return leaves_with
+
+    def seal(self, answers: ToSend, system_ns: int) -> None:
+        """Write T3 = `system_ns` (through the virtual clock) and the HMACs; to be called right before sending."""
+        if not len(answers.length):
+            return
+        head: Fields = fields(answers.data, self._mode.answer)
+        shown = self._clock.reading(np.array([system_ns], dtype=np.int64))
+        head["t3"] = packet.stamp_of(shown, self._error)[0]
+        if self._mac is not None:
+            base = self._mode.base_bytes
+            answers.data[:, base - MAC_BYTES : base] = self._mac.of_base(answers.data, self._mode)
+
+    def left(self, left: Left) -> None:
+        """Take true sending times of answers; the latest of each session goes into its next answer."""
+        named = left.token >> 32
+        row = named & ((1 << _ROW_BITS) - 1)
+        good = (left.at_ns != ABSENT_NS) & (left.kind != _NONE) & (left.kind != _USER)
+        good &= (left.token >= 0) & (row < len(self._inbound.generation))
+        row = np.where(good, row, 0)
+        good &= self._inbound.generation[row] == named >> _ROW_BITS
+        self._inbound.keep(row[good], left.token[good] & 0xFFFF_FFFF, left.at_ns[good], left.kind[good])
+
+    def follow_up_due_ns(self, now_ns: int) -> int:
+        """How long sending times may stay unread so that each is there for its session's next answer; 0: not known."""
+        return self._inbound.shortest_interval_ns(now_ns, NS_PER_S) // 3
+
+    def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
+        """A NIC can or cannot receive; what it observes is unknown while it cannot."""
+        mine = [i for i, name in enumerate(self.life.names) if name.observer == nic]
+        self.life.usable(np.array(mine, dtype=np.int64), usable, now_ns)
+
+    def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
+        """Judge all inbound paths; entries of those that changed state since the last call, or of all (`complete`)."""
+        return self.life.judge(now_ns, system_ns, complete=complete)
+
+
+class _Arrival:
+    """When the probes in `rows` arrived and who says so; user space where there is no stamp."""
+
+    __slots__ = ("at_ns", "kind")
+    at_ns: Int64s
+    kind: UInt8s
+
+    def __init__(self, received: Received, rows: Rows) -> None:
+        self.at_ns, self.kind = received.at_ns[rows], received.kind[rows]
+        if (self.kind != _KERNEL).any() or self.at_ns.min() == ABSENT_NS:
+            user = (self.kind == _USER) | (self.kind == _NONE) | (self.at_ns == ABSENT_NS)
+            self.at_ns = np.where(user, received.user_at_ns, self.at_ns)
+            self.kind = np.where(user, _USER, self.kind)

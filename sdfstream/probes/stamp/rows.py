@@ -1,0 +1,222 @@
+"""Finished exchanges to rows of ``sdf.raw.probe.v1``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sdfstream.probes.config import HostConfig
+from sdfstream.probes.stamp import exchanges as ex
+from sdfstream.probes.stamp import packet, tlv
+from sdfstream.probes.stamp.arrow import Names
+from sdfstream.probes.stamp.packet import Fields
+from sdfstream.probes.stamp.paths import Paths, clock_of_far_end
+from sdfstream.probes.virtual_clock import Clock
+from sdfstream.records.arrow import column
+from sdfstream.records.topics import PROBE
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
+from sdfstream.stats import Counters
+
+_INT32: Final = np.iinfo(np.int32)
+_FIELDS: Final = tuple(PROBE.columns or ())
+_ANSWERED: Final = ("t2_ns", "t3_ns", "t4_ns", "dscp_rev", "ecn_rev")
+"""Columns that are null in the row of an unanswered probe, and in no other."""
+FOLLOW_UP_LIMIT_NS: Final = 10 * NS_PER_S
+"""A follow-up says when the answer left; it must lie this close behind t2."""
+
+
+class RowWriter:
+    """Takes finished exchanges out of the rings of one host and writes their rows.
+
+    Notes
+    -----
+    A clock column names one clock for two stamps. Where only one of t1 and t4 is the NIC's, its stamp is replaced by
+    the user-space reading (kind 0), so that both are the host's clock.
+    """
+
+    def __init__(self, host: HostConfig, paths: Paths, clock: Clock, counters: Counters) -> None:
+        self._counters = counters
+        self._before_ns: int | None = None
+        self._clock = clock
+        self._host = host.host
+        self._planes = {nic.nic: nic.plane for nic in host.nics}
+        self.adopt(paths)
+
+    def adopt(self, paths: Paths) -> None:
+        """Write rows of these paths from now on: the old ones under their numbers, and perhaps more."""
+        self._paths = paths
+        sessions = paths.sessions
+        self._src = Names([s.src for s in sessions])
+        self._dst = Names([s.dst for s in sessions])
+        self._clock_src = Names([self._host, *(s.src for s in sessions)])
+        far = [clock_of_far_end(s, hardware=hardware) for hardware in (False, True) for s in sessions]
+        self._clock_dst = Names(far)
+        self._plane = Names([self._planes.get(s.src) for s in sessions])
+
+    def finished(self, exchanges: ex.Exchanges, now_ns: int) -> pa.RecordBatch | None:
+        """Rows of all exchanges finished by `now_ns` (steady clock), in order of sending; None: none."""
+        # a limit counts once it had passed at the call before: after a stall what lies in the sockets is read first
+        passed_ns = now_ns if self._before_ns is None else self._before_ns
+        self._before_ns = now_ns
+        sent = np.flatnonzero(exchanges.state == ex.SENT)
+        lost = sent[passed_ns - exchanges.sent_at[sent] >= exchanges.timeout_ns[exchanges.path[sent]]]
+        done = self._settled(exchanges, np.flatnonzero(exchanges.state == ex.ANSWERED), passed_ns)
+        if not len(lost) and not len(done):
+            return None
+        exchanges.state[done] = ex.DONE
+        exchanges.state[lost] = ex.LOST
+        slot = np.concatenate([done, lost])
+        path, seq = exchanges.path[slot], exchanges.seq[slot]
+        order = np.lexsort((seq, path, exchanges.sent_at[slot]))
+        return self._write(exchanges, slot[order], (np.arange(len(slot)) < len(done))[order])
+
+    def _settled(self, exchanges: ex.Exchanges, slot: Int64s, passed_ns: int) -> Int64s:
+        """Answered exchanges that wait for nothing more."""
+        _, _, told = exchanges.follow_ups(slot)
+        settled = told & (exchanges.t1_kind[slot] != StampKind.NONE)
+        waited = passed_ns - exchanges.arrival["answered_at"][slot]
+        settled |= waited >= exchanges.wait_ns[exchanges.path[slot]]
+        result: Int64s = slot[settled]
+        return result
+
+    def _write(self, exchanges: ex.Exchanges, slot: Int64s, answered: Bools) -> pa.RecordBatch:
+        paths = self._paths
+        path = exchanges.path[slot]
+        session = paths.session[path]
+        answer = exchanges.answer[slot]
+        extension = exchanges.extension[slot]
+        arrival = exchanges.arrival[slot]
+        near = _near_stamps(exchanges, slot, arrival, answered)
+        far = self._far_stamps(exchanges, slot, answer, extension, answered)
+        cos = extension["cos"]
+        tos = paths.tos[path]
+        classed = answered & (extension["cos_head"] == tlv.COS_HEAD)
+        present = {name: answered for name in _ANSWERED} | {
+            "dscp_fwd": classed,
+            "ecn_fwd": classed,
+            "ttl_fwd": answered & (answer["ttl"] != 0),
+            "ttl_rev": answered & (arrival["ttl"] != 0),
+            "tx_host_ns": near.tx_host,
+            "rx_host_ns": near.rx_host,
+        }
+        values: dict[str, npt.NDArray[Any]] = {
+            "path": paths.source_port[path].astype(np.uint32),
+            "seq": exchanges.seq[slot].astype(np.uint32),
+            "t1_ns": self._clock.reading(near.t1_ns),
+            "t2_ns": far.t2_ns,
+            "t3_ns": far.t3_ns,
+            "t4_ns": self._clock.reading(near.t4_ns),
+            "t1_kind": near.t1_kind,
+            "t2_kind": far.t2_kind,
+            "t3_kind": far.t3_kind,
+            "t4_kind": near.t4_kind,
+            "dscp_sent": tos >> 2,
+            "ecn_sent": tos & 3,
+            "dscp_fwd": (cos >> 20 & 63).astype(np.uint8),
+            "ecn_fwd": (cos >> 18 & 3).astype(np.uint8),
+            "dscp_rev": arrival["tos"] >> 2,
+            "ecn_rev": arrival["tos"] & 3,
+            "size_bytes": paths.size_bytes[path],
+            "ttl_fwd": answer["ttl"],
+            "ttl_rev": arrival["ttl"],
+            "tx_host_ns": _clipped(near.t1_ns - exchanges.t1_user[slot]),
+            "rx_host_ns": _clipped(arrival["t4_user"] - near.t4_ns),
+        }
+        far_hardware = far.t2_kind == StampKind.HARDWARE
+        named = {
+            "src": self._src.column(session),
+            "dst": self._dst.column(session),
+            "clock_src": self._clock_src.column(np.where(near.hardware, session + 1, 0)),
+            "clock_dst": self._clock_dst.column(session + far_hardware * len(paths.sessions)),
+            "transport": _UDP.column(np.zeros(len(path), dtype=np.int64)),
+            "plane": self._plane.column(session),
+        }
+        arrays = [
+            named[field.name]
+            if field.name in named
+            else column(values[field.name], field.type, present.get(field.name))
+            for field in _FIELDS
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
+
+    def _far_stamps(
+        self, exchanges: ex.Exchanges, slot: Int64s, answer: Fields, extension: Fields, answered: Bools
+    ) -> _Far:
+        informed = extension["ti_head"] == tlv.TI_HEAD
+        method = np.where(informed, extension["method_in"], np.uint8(tlv.Method.NONE))
+        t2_kind = tlv.KIND_OF_METHOD[method]
+        t2_ns = packet.ns_of(answer["t2"], answer["error"])
+        follow_up, error, told = exchanges.follow_ups(slot)
+        t3_kind = tlv.KIND_OF_METHOD[follow_up["fu_mode"]]
+        t3_ns = packet.ns_of(follow_up["fu_at"], error)
+        told &= answered
+        told &= self._plausible(t3_ns - t2_ns, t2_kind, t3_kind, told)
+        return _Far(
+            t2_ns=t2_ns,
+            t3_ns=np.where(told, t3_ns, packet.ns_of(answer["t3"], answer["error"])),
+            t2_kind=np.where(answered, t2_kind, np.uint8(StampKind.NONE)),
+            t3_kind=np.where(answered, np.where(told, t3_kind, np.uint8(StampKind.USER)), np.uint8(StampKind.NONE)),
+        )
+
+    def _plausible(self, stay_ns: Int64s, t2_kind: UInt8s, t3_kind: UInt8s, told: Bools) -> Bools:
+        """Follow-ups that may be this answer's: made by the clock that made t2, and not long after it."""
+        same_clock = (t2_kind == StampKind.HARDWARE) == (t3_kind == StampKind.HARDWARE)
+        result: Bools = same_clock & (stay_ns >= 0) & (stay_ns <= FOLLOW_UP_LIMIT_NS)
+        self._counters.add("refused", "follow-up", int(np.count_nonzero(told & ~result)))
+        return result
+
+
+@dataclass(slots=True)
+class _Far:
+    """Stamps of the other end, by its own clock."""
+
+    t2_ns: Int64s
+    t3_ns: Int64s
+    t2_kind: UInt8s
+    t3_kind: UInt8s
+
+
+@dataclass(slots=True)
+class _Near:
+    """Stamps of this end, t1 and t4 by one clock."""
+
+    t1_ns: Int64s
+    t4_ns: Int64s
+    t1_kind: UInt8s
+    t4_kind: UInt8s
+    hardware: Bools
+    """Where that clock is the NIC's."""
+    tx_host: Bools
+    """Where the delay inside this host before sending can be told: both readings are the system clock's."""
+    rx_host: Bools
+
+
+def _near_stamps(exchanges: ex.Exchanges, slot: Int64s, arrival: Fields, answered: Bools) -> _Near:
+    held = exchanges.t1_kind[slot]
+    t1_hard = held == StampKind.HARDWARE
+    t4_hard = arrival["t4_kind"] == StampKind.HARDWARE
+    hardware = t1_hard & (t4_hard | ~answered)
+    t1_user = (held == StampKind.NONE) | (t1_hard & ~hardware)
+    t4_user = t4_hard & ~hardware
+    t1_kind = np.where(t1_user, np.uint8(StampKind.USER), held)
+    t4_kind = np.where(t4_user, np.uint8(StampKind.USER), arrival["t4_kind"])
+    return _Near(
+        t1_ns=np.where(t1_user, exchanges.t1_user[slot], exchanges.t1_at[slot]),
+        t4_ns=np.where(answered, np.where(t4_user, arrival["t4_user"], arrival["t4_at"]), ABSENT_NS),
+        t1_kind=t1_kind,
+        t4_kind=np.where(answered, t4_kind, np.uint8(StampKind.NONE)),
+        hardware=hardware,
+        tx_host=t1_kind == StampKind.KERNEL,
+        rx_host=answered & (t4_kind == StampKind.KERNEL),
+    )
+
+
+def _clipped(delay_ns: Int64s) -> Int32s:
+    return np.clip(delay_ns, _INT32.min, _INT32.max).astype(np.int32)
+
+
+_UDP = Names(["udp"])

@@ -1,0 +1,344 @@
+"""The Session-Sender of one host: all its sessions and source ports, vectorised, without a socket or a clock.
+
+API in short (times: *now_ns* is a steady clock that nobody steps, e.g. CLOCK_MONOTONIC, used for pacing, time-outs
+and liveness only; *system_ns* and everything inside `Received` and `Left` are readings of the host's system clock)::
+
+    sender = SessionSender(host, sockets, rng, now_ns, hmac_key=None, liveness_ms=1000)
+        # sockets: {(NIC id, source port): index of the socket in the shell's table}
+    sender.next_due_ns() -> int                  # steady clock; when to call due next
+    sender.due(now_ns, system_ns) -> ToSend      # all probes due, sorted by socket
+    sender.left(left)                            # true sending times, by token, in any order and number of calls
+    sender.unsent(tokens)                        # these never left (no such device, network unreachable): no row
+    sender.received(received, now_ns, due_at_ns) # answers
+    sender.rows(now_ns) -> RecordBatch | None    # finished exchanges, topic sdf.raw.probe.v1; call once per flush
+    sender.nic_usable(nic, usable, now_ns)       # a NIC vanished or came back: its paths are unknown and pause
+    sender.liveness(now_ns, system_ns, complete=False) -> list[dict]   # entries of the liveness event; [] = no news
+    sender.counters                              # stage "sender": sent, answered, shed, refused.<reason>, ...
+
+Order of calls in one turn of the shell: `left` and `received` with everything the sockets hold, then `liveness` and
+`rows`, then `due`. So a process that was stopped for a while finds its answers before it calls a path silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sdfstream.probes.config import HostConfig
+from sdfstream.probes.stamp import exchanges as ex
+from sdfstream.probes.stamp import packet, paths, refusals, tlv, tlv_read
+from sdfstream.probes.stamp.addresses import halves
+from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
+from sdfstream.probes.stamp.liveness import Liveness, PathName
+from sdfstream.probes.stamp.mac import Mac, same
+from sdfstream.probes.stamp.packet import Fields, fields
+from sdfstream.probes.stamp.rows import RowWriter
+from sdfstream.probes.virtual_clock import Clock
+from sdfstream.records.units import ABSENT_NS, Bools, Float64s, Int64s, StampKind, UInt8s
+from sdfstream.stats import Counters
+
+_SLOT_BITS = 31
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
+NEVER = np.iinfo(np.int64).max
+"""When a path is due that is not probed."""
+
+
+class SessionSender:
+    """Sends the probes of one host's sessions when they are due and turns answers into rows.
+
+    Parameters
+    ----------
+    host : HostConfig
+        NICs, sessions and the virtual clock, if any.
+    sockets : (NIC id, source port) to the shell's socket index
+    rng : numpy Generator
+        Phases and jitter of the pacing.
+    now_ns : int
+        Steady clock; the first probes fall within one interval from here.
+    hmac_key : bytes or None
+        Authenticated mode when given.
+    liveness_ms : int
+        See `sdfstream.probes.stamp.liveness`.
+    error : int
+        Error Estimate word that goes into probes; its Z bit chooses the format of the stamps.
+
+    Raises
+    ------
+    ConfigError
+        A session without socket, more than 65,535 sessions, a bad address or rate.
+    """
+
+    def __init__(
+        self,
+        host: HostConfig,
+        sockets: Mapping[tuple[str, int], int],
+        rng: np.random.Generator,
+        now_ns: int,
+        *,
+        hmac_key: bytes | None = None,
+        liveness_ms: int = 1000,
+        error: int | None = None,
+    ) -> None:
+        self.host = host
+        self.counters = Counters("sender")
+        self._mac = None if hmac_key is None else Mac(hmac_key)
+        self._mode = packet.mode_of(hmac_key)
+        self._error = packet.error_estimate(1e6) if error is None else error
+        self._clock = Clock(host.virtual_clock)
+        self._rng = rng
+        self._sockets = sockets
+        self._mesh = self.paths = paths.build(host.sessions, sockets, self._mode)
+        self._mixed = False
+        """Whether the paths are not sorted by socket."""
+        self._away: set[str] = set()
+        p = len(self.paths)
+        self._measure()
+        self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
+        self._next_seq: Int64s = np.zeros(p, dtype=np.int64)
+        self.heard_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
+        """(p,) when each path was last answered, steady clock."""
+        self.ttl_fwd: UInt8s = np.zeros(p, dtype=np.uint8)
+        """(p,) TTL with which each path's probes arrive, by the last answer; 0: not told."""
+        self._next_due: Int64s = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
+        self._usable: Bools = np.ones(p, dtype=np.bool_)
+        self._ended: Bools = np.zeros(p, dtype=np.bool_)
+        self.life = Liveness("sender", liveness_ms, self._clock)
+        """State of every path."""
+        self.life.add(self._names(np.arange(p)), self.paths.interval_ns, now_ns)
+        self._rows = RowWriter(host, self.paths, self._clock, self.counters)
+
+    def _measure(self) -> None:
+        """What follows from the table of paths."""
+        fields(self.paths.template, self._mode.probe)["error"] = self._error
+        longest = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode))
+        self._width = longest + tlv.HEADER_BYTES
+        self._mixed = bool((self.paths.socket[1:] < self.paths.socket[:-1]).any())
+
+    def _names(self, path: Int64s) -> list[PathName]:
+        found = zip(self.paths.session[path].tolist(), self.paths.source_port[path].tolist(), strict=True)
+        return [
+            PathName(s.src, s.src, s.dst, "udp", port, s.dscp)
+            for s, port in ((self.paths.sessions[i], port) for i, port in found)
+        ]
+
+    @property
+    def mesh_paths(self) -> int:
+        """How many of the paths, the first ones, never change."""
+        return len(self._mesh)
+
+    def probed(self) -> dict[tuple[str, str, int, int], int]:
+        """(src, dst, source port, DSCP) of the paths that are probed now to their numbers."""
+        path = np.flatnonzero(~self._ended)
+        return {(n.src, n.dst, n.path, n.dscp): p for p, n in zip(path.tolist(), self._names(path), strict=True)}
+
+    def probed_intervals_ns(self) -> Float64s:
+        """(p,) probe intervals; infinite for paths that are not probed any more."""
+        return np.where(self._ended, np.inf, self.paths.interval_ns)
+
+    def next_due_ns(self) -> int:
+        """Steady clock: when the next probe is due; far in the future when there is none."""
+        return int(self._next_due.min()) if len(self._next_due) else np.iinfo(np.int64).max
+
+    def due(self, now_ns: int, system_ns: int) -> ToSend:
+        """All probes due by `now_ns`, sorted by socket; `system_ns` goes into the packets as T1.
+
+        A late call sends one probe per path, never a burst to catch up.
+        """
+        path = np.flatnonzero(self._next_due <= now_ns)
+        interval = self.paths.interval_ns[path]
+        self._next_due[path] = np.maximum(
+            self._next_due[path] + self._pause_ns(path, interval), now_ns + (interval >> 1)
+        )
+        path = path[self._usable[path]]
+        if self._mixed:
+            path = path[np.argsort(self.paths.socket[path], kind="stable")]
+        seq = self._next_seq[path]
+        self._next_seq[path] = (seq + 1) & 0xFFFF_FFFF
+        slot = self._exchanges.slot(path, seq)
+        shown = np.array([system_ns], dtype=np.int64)
+        t1_word = int(packet.stamp_of(self._clock.reading(shown), self._error)[0])
+        self.counters.add("shed", "ring", self._exchanges.open(slot, seq, now_ns, system_ns, t1_word))
+        self.counters.add("sent", n=len(path))
+        self.life.sent(path, now_ns)
+        data = self.paths.template[self.paths.session[path]]
+        if len(path):
+            head = fields(data, self._mode.probe)
+            head["seq"] = seq
+            head["t1"] = t1_word
+            if self._mac is not None:
+                self._seal(data, self._mac)
+        return ToSend(
+            data=data,
+            length=self.paths.length[path],
+            socket=self.paths.socket[path],
+            address=self.paths.address[path],
+            port=self.paths.port[path],
+            tos=self.paths.tos[path],
+            token=seq << _SLOT_BITS | slot,
+        )
+
+    def _pause_ns(self, path: Int64s, interval: Int64s) -> Int64s:
+        """Until the next probe of each path: its interval, jittered so that nothing falls in step with it."""
+        return (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
+
+    def _seal(self, data: UInt8s, mac: Mac) -> None:
+        """Write both HMACs of authenticated probes."""
+        base = self._mode.base_bytes
+        mac_tlv_at = tlv.least_payload_bytes(self._mode) - tlv.trailer_bytes(self._mode)
+        data[:, base - packet.MAC_BYTES : base] = mac.of_base(data, self._mode)
+        place = mac_tlv_at + tlv.HEADER_BYTES
+        at = np.full(len(data), mac_tlv_at, dtype=np.int32)
+        data[:, place : place + packet.MAC_BYTES] = mac.of_tlvs(data, self._mode, at)
+
+    def _own(self, token: Int64s) -> tuple[Int64s, Bools]:
+        """Slots of tokens, and which of them still name the exchange that lies there."""
+        ring = self._exchanges
+        slot = token & _SLOT_MASK
+        known = (token >= 0) & (slot < len(ring))
+        slot = np.where(known, slot, 0)
+        if len(ring):
+            known &= ring.seq[slot] == (token >> _SLOT_BITS)
+            known &= (ring.state[slot] == ex.SENT) | (ring.state[slot] == ex.ANSWERED)
+        return slot, known
+
+    def left(self, left: Left) -> None:
+        """Take the true sending times of probes; of several stamps for one probe the best kind stays."""
+        slot, known = self._own(left.token)
+        kind = np.where(left.at_ns == ABSENT_NS, np.uint8(StampKind.NONE), left.kind)
+        handed = known & (left.user_at_ns != ABSENT_NS)
+        self._exchanges.t1_user[slot[handed]] = left.user_at_ns[handed]
+        for value in (StampKind.KERNEL, StampKind.HARDWARE):
+            mine = np.flatnonzero(known & (kind == value))
+            if len(mine):
+                self._exchanges.stamp(slot[mine], left.at_ns[mine], value)
+        self.counters.add("refused", "late-stamp", int(np.count_nonzero(~known)))
+
+    def unsent(self, token: Int64s) -> None:
+        """Forget probes that never left this host: neither a row nor a sign against the path."""
+        slot, known = self._own(token)
+        slot = slot[known]
+        self._exchanges.state[slot] = ex.FREE
+        self.life.unsent(self._exchanges.path[slot])
+        self.counters.add("unsent", n=len(slot))
+
+    def received(self, received: Received, now_ns: int, due_at_ns: int = 0) -> None:
+        """Take answers. Anything that is not one is refused and counted; `now_ns` is the steady clock.
+
+        `due_at_ns` (system clock): when the shell had planned to read them. What came before that waited on purpose,
+        which is no delay inside this host.
+        """
+        n = len(received.length)
+        if not n or not len(self.paths):
+            self.counters.add("refused", refusals.UNKNOWN_SESSION, n)
+            return
+        data, base = received.data, self._mode.base_bytes
+        verdict = refusals.Verdict(n, self.counters)
+        verdict.refuse(received.length < base, refusals.SHORT)
+        verdict.refuse(received.length > data.shape[1], refusals.CUT)
+        if data.shape[1] < base:
+            return
+        # one copy out of the wide rows of the shell's buffer: everything below reads each octet several times
+        data = np.ascontiguousarray(data[:, : self._width])
+        head = fields(data, self._mode.answer)
+        path = self._path(received, head, verdict)
+        if self._mac is not None:
+            self._verify(data, verdict, self._mac)
+        slot = self._match(received, path, head, verdict, now_ns)
+        if verdict.good.all():
+            self._take(data, received, slice(None), slot, now_ns, due_at_ns)
+        elif verdict.good.any():
+            rows = np.flatnonzero(verdict.good)
+            self._take(data[rows], received, rows, slot[rows], now_ns, due_at_ns)
+
+    def _path(self, received: Received, head: Fields, verdict: refusals.Verdict) -> Int64s:
+        words = halves(received.address)
+        path = self.paths.find(received.socket, head["ssid"].astype(np.int64), words, received.port)
+        verdict.refuse(path < 0, refusals.UNKNOWN_SESSION)
+        path = np.maximum(path, 0)
+        high, low = self.paths.words
+        other = (words[:, 0] != high[path]) | (words[:, 1] != low[path]) | (received.port != self.paths.port[path])
+        verdict.refuse(other, refusals.WRONG_REFLECTOR)
+        return path
+
+    def _verify(self, data: UInt8s, verdict: refusals.Verdict, mac: Mac) -> None:
+        rows = np.flatnonzero(verdict.good)
+        wrong = np.zeros(len(data), dtype=np.bool_)
+        heads = data[rows, : self._mode.base_bytes]
+        wrong[rows] = ~same(heads[:, -packet.MAC_BYTES :], mac.of_base(heads, self._mode))
+        verdict.refuse(wrong, refusals.HMAC)
+
+    def _overdue(self, received: Received, head: Fields, slot: Int64s, now_ns: int) -> Bools:
+        """Which answers came too late: by their own stamps, since a stalled process may read them long after.
+
+        The steady clock must agree, since the system clock may have been stepped in between. How long the probe lay
+        at a stalled reflector, by its own stamps, is no time on the way either.
+        """
+        ring = self._exchanges
+        limit = ring.timeout_ns[ring.path[slot]]
+        overdue: Bools = now_ns - ring.sent_at[slot] >= limit
+        if np.count_nonzero(overdue):
+            arrived_at = np.where(received.kind == StampKind.KERNEL, received.at_ns, received.user_at_ns)
+            stay = packet.ns_of(head["t3"], head["error"]) - packet.ns_of(head["t2"], head["error"])
+            overdue &= arrived_at - ring.t1_user[slot] - np.maximum(stay, 0) >= limit
+        return overdue
+
+    def _match(self, received: Received, path: Int64s, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
+        ring = self._exchanges
+        seq = head["sender_seq"].astype(np.int64)
+        slot = ring.slot(path, seq)
+        state = ring.state[slot]
+        verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE), refusals.UNKNOWN_EXCHANGE)
+        verdict.refuse(ring.t1_word[slot] != head["sender_t1"], refusals.ECHO)
+        verdict.refuse((state == ex.ANSWERED) | (state == ex.DONE), refusals.DUPLICATE)
+        late = (state == ex.LOST) | self._overdue(received, head, slot, now_ns)
+        # too late for a row, but the path lives
+        self.life.heard(path[late & verdict.good], now_ns)
+        verdict.refuse(late, refusals.LATE)
+        good = np.flatnonzero(verdict.good)
+        copies = np.zeros(len(slot), dtype=np.bool_)
+        copies[good] = ~ring.first_of_each(slot[good])
+        verdict.refuse(copies, refusals.DUPLICATE)
+        return slot
+
+    def _take(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int, due_at_ns: int) -> None:
+        extension = tlv_read.read(data, received.length[rows], self._mode, self._mac, self.counters)
+        at_ns, kind = received.at_ns[rows], received.kind[rows]
+        absent = (at_ns == ABSENT_NS) | (kind == StampKind.NONE)
+        arrival = np.empty(len(slot), dtype=ex.ARRIVAL)
+        arrival["answered_at"] = now_ns
+        on_purpose = np.where(kind == StampKind.KERNEL, np.maximum(due_at_ns - at_ns, 0), 0)
+        arrival["t4_user"] = received.user_at_ns - on_purpose
+        arrival["t4_at"] = np.where(absent, received.user_at_ns, at_ns)
+        arrival["t4_kind"] = np.where(absent, np.uint8(StampKind.USER), kind)
+        arrival["tos"] = received.tos[rows]
+        arrival["ttl"] = received.ttl[rows]
+        self._exchanges.take(slot, data[:, : self._mode.base_bytes], extension, arrival)
+        path = self._exchanges.path[slot]
+        self.life.heard(path, now_ns)
+        self.heard_at_ns[path] = now_ns
+        self.ttl_fwd[path] = fields(data, self._mode.answer)["ttl"]
+        self.counters.add("answered", n=len(slot))
+
+    def rows(self, now_ns: int) -> pa.RecordBatch | None:
+        """Finished exchanges, in order of sending; None when there are none.
+
+        An answered one is finished with its true t3 and t1, else 1.5 intervals after the answer; an unanswered one
+        after its time-out. Both limits must have passed at the call before: what a stalled process finds in its
+        sockets is read first.
+        """
+        return self._rows.finished(self._exchanges, now_ns)
+
+    def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
+        """A NIC can or cannot send. While it cannot, its paths send nothing and their state is unknown."""
+        (self._away.discard if usable else self._away.add)(nic)
+        mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_) & ~self._ended
+        changed = np.flatnonzero(mine & (self._usable != usable))
+        self._usable[changed] = usable
+        self.life.usable(changed, usable, now_ns)
+
+    def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
+        """Judge all paths; entries of those that changed state since the last call, or of all (`complete`)."""
+        return self.life.judge(now_ns, system_ns, complete=complete)

@@ -1,0 +1,1 @@
+"""Tracing: which routers packets pass. Start at `hops`."""

@@ -1,0 +1,178 @@
+"""Tracing on the wire: TTL-limited packets out, routers' answers in, events of what was found.
+
+Probe paths are traced from the probes' own sockets (answers from their error queues), which needs no privilege; flows
+and the ways back of answers by raw sockets. All share one rate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sdfstream.probes.config import AgentConfig, NicConfig
+from sdfstream.probes.net.socket_io import report_icmp
+from sdfstream.probes.net.socket_table_io import SocketTable
+from sdfstream.probes.stamp.paths import Paths
+from sdfstream.probes.stamp.reflector import SessionReflector
+from sdfstream.probes.stamp.sender import SessionSender
+from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowWish, Leaves, News, Sending
+from sdfstream.probes.trace.hops import Ask, Key, Trace, Tracer
+from sdfstream.probes.trace.paths import PathBook
+from sdfstream.probes.trace.raw_io import RawSockets
+from sdfstream.records.fabric import PathId
+from sdfstream.records.flow import FLOW_TYPE, Flow
+from sdfstream.records.message import Output
+from sdfstream.records.topics import TOPOLOGY
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+
+PATH_TYPE: Final = "sdf.state.topology.path.v1"
+_LEAST_PAYLOAD: Final = 44
+"""The base packet of STAMP: what a reflector would expect, should a packet get that far after all."""
+_TOKEN_BYTES: Final = 4
+
+MakeEvent = Callable[[str, str, str, Mapping[str, Any]], Output]
+"""Topic, type, key, data to an event of this host."""
+
+
+class Tracing:
+    """Traces probe paths, the ways back of answers, and flows of one host.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    nics : NIC id to NicConfig
+    table : SocketTable
+        The senders' sockets.
+    event : callable
+        Makes the event of a trace.
+    clock : callable
+        The host's clock, ns since the Unix epoch.
+    counters : Counters
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        nics: Mapping[str, NicConfig],
+        table: SocketTable,
+        *,
+        event: MakeEvent,
+        clock: Callable[[], int],
+        counters: Counters,
+    ) -> None:
+        self._table = table
+        self._event = event
+        self._clock = clock
+        self._listening: set[int] = set()
+        self._tracer = Tracer(int(config.trace_interval_s * NS_PER_S), config.trace_rate_hz)
+        addresses = {name: nic.address for name, nic in nics.items()}
+        self._path_book = PathBook(self._tracer)
+        self.raw = RawSockets(nics, counters)
+        """What flows and ways back are traced by."""
+        ready = self.raw.is_open
+        self._flow_book = FlowBook(self._tracer, self._path_book, addresses, ready, counters)
+        self._answer_book = AnswerBook(self._tracer, self._path_book, addresses, ready, config.reflector_port)
+        self._leaves = Leaves()
+
+    def adopt(self, paths: Paths, first: int) -> None:
+        """Trace these probe paths from now on; the first `first` of them never change."""
+        self._paths = paths
+        self._keys: list[Key] = [
+            (slot, paths.address[p].tobytes(), int(paths.port[p])) for p, slot in enumerate(paths.socket.tolist())
+        ]
+        self._path_book.adopt(paths, self._keys, first)
+
+    def wish(self, wishes: Sequence[FlowWish], now_ns: int) -> None:
+        """The flows to be traced from now on, most wanted first."""
+        self._flow_book.wish(wishes, now_ns)
+
+    def step(self, sender: SessionSender, reflector: SessionReflector, now_ns: int) -> list[Output]:
+        """Take answers, send what is due; returns the events of finished traces."""
+        self._hear()
+        outputs = [self._output(trace) for trace in self._tracer.finished(now_ns)]
+        changed, moved = self._path_book.step(sender.heard_at_ns, sender.ttl_fwd, sender.life.state, now_ns)
+        news = News(changed, moved, self.raw.opened())
+        self._flow_book.step(news, self._leaves, now_ns)
+        self._answer_book.step(reflector.life.names, reflector.senders, reflector.life.state, news, now_ns)
+        asks = self._tracer.due(now_ns)
+        self._listen({self._slot(s) for s in self._tracer.busy() if isinstance(s, int)})
+        for ask in asks:
+            if isinstance(ask.subject, int):
+                self._send(ask.subject, ask.ttl, ask.token)
+            else:
+                self._send_raw(ask)
+        return outputs
+
+    def _hear(self) -> None:
+        for error in self._table.take_icmp():
+            if error.is_time_exceeded:
+                token = int.from_bytes(error.quote[:_TOKEN_BYTES], "big") if len(error.quote) >= _TOKEN_BYTES else None
+                self._tracer.exceeded((error.slot, error.destination, error.port), token, error.offender)
+        for quote in self.raw.take():
+            self._tracer.exceeded(quote.flow, quote.token, quote.offender, quote.bits)
+
+    def _sending(self, subject: object) -> Sending:
+        return self._flow_book.sending[subject] if isinstance(subject, Flow) else self._answer_book.sending[subject]  # type: ignore[index]
+
+    def _slot(self, path: int) -> int:
+        return int(self._paths.socket[path])
+
+    def _send(self, path: int, ttl: int, token: int) -> None:
+        payload = token.to_bytes(_TOKEN_BYTES, "big").ljust(max(int(self._paths.length[path]), _LEAST_PAYLOAD), b"\0")
+        address, port = self._paths.address[path].tobytes(), int(self._paths.port[path])
+        self._table.send_limited(self._slot(path), address, port, payload, int(self._paths.tos[path]), ttl)
+
+    def _send_raw(self, ask: Ask) -> None:
+        sending = self._sending(ask.subject)
+        if self.raw.is_open(sending.nic):
+            self.raw.send(sending.nic, sending.flow, sending.tos, ask.ttl, ask.token)
+        else:
+            self._tracer.hold(ask.subject)  # until the NIC is back
+
+    def _listen(self, slots: set[int]) -> None:
+        """Ask for ICMP errors on just the sockets with a trace under way."""
+        for slot in slots ^ self._listening:
+            opened = self._table.sockets[slot]
+            if opened is not None:
+                with contextlib.suppress(OSError):
+                    report_icmp(opened, slot in slots)
+        self._listening = {s for s in slots if self._table.sockets[s] is not None}
+
+    def _output(self, trace: Trace) -> Output:
+        subject, sure = trace.subject, True
+        if isinstance(subject, int):
+            session = self._paths.sessions[int(self._paths.session[subject])]
+            port = int(self._paths.source_port[subject])
+            subject = PathId(session.src, session.dst, "udp", port, session.dscp, "fwd")
+            self._leaves.note(session.dst, trace.hops)
+        elif isinstance(subject, Flow):
+            distance = self._path_book.distance((subject.src, subject.dst))
+            sure = distance is not None and distance.sure
+            self._leaves.note(subject.dst, trace.hops)
+        elif isinstance(subject, PathId):
+            distance = self._answer_book.distance(subject)
+            sure = distance is not None and distance.sure
+            self._leaves.note(subject.src, trace.hops)
+        else:  # pragma: no cover
+            raise TypeError(subject)
+        data = {
+            **subject._asdict(),
+            "hops": [None if hop is None else readable(hop) for hop in trace.hops],
+            "complete": trace.complete and sure,
+            "traced_at_ns": self._clock(),
+        }
+        kind = FLOW_TYPE if isinstance(subject, Flow) else PATH_TYPE
+        return self._event(TOPOLOGY.name, kind, str(subject), data)
+
+
+def readable(address: bytes) -> str:
+    r"""16 octets as a person writes them.
+
+    >>> readable(bytes(10) + b"\xff\xff" + bytes([10, 0, 0, 1]))
+    '10.0.0.1'
+    """
+    parsed = ipaddress.IPv6Address(address)
+    return str(parsed.ipv4_mapped or parsed)

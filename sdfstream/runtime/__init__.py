@@ -1,0 +1,1 @@
+"""How stages run: live, over a recording, on Kafka. Start at `driver`."""

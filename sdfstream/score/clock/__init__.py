@@ -1,0 +1,1 @@
+"""Score card of the clocks: worlds, laws, other estimators, figures. Start at `laws`."""

@@ -1,0 +1,1 @@
+"""A running pipeline and who may ask it: local sockets, operator keys, what the archive knows of the past."""

@@ -1,0 +1,118 @@
+"""Stages on their own, each sharing its work with other processes of the same bus: what ``sdfstream run`` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sdfstream import pipeline
+from sdfstream.archive.config import LIVE, ArchiveConfig
+from sdfstream.archive.upkeep_io import UpkeepThread
+from sdfstream.archive.work_io import ArchiveWork
+from sdfstream.bus import Bus
+from sdfstream.bus.open_io import open_bus
+from sdfstream.runtime import live_io
+from sdfstream.runtime.control_io import Control, Keep
+from sdfstream.runtime.loop_io import stop_on_signals
+from sdfstream.runtime.metrics import Told
+from sdfstream.runtime.metrics_io import telling
+from sdfstream.runtime.output_io import progress
+from sdfstream.serve.patience_io import PATIENCE_S, opened
+from sdfstream.settings import Settings
+
+
+async def run(
+    chosen: Settings, names: list[str], seconds: float | None, member: str, metrics: str | None
+) -> dict[str, int]:
+    """Run the stages `names` until SIGINT, SIGTERM or `seconds` have passed; their counters."""
+    control = Control(drain=False)
+    stop_on_signals(control.stop.set)
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, control.stop.set)
+    run_id = uuid.uuid4().hex
+    bus = await open_bus(chosen.bus, time.time_ns, boot_id=run_id, kafka=chosen.kafka)
+    try:
+        progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
+        bus_id = getattr(bus, "cluster_id", "") or chosen.bus
+        return await serve(bus, chosen, names, control, bus_id=bus_id, keep=Keep(), member=member, metrics=metrics)
+    finally:
+        await bus.close()
+
+
+async def serve(
+    bus: Bus,
+    chosen: Settings,
+    names: list[str],
+    control: Control,
+    *,
+    bus_id: str,
+    keep: Keep | None = None,
+    member: str = "",
+    metrics: str | None = None,
+) -> dict[str, int]:
+    """Run the stages `names` on `bus` until `control` says stop; their counters.
+
+    Parameters
+    ----------
+    bus_id : str
+        Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
+    keep : Keep, optional
+        How often the stages' work is committed and kept for whoever goes on with it.
+    member : str
+        Names this process among those that do the same work.
+    metrics : str, optional
+        ``HOST:PORT`` to serve metrics and health at.
+    """
+    authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
+    if "plan" in names and chosen.plan.mesh == "off":
+        chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
+    every = [*pipeline.makers(chosen, authority), *pipeline.sync_parts(chosen)]
+    path = [maker for maker in every if maker.name in names]
+    async with AsyncExitStack() as stack:
+        archive: ArchiveWork | None = None
+        parts: list[Any] = [*path, bus, control]
+        if "archive" in names:
+            # a folder that cannot be opened will not open later; a server that starts will
+            patience_s = PATIENCE_S if "://" in (chosen.archive or "") else 0.0
+            archive = await opened(partial(_archive, chosen, bus_id), control.stop, patience_s)
+            stack.callback(archive.close)
+            upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
+            stack.push_async_callback(asyncio.to_thread, upkeep.close)
+            parts += [archive, upkeep]
+        if metrics is not None:
+            told = Told(control, names, parts, gauges=_gauges(archive))
+            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
+        await live_io.run(bus, path, (), time.time_ns, control, keep=keep, member=member, archive=archive)
+    return {name: n for part in parts for name, n in part.counters.as_dict().items()}
+
+
+def _gauges(archive: ArchiveWork | None) -> dict[str, Callable[[], float]]:
+    """What is true of the archive now."""
+    if archive is None:
+        return {}
+    return {f"archive_{name}": partial(_figure, archive, name) for name in archive.figures() if name != "oldest_age_s"}
+
+
+def _figure(archive: ArchiveWork, name: str) -> float:
+    return archive.figures()[name]
+
+
+def _archive(chosen: Settings, bus_id: str) -> ArchiveWork:
+
+    chosen.data.mkdir(parents=True, exist_ok=True)
+    return ArchiveWork.open(
+        ArchiveConfig(
+            target=chosen.archive or str(chosen.data / "archive"),
+            bus_id=bus_id,
+            limits=LIVE,
+            retention=chosen.retention,
+            spill_dir=str(chosen.data / "archive-spill"),
+            kept_dir=str(chosen.data / "archive-kept"),
+        )
+    )

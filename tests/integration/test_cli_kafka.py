@@ -1,0 +1,44 @@
+"""An operator's override straight to Kafka, without a pipeline on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from sdfstream.bus.open_io import open_bus
+from sdfstream.cli import main
+from sdfstream.records.command import Outcome
+from sdfstream.records.message import Event, Output
+from sdfstream.records.signature import KeyRing
+from sdfstream.records.topics import OUTCOME, OVERRIDE
+from sdfstream.serve import operator_keys_io
+from tests.fixtures.kafka_broker import Broker
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_an_override_by_kafka_waits_for_its_outcome(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signer = operator_keys_io.ensure(tmp_path)
+    name = f"kafka://{kafka.address}"
+    bus = await open_bus(name, time.time_ns, boot_id="controller")
+    reader = await bus.subscribe("controller", [OVERRIDE.name])
+    words = ["policy", "mode", "observe", "--data", str(tmp_path), "--bus", name, "--wait", "30", "--json"]
+    calling = asyncio.create_task(asyncio.to_thread(main, words))
+    async with asyncio.timeout(60):
+        while not (found := await reader.read(timeout_s=0.5)):
+            assert not calling.done()
+        body = found[0].body
+        assert isinstance(body, Event)
+        assert KeyRing([signer.public]).refuses(body.data) == ""
+        said = Outcome(str(body.data["id"]), "applied", "mode: mode is observe from now on", "controller", 1)
+        await bus.publish([Output(OUTCOME.name, said.command, Event(OUTCOME.name, "actuate", "1", 1, said.as_data()))])
+        assert await calling == 0
+    (told,) = json.loads(capsys.readouterr().out)["overrides"]
+    assert (told["what"], told["outcome"]["state"]) == ("mode", "applied")
+    await bus.close()

@@ -1,0 +1,123 @@
+"""Watch sessions on real packets: they come and go beside the mesh, and tell silence soon and only where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from sdfstream.agent.companion import WatchWish
+from sdfstream.lab import Fabric
+from sdfstream.lab.mesh import MeshSpec
+from sdfstream.probes.stamp.liveness import ALIVE
+from tests.fixtures.agents import Heard, running
+from tests.fixtures.companions import Beside, wish
+from tests.fixtures.lab import fabric
+
+__all__ = ["fabric"]
+pytestmark = pytest.mark.lab
+PORTS = range(49_600, 49_608)
+SRC, DST = "h00/r0", "h02/r0"
+MESH = MeshSpec(rate_hz=50.0, ports_per_peer=2, trace_interval_s=0.0)
+
+
+def slots(beside: Beside, fabric: Fabric, wished: WatchWish, link: str) -> list[int]:
+    """Slots of a watch session's paths that cross this link there or back."""
+    host = beside.hosts[wished.src.partition("/")[0]]
+    a, b = link.split("--")
+    found = []
+    for port in PORTS:
+        ways = fabric.path(wished.src, wished.dst, port) + fabric.path(wished.dst, wished.src, 862, port)
+        if {f"{a}->{b}", f"{b}->{a}"} & set(ways):
+            found.append(host.slot(wished.src, wished.dst, port, wished.dscp))
+    return found
+
+
+def lost(heard: Heard, *, watched: bool) -> tuple[int, int]:
+    """Rows of mesh or watch sessions, and how many have no answer."""
+    rows = heard.rows()
+    path = rows["path"].to_numpy()
+    unanswered = np.array([v is None for v in rows["t4_ns"].to_pylist()])
+    mine = (path >= PORTS.start) == watched
+    return int(mine.sum()), int(unanswered[mine].sum())
+
+
+async def test_they_come_and_go_without_a_lost_probe_of_the_mesh(fabric: Fabric) -> None:
+    beside = Beside()
+    wanted = [wish(fabric, SRC, DST), wish(fabric, "h00/r1", "h02/r1"), wish(fabric, SRC, "h03/r0")]
+    async with running(fabric.agent_config(MESH), companion=beside) as heard:
+        host = await beside.host(heard, "h00")
+        await heard.until(lambda: len(host.states()) and (host.states() == ALIVE).all())
+        mesh = len(host.states())
+        before = host.steady_since_ns().copy()
+        for some in ([0], [0, 1], [1, 2], [], [0, 1, 2], [2]):
+            wished = [wanted[i] for i in some]
+            generation = host.generation
+            host.watch(wished)
+            await heard.until(lambda wished=wished: all(beside.alive(w, PORTS) for w in wished))
+            await heard.until(lambda generation=generation: host.generation > generation)
+            await asyncio.sleep(0.3)
+            for i, w in enumerate(wanted):
+                numbers = [host.slot(w.src, w.dst, port, w.dscp) for port in PORTS]
+                assert (min(numbers) >= 0) == (i in some)
+        assert (host.steady_since_ns()[:mesh] == before).all(), "the mesh's paths kept number and state"
+        await asyncio.sleep(0.3)
+    assert not [k for k in heard.final if any(w in k for w in (".unsent", "failed", "port-taken", "nic-away"))]
+    n, gone = lost(heard, watched=False)
+    assert n > 1000
+    assert gone == 0
+    rows = heard.rows()
+    for path in (49_152, 49_153):
+        mine = (rows["path"].to_numpy() == path) & (np.array(rows["src"].to_pylist()) == SRC)
+        mine &= np.array(rows["dst"].to_pylist()) == DST
+        seq = np.sort(rows["seq"].to_numpy()[mine])
+        assert (np.diff(seq) == 1).all(), "no probe of the mesh lacks its row"
+    assert not beside.falls
+
+
+async def test_silence_is_told_soon_and_only_where_it_is(fabric: Fabric) -> None:
+    """20 black holes on a link that some of the session's paths use. The bound is for a machine that may be busy."""
+    beside, trials, times = Beside(), 20, []
+    wished = wish(fabric, SRC, DST)
+    async with running(fabric.agent_config(MESH), companion=beside) as heard:
+        host = await beside.host(heard, "h00")
+        host.watch([wished])
+        await heard.until(lambda: beside.alive(wished, PORTS))
+        links = sorted({fabric.path(SRC, DST, port)[1].replace("->", "--") for port in PORTS})
+        for trial in range(trials):
+            await heard.until(lambda: beside.alive(wished, PORTS))
+            link = links[trial % len(links)]
+            hit = slots(beside, fabric, wished, link)
+            beside.falls.clear()
+            began_ns = time.monotonic_ns()
+            fabric.inject(link, "black-hole")
+
+            def fell(hit: list[int] = hit) -> set[int]:
+                return {slot for _, who, slot in beside.falls if who == "h00"} & set(hit)
+
+            await heard.until(lambda hit=hit, fell=fell: fell() == set(hit))
+            times.append(max(at for at, _, slot in beside.falls if slot in hit) - began_ns)
+            watched = {host.slot(SRC, DST, port, wished.dscp) for port in PORTS}
+            wrong = {slot for _, who, slot in beside.falls if who == "h00" and slot in watched} - set(hit)
+            assert not wrong, "a path that does not use the link was called silent"
+            fabric.heal()
+    in_ms = np.sort(times) / 1e6
+    assert in_ms[int(0.95 * trials) - 1] < 200, in_ms.round(1).tolist()
+    silent = [c for e in heard.events("sdf.raw.liveness.v1") for c in e["changes"] if c["state"] == "silent"]
+    assert {c["path"] for c in silent if c["role"] == "sender"} & set(PORTS), "what the companion saw is published"
+
+
+async def test_a_nic_that_goes_and_comes_back_takes_its_watch_sessions_with_it(fabric: Fabric) -> None:
+    beside = Beside()
+    wished = wish(fabric, SRC, DST)
+    async with running(fabric.agent_config(MESH), companion=beside) as heard:
+        host = await beside.host(heard, "h00")
+        host.watch([wished])
+        await heard.until(lambda: beside.alive(wished, PORTS))
+        fabric.inject(SRC, "link-down", end="h00/r0")
+        await heard.until(lambda: not beside.alive(wished, PORTS))
+        fabric.heal()
+        await heard.until(lambda: beside.alive(wished, PORTS))
+    assert not [k for k in heard.final if "failed" in k]

@@ -1,0 +1,195 @@
+"""The watch against its definition, written out naively; and the stories it was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sdfstream.agent.commands import watch as w
+from sdfstream.probes.stamp import liveness
+from tests.fixtures.control import ALIVE, DST, SILENT, SRC, UNKNOWN, FakeSlots
+
+PORTS = st.integers(1, 8)
+SEGMENTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.frozensets(PORTS, max_size=4)), max_size=5)
+
+
+def brute(watches: Mapping[int, list[w.Segment]], state: Mapping[int, int]) -> dict[int, int]:
+    """Verdict per watch by the definition; segments of one name are one segment with the union of their paths."""
+    paths: dict[str, set[int]] = {}
+    for segments in watches.values():
+        for segment in segments:
+            paths.setdefault(segment.name, set()).update(p.port for p in segment.paths)
+    dead = {n for n, ports in paths.items() if ports and all(state.get(p) == SILENT for p in ports)}
+    clean = {n for n, ports in paths.items() if any(state.get(p) == ALIVE for p in ports)}
+    believed = set()
+    for name in dead:
+        for port in paths[name]:
+            if all(len(paths[other]) <= len(paths[name]) for other in dead if port in paths[other]):
+                believed.add(name)
+    verdict = {}
+    for key, segments in watches.items():
+        names = {s.name for s in segments}
+        verdict[key] = w.DEAD if names & believed else w.CLEAN if names and names <= clean else w.UNKNOWN
+    return verdict
+
+
+@given(
+    st.dictionaries(st.integers(50_000, 50_009), SEGMENTS, max_size=5),
+    st.dictionaries(PORTS, st.sampled_from((0, 1, 2))),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_arrays_say_what_the_definition_says(
+    raw: dict[int, list[tuple[str, frozenset[int]]]], state: dict[int, int]
+) -> None:
+    slots, watches = FakeSlots(), w.Watches()
+    for port, value in state.items():
+        slots.set(port, value)
+    wanted = {
+        key: [w.Segment(name, tuple(w.ProbePath(DST, p, 0) for p in sorted(ports))) for name, ports in segments]
+        for key, segments in raw.items()
+    }
+    for key, segments in wanted.items():
+        watches.put(w.WatchKey("c", key), SRC, segments, 1)
+    watches.judge(slots, 0)
+    expected = brute(wanted, state)
+    assert {key: watches.verdict(w.WatchKey("c", key)) for key in wanted} == expected
+
+
+@given(st.lists(st.tuples(PORTS, st.sampled_from((0, 1, 2))), max_size=40))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_clean_since_is_the_first_judgement_of_an_unbroken_row_of_clean_ones(changes: list[tuple[int, int]]) -> None:
+    slots, watches = FakeSlots(), w.Watches()
+    key = w.WatchKey("c", 1)
+    watches.put(key, SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0), w.ProbePath(DST, 2, 0)))], 1)
+    since = None
+    for now, (port, state) in enumerate(changes):
+        slots.set(port, state)
+        watches.judge(slots, now)
+        clean = watches.verdict(key) == w.CLEAN
+        since = (now if since is None else since) if clean else None
+        assert watches.clean_since_ns(key) == since
+
+
+def test_the_numbers_of_states_are_those_of_the_probes() -> None:
+    assert (w._ALIVE, w._SILENT, w.UNKNOWN) == (liveness.ALIVE, liveness.SILENT, liveness.UNKNOWN)
+
+
+# --- a fabric: 2 leaves, 2 spines; probes 1, 2 go out and back over spine A, 3, 4 over spine B ------------------------
+
+A, B = (1, 2), (3, 4)
+FAR = "h5/r0"
+"""Another NIC under the far leaf, probed on the same ports."""
+
+
+def fabric() -> tuple[FakeSlots, w.Watches]:
+    """QP path 1 over spine A and back over A, alternate 3 over B; probes to two far NICs under one leaf."""
+    slots, watches = FakeSlots(), w.Watches()
+    for port in (*A, *B):
+        for dst in (DST, FAR):
+            slots.set(port, ALIVE, dst=dst)
+    for path, ports in ((1, A), (3, B)):
+        watches.put(w.WatchKey("c", path), SRC, way(ports), 1)
+    watches.judge(slots, 0)
+    return slots, watches
+
+
+def way(ports: tuple[int, ...]) -> list[w.Segment]:
+    spine = "A" if ports == A else "B"
+    both = tuple(w.ProbePath(dst, p, 0) for p in ports for dst in (DST, FAR))
+    return [w.Segment(f"{spine}{leg}", both) for leg in ("up", "down", "back-up", "back-down")]
+
+
+def verdicts(slots: FakeSlots, watches: w.Watches) -> tuple[int, int]:
+    watches.judge(slots, 1)
+    return watches.verdict(w.WatchKey("c", 1)), watches.verdict(w.WatchKey("c", 3))
+
+
+def test_a_dead_spine_kills_its_paths_and_leaves_the_others_clean() -> None:
+    slots, watches = fabric()
+    for port in A:
+        for dst in (DST, FAR):
+            slots.set(port, SILENT, dst=dst)
+    assert verdicts(slots, watches) == (w.DEAD, w.CLEAN)
+
+
+def test_a_single_silent_probe_path_kills_nothing() -> None:
+    slots, watches = fabric()
+    slots.set(1, SILENT)
+    assert verdicts(slots, watches) == (w.CLEAN, w.CLEAN)
+
+
+def test_when_the_own_nic_is_down_nothing_is_known() -> None:
+    slots, watches = fabric()
+    for port in (*A, *B):
+        for dst in (DST, FAR):
+            slots.set(port, UNKNOWN, dst=dst)
+    assert verdicts(slots, watches) == (w.UNKNOWN, w.UNKNOWN)
+
+
+def test_when_the_far_nic_is_down_its_neighbours_keep_the_way_clean() -> None:
+    slots, watches = fabric()
+    for port in (*A, *B):
+        slots.set(port, SILENT)
+    assert verdicts(slots, watches) == (w.CLEAN, w.CLEAN)
+
+
+def test_when_everything_far_is_silent_no_alternate_is_clean() -> None:
+    slots, watches = fabric()
+    for port in (*A, *B):
+        for dst in (DST, FAR):
+            slots.set(port, SILENT, dst=dst)
+    assert verdicts(slots, watches) == (w.DEAD, w.DEAD)
+
+
+def test_one_direction_is_told_from_the_other_by_the_answers_ways() -> None:
+    """Probes 1 and 3 come back over A, 2 and 4 over B; the way up over A is fine, the way back over A is dead."""
+    slots, watches = FakeSlots(), w.Watches()
+    up_a, back_a, back_b = (1, 2), (1, 3), (2, 4)
+    for port in (1, 2, 3, 4):
+        slots.set(port, SILENT if port in back_a else ALIVE)
+    named = {"up": up_a, "back-A": back_a, "back-B": back_b}
+    segments = {n: w.Segment(n, tuple(w.ProbePath(DST, p, 0) for p in ports)) for n, ports in named.items()}
+    watches.put(w.WatchKey("c", 1), SRC, [segments["up"], segments["back-A"]], 1)
+    watches.put(w.WatchKey("c", 2), SRC, [segments["up"], segments["back-B"]], 1)
+    watches.judge(slots, 1)
+    assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
+    assert watches.verdict(w.WatchKey("c", 2)) == w.CLEAN
+
+
+def test_only_the_best_supported_explanation_is_believed() -> None:
+    """Probes 1..3 cross the broken link; 1 alone crosses another link, which needs no fault to explain it."""
+    slots, watches = FakeSlots(), w.Watches()
+    for port in (1, 2, 3):
+        slots.set(port, SILENT)
+    slots.set(4, ALIVE)
+    broken = w.Segment("broken", tuple(w.ProbePath(DST, p, 0) for p in (1, 2, 3)))
+    innocent = w.Segment("innocent", (w.ProbePath(DST, 1, 0),))
+    watches.put(w.WatchKey("c", 1), SRC, [broken], 1)
+    watches.put(w.WatchKey("c", 2), SRC, [innocent], 1)
+    watches.judge(slots, 1)
+    assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
+    assert watches.verdict(w.WatchKey("c", 2)) == w.UNKNOWN
+
+
+def test_quick_probe_paths_overrule_slow_ones() -> None:
+    slots, watches = FakeSlots(), w.Watches([(SRC, DST, 0)])
+    slots.set(1, SILENT)
+    slots.set(2, ALIVE, dst=FAR)  # a slow one, which still says alive
+    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0), w.ProbePath(FAR, 2, 0)))], 1)
+    watches.judge(slots, 1)
+    assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
+
+
+def test_a_new_generation_is_resolved_anew() -> None:
+    slots, watches = FakeSlots(), w.Watches()
+    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0),))], 1)
+    watches.judge(slots, 1)
+    assert (watches.verdict(w.WatchKey("c", 1)), watches.unresolved) == (w.UNKNOWN, 1)
+    slots.set(7, SILENT)
+    slots.set(1, ALIVE)
+    watches.judge(slots, 2)
+    assert (watches.verdict(w.WatchKey("c", 1)), watches.unresolved) == (w.CLEAN, 0)
+    assert np.array_equal(slots.states(), [SILENT, ALIVE])

@@ -1,0 +1,349 @@
+"""The agent's side of the mesh plan: what it obeys, what it refuses, what its budget cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdfstream.agent.config_file import read_agent
+from sdfstream.agent.mesh_io import ASK_NS, SPEAK_NS, MeshFollower
+from sdfstream.agent.planned import Planned, plan_ports
+from sdfstream.agent.slots import DRAIN_NS, Places
+from sdfstream.agent.watches import Watches
+from sdfstream.errors import ConfigError, FormatError
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.probes.stamp.liveness import ALIVE
+from sdfstream.probes.stamp.watch_sender import WatchingSender
+from sdfstream.records.mesh import HostPlan, PlannedSession, host_here, host_plan
+from sdfstream.records.message import Event, Message
+from sdfstream.records.topics import MESH
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+from tests.wire import SOCKET_A, B, Wire, host_a, host_b, reflector_of
+
+S = NS_PER_S
+NICS = {"h0/r0": NicConfig("h0/r0", "eth0", "10.0.0.1"), "h0/r1": NicConfig("h0/r1", "eth1", "10.0.1.1")}
+CONFIG = AgentConfig(
+    hosts=(HostConfig("h0", tuple(NICS.values())),),
+    mesh="auto",
+    mesh_budget_pps=100.0,
+    mesh_first_port=50_000,
+    mesh_ports=8,
+)
+
+
+def session(dst: str = "h1/r0", path: int = 50_000, rate: float = 16.0, **more: Any) -> PlannedSession:
+    values = {"src": "h0/r0", "address": "10.0.0.2", "port": 862, "dscp": 0, "purpose": "clock", **more}
+    return PlannedSession(dst=dst, path=path, rate_hz=rate, **values)
+
+
+def plan(sessions: Sequence[PlannedSession], at: int = 1, host: str = "h0", **more: Any) -> HostPlan:
+    return HostPlan(host, more.pop("version", f"v{at}-{len(sessions)}"), 0, at, tuple(sessions), **more)
+
+
+def engine(config: AgentConfig = CONFIG, configured: Sequence[tuple[str, str, int, int]] = ()) -> Planned:
+    return Planned("h0", config, NICS, configured, Counters("io"), Places())
+
+
+class TestObeying:
+    def test_a_plan_is_followed_and_the_next_one_changes_only_what_differs(self) -> None:
+        found = engine()
+        assert found.obey(plan([session("h1/r0"), session("h2/r0")]))
+        begun = found.change(0).begin
+        assert [(s.dst, s.source_ports, s.rate_hz) for s in begun.values()] == [
+            ("h1/r0", (50_000,), 16.0),
+            ("h2/r0", (50_000,), 16.0),
+        ]
+        assert not found.change(1)
+        assert found.obey(plan([session("h2/r0"), session("h3/r0")], at=2))
+        change = found.change(S)
+        assert (list(change.end), [s.dst for s in change.begin.values()]) == ([0], ["h3/r0"])
+        assert list(change.begin) == [2], "the last rows of the first are not written yet"
+
+    def test_a_place_goes_to_a_session_of_the_same_rate_only(self) -> None:
+        found = engine()
+        found.obey(plan([session(rate=16.0)]))
+        found.change(0)
+        found.obey(plan([session("h2/r0", rate=8.0)], at=2))
+        assert list(found.change(S).begin) == [1]
+        found.obey(plan([session("h3/r0", rate=16.0), session("h4/r0", rate=8.0)], at=3))
+        change = found.change(S + DRAIN_NS)
+        assert {change.begin[0].dst, change.begin[2].dst} == {"h3/r0", "h4/r0"}
+
+    def test_an_older_plan_and_the_same_again_change_nothing(self) -> None:
+        found = engine()
+        assert found.obey(plan([session()], at=5))
+        found.change(0)
+        assert not found.obey(plan([], at=4))
+        assert not found.obey(plan([session()], at=6, version="v5-1"))
+        assert not found.change(1)
+        assert found._counters.get("refused", "plan-stale") == 1
+
+    def test_a_controller_whose_clock_was_far_ahead_is_obeyed_again(self) -> None:
+        found = engine()
+        found.obey(plan([session()], at=10_000 * S))
+        assert found.obey(plan([session("h2/r0")], at=5_000 * S))
+
+    def test_a_foreign_plan_changes_nothing(self) -> None:
+        found = engine()
+        assert not found.obey(plan([session()], host="h9"))
+        assert found.plan is None
+        assert found._counters.get("refused", "plan-foreign") == 1
+
+    @pytest.mark.parametrize(
+        ("wrong", "reason"),
+        [
+            ({"src": "h9/r0"}, "plan-foreign-nic"),
+            ({"dst": "h0/r1"}, "plan-own-nic"),
+            ({"path": 49_999}, "plan-port"),
+            ({"path": 50_008}, "plan-port"),
+            ({"address": "224.0.0.1"}, "plan-address"),
+            ({"address": "127.0.0.1"}, "plan-address"),
+            ({"address": "fd00::1"}, "plan-address"),
+            ({"address": "0.0.0.0"}, "plan-address"),
+            ({"address": "10.1.0.1"}, "plan-not-allowed"),
+        ],
+    )
+    def test_a_session_that_makes_no_sense_is_left_out_and_the_rest_goes_on(
+        self, wrong: dict[str, Any], reason: str
+    ) -> None:
+        found = engine(replace(CONFIG, mesh_allow=("10.0.0.0/16", "fd00::/8")))
+        found.obey(plan([session(**wrong), session("h5/r0")]))
+        assert [s.dst for s in found.change(0).begin.values()] == ["h5/r0"]
+        assert found._counters.get("refused", reason) == 1
+        assert found.left_out == 1
+
+    def test_what_is_configured_is_not_probed_twice(self) -> None:
+        found = engine(configured=[("h0/r0", "h1/r0", 50_000, 0)])
+        found.obey(plan([session("h1/r0"), session("h1/r0", dscp=46), session("h1/r0", dscp=46)]))
+        assert [s.dscp for s in found.change(0).begin.values()] == [46]
+        assert found._counters.get("refused", "plan-twice") == 1
+
+
+class TestBudget:
+    def test_what_goes_beyond_it_is_left_out_and_counted(self) -> None:
+        found = engine()
+        found.obey(plan([session(f"h{i}/r0") for i in range(1, 9)], answer_pps=30.0))
+        assert len(found.change(0).begin) == 4, "4 · 16 + 30 ≤ 100"
+        assert found.beyond == 4
+        assert found._counters.get("shed", "plan-budget") == 4
+
+    def test_what_really_arrives_counts_where_it_is_more_than_told(self) -> None:
+        found = engine()
+        found.obey(plan([session(f"h{i}/r0") for i in range(1, 9)], answer_pps=10.0), arriving_pps=11.0)
+        assert len(found.change(0).begin) == 5
+        found.arriving(12.0)
+        assert not found.change(1), "jitter"
+        found.arriving(60.0)
+        assert len(found.change(2).end) == 3
+        found.arriving(0.0)
+        assert len(found.change(3).begin) == 3
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.lists(
+            st.tuples(st.integers(1, 30), st.integers(50_000, 50_007), st.sampled_from([0.5, 1.0, 4.0, 16.0, 90.0])),
+            max_size=40,
+        ),
+        st.floats(0, 200),
+        st.floats(0, 200),
+    )
+    def test_it_is_never_exceeded(self, wished: list[tuple[int, int, float]], told: float, arriving: float) -> None:
+        found = engine()
+        found.obey(plan([session(f"h{i}/r0", p, r) for i, p, r in wished], answer_pps=told), arriving)
+        running = found.change(0).begin.values()
+        sent = sum(s.rate_hz for s in running)
+        assert not running or sent + told <= 100.0 + 1e-3
+        assert len(running) + found.beyond + found.left_out == len(wished)
+
+
+FIELDS = st.sampled_from(["host", "version", "epoch", "drawn_at_ns", "sessions", "probers", "send_pps"])
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+class TestReading:
+    def test_what_was_said_is_read_back(self) -> None:
+        made = plan(
+            [session(), session("h2/r1", 50_003, 0.5, purpose="coverage")],
+            probers={"10.0.0.2": "h1/r0"},
+            shortfall={"x": 1.0},
+        )
+        assert host_plan(made.as_data()) == made
+        assert host_plan({**made.as_data(), "later": 1}) == made
+
+    @settings(max_examples=200, deadline=None)
+    @given(FIELDS, JUNK, JUNK)
+    def test_junk_is_a_plan_or_a_reason(self, field: str, value: Any, other: Any) -> None:
+        good = plan([session()]).as_data()
+        for data in (
+            {**good, field: value},
+            other,
+            {**good, "sessions": [{**good["sessions"][0], "rate_hz": value, "dst": other}]},
+            {"host": value, "nics": [{"id": other}]},
+        ):
+            for read, reason in ((host_plan, "mesh-plan"), (host_here, "mesh-host")):
+                try:
+                    read(data)
+                except FormatError as error:
+                    assert error.reason == reason
+
+
+class FakePort:
+    """A host as a companion sees it, with a real `Planned`."""
+
+    def __init__(self) -> None:
+        self.name, self.nics, self.usable = "h0", NICS, frozenset(NICS)
+        self.planned = engine()
+
+    def follow(self, plan: HostPlan) -> bool:
+        return self.planned.obey(plan)
+
+
+def told(data: dict[str, Any], key: str = "h0", source: str = "plan", kind: str = MESH.name) -> Message:
+    return Message(MESH.name, key, Event(kind, source, "1", 1, data), 1, 1)
+
+
+class TestFollowing:
+    def follower(self) -> tuple[MeshFollower, Any, dict[str, str]]:
+        learned: dict[str, str] = {}
+        made, port = MeshFollower(CONFIG, "boot", learned.__setitem__), FakePort()
+        made.attach([port])  # type: ignore[list-item]
+        return made, port, learned
+
+    def test_it_asks_until_it_has_a_plan_and_then_speaks_rarely(self) -> None:
+        made, _, learned = self.follower()
+        first = made.judged("h0", 0)
+        assert len(first) == 1
+        assert first[0].key == "host:h0"
+        here = host_here(first[0].body.data)  # type: ignore[union-attr]
+        assert (here.plan, here.budget_pps, here.first_port, here.ports) == ("", 100.0, 50_000, 8)
+        assert [(n.id, n.address, n.clock, n.usable) for n in here.nics] == [
+            (n, c.address, "h0", True) for n, c in NICS.items()
+        ]
+        assert not made.judged("h0", ASK_NS - 1)
+        assert made.judged("h0", ASK_NS)
+        made.take([told(plan([session()], probers={"10.0.0.9": "h9/r0"}).as_data())])
+        assert learned == {"h1/r0": "10.0.0.2", "h9/r0": "10.0.0.9"}
+        [output] = made.judged("h0", ASK_NS + S)
+        assert host_here(output.body.data).plan == "v1-1"  # type: ignore[union-attr]
+        assert not made.judged("h0", ASK_NS + S + SPEAK_NS - 1)
+        assert made.judged("h0", ASK_NS + S + SPEAK_NS)
+
+    def test_a_nic_that_goes_is_told_soon(self) -> None:
+        made, port, _ = self.follower()
+        made.judged("h0", 0)
+        port.usable = frozenset(["h0/r1"])
+        assert not made.judged("h0", S // 2)
+        [output] = made.judged("h0", S)
+        assert [n.usable for n in host_here(output.body.data).nics] == [False, True]  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize(
+        ("message", "reason"),
+        [
+            (told({"host": "h0"}), "mesh-plan"),
+            (told(plan([session()]).as_data(), source="h7"), "foreign-source"),
+            (told(plan([session()], host="h1").as_data()), "foreign-host"),
+            (told(plan([session()]).as_data(), kind="other"), "form"),
+        ],
+    )
+    def test_what_is_no_plan_for_us_changes_nothing(self, message: Message, reason: str) -> None:
+        made, port, _ = self.follower()
+        made.take([told(plan([session()], at=1).as_data()), message])
+        assert port.planned.plan == plan([session()], at=1)
+        assert made.counters.get("refused", reason) == 1
+
+    def test_plans_of_other_agents_pass_by(self) -> None:
+        made, port, _ = self.follower()
+        made.take([told(plan([session()], host="h1").as_data(), key="h1")])
+        assert port.planned.plan is None
+        assert not made.counters.as_dict()
+
+
+def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
+    """Both come and go on shared places; a probe that is under way on one is not touched by the other."""
+    config = AgentConfig(hosts=(), watch_ports=2, mesh="auto", mesh_first_port=50_000, mesh_ports=4)
+    host = host_a(ports=(49_500,))
+    pairs = [("ha/r0", p) for p in (49_500, *range(49_600, 49_602), *plan_ports(config))]
+    sender = WatchingSender(host, {pair: SOCKET_A + i for i, pair in enumerate(pairs)}, np.random.default_rng(1), 0)
+    wire = Wire(sender, reflector_of(host_b()))
+    places = Places()
+    nics = {n.nic: n for n in host.nics}
+    watches = Watches(config, list(nics), {}, Counters("io"), places)
+    planned = Planned("ha", config, nics, [], Counters("io"), places)
+    fast = SessionConfig("ha/r0", "hb/r0", B, source_ports=(49_600, 49_601), rate_hz=100.0)
+
+    def go(start: int, stop: int) -> None:
+        for now in range(start, stop, 5_000_000):
+            wire.run(now + 5_000_000, now)
+            sender.liveness(now + 5_000_000, now + 5_000_000)
+
+    sender.watch({places.take(fast, "watch", 8, 0): fast}, (), 0, liveness_ms=50)
+    wanted = [PlannedSession("ha/r0", "hb/r0", B, 862, p, 0, 16.0, "clock") for p in range(50_000, 50_003)]
+    planned.obey(HostPlan("ha", "1", 0, 1, tuple(wanted)))
+    sender.watch(planned.change(0).begin, (), 0, liveness_ms=1000, in_step=False)
+    go(0, S)
+    assert sender.life.state.tolist() == [ALIVE] * 6
+    due = sender._next_due[[3, 4, 5]]
+    assert len(set(due.tolist())) == 3, "planned sessions keep phases of their own"
+    assert len(set(sender._next_due[[1, 2]].tolist())) == 1, "watch sessions go in step"
+    planned.obey(HostPlan("ha", "2", 0, 2, (wanted[0], wanted[2])))
+    change = planned.change(S)
+    sender.watch({}, change.end, S, liveness_ms=1000, in_step=False)
+    assert {k[2] for k in sender.probed()} == {49_500, 49_600, 49_601, 50_000, 50_002}
+    go(S, 2 * S)
+    assert sender.life.state.tolist() == [ALIVE, ALIVE, ALIVE, ALIVE, 0, ALIVE]
+    rows = sender.rows(2 * S)
+    assert rows is not None
+    port, seq = (rows.column(name).to_numpy() for name in ("path", "seq"))
+    for each in (49_500, 49_600, 50_000, 50_002):
+        mine = np.sort(seq[port == each])
+        assert (np.diff(mine) == 1).all()
+    assert not watches.change(0)
+
+
+def test_a_reflector_learns_names_from_a_plan() -> None:
+    config = host_b()
+    sender = WatchingSender(host_a(ports=(49_500,)), {("ha/r0", 49_500): SOCKET_A}, np.random.default_rng(1), 0)
+    reflector = reflector_of(config)
+    reflector._inbound._peers.clear()
+    wire = Wire(sender, reflector)
+    for now in range(0, S, 5_000_000):
+        wire.run(now + 5_000_000, now)
+    assert not reflector.liveness(S, S, complete=True)
+    reflector.know({host_a().nics[0].address: "ha/r0"})
+    for now in range(S, 2 * S, 5_000_000):
+        wire.run(now + 5_000_000, now)
+    assert [e["src"] for e in reflector.liveness(2 * S, 2 * S, complete=True)] == ["ha/r0"]
+    rate = sender.paths.interval_ns[0]
+    assert reflector.arriving_pps(range(49_500, 49_501)) == pytest.approx(S / rate, rel=0.2)
+    assert reflector.arriving_pps(range(1, 2)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("mesh", "maybe", "mesh must be configured or auto"),
+        ("mesh_budget_pps", 0, "mesh_budget_pps must lie within"),
+        ("mesh_ports", 0, "mesh_ports must lie within"),
+        ("mesh_first_port", 65_530, "mesh_first_port must lie within"),
+        ("mesh_first_port", 850, "port 862 is the reflector's own"),
+        ("mesh_first_port", 49_590, "some of these ports are watch ports"),
+        ("mesh_allow", ["10.0.0.1/8"], "mesh_allow.0"),
+    ],
+)
+def test_what_cannot_work_is_a_sentence(key: str, value: Any, sentence: str) -> None:
+    hosts = [{"host": "a", "nics": [{"nic": "a/0", "device": "lo", "address": "127.0.0.1"}]}]
+    assert read_agent({"hosts": hosts, "mesh": "auto"}).mesh == "auto"
+    assert asdict(read_agent({"hosts": hosts}))["mesh"] == "configured"
+    with pytest.raises(ConfigError, match=sentence):
+        read_agent({"hosts": hosts, "mesh": "auto", key: value})

@@ -1,0 +1,228 @@
+"""Watch sessions: which run, and that they come and go without touching what else is under way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sdfstream.agent.companion import WatchWish
+from sdfstream.agent.config_file import read_agent
+from sdfstream.agent.watches import DRAIN_NS, MOST, Watches, watch_ports
+from sdfstream.errors import ConfigError
+from sdfstream.probes.config import AgentConfig, SessionConfig
+from sdfstream.probes.stamp.datagrams import Received
+from sdfstream.probes.stamp.liveness import ALIVE, SILENT, UNKNOWN
+from sdfstream.probes.stamp.watch_sender import WatchingSender
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.stats import Counters
+from tests.wire import EPOCH, SOCKET_A, B, Wire, host_a, host_b, reflector_of
+
+S, MS = NS_PER_S, NS_PER_MS
+CONFIG = AgentConfig(hosts=(), watch_ports=2, watch_first_port=49_600)
+
+
+def wish(dst: str = "h1/r0", src: str = "h0/r0", address: str = "10.0.0.2", dscp: int = 26) -> WatchWish:
+    return WatchWish(src, dst, address, dscp)
+
+
+def watches() -> Watches:
+    return Watches(CONFIG, ["h0/r0", "h0/r1"], {"h9/r0": 8620}, Counters("io"))
+
+
+class TestWishes:
+    def test_a_wish_is_a_session_once(self) -> None:
+        found = watches()
+        found.wish([wish(), wish()])
+        change = found.change(0)
+        assert list(change.begin) == [0]
+        session = change.begin[0]
+        assert (session.src, session.dst, session.dst_port, session.dscp) == ("h0/r0", "h1/r0", 862, 26)
+        assert (session.source_ports, session.rate_hz) == ((49_600, 49_601), 100.0)
+        assert not found.change(1)
+        found.wish([wish()])
+        assert not found.change(2)
+
+    def test_a_known_reflector_keeps_its_port(self) -> None:
+        found = watches()
+        found.wish([wish("h9/r0")])
+        assert found.change(0).begin[0].dst_port == 8620
+
+    def test_what_is_not_wished_for_ends_and_its_place_is_kept_for_a_while(self) -> None:
+        found = watches()
+        found.wish([wish("h1/r0"), wish("h2/r0")])
+        assert list(found.change(0).begin) == [0, 1]
+        found.wish([wish("h2/r0")])
+        assert found.change(S).end == [0]
+        found.wish([wish("h2/r0"), wish("h3/r0")])
+        assert list(found.change(2 * S).begin) == [2], "the last rows of the first are not written yet"
+        found.wish([wish("h2/r0"), wish("h1/r0")])
+        change = found.change(3 * S)
+        assert (list(change.begin), list(change.end)) == ([0], [2]), "its own old place, at once"
+        found.wish([wish("h4/r0")])
+        assert list(found.change(3 * S + DRAIN_NS).begin) == [2]
+
+    def test_nonsense_is_counted_and_the_rest_goes_on(self) -> None:
+        found = watches()
+        bad = [wish(src="h7/r0"), wish("h0/r1"), wish(address="nowhere"), wish(dscp=64)]
+        found.wish([*bad, wish()])
+        assert len(found.change(0).begin) == 1
+        assert found._counters.total("refused") == len(bad)
+
+    def test_there_is_a_limit_and_a_wish_beyond_it_waits(self) -> None:
+        found = watches()
+        found.wish([wish(f"h{i}/r0") for i in range(1, MOST + 3)])
+        assert len(found.change(0).begin) == MOST
+        assert found._counters.get("shed", "watch") == 2
+        assert not found.change(S)
+        found.wish([wish(f"h{i}/r0") for i in range(2, MOST + 3)])
+        assert found.change(2 * S).end == [0]
+        assert not found.change(3 * S)
+        assert list(found.change(2 * S + DRAIN_NS).begin) == [0]
+
+
+def watching() -> WatchingSender:
+    host = host_a(ports=(49_500,))
+    pairs = [("ha/r0", 49_500), *(("ha/r0", port) for port in watch_ports(CONFIG))]
+    sockets = {pair: SOCKET_A + i for i, pair in enumerate(pairs)}
+    return WatchingSender(host, sockets, np.random.default_rng(1), 0, liveness_ms=1000)
+
+
+def session(dst: str = "hb/r0", address: str = B) -> SessionConfig:
+    return SessionConfig("ha/r0", dst, address, source_ports=watch_ports(CONFIG), rate_hz=100.0)
+
+
+def run(wire: Wire, start_ns: int, stop_ns: int, step_ns: int = 5 * MS) -> None:
+    """Probe and judge."""
+    for now_ns in range(start_ns, stop_ns, step_ns):
+        wire.run(now_ns + step_ns, now_ns)
+        wire.sender.liveness(now_ns + step_ns, EPOCH + now_ns + step_ns)
+
+
+def test_a_watch_session_begins_falls_silent_and_ends_beside_the_mesh() -> None:
+    sender = watching()
+    wire = Wire(sender, reflector_of(host_b()))
+    run(wire, 0, S)
+    sender.watch({0: session()}, (), S, liveness_ms=50)
+    assert list(sender.probed()) == [("ha/r0", "hb/r0", port, 0) for port in (49_500, 49_600, 49_601)]
+    assert sender.life.state.tolist() == [ALIVE, UNKNOWN, UNKNOWN]
+    run(wire, S, 2 * S)
+    assert sender.life.state.tolist() == [ALIVE] * 3
+    wire.drop_forward = lambda s: s.socket == SOCKET_A + 2
+    run(wire, 2 * S, 2 * S + 80 * MS)
+    assert sender.life.state.tolist() == [ALIVE, ALIVE, SILENT]
+    wire.drop_forward = lambda s: np.zeros(len(s.token), dtype=bool)
+    run(wire, 2 * S + 80 * MS, 3 * S)
+    assert sender.life.state.tolist() == [ALIVE] * 3
+    sender.watch({}, [0], 3 * S, liveness_ms=50)
+    told = sender.liveness(3 * S, EPOCH + 3 * S)
+    assert [(t["path"], t["state"]) for t in told] == [(49_600, "unknown"), (49_601, "unknown")]
+    assert [t["path"] for t in sender.liveness(3 * S, EPOCH, complete=True)] == [49_500]
+    assert list(sender.probed()) == [("ha/r0", "hb/r0", 49_500, 0)]
+    run(wire, 3 * S, 5 * S)
+    rows = sender.rows(5 * S)
+    assert rows is not None
+    port, seq = (rows.column(name).to_numpy() for name in ("path", "seq"))
+    for each in (49_500, 49_600, 49_601):
+        mine = seq[port == each]
+        assert mine.tolist() == list(range(mine[0], mine[0] + len(mine))), "every probe has its row"
+    assert 140 < (port == 49_600).sum() <= 256, "the ring holds what was sent since the last flush"
+    assert sender.counters.get("sent") - sender.counters.get("answered") in (7, 8, 9), "80 ms of one path at 10 ms"
+
+
+def test_a_place_goes_to_another_session_and_a_late_answer_of_the_old_one_is_refused() -> None:
+    sender = watching()
+    wire = Wire(sender, reflector_of(host_b()))
+    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    run(wire, 0, S)
+    late = wire.answers[-1]
+    sender.rows(S)
+    sender.watch({}, [0], S, liveness_ms=50)
+    sender.watch({0: session("hc/r0", "10.0.2.1")}, (), 5 * S, liveness_ms=50)
+    assert ("ha/r0", "hc/r0", 49_600, 0) in sender.probed()
+    assert ("ha/r0", "hb/r0", 49_600, 0) not in sender.probed()
+    assert sender.life.state[1:].tolist() == [UNKNOWN, UNKNOWN]
+    before = sender.counters.total("refused")
+    sender.received(late, 5 * S)
+    assert sender.counters.total("refused") > before
+    assert sender.life.state[1:].tolist() == [UNKNOWN, UNKNOWN]
+
+
+def test_sessions_that_stay_keep_number_and_state_when_others_come() -> None:
+    sender = watching()
+    wire = Wire(sender, reflector_of(host_b()))
+    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    run(wire, 0, S)
+    numbers, since = sender.probed(), sender.life.since_at.copy()
+    sender.watch({1: session("hc/r0", "10.0.2.1")}, (), S, liveness_ms=50)
+    assert {who: n for who, n in sender.probed().items() if who in numbers} == numbers
+    assert sender.life.state.tolist() == [ALIVE, ALIVE, ALIVE, UNKNOWN, UNKNOWN]
+    assert (sender.life.since_at[:3] == since).all()
+    run(wire, S, 2 * S)
+    assert sender.life.state[:3].tolist() == [ALIVE] * 3
+    batch = sender.due(2 * S + 20 * MS, EPOCH)
+    assert (np.diff(batch.socket) >= 0).all(), "a batch is sorted by socket"
+
+
+def test_a_session_on_a_nic_that_is_away_is_unknown_until_it_is_back() -> None:
+    sender = watching()
+    sender.nic_usable("ha/r0", False, 0)
+    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    assert len(sender.due(S, EPOCH).token) == 0
+    sender.nic_usable("ha/r0", True, S)
+    assert len(sender.due(2 * S, EPOCH).token) == 3
+
+
+def held_back(wire: Wire) -> list[Received]:
+    """Let answers wait in this list from now on, instead of being read."""
+    waiting: list[Received] = []
+    wire.sender.received = lambda batch, now_ns, due_at_ns=0: waiting.append(batch)  # type: ignore[method-assign]
+    return waiting
+
+
+def test_a_late_answer_is_a_sign_of_life_but_no_row() -> None:
+    sender = watching()
+    wire = Wire(sender, reflector_of(host_b()))
+    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    waiting = held_back(wire)
+    run(wire, 0, 30 * MS)
+    del sender.received  # type: ignore[attr-defined]
+    assert sender.rows(100 * MS) is not None
+    for batch in waiting:
+        sender.received(batch, 200 * MS)
+    assert sender.counters.get("answered") == 0
+    assert sender.counters.get("refused", "late") >= 4
+    assert sender.life.state[1:].tolist() == [ALIVE, ALIVE]
+
+
+@pytest.mark.parametrize(("turn_ms", "forward_ms", "answered"), [(200, 0, True), (0, 200, False)])
+def test_a_stay_at_a_stalled_reflector_makes_no_answer_late(turn_ms: int, forward_ms: int, answered: bool) -> None:
+    sender = watching()
+    wire = Wire(sender, reflector_of(host_b()), turn_ns=40_000 + turn_ms * MS, forward_ns=10_000 + forward_ms * MS)
+    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    waiting = held_back(wire)
+    run(wire, 0, 30 * MS)
+    del sender.received  # type: ignore[attr-defined]
+    for batch in waiting:
+        sender.received(batch, 300 * MS)
+    assert (sender.counters.get("answered") > 0) == answered
+    assert (sender.counters.get("refused", "late") == 0) == answered
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("watch_rate_hz", 0, "watch_rate_hz must lie within"),
+        ("watch_ports", 0, "watch_ports must lie within"),
+        ("watch_first_port", 65_530, "watch_first_port must lie within"),
+        ("watch_liveness_ms", 1, "watch_liveness_ms must lie within"),
+        ("watch_first_port", 860, "port 862 is the reflector's own"),
+        ("watch_first_port", 49_150, "hosts.0.sessions.0.source_ports.0: 49152 is one of the watch ports"),
+    ],
+)
+def test_what_cannot_work_is_a_sentence(key: str, value: int, sentence: str) -> None:
+    nic = {"nic": "a/0", "device": "lo", "address": "127.0.0.1"}
+    probing = {"src": "a/0", "dst": "b/0", "dst_address": "127.0.0.2"}
+    hosts = [{"host": "a", "nics": [nic], "sessions": [probing]}]
+    assert read_agent({"hosts": hosts}).watch_ports == 16
+    with pytest.raises(ConfigError, match=sentence):
+        read_agent({"hosts": hosts, key: value})

@@ -1,0 +1,16 @@
+"""The examples in the docstrings of this piece hold."""
+
+import doctest
+
+import pytest
+
+from sdfstream.board import words
+from sdfstream.probes.ports import driver_stats, reading
+from sdfstream.score import location
+
+
+@pytest.mark.parametrize("module", [words, reading, driver_stats, location])
+def test_examples(module: object) -> None:
+    result = doctest.testmod(module)  # type: ignore[arg-type]
+    assert result.attempted > 0
+    assert result.failed == 0

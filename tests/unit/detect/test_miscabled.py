@@ -1,0 +1,61 @@
+"""A NIC on another leaf than planned, from what traces show; nothing without a plan."""
+
+from sdfstream.detect.miscabled import Miscabled
+from sdfstream.records.finding import Subject
+from sdfstream.records.topology import Wiring
+from tests.unit.records.test_topology import address, declare
+
+PLAN = declare(
+    ("h0/r0", "l0"), ("h0/r1", "l1"), ("h1/r0", "l2"), ("h1/r1", "l3"),
+    *((f"l{i}", f"s{j}") for i in range(4) for j in range(2)),
+)  # fmt: skip
+
+
+def hops(first: str, a: str, spine: str, b: str) -> list[str | None]:
+    """The addresses on a way from leaf `a` to leaf `b`, the gateway's own being `first`."""
+    return [first, address(a, spine), address(spine, b)]
+
+
+def feed(engine: Miscabled, wiring: Wiring, sender: str, receiver: str, a: str, b: str, times: int = 3) -> None:
+    for i in range(times):
+        engine.take(wiring, sender, receiver, hops(address(sender, "l0"), a, f"s{i % 2}", b), 1000 + i)
+
+
+def test_cables_as_planned_are_no_claim() -> None:
+    engine = Miscabled()
+    feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2", 9)
+    assert engine.claims(PLAN) == []
+
+
+def test_one_cable_on_another_leaf_is_told_by_sender_and_by_receiver() -> None:
+    for sender, receiver, a, b in (("h0/r0", "h1/r0", "l3", "l2"), ("h1/r0", "h0/r0", "l2", "l3")):
+        engine = Miscabled()
+        feed(engine, PLAN, sender, receiver, a, b, 2)
+        assert engine.claims(PLAN) == []
+        feed(engine, PLAN, sender, receiver, a, b, 1)
+        (claim,) = engine.claims(PLAN)
+        assert claim.subject == Subject("nic", "h0/r0") and claim.kind == "miscabled"
+        assert claim.detail == "h0/r0 on l3, planned on l0"
+
+
+def test_swapped_cables_of_a_host_are_one_claim_that_ends_when_they_are_put_right() -> None:
+    engine = Miscabled()
+    feed(engine, PLAN, "h0/r0", "h1/r0", "l1", "l2")
+    feed(engine, PLAN, "h0/r1", "h1/r1", "l0", "l3")
+    (claim,) = engine.claims(PLAN)
+    assert claim.subject == Subject("host", "h0") and len(claim.symptoms) == 2
+    again = Miscabled()
+    again.thaw(engine.freeze())
+    assert again.claims(PLAN) == [claim]
+    feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2")
+    feed(engine, PLAN, "h0/r1", "h1/r1", "l1", "l3")
+    assert engine.claims(PLAN) == []
+
+
+def test_short_ways_gaps_and_strangers_say_nothing() -> None:
+    engine = Miscabled()
+    for way in ([], [None], ["x"], [None, None, None], ["x", "y", "z"]):
+        for _ in range(4):
+            engine.take(PLAN, "h0/r0", "h1/r0", way, 5)
+    feed(engine, Wiring(), "h0/r0", "h1/r0", "l3", "l2")
+    assert engine.claims(PLAN) == []

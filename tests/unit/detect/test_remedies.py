@@ -1,0 +1,17 @@
+"""Every kind of finding has a remedy and a section in the runbooks."""
+
+from pathlib import Path
+
+import pytest
+
+from sdfstream.detect.remedies import remedy
+from sdfstream.records.finding import FINDING_KINDS, Subject
+
+RUNBOOKS = (Path(__file__).parents[3] / "docs" / "runbooks.md").read_text()
+
+
+@pytest.mark.parametrize("kind", FINDING_KINDS)
+def test_a_kind_has_its_words(kind: str) -> None:
+    said = remedy(kind, Subject("nic", "h00/r0"))
+    assert "h00/r0" in said and not said.startswith("Look at the evidence")
+    assert f"\n## {kind}\n" in RUNBOOKS

@@ -1,0 +1,139 @@
+"""Ways that are confirmed, move, or come into doubt; and evidence judged over the way that held when it was made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.cabling import FWD, REV, Cabling
+from sdfstream.detect.sessions import Sessions
+from sdfstream.detect.ways import Way
+from sdfstream.records.finding import Subject
+from sdfstream.records.topology import Wiring
+from tests.unit.records.test_topology import address, declare
+
+LEAVES, SPINES = ("l0", "l1", "l2"), ("s0", "s1")
+PLAN = declare(
+    ("h0/r0", "l0"), ("h1/r0", "l0"), ("h2/r0", "l1"), ("h3/r0", "l2"),
+    *((leaf, spine) for leaf in LEAVES for spine in SPINES),
+)  # fmt: skip
+S = 1_000_000_000
+
+
+def hops(src: str, a: str, spine: str, b: str) -> list[str | None]:
+    return [address(src, a), address(a, spine), address(spine, b)]
+
+
+class World:
+    """Sessions h0>h2 (0), h1>h2 (1), h2>h0 (2), h0>h3 (3) on a declared fabric."""
+
+    def __init__(self, plan: Wiring = PLAN) -> None:
+        self.sessions = Sessions(100)
+        keys = [("h0/r0", "h2/r0"), ("h1/r0", "h2/r0"), ("h2/r0", "h0/r0"), ("h0/r0", "h3/r0")]
+        self.sessions.of_names([(a, b, "udp", 50000, 0) for a, b in keys], 0)
+        self.cabling = Cabling(self.sessions)
+        self.cabling.note_new([0, 1, 2, 3])
+        self.cabling.declare(plan)
+
+    def crossed(self, slot: int, direction: int = FWD, then_ns: int | None = None) -> dict[str, float]:
+        self.cabling.refresh(None)
+        then = None if then_ns is None else np.array([then_ns])
+        one = np.array([slot]), np.array([direction == FWD]), np.array([direction == REV])
+        _, part, weight = self.cabling.entries(*one, then)
+        names = self.cabling.parts.list
+        return {names[p]: w for p, w in zip(part.tolist(), weight.tolist(), strict=True) if "->" in names[p]}
+
+
+def test_a_path_that_moved_is_judged_over_either_way_by_the_time_of_the_evidence() -> None:
+    w = World()
+    assert not w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    assert w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s1", "l1"), 20 * S)
+    assert w.crossed(0) == {"l0->s1": 1.0, "s1->l1": 1.0}
+    assert w.crossed(0, then_ns=15 * S) == {"l0->s0": 1.0, "s0->l1": 1.0}
+    assert w.crossed(0, then_ns=25 * S) == {"l0->s1": 1.0, "s1->l1": 1.0}
+
+
+def test_others_through_the_router_that_moved_flows_are_in_doubt_until_traced_anew() -> None:
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    w.cabling.trace(1, FWD, hops("h1/r0", "l0", "s0", "l1"), 11 * S)
+    w.cabling.trace(2, FWD, hops("h2/r0", "l1", "s0", "l0"), 12 * S)
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s1", "l1"), 20 * S)
+    assert w.crossed(1) == {"l0->s0": 0.75, "s0->l1": 0.75, "l0->s1": 0.25, "s1->l1": 0.25}
+    assert w.crossed(1, then_ns=15 * S) == {"l0->s0": 1.0, "s0->l1": 1.0}  # before l0 moved anything
+    assert w.crossed(2) == {"l1->s0": 1.0, "s0->l0": 1.0}  # from s0 on there is but one way
+    w.cabling.trace(1, FWD, hops("h1/r0", "l0", "s0", "l1"), 21 * S)
+    assert w.crossed(1) == {"l0->s0": 1.0, "s0->l1": 1.0}
+
+
+def test_forward_and_reverse_have_their_own_ways() -> None:
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    w.cabling.trace(0, REV, hops("h2/r0", "l1", "s1", "l0"), 10 * S)
+    assert w.crossed(0, FWD) == {"l0->s0": 1.0, "s0->l1": 1.0}
+    assert w.crossed(0, REV) == {"l1->s1": 1.0, "s1->l0": 1.0}
+
+
+def test_a_trace_with_gaps_fills_in_and_takes_nothing_away() -> None:
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    assert not w.cabling.trace(0, FWD, [None, None, None], 20 * S)
+    assert w.crossed(0) == {"l0->s0": 1.0, "s0->l1": 1.0}
+    w.cabling.trace(1, FWD, [None, None, None], 10 * S)
+    assert w.crossed(1) == {"l0->s0": 0.5, "l0->s1": 0.5, "s0->l1": 0.5, "s1->l1": 0.5}
+    w.cabling.trace(1, FWD, [None, None, address("s1", "l1")], 11 * S)
+    assert w.crossed(1) == {"l0->s1": 1.0, "s1->l1": 1.0}
+
+
+def test_a_path_that_is_elsewhere_at_every_look_is_no_single_way() -> None:
+    w = World()
+    for i in range(5):
+        w.cabling.trace(0, FWD, hops("h0/r0", "l0", f"s{i % 2}", "l1"), (10 + i) * S)
+    crossed = w.crossed(0)
+    assert set(crossed) == {"l0->s0", "l0->s1", "s0->l1", "s1->l1"} and max(crossed.values()) < 0.9
+
+
+def test_an_older_trace_that_comes_late_changes_nothing() -> None:
+    way = Way(["a", "b"], 10)
+    assert way.take(["a", "c"], 5) is None and way.hops == ["a", "b"]
+
+
+def test_routers_that_are_seen_to_have_moved_flows_off_a_dead_link() -> None:
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    w.cabling.refresh(None)
+    parts, none = w.cabling.numbers(["l0->s0", "s0->l0"]), np.zeros(4, np.bool_)
+    works = np.array([True, False, False, False])
+    assert w.cabling.moved_off(parts, (works, none)) == ["l0"] and w.cabling.moved_off(parts, (none, works)) == []
+
+
+@pytest.mark.parametrize(("base", "partner"), [("172.16.0.2", "172.16.0.3"), ("fd00:ffff:1:2::", "fd00:ffff:1:2::1")])
+def test_without_a_declaration_a_link_is_named_by_the_addresses_of_its_ends(base: str, partner: str) -> None:
+    w = World(Wiring())
+    w.cabling.trace(0, FWD, ["10.0.0.1", base], 10 * S)
+    w.cabling.refresh(None)
+    number = w.cabling.parts.find(f"->{base}")
+    assert w.cabling.subject(number) == Subject("link", f"->{base}")
+    w.cabling.trace(2, FWD, ["10.0.9.1", partner], 10 * S)
+    assert w.cabling.subject(number) == Subject("link", f"{base}--{partner}")
+    assert w.cabling.direction(number) == f"{partner}->{base}"
+    assert w.cabling.numbers([f"{partner}->{base}"]) == [number]
+
+
+def test_ends_of_a_slash_30_are_joined_only_where_slash_30s_are_in_use() -> None:
+    wiring = Wiring()
+    wiring.meet(["10.1.0.1", "10.1.0.2", "10.1.0.5", "10.1.0.6"])
+    assert wiring.partner("10.1.0.1") == "10.1.0.2" and wiring.partner("10.1.0.6") == "10.1.0.5"
+    wiring.meet(["10.1.0.8"])  # no host of a /30
+    assert wiring.partner("10.1.0.1") is None
+    assert Wiring().partner("no address") is None
+
+
+def test_a_saved_cabling_goes_on_alike() -> None:
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s1", "l1"), 20 * S)
+    again = Cabling(w.sessions)
+    again.thaw(w.cabling.freeze())
+    before, w.cabling = w.crossed(0, then_ns=15 * S), again
+    assert w.crossed(0, then_ns=15 * S) == before
