@@ -233,12 +233,12 @@ class Arming:
 
     # --- state ----------------------------------------------------------------------------------------------------
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [[qp, asdict(record)] for qp, record in self._armed.items()]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._armed = {qp: _Armed(**row) for qp, row in state}
 
 

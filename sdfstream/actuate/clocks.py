@@ -48,10 +48,10 @@ class Clocks:
         """Drop clocks that were not heard of since."""
         self._err = {name: row for name, row in self._err.items() if row[1] >= before_ns}
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [[name, *row] for name, row in self._err.items()]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._err = {name: (err, at_ns) for name, err, at_ns in state}

@@ -269,13 +269,13 @@ class Contention:
         self._trials.begin(_trial(row, now_ns, parts.windows.newest_of(lease.qp)))
         return [parts.say(lease, now_ns)]
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         looked = list(self._looked.items())
         return {"drawn": self._drawn, "looked": looked, "wished": [[name, row] for name, row in self._wished.items()]}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._drawn = state["drawn"]
         self._looked = {qp: at_ns for qp, at_ns in state["looked"]}
         self._wished = {name: row for name, row in state["wished"]}

@@ -196,12 +196,12 @@ class Trials:
         if ban:
             self._parts.facts.banned[trial.qp, trial.path] = now_ns + ns(self._parts.config.path_ban_s)
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [asdict(trial) for trial in self._trials.values()]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._trials = {row["qp"]: Trial(**row) for row in state}
 
 

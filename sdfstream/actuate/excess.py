@@ -147,17 +147,17 @@ class Excess:
         rev = np.array([p.dir == "rev" for p in known], np.int64)
         return self._index.find(_packed(src, dst, path, dscp, rev))
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         self._settle()
-        return {"nics": list(self._nics), "index": self._index.freeze(), "table": self._table.freeze()}
+        return {"nics": list(self._nics), "index": self._index.snapshot(), "table": self._table.snapshot()}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._waiting.clear()
         self._nics = {nic: number for number, nic in enumerate(state["nics"])}
-        self._index.thaw(state["index"])
-        self._table.thaw(state["table"])
+        self._index.restore(state["index"])
+        self._table.restore(state["table"])
 
 
 def _good(told: _Told) -> npt.NDArray[np.bool_]:

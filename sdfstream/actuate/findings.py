@@ -51,15 +51,15 @@ class Findings:
         """Drop what was not repeated since: its resolution was lost."""
         self._open = {name: trouble for name, trouble in self._open.items() if trouble.seen_ns >= before_ns}
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [
             [t.id, t.kind, t.subject_type, t.subject, list(t.directions), t.confidence, t.seen_ns]
             for t in self._open.values()
         ]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._open = {row[0]: Trouble(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6]) for row in state}
 
 

@@ -123,7 +123,7 @@ class Facts:
         self.tokens = min(float(self.config.bucket_burst), self.tokens + gained)
         self.filled_ns = now_ns
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """What the guard itself remembers, as plain values."""
         return {
             "mode": self.mode,
@@ -136,8 +136,8 @@ class Facts:
             "bucket": [self.tokens, self.filled_ns],
         }
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.mode = state["mode"]
         self.breaker.open_since_ns = state["breaker"][0]
         self.breaker.marks = deque((at, bad) for at, bad in state["breaker"][1])

@@ -112,11 +112,11 @@ class Throttles:
         self._leases.pop(qp, None)
         self._wanted_ns.pop(qp, None)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {"leases": list(self._leases.items()), "wanted": list(self._wanted_ns.items())}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._leases = {qp: name for qp, name in state["leases"]}
         self._wanted_ns = {qp: at_ns for qp, at_ns in state["wanted"]}

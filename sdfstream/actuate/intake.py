@@ -18,7 +18,7 @@ from sdfstream.errors import FormatError
 from sdfstream.records.command import Outcome
 from sdfstream.records.command import outcome as read_outcome
 from sdfstream.records.flow import FLOW_TYPE, flow_from
-from sdfstream.records.job import job_part
+from sdfstream.records.job import job_shard
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, FINDING, JOB, LIVENESS, OUTCOME, OWD, QP_WINDOW, TOPOLOGY
 
@@ -128,7 +128,7 @@ class Intake:
     # --- jobs, probes, trouble ------------------------------------------------------------------------------------
 
     def _job(self, event: Event, at_ns: int) -> list[Output]:
-        part = job_part(event.data)
+        part = job_shard(event.data)
         self._parts.probing.hear(part.host, at_ns)
         changed, gone = self._parts.jobs.take(part, at_ns)
         self._arming.touch(changed, at_ns)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sdfstream.records.flow import Flow
-from sdfstream.records.job import JobPart, QueuePair, job_part
+from sdfstream.records.job import JobShard, QueuePair, job_shard
 
 MAX_QPS: Final = 65_536
 
@@ -46,7 +46,7 @@ class Jobs:
     """Running jobs: the union of their parts."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, tuple[JobPart, int]] = {}
+        self._parts: dict[str, tuple[JobShard, int]] = {}
         self._owned: dict[str, Owned] = {}
         self._claims: dict[str, set[str]] = {}
         """Queue pair to the parts that name it as theirs; more than one is a contradiction."""
@@ -67,7 +67,7 @@ class Jobs:
         """Whether two job parts claim the queue pair."""
         return len(self._claims.get(qp, ())) > 1
 
-    def take(self, part: JobPart, at_ns: int) -> tuple[list[str], list[str]]:
+    def take(self, part: JobShard, at_ns: int) -> tuple[list[str], list[str]]:
         """Take a part; (queue pairs that are new or other than before, those that are gone)."""
         before = self._parts.pop(part.key, None)
         old = {pair.qp: pair for pair in before[0].qps} if before is not None else {}
@@ -83,7 +83,7 @@ class Jobs:
                 changed.append(qp)
         return changed, [qp for qp in gone if qp not in self._owned]
 
-    def _put(self, pair: QueuePair, part: JobPart) -> bool:
+    def _put(self, pair: QueuePair, part: JobShard) -> bool:
         known = self._owned.get(pair.qp)
         if known is None and len(self._owned) >= MAX_QPS:
             return False
@@ -163,18 +163,18 @@ class Jobs:
             self._of_flow.setdefault(flow, {})[owned.pair.qp] = None
         self._of_nic.setdefault(owned.pair.src, {})[owned.pair.qp] = None
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         parts = [[part.as_data(), at_ns] for part, at_ns in self._parts.values()]
         now = [[o.pair.qp, o.job, o.host, o.pair.path, o.told_ns] for o in self._owned.values()]
         return {"parts": parts, "now": now}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.__init__()  # type: ignore[misc]
-        by_qp: dict[tuple[str, str, str], tuple[QueuePair, JobPart]] = {}
+        by_qp: dict[tuple[str, str, str], tuple[QueuePair, JobShard]] = {}
         for data, at_ns in state["parts"]:
-            part = job_part(data)
+            part = job_shard(data)
             self._parts[part.key] = (part, at_ns)
             for pair in part.qps:
                 self._claims.setdefault(pair.qp, set()).add(part.key)

@@ -181,7 +181,7 @@ class Ledger:
             if at_ns < before_ns:
                 del self._leases[lease.id]
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {
             "epoch": self.epoch,
@@ -189,8 +189,8 @@ class Ledger:
             "leases": [asdict(lease) for lease in self._leases.values()],
         }
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`, its epoch included: whoever goes on from it says what was said before."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`, its epoch included: whoever goes on from it says what was said before."""
         self.epoch = state["epoch"]
         self._number = state["number"]
         self._leases = {row["id"]: Lease(**row) for row in state["leases"]}

@@ -100,12 +100,12 @@ class Loads:
         mine = set(self.of.get(qp, ()))
         return max((self.count.get(hop, 0) - (hop in mine) for hop in hops[1:]), default=0)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {name: [[qp, list(h)] for qp, h in getattr(self, name).items()] for name in ("of", "reserved")}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.of, self.count, self.reserved, self.reserved_count = {}, {}, {}, {}
         for qp, hops in state["of"]:
             self.put(qp, hops)

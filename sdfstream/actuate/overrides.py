@@ -138,12 +138,12 @@ class Overrides:
         """Drop what is over: it would be refused as expired."""
         self._seen = {name: until_ns for name, until_ns in self._seen.items() if until_ns > now_ns}
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [list(item) for item in self._seen.items()]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._seen = {name: until_ns for name, until_ns in state}
 
 

@@ -102,7 +102,7 @@ class Probing:
                 self._paths.pop(key, None)
                 self.version += 1
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         of = {key: host for host, keys in self._of_host.items() for key in keys}
         return {
@@ -111,8 +111,8 @@ class Probing:
             "shed": self.shed,
         }
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._heard = {host: at_ns for host, at_ns in state["heard"]}
         self._paths, self._of_host = {}, {}
         for src, dst, path, dscp, name, interval_ns, host in state["paths"]:

@@ -74,11 +74,11 @@ class Refusals:
         """Drop what was not met since."""
         self._told = {key: row for key, row in self._told.items() if row[1] >= before_ns}
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {"told": [[*key, *row] for key, row in self._told.items()], "number": self._number}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._told = {(a, b): (told, met, pause) for a, b, told, met, pause in state["told"]}
         self._number = state["number"]

@@ -161,15 +161,15 @@ class Routes:
                 self._crossing.setdefault((path.key.src, hop), {})[path] = None
                 self._over.setdefault(hop, {})[path] = None
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {
             "flows": [[*f, list(w.hops), w.complete, w.at_ns, w.traces] for f, w in self._flows.items()],
             "probes": [[*p.key, p.dir, list(w.hops), w.complete, w.at_ns, w.traces] for p, w in self._probes.items()],
         }
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._flows = {Flow(*row[:6]): _way(row[6:]) for row in state["flows"]}
         self._probes = {Directed(ProbeKey(*row[:4]), row[4]): _way(row[5:]) for row in state["probes"]}
         self._crossing, self._over = {}, {}

@@ -180,7 +180,7 @@ class Selectable:
             if not found.ways and not found.sprayed and not any(p.pair == pair for p in self._pending):
                 del self._pairs[pair]
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         pairs = [
             [
@@ -195,8 +195,8 @@ class Selectable:
         pending = [[*p.pair, p.from_ns, p.at_ns] for p in self._pending]
         return {"pairs": pairs, "unrest": self._unrest, "pending": pending}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._pairs = {}
         for src, dst, kinds, traces, rows, sprayed in state["pairs"]:
             ways = {kind: {p: (tuple(h), at) for p, h, at in ports} for kind, ports in kinds}

@@ -171,7 +171,7 @@ class ActuateStage:
 
     def snapshot(self) -> bytes:
         """The whole state, deterministic bytes."""
-        engines = {name: engine.freeze() for name, engine in self._engines().items()}
+        engines = {name: engine.snapshot() for name, engine in self._engines().items()}
         rest = {
             "tick": self._tick,
             "declared": self._parts.wiring.declared,
@@ -189,7 +189,7 @@ class ActuateStage:
         """
         saved: Mapping[str, Any] = frozen.load(state)
         for name, engine in self._engines().items():
-            engine.thaw(saved["engines"][name])
+            engine.restore(saved["engines"][name])
         rest = saved["rest"]
         self._tick = int(rest["tick"])
         self._parts.declare(Wiring(rest["declared"]))

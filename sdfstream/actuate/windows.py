@@ -150,18 +150,18 @@ class Windows:
             self._table.reset(np.array([slot], np.int64))
             self._free.append(slot)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {
             "slot": list(self._slot.items()),
             "free": list(self._free),
-            "table": self._table.freeze(),
+            "table": self._table.snapshot(),
             "newest": self.newest,
         }
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._slot = {qp: slot for qp, slot in state["slot"]}
         self._free = list(state["free"])
-        self._table.thaw(state["table"])
+        self._table.restore(state["table"])
         self.newest = state["newest"]

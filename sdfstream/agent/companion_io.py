@@ -39,7 +39,7 @@ from sdfstream.errors import BusError, ConfigError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.trace.flows import FlowWish
 from sdfstream.records.fabric import host_of
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.message import Message, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import COMMAND, MESH
@@ -173,7 +173,7 @@ class AgentCompanion:
     def _jobs_changed(self) -> None:
         if self._folder is None:
             return
-        by_host: dict[str, list[JobPart]] = {}
+        by_host: dict[str, list[JobShard]] = {}
         for part in self._folder.jobs.parts:
             by_host.setdefault(part.host, []).append(part)
         if self.control is not None:
@@ -184,7 +184,7 @@ class AgentCompanion:
         for name, port in self._ports.items():
             self._wish(port, by_host.get(name, []))
 
-    def _wish(self, port: HostPort, parts: Iterable[JobPart]) -> None:
+    def _wish(self, port: HostPort, parts: Iterable[JobShard]) -> None:
         parts = list(parts)
         moved = self._folder.jobs.moved if self._folder is not None else {}
         qps = [replace(q, path=moved.get(q.qp, q.path)) for part in parts for q in part.qps if q.src in port.nics]

@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
-PART_SUFFIX = ".part"
+SHARD_SUFFIX = ".part"
 
 
 class Disk(Protocol):
@@ -83,7 +83,7 @@ def put(disk: Disk, path: Path, data: pa.Buffer) -> None:
     OSError
         The disk refused (full, read-only); no part of the file remains where that can be helped.
     """
-    part = path.with_name(path.name + PART_SUFFIX)
+    part = path.with_name(path.name + SHARD_SUFFIX)
     disk.make(path.parent)
     try:
         disk.write(part, data)

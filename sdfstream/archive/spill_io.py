@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sdfstream.archive import sheets
-from sdfstream.archive.disk_io import PART_SUFFIX, Disk, put
+from sdfstream.archive.disk_io import SHARD_SUFFIX, Disk, put
 from sdfstream.archive.intent import Intent
 from sdfstream.archive.packing import current
 from sdfstream.archive.sheets import Sheet
@@ -62,7 +62,7 @@ class Spill:
         found = []
         self._sizes = {}
         for name, size in sorted(self._disk.sizes(self.folder).items()):
-            if name.endswith(PART_SUFFIX):
+            if name.endswith(SHARD_SUFFIX):
                 self._disk.remove(self.folder / name)
             elif name.endswith(SUFFIX):
                 self._sizes[name] = size

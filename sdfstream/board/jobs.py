@@ -29,7 +29,7 @@ from sdfstream.errors import FormatError
 from sdfstream.records.fabric import link_id
 from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.flow import FLOW_TYPE, Flow, flow_from
-from sdfstream.records.job import JobPart, QueuePair, job_part
+from sdfstream.records.job import JobShard, QueuePair, job_shard
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, QP_WINDOW, TOPOLOGY
 from sdfstream.records.topology import Wiring
@@ -56,7 +56,7 @@ class JobBoard:
         self.counters = Counters("jobs")
         self.commands = CommandBook(self.counters)
         self._rates = RateTable(self.counters)
-        self._parts: dict[str, dict[str, JobPart]] = {}
+        self._parts: dict[str, dict[str, JobShard]] = {}
         """Job → host → its part."""
         self._alive: dict[str, int] = {}
         """Host → bus time of its agent's last sign of life."""
@@ -147,7 +147,7 @@ class JobBoard:
         if message.topic == LIVENESS.name:
             self._alive[message.key] = message.bus_at_ns
         elif message.topic == JOB.name:
-            self._take_part(job_part(body.data), message.bus_at_ns)
+            self._take_part(job_shard(body.data), message.bus_at_ns)
         elif message.topic == FINDING.name:
             self._take_finding(dict(body.data))
         elif body.type == FLOW_TYPE:
@@ -159,7 +159,7 @@ class JobBoard:
         elif "links" in body.data:
             self._wiring = Wiring.of(body.data)
 
-    def _take_part(self, part: JobPart, at_ns: int) -> None:
+    def _take_part(self, part: JobShard, at_ns: int) -> None:
         self._told[part.host] = at_ns
         parts = self._parts.pop(part.job, {})
         parts[part.host] = part
@@ -228,7 +228,7 @@ class JobBoard:
     def _qps(self, job: str) -> list[QueuePair]:
         return [qp for part in self._parts[job].values() if part.state == "running" for qp in part.qps]
 
-    def _stale(self, parts: Mapping[str, JobPart], now_ns: int) -> dict[str, int | None]:
+    def _stale(self, parts: Mapping[str, JobShard], now_ns: int) -> dict[str, int | None]:
         ages: dict[str, int | None] = {}
         for host, part in parts.items():
             alive, told = self._alive.get(host), self._told.get(host, 0)

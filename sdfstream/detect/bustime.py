@@ -76,10 +76,10 @@ class BusTime:
         dated: Ints = np.clip(readings_ns + known.offset_ns, at_ns - _BACK_NS, at_ns)
         return dated
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [[name, *astuple(clock)] for name, clock in self._clocks.items()]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._clocks = {name: _Clock(*rest) for name, *rest in state}

@@ -314,7 +314,7 @@ class Cabling:
             weight[row, direction, : len(crossed)] = list(crossed.values())
         return part, weight
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {
             "parts": self.parts.list,
@@ -324,15 +324,15 @@ class Cabling:
             "part": self.part,
             "weight": self.weight,
             "past": self.past_ns,
-            "ways": [[s, d, way.freeze()] for (s, d), way in self._ways.items()],
+            "ways": [[s, d, way.snapshot()] for (s, d), way in self._ways.items()],
             "stale": list(self._stale),
             "moves": [[router, at] for router, at in self.moves.items()],
             "moved": [self.moved, self._unsettled],
         }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.parts.thaw(state["parts"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.parts.restore(state["parts"])
         self.wiring = Wiring.of(state["declared"])
         self.wiring.meet(state["met"])
         self.declared = int(state["declarations"])

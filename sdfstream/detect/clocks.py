@@ -115,10 +115,10 @@ class Clocks:
             "clock-unsynced", Subject("clock", "all clocks"), since_ns, "clock", 0.9, evidence, symptoms=symptoms
         )
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {"clocks": [[name, asdict(clock)] for name, clock in self._clocks.items()]}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._clocks = {name: _Clock(**saved) for name, saved in state["clocks"]}

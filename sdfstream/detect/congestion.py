@@ -115,14 +115,14 @@ class Congestion:
             classes=tuple(int(c) for c in classes),
         )
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self._memo.freeze()}
+        return {"blamed": sorted(self.blamed), "memo": self._memo.snapshot()}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
-        self._memo.thaw(state["memo"])
+        self._memo.restore(state["memo"])
 
 
 def _observe(slow: Ints, well: Ints) -> Observations:

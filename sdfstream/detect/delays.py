@@ -192,22 +192,22 @@ class Delays:
         result: Bools = fresh & ~self.cusum.on & (self.table["score"] < 0.3) & (self.moments.count >= _WARM)
         return result
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {
-            "moments": self.moments.freeze(),
-            "round_trip": self.round_trip.freeze(),
-            "cusum": self.cusum.freeze(),
-            "table": self.table.freeze(),
+            "moments": self.moments.snapshot(),
+            "round_trip": self.round_trip.snapshot(),
+            "cusum": self.cusum.snapshot(),
+            "table": self.table.snapshot(),
             "noise": self.noise_ns,
             "waiting": [list(x) for x in self._waiting],
         }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.moments.thaw(state["moments"])
-        self.round_trip.thaw(state["round_trip"])
-        self.cusum.thaw(state["cusum"])
-        self.table.thaw(state["table"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.moments.restore(state["moments"])
+        self.round_trip.restore(state["round_trip"])
+        self.cusum.restore(state["cusum"])
+        self.table.restore(state["table"])
         self.noise_ns = float(state["noise"])
         self._waiting = [tuple(x) for x in state["waiting"]]

@@ -98,14 +98,14 @@ class Engines:
                 engine.forget(idle)
             self.counters.add("forgotten", "sessions", idle.size)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Every engine's state, by name; liveness has a table instead."""
-        return {name: engine.freeze() for name, engine in self._named().items()}
+        return {name: engine.snapshot() for name, engine in self._named().items()}
 
-    def thaw(self, saved: Mapping[str, Any]) -> None:
-        """Take up what `freeze` gave."""
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         for name, engine in self._named().items():
-            engine.thaw(saved[name])
+            engine.restore(saved[name])
 
     def _named(self) -> dict[str, Any]:
         return {

@@ -216,7 +216,7 @@ class Flaps:
         window_s = self.config.flap_window_s
         return "hour" if window_s == 3600 else f"{window_s:g} s"
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         ports = {
             nic: [p.carrier, p.was_down, p.downed, list(p.by_carrier), list(p.by_downed)]
@@ -228,8 +228,8 @@ class Flaps:
             "damping": [[key, asdict(d)] for key, d in self._damping.items()],
         }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._outages = {
             key: deque([Outage(**o) for o in outages], maxlen=_MOST_EVENTS) for key, outages in state["outages"]
         }

@@ -115,10 +115,10 @@ class Flows:
         weight = np.where(hit, self.weight, 0.0).max(axis=1, initial=0.0)
         return weight > _SURE, weight > 0.0
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values (numbers are given anew by `use`)."""
-        return {"ways": [[*flow, way.freeze()] for flow, way in self._ways.items()]}
+        return {"ways": [[*flow, way.snapshot()] for flow, way in self._ways.items()]}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._ways = {Flow(*flow): Way(**way) for *flow, way in state["ways"]}

@@ -143,11 +143,11 @@ class Health:
         event = Event(NIC.name, "detect", f"nic-{self._said}", now_ns, data)
         return Output(NIC.name, f"{name} {side}", event)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"table": self.table.freeze(), "said": self._said}
+        return {"table": self.table.snapshot(), "said": self._said}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.table.thaw(state["table"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.table.restore(state["table"])
         self._said = int(state["said"])

@@ -264,19 +264,19 @@ class InBand:
             self.counters.add("forgotten", "queue-pairs", len(self.pairs))
             self.__init__(self.counters, self.pairs.most)  # type: ignore[misc]
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         names = {n: getattr(self, n).list for n in ("pairs", "jobs", "ends")}
-        tables = {n: getattr(self, n).freeze() for n in _TABLES}
+        tables = {n: getattr(self, n).snapshot() for n in _TABLES}
         return {"names": names, "tables": tables, "waiting": self._waiting}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._lookups.clear()
         for name, names in state["names"].items():
-            getattr(self, name).thaw(names)
+            getattr(self, name).restore(names)
         for name in _TABLES:
-            getattr(self, name).thaw(state["tables"][name])
+            getattr(self, name).restore(state["tables"][name])
         self._waiting = [dict(w) for w in state["waiting"]]
 
 

@@ -22,7 +22,7 @@ from sdfstream.detect.flows import Flows
 from sdfstream.errors import FormatError
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.job import JobPart, QueuePair, job_part
+from sdfstream.records.job import JobShard, QueuePair, job_shard
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
@@ -54,7 +54,7 @@ class Jobs:
 
     def __init__(self, cabling: Cabling, flows: Flows, counters: Counters, most: int = MOST_PAIRS) -> None:
         self.cabling, self.flows, self.counters, self.most = cabling, flows, counters, most
-        self._parts: dict[str, tuple[JobPart, int]] = {}
+        self._parts: dict[str, tuple[JobShard, int]] = {}
         """By ``job@host``: the part and the bus time at which it was last told."""
         self._dirty = True
         self.pairs: list[QueuePair] = []
@@ -79,7 +79,7 @@ class Jobs:
             ``job-part``: it cannot be read.
         """
         try:
-            part = job_part(data)
+            part = job_shard(data)
         except (TypeError, ValueError, OverflowError) as error:
             raise FormatError("job-part", str(error)) from error
         known = self._parts.get(part.key)
@@ -222,12 +222,12 @@ class Jobs:
             ]
         return replace(claim, jobs=tuple(sorted(jobs)), evidence=tuple(evidence))
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; the numbers are given anew."""
         return {"parts": [[part.as_data(), at_ns] for part, at_ns in self._parts.values()]}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        parts = [(job_part(data), int(at_ns)) for data, at_ns in state["parts"]]
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        parts = [(job_shard(data), int(at_ns)) for data, at_ns in state["parts"]]
         self._parts = {part.key: (part, at_ns) for part, at_ns in parts}
         self._dirty = True

@@ -170,15 +170,15 @@ class Ledger:
         event = Event(FINDING.name, "detect", f"{entry.id}-{now_ns}", now_ns, finding.as_data())
         return Output(FINDING.name, entry.id, event)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {
             "entries": [[list(key), asdict(entry)] for key, entry in self._entries.items()],
             "damping": [[list(key), asdict(d)] for key, d in self._damping.items()],
         }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._entries = {}
         for key, saved in state["entries"]:
             claim = dict(saved.pop("claim"))

@@ -160,12 +160,12 @@ class Loss:
         _, high = wilson(events, probes, 3.0)
         return float(high) < 0.5 * share
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values (the counts are `runs`' own)."""
         return {"blamed": sorted(self.blamed)}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
 
 

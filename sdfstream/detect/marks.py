@@ -200,22 +200,22 @@ class Marks:
         first = int(np.flatnonzero(self.window.ordered(field, number))[0])
         return (self.window.now_bin - _BINS + 1 + first) * self.window.width_ns
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {
-            "window": self.window.freeze(),
-            "table": self.table.freeze(),
+            "window": self.window.snapshot(),
+            "table": self.table.snapshot(),
             "blamed": sorted(self.blamed),
-            "memos": [m.freeze() for m in self._memos],
+            "memos": [m.snapshot() for m in self._memos],
         }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.window.thaw(state["window"])
-        self.table.thaw(state["table"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.window.restore(state["window"])
+        self.table.restore(state["table"])
         self.blamed = frozenset(state["blamed"])
         for memo, saved in zip(self._memos, state["memos"], strict=True):
-            memo.thaw(saved)
+            memo.restore(saved)
 
 
 def _names(place: Located) -> set[str]:

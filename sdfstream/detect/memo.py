@@ -43,12 +43,12 @@ class Memo:
             del self._known[next(iter(self._known))]
         return found
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values and arrays."""
         return [[key, first, at, [asdict(x) for x in found]] for key, (first, at, found) in self._known.items()]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._known = {key: (first, at, [_revived(x) for x in found]) for key, first, at, found in state}
 
 

@@ -78,12 +78,12 @@ class Miscabled:
             detail="; ".join(found),
         )
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {"seen": self._seen, "wrong": {nic: list(x) for nic, x in self._wrong.items()}}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._seen = {nic: list(leaves) for nic, leaves in state["seen"].items()}
         self._wrong = {nic: (str(leaf), int(at)) for nic, (leaf, at) in state["wrong"].items()}
 

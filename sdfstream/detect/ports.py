@@ -134,10 +134,10 @@ class Ports:
             detail=", ".join(sorted(port.rates)),
         )
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {"ports": [[name, asdict(port)] for name, port in self._ports.items()]}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._ports = {name: _Port(**saved) for name, saved in state["ports"]}

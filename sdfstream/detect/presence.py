@@ -178,12 +178,16 @@ class Presence:
         result: Bools = (at != ABSENT_NS) & (now_ns - at <= limit_ns)
         return result
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"hosts": self.hosts.freeze(), "ports": self.ports.freeze(), "boots": dict(sorted(self.boots.items()))}
+        return {
+            "hosts": self.hosts.snapshot(),
+            "ports": self.ports.snapshot(),
+            "boots": dict(sorted(self.boots.items())),
+        }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.hosts.thaw(state["hosts"])
-        self.ports.thaw(state["ports"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.hosts.restore(state["hosts"])
+        self.ports.restore(state["ports"])
         self.boots = dict(state["boots"])

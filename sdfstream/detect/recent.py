@@ -45,10 +45,10 @@ class Recent:
         result: Bools = np.logical_or.reduce(hit, axis=1)
         return result
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return dict(self._last)
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._last = {str(k): int(v) for k, v in state.items()}

@@ -98,12 +98,12 @@ class LossRuns:
         closing = np.r_[owner[1:] != owner[:-1], True]
         t["run"][owner[closing]] = after[closing]
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"table": self.table.freeze(), "windows": [w.freeze() for w in self.windows]}
+        return {"table": self.table.snapshot(), "windows": [w.snapshot() for w in self.windows]}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.table.thaw(state["table"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.table.restore(state["table"])
         for window, saved in zip(self.windows, state["windows"], strict=True):
-            window.thaw(saved)
+            window.restore(saved)

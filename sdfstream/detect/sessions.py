@@ -47,7 +47,7 @@ class Names:
             self.list.append(name)
         return number
 
-    def thaw(self, names: list[str]) -> None:
+    def restore(self, names: list[str]) -> None:
         """Take up a saved list."""
         self.list = list(names)
         self._number = {name: i for i, name in enumerate(self.list)}
@@ -230,29 +230,29 @@ class Sessions:
             direction,
         )
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {
             "nics": self.nics.list,
             "hosts": self.hosts.list,
             "transports": self.transports.list,
             "planes": [[k, v] for k, v in sorted(self.planes.items())],
-            "pairs": self._pairs.freeze(),
-            "index": self._index.freeze(),
+            "pairs": self._pairs.snapshot(),
+            "index": self._index.snapshot(),
             "nic_host": self.nic_host,
-            "table": self.table.freeze(),
+            "table": self.table.snapshot(),
         }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._lookups.clear()
-        self.nics.thaw(state["nics"])
-        self.hosts.thaw(state["hosts"])
-        self.transports.thaw(state["transports"])
+        self.nics.restore(state["nics"])
+        self.hosts.restore(state["hosts"])
+        self.transports.restore(state["transports"])
         self.planes = {int(k): str(v) for k, v in state["planes"]}
         self.planed[:] = False
         self.planed[list(self.planes)] = True
-        self._pairs.thaw(state["pairs"])
-        self._index.thaw(state["index"])
+        self._pairs.restore(state["pairs"])
+        self._index.restore(state["index"])
         self.nic_host = np.asarray(state["nic_host"], np.int64)
-        self.table.thaw(state["table"])
+        self.table.restore(state["table"])

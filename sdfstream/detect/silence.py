@@ -79,14 +79,14 @@ class SilenceJudge:
         self.moved: dict[str, list[str]] = {}
         """Dead links around which routers have sent their flows elsewhere, with those routers."""
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self.memo.freeze(), "moved": self.moved}
+        return {"blamed": sorted(self.blamed), "memo": self.memo.snapshot(), "moved": self.moved}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
-        self.memo.thaw(state["memo"])
+        self.memo.restore(state["memo"])
         self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
 
     def judge(self, now_ns: int) -> Silence:

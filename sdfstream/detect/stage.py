@@ -77,10 +77,10 @@ class DetectStage:
             "tick": self._tick,
             "judged": self._judging.judged_ns,
             "pending": self._judging.pending,
-            "liveness": self._engines.liveness.table.freeze(),
+            "liveness": self._engines.liveness.table.snapshot(),
             "counters": counters,
         }
-        return frozen.dump({"engines": self._engines.freeze(), "rest": rest})
+        return frozen.dump({"engines": self._engines.snapshot(), "rest": rest})
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot`.
@@ -91,9 +91,9 @@ class DetectStage:
             When the bytes are no snapshot of this version.
         """
         saved: Mapping[str, Any] = frozen.load(state)
-        self._engines.thaw(saved["engines"])
+        self._engines.restore(saved["engines"])
         rest = saved["rest"]
         self._tick = int(rest["tick"])
         self._judging.judged_ns, self._judging.pending = int(rest["judged"]), bool(rest["pending"])
-        self._engines.liveness.table.thaw(rest["liveness"])
+        self._engines.liveness.table.restore(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

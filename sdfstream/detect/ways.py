@@ -94,7 +94,7 @@ class Way:
         """The hops that held at an earlier instant."""
         return self.former if self.former is not None and then_ns < self.changed_ns else self.hops
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from sdfstream.errors import ConfigError
-from sdfstream.records.job import FILE_VERSION, JobPart
+from sdfstream.records.job import FILE_VERSION, JobShard
 
 _PREFIX: Final = "sdfjob-"
 
 
-def part_file(jobs_dir: Path, job: str, host: str) -> Path:
+def shard_file(jobs_dir: Path, job: str, host: str) -> Path:
     """Where a job's file of one host is."""
     return jobs_dir / f"{job}@{host}.json"
 
@@ -51,9 +51,9 @@ class JobFiles:
         """Control socket of a host's share."""
         return self.folder / host
 
-    def write(self, part: JobPart, block: int) -> None:
+    def write(self, part: JobShard, block: int) -> None:
         """Write, or replace, a host's file."""
-        path = part_file(self._jobs_dir, part.job, part.host)
+        path = shard_file(self._jobs_dir, part.job, part.host)
         new = path.with_suffix(".new")
         new.write_text(json.dumps({"version": FILE_VERSION, "block": block, **part.as_data()}))
         new.replace(path)
@@ -107,7 +107,7 @@ def remove_leftovers(jobs_dir: Path, job: str) -> None:
         folder = Path(part["control"]).parent
         if folder.name.startswith(_PREFIX) and not _is_locked(folder):
             shutil.rmtree(folder, ignore_errors=True)
-        part_file(jobs_dir, job, str(part.get("host"))).unlink(missing_ok=True)
+        shard_file(jobs_dir, job, str(part.get("host"))).unlink(missing_ok=True)
 
 
 def _is_locked(folder: Path) -> bool:

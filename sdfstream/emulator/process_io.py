@@ -25,7 +25,7 @@ from sdfstream.emulator.process_net_io import JobNet
 from sdfstream.emulator.process_rows import ClockOf, outputs
 from sdfstream.emulator.rank_job import JobEngine, QpEnds
 from sdfstream.emulator.rank_plan import JobPlan
-from sdfstream.records.job import JobPart, Rank
+from sdfstream.records.job import JobShard, Rank
 from sdfstream.records.message import Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -220,10 +220,10 @@ class _Job:
             spec = self._plan.spec
             await self._publisher.publish(outputs(spec.name, spec.collective, chunks, self._clock_of))
 
-    def _part(self, host: str) -> JobPart:
+    def _part(self, host: str) -> JobShard:
         places = self._plan.places
         pairs = [(e, e.plan.queue_pair(e.requester.path, e.requester.rate_bps)) for e in self._all()]
-        return JobPart(
+        return JobShard(
             job=self._plan.spec.name,
             host=host,
             name=f"{self._plan.spec.collective} {self._plan.spec.name}",

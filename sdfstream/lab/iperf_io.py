@@ -20,7 +20,7 @@ from typing import Any, Final
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab.truth_io import Truth
 from sdfstream.records.fabric import host_of
-from sdfstream.records.job import FILE_VERSION, JobPart, QueuePair, Rank
+from sdfstream.records.job import FILE_VERSION, JobShard, QueuePair, Rank
 
 FIRST_SERVER_PORT: Final = 5201
 _START_S: Final = 5.0
@@ -111,7 +111,7 @@ class IperfJob:
         pairs = [self.queue_pair(number) for number in range(len(self.flows))]
         made = []
         for host in sorted({host_of(nic) for flow in self.flows for nic in (flow.src, flow.dst)}):
-            part = JobPart(
+            part = JobShard(
                 job=self.job,
                 host=host,
                 name=f"iperf3 {self.job}",

@@ -131,7 +131,7 @@ class RingBins:
     def _row(self, field: str, place: int) -> Int32s:
         return self._counts[field][place, : self.rows]
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {
             "now_bin": self.now_bin,
@@ -140,8 +140,8 @@ class RingBins:
             "counts": {name: self._counts[name][:, : self.rows].copy() for name in self.fields if self.holds(name)},
         }
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.now_bin, self.rows = int(state["now_bin"]), int(state["rows"])
         for name in self.fields:
             counts = state["counts"].get(name)

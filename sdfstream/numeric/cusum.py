@@ -70,10 +70,10 @@ class PersistenceCusum:
         self.table["on"][slots] = on
         return on
 
-    def freeze(self) -> dict[str, object]:
+    def snapshot(self) -> dict[str, object]:
         """The whole state as plain arrays."""
-        return self.table.freeze()
+        return self.table.snapshot()
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.table.thaw(state)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.table.restore(state)

@@ -108,12 +108,12 @@ class KeyIndex:
         self.slots += 1
         return self.slots - 1
 
-    def freeze(self) -> dict[str, object]:
+    def snapshot(self) -> dict[str, object]:
         """The whole state as plain values and arrays."""
         return {"keys": self._keys, "at": self._slots, "free": list(self._free), "slots": self.slots}
 
-    def thaw(self, state: dict[str, object]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, object]) -> None:
+        """Take up a state made by `snapshot`."""
         self._keys = np.asarray(state["keys"], np.int64)
         self._slots = np.asarray(state["at"], np.int64)
         self._free = [int(x) for x in state["free"]]  # type: ignore[attr-defined]

@@ -75,10 +75,10 @@ class EwMoments:
         self.table["mean"][slots] += a * d
         self.table["variance"][slots] = (1 - a) * (self.table["variance"][slots] + a * d * d)
 
-    def freeze(self) -> dict[str, object]:
+    def snapshot(self) -> dict[str, object]:
         """The whole state as plain arrays."""
-        return self.table.freeze()
+        return self.table.snapshot()
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
-        self.table.thaw(state)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.table.restore(state)

@@ -55,12 +55,12 @@ class Table:
         for name, default in self._defaults.items():
             self._columns[name][rows] = default
 
-    def freeze(self) -> dict[str, object]:
+    def snapshot(self) -> dict[str, object]:
         """The whole state as plain arrays."""
         return {name: view.copy() for name, view in self._views.items()}
 
-    def thaw(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `freeze`; a column the state does not know keeps its default."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`; a column the state does not know keeps its default."""
         self.rows = 0
         self.ensure(max((len(v) for v in state.values()), default=0))
         for name, value in state.items():

@@ -199,7 +199,7 @@ class Known:
                     agent.here.ports,
                 )
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Plain values."""
         return {
             "agents": [[a.here.as_data(), a.heard_at_ns, a.away] for a in self.agents.values()],
@@ -212,8 +212,8 @@ class Known:
             "traced": self.traced,
         }
 
-    def thaw(self, saved: Mapping[str, Any]) -> None:
-        """Take up what `freeze` gave."""
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self.agents = {}
         for data, heard, away in saved["agents"]:
             here = host_here(data)

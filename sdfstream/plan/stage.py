@@ -197,7 +197,7 @@ class PlanStage:
         """The whole state (plain values; no pickle)."""
         return frozen.dump(
             {
-                "known": self._known.freeze(),
+                "known": self._known.snapshot(),
                 "said": [p.as_data() for p in self._said.values()],
                 "tick": self._tick,
                 "start": self._start,
@@ -214,7 +214,7 @@ class PlanStage:
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot` under the same configuration."""
         saved = frozen.load(state)
-        self._known.thaw(saved["known"])
+        self._known.restore(saved["known"])
         self._said = {p["host"]: host_plan(p) for p in saved["said"]}
         self._tick, self._start, self._epoch = saved["tick"], saved["start"], saved["epoch"]
         self._gone, self._asked = frozenset(saved["gone"]), set(saved["asked"])

@@ -1,6 +1,6 @@
 """Jobs as the network sees them: job → ranks → NICs → queue pairs, told host by host.
 
-A `JobPart` is one host's share of a job; a job is the union of its parts. It is the `data` of ``sdf.state.job.v1``
+A `JobShard` is one host's share of a job; a job is the union of its parts. It is the `data` of ``sdf.state.job.v1``
 (key ``job@host``), and, without the fields that an agent fills in, the content of a file in an agent's drop directory.
 """
 
@@ -79,7 +79,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPart:
+class JobShard:
     """One host's share of a job."""
 
     job: str
@@ -116,7 +116,7 @@ class JobPart:
         return data
 
 
-def job_part(data: Mapping[str, Any]) -> JobPart:
+def job_shard(data: Mapping[str, Any]) -> JobShard:
     """Read the data of a job event, or of a drop file. Fields it does not know are ignored.
 
     Raises
@@ -137,7 +137,7 @@ def job_part(data: Mapping[str, Any]) -> JobPart:
     state = _text(data, "state", "running")
     if state not in ("running", "ended"):
         raise FormatError("job-part", f"state is running or ended, not {state!r}")
-    return JobPart(
+    return JobShard(
         job=_text(data, "job"),
         host=_text(data, "host"),
         state=state,
@@ -153,7 +153,7 @@ def job_part(data: Mapping[str, Any]) -> JobPart:
 
 
 def queue_pair(data: Mapping[str, Any]) -> QueuePair:
-    """Read one queue pair; FormatError ``job-part`` as `job_part`."""
+    """Read one queue pair; FormatError ``job-part`` as `job_shard`."""
     src = _text(data, "src")
     path = _port(data, "path")
     return QueuePair(

@@ -86,13 +86,13 @@ class Clocks:
             return _UNKNOWN
         return *state[:4], True
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         states = [[name, *state] for name, state in self._states.items()]
         return {"states": states, "lead": self.lead_ns, "lead_at": self._lead_at_ns}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._states = {name: tuple(rest) for name, *rest in state["states"]}
         self.lead_ns, self._lead_at_ns = state["lead"], state["lead_at"]
 

@@ -32,10 +32,10 @@ class Holdback:
         self._now = 0
         return min(max(max(self._past) + _MARGIN_NS, self._least_ns), self._most_ns)
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [self._past, self._now]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._past, self._now = list(state[0]), state[1]

@@ -107,7 +107,7 @@ class Pairs:
             self._free.append(self._numbers.pop(key))
         return len(gone)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {
             "numbers": [[*key, number] for key, number in self._numbers.items()],
@@ -118,8 +118,8 @@ class Pairs:
             "heard": list(self._heard_ns),
         }
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._numbers = {(job, qp): number for job, qp, number in state["numbers"]}
         self._free = list(state["free"])
         self.about = [Pair(*pair) for pair in state["about"]]

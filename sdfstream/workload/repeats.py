@@ -33,10 +33,10 @@ class Repeats:
             del self._newest[next(iter(self._newest))]
         return repeat
 
-    def freeze(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [[*producer, *last] for producer, last in self._newest.items()]
 
-    def thaw(self, state: list[Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self._newest = {(key, boot): (number, seq) for key, boot, number, seq in state}

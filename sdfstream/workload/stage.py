@@ -198,11 +198,11 @@ class WorkloadStage:
             {
                 "tick": self._tick,
                 "lead_ns": self._lead_ns,
-                "clocks": self._clocks.freeze(),
-                "pairs": self._pairs.freeze(),
-                "windows": self._windows.freeze(),
-                "repeats": self._repeats.freeze(),
-                "holdback": self._holdback.freeze(),
+                "clocks": self._clocks.snapshot(),
+                "pairs": self._pairs.snapshot(),
+                "windows": self._windows.snapshot(),
+                "repeats": self._repeats.snapshot(),
+                "holdback": self._holdback.snapshot(),
                 "counters": [[*key, n] for key, n in self.counters.values.items()],
             }
         )
@@ -211,11 +211,11 @@ class WorkloadStage:
         """Take up a state made by `snapshot` under the same configuration."""
         saved = frozen.load(state)
         self._tick, self._lead_ns = saved["tick"], saved["lead_ns"]
-        self._clocks.thaw(saved["clocks"])
-        self._pairs.thaw(saved["pairs"])
-        self._windows.thaw(saved["windows"])
-        self._repeats.thaw(saved["repeats"])
-        self._holdback.thaw(saved["holdback"])
+        self._clocks.restore(saved["clocks"])
+        self._pairs.restore(saved["pairs"])
+        self._windows.restore(saved["windows"])
+        self._repeats.restore(saved["repeats"])
+        self._holdback.restore(saved["holdback"])
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
 
 

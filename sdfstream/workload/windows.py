@@ -114,12 +114,12 @@ class Windows:
         self.waiting -= rows.window.size
         return _figures(window, rows)
 
-    def freeze(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {"closed": self.closed, "rows": [list(_joined(rows)) for _, rows in sorted(self._rows.items())]}
 
-    def thaw(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `freeze`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
         self.closed = state["closed"]
         parts = [Rows._make(columns) for columns in state["rows"]]
         self._rows = {int(rows.window[0]): [rows] for rows in parts}

@@ -22,7 +22,7 @@ import numpy as np
 from sdfstream.agent.commands.control_io import AgentControl
 from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
 from sdfstream.records.command import Command
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND
 from tests.fixtures.control import ALIVE, KEYS, SIGNER, SILENT, FakeSlots
@@ -86,7 +86,7 @@ def main() -> None:
         sockets = QpSocketActuator()
         control = AgentControl(["h0"], KEYS, {"socket": sockets}, None, "b")
         control.attach("h0", slots)
-        control.jobs({"h0": [JobPart("j", "h0", qps=tuple(pairs), control=str(process.path))]})
+        control.jobs({"h0": [JobShard("j", "h0", qps=tuple(pairs), control=str(process.path))]})
         began = time.thread_time_ns()
         messages = [
             Message(COMMAND.name, "h0", Event(COMMAND.name, "controller", str(i), 0, d), time.time_ns(), i)

@@ -13,7 +13,7 @@ import numpy as np
 
 from sdfstream.records import columns
 from sdfstream.records.flow import FLOW_TYPE, Flow
-from sdfstream.records.job import JobPart, QueuePair, Rank
+from sdfstream.records.job import JobShard, QueuePair, Rank
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import JOB, QP, TOPOLOGY
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -74,7 +74,7 @@ class Job:
     def _part(self, host: str, at_ns: int) -> Output:
         pairs = tuple(self.pairs[host])
         ranks = tuple(Rank(p.rank, (p.src,)) for p in pairs)
-        part = JobPart(JOB_ID, host, ranks=ranks, qps=pairs, control="run/chaos.sock")
+        part = JobShard(JOB_ID, host, ranks=ranks, qps=pairs, control="run/chaos.sock")
         clock_ns = self.fabric.clock[host]
         part = replace(part, since_at_ns=EPOCH + clock_ns, seen_at_ns=at_ns + clock_ns)
         return Output(JOB.name, part.key, Event(JOB.name, host, "", at_ns, part.as_data()))

@@ -115,7 +115,7 @@ def wire_of(version: int) -> Iterator[Wire]:
             yield Wire(path.stem, told["key"], headers, base64.b64decode(told["value"]))
 
 
-def freeze(folder: Path) -> None:
+def snapshot(folder: Path) -> None:
     """Write today's schema, messages and recording into `folder`, which must not be there yet."""
     (folder / "messages").mkdir(parents=True)
     told = json.dumps(schema_today(), indent=1, sort_keys=True)
@@ -146,5 +146,5 @@ if __name__ == "__main__":
     if known and schema_of(known[-1]) == schema_today():
         sys.exit(f"the schema is that of version {known[-1]}; there is nothing to freeze")
     following = HERE / str((known or [0])[-1] + 1)
-    freeze(following)
+    snapshot(following)
     print(following)

@@ -27,7 +27,7 @@ from sdfstream.lab.job_io import Job
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.probes.config import AgentConfig
 from sdfstream.records.command import Command
-from sdfstream.records.job import QueuePair, job_part
+from sdfstream.records.job import QueuePair, job_shard
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import COMMAND, JOB, LIVENESS, OUTCOME
 from tests.fixtures.control import SIGNER, STRANGER
@@ -101,7 +101,7 @@ class World:
         found = {}
         for _, topic, data in self.heard:
             if topic == JOB.name:
-                found |= {q.qp: q for q in job_part(data).qps}
+                found |= {q.qp: q for q in job_shard(data).qps}
         return found
 
     def true_path(self, qp: str) -> int:

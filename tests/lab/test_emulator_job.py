@@ -23,7 +23,7 @@ from sdfstream.errors import ConfigError
 from sdfstream.lab import Fabric
 from sdfstream.lab.job_io import Job
 from sdfstream.records.command import Command
-from sdfstream.records.job import job_part
+from sdfstream.records.job import job_shard
 from sdfstream.records.signature import Signer
 from sdfstream.records.topics import QP
 from tests.fixtures.lab import fabric, up_or_skip
@@ -107,7 +107,7 @@ def test_what_the_drop_directory_and_the_control_socket_say(fabric: Fabric, tmp_
     with Job.start(fabric, JobSpec("train-a", ("h00", "h02")), tmp_path) as job:
         part = json.loads((tmp_path / "train-a@h00.json").read_text())
         assert part["version"] == 1
-        read = job_part(part)
+        read = job_shard(part)
         assert (read.job, read.host, read.source) == ("train-a", "h00", "process")
         assert [r.nics for r in read.ranks] == [(A,)]
         assert {(q.src, q.dst, q.dst_port, q.dscp, q.steering) for q in read.qps} == {(A, B, 4791, 26, "socket")}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.command import Command, canonical, command, outcome, override
-from sdfstream.records.job import JobPart, QueuePair, Rank, job_part
+from sdfstream.records.job import JobShard, QueuePair, Rank, job_shard
 from sdfstream.records.signature import KeyRing, Signer
 
 KEY = Signer(b"\1" * 32)
@@ -76,7 +76,7 @@ def test_a_stranger_is_not_trusted_and_a_key_has_its_length() -> None:
 
 @given(JSON)
 def test_readers_take_anything_and_refuse_by_reason(value: Any) -> None:
-    for read in (command, outcome, override, job_part):
+    for read in (command, outcome, override, job_shard):
         with pytest.raises(FormatError):
             read(value)
 
@@ -90,14 +90,14 @@ def test_a_command_with_one_odd_field_is_read_or_refused(name: str, value: Any) 
         assert error.reason == "command"
 
 
-PART = JobPart(
+PART = JobShard(
     "j", "h00", ranks=(Rank(0, ("h00/r0",), 17),),
     qps=(QueuePair("h00/r0#1", 0, 1, "h00/r0", "h01/r0", "10.0.0.1", 50_000, 4791, alternates=(50_001,)),),
 )  # fmt: skip
 
 
 def test_a_job_part_comes_back() -> None:
-    assert job_part(json.loads(json.dumps(PART.as_data()))) == PART
+    assert job_shard(json.loads(json.dumps(PART.as_data()))) == PART
 
 
 @given(st.sampled_from(sorted(PART.as_data()["qps"][0])), JSON)
@@ -105,6 +105,6 @@ def test_a_queue_pair_with_one_odd_field_is_read_or_refused(name: str, value: An
     data = PART.as_data()
     data["qps"][0][name] = value
     try:
-        job_part(data)
+        job_shard(data)
     except FormatError as error:
         assert error.reason == "job-part"

@@ -21,7 +21,7 @@ from sdfstream.agent.commands.journal_io import JournalFile, machine_run
 from sdfstream.agent.commands.watch import Slots
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
-from sdfstream.records.job import JobPart
+from sdfstream.records.job import JobShard
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import OUTCOME
@@ -123,7 +123,7 @@ class AgentControl:
         self.executor.commands(messages, now_ns)
         self._act(now_ns)
 
-    def jobs(self, parts: Mapping[str, Iterable[JobPart]]) -> None:
+    def jobs(self, parts: Mapping[str, Iterable[JobShard]]) -> None:
         """The job map, by host; a host that is not named has no jobs."""
         now_ns = time.monotonic_ns()
         for host in self.executor.places:

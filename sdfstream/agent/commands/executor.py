@@ -29,7 +29,7 @@ from sdfstream.agent.commands.terms import Terms, terms
 from sdfstream.agent.commands.watch import Slots
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
-from sdfstream.records.job import JobPart
+from sdfstream.records.job import JobShard
 from sdfstream.records.message import Message
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS
@@ -85,7 +85,7 @@ class Executor:
         """NIC pairs and classes of this host that have watch sessions."""
         self.places[host].watches.quicken(pairs)
 
-    def jobs(self, host: str, parts: Iterable[JobPart], now_ns: int) -> None:
+    def jobs(self, host: str, parts: Iterable[JobShard], now_ns: int) -> None:
         """The job map of one host, whole."""
         self.places[host].inventory.take(parts, now_ns)
         self._look(self.places[host], now_ns)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.units import NS_PER_S
 
 _OURS_COUNTS_NS: Final = 2 * NS_PER_S
@@ -56,7 +56,7 @@ class Inventory:
         """The queue pair whose sending (or receiving) end is here, None when there is none now."""
         return (self._known if sends else self._receiving).get(qp)
 
-    def take(self, parts: Iterable[JobPart], now_ns: int) -> None:
+    def take(self, parts: Iterable[JobShard], now_ns: int) -> None:
         """The job map, all of this host's part of it."""
         running = [p for p in parts if p.state == "running"]
         for table, sends in ((self._known, True), (self._receiving, False)):
@@ -84,7 +84,7 @@ class Inventory:
                 self.kernel_paths.pop(name, None)
         return bool(gone)
 
-    def _see(self, table: dict[str, Known], qp: QueuePair, part: JobPart, now_ns: int, *, sends: bool) -> None:
+    def _see(self, table: dict[str, Known], qp: QueuePair, part: JobShard, now_ns: int, *, sends: bool) -> None:
         known = table.get(qp.qp)
         if known is None:
             path = self.kernel_paths.get(qp.qp, qp.path) if sends else qp.path

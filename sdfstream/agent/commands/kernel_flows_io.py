@@ -13,7 +13,7 @@ from sdfstream.agent.commands.kernel_rows import KernelRows
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.message import Output
 from sdfstream.records.topics import QP
 from sdfstream.records.units import NS_PER_MS
@@ -42,7 +42,7 @@ class KernelFlows:
         self._due_ns = dict.fromkeys(self._rows, 0)
         self._failed = ""
 
-    def flows(self, parts: Mapping[str, Iterable[JobPart]], moved: Mapping[str, int]) -> None:
+    def flows(self, parts: Mapping[str, Iterable[JobShard]], moved: Mapping[str, int]) -> None:
         """The job map; `moved` is looked at again whenever rows are made."""
         self._moved = moved
         self._flows = {

@@ -1,6 +1,6 @@
 """What a drop file and a process say of a job, read and checked.
 
-A file is named ``<job>@<host>.json`` and holds the fields of a `JobPart` with ``"version": 1``. It is taken whole or
+A file is named ``<job>@<host>.json`` and holds the fields of a `JobShard` with ``"version": 1``. It is taken whole or
 refused with a reason; of queue pairs, bad ones are refused one by one and the others stay.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sdfstream.errors import FormatError
 from sdfstream.records.fabric import host_of
-from sdfstream.records.job import FILE_VERSION, JobPart, QueuePair, Rank, job_part, queue_pair
+from sdfstream.records.job import FILE_VERSION, JobShard, QueuePair, Rank, job_shard, queue_pair
 
 MOST_BYTES: Final = 1 << 20
 """A larger file is refused: 4096 queue pairs take about 1 MB."""
@@ -56,7 +56,7 @@ def owner(name: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-def read_file(name: str, content: bytes | Unreadable) -> tuple[JobPart, tuple[str, ...]]:
+def read_file(name: str, content: bytes | Unreadable) -> tuple[JobShard, tuple[str, ...]]:
     """The part that a file speaks of, and what was refused of its queue pairs.
 
     Raises
@@ -90,7 +90,7 @@ def read_file(name: str, content: bytes | Unreadable) -> tuple[JobPart, tuple[st
     return found, pairs.refused
 
 
-def read_pairs(part: JobPart, data: Mapping[str, Any]) -> Pairs:
+def read_pairs(part: JobShard, data: Mapping[str, Any]) -> Pairs:
     """Ranks and queue pairs of `data`, a file's content or a process's answer, as far as they belong to `part`.
 
     FormatError ``answer`` when the data speak of another job or are no lists at all.
@@ -117,9 +117,9 @@ def _without_pairs(data: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k not in ("ranks", "qps", "receives")}
 
 
-def _bare_part(data: Mapping[str, Any]) -> JobPart:
+def _bare_part(data: Mapping[str, Any]) -> JobShard:
     try:
-        part = job_part(data)
+        part = job_shard(data)
     except _STUMBLES as error:
         raise FormatError("job-part", str(error)[:MOST_TEXT]) from error
     if any(len(text) > MOST_TEXT or not text.isprintable() for text in (part.job, part.host, part.name, part.control)):
@@ -131,7 +131,7 @@ def _bare_part(data: Mapping[str, Any]) -> JobPart:
 
 def _ranks(data: Mapping[str, Any], refused: list[str]) -> tuple[Rank, ...]:
     try:
-        ranks = job_part({"job": "-", "host": "-", "ranks": _list(data, "ranks")[:MOST_PAIRS]}).ranks
+        ranks = job_shard({"job": "-", "host": "-", "ranks": _list(data, "ranks")[:MOST_PAIRS]}).ranks
     except (FormatError, *_STUMBLES) as error:
         refused.append(f"ranks: {str(error)[:MOST_TEXT]}")
         return ()

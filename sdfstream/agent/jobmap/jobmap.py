@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from sdfstream.agent.jobmap.file import Unreadable, owner, read_file, read_pairs
 from sdfstream.errors import FormatError
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import JOB
 from sdfstream.records.units import NS_PER_S
@@ -45,7 +45,7 @@ class _Held:
 
     name: str
     content: bytes | Unreadable | None = None
-    part: JobPart | None = None
+    part: JobShard | None = None
     """As last read well."""
     spoilt_ns: int | None = None
     """Since when the file cannot be read."""
@@ -55,7 +55,7 @@ class _Held:
     refused: tuple[str, ...] = ()
     """What was refused of the last answer, so that it is said once."""
 
-    def now(self, now_ns: int) -> JobPart | None:
+    def now(self, now_ns: int) -> JobShard | None:
         """The part as it stands; None: not running."""
         if self.part is None or _since(self.spoilt_ns, now_ns) >= GRACE_NS or _since(self.dead_ns, now_ns) >= GRACE_NS:
             return None
@@ -68,7 +68,7 @@ class _Held:
 class _Told:
     """What was last put on the bus about one part."""
 
-    part: JobPart
+    part: JobShard
     at_ns: int
 
 
@@ -100,7 +100,7 @@ class JobMap:
         self._boot_id = boot_id
         self._folder = folder
         self._held: dict[str, _Held] = {}
-        self._parts: dict[str, JobPart] = {}
+        self._parts: dict[str, JobShard] = {}
         self._told: dict[str, _Told] = {}
         self._since: dict[str, int] = {}
         """When a part that runs was first told, that clock; for files that do not say."""
@@ -110,7 +110,7 @@ class JobMap:
         """Files that are no part of ours and were refused, once."""
 
     @property
-    def parts(self) -> Sequence[JobPart]:
+    def parts(self) -> Sequence[JobShard]:
         """The running parts of this agent's hosts, by key."""
         return [self._parts[key] for key in sorted(self._parts)]
 
@@ -257,7 +257,7 @@ class JobMap:
             self.version += 1
         self._parts = parts
 
-    def _say(self, part: JobPart, clock_now_ns: int) -> Output:
+    def _say(self, part: JobShard, clock_now_ns: int) -> Output:
         self._said += 1
         self.counters.add("told", part.state)
         data = replace(part, seen_at_ns=clock_now_ns).as_data()
@@ -265,7 +265,7 @@ class JobMap:
         return Output(JOB.name, part.key, Event(JOB.name, part.host, number, clock_now_ns, data))
 
 
-def _matter(part: JobPart) -> tuple[tuple[QueuePair, ...], tuple[QueuePair, ...], str]:
+def _matter(part: JobShard) -> tuple[tuple[QueuePair, ...], tuple[QueuePair, ...], str]:
     return part.qps, part.receives, part.control
 
 

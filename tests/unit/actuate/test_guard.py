@@ -14,7 +14,7 @@ from sdfstream.actuate.jobs import Jobs
 from sdfstream.actuate.ledger import Ledger
 from sdfstream.actuate.probing import Probing
 from sdfstream.actuate.selectable import Selectable
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.signature import Signer
 from sdfstream.records.units import NS_PER_S
 
@@ -27,7 +27,7 @@ def facts(config: ActuateConfig | None = None, qps: int = 1) -> Facts:
     config = config or ActuateConfig(mode="enforce")
     jobs, probing, selectable = Jobs(), Probing(), Selectable(config)
     pairs = tuple(replace(PAIR, qp=f"h0/r0#{i + 1}") for i in range(qps))
-    jobs.take(JobPart("j", "h0", name="train", qps=pairs), NOW)
+    jobs.take(JobShard("j", "h0", name="train", qps=pairs), NOW)
     probing.hear("h0", NOW)
     for port, hop in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
         selectable.note(("h0/r0", "h1/r0"), "udp", port, ("l", hop, "m"), "new", NOW, NOW)
@@ -55,7 +55,7 @@ def hold_job(f: Facts) -> None:
 
 
 def contest(f: Facts) -> None:
-    f.jobs.take(JobPart("other", "h0", qps=(PAIR,)), NOW)
+    f.jobs.take(JobShard("other", "h0", qps=(PAIR,)), NOW)
 
 
 def another_path_seen(f: Facts) -> None:
@@ -63,15 +63,15 @@ def another_path_seen(f: Facts) -> None:
 
 
 def never_heard(f: Facts) -> None:
-    f.probing.thaw({"heard": [], "paths": [], "shed": 0})
+    f.probing.restore({"heard": [], "paths": [], "shed": 0})
 
 
 def heard_long_ago(f: Facts) -> None:
-    f.probing.thaw({"heard": [["h0", NOW - 3 * NS_PER_S]], "paths": [], "shed": 0})
+    f.probing.restore({"heard": [["h0", NOW - 3 * NS_PER_S]], "paths": [], "shed": 0})
 
 
 def nothing_traced(f: Facts) -> None:
-    f.selectable.thaw({"pairs": [], "unrest": [], "pending": []})
+    f.selectable.restore({"pairs": [], "unrest": [], "pending": []})
 
 
 def ban(f: Facts) -> None:
@@ -133,7 +133,7 @@ def test_each_rule_stops_what_it_is_for(spoil: Callable[[Facts], None], rule: st
 
 def test_what_cannot_be_steered_is_not() -> None:
     f = facts()
-    f.jobs.take(JobPart("j", "h0", qps=(replace(PAIR, steering="none"),)), NOW)
+    f.jobs.take(JobShard("j", "h0", qps=(replace(PAIR, steering="none"),)), NOW)
     doubt = check(proposal(f), f, NOW)
     assert doubt is not None and doubt.rule == "not-steerable"
 
@@ -213,5 +213,5 @@ def test_what_the_guard_remembers_survives() -> None:
     for spoil in (open_breaker, hold_job, ban, steer_just_now, steer_another, other_rail, empty_bucket):
         spoil(f)
     other = facts()
-    other.thaw(f.freeze())
-    assert other.freeze() == f.freeze()
+    other.restore(f.snapshot())
+    assert other.snapshot() == f.snapshot()

@@ -27,7 +27,7 @@ from sdfstream.numeric import frozen
 from sdfstream.records import columns
 from sdfstream.records.command import Outcome
 from sdfstream.records.flow import Flow
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import CLOCK, NAME, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS
@@ -152,8 +152,8 @@ def test_evidence_is_forgotten_and_kept_as_configured() -> None:
     made.broken(("a", "b"), "udp", 1, S)
     made.settle(10 * S)
     again = Selectable(made.config)
-    again.thaw(frozen.load(frozen.dump({"s": made.freeze()}))["s"])
-    assert again.freeze() == made.freeze()
+    again.restore(frozen.load(frozen.dump({"s": made.snapshot()}))["s"])
+    assert again.snapshot() == made.snapshot()
     made.forget(500 * S)
     assert made.of("a", "b", 500 * S).answer == "no", "spraying is remembered longer than ways"
     made.forget(700 * S)
@@ -165,7 +165,7 @@ def test_evidence_is_forgotten_and_kept_as_configured() -> None:
 
 def test_the_later_word_about_a_path_counts() -> None:
     jobs = Jobs()
-    part = JobPart("j", "h0", seen_at_ns=10, qps=(PAIR,))
+    part = JobShard("j", "h0", seen_at_ns=10, qps=(PAIR,))
     assert jobs.take(part, S) == (["h0/r0#1"], [])
     assert jobs.moved("h0/r0#1", 51_001, 20)
     jobs.take(replace(part, seen_at_ns=15), 2 * S)
@@ -177,7 +177,7 @@ def test_the_later_word_about_a_path_counts() -> None:
 
 def test_the_job_map_does_not_know_the_path_of_a_kernel_flow() -> None:
     jobs = Jobs()
-    part = JobPart("j", "h0", seen_at_ns=10, qps=(replace(PAIR, steering="kernel"),))
+    part = JobShard("j", "h0", seen_at_ns=10, qps=(replace(PAIR, steering="kernel"),))
     jobs.take(part, S)
     jobs.moved("h0/r0#1", 51_001, 20)
     jobs.take(replace(part, seen_at_ns=90), 3 * S)
@@ -187,11 +187,11 @@ def test_the_job_map_does_not_know_the_path_of_a_kernel_flow() -> None:
 
 def test_queue_pairs_are_found_by_flow_and_nic_and_go_with_their_job() -> None:
     jobs = Jobs()
-    jobs.take(JobPart("j", "h0", qps=(PAIR,)), S)
+    jobs.take(JobShard("j", "h0", qps=(PAIR,)), S)
     assert jobs.of_flow(PAIR.answers(51_001)) == ["h0/r0#1"] == jobs.of_nic("h0/r0")
-    jobs.take(JobPart("k", "h0", qps=(PAIR,)), S)
+    jobs.take(JobShard("k", "h0", qps=(PAIR,)), S)
     assert jobs.contested("h0/r0#1")
-    assert jobs.take(JobPart("k", "h0", state="ended"), S) == ([], [])
+    assert jobs.take(JobShard("k", "h0", state="ended"), S) == ([], [])
     assert not jobs.contested("h0/r0#1") and jobs.get("h0/r0#1") is not None
     assert jobs.forget(2 * S) == ["h0/r0#1"]
     assert jobs.of_flow(PAIR.flow()) == [] == jobs.of_nic("h0/r0")

@@ -20,7 +20,7 @@ from sdfstream.agent.config_file import check
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.trace.flows import FlowWish
-from sdfstream.records.job import JobPart, QueuePair
+from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import JOB, OUTCOME
 from tests.fixtures import control as c
@@ -113,7 +113,7 @@ async def beside(folder: Path, process: QpProcess) -> AsyncIterator[Beside]:
 async def made(tmp_path: Path) -> AsyncIterator[Beside]:
     (tmp_path / "jobs").mkdir()
     with qp_process(tmp_path, [c.queue_pair()]) as process:
-        part = JobPart("job1", "h0", receives=(RECEIVED,), control=str(process.path)).as_data()
+        part = JobShard("job1", "h0", receives=(RECEIVED,), control=str(process.path)).as_data()
         (tmp_path / "jobs" / "job1@h0.json").write_text(json.dumps({**part, "version": 1}))
         async with beside(tmp_path, process) as running:
             await running.until(lambda: any(e.data.get("qps") for e in running.outputs if e.type == JOB.name))

@@ -59,6 +59,6 @@ def test_dates_never_lie_ahead_and_state_can_be_taken_up_anywhere(steps: list[tu
         assert at - 60 * S <= dated <= at
         if i == cut:
             again = BusTime()
-            again.thaw(two.freeze())
+            again.restore(two.snapshot())
             two = again
         assert feed(two, at, late) == dated

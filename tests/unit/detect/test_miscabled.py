@@ -45,7 +45,7 @@ def test_swapped_cables_of_a_host_are_one_claim_that_ends_when_they_are_put_righ
     (claim,) = engine.claims(PLAN)
     assert claim.subject == Subject("host", "h0") and len(claim.symptoms) == 2
     again = Miscabled()
-    again.thaw(engine.freeze())
+    again.restore(engine.snapshot())
     assert again.claims(PLAN) == [claim]
     feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2")
     feed(engine, PLAN, "h0/r1", "h1/r1", "l1", "l3")

@@ -134,6 +134,6 @@ def test_a_saved_cabling_goes_on_alike() -> None:
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s1", "l1"), 20 * S)
     again = Cabling(w.sessions)
-    again.thaw(w.cabling.freeze())
+    again.restore(w.cabling.snapshot())
     before, w.cabling = w.crossed(0, then_ns=15 * S), again
     assert w.crossed(0, then_ns=15 * S) == before

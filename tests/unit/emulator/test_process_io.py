@@ -19,7 +19,7 @@ from sdfstream.emulator.process_rows import outputs
 from sdfstream.emulator.qp_chunk import Finished, Piece
 from sdfstream.emulator.rank_plan import JobSpec, NicPlace, plan
 from sdfstream.errors import ConfigError
-from sdfstream.records.job import JobPart
+from sdfstream.records.job import JobShard
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import QP
 from sdfstream.stats import Counters
@@ -28,7 +28,7 @@ AT_NS = 1_800_000_000 * 10**9
 
 
 def write(files: JobFiles, job: str, host: str, block: int = 0) -> None:
-    files.write(JobPart(job, host, control=str(files.socket(host))), block)
+    files.write(JobShard(job, host, control=str(files.socket(host))), block)
 
 
 def test_files_are_there_while_the_job_runs_and_a_second_one_of_that_name_is_refused(tmp_path: Path) -> None:

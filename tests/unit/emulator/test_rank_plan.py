@@ -6,7 +6,7 @@ import pytest
 
 from sdfstream.emulator.rank_plan import ALTERNATES, BLOCKS, JobSpec, NicPlace, plan
 from sdfstream.errors import ConfigError
-from sdfstream.records.job import job_part, queue_pair
+from sdfstream.records.job import job_shard, queue_pair
 
 
 def places(n: int) -> list[NicPlace]:
@@ -54,7 +54,7 @@ def test_a_queue_pair_reads_as_the_job_map_reads_it() -> None:
     assert len(moved.alternates) == ALTERNATES
     data = {"job": "t", "host": "h00", "qps": [moved]}
     assert queue_pair({f: getattr(moved, f) for f in moved.__slots__}) == moved
-    assert job_part({**data, "qps": []}).job == "t"
+    assert job_shard({**data, "qps": []}).job == "t"
 
 
 @pytest.mark.parametrize(

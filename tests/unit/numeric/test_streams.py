@@ -38,7 +38,7 @@ def test_key_index_is_a_bounded_dict_with_reused_slots(steps: list[tuple[str, li
         else:
             index.remove(np.array([known.pop(k) for k in set(ks) & set(known)], np.int64))
         again = KeyIndex(capacity)
-        again.thaw(index.freeze())
+        again.restore(index.snapshot())
         for one in (index, again):
             assert len(one) == len(known) <= capacity
             assert one.find(np.arange(-5, 6)).tolist() == [known.get(k, -1) for k in range(-5, 6)]
@@ -52,7 +52,7 @@ def test_table_grows_resets_and_thaws() -> None:
     t.reset(np.array([3, 500]))
     assert t["a"][3] == 7 and t["b"][3].tolist() == [0, 0] and t["a"][99] == 1
     other = Table({"a": np.int64(7), "new": np.int8(1)})
-    other.thaw(t.freeze())
+    other.restore(t.snapshot())
     assert other.rows == 100 and other["a"][99] == 1 and other["new"].tolist() == [1] * 100
 
 

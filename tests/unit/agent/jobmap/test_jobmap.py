@@ -9,7 +9,7 @@ import pytest
 
 from sdfstream.agent.jobmap.file import MOST_BYTES, MOST_PAIRS, Unreadable
 from sdfstream.agent.jobmap.jobmap import GRACE_NS, MOST_PARTS, JobMap
-from sdfstream.records.job import job_part
+from sdfstream.records.job import job_shard
 from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import JOB
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -24,7 +24,7 @@ def _states(jobs: JobMap, now_ns: int) -> list[tuple[str, str, int]]:
     out = jobs.events(now_ns, WALL_NS + now_ns)
     for output in out:
         jsonschema.validate(output.body.data, SHAPES[JOB.name][JOB.name])
-        assert job_part(output.body.data).key == output.key
+        assert job_shard(output.body.data).key == output.key
         assert output.body.source == output.body.data["host"]
         assert output.body.data["seen_at_ns"] == output.body.time_ns == WALL_NS + now_ns
     return [(o.key, o.body.data["state"], len(o.body.data["qps"])) for o in out]
