@@ -5,7 +5,7 @@ VENV ?= .venv
 export VENV
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check quick bench bench-clock trials chaos schemas lock clean
+.PHONY: help setup demo test check fuzz quick bench bench-clock trials chaos schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,12 @@ check: ## Format, lint, types, import layers
 	@$(BIN)/mypy --no-error-summary
 	@said=$$($(BIN)/lint-imports --no-cache 2>&1) || { echo "$$said"; exit 1; }
 	@echo "check: format, lint, types, layers: clean"
+
+FUZZ ?= 3
+fuzz: ## Property tests with fresh cases, again and again (FUZZ=3 rounds: a quarter of an hour); a find prints its seed
+	@scripts/setup python
+	@for round in $$(seq $(FUZZ)); do seed=$$RANDOM$$RANDOM; echo "round $$round of $(FUZZ), seed $$seed"; \
+	  $(BIN)/pytest -q -m "hypothesis and not lab and not kafka" --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; done
 
 bench: ## Speed as ratios measured side by side in one run; cost of the agent; share of each stage
 	@scripts/setup python lab

@@ -1,8 +1,17 @@
-"""Shared fixtures live in tests/fixtures, one file per outside part."""
+"""Shared fixtures live in tests/fixtures, one file per outside part.
+
+Property tests draw the same cases in every run (profile ``test``): a red run is the change's, never the day's. Fresh
+cases are drawn by ``make fuzz`` (profile ``fuzz``); what that finds becomes an ``@example`` beside the law it broke.
+"""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("test", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("test")
 
 pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines"]
 

@@ -12,7 +12,7 @@ from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import FINDING
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime import replay as replaying
-from sdfstream.runtime.play_io import PAUSE_S
+from sdfstream.runtime.player_io import PAUSE_S
 from sdfstream.settings import Settings
 
 SHIPPED = Path(demo.__file__).parent / "shipped_recording"

@@ -25,7 +25,7 @@ from sdfstream.records.message import Event, Output
 from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import JOB, LIVENESS, PORT, PROBE, QP, TOPICS, TOPOLOGY
 from sdfstream.runtime import replay
-from sdfstream.runtime.play_io import Player
+from sdfstream.runtime.player_io import Player
 from sdfstream.stats import Counters
 from tests.fixtures.archive import EPOCH_NS, bulk, message
 
