@@ -1,4 +1,4 @@
-"""Where an agent's outputs go and its commands come from, also while that is not there yet."""
+"""The bus of an agent, also while its brokers are not there yet, and what else an agent publishes to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sdfstream.agent.publish_io import Publisher
 from sdfstream.bus import Bus, Subscription
 from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
-from sdfstream.records.message import Message, Output
+from sdfstream.records.message import Output
 from sdfstream.stats import Counters
 
 if TYPE_CHECKING:
@@ -102,34 +102,6 @@ class WaitingBus:
                 self.counters.add("open-failed", "unavailable")
         _log.warning("the bus is there")
         self._there.set()
-
-
-class Heard(Protocol):
-    """Something that gives messages."""
-
-    async def read(self, timeout_s: float) -> list[Message]:
-        """What came; BusError when nothing can."""
-
-
-class LateDownlink:
-    """A downlink that is opened when it is first read, by whoever waits for it: nobody else is held up."""
-
-    def __init__(self, open_downlink: Callable[[], Awaitable[Heard]]) -> None:
-        self._open = open_downlink
-        self._got: Heard | None = None
-
-    async def read(self, timeout_s: float) -> list[Message]:
-        """What came; BusError when nothing can."""
-        return await (await self.open()).read(timeout_s)
-
-    async def open(self) -> Heard:
-        """Open it now; what is said from then on is heard."""
-        if self._got is None:
-            try:
-                self._got = await self._open()
-            except UnavailableError as error:
-                raise BusError(str(error)) from error
-        return self._got
 
 
 @asynccontextmanager

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sdfstream.agent.companion import WatchWish
 from sdfstream.agent.heartbeat import Beat
 from sdfstream.agent.nics_io import Look, NicWatch
+from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.planned import Planned, plan_ports
 from sdfstream.agent.slots import Places
 from sdfstream.agent.watches import Watches, watch_ports
@@ -20,7 +20,7 @@ from sdfstream.probes.net.socket_table_io import SocketTable
 from sdfstream.probes.stamp.liveness import event_data
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.watch_sender import WatchingSender
-from sdfstream.probes.trace.flows import FlowWish
+from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.probes.trace.raw_io import Made, discard
 from sdfstream.probes.trace.trace_io import Tracing
 from sdfstream.probes.virtual_clock import Clock
@@ -318,7 +318,7 @@ class HostAgent:
         """(slots,) steady clock of the last change of state; silent: when it was last heard."""
         return self.sender.life.since_at
 
-    def watch(self, wishes: Sequence[WatchWish]) -> None:
+    def watch(self, wishes: Sequence[WatchRequest]) -> None:
         """The watch sessions wanted from now on."""
         self._watches.wish(wishes)
 
@@ -333,7 +333,7 @@ class HostAgent:
         """NICs that can send and receive now."""
         return frozenset(nic for nic in self.nics if self.nic_watch.is_there(nic))
 
-    def trace(self, wishes: Sequence[FlowWish]) -> None:
+    def trace(self, wishes: Sequence[FlowRequest]) -> None:
         """The flows to be traced from now on, most wanted first."""
         if self._tracing is not None:
             self._tracing.wish(wishes, time.monotonic_ns())

@@ -21,8 +21,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from sdfstream.agent.answering_io import Answering
-from sdfstream.agent.companion import Companion
 from sdfstream.agent.host_io import HostAgent, Survey
+from sdfstream.agent.observer import LivenessObserver
 from sdfstream.agent.publish_io import Numbering, PublishBuffer, Publisher
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
@@ -73,7 +73,7 @@ async def run_agent(
     stop: asyncio.Event,
     *,
     boot_id: str = "",
-    companion: Companion | None = None,
+    observer: LivenessObserver | None = None,
     numbers: Numbering | None = None,
     spill: SpillFolder | None = None,
     watch: Callable[[Callable[[], dict[str, int]]], None] | None = None,
@@ -90,8 +90,8 @@ async def run_agent(
     stop : asyncio.Event
     boot_id : str
         Names this run in liveness events; best the publisher's own. A random one by default.
-    companion : Companion, optional
-        Told of every judgement of liveness at once; may wish for watch sessions and traces.
+    observer : LivenessObserver, optional
+        Called after every evaluation of liveness, in the same pass; may request watch sessions and traces.
     numbers : Numbering, optional
         Numbers outputs under `boot_id` as they are made, so that what is sent again is known as a repeat.
     spill : SpillFolder, optional
@@ -116,13 +116,13 @@ async def run_agent(
         catch_up_bytes_s=config.catch_up_bytes_s,
         in_thread=_follow_in_priority,
     )
-    agent = _Agent(config, buffer, counters, boot_id, companion)
+    agent = _Agent(config, buffer, counters, boot_id, observer)
     if watch is not None:
         watch(agent.counters)
     try:
         agent.start()
-        if companion is not None:
-            companion.attach(agent.hosts)
+        if observer is not None:
+            observer.attach(agent.hosts)
         tasks = [asyncio.create_task(work) for work in (agent.pace(), agent.look(), agent.buffer.run())]
         if ports is not None:
             tasks += [asyncio.create_task(agent.read_ports(ports, h)) for h in config.hosts if h.read_ports]
@@ -146,10 +146,15 @@ async def run_agent(
 
 class _Agent:
     def __init__(
-        self, config: AgentConfig, buffer: PublishBuffer, stats: Counters, boot_id: str, companion: Companion | None
+        self,
+        config: AgentConfig,
+        buffer: PublishBuffer,
+        stats: Counters,
+        boot_id: str,
+        observer: LivenessObserver | None,
     ) -> None:
         self.config = config
-        self._companion = companion
+        self._observer = observer
         self.stats = stats
         self.buffer = buffer
         peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
@@ -242,12 +247,12 @@ class _Agent:
             host.judge_at = now_ns + host.judge_ns
             self._guard(partial(host.hear, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
-            if self._companion is not None:
-                self._guard(partial(self._tell_companion, self._companion, host.name, now_ns))
+            if self._observer is not None:
+                self._guard(partial(self._notify_observer, self._observer, host.name, now_ns))
             self.buffer.put(host.go_on_tracing(now_ns))
 
-    def _tell_companion(self, companion: Companion, host: str, now_ns: int) -> bool:
-        self.buffer.put(companion.judged(host, now_ns))
+    def _notify_observer(self, observer: LivenessObserver, host: str, now_ns: int) -> bool:
+        self.buffer.put(observer.on_liveness(host, now_ns))
         return True
 
     def flush(self, now_ns: int) -> None:

@@ -1,8 +1,8 @@
-"""An agent and the mesh plan: says what the agent has, hands plans to its hosts.
+"""An agent and the mesh plan: announces what the agent has, hands plans to its hosts.
 
-It speaks at the start, when a NIC comes or goes, when it has taken a plan, every few seconds while it has none, and
-once a minute otherwise. With what it says goes the version that it obeys, so a plan that got lost is said again. While
-nobody plans, the last plan stays in force.
+A host is announced at the start, when a NIC comes or goes, when a plan was taken, every few seconds while there is
+none, and once a minute otherwise. The announcement names the version of the plan in force, so that a lost plan is sent
+again. While nobody plans, the last plan stays in force.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from sdfstream.agent.companion import HostPort
+from sdfstream.agent.commands.control_io import Downlink
+from sdfstream.agent.observer import HostPort
 from sdfstream.errors import FormatError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.virtual_clock import Clock
@@ -25,12 +26,12 @@ from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
 
-SPEAK_NS: Final = 60 * NS_PER_S
-"""Between two words of an agent that obeys a plan."""
-ASK_NS: Final = 5 * NS_PER_S
-"""Between two words of an agent without one."""
+ANNOUNCE_PLANNED_NS: Final = 60 * NS_PER_S
+"""Between two announcements of a host that has a plan."""
+ANNOUNCE_UNPLANNED_NS: Final = 5 * NS_PER_S
+"""Between two announcements of a host without one."""
 _LEAST_NS: Final = NS_PER_S
-"""A NIC that flaps is not told more often."""
+"""Between two announcements at least, however fast a NIC flaps."""
 PLANNER: Final = "plan"
 """The source of plans that are obeyed."""
 
@@ -39,11 +40,11 @@ PLANNER: Final = "plan"
 class _Host:
     port: HostPort
     clock: Clock
-    spoke_at: int = -SPEAK_NS
+    announced_at_ns: int = -ANNOUNCE_PLANNED_NS
     """Steady clock."""
-    said: tuple[object, ...] = ()
-    number: int = 0
-    refused: set[str] = field(default_factory=set)
+    announced: tuple[object, ...] = ()
+    """Usable NICs, plan and rejected sessions of the last announcement."""
+    announcements: int = 0
 
 
 class MeshFollower:
@@ -67,14 +68,14 @@ class MeshFollower:
         self._waiting: dict[str, HostPlan] = {}
 
     def attach(self, hosts: Sequence[HostPort]) -> None:
-        """The hosts, open."""
+        """Take the hosts of the agent, once their sockets are open; plans that came before are followed now."""
         self._hosts = {host.name: _Host(host, self._clocks[host.name]) for host in hosts}
         waiting, self._waiting = self._waiting, {}
         for plan in waiting.values():
             self._follow(plan)
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Obey the plans among `messages`; what is none, or for others, is counted and changes nothing."""
+        """Follow the plans among `messages`; one that is malformed or of another source is counted and left."""
         for message in messages:
             event = message.body
             try:
@@ -83,7 +84,7 @@ class MeshFollower:
                 if event.source != PLANNER:
                     raise FormatError("foreign-source", event.source)
                 if message.key not in self._clocks:
-                    continue  # the bus gives the plans of other agents, too
+                    continue  # the bus carries the plans of other agents, too
                 plan = host_plan(event.data)
                 if plan.host != message.key:
                     raise FormatError("foreign-host", plan.host)
@@ -106,23 +107,23 @@ class MeshFollower:
             self.counters.add("followed")
             _log.info("%s: plan %s of epoch %d: %d sessions", plan.host, plan.version, plan.epoch, len(plan.sessions))
 
-    def judged(self, name: str, now_ns: int) -> list[Output]:
-        """What host `name` has to say now (steady clock)."""
+    def announce(self, name: str, now_ns: int) -> list[Output]:
+        """The announcement of host `name`, if one is due at `now_ns` (steady clock)."""
         host = self._hosts.get(name)
         if host is None:
             return []
         planned, usable = host.port.planned, host.port.usable
         plan = planned.plan
         state: tuple[object, ...] = (usable, plan.version if plan is not None else "", planned.beyond)
-        age_ns = now_ns - host.spoke_at
-        due = age_ns >= (ASK_NS if plan is None else SPEAK_NS) or (state != host.said and age_ns >= _LEAST_NS)
-        if not due:
+        age_ns = now_ns - host.announced_at_ns
+        due_ns = ANNOUNCE_UNPLANNED_NS if plan is None else ANNOUNCE_PLANNED_NS
+        if age_ns < due_ns and (state == host.announced or age_ns < _LEAST_NS):
             return []
-        host.spoke_at, host.said = now_ns, state
-        host.number += 1
+        host.announced_at_ns, host.announced = now_ns, state
+        host.announcements += 1
         at_ns = host.clock.at(time.time_ns())
         here = self._here(host.port, usable, at_ns)
-        event = Event(HOST_TYPE, name, f"{self._boot_id}-here-{host.number}", at_ns, here.as_data())
+        event = Event(HOST_TYPE, name, f"{self._boot_id}-here-{host.announcements}", at_ns, here.as_data())
         return [Output(TOPOLOGY.name, f"host:{name}", event)]
 
     def _here(self, port: HostPort, usable: frozenset[str], at_ns: int) -> HostHere:
@@ -145,3 +146,16 @@ class MeshFollower:
             sessions=len(planned.sessions),
             left_out=planned.left_out + planned.beyond,
         )  # fmt: skip
+
+
+class PlanSieve:
+    """A downlink without the mesh plans: these go to the follower as they are read."""
+
+    def __init__(self, downlink: Downlink, follower: MeshFollower) -> None:
+        self._downlink, self._follower = downlink, follower
+
+    async def read(self, timeout_s: float) -> list[Message]:
+        """The messages that are no plans."""
+        messages = await self._downlink.read(timeout_s)
+        self._follower.take([m for m in messages if m.topic == MESH.name])
+        return [m for m in messages if m.topic != MESH.name]

@@ -141,26 +141,27 @@ async def _run_beside(
     boot_id: str,
     watch: Watch | None,
 ) -> dict[str, int]:
-    """Run the agent, with the companion that its settings ask for; the counters of both."""
+    """Run the agent, with the services that its settings ask for; the counters of both."""
     from sdfstream.probes.ports.reader_io import PortReader
 
     more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config), "watch": watch}
     if not config.jobs_dir and not config.control and config.mesh != "auto":
         return await run_agent(config, publisher, PortReader, stop, **more)
-    from sdfstream.agent.companion_io import AgentCompanion, downlink_of
+    from sdfstream.agent.downlink_io import downlink_of
+    from sdfstream.agent.services_io import AgentServices
 
     async with downlink_of(config, publishers) as downlink:
-        companion = AgentCompanion(config, boot_id, downlink)
-        beside = asyncio.create_task(companion.run(), name="companion")
-        beside.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
+        services = AgentServices(config, boot_id, downlink)
+        serving = asyncio.create_task(services.run(), name="services")
+        serving.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
         try:
-            counters = await run_agent(config, publisher, PortReader, stop, companion=companion, **more)
+            counters = await run_agent(config, publisher, PortReader, stop, observer=services, **more)
         finally:
-            ended = beside.done()
-            beside.cancel()
-            await asyncio.gather(beside, return_exceptions=not ended)
-            companion.close()
-        return counters | companion.all_counters()
+            ended = serving.done()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=not ended)
+            services.close()
+        return counters | services.all_counters()
 
 
 async def _progress(account: PathReport) -> None:

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sdfstream.agent.companion import WatchWish
+from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.slots import DRAIN_NS, Change, Places
 from sdfstream.probes.config import AgentConfig, SessionConfig
 from sdfstream.stats import Counters
@@ -59,7 +59,7 @@ class Watches:
         """Those that run."""
         return list(self._places.running(OWNER))
 
-    def wish(self, wishes: Sequence[WatchWish]) -> None:
+    def wish(self, wishes: Sequence[WatchRequest]) -> None:
         """The sessions wanted from now on; what makes no sense is counted and left out."""
         wanted: dict[SessionConfig, None] = {}
         for wish in wishes:
@@ -93,7 +93,7 @@ class Watches:
             begin[place] = session
         return Change(begin, end)
 
-    def _wrong(self, wish: WatchWish) -> str:
+    def _wrong(self, wish: WatchRequest) -> str:
         if wish.src not in self._nics:
             return "watch-foreign-nic"
         if wish.dst in self._nics:
@@ -106,7 +106,7 @@ class Watches:
             return "watch-address"
         return ""
 
-    def _session(self, wish: WatchWish) -> SessionConfig:
+    def _session(self, wish: WatchRequest) -> SessionConfig:
         config = self._config
         return SessionConfig(
             src=wish.src,

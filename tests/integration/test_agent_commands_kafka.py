@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sdfstream.agent.bus_io import open_publisher
-from sdfstream.agent.companion_io import downlink_of
+from sdfstream.agent.downlink_io import downlink_of
 from sdfstream.bus.open_io import open_bus
 from sdfstream.probes.config import AgentConfig, HostConfig
 from sdfstream.records.message import Event, Message, Output

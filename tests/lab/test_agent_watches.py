@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 
-from sdfstream.agent.companion import WatchWish
+from sdfstream.agent.observer import WatchRequest
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.probes.stamp.liveness import ALIVE
 from tests.fixtures.agents import Heard, running
-from tests.fixtures.companions import Beside, wish
 from tests.fixtures.lab import fabric
+from tests.fixtures.observers import RecordingObserver, watch_request
 
 __all__ = ["fabric"]
 pytestmark = pytest.mark.lab
@@ -23,9 +23,9 @@ SRC, DST = "h00/r0", "h02/r0"
 MESH = MeshSpec(rate_hz=50.0, ports_per_peer=2, trace_interval_s=0.0)
 
 
-def slots(beside: Beside, fabric: Fabric, wished: WatchWish, link: str) -> list[int]:
+def slots(observer: RecordingObserver, fabric: Fabric, wished: WatchRequest, link: str) -> list[int]:
     """Slots of a watch session's paths that cross this link there or back."""
-    host = beside.hosts[wished.src.partition("/")[0]]
+    host = observer.hosts[wished.src.partition("/")[0]]
     a, b = link.split("--")
     found = []
     for port in PORTS:
@@ -45,10 +45,14 @@ def lost(heard: Heard, *, watched: bool) -> tuple[int, int]:
 
 
 async def test_they_come_and_go_without_a_lost_probe_of_the_mesh(fabric: Fabric) -> None:
-    beside = Beside()
-    wanted = [wish(fabric, SRC, DST), wish(fabric, "h00/r1", "h02/r1"), wish(fabric, SRC, "h03/r0")]
-    async with running(fabric.agent_config(MESH), companion=beside) as heard:
-        host = await beside.host(heard, "h00")
+    observer = RecordingObserver()
+    wanted = [
+        watch_request(fabric, SRC, DST),
+        watch_request(fabric, "h00/r1", "h02/r1"),
+        watch_request(fabric, SRC, "h03/r0"),
+    ]
+    async with running(fabric.agent_config(MESH), observer=observer) as heard:
+        host = await observer.host(heard, "h00")
         await heard.until(lambda: len(host.states()) and (host.states() == ALIVE).all())
         mesh = len(host.states())
         before = host.steady_since_ns().copy()
@@ -56,7 +60,7 @@ async def test_they_come_and_go_without_a_lost_probe_of_the_mesh(fabric: Fabric)
             wished = [wanted[i] for i in some]
             generation = host.generation
             host.watch(wished)
-            await heard.until(lambda wished=wished: all(beside.alive(w, PORTS) for w in wished))
+            await heard.until(lambda wished=wished: all(observer.alive(w, PORTS) for w in wished))
             await heard.until(lambda generation=generation: host.generation > generation)
             await asyncio.sleep(0.3)
             for i, w in enumerate(wanted):
@@ -74,50 +78,50 @@ async def test_they_come_and_go_without_a_lost_probe_of_the_mesh(fabric: Fabric)
         mine &= np.array(rows["dst"].to_pylist()) == DST
         seq = np.sort(rows["seq"].to_numpy()[mine])
         assert (np.diff(seq) == 1).all(), "no probe of the mesh lacks its row"
-    assert not beside.falls
+    assert not observer.falls
 
 
 async def test_silence_is_told_soon_and_only_where_it_is(fabric: Fabric) -> None:
     """20 black holes on a link that some of the session's paths use. The bound is for a machine that may be busy."""
-    beside, trials, times = Beside(), 20, []
-    wished = wish(fabric, SRC, DST)
-    async with running(fabric.agent_config(MESH), companion=beside) as heard:
-        host = await beside.host(heard, "h00")
+    observer, trials, times = RecordingObserver(), 20, []
+    wished = watch_request(fabric, SRC, DST)
+    async with running(fabric.agent_config(MESH), observer=observer) as heard:
+        host = await observer.host(heard, "h00")
         host.watch([wished])
-        await heard.until(lambda: beside.alive(wished, PORTS))
+        await heard.until(lambda: observer.alive(wished, PORTS))
         links = sorted({fabric.path(SRC, DST, port)[1].replace("->", "--") for port in PORTS})
         for trial in range(trials):
-            await heard.until(lambda: beside.alive(wished, PORTS))
+            await heard.until(lambda: observer.alive(wished, PORTS))
             link = links[trial % len(links)]
-            hit = slots(beside, fabric, wished, link)
-            beside.falls.clear()
+            hit = slots(observer, fabric, wished, link)
+            observer.falls.clear()
             began_ns = time.monotonic_ns()
             fabric.inject(link, "black-hole")
 
             def fell(hit: list[int] = hit) -> set[int]:
-                return {slot for _, who, slot in beside.falls if who == "h00"} & set(hit)
+                return {slot for _, who, slot in observer.falls if who == "h00"} & set(hit)
 
             await heard.until(lambda hit=hit, fell=fell: fell() == set(hit))
-            times.append(max(at for at, _, slot in beside.falls if slot in hit) - began_ns)
+            times.append(max(at for at, _, slot in observer.falls if slot in hit) - began_ns)
             watched = {host.slot(SRC, DST, port, wished.dscp) for port in PORTS}
-            wrong = {slot for _, who, slot in beside.falls if who == "h00" and slot in watched} - set(hit)
+            wrong = {slot for _, who, slot in observer.falls if who == "h00" and slot in watched} - set(hit)
             assert not wrong, "a path that does not use the link was called silent"
             fabric.heal()
     in_ms = np.sort(times) / 1e6
     assert in_ms[int(0.95 * trials) - 1] < 200, in_ms.round(1).tolist()
     silent = [c for e in heard.events("sdf.raw.liveness.v1") for c in e["changes"] if c["state"] == "silent"]
-    assert {c["path"] for c in silent if c["role"] == "sender"} & set(PORTS), "what the companion saw is published"
+    assert {c["path"] for c in silent if c["role"] == "sender"} & set(PORTS), "what the observer saw is published"
 
 
 async def test_a_nic_that_goes_and_comes_back_takes_its_watch_sessions_with_it(fabric: Fabric) -> None:
-    beside = Beside()
-    wished = wish(fabric, SRC, DST)
-    async with running(fabric.agent_config(MESH), companion=beside) as heard:
-        host = await beside.host(heard, "h00")
+    observer = RecordingObserver()
+    wished = watch_request(fabric, SRC, DST)
+    async with running(fabric.agent_config(MESH), observer=observer) as heard:
+        host = await observer.host(heard, "h00")
         host.watch([wished])
-        await heard.until(lambda: beside.alive(wished, PORTS))
+        await heard.until(lambda: observer.alive(wished, PORTS))
         fabric.inject(SRC, "link-down", end="h00/r0")
-        await heard.until(lambda: not beside.alive(wished, PORTS))
+        await heard.until(lambda: not observer.alive(wished, PORTS))
         fabric.heal()
-        await heard.until(lambda: beside.alive(wished, PORTS))
+        await heard.until(lambda: observer.alive(wished, PORTS))
     assert not [k for k in heard.final if "failed" in k]

@@ -11,14 +11,14 @@ import pytest
 
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
-from sdfstream.probes.trace.flows import FlowWish
+from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.probes.trace.trace_io import PATH_TYPE
 from sdfstream.records.fabric import PathId
 from sdfstream.records.flow import FLOW_TYPE, Flow, flow_from
 from sdfstream.records.message import Event
 from tests.fixtures.agents import Heard, running
-from tests.fixtures.companions import Beside
 from tests.fixtures.lab import SMALL, fabric, up_or_skip
+from tests.fixtures.observers import RecordingObserver
 
 __all__ = ["fabric"]
 pytestmark = pytest.mark.lab
@@ -89,22 +89,22 @@ class Spy:
 @pytest.mark.parametrize("version", [4, 6])
 async def test_flows_and_answers_go_where_the_kernel_sends_them(version: int) -> None:
     with up_or_skip(replace(SMALL, ip_version=version)) as fabric:
-        wanted, beside = flows(), Beside()
+        wanted, observer = flows(), RecordingObserver()
         stack = contextlib.ExitStack()
         spies = [Spy(fabric, nic, wanted) for nic in (NEAR, FAR)]
         for spy in spies:
             stack.enter_context(spy.sock)
         with stack:
-            await compared(fabric, wanted, beside, spies)
+            await compared(fabric, wanted, observer, spies)
 
 
-async def compared(fabric: Fabric, wanted: list[Flow], beside: Beside, spies: list[Spy]) -> None:
+async def compared(fabric: Fabric, wanted: list[Flow], observer: RecordingObserver, spies: list[Spy]) -> None:
     """Trace, and hold every trace against the oracle."""
-    async with running(fabric.agent_config(MESH), companion=beside) as heard:
-        await heard.until(lambda: beside.judgements.get("h02", 0) > 3)
+    async with running(fabric.agent_config(MESH), observer=observer) as heard:
+        await heard.until(lambda: observer.evaluations.get("h02", 0) > 3)
         for host, nic in (("h00", NEAR), ("h02", FAR)):
-            own = [FlowWish(f, fabric.plan.nic(f.dst).a.address) for f in wanted if f.src == nic]
-            beside.hosts[host].trace(own)
+            own = [FlowRequest(f, fabric.plan.nic(f.dst).a.address) for f in wanted if f.src == nic]
+            observer.hosts[host].trace(own)
         # a starved machine may lose a router's report: such a hop stays open, and is asked for again later
         await heard.until(lambda: {str(f) for f in wanted} <= complete(heard, FLOW_TYPE), 60)
         answers = [
@@ -138,10 +138,10 @@ async def test_flows_are_traced_anew_after_a_link_went_down(fabric: Fabric) -> N
 
     The far leaf's own reports may be lost: they are hashed, too, perhaps onto the way back that is dead.
     """
-    wanted, beside = [f for f in flows() if f.src == NEAR], Beside()
-    async with running(fabric.agent_config(MESH), companion=beside) as heard:
-        await heard.until(lambda: beside.judgements.get("h02", 0) > 3)
-        beside.hosts["h00"].trace([FlowWish(f, fabric.plan.nic(FAR).a.address) for f in wanted])
+    wanted, observer = [f for f in flows() if f.src == NEAR], RecordingObserver()
+    async with running(fabric.agent_config(MESH), observer=observer) as heard:
+        await heard.until(lambda: observer.evaluations.get("h02", 0) > 3)
+        observer.hosts["h00"].trace([FlowRequest(f, fabric.plan.nic(FAR).a.address) for f in wanted])
         await heard.until(lambda: {str(f) for f in wanted} <= traced(heard, FLOW_TYPE).keys())
         leaf, spine = fabric.path(NEAR, FAR, 50_000, 4791)[1].split("->")
         fabric.inject("--".join(sorted((leaf, spine))), "link-down")

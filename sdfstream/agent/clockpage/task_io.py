@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from sdfstream.agent.bus_io import LateDownlink, WaitingBus
+from sdfstream.agent.bus_io import WaitingBus
 from sdfstream.agent.clockpage.writer_io import Downlink, PageWriter
+from sdfstream.agent.downlink_io import LateDownlink
 from sdfstream.bus import Bus
 from sdfstream.bus.link.client_io import LinkPublisher
 from sdfstream.bus.tail_io import Listener

@@ -40,7 +40,7 @@ _MOST_ROUTERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class FlowWish:
+class FlowRequest:
     """A flow whose way is wanted; the first of a list are traced first."""
 
     flow: Flow
@@ -119,7 +119,7 @@ class FlowBook:
         self.sending: dict[Flow, Sending] = {}
         """How each wanted flow's packets are sent."""
 
-    def wish(self, wishes: Iterable[FlowWish], now_ns: int) -> None:
+    def wish(self, wishes: Iterable[FlowRequest], now_ns: int) -> None:
         """The flows wanted from now on, most wanted first; what makes no sense is counted and left out."""
         wanted: dict[Flow, Sending] = {}
         for wish in wishes:
@@ -160,7 +160,7 @@ class FlowBook:
         else:
             self._tracer.ask(flow, distance.routers, due_at_ns, NOW)
 
-    def _read(self, wish: FlowWish) -> tuple[Sending | None, str]:
+    def _read(self, wish: FlowRequest) -> tuple[Sending | None, str]:
         """How the flow's packets are sent, or why they cannot be."""
         flow = wish.flow
         own = self._own.get(flow.src)

@@ -17,7 +17,7 @@ from sdfstream.probes.net.socket_table_io import SocketTable
 from sdfstream.probes.stamp.paths import Paths
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
-from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowWish, Leaves, News, Sending
+from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowRequest, Leaves, News, Sending
 from sdfstream.probes.trace.hops import Ask, Key, Trace, Tracer
 from sdfstream.probes.trace.paths import PathBook
 from sdfstream.probes.trace.raw_io import RawSockets
@@ -85,7 +85,7 @@ class Tracing:
         ]
         self._path_book.adopt(paths, self._keys, first)
 
-    def wish(self, wishes: Sequence[FlowWish], now_ns: int) -> None:
+    def wish(self, wishes: Sequence[FlowRequest], now_ns: int) -> None:
         """The flows to be traced from now on, most wanted first."""
         self._flow_book.wish(wishes, now_ns)
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdfstream.agent.config_file import read_agent
-from sdfstream.agent.mesh_io import ASK_NS, SPEAK_NS, MeshFollower
+from sdfstream.agent.mesh_io import ANNOUNCE_PLANNED_NS, ANNOUNCE_UNPLANNED_NS, MeshFollower
 from sdfstream.agent.planned import Planned, plan_ports
 from sdfstream.agent.slots import DRAIN_NS, Places
 from sdfstream.agent.watches import Watches
@@ -199,7 +199,7 @@ class TestReading:
 
 
 class FakePort:
-    """A host as a companion sees it, with a real `Planned`."""
+    """A host as an observer sees it, with a real `Planned`."""
 
     def __init__(self) -> None:
         self.name, self.nics, self.usable = "h0", NICS, frozenset(NICS)
@@ -222,7 +222,7 @@ class TestFollowing:
 
     def test_it_asks_until_it_has_a_plan_and_then_speaks_rarely(self) -> None:
         made, _, learned = self.follower()
-        first = made.judged("h0", 0)
+        first = made.announce("h0", 0)
         assert len(first) == 1
         assert first[0].key == "host:h0"
         here = host_here(first[0].body.data)  # type: ignore[union-attr]
@@ -230,21 +230,21 @@ class TestFollowing:
         assert [(n.id, n.address, n.clock, n.usable) for n in here.nics] == [
             (n, c.address, "h0", True) for n, c in NICS.items()
         ]
-        assert not made.judged("h0", ASK_NS - 1)
-        assert made.judged("h0", ASK_NS)
+        assert not made.announce("h0", ANNOUNCE_UNPLANNED_NS - 1)
+        assert made.announce("h0", ANNOUNCE_UNPLANNED_NS)
         made.take([told(plan([session()], probers={"10.0.0.9": "h9/r0"}).as_data())])
         assert learned == {"h1/r0": "10.0.0.2", "h9/r0": "10.0.0.9"}
-        [output] = made.judged("h0", ASK_NS + S)
+        [output] = made.announce("h0", ANNOUNCE_UNPLANNED_NS + S)
         assert host_here(output.body.data).plan == "v1-1"  # type: ignore[union-attr]
-        assert not made.judged("h0", ASK_NS + S + SPEAK_NS - 1)
-        assert made.judged("h0", ASK_NS + S + SPEAK_NS)
+        assert not made.announce("h0", ANNOUNCE_UNPLANNED_NS + S + ANNOUNCE_PLANNED_NS - 1)
+        assert made.announce("h0", ANNOUNCE_UNPLANNED_NS + S + ANNOUNCE_PLANNED_NS)
 
     def test_a_nic_that_goes_is_told_soon(self) -> None:
         made, port, _ = self.follower()
-        made.judged("h0", 0)
+        made.announce("h0", 0)
         port.usable = frozenset(["h0/r1"])
-        assert not made.judged("h0", S // 2)
-        [output] = made.judged("h0", S)
+        assert not made.announce("h0", S // 2)
+        [output] = made.announce("h0", S)
         assert [n.usable for n in host_here(output.body.data).nics] == [False, True]  # type: ignore[union-attr]
 
     @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdfstream.agent.companion import WatchWish
 from sdfstream.agent.config_file import read_agent
+from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.watches import DRAIN_NS, MOST, Watches, watch_ports
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, SessionConfig
@@ -21,8 +21,8 @@ S, MS = NS_PER_S, NS_PER_MS
 CONFIG = AgentConfig(hosts=(), watch_ports=2, watch_first_port=49_600)
 
 
-def wish(dst: str = "h1/r0", src: str = "h0/r0", address: str = "10.0.0.2", dscp: int = 26) -> WatchWish:
-    return WatchWish(src, dst, address, dscp)
+def wish(dst: str = "h1/r0", src: str = "h0/r0", address: str = "10.0.0.2", dscp: int = 26) -> WatchRequest:
+    return WatchRequest(src, dst, address, dscp)
 
 
 def watches() -> Watches:

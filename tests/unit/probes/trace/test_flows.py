@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT, PathName
-from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowWish, Leaves, News, risen
+from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowRequest, Leaves, News, risen
 from sdfstream.probes.trace.hops import Tracer
 from sdfstream.probes.trace.paths import Distance, Pair
 from sdfstream.records.flow import Flow
@@ -21,8 +21,8 @@ def flow(port: int, dst: str = "b/0", src: str = "a/0", protocol: str = "udp") -
     return Flow(src, dst, protocol, port, 4791, 26)
 
 
-def wish(port: int, dst: str = "b/0", **more: str) -> FlowWish:
-    return FlowWish(flow(port, dst, **more), "10.0.9.1")
+def wish(port: int, dst: str = "b/0", **more: str) -> FlowRequest:
+    return FlowRequest(flow(port, dst, **more), "10.0.9.1")
 
 
 class Known:
@@ -126,12 +126,12 @@ def test_a_change_between_the_same_two_leaves_is_traced_anew() -> None:
 def test_what_makes_no_sense_is_counted_and_the_rest_goes_on() -> None:
     bench = Bench(b=1)
     bad = [
-        FlowWish(flow(1, src="z/0"), "10.0.9.1"),
-        FlowWish(flow(1), "nonsense"),
-        FlowWish(flow(1), "fd00::1"),
-        FlowWish(flow(0), "10.0.9.1"),
-        FlowWish(flow(1, protocol="sctp"), "10.0.9.1"),
-        FlowWish(flow(1)._replace(dscp=64), "10.0.9.1"),
+        FlowRequest(flow(1, src="z/0"), "10.0.9.1"),
+        FlowRequest(flow(1), "nonsense"),
+        FlowRequest(flow(1), "fd00::1"),
+        FlowRequest(flow(0), "10.0.9.1"),
+        FlowRequest(flow(1, protocol="sctp"), "10.0.9.1"),
+        FlowRequest(flow(1)._replace(dscp=64), "10.0.9.1"),
     ]
     bench.book.wish([*bad, wish(7)], 0)
     assert bench.run(0, S) == [flow(7)]

@@ -1,12 +1,12 @@
-"""The seam beside the probes: what lives in the agent's process sees liveness the moment it is judged.
+"""The seam beside the probes: an observer in the agent's process sees liveness as soon as it is evaluated.
 
 An agent that decides about a failover must not wait for a flush, a bus and a controller. So `loop_io.run_agent` takes
-a `Companion`: it is shown the hosts once, and called after every judgement of a host's liveness, in the same pass. It
-may wish for *watch sessions* (fast probes to the NICs that its flows go to) and for flows to be traced. Both are
-wishes: each call replaces the one before, and what cannot be done is counted and said by the agent, not raised.
+a `LivenessObserver`: it is given the hosts once, and called after every evaluation of a host's liveness, in the same
+pass. It may request *watch sessions* (fast probes to the NICs that its flows go to) and traces of flows. Each request
+replaces the one before; what cannot be done is counted and logged by the agent, not raised.
 
 A *slot* is one probe path (session and source port) of a host that sends it. `states` and `steady_since_ns` are indexed
-by slot; a slot number keeps its meaning as long as `generation` stays the same.
+by slot; a slot number means the same path as long as `generation` stays the same.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Protocol
 
 from sdfstream.agent.planned import Planned
 from sdfstream.probes.config import NicConfig
-from sdfstream.probes.trace.flows import FlowWish
+from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.records.mesh import HostPlan
 from sdfstream.records.message import Output
 from sdfstream.records.units import Int64s, UInt8s
 
 
 @dataclass(frozen=True, slots=True)
-class WatchWish:
+class WatchRequest:
     """Fast probes from one of the host's NICs to a far NIC, over `AgentConfig.watch_ports` source ports."""
 
     src: str
@@ -36,7 +36,7 @@ class WatchWish:
 
 
 class HostPort(Protocol):
-    """What a companion may see of, and ask from, one host of the agent."""
+    """What an observer may read of, and request from, one host of the agent."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class HostPort(Protocol):
 
     @property
     def generation(self) -> int:
-        """Grows when slots are given out anew: whoever keeps slot numbers looks them up again then."""
+        """Grows when slots are assigned anew: slot numbers are looked up again then."""
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Slot of a probe path; −1 when it is not probed (now)."""
@@ -57,12 +57,12 @@ class HostPort(Protocol):
         """(slots,) `liveness.UNKNOWN`, `ALIVE` or `SILENT`, of all paths this host sends; not to be written to."""
 
     def steady_since_ns(self) -> Int64s:
-        """(slots,) steady clock of the last change of state; silent: when it was last heard. Not to be written to."""
+        """(slots,) steady clock of the last change of state; silent: of the last packet. Not to be written to."""
 
-    def watch(self, wishes: Sequence[WatchWish]) -> None:
-        """The watch sessions wanted from now on; those of the former wish that are not among them end."""
+    def watch(self, requests: Sequence[WatchRequest]) -> None:
+        """The watch sessions wanted from now on; others of the former request end."""
 
-    def trace(self, wishes: Sequence[FlowWish]) -> None:
+    def trace(self, requests: Sequence[FlowRequest]) -> None:
         """The flows to be traced from now on, most wanted first."""
 
     @property
@@ -71,17 +71,17 @@ class HostPort(Protocol):
 
     @property
     def planned(self) -> Planned:
-        """What of the mesh plan is probed."""
+        """The sessions of the mesh plan that are probed."""
 
     def follow(self, plan: HostPlan) -> bool:
-        """Probe what this plan says from now on; whether it was for this host and said something new."""
+        """Probe by this plan from now on; False: it is for another host, or not a newer one."""
 
 
-class Companion(Protocol):
-    """Something that lives in the agent's process beside the probes. Its calls must be quick: probing waits."""
+class LivenessObserver(Protocol):
+    """Lives in the agent's process beside the probes. Its calls must be quick: probing waits."""
 
     def attach(self, hosts: Sequence[HostPort]) -> None:
-        """The hosts, once everything is open; before the first `judged`."""
+        """Take the hosts, once their sockets are open; before the first `on_liveness`."""
 
-    def judged(self, host: str, now_ns: int) -> list[Output]:
-        """The liveness of `host` was judged just now (steady clock); what is to be published."""
+    def on_liveness(self, host: str, now_ns: int) -> list[Output]:
+        """Use the liveness of `host` as of `now_ns` (steady clock); what is to be published."""

@@ -1,4 +1,4 @@
-"""The companion of an agent beside a drop directory, a process, a fake host and a list of commands."""
+"""The services of an agent between a drop directory, a process, a fake host and a list of commands."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from sdfstream.agent.companion import WatchWish
-from sdfstream.agent.companion_io import AgentCompanion, flow_wishes, trusted, watch_wishes
 from sdfstream.agent.config_file import check
+from sdfstream.agent.observer import WatchRequest
+from sdfstream.agent.services_io import AgentServices
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.trace.flows import FlowWish
+from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import JOB, OUTCOME
@@ -32,11 +32,11 @@ RECEIVED = QueuePair("h4/r0#9", 1, 0, c.DST, c.SRC, "10.0.0.1", 51_000, 4791, al
 
 @dataclass
 class FakeHost(c.FakeSlots):
-    """A `HostPort` that remembers wishes."""
+    """A `HostPort` that keeps the last requests."""
 
     name: str = "h0"
-    wished: list[WatchWish] = field(default_factory=list)
-    traced: list[FlowWish] = field(default_factory=list)
+    watched: list[WatchRequest] = field(default_factory=list)
+    traced: list[FlowRequest] = field(default_factory=list)
 
     @property
     def nics(self) -> dict[str, NicConfig]:
@@ -45,11 +45,11 @@ class FakeHost(c.FakeSlots):
     def steady_since_ns(self) -> Any:
         raise NotImplementedError
 
-    def watch(self, wishes: Sequence[WatchWish]) -> None:
-        self.wished = list(wishes)
+    def watch(self, requests: Sequence[WatchRequest]) -> None:
+        self.watched = list(requests)
 
-    def trace(self, wishes: Sequence[FlowWish]) -> None:
-        self.traced = list(wishes)
+    def trace(self, requests: Sequence[FlowRequest]) -> None:
+        self.traced = list(requests)
 
 
 @dataclass
@@ -63,10 +63,10 @@ class Downlink:
 
 
 @dataclass
-class Beside:
-    """A companion at work."""
+class Served:
+    """Services at work."""
 
-    companion: AgentCompanion
+    services: AgentServices
     host: FakeHost
     process: QpProcess
     folder: Path
@@ -76,7 +76,7 @@ class Beside:
     async def until(self, true: Any, seconds: float = 20) -> None:
         async with asyncio.timeout(seconds):
             while not true():
-                for output in self.companion.judged("h0", time.monotonic_ns()):
+                for output in self.services.on_liveness("h0", time.monotonic_ns()):
                     assert isinstance(output.body, Event)
                     self.outputs.append(output.body)
                 await asyncio.sleep(0.005)
@@ -94,28 +94,28 @@ def config(folder: Path) -> AgentConfig:
 
 
 @contextlib.asynccontextmanager
-async def beside(folder: Path, process: QpProcess) -> AsyncIterator[Beside]:
+async def serving(folder: Path, process: QpProcess) -> AsyncIterator[Served]:
     host, downlink = FakeHost(), Downlink()
     for path in c.PATHS:
         host.set(path + 100, c.ALIVE)
-    companion = AgentCompanion(config(folder), "boot", downlink)
-    companion.attach([host])
-    running = asyncio.create_task(companion.run())
+    services = AgentServices(config(folder), "boot", downlink)
+    services.attach([host])
+    running = asyncio.create_task(services.run())
     try:
-        yield Beside(companion, host, process, folder, downlink)
+        yield Served(services, host, process, folder, downlink)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        companion.close()
+        services.close()
 
 
 @pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Beside]:
+async def made(tmp_path: Path) -> AsyncIterator[Served]:
     (tmp_path / "jobs").mkdir()
     with qp_process(tmp_path, [c.queue_pair()]) as process:
         part = JobShard("job1", "h0", receives=(RECEIVED,), control=str(process.path)).as_data()
         (tmp_path / "jobs" / "job1@h0.json").write_text(json.dumps({**part, "version": 1}))
-        async with beside(tmp_path, process) as running:
+        async with serving(tmp_path, process) as running:
             await running.until(lambda: any(e.data.get("qps") for e in running.outputs if e.type == JOB.name))
             yield running
 
@@ -125,19 +125,19 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
-async def test_jobs_are_told_watched_and_traced(made: Beside) -> None:
-    assert made.host.wished == [WatchWish(c.SRC, c.DST, "10.0.4.1", 0)]
+async def test_jobs_are_told_watched_and_traced(made: Served) -> None:
+    assert made.host.watched == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0)]
     qp = c.queue_pair()
     assert [w.flow for w in made.host.traced][:1] == [qp.flow()]
     assert {w.flow for w in made.host.traced} == {qp.flow(p) for p in c.PATHS}
 
 
-async def test_from_a_command_by_the_bus_to_the_move_and_back_and_over_a_restart(made: Beside) -> None:
+async def test_from_a_command_by_the_bus_to_the_move_and_back_and_over_a_restart(made: Served) -> None:
     controller = c.Controller(lease_ns=60 * c.S)
     made.downlink.waiting.put_nowait(controller.failover("f", now_ns()))
     await made.until(lambda: made.outcomes() == ["accepted"])
     made.host.set(c.PATHS[0] + 100, c.SILENT)
-    made.companion.judged("h0", time.monotonic_ns())  # the one call in which it is decided and sent
+    made.services.on_liveness("h0", time.monotonic_ns())  # the one call in which it is decided and sent
     deadline = time.monotonic() + 5
     while not made.process.heard and time.monotonic() < deadline:
         time.sleep(0.001)  # noqa: ASYNC251 (nothing of ours may run meanwhile)
@@ -145,39 +145,18 @@ async def test_from_a_command_by_the_bus_to_the_move_and_back_and_over_a_restart
     await made.until(lambda: "applied" in made.outcomes())
     moved = lambda e: e.type == JOB.name and e.data["qps"] and e.data["qps"][0]["path"] == c.PATHS[1]  # noqa: E731
     await made.until(lambda: any(moved(e) for e in made.outputs), 5)  # the job map sees it soon
-    made.companion.close()
-    async with beside(made.folder, made.process) as again:
+    made.services.close()
+    async with serving(made.folder, made.process) as again:
         again.host.set(c.PATHS[0] + 100, c.SILENT)
-        await again.until(lambda: again.companion.control is not None and again.companion.control.executor.leases("h0"))
+        await again.until(lambda: again.services.control is not None and again.services.control.executor.leases("h0"))
         again.host.set(c.PATHS[0] + 100, c.ALIVE)
         await again.until(lambda: again.outcomes() == ["undone"])
         assert made.process.path_of(c.queue_pair().qp) == c.PATHS[0]
 
 
-async def test_an_ended_job_takes_its_wishes_with_it(made: Beside) -> None:
+async def test_an_ended_job_takes_its_requests_with_it(made: Served) -> None:
     (made.folder / "jobs" / "job1@h0.json").unlink()
-    await made.until(lambda: not made.host.wished and not made.host.traced)
-
-
-def test_flows_in_use_come_first_and_answers_need_an_address() -> None:
-    pair = c.queue_pair()
-    wishes = flow_wishes([pair], [RECEIVED], {c.DST: "10.0.4.1"}.get)
-    assert [w.flow for w in wishes][:2] == [pair.flow(), RECEIVED.answers()]
-    assert [w.dst_address for w in wishes][:2] == ["10.0.4.1", "10.0.4.1"]
-    assert len(wishes) == 5
-    assert flow_wishes([], [RECEIVED], {}.get) == []
-    assert watch_wishes([pair, pair]) == [WatchWish(c.SRC, c.DST, "10.0.4.1", 0)]
-
-
-def test_trusted_keys_are_base64_or_files(tmp_path: Path) -> None:
-    raw, text = tmp_path / "raw.pub", tmp_path / "text.pub"
-    raw.write_bytes(c.SIGNER.public)
-    text.write_text(KEY + "\n")
-    for keys in ((KEY,), (str(raw),), (str(text),), (KEY, str(raw))):
-        assert trusted(keys).refuses(c.SIGNER.sign({"a": 1})) == ""
-    for keys in ((), ("nonsense",), (str(tmp_path / "none"),), (base64.b64encode(b"short").decode(),)):
-        with pytest.raises(ConfigError):
-            trusted(keys)
+    await made.until(lambda: not made.host.watched and not made.host.traced)
 
 
 def test_control_without_a_key_is_a_wrong_setting(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""What the queue pairs of a host ask of its probes: watch sessions, and flows to be traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from sdfstream.agent.observer import WatchRequest
+from sdfstream.probes.trace.flows import FlowRequest
+from sdfstream.records.job import QueuePair
+
+
+def watch_requests(qps: Iterable[QueuePair]) -> list[WatchRequest]:
+    """Watch sessions for the NIC pairs of queue pairs, also of those that no actuator can move.
+
+    >>> watch_requests([])
+    []
+    """
+    return list(dict.fromkeys(WatchRequest(q.src, q.dst, q.dst_address, q.dscp) for q in qps))
+
+
+def return_watch_requests(
+    receives: Iterable[QueuePair], configured: frozenset[tuple[str, str]], address_of: Callable[[str], str | None]
+) -> list[WatchRequest]:
+    """Watch sessions to senders that no configured session probes: only these tell how many hops answers are traced.
+
+    Parameters
+    ----------
+    receives : iterable of QueuePair
+        Whose receiving end is here.
+    configured : set of (source NIC id, destination NIC id)
+        Of the configured sessions.
+    address_of : callable
+        Of a NIC; None: not known, and then there is no request.
+    """
+    pairs = {(q.dst, q.src, q.dscp) for q in receives if (q.dst, q.src) not in configured}
+    known = ((pair, address_of(pair[1])) for pair in sorted(pairs))
+    return [WatchRequest(src, dst, address, dscp) for (src, dst, dscp), address in known if address is not None]
+
+
+def flow_requests(
+    qps: Sequence[QueuePair], receives: Sequence[QueuePair], address_of: Callable[[str], str | None]
+) -> list[FlowRequest]:
+    """Flows to trace: those in use first, then the alternates; answers are traced from where they start.
+
+    Parameters
+    ----------
+    qps, receives : sequence of QueuePair
+        Whose sending or receiving end is here.
+    address_of : callable
+        Of a NIC; None: not known, and then there is no request.
+    """
+    requests: dict[FlowRequest, None] = {}
+    for alternates in (False, True):
+        for q in qps:
+            for path in q.alternates if alternates else (q.path,):
+                requests[FlowRequest(q.flow(path), q.dst_address)] = None
+        for q in receives:
+            address = address_of(q.src)
+            if address is not None:
+                for path in q.alternates if alternates else (q.path,):
+                    requests[FlowRequest(q.answers(path), address)] = None
+    return list(requests)

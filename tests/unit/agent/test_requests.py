@@ -1,0 +1,29 @@
+"""What queue pairs ask of the probes: watch sessions and traces, in the order of need."""
+
+from __future__ import annotations
+
+from sdfstream.agent.observer import WatchRequest
+from sdfstream.agent.requests import flow_requests, return_watch_requests, watch_requests
+from sdfstream.records.job import QueuePair
+from tests.fixtures import control as c
+
+RECEIVED = QueuePair("h4/r0#9", 1, 0, c.DST, c.SRC, "10.0.0.1", 51_000, 4791, alternates=(51_001,), steering="socket")
+
+
+def test_flows_in_use_come_first_and_answers_need_an_address() -> None:
+    pair = c.queue_pair()
+    requests = flow_requests([pair], [RECEIVED], {c.DST: "10.0.4.1"}.get)
+    assert [w.flow for w in requests][:2] == [pair.flow(), RECEIVED.answers()]
+    assert [w.dst_address for w in requests][:2] == ["10.0.4.1", "10.0.4.1"]
+    assert len(requests) == 5
+    assert flow_requests([], [RECEIVED], {}.get) == []
+    assert watch_requests([pair, pair]) == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0)]
+
+
+def test_answers_are_watched_where_no_configured_session_probes_and_the_address_is_known() -> None:
+    known = {c.SRC: "10.0.0.1"}.get
+    back = WatchRequest(c.DST, c.SRC, "10.0.0.1", 0)
+    received = QueuePair("h4/r0#9", 1, 0, c.SRC, c.DST, "10.0.4.1", 51_000, 4791, steering="socket")
+    assert return_watch_requests([received], frozenset(), known) == [back]
+    assert return_watch_requests([received], frozenset({(c.DST, c.SRC)}), known) == []
+    assert return_watch_requests([received], frozenset(), {}.get) == []
