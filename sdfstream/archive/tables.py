@@ -16,14 +16,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from sdfstream.archive.packing import PROBE_COLUMNS
 from sdfstream.records.topics import OWD, PROBE, QP, QP_WINDOW, Topic
 
 INSTANT: Final = pa.timestamp("ns", "UTC")
 """Arrow's form of DateTime64(9, 'UTC'); the int64 inside is ns since the Unix epoch."""
 
 REJECT_TABLE: Final = "reject"
-BUS_COLUMNS: Final = ("bus_at", "bus_seq", "bus_key", "bus_id", "boot_id", "batch_seq")
 
 OWD_STEPS_PER_NS: Final = 16
 
@@ -61,13 +59,6 @@ def base_of(topic: Topic, field: pa.Field) -> str | None:
 def packed_fields(topic: Topic) -> tuple[str, ...]:
     """The columns of a topic that `packing` puts into parts, in the order of `packing.probe_columns`."""
     return _PACKED if topic.name == PROBE.name else ()
-
-
-def stored_names(topic: Topic) -> list[str]:
-    """The stored columns of a topic, those of the bus not among them."""
-    packed = packed_fields(topic)
-    plain = [stored_name(topic, field) for field in topic.columns or () if field.name not in packed]
-    return [*(PROBE_COLUMNS if packed else ()), *plain]
 
 
 def is_rounded(topic: Topic, field: pa.Field) -> bool:

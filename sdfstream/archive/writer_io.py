@@ -166,12 +166,6 @@ class Archive:
         while not self._flushed():  # noqa: ASYNC110 - a thread flushes, no task
             await asyncio.sleep(_POLL_S)
 
-    def flush_blocking(self) -> None:
-        """`flush` without an event loop."""
-        self._begin_flush()
-        while not self._flushed():
-            self._wait()
-
     async def close(self) -> None:
         """Insert what is left, or leave it on disk for the next run; stop the worker, give the engine back."""
         await asyncio.to_thread(self.close_blocking)

@@ -8,6 +8,7 @@ The limit is what the same exchanges cost without any code of ours: Arrow IPC en
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ class Run:
             for output in self.chain.take(message):
                 self.made += output.rows
                 self.archive.add_blocking([output])
-        self.archive.flush_blocking()
+        asyncio.run(self.archive.flush())
         whole, main_s = whole_s() - began, time.thread_time() - main_began
         parts = {stage.name: stage.cpu_s - stages[stage.name] for stage in self.stages}
         parts["driver"] = main_s - sum(parts.values())

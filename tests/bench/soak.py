@@ -9,6 +9,7 @@ that allocated it (slow).
 
 from __future__ import annotations
 
+import asyncio
 import argparse
 import gc
 import resource
@@ -106,7 +107,7 @@ def soak(result: Result, args: argparse.Namespace, folder: Path | None) -> None:
                 traced = _snapshot() if args.trace else None
         run.take(message)
     if run.archive is not None:
-        run.archive.flush_blocking()
+        asyncio.run(run.archive.flush())
     _say(result, args, mesh, run, np.array(at_s), np.array(mb))
     if args.weigh:
         print("MB:", *(f"{x:.0f}" for x in mb), file=sys.stderr)

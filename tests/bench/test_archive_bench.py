@@ -6,6 +6,7 @@ A core second is a CPU second of all threads of this process, merges in the back
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import time
@@ -48,7 +49,7 @@ def test_probe_rows_into_chdb(benchmark, tmp_path, per_insert: int) -> None:
     def run() -> None:
         begin = _cpu_s()
         archive.add_blocking(messages)
-        archive.flush_blocking()
+        asyncio.run(archive.flush())
         _merges_done(target)
         spent.append(_cpu_s() - begin)
 

@@ -21,7 +21,7 @@ from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.writer_io import Archive
 from sdfstream.errors import ArchiveError
 from sdfstream.records.topics import ARCHIVED, CLOCK, NIC, PROBE
-from tests.fixtures.archive import BULK, EVENTS, bulk, event, message, one_of_each
+from tests.fixtures.archive import BULK, BUS_COLUMNS, EVENTS, bulk, event, message, one_of_each
 
 
 def _config(target: str, tmp_path, **given) -> ArchiveConfig:
@@ -118,7 +118,7 @@ def test_every_contract_column_has_a_column_and_unknown_is_null(target: str) -> 
         sql = "SELECT name, type FROM system.columns WHERE database = 'sdf' AND table = {t:String}"
         for topic in ARCHIVED.values():
             found = dict(engine.rows(sql, {"t": tables.table_of(topic.name)}))
-            assert set(tables.BUS_COLUMNS) <= found.keys()
+            assert set(BUS_COLUMNS) <= found.keys()
             for field in topic.columns or ():
                 assert ("Nullable" in found[field.name]) == field.nullable, (topic.name, field.name)
     finally:

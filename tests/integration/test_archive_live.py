@@ -219,6 +219,7 @@ def test_run_json_of_a_dead_or_later_process_is_no_endpoint(tmp_path) -> None:
 # -- kill -9 ----------------------------------------------------------------------------------------------------
 
 CHILD = """
+import asyncio
 import sys
 import numpy as np
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
@@ -230,7 +231,7 @@ target, first = sys.argv[1], int(sys.argv[2])
 archive = Archive.open(ArchiveConfig(target, "run", limits=BatchLimits(rows=1, age_ms=0)))
 for seq in range(first, first + 1000):
     archive.add_blocking([message(PROBE, bulk(PROBE, 2000, np.random.default_rng(seq)), seq)])
-    archive.flush_blocking()
+    asyncio.run(archive.flush())
     print(seq, flush=True)
 """
 

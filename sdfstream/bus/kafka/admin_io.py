@@ -32,17 +32,6 @@ SETTLE_S: Final = 15.0
 _DENIED: Final = (TopicAuthorizationFailedError.errno, ClusterAuthorizationFailedError.errno)
 
 
-async def some_broker(client: Any, patience_s: float) -> None:
-    """A broker that just started, or that its controller gave up for a moment, answers but names no broker: wait."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + patience_s
-    while not client.cluster.brokers():
-        if loop.time() > deadline_s:
-            raise UnavailableError(f"a broker answers, but for {patience_s:g} s its cluster named none that serves")
-        await asyncio.sleep(0.1)
-        await client.force_metadata_update()
-
-
 @asynccontextmanager
 async def admin_of(config: KafkaConfig) -> AsyncIterator[Any]:
     """An admin client, while the block runs.
@@ -50,7 +39,7 @@ async def admin_of(config: KafkaConfig) -> AsyncIterator[Any]:
     Raises
     ------
     UnavailableError
-        No broker answers, also in the middle, or none takes part in its cluster within `SETTLE_S`.
+        No broker answers, or the connection breaks in the middle.
     ConfigError
         They do not let us in, or are not who they should be; the message says why.
     """

@@ -36,29 +36,6 @@ def test_what_is_not_kafkas_passes() -> None:
         raise ZeroDivisionError
 
 
-class Starting:
-    """A client of a broker that takes part in its cluster after `asks` questions."""
-
-    def __init__(self, asks: int) -> None:
-        self.asks = asks
-        self.cluster = self
-
-    def brokers(self) -> list[str]:
-        return [] if self.asks > 0 else ["one"]
-
-    async def force_metadata_update(self) -> bool:
-        self.asks -= 1
-        return True
-
-
-async def test_a_broker_that_just_started_is_waited_for_but_not_for_ever() -> None:
-    client = Starting(asks=2)
-    await admin_io.some_broker(client, 5.0)
-    assert client.asks == 0
-    with pytest.raises(UnavailableError, match="named none that serves"):
-        await admin_io.some_broker(Starting(asks=100), 0.2)
-
-
 def test_every_row_of_the_table_can_be_reached() -> None:
     for i, (theirs, _) in enumerate(ERRORS):
         assert not any(issubclass(theirs, earlier) for earlier, _ in ERRORS[:i]), theirs
