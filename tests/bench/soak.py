@@ -9,8 +9,8 @@ that allocated it (slow).
 
 from __future__ import annotations
 
-import asyncio
 import argparse
+import asyncio
 import gc
 import resource
 import sys

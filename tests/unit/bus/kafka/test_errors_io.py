@@ -7,7 +7,6 @@ import logging
 import pytest
 from aiokafka import errors as kafka
 
-from sdfstream.bus.kafka import admin_io
 from sdfstream.bus.kafka.errors_io import ERRORS, RateLimit, mapped
 from sdfstream.bus.kafka.times import MAX_EARLY_NS, MAX_LATE_NS, entered_at_ns
 from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
