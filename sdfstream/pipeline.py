@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Final
 
 from sdfstream import __version__
 from sdfstream.actuate import keys_io
@@ -32,6 +33,18 @@ from sdfstream.sync.edge_stage import SyncEdgeStage
 from sdfstream.sync.mesh_stage import SyncMeshStage
 from sdfstream.sync.stage import SyncStage
 from sdfstream.workload.stage import WorkloadStage
+
+STAGES: Final[tuple[type[Stage], ...]] = (
+    SyncStage,
+    SyncEdgeStage,
+    SyncMeshStage,
+    WorkloadStage,
+    DetectStage,
+    ActuateStage,
+    PlanStage,
+)
+WRITTEN: Final = frozenset(topic for stage in STAGES for topic in stage.writes)
+"""Topics that any stage writes."""
 
 
 def makers(settings: Settings, authority: Authority | None = None) -> list[StageMaker]:
@@ -62,7 +75,7 @@ def sync_parts(settings: Settings) -> list[StageMaker]:
 
 def _maker(kind: type[Stage], make: Callable[[str], Stage], config: object) -> StageMaker:
     digest = hashlib.blake2s(repr(config).encode(), digest_size=8).hexdigest()
-    return StageMaker(kind.name, kind.reads, make, identity=f"{kind.name} {__version__} {digest}")
+    return StageMaker(kind.name, kind.reads, kind.writes, make, identity=f"{kind.name} {__version__} {digest}")
 
 
 def authority(settings: Settings, started_at_ns: int) -> Authority | None:

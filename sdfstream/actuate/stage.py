@@ -26,7 +26,7 @@ from sdfstream.errors import FormatError
 from sdfstream.numeric import frozen
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing, Signer
-from sdfstream.records.topics import CLOCK, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY
+from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
@@ -76,6 +76,7 @@ class ActuateStage:
         OUTCOME.name,
         OVERRIDE.name,
     )
+    writes: tuple[str, ...] = (COMMAND.name, OUTCOME.name)
 
     def __init__(self, config: ActuateConfig | None = None, authority: Authority | None = None) -> None:
         self.config = config or ActuateConfig()

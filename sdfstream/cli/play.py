@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
     """Play until the end, or until told to stop."""
     import logging
 
-    from sdfstream import settings
+    from sdfstream import pipeline, settings
     from sdfstream.bus.recording import playback
     from sdfstream.bus.recording.reader_io import open_recording
-    from sdfstream.runtime import loop_io, replay
+    from sdfstream.runtime import loop_io
     from sdfstream.runtime.play_io import play
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(resources.as_file(resources.files("sdfstream.demo") / "shipped_recording"))
         ]
         recording = open_recording(*folders)
-        made = {topic for topics in replay.WRITES.values() for topic in topics}
-        topics = [t for t in playback.agents_topics(made) if t in recording.topics]
+        topics = [t for t in playback.agents_topics(pipeline.WRITTEN) if t in recording.topics]
         if not topics:
             raise ConfigError(f"{folders[0]} holds nothing that agents said")
         result = loop_io.run(

@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Replay and say what came of it."""
     from sdfstream import pipeline, settings
     from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording, write_rejects
+    from sdfstream.records.topics import SHARED
     from sdfstream.runtime import replay as replaying
 
     wanted = _wanted(args.stages)
@@ -51,9 +52,7 @@ def run(args: argparse.Namespace) -> int:
     chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     archive = _archive(args.out) if "archive" in wanted else None
-    feed = _Feed(
-        recording, archive, {topic for stage in chain for topic in replaying.WRITES[stage.name]} - replaying.SHARED
-    )
+    feed = _Feed(recording, archive, {topic for stage in chain for topic in stage.writes} - SHARED)
     written: Counter[str] = Counter()
     started_s = time.perf_counter()
     for message in replaying.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):

@@ -15,7 +15,7 @@ from sdfstream.archive.writer_io import Archive
 from sdfstream.bus.recording.reader_io import Recording, RecordingWriter, open_recording
 from sdfstream.errors import ConfigError
 from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import FINDING
+from sdfstream.records.topics import FINDING, SHARED
 from sdfstream.runtime import replay as replaying
 from sdfstream.score.match import match
 from sdfstream.score.report import summary
@@ -74,7 +74,7 @@ class _Feed:
         self.rows = 0
 
     def messages(self) -> Iterator[Message]:
-        made = {topic for topics in replaying.WRITES.values() for topic in topics} - replaying.SHARED
+        made = pipeline.WRITTEN - SHARED
         for message in self._recording.messages([t for t in self._recording.topics if t not in made]):
             self.rows += message.rows
             self._archive.add_blocking([message])

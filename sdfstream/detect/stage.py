@@ -16,6 +16,7 @@ from sdfstream.detect.judging import Judging
 from sdfstream.errors import FormatError
 from sdfstream.numeric import frozen
 from sdfstream.records.message import Message, Output
+from sdfstream.records.topics import FINDING, NIC
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 
@@ -29,6 +30,7 @@ class DetectStage:
 
     name = "detect"
     reads = Hearing.reads
+    writes: tuple[str, ...] = (FINDING.name, NIC.name)
 
     def __init__(self, config: DetectConfig | None = None) -> None:
         self.config = config or DetectConfig()

@@ -22,7 +22,7 @@ from sdfstream.plan.hashing import of_names
 from sdfstream.plan.known import DECLARED_TYPE, PATH_TYPE, Known
 from sdfstream.records.mesh import HOST_TYPE, HostPlan, host_plan
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import LIVENESS, TOPOLOGY
+from sdfstream.records.topics import LIVENESS, MESH, TOPOLOGY
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
@@ -51,6 +51,7 @@ class PlanStage:
 
     name = "plan"
     reads: tuple[str, ...] = (TOPOLOGY.name, LIVENESS.name)
+    writes: tuple[str, ...] = (MESH.name,)
 
     def __init__(self, config: PlanConfig | None = None) -> None:
         self.config = config or PlanConfig(mesh="auto")

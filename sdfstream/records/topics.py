@@ -396,3 +396,6 @@ ARCHIVED: Final[dict[str, Topic]] = {name: topic for name, topic in TOPICS.items
 """What the archive has tables for and a recording keeps. Left out: `EDGE` and `BELIEF`, which only parts of sync read,
 ten times a second for every clock pair, and what comes of them is in `CLOCK` and `OWD`; `ANOMALY`, a hint for whoever
 listens, that a replay makes afresh."""
+
+SHARED: Final = frozenset({OUTCOME.name})
+"""Topics that a stage and agents both write; an event's `source` says which of them wrote it."""

@@ -20,7 +20,9 @@ class Stage(Protocol):
 
     name: str
     reads: tuple[str, ...]
-    """Topics the stage subscribes to."""
+    """Topics that the stage subscribes to."""
+    writes: tuple[str, ...]
+    """Topics that the stage publishes on; a replay ignores them in its input, since the stage makes them afresh."""
     counters: Counters
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
@@ -84,6 +86,7 @@ class StageMaker:
 
     name: str
     reads: tuple[str, ...]
+    writes: tuple[str, ...]
     make: Callable[[str], Stage]
     """From the unit's name."""
     for_all: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ class Watcher:
 
 def only(stage: Stage) -> StageMaker:
     """A maker that knows this one stage: for one process, where state ends with the process anyway."""
-    return StageMaker(stage.name, stage.reads, lambda _: stage)
+    return StageMaker(stage.name, stage.reads, stage.writes, lambda _: stage)
 
 
 async def run(

@@ -7,36 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.topics import (
-    ANOMALY,
-    BELIEF,
-    CLOCK,
-    COMMAND,
-    EDGE,
-    FINDING,
-    MESH,
-    NIC,
-    OUTCOME,
-    OWD,
-    QP_WINDOW,
-)
+from sdfstream.records.topics import SHARED
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.driver import Stage, Ticker
 from sdfstream.stats import Counters
-
-WRITES: Final[dict[str, tuple[str, ...]]] = {
-    "sync": (CLOCK.name, OWD.name, ANOMALY.name),
-    "sync-edge": (EDGE.name, OWD.name, ANOMALY.name),
-    "sync-mesh": (CLOCK.name, BELIEF.name),
-    "workload": (QP_WINDOW.name,),
-    "detect": (FINDING.name, NIC.name),
-    "actuate": (COMMAND.name, OUTCOME.name),
-    "plan": (MESH.name,),
-}
-"""What each stage writes; a replay ignores these topics in its input when it runs the stage itself."""
-
-SHARED: Final = frozenset({OUTCOME.name})
-"""Topics that agents write too: there a replay ignores only what the stage itself said (by the event's source)."""
 
 LONGEST_GAP_NS: Final = 24 * 3600 * NS_PER_S
 """A message this far ahead of the last is refused in a replay: its time is wrong, and ticks up to it never end."""
@@ -128,7 +102,7 @@ def replay(
     Message
         What the stages put on the bus, `bus_at_ns` being the step's now.
     """
-    own = {topic: stage.name for stage in stages for topic in WRITES.get(stage.name, ())}
+    own = {topic: stage.name for stage in stages for topic in stage.writes}
     chain = Chain(stages)
     started = False
     for message in messages:

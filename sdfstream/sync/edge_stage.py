@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import BELIEF, EDGE, PROBE
+from sdfstream.records.topics import ANOMALY, BELIEF, EDGE, OWD, PROBE
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
@@ -40,6 +40,7 @@ class SyncEdgeStage:
 
     name = "sync-edge"
     reads: tuple[str, ...] = (PROBE.name, BELIEF.name)
+    writes: tuple[str, ...] = (EDGE.name, OWD.name, ANOMALY.name)
 
     def __init__(self, config: SyncConfig | None = None, part: str = "all") -> None:
         self._config = config or SyncConfig()

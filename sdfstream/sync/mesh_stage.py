@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import BELIEF, EDGE
+from sdfstream.records.topics import BELIEF, CLOCK, EDGE
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
@@ -37,6 +37,7 @@ class SyncMeshStage:
 
     name = "sync-mesh"
     reads: tuple[str, ...] = (EDGE.name,)
+    writes: tuple[str, ...] = (CLOCK.name, BELIEF.name)
 
     def __init__(self, config: SyncConfig | None = None) -> None:
         self._config = config or SyncConfig()

@@ -39,6 +39,7 @@ class SyncStage:
 
     name = "sync"
     reads: tuple[str, ...] = (PROBE.name,)
+    writes: tuple[str, ...] = (CLOCK.name, OWD.name, ANOMALY.name)
 
     def __init__(self, config: SyncConfig | None = None) -> None:
         self._config = config or SyncConfig()

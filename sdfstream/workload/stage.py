@@ -16,7 +16,7 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.numeric import frozen
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import CLOCK, QP
+from sdfstream.records.topics import CLOCK, QP, QP_WINDOW
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS, Bools, Int64s
 from sdfstream.stats import Counters
 from sdfstream.workload import publish
@@ -53,6 +53,7 @@ class WorkloadStage:
 
     name = "workload"
     reads: tuple[str, ...] = (QP.name, CLOCK.name)
+    writes: tuple[str, ...] = (QP_WINDOW.name,)
 
     def __init__(self, config: WorkloadConfig | None = None) -> None:
         self.config = config or WorkloadConfig()

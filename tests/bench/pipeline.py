@@ -41,7 +41,7 @@ class Timed:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.name, self.reads, self.counters = stage.name, stage.reads, stage.counters
+        self.name, self.reads, self.writes, self.counters = stage.name, stage.reads, stage.writes, stage.counters
         self.cpu_s = 0.0
 
     def step(self, given: Sequence[Message], now_ns: int) -> list[Output]:

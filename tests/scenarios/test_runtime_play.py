@@ -23,8 +23,7 @@ ROUND_NS = SPAN_NS + round(PAUSE_S * NS_PER_S)
 def played(first_ns: int) -> Iterator[Message]:
     """The shipped recording's first seconds, twice, as the player would publish them."""
     recording = open_recording(SHIPPED)
-    made = {t for topics in replaying.WRITES.values() for t in topics}
-    topics = [t for t in agents_topics(made) if t in recording.topics]
+    topics = [t for t in agents_topics(pipeline.WRITTEN) if t in recording.topics]
     numbers: dict[str, int] = {}
     for number in range(2):
         line = TimeLine(recording.start_at_ns, first_ns + number * ROUND_NS)

@@ -16,7 +16,6 @@ from sdfstream.cli.run import STAGES as VERBS_STAGES
 from sdfstream.errors import ConfigError
 from sdfstream.plan.config import PlanConfig
 from sdfstream.records.topics import ARCHIVED, CHECKPOINT, COMMAND, OUTCOME, OVERRIDE, PROBE, TOPICS
-from sdfstream.runtime import replay
 from sdfstream.settings import Settings
 
 
@@ -25,7 +24,7 @@ def test_stages_are_those_of_the_pipeline() -> None:
     every = [*pipeline.stages(chosen), *pipeline.sync_parts(chosen)]
     assert {s.name for s in every} == set(roles.STAGES)
     assert set(VERBS_STAGES) == {*roles.STAGES, "archive"}
-    assert set(replay.WRITES) == set(roles.STAGES)
+    assert {s.name for s in pipeline.STAGES} == set(roles.STAGES)
 
 
 def test_a_stage_may_read_and_write_what_it_does() -> None:
@@ -34,8 +33,7 @@ def test_a_stage_may_read_and_write_what_it_does() -> None:
     reads = {t for s in [*pipeline.stages(chosen), *pipeline.sync_parts(chosen)] for t in s.reads}
     reads |= {*Board.reads, *JobBoard.reads}
     assert reads <= set(stage.reads)
-    writes = {topic for topics in replay.WRITES.values() for topic in topics}
-    assert writes | {CHECKPOINT.name} | {t.dead_letters for t in TOPICS.values()} == set(stage.writes)
+    assert pipeline.WRITTEN | {CHECKPOINT.name} | {t.dead_letters for t in TOPICS.values()} == set(stage.writes)
 
 
 def test_every_topic_that_can_be_misread_has_somebody_who_keeps_its_dead_letters() -> None:

@@ -17,16 +17,16 @@ class Echo:
     """Says on `writes` what it was stepped with."""
 
     def __init__(self, name: str, reads: str, writes: str) -> None:
-        self.name, self.reads, self._writes = name, (reads,), writes
+        self.name, self.reads, self.writes = name, (reads,), (writes,)
         self.counters = Counters(name)
         self.calls: list[tuple[int, int]] = []
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         self.calls.append((now_ns, len(messages)))
-        return [Output(self._writes, m.key, m.body) for m in messages]
+        return [Output(self.writes[0], m.key, m.body) for m in messages]
 
     def finish(self, now_ns: int) -> list[Output]:
-        return [Output(self._writes, "end", event("end"))]
+        return [Output(self.writes[0], "end", event("end"))]
 
     def snapshot(self) -> bytes:
         return b""
@@ -73,7 +73,7 @@ def test_replay_passes_outputs_down_the_chain_at_the_same_now() -> None:
 
 
 def test_replay_ignores_what_a_stage_writes_itself() -> None:
-    stage = Echo("sync", "sdf.raw.probe.v1", "y")
+    stage = Echo("sync", "sdf.raw.probe.v1", "sdf.state.clock.v1")
     out = list(replay([message("sdf.state.clock.v1", 1)], [stage], None, None))
     assert out == []
 

@@ -33,7 +33,7 @@ CLOCK = clock(1).topic
 class Held:
     """Counts messages and tells at the end."""
 
-    name, reads = "held", (CLOCK,)
+    name, reads, writes = "held", (CLOCK,), (FINDING.name,)
 
     def __init__(self) -> None:
         self.counters = Counters("held")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from sdfstream import demo
+from sdfstream import demo, pipeline
 from sdfstream.bus.recording.playback import Pace, Pass, TimeLine, agents_topics
 from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.cli import main
@@ -24,13 +24,12 @@ from sdfstream.records.columns import instants as instants_in
 from sdfstream.records.message import Event, Output
 from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import JOB, LIVENESS, PORT, PROBE, QP, TOPICS, TOPOLOGY
-from sdfstream.runtime import replay
 from sdfstream.runtime.player_io import Player
 from sdfstream.stats import Counters
 from tests.fixtures.archive import EPOCH_NS, bulk, message
 
 SHIPPED = Path(demo.__file__).parent / "shipped_recording"
-SPOKEN = agents_topics({t for topics in replay.WRITES.values() for t in topics})
+SPOKEN = agents_topics(pipeline.WRITTEN)
 
 
 def test_agents_speak_on_these_topics() -> None:
