@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sdfstream.agent.publish_io import Publisher
+from sdfstream.agent.publish_io import OutputPublisher
 from sdfstream.bus import Bus, Subscription
 from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
 from sdfstream.records.message import Output
@@ -107,7 +107,7 @@ class WaitingBus:
 @asynccontextmanager
 async def open_publisher(
     name: str, boot_id: str, *, hold: bool = True, kafka: KafkaConfig | None = None, compression: str = "zstd"
-) -> AsyncIterator[Publisher]:
+) -> AsyncIterator[OutputPublisher]:
     """Open what `name` names: ``link:PATH``, ``kafka://…`` (reached as `kafka` says), or a folder for a recording.
 
     With `hold` a link's `publish` waits until the other end has the outputs, for a caller that keeps them until then.

@@ -23,7 +23,7 @@ import pyarrow as pa
 from sdfstream.agent.answering_io import Answering
 from sdfstream.agent.host_io import HostAgent, Survey
 from sdfstream.agent.observer import LivenessObserver
-from sdfstream.agent.publish_io import Numbering, PublishBuffer, Publisher
+from sdfstream.agent.publish_io import Numbering, OutputPublisher, PublishBuffer
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.phc_io import LOOK_NS, HostClocks
@@ -68,7 +68,7 @@ PortsOf = Callable[[str, Sequence[NicConfig], str], Ports]
 
 async def run_agent(
     config: AgentConfig,
-    publisher: Publisher,
+    publisher: OutputPublisher,
     ports: PortsOf | None,
     stop: asyncio.Event,
     *,

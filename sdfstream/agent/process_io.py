@@ -18,7 +18,7 @@ import pyarrow as pa
 from sdfstream.agent.bus_io import open_publisher
 from sdfstream.agent.clockpage.task_io import clock_pages
 from sdfstream.agent.loop_io import TROUBLE, run_agent
-from sdfstream.agent.publish_io import Publisher
+from sdfstream.agent.publish_io import OutputPublisher
 from sdfstream.agent.report import PathReport, table
 from sdfstream.agent.spill.folder_io import spill_folder
 from sdfstream.bus.sequences import Numbers
@@ -39,7 +39,7 @@ Watch: TypeAlias = Callable[[Callable[[], dict[str, int]]], None]
 class _Watched:
     """Publishes to all of `publishers` and keeps account of the rows."""
 
-    def __init__(self, publishers: Sequence[Publisher], report: PathReport | None) -> None:
+    def __init__(self, publishers: Sequence[OutputPublisher], report: PathReport | None) -> None:
         self._publishers = publishers
         self._report = report
         self.signs = Control()
@@ -114,7 +114,7 @@ async def run(
 
 @contextlib.asynccontextmanager
 async def _telling(
-    address: str | None, watched: _Watched, publishers: Sequence[Publisher]
+    address: str | None, watched: _Watched, publishers: Sequence[OutputPublisher]
 ) -> AsyncIterator[Watch | None]:
     """Metrics and health of the agent: it gets on while what it says reaches its bus."""
     if address is None:
@@ -135,8 +135,8 @@ async def _telling(
 
 async def _run_beside(
     config: AgentConfig,
-    publisher: Publisher,
-    publishers: Sequence[Publisher],
+    publisher: OutputPublisher,
+    publishers: Sequence[OutputPublisher],
     stop: asyncio.Event,
     boot_id: str,
     watch: Watch | None,

@@ -1,8 +1,8 @@
-"""Outputs on their way to the bus, in order: what is in flight, what waits, and what stands on disk between the two.
+"""The queues of outputs between agent and bus: in flight, waiting in memory, and on disk in between.
 
-Within a lane nothing overtakes::
+Within a queue nothing overtakes::
 
-    in flight · in front (came back, or loaded from disk) · on disk · being written · held in memory
+    in flight · in front (put back, or loaded from disk) · on disk · being written · held in memory
 """
 
 from __future__ import annotations
@@ -17,75 +17,75 @@ import pyarrow as pa
 from sdfstream.records.message import Event, Output
 
 _EVENT_BYTES, _ENTRY_BYTES = 4096, 256
-"""What an event, and each entry of a list in it, is taken to weigh."""
+"""Assumed weight of an event, and of each entry of a list in it."""
 _COLUMN_BYTES: Final = 1024
 """What a column of a batch costs beside its values: measured, 28 kB for the 27 of a probe row, however few the rows."""
 _SMOOTHING: Final = 0.3
 
 
 @dataclass(slots=True)
-class Item:
-    """One output on its way."""
+class QueuedOutput:
+    """One output of a queue."""
 
     output: Output
     weight: int
-    """Bytes in memory, about."""
+    """Bytes in memory, estimated."""
     segment: int | None = None
-    """Of the spill that still holds it."""
+    """Number of the spill's segment that holds a copy."""
 
 
-class Lane:
-    """Outputs of one kind, in order."""
+class OutputQueue:
+    """Outputs of one kind, in order of their numbers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.flying: list[Item] = []
-        self.front: deque[Item] = deque()
+        self.in_flight: list[QueuedOutput] = []
+        self.front: deque[QueuedOutput] = deque()
         self.on_disk = 0
-        """Records that were not loaded yet."""
-        self.writing: list[Item] = []
-        self.held: deque[Item] = deque()
+        """Records not loaded yet."""
+        self.writing: list[QueuedOutput] = []
+        self.held: deque[QueuedOutput] = deque()
         self.acknowledged: Counter[int] = Counter()
-        """Segment → outputs that the spill need not keep any more."""
+        """Segment → outputs that the spill may delete."""
         self._one_by_one = 0
 
-    def take(self, max_bytes: int) -> list[Item]:
-        """The next outputs, up to `max_bytes` but at least one, in flight from now on; empty when none can go."""
+    def take(self, max_bytes: int) -> list[QueuedOutput]:
+        """Put the next outputs in flight, up to `max_bytes` but at least one; empty when none can go."""
         if self._one_by_one:
             self._one_by_one -= 1
             max_bytes = 0
         if self.front:
-            self.flying = pop(self.front, max_bytes)
+            self.in_flight = pop(self.front, max_bytes)
         elif not self.on_disk and not self.writing:
-            self.flying = pop(self.held, max_bytes)
-        return self.flying
+            self.in_flight = pop(self.held, max_bytes)
+        return self.in_flight
 
-    def landed(self) -> list[Item]:
-        """What is in flight was taken by the bus, or given up."""
-        landed, self.flying = self.flying, []
-        for item in landed:
+    def complete(self) -> list[QueuedOutput]:
+        """End the flight: the outputs were taken by the bus, or dropped."""
+        completed, self.in_flight = self.in_flight, []
+        for item in completed:
             self.release(item)
-        return landed
+        return completed
 
-    def came_back(self, *, one_by_one: bool = False) -> None:
-        """What is in flight was not taken; with `one_by_one` it goes singly from now on."""
+    def put_back(self, *, one_by_one: bool = False) -> None:
+        """End the flight: the outputs were not taken, and go again; with `one_by_one` singly."""
         if one_by_one:
-            self._one_by_one = len(self.flying)
-        self.front.extendleft(reversed(self.flying))
-        self.flying = []
+            self._one_by_one = len(self.in_flight)
+        self.front.extendleft(reversed(self.in_flight))
+        self.in_flight = []
 
-    def release(self, item: Item) -> None:
-        """The spill need not keep `item` any more."""
+    def release(self, item: QueuedOutput) -> None:
+        """Let the spill delete its copy of `item`."""
         if item.segment is not None:
             self.acknowledged[item.segment] += 1
 
     def behind(self) -> bool:
-        """Whether outputs older than those held in memory wait."""
+        """Whether outputs older than those of `held` wait."""
         return bool(self.on_disk or self.front or self.writing)
 
 
 class PutRate:
-    """Bytes per second at which outputs come, over the last few seconds."""
+    """Bytes per second at which outputs are put, smoothed over some seconds."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -93,11 +93,11 @@ class PutRate:
         self._bytes_s = 0.0
 
     def add(self, size: int) -> None:
-        """`size` bytes came."""
+        """`size` bytes were put."""
         self._bytes += size
 
     def bytes_s(self, now_s: float) -> float:
-        """The rate by `now_s`."""
+        """The rate at `now_s`."""
         if self._since_s is None:
             self._since_s, self._bytes = now_s, 0
         elif now_s - self._since_s >= 1.0:
@@ -107,9 +107,9 @@ class PutRate:
         return self._bytes_s
 
 
-def pop(source: deque[Item], max_bytes: int) -> list[Item]:
+def pop(source: deque[QueuedOutput], max_bytes: int) -> list[QueuedOutput]:
     """Items from the left of `source`, up to `max_bytes` but at least one where there is one."""
-    popped: list[Item] = []
+    popped: list[QueuedOutput] = []
     size = 0
     while source and (not popped or size + source[0].weight <= max_bytes):
         popped.append(source.popleft())
@@ -117,8 +117,8 @@ def pop(source: deque[Item], max_bytes: int) -> list[Item]:
     return popped
 
 
-def total(items: list[Item] | deque[Item]) -> int:
-    """What `items` weigh together."""
+def total(items: list[QueuedOutput] | deque[QueuedOutput]) -> int:
+    """Weight of `items` together, bytes."""
     return sum(item.weight for item in items)
 
 
@@ -127,9 +127,9 @@ def is_bulk(output: Output) -> bool:
     return isinstance(output.body, pa.RecordBatch)
 
 
-def item_of(output: Output, segment: int | None = None) -> Item:
-    """`output` with what it weighs."""
-    return Item(output, _weight(output), segment)
+def queued(output: Output, segment: int | None = None) -> QueuedOutput:
+    """`output` with its weight."""
+    return QueuedOutput(output, _weight(output), segment)
 
 
 def _weight(output: Output) -> int:

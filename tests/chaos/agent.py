@@ -22,7 +22,7 @@ from pathlib import Path
 from sdfstream.actuate import keys_io
 from sdfstream.agent.bus_io import WaitingBus
 from sdfstream.agent.publish_io import PublishBuffer
-from sdfstream.agent.queues import Lane
+from sdfstream.agent.queues import OutputQueue
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.sequences import Numbers
@@ -134,8 +134,8 @@ class Agent:
         self.put(number, Output(OUTCOME.name, data["id"], said))
 
 
-def _holds(lane: Lane) -> bool:
-    return bool(lane.flying or lane.front or lane.on_disk or lane.writing or lane.held)
+def _holds(queue: OutputQueue) -> bool:
+    return bool(queue.in_flight or queue.front or queue.on_disk or queue.writing or queue.held)
 
 
 async def run(args: argparse.Namespace) -> None:
@@ -147,7 +147,7 @@ async def run(args: argparse.Namespace) -> None:
     await asyncio.wait([beside[1]])
     with suppress(TimeoutError):  # what is on disk when an agent ends is its next run's to send; here is none
         async with asyncio.timeout(DRAIN_S):
-            while any(_holds(lane) for lane in agent.buffer._lanes):  # noqa: ASYNC110 - tasks of the product's move them
+            while any(_holds(queue) for queue in agent.buffer._queues):  # noqa: ASYNC110 - tasks of the product's move them
                 await asyncio.sleep(0.1)
     beside[0].cancel()  # what it had in hand goes back into the buffer, in order
     await asyncio.wait([beside[0]])

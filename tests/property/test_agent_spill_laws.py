@@ -57,11 +57,11 @@ def test_a_segment_cut_at_any_byte_keeps_its_whole_records(made: list[Output]) -
     for record in records:
         ends.append(ends[-1] + len(record))
     for cut in range(len(segment) + 1):
-        places, end = spill.scan(segment[:cut])
+        positions, end = spill.scan(segment[:cut])
         whole = sum(e <= cut for e in ends) - 1
-        assert len(places) == max(0, whole)
+        assert len(positions) == max(0, whole)
         assert end == (ends[whole] if whole >= 0 else 0)
-        assert [p.offset for p in places] == ends[: max(0, whole)]
+        assert [p.offset for p in positions] == ends[: max(0, whole)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -72,10 +72,10 @@ def test_a_changed_byte_costs_nothing_before_it_and_raises_nothing_else(
     segment = bytearray(spill.MAGIC + b"".join(spill.encode(o) for o in made))
     at = data.draw(st.integers(0, len(segment) - 1))
     segment[at] ^= data.draw(st.integers(1, 255))
-    places, _ = spill.scan(bytes(segment))
-    for i, place in enumerate(places):
-        if place.offset + place.length <= at:
-            assert same(spill.decode(bytes(segment[place.offset : place.offset + place.length])), made[i])
+    positions, _ = spill.scan(bytes(segment))
+    for i, position in enumerate(positions):
+        if position.offset + position.length <= at:
+            assert same(spill.decode(bytes(segment[position.offset : position.offset + position.length])), made[i])
 
 
 @settings(max_examples=200, deadline=None)
@@ -104,7 +104,7 @@ def test_bounded_in_order_and_every_row_accounted_for(steps: list[tuple[str, int
     with tempfile.TemporaryDirectory() as name:
         folder = SpillFolder(Path(name) / "s", bound)
         folder.open()
-        lane = "event" if events else "bulk"
+        queue = "event" if events else "bulk"
         put = shed = lost = number = 0
         held: list[tuple[int, Output]] = []  # loaded, not acknowledged
         sent: list[int] = []
@@ -113,17 +113,17 @@ def test_bounded_in_order_and_every_row_accounted_for(steps: list[tuple[str, int
                 made = [event(number + i) if events else rows(number + i, 20 * (number + i) + 1) for i in range(n)]
                 number += n
                 put += sum(spill.rows_of(o.body) for o in made)
-                wrote = folder.append(lane, made)
+                wrote = folder.append(queue, made)
                 assert wrote.taken == n
                 assert wrote.error is None
                 shed += wrote.shed.total()
             elif what == "load":
-                found, unreadable = folder.load(lane, n)
+                found, unreadable = folder.load(queue, n)
                 held += found
                 lost += unreadable.total()
             elif what == "done":
                 taken, held = held[:n], held[n:]
-                folder.done(lane, Counter(segment for segment, _ in taken))
+                folder.acknowledge(queue, Counter(segment for segment, _ in taken))
                 sent += [o.batch_seq for _, o in taken]
             else:
                 folder.close()

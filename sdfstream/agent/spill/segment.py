@@ -7,8 +7,8 @@ A **segment** is a file that is only appended to::
     payload: uint16 head length · head · body, compressed by Zstandard
 
 The head is JSON ``[topic, key, boot_id, batch_seq, rows, bulk, body length before compression]``; the body is one Arrow
-IPC stream with one record batch, or the JSON of an event. An output keeps the boot id and the number it was given when
-it was made, so that one that is sent twice is known as a repeat, also by another run of the agent.
+IPC stream with one record batch, or the JSON of an event. An output keeps the boot id and the number of when
+it was made, so that one that is sent twice is known as a repeat, also when another run of the agent sends it.
 
 A process that is killed may leave a record half written: `scan` finds where the last whole one ends. What a dying
 machine leaves (power, kernel) may be torn anywhere; the same rule then keeps what stands before the first tear.
@@ -39,8 +39,8 @@ MAX_BODY_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record stands in its segment, and what it holds."""
+class RecordPosition:
+    """A record's position in its segment, and what it contains."""
 
     offset: int
     length: int
@@ -97,20 +97,20 @@ def decode(record: bytes) -> Output:
         raise FormatError("spill-record", f"{type(error).__name__}: {error}"[:200]) from error
 
 
-def scan(segment: bytes) -> tuple[list[Place], int]:
+def scan(segment: bytes) -> tuple[list[RecordPosition], int]:
     """Every whole record of a segment, and where the last of them ends (0: not even the beginning is whole)."""
     if segment[: len(MAGIC)] != MAGIC:
         return [], 0
-    places, at = [], len(MAGIC)
+    positions, at = [], len(MAGIC)
     while (payload := _payload(segment, at)) is not None:
         try:
             topic, _, _, _, rows, _, _ = _head(payload)
         except (ValueError, TypeError, struct.error):
             break
         length = _RECORD.size + len(payload)
-        places.append(Place(at, length, str(topic), int(rows)))
+        positions.append(RecordPosition(at, length, str(topic), int(rows)))
         at += length
-    return places, at
+    return positions, at
 
 
 def _payload(raw: bytes, at: int) -> bytes | None:
@@ -145,8 +145,8 @@ def _batch(raw: bytes) -> pa.RecordBatch:
 
 
 def _json(event: Event) -> bytes:
-    told = [event.type, event.source, event.id, event.time_ns, event.data]
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+    fields = [event.type, event.source, event.id, event.time_ns, event.data]
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:

@@ -275,7 +275,7 @@ async def test_an_output_that_can_never_be_taken_costs_only_itself(tmp_path: Pat
 async def test_once_the_bus_is_away_for_long_everything_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("_AWAY_S", 0.05), ("_KEEP_S", 0.1), ("_SWEEP_S", 0.05)):
+    for name, value in (("_AWAY_S", 0.05), ("_SPILL_AFTER_S", 0.1), ("_SWEEP_S", 0.05)):
         monkeypatch.setattr(publish_io, name, value)
     bus = Bus()
     bus.silent = True
