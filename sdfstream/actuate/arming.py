@@ -141,7 +141,9 @@ class Arming:
             return out + self._keep_moved(owned, record, lease, now_ns)
         plan = parts.mapper.plan(owned, now_ns)
         if isinstance(plan, Plan) and not keeps and (segment := parts.mapper.clean(owned.pair.src, plan.present)):
-            plan = Doubt("not-clean", f"no probe shows {parts.wiring.name(segment)} on its present path to be alive")
+            plan = Doubt(
+                "not-clean", f"no probe shows {parts.topology.direction(segment)} on its present path to be alive"
+            )
         if isinstance(plan, Doubt):
             record.due_ns = now_ns + _RETRY_NS
             return out + parts.refuse(proposal, plan, now_ns)

@@ -60,7 +60,9 @@ class Contention:
             hot = hot_links(self._parts, rates, now_ns)
             if hot:
                 found = crossing(self._parts.loads.of)
-                shares = Shares.make(self._parts.wiring, rates, found, self._parts.config.busy_share, self._parts.jobs)
+                shares = Shares.make(
+                    self._parts.topology, rates, found, self._parts.config.busy_share, self._parts.jobs
+                )
                 out += self._look(hot, shares, now_ns)
         return out
 
@@ -89,7 +91,7 @@ class Contention:
         """Move one queue pair off a full link, if any should be."""
         parts, out = self._parts, list[Output]()
         slowest = sorted((shares.rates[qp], qp) for qp in hot.qps if qp in shares.rates)
-        speed = parts.wiring.speed_bps(hot.hop) or shares.load_bps(hot.hop)
+        speed = parts.topology.speed_bps(hot.hop) or shares.load_bps(hot.hop)
         known = len(self._looked)
         for rate, qp in slowest:
             owned = parts.jobs.get(qp)
@@ -100,7 +102,7 @@ class Contention:
             if not self._movable(owned, hot):
                 continue
             self._looked[qp] = now_ns
-            proposal = Proposal("steer", owned, reason=hot.reason, rail=parts.wiring.rail(owned.pair.src))
+            proposal = Proposal("steer", owned, reason=hot.reason, rail=parts.topology.rail(owned.pair.src))
             doubt = check(proposal, parts.facts, now_ns)
             if doubt is None:
                 chosen = self._choose(owned, hot, full, rate, shares, now_ns)
@@ -156,7 +158,7 @@ class Contention:
             )
         best = self._two(owned, good)
         proposal = Proposal(
-            "steer", owned, best[1].path, hot.reason, parts.wiring.rail(owned.pair.src), err_ns=max(errs)
+            "steer", owned, best[1].path, hot.reason, parts.topology.rail(owned.pair.src), err_ns=max(errs)
         )
         return check(proposal, parts.facts, now_ns) or proposal
 
@@ -259,7 +261,7 @@ class Contention:
         """A person agreed: look once more, then send it and begin its trial."""
         parts, row = self._parts, self._wished.pop(lease.id, None)
         path = int(lease.set["path"])
-        proposal = Proposal("steer", owned, path, tuple(lease.reason), parts.wiring.rail(owned.pair.src))
+        proposal = Proposal("steer", owned, path, tuple(lease.reason), parts.topology.rail(owned.pair.src))
         set_ = self._set(owned, int(lease.expected["path"]), path, now_ns)
         doubt = set_ if isinstance(set_, Doubt) else parts.approved(lease, proposal, now_ns)
         if doubt is not None or isinstance(set_, Doubt) or row is None:

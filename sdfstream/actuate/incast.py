@@ -49,7 +49,7 @@ class Throttles:
     def _share(self, place: Incast, rates: Mapping[str, float], now_ns: int) -> list[Output]:
         """Limit every queue pair that converges on the NIC."""
         parts, out = self._parts, list[Output]()
-        speed = parts.wiring.nic_speed_bps(place.nic)
+        speed = parts.topology.nic_speed_bps(place.nic)
         several = [
             owned
             for owned in parts.jobs

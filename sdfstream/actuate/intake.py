@@ -13,7 +13,6 @@ from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.ledger import HOST
 from sdfstream.actuate.parts import Parts
 from sdfstream.actuate.routes import Directed, Hops, Learned, ProbeKey, hops_of
-from sdfstream.actuate.wiring import Wiring
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Outcome
 from sdfstream.records.command import outcome as read_outcome
@@ -21,9 +20,7 @@ from sdfstream.records.flow import FLOW_TYPE, flow_from
 from sdfstream.records.job import job_shard
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, FINDING, JOB, LIVENESS, OUTCOME, OWD, QP_WINDOW, TOPOLOGY
-
-DECLARED_TYPE: Final = "sdf.state.topology.declared.v1"
-PATH_TYPE: Final = "sdf.state.topology.path.v1"
+from sdfstream.records.topology import DECLARED_TYPE, PATH_TYPE, Topology
 
 _NEUTRAL: Final = ("not-enforced", "unexpected-state", "unknown-target")
 """Refusals by agents that only say that the world moved on meanwhile; all others count for the breaker."""
@@ -67,7 +64,7 @@ class Intake:
     def _topology(self, event: Event, at_ns: int) -> list[Output]:
         data = event.data
         if event.type == DECLARED_TYPE:
-            self._parts.declare(Wiring(data))
+            self._parts.declare(Topology(data).refuse("nics", "links", "links.speed_mbps"))
         elif event.type == PATH_TYPE:
             self._probe_way(data, at_ns)
             self._parts.probing.hear(event.source, at_ns)
@@ -107,7 +104,7 @@ class Intake:
     ) -> tuple[Hops, bool]:
         """The hops of a trace and whether it is whole; one whose packets went several ways is not."""
         hops = hops_of(data["hops"])
-        broken = self._parts.wiring.broken(hops)
+        broken = self._parts.topology.contradicted_by(hops)
         if broken:
             self._parts.selectable.broken(pair, kind, port, at_ns)
             self._parts.counters.add("traces", "several-ways")
@@ -121,7 +118,7 @@ class Intake:
             self._parts.counters.add("refused", "ways-full")
             return False
         self._parts.counters.add("traces", learned.change)
-        if not self._parts.wiring.broken(hops):
+        if not self._parts.topology.contradicted_by(hops):
             self._parts.selectable.note(pair, kind, port, hops, learned.change, learned.before_ns, at_ns)
         return learned.change in ("new", "changed")
 

@@ -16,7 +16,7 @@ from sdfstream.actuate.config import ActuateConfig
 from sdfstream.actuate.jobs import Owned
 from sdfstream.actuate.probing import Probing
 from sdfstream.actuate.routes import ProbeKey, Routes, segments
-from sdfstream.actuate.wiring import Wiring
+from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 Watch = list[dict[str, Any]]
@@ -121,10 +121,10 @@ class Mapper:
     """Makes watches and plans from routes and probe paths."""
 
     def __init__(
-        self, config: ActuateConfig, routes: Routes, probing: Probing, loads: Loads, wiring: Wiring | None = None
+        self, config: ActuateConfig, routes: Routes, probing: Probing, loads: Loads, topology: Topology | None = None
     ) -> None:
         self.config, self.routes, self.probing, self.loads = config, routes, probing, loads
-        self.wiring = wiring or Wiring()
+        self.topology = topology or Topology()
         self._found: dict[tuple[str, str, str], list[ProbeKey]] = {}
         self._found_at = (-1, -1, -1)
 
@@ -144,7 +144,7 @@ class Mapper:
         for segment in crossed:
             probes = self._probes(pair.src, pair.dst, segment, now_ns)
             if not probes:
-                name = self.wiring.name(segment)
+                name = self.topology.direction(segment)
                 return Doubt("uncovered", f"no probe path of {pair.src} crosses {name}, which source port {path} needs")
             covered = min(covered, len(probes))
             watch.append({"segment": segment, "paths": [[p.dst, p.path, p.dscp] for p in probes]})

@@ -19,9 +19,9 @@ from sdfstream.actuate.refusals import Refusals
 from sdfstream.actuate.routes import Routes
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.actuate.windows import Windows
-from sdfstream.actuate.wiring import Wiring
 from sdfstream.records.message import Output
 from sdfstream.records.signature import Signer
+from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_S, NS_PER_US
 from sdfstream.stats import Counters
 
@@ -47,7 +47,7 @@ class Parts:
     excess: Excess
     clocks: Clocks
     findings: Findings
-    wiring: Wiring = field(default_factory=Wiring)
+    topology: Topology = field(default_factory=Topology)
     trusted: bool = False
     """Whether there is a key that agents trust; without one nothing is enforced."""
 
@@ -79,9 +79,9 @@ class Parts:
             Findings(config.steer_on),
         )
 
-    def declare(self, wiring: Wiring) -> None:
+    def declare(self, topology: Topology) -> None:
         """Take the declared cabling."""
-        self.wiring = self.mapper.wiring = wiring
+        self.topology = self.mapper.topology = topology
 
     def place(self, qp: str, now_ns: int) -> None:
         """Work out anew which links the queue pair's data load."""
@@ -95,7 +95,7 @@ class Parts:
 
     def standing_ns(self, hop: str) -> float:
         """Excess from which a queue stands on a link: a slow one is late by some packets without being full."""
-        speed = self.wiring.speed_bps(hop)
+        speed = self.topology.speed_bps(hop)
         packets_ns = self.config.excess_packets * _PACKET_BITS * NS_PER_S / speed if speed else 0.0
         return max(self.config.excess_us * NS_PER_US, packets_ns)
 

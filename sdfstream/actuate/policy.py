@@ -59,7 +59,7 @@ def hot_links(parts: Parts, rates: Mapping[str, float], now_ns: int) -> list[Hot
         if trouble.subject_type not in _STEERED or not trouble.confidence >= parts.config.least_confidence:
             continue
         for direction in trouble.directions:
-            hop = parts.wiring.hop(direction)
+            hop = parts.topology.hop(direction)
             if hop is not None and hop in found:
                 known = hot.setdefault(hop, Hot(hop, (), found[hop]))
                 known.reason = (*known.reason, trouble.id)
@@ -74,7 +74,7 @@ def hot_links(parts: Parts, rates: Mapping[str, float], now_ns: int) -> list[Hot
 
 def _full(parts: Parts, hop: str, qps: Sequence[str], rates: Mapping[str, float]) -> bool:
     """Whether what queue pairs get on a link comes near what it carries; where that is not known, it may."""
-    speed = parts.wiring.speed_bps(hop)
+    speed = parts.topology.speed_bps(hop)
     return not speed or sum(rates.get(qp, 0.0) for qp in qps) >= 0.5 * speed
 
 
@@ -86,6 +86,6 @@ def incasts(parts: Parts) -> list[Incast]:
             continue
         for direction in trouble.directions:
             nic = direction.partition("->")[2]
-            if parts.wiring.nic_speed_bps(nic):
+            if parts.topology.nic_speed_bps(nic):
                 found[nic] = (*found.get(nic, ()), trouble.id)
     return [Incast(nic, reason) for nic, reason in sorted(found.items())]

@@ -13,7 +13,7 @@ from typing import Final
 
 from sdfstream.actuate.jobs import Jobs, Owned
 from sdfstream.actuate.maps import Mapped
-from sdfstream.actuate.wiring import Wiring
+from sdfstream.records.topology import Topology
 
 PAYLOAD: Final = 0.9
 """Share of a link's speed that payload can have."""
@@ -25,7 +25,7 @@ _UNKNOWN: Final = float("inf")
 class Shares:
     """Loads of links and NICs at one instant."""
 
-    wiring: Wiring
+    topology: Topology
     rates: Mapping[str, float]
     """Queue pair to bit/s; absent: not known, or it does not send now."""
     crossing: Mapping[str, Sequence[str]]
@@ -38,18 +38,18 @@ class Shares:
     @classmethod
     def make(
         cls,
-        wiring: Wiring,
+        topology: Topology,
         rates: Mapping[str, float],
         crossing: Mapping[str, Sequence[str]],
         busy_share: float,
         jobs: Jobs,
     ) -> Shares:
         """Count what every NIC carries."""
-        shares = cls(wiring, rates, crossing, busy_share)
+        shares = cls(topology, rates, crossing, busy_share)
         for owned in jobs:
             pair = owned.pair
             for nic, count in ((pair.src, shares.sent), (pair.dst, shares.received)):
-                if rates.get(pair.qp, _UNKNOWN) >= busy_share * wiring.nic_speed_bps(nic):
+                if rates.get(pair.qp, _UNKNOWN) >= busy_share * topology.nic_speed_bps(nic):
                     count[nic] = count.get(nic, 0) + 1
         return shares
 
@@ -63,11 +63,11 @@ class Shares:
         like_hot = self.load_bps(hot)
         hoped = float("inf")
         for hop in way.data[1:]:
-            speed = self.wiring.speed_bps(hop) * PAYLOAD or like_hot
+            speed = self.topology.speed_bps(hop) * PAYLOAD or like_hot
             others = sum(self.rates.get(q, _UNKNOWN) >= self.busy_share * speed for q in self._others(hop, qp))
             hoped = min(hoped, speed / (others + 1))
         for nic, count in ((pair.src, self.sent), (pair.dst, self.received)):
-            if speed := self.wiring.nic_speed_bps(nic) * PAYLOAD:
+            if speed := self.topology.nic_speed_bps(nic) * PAYLOAD:
                 hoped = min(hoped, speed / max(1, count.get(nic, 0)))
         return hoped
 

@@ -21,12 +21,12 @@ from sdfstream.actuate.ledger import Lease
 from sdfstream.actuate.overrides import Overrides
 from sdfstream.actuate.parts import Parts
 from sdfstream.actuate.selectable import Verdict
-from sdfstream.actuate.wiring import Wiring
 from sdfstream.errors import FormatError
 from sdfstream.numeric import frozen
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY
+from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
@@ -175,7 +175,7 @@ class ActuateStage:
         engines = {name: engine.snapshot() for name, engine in self._engines().items()}
         rest = {
             "tick": self._tick,
-            "declared": self._parts.wiring.declared,
+            "declared": self._parts.topology.declared,
             "counters": [[*key, n] for key, n in sorted(self.counters.values.items())],
         }
         return frozen.dump({"engines": engines, "rest": rest})
@@ -193,7 +193,7 @@ class ActuateStage:
             engine.restore(saved["engines"][name])
         rest = saved["rest"]
         self._tick = int(rest["tick"])
-        self._parts.declare(Wiring(rest["declared"]))
+        self._parts.declare(Topology(rest["declared"]))
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}
 
     def _engines(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from sdfstream.records.flow import FLOW_TYPE, Flow, flow_from
 from sdfstream.records.job import JobShard, QueuePair, job_shard
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, QP_WINDOW, TOPOLOGY
-from sdfstream.records.topology import Wiring
+from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
@@ -64,7 +64,7 @@ class JobBoard:
         """Host → bus time of its last job part."""
         self._findings: dict[str, Mapping[str, Any]] = {}
         self._flows: dict[Flow, tuple[str | None, ...]] = {}
-        self._wiring = Wiring()
+        self._topology = Topology()
 
     def take(self, messages: Iterable[Message]) -> None:
         """Take messages; one that cannot be read is counted and changes nothing else."""
@@ -125,7 +125,7 @@ class JobBoard:
         for flow in (qp.flow(path), qp.answers(path)):
             hops = self._flows.get(flow)
             if hops:
-                crossed = self._wiring.traced(flow.src, flow.dst, hops)
+                crossed = self._topology.traced(flow.src, flow.dst, hops)
                 found |= {part for part, probability in crossed.items() if probability >= 0.5}
         return frozenset(found)
 
@@ -157,7 +157,10 @@ class JobBoard:
             self._flows[flow] = hops
             self._shed(self._flows, MOST_FLOWS, "flows")
         elif "links" in body.data:
-            self._wiring = Wiring.of(body.data)
+            topology = Topology(body.data)
+            for fault in topology.faults_in("nics", "links", absent=False):
+                raise fault.error
+            self._topology = topology
 
     def _take_part(self, part: JobShard, at_ns: int) -> None:
         self._told[part.host] = at_ns

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.detect.link_ends import LinkEnds
 from sdfstream.detect.sessions import Names, Sessions
 from sdfstream.detect.ways import Hops, Way
 from sdfstream.records.fabric import link_id
 from sdfstream.records.finding import Subject
-from sdfstream.records.topology import Wiring
+from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -53,7 +54,8 @@ class Cabling:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self.parts = Names(_MAX_PARTS)
-        self.wiring = Wiring()
+        self.topology = Topology()
+        self.ends = LinkEnds()
         self.declared = 0
         """Declarations taken so far."""
         self.part = np.full((0, 2, 4), -1, np.int64)
@@ -78,9 +80,10 @@ class Cabling:
             self.past_ns = np.concatenate([self.past_ns, np.zeros((extra, 2), np.int64)])
         self._stale.update(dict.fromkeys(slots))
 
-    def declare(self, wiring: Wiring) -> None:
+    def declare(self, topology: Topology) -> None:
         """Take the declared cabling (``sdf.state.topology.declared.v1``); all paths are looked at anew."""
-        self.wiring = wiring
+        self.topology = topology
+        self.ends = LinkEnds()
         self.declared += 1
         self._stale = dict.fromkeys(np.flatnonzero(self.sessions.table["src"] >= 0).tolist())
 
@@ -91,7 +94,7 @@ class Cabling:
 
         A router that did not answer is a gap. A trace with gaps replaces a complete one only when it contradicts it.
         """
-        self.wiring.meet(hops)
+        self.note_hops(hops)
         known = self._ways.get((slot, direction))
         self._stale[slot] = None
         if known is None:
@@ -102,12 +105,17 @@ class Cabling:
         self.heed(known, first, since_ns)
         return first is not None
 
+    def note_hops(self, hops: Hops) -> None:
+        """Take hop addresses of any trace: without a declaration they tell which two are ends of one link."""
+        if not self.topology.leaf_of:
+            self.ends.note(hops)
+
     def heed(self, way: Way, first: int | None, since_ns: int) -> None:
         """A way has moved from its hop `first` on (None: it has not): the router before it sends flows elsewhere."""
         if first:
             chose = [h[first - 1] for h in (way.hops, way.former or []) if first <= len(h) and h[first - 1] is not None]
             if chose:
-                self.note_moves(self.wiring.router(str(chose[0])), since_ns)
+                self.note_moves(self.topology.router(str(chose[0])), since_ns)
 
     def note_moves(self, router: str, at_ns: int) -> None:
         """A router (node, or address where nothing is declared) sends flows elsewhere since `at_ns`."""
@@ -126,9 +134,9 @@ class Cabling:
             way = self._ways.get((slot, direction))
             if way is None or way.doubt_ns:
                 continue
-            names = [self.wiring.crossed_by(hop) for hop in way.hops]
+            names = [None if hop is None else self.topology.direction(hop) for hop in way.hops]
             routers |= {
-                self.wiring.router(before): None
+                self.topology.router(before): None
                 for before, name in zip(way.hops[:-1], names[1:], strict=True)
                 if before is not None and name is not None and self.parts.find(name) in parts
             }
@@ -138,7 +146,7 @@ class Cabling:
         """Put in doubt every way through the routers that moved flows."""
         self._unsettled = self.moved
         for (slot, _), way in self._ways.items():
-            if way.unsettled_by(self.moves, self.wiring.router):
+            if way.unsettled_by(self.moves, self.topology.router):
                 self._stale[slot] = None
 
     def forget(self, slots: Ints) -> None:
@@ -184,20 +192,20 @@ class Cabling:
 
     def way(self, sender: str, receiver: str, way: Way | None) -> tuple[dict[int, float], bool]:
         """Parts from one NIC to another with the probability of each, and whether no others can be on the way."""
-        wiring = self.wiring
+        topology = self.topology
         names = {f"tx {sender}": 1.0, f"rx {receiver}": 1.0}
-        closed = bool(wiring.leaf)
+        closed = bool(topology.leaf_of)
         if way is None:
-            names.update(wiring.spread(sender, receiver))
+            names.update(topology.equal_cost(sender, receiver))
         else:
-            names.update(wiring.traced(sender, receiver, tuple(way.hops)))
+            names.update(topology.traced(sender, receiver, tuple(way.hops)))
             closed |= None not in way.hops and not way.doubt_ns
             if way.doubt_ns:
                 open_hops = (*way.hops[: way.doubt_at + 1], *[None] * (len(way.hops) - way.doubt_at - 1))
-                elsewhere = wiring.traced(sender, receiver, open_hops)
+                elsewhere = topology.traced(sender, receiver, open_hops)
                 names = _mixed([names, {**elsewhere, f"tx {sender}": 1.0, f"rx {receiver}": 1.0}], _DOUBT)
             elif way.sprayed():
-                ways = [wiring.traced(sender, receiver, tuple(hops)) for hops in way.others]
+                ways = [topology.traced(sender, receiver, tuple(hops)) for hops in way.others]
                 ways = [names, *({**w, f"tx {sender}": 1.0, f"rx {receiver}": 1.0} for w in ways)]
                 names = _mixed(ways, 1 - 1 / len(ways))
                 closed = False
@@ -228,11 +236,11 @@ class Cabling:
 
     def _directed(self, name: str) -> str:
         """``->y`` with the address of the near end, where that is known."""
-        return f"{self.wiring.partner(name[2:]) or ''}{name}" if name.startswith("->") else name
+        return f"{self.ends.opposite(name[2:]) or ''}{name}" if name.startswith("->") else name
 
     def side(self, nic: str, side: str) -> str:
         """The direction that a NIC's ``tx`` or ``rx`` side stands for."""
-        leaf = self.wiring.leaf.get(nic)
+        leaf = self.topology.leaf_of.get(nic)
         if leaf is None:
             return f"{nic} {side}"
         return f"{nic}->{leaf}" if side == "tx" else f"{leaf}->{nic}"
@@ -267,7 +275,7 @@ class Cabling:
         if name.startswith("node "):
             return _SWITCH
         a, arrow, b = name.partition("->")
-        if arrow and a and (b in self.wiring.leaves) == (kind == "silence") and kind:
+        if arrow and a and (b in self.topology.leaves) == (kind == "silence") and kind:
             return _CABLE + _LIKELIER
         return _CABLE
 
@@ -318,9 +326,9 @@ class Cabling:
         """The whole state as plain values and arrays."""
         return {
             "parts": self.parts.list,
-            "declared": self.wiring.declared,
+            "declared": self.topology.declared,
             "declarations": self.declared,
-            "met": list(self.wiring.met),
+            "met": list(self.ends.addresses),
             "part": self.part,
             "weight": self.weight,
             "past": self.past_ns,
@@ -333,8 +341,8 @@ class Cabling:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.parts.restore(state["parts"])
-        self.wiring = Wiring.of(state["declared"])
-        self.wiring.meet(state["met"])
+        self.topology = Topology(state["declared"])
+        self.ends = LinkEnds(state["met"])
         self.declared = int(state["declarations"])
         self.part, self.weight = np.asarray(state["part"]), np.asarray(state["weight"])
         self.past_ns = np.asarray(state["past"], np.int64)

@@ -54,7 +54,7 @@ class Flows:
             self.cabling.heed(known, known.take(hops, at_ns), doubt or at_ns)
             if (known.hops, known.doubt_ns) == (before, doubt):
                 return
-        self.cabling.wiring.meet(hops)
+        self.cabling.note_hops(hops)
         if flow in self.numbers:
             self._write(self.numbers[flow], flow)
             self.version += 1
@@ -86,7 +86,7 @@ class Flows:
         """Bring the doubts about all ways up to date."""
         if self._known[1] != self.cabling.moved:
             for way in self._ways.values():
-                way.unsettled_by(self.cabling.moves, self.cabling.wiring.router)
+                way.unsettled_by(self.cabling.moves, self.cabling.topology.router)
         self._known = (self.cabling.declared, self.cabling.moved)
 
     def refresh(self) -> None:

@@ -21,7 +21,7 @@ from sdfstream.records.hostclock import paths_only
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
-from sdfstream.records.topology import Wiring
+from sdfstream.records.topology import Topology
 from sdfstream.records.units import ABSENT_NS
 
 
@@ -144,7 +144,7 @@ class Hearing:
                 flow = flow_from(dict(data))
                 traced_ns = self._traced_ns(data, flow.src, at_ns)
                 self._on.flows.take(flow, hops, traced_ns)
-                self._on.miscabled.take(self._on.cabling.wiring, flow.src, flow.dst, hops, traced_ns)
+                self._on.miscabled.take(self._on.cabling.topology, flow.src, flow.dst, hops, traced_ns)
                 return
             key = (
                 str(data["src"]),
@@ -160,7 +160,7 @@ class Hearing:
         self._on.admit()
         sender, receiver = key[:2] if way == FWD else (key[1], key[0])
         traced_ns = self._traced_ns(data, sender, at_ns)
-        self._on.miscabled.take(self._on.cabling.wiring, sender, receiver, hops, traced_ns)
+        self._on.miscabled.take(self._on.cabling.topology, sender, receiver, hops, traced_ns)
         if slot >= 0 and self._on.cabling.trace(slot, way, hops, traced_ns):
             self._on.runs.wipe(np.array([slot]))  # what was lost so far was lost on the former way
 
@@ -172,13 +172,9 @@ class Hearing:
         return int(self._on.bustime.of(host_of(by), np.array([traced]), at_ns)[0])
 
     def _declare(self, data: Mapping[str, Any]) -> None:
-        try:
-            wiring = Wiring.of(data)
-            nics = [str(nic["id"]) for nic in data.get("nics", ()) if "id" in nic]
-        except (AttributeError, KeyError, TypeError) as error:
-            raise FormatError("topology", str(error)) from error
-        self._on.cabling.declare(wiring)
-        for nic in nics:
+        topology = Topology(data).refuse("nics", "links", absent=False)
+        self._on.cabling.declare(topology)
+        for nic in topology.nics:
             self._on.sessions.nic(nic)
 
     def _hear(self, message: Message, host: str, *, liveness: bool = False) -> None:

@@ -61,7 +61,7 @@ class Judging:
         out += self._tell("flap", self._flapping(verdict, now_ns), now_ns)
         if tick % 5 == 0:
             out += self._tell("ports", self._on.ports.claims(now_ns), now_ns)
-            out += self._tell("cabling", self._on.miscabled.claims(self._on.cabling.wiring), now_ns)
+            out += self._tell("cabling", self._on.miscabled.claims(self._on.cabling.topology), now_ns)
             out += self._tell("clocks", self._on.clocks.claims(self._excused(verdict), now_ns), now_ns)
         out += self._in_band(now_ns)
         if tick % _FORGET_EVERY == 0:

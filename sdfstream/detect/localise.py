@@ -133,13 +133,13 @@ def _contained(cabling: Cabling, found: Located) -> Located:
     """Where no suspect is clear, the one switch at which all of them end; or the paths themselves, with suspects."""
     if found.probability >= _CLEAR or found.subject.type == "path" or not found.slots.size:
         return found
-    weight = {name: sum(p for s, p in found.suspects if name in _nodes(s)) for name in cabling.wiring.cables}
+    weight = {name: sum(p for s, p in found.suspects if name in _nodes(s)) for name in cabling.topology.neighbours}
     total = sum(p for _, p in found.suspects)
     around = [name for name, p in sorted(weight.items()) if p >= 0.9 * total]
     found.direction_known = False
     found.directions = [name for name, p in found.suspects if p >= 0.5 * found.suspects[0][1]]
     if around:
-        found.subject = Subject("switch", min(around, key=lambda name: len(cabling.wiring.cables[name])))
+        found.subject = Subject("switch", min(around, key=lambda name: len(cabling.topology.neighbours[name])))
     else:
         direction = "rev" if found.ways[0] == "rev" else "fwd"
         found.subject = Subject("path", str(cabling.sessions.path_id(int(found.slots[0]), direction)))
@@ -213,7 +213,7 @@ def _merge_switches(cabling: Cabling, located: list[Located]) -> list[Located]:
         return located
     ends = [_ends(cabling, x.subject) for x in cables]
     for switch in sorted(set.intersection(*ends)):
-        if 2 * len(cables) > len(cabling.wiring.cables.get(switch, ())) > 0:
+        if 2 * len(cables) > len(cabling.topology.neighbours.get(switch, ())) > 0:
             whole = _joined(Subject("switch", switch), cables, [(switch, 1.0)])
             return [whole] + [x for x in located if x not in cables]
     return located
@@ -293,6 +293,6 @@ def _mapped(cabling: Cabling, found: Located) -> bool:
 def _ends(cabling: Cabling, subject: Subject) -> set[str]:
     """Switches that a cable ends at."""
     if subject.type == "nic":
-        leaf = cabling.wiring.leaf.get(subject.id)
+        leaf = cabling.topology.leaf_of.get(subject.id)
         return set() if leaf is None else {leaf}
-    return {end for end in subject.id.split("--") if end in cabling.wiring.cables}
+    return {end for end in subject.id.split("--") if end in cabling.topology.neighbours}

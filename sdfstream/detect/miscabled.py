@@ -14,7 +14,7 @@ from typing import Any, Final
 from sdfstream.detect.claims import Claim, symptom
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.topology import Wiring
+from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _AGREE: Final = 3
@@ -30,10 +30,10 @@ class Miscabled:
         self._wrong: dict[str, tuple[str, int]] = {}
         """NIC to the leaf it is found on instead, and the bus time of the first trace that said so."""
 
-    def take(self, wiring: Wiring, sender: str, receiver: str, hops: list[str | None], at_ns: int) -> None:
+    def take(self, topology: Topology, sender: str, receiver: str, hops: list[str | None], at_ns: int) -> None:
         """Take one trace, bus time `at_ns`; without a declaration nothing is planned and nothing wrong."""
-        for nic, leaf in _leaves(wiring, sender, receiver, hops):
-            planned = wiring.leaf.get(nic)
+        for nic, leaf in _leaves(topology, sender, receiver, hops):
+            planned = topology.leaf_of.get(nic)
             if planned is None or (nic not in self._seen and len(self._seen) >= _MOST):
                 continue
             last = self._seen[nic] = [*self._seen.get(nic, [])[1 - _AGREE :], leaf]
@@ -44,26 +44,26 @@ class Miscabled:
             elif self._wrong.get(nic, ("", 0))[0] != leaf:
                 self._wrong[nic] = (leaf, at_ns)
 
-    def claims(self, wiring: Wiring) -> list[Claim]:
+    def claims(self, topology: Topology) -> list[Claim]:
         """NICs, and hosts with swapped cables, that are not cabled as planned."""
         left, claims = dict(sorted(self._wrong.items())), []
         for nic, (leaf, _) in list(left.items()):
             other = next(
-                (n for n, (at, _) in left.items() if n != nic and self._swapped(wiring, nic, leaf, n, at)), None
+                (n for n, (at, _) in left.items() if n != nic and self._swapped(topology, nic, leaf, n, at)), None
             )
             if nic in left and other is not None:
-                claims.append(self._claim(wiring, Subject("host", host_of(nic)), [nic, other]))
+                claims.append(self._claim(topology, Subject("host", host_of(nic)), [nic, other]))
                 del left[nic], left[other]
-        return claims + [self._claim(wiring, Subject("nic", nic), [nic]) for nic in left]
+        return claims + [self._claim(topology, Subject("nic", nic), [nic]) for nic in left]
 
     @staticmethod
-    def _swapped(wiring: Wiring, nic: str, leaf: str, other: str, at: str) -> bool:
-        planned = (wiring.leaf.get(nic), wiring.leaf.get(other))
+    def _swapped(topology: Topology, nic: str, leaf: str, other: str, at: str) -> bool:
+        planned = (topology.leaf_of.get(nic), topology.leaf_of.get(other))
         return host_of(nic) == host_of(other) and planned == (at, leaf)
 
-    def _claim(self, wiring: Wiring, subject: Subject, nics: list[str]) -> Claim:
+    def _claim(self, topology: Topology, subject: Subject, nics: list[str]) -> Claim:
         since_ns = min(self._wrong[nic][1] for nic in nics)
-        found = [f"{nic} on {self._wrong[nic][0]}, planned on {wiring.leaf.get(nic)}" for nic in nics]
+        found = [f"{nic} on {self._wrong[nic][0]}, planned on {topology.leaf_of.get(nic)}" for nic in nics]
         return Claim(
             "miscabled",
             subject,
@@ -88,12 +88,12 @@ class Miscabled:
         self._wrong = {nic: (str(leaf), int(at)) for nic, (leaf, at) in state["wrong"].items()}
 
 
-def _leaves(wiring: Wiring, sender: str, receiver: str, hops: list[str | None]) -> Iterator[tuple[str, str]]:
+def _leaves(topology: Topology, sender: str, receiver: str, hops: list[str | None]) -> Iterator[tuple[str, str]]:
     """(NIC, leaf that a trace shows it on) of both ends, where the trace tells."""
     if len(hops) < 2:
         return  # one router: it is the leaf of both, and its address may not say which
-    second, last = wiring.arrival(hops[1]), wiring.arrival(hops[-1])
-    if second is not None and second[0] in wiring.leaves:
+    second, last = topology.arrival(hops[1]), topology.arrival(hops[-1])
+    if second is not None and second[0] in topology.leaves:
         yield sender, second[0]
-    if last is not None and last[1] in wiring.leaves:
+    if last is not None and last[1] in topology.leaves:
         yield receiver, last[1]

@@ -91,7 +91,7 @@ def _listed(raw: Mapping[str, Any], hardware: bool) -> tuple[tuple[Nic, ...], di
         known.take_declared(raw)
     except FormatError as error:
         raise ConfigError(f"nics, nodes and links are not as in a declared topology: {error.detail}") from error
-    wiring = known.wiring()
+    leaf_map = known.leaf_map
     found: dict[str, Nic] = {}
     for i, nic in enumerate(listed):
         name = nic.get("id")
@@ -99,17 +99,17 @@ def _listed(raw: Mapping[str, Any], hardware: bool) -> tuple[tuple[Nic, ...], di
             raise ConfigError(f"nics.{i}.id must be host/nic, not {name!r}")
         if name in found:
             raise ConfigError(f"nics.{i}.id: {name} stands twice")
-        leaf = nic.get("leaf", wiring.leaf.get(name))
+        leaf = nic.get("leaf", leaf_map.leaf.get(name))
         found[name] = Nic(
             name,
             str(nic.get("host", host_of(name))),
             str(nic.get("clock", name if hardware else nic.get("host", host_of(name)))),
             str(nic.get("address", "0.0.0.0")),
             plane=nic.get("plane"),
-            rail=wiring.rail.get(name),
+            rail=leaf_map.rail.get(name),
             leaf=None if leaf is None else str(leaf),
         )
-    return tuple(found.values()), wiring.crossings
+    return tuple(found.values()), leaf_map.crossings
 
 
 def _pps(value: Any, path: str) -> float:

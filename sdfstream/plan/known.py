@@ -12,9 +12,8 @@ from sdfstream.errors import FormatError
 from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.inventory import Inventory, Nic, Way
 from sdfstream.records.mesh import HostHere, host_here
+from sdfstream.records.topology import Topology
 
-DECLARED_TYPE = "sdf.state.topology.declared.v1"
-PATH_TYPE = "sdf.state.topology.path.v1"
 _LEAST_HOPS = 2
 """The first leaf, and what lies behind it; a path of one hop stays on its leaf and crosses no way."""
 _MOST_HOPS = 16
@@ -31,7 +30,7 @@ class Agent:
     """NICs that cannot be used, and since when, bus time."""
 
 
-class Wiring(NamedTuple):
+class LeafMap(NamedTuple):
     """Declared cabling, as far as a plan needs it."""
 
     rail: dict[str, int]
@@ -56,7 +55,7 @@ class Known:
         self.agents: dict[str, Agent] = {}
         self.alive: dict[str, int] = {}
         """Every host that gave a sign of life, and when, bus time; also those whose agents ask for no plan."""
-        self._wiring = Wiring({}, {}, {})
+        self._leaf_map = LeafMap({}, {}, {})
         self._ways: dict[tuple[str, str, int, int, bool], _Traced] = {}
         self.changed = False
         """What hosts and cabling say has changed since `settled`."""
@@ -99,27 +98,22 @@ class Known:
 
     def take_declared(self, data: Mapping[str, Any]) -> None:
         """The cabling as planned; FormatError ``topology`` when it cannot be read."""
-        try:
-            ends = {str(x["id"]): (str(x["a"]["node"]), str(x["b"]["node"])) for x in data.get("links", ())}
-            kinds = {str(node["id"]): str(node["kind"]) for node in data.get("nodes", ())}
-            rail: dict[str, int] = {}
-            leaf: dict[str, str] = {}
-            for nic in data.get("nics", ()):
-                name = str(nic["id"])
-                if isinstance(nic.get("rail"), int):
-                    rail[name] = int(nic["rail"])
-                switches = [n for n in ends.get(str(nic.get("link")), ()) if kinds.get(n, "host") != "host"]
-                if len(switches) == 1:
-                    leaf[name] = switches[0]
-        except (AttributeError, KeyError, TypeError) as error:
-            raise FormatError("topology", str(error)) from error
-        wiring = Wiring(rail, leaf, _crossings(ends, set(leaf.values())))
-        self.changed |= wiring != self._wiring
-        self._wiring = wiring
+        topology = Topology(data).refuse("links", "links.id", "nodes", "nics")
+        ends = {str(link.id): (link.ends[0].node, link.ends[1].node) for link in topology.links}
+        rail = {name: int(nic.rail) for name, nic in topology.nics.items() if isinstance(nic.rail, int)}
+        leaf: dict[str, str] = {}
+        for name, nic in topology.nics.items():
+            switches = [n for n in ends.get(str(nic.link), ()) if topology.kinds.get(n, "host") != "host"]
+            if len(switches) == 1:
+                leaf[name] = switches[0]
+        leaf_map = LeafMap(rail, leaf, _crossings(ends, set(leaf.values())))
+        self.changed |= leaf_map != self._leaf_map
+        self._leaf_map = leaf_map
 
-    def wiring(self) -> Wiring:
+    @property
+    def leaf_map(self) -> LeafMap:
         """The cabling as last declared."""
-        return self._wiring
+        return self._leaf_map
 
     def take_path(self, data: Mapping[str, Any], at_ns: int) -> None:
         """A probe path was traced.
@@ -180,7 +174,7 @@ class Known:
             nics=tuple(nic for nic in self._nics() if nic.id not in gone),
             budgets={host: agent.here.budget_pps for host, agent in self.agents.items()},
             ways=[Way(*key, way.hops) for key, way in sorted(self._ways.items())],
-            crossings=dict(self._wiring.crossings),
+            crossings=dict(self._leaf_map.crossings),
         )
 
     def _nics(self) -> Iterator[Nic]:
@@ -193,8 +187,8 @@ class Known:
                     nic.address,
                     agent.here.reflector_port,
                     nic.plane,
-                    self._wiring.rail.get(nic.id),
-                    self._wiring.leaf.get(nic.id),
+                    self._leaf_map.rail.get(nic.id),
+                    self._leaf_map.leaf.get(nic.id),
                     agent.here.first_port,
                     agent.here.ports,
                 )
@@ -204,9 +198,9 @@ class Known:
         return {
             "agents": [[a.here.as_data(), a.heard_at_ns, a.away] for a in self.agents.values()],
             "alive": self.alive,
-            "rail": self._wiring.rail,
-            "leaf": self._wiring.leaf,
-            "crossings": [[*pair, n] for pair, n in self._wiring.crossings.items()],
+            "rail": self._leaf_map.rail,
+            "leaf": self._leaf_map.leaf,
+            "crossings": [[*pair, n] for pair, n in self._leaf_map.crossings.items()],
             "ways": [[*key, list(way.hops), way.at_ns] for key, way in self._ways.items()],
             "changed": self.changed,
             "traced": self.traced,
@@ -220,7 +214,7 @@ class Known:
             self.agents[here.host] = Agent(here, heard, dict(away))
         self.alive = dict(saved["alive"])
         crossings = {(a, b): n for a, b, n in saved["crossings"]}
-        self._wiring = Wiring(dict(saved["rail"]), dict(saved["leaf"]), crossings)
+        self._leaf_map = LeafMap(dict(saved["rail"]), dict(saved["leaf"]), crossings)
         self._ways = {tuple(key): _Traced(tuple(hops), at) for *key, hops, at in saved["ways"]}
         self.changed, self.traced = saved["changed"], saved["traced"]
 

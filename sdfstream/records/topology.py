@@ -1,219 +1,249 @@
-"""The declared graph: whose address is whose, and every shortest way from one NIC to another."""
+"""The declared topology (``sdf.state.topology.declared.v1``), parsed once for every stage that reads it.
+
+A declaration lists nodes, links with both their ends, and NICs. `Topology` never refuses one: what cannot be read is
+left out and listed in `Topology.faults`, and each stage decides by `Topology.refuse` which faults it does not bear.
+
+A router answers a packet whose TTL ran out with the address of the interface by which the packet came in, so a declared
+hop address names one link direction: the one that the packet has just crossed.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeVar
 
+from sdfstream.errors import FormatError
+from sdfstream.records import routes
 from sdfstream.records.fabric import direction_id
 
-_MOST_MET: Final = 100_000
+DECLARED_TYPE: Final = "sdf.state.topology.declared.v1"
+PATH_TYPE: Final = "sdf.state.topology.path.v1"
+"""CloudEvents type of one traced direction of a probe path."""
+
+_BPS_PER_MBPS: Final = 1_000_000
+_UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
+
+T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Wiring:
-    """Cabling as declared on ``sdf.state.topology.v1``; empty when nothing was declared."""
+class LinkEnd(NamedTuple):
+    """One end of a declared link."""
 
-    declared: dict[str, Any] = field(default_factory=dict)
-    """What was declared, as it came."""
-    leaf: dict[str, str] = field(default_factory=dict)
-    """NIC id to the switch its cable leads to."""
-    cables: dict[str, set[str]] = field(default_factory=dict)
-    """Switch to all neighbours, NICs among them."""
-    _arrives: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Interface address to (neighbour, node): a packet that meets this address came from there."""
-    _near: dict[str, list[str]] = field(default_factory=dict)
-    """Switch to neighbouring switches, sorted."""
-    _spread: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
-    met: dict[str, None] = field(default_factory=dict)
-    """Addresses that answered as hops while nothing was declared; at most `_MOST_MET`."""
-    _quarters: int = 0
-    """How many of them are the first or last of four, as no end of a /30 is."""
+    node: str
+    """Host, switch or NIC id."""
+    address: str
+    """IP address of the interface, without prefix length; empty: not declared."""
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Wiring:
-        """Read a declaration; links that lack an end are passed over (the declaration is checked by its author)."""
-        self = cls(declared=dict(data))
-        nics = {str(n["id"]) for n in data.get("nics", ()) if "id" in n}
-        for link in data.get("links", ()):
-            a, b = link.get("a", {}), link.get("b", {})
-            x, y = a.get("node"), b.get("node")
-            if not x or not y:
-                continue
-            self._join(str(x), str(y), nics)
-            self._join(str(y), str(x), nics)
-            for end, node, other in ((a, x, y), (b, y, x)):
-                if end.get("address"):
-                    self._arrives[str(end["address"]).partition("/")[0]] = (str(other), str(node))
-        self._near = {node: sorted(near) for node, near in self._near.items()}
+
+class Link(NamedTuple):
+    """One declared cable."""
+
+    id: str | None
+    ends: tuple[LinkEnd, LinkEnd]
+    speed_bps: int
+    """0: not declared."""
+
+
+class DeclaredNic(NamedTuple):
+    """One declared NIC; its id is the key in `Topology.nics`."""
+
+    link: str | None
+    """Id of its cable."""
+    rail: Any
+    """As declared; None: not declared."""
+
+
+class Fault(NamedTuple):
+    """Something of a declaration that could not be read."""
+
+    field: str
+    """``nics``, ``links``, ``links.id``, ``links.speed_mbps`` or ``nodes``."""
+    error: Exception
+    """A KeyError where a required key is absent."""
+
+
+class Topology:
+    """One declaration and the questions that its graph answers; empty when nothing was declared."""
+
+    def __init__(self, declared: Mapping[str, Any] | None = None) -> None:
+        self.declared: dict[str, Any] = dict(declared or {})
+        """The event's data, as published."""
+        self.faults: list[Fault] = []
+        self.nics: dict[str, DeclaredNic] = dict(self._items("nics", self._nic))
+        self.links: list[Link] = list(self._items("links", self._link))
+        self.kinds: dict[str, str] = dict(self._items("nodes", self._node))
+        """Node id to ``host``, ``leaf`` or ``spine``."""
+        self.leaf_of: dict[str, str] = {}
+        """NIC id to the switch that its cable leads to."""
+        self.neighbours: dict[str, set[str]] = {}
+        """Switch to all nodes at the far ends of its cables, NICs among them."""
+        self._graph: routes.Graph = {}
+        self._arrivals: dict[str, tuple[str, str]] = {}
+        self._hops: dict[str, str] = {}
+        self._speeds_bps: dict[str, int] = {}
+        self._nic_speeds_bps: dict[str, int] = {}
+        for link in self.links:
+            for near, far in (link.ends, link.ends[::-1]):
+                self._connect(near.node, far, link.speed_bps)
+        self._graph = {node: sorted(near) for node, near in self._graph.items()}
+        self.leaves = frozenset(self.leaf_of.values())
+        """Switches that NICs are cabled to."""
+        self._equal_cost: dict[tuple[str, str], dict[str, float]] = {}
+
+    def _connect(self, origin: str, far: LinkEnd, speed_bps: int) -> None:
+        """Take one direction of a link, from node `origin` to the end `far`."""
+        node, address = far
+        if origin in self.nics:
+            self.leaf_of[origin] = node
+            self._nic_speeds_bps[origin] = speed_bps
+        else:
+            self.neighbours.setdefault(origin, set()).add(node)
+            if node not in self.nics:
+                self._graph.setdefault(origin, []).append(node)
+        if address:
+            self._arrivals[address] = (origin, node)
+            self._hops[direction_id(origin, node)] = address
+            self._speeds_bps[address] = speed_bps
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _items(self, field: str, read: Callable[[Any], T]) -> Iterator[T]:
+        """Every item of a list of the declaration that `read` can read."""
+        try:
+            items: Iterable[Any] = iter(self.declared.get(field, ()))
+        except TypeError as error:
+            self.faults.append(Fault(field, error))
+            return
+        for item in items:
+            try:
+                yield read(item)
+            except _UNREADABLE as error:
+                self.faults.append(Fault(field, error))
+
+    @staticmethod
+    def _nic(item: Any) -> tuple[str, DeclaredNic]:
+        name, link = str(item["id"]), item.get("link")
+        return name, DeclaredNic(None if link is None else str(link), item.get("rail"))
+
+    @staticmethod
+    def _node(item: Any) -> tuple[str, str]:
+        return str(item["id"]), str(item["kind"])
+
+    def _link(self, item: Any) -> Link:
+        name, speed_bps = item.get("id"), 0
+        if name is None:
+            self.faults.append(Fault("links.id", KeyError("id")))
+        try:
+            speed_bps = int(item.get("speed_mbps") or 0) * _BPS_PER_MBPS
+        except _UNREADABLE as error:
+            self.faults.append(Fault("links.speed_mbps", error))
+        return Link(None if name is None else str(name), (_end(item, "a"), _end(item, "b")), speed_bps)
+
+    def faults_in(self, *fields: str, absent: bool = True) -> Iterator[Fault]:
+        """Faults in these fields; `absent` unset: but for items that merely lack a required key."""
+        for fault in self.faults:
+            if fault.field in fields and (absent or not isinstance(fault.error, KeyError)):
+                yield fault
+
+    def refuse(self, *fields: str, absent: bool = True) -> Topology:
+        """The topology itself, unless it has a fault in one of these fields.
+
+        Raises
+        ------
+        FormatError
+            ``topology``, for the first of `faults_in`.
+        """
+        for fault in self.faults_in(*fields, absent=absent):
+            raise FormatError("topology", str(fault.error)) from fault.error
         return self
 
-    def _join(self, node: str, other: str, nics: set[str]) -> None:
-        if node in nics:
-            self.leaf[node] = other
-            return
-        self.cables.setdefault(node, set()).add(other)
-        if other not in nics:
-            self._near.setdefault(node, []).append(other)
-
-    # -- addresses alone ----------------------------------------------------------------------------------------
-
-    def meet(self, hops: Iterable[str | None]) -> None:
-        """Remember addresses that answered, so that the two ends of a cable can be told by their common subnet."""
-        if self.leaf:
-            return
-        for hop in hops:
-            if hop is not None and hop not in self.met and len(self.met) < _MOST_MET:
-                self.met[hop] = None
-                self._quarters += _number(hop)[1] % 4 in (0, 3)
-
-    def partner(self, hop: str) -> str | None:
-        """The other end of the cable that `hop` ends: of its /31 (IPv6: /127), or of its /30 where those are in use."""
-        prefix, number = _number(hop)
-        if number < 0:
-            return None
-        other = _address(prefix, number ^ 1)
-        if other in self.met:
-            return other
-        other = _address(prefix, number ^ 3)
-        return other if not self._quarters and len(self.met) > 3 and other in self.met else None
+    # -- addresses ----------------------------------------------------------------------------------------------
 
     def router(self, hop: str) -> str:
         """The node whose interface this is; its own address where that is not declared."""
-        known = self._arrives.get(hop)
-        return hop if known is None else known[1]
+        ends = self._arrivals.get(hop)
+        return hop if ends is None else ends[1]
 
     def arrival(self, hop: str | None) -> tuple[str, str] | None:
-        """(neighbour, node): a packet that meets this address came from the one to the other; None: not declared."""
-        return None if hop is None else self._arrives.get(hop)
+        """(neighbour, node) of the link direction that ends at this address; None: not declared."""
+        return None if hop is None else self._arrivals.get(hop)
 
-    def crossed_by(self, hop: str | None) -> str | None:
-        """Name of the link direction that a packet has just crossed when it meets this address."""
-        known = self.arrival(hop)
-        if hop is None:
-            return None
-        return f"->{hop}" if known is None else direction_id(*known)
+    def direction(self, hop: str) -> str:
+        """The link direction that ends at this address, ``a->b``; ``->address`` where it was not declared."""
+        ends = self._arrivals.get(hop)
+        return f"->{hop}" if ends is None else direction_id(*ends)
 
-    # -- ways ---------------------------------------------------------------------------------------------------
+    def hop(self, direction: str) -> str | None:
+        """The address at which a link direction ends, as `direction` names it; None when it has none."""
+        return direction[2:] if direction.startswith("->") else self._hops.get(direction)
 
-    @property
-    def leaves(self) -> set[str]:
-        """Switches that NICs hang on."""
-        return set(self.leaf.values())
+    def contradicted_by(self, hops: Sequence[str | None]) -> bool:
+        """Whether neighbouring hops, both declared, are no neighbours: the trace's packets took several routes."""
+        known = [self.arrival(hop) for hop in hops]
+        return any(a is not None and b is not None and b[0] != a[1] for a, b in pairwise(known))
 
-    def traced(self, sender: str, receiver: str, hops: tuple[str | None, ...]) -> dict[str, float]:
-        """Parts between the two NICs' cables on a traced path, with the probability of each.
+    # -- speeds, rails, leaves ----------------------------------------------------------------------------------
+
+    def speed_bps(self, hop: str) -> int:
+        """Declared speed of the link direction that ends at this address; 0: not known."""
+        return self._speeds_bps.get(hop, 0)
+
+    def nic_speed_bps(self, nic: str) -> int:
+        """Declared speed of a NIC's cable; 0: not known."""
+        return self._nic_speeds_bps.get(nic, 0)
+
+    def rail(self, nic: str) -> str:
+        """The NIC's rail as declared, else its name on its host."""
+        about = self.nics.get(nic)
+        declared = None if about is None or about.rail is None else str(about.rail)
+        return declared or nic.partition("/")[2]
+
+    # -- routes -------------------------------------------------------------------------------------------------
+
+    def traced(self, sender: str, receiver: str, hops: Sequence[str | None]) -> dict[str, float]:
+        """Elements between the two NICs' cables on a traced route, with the probability of each.
 
         The first hop's link is the sender's own cable and belongs to its NIC; an answer from the receiver itself is
         the receiver's cable. Without a declaration a hop is known by its address alone. With one, a hop that did
-        not answer is narrowed down to the ways that the others leave open.
+        not answer is narrowed down to the shortest routes that agree with the others.
         """
-        if not self.leaf:
+        if not self.leaf_of:
             return {f"->{address}": 1.0 for address in hops[1:] if address is not None}
-        ways = self._ways(sender, receiver, hops)
-        if ways:
-            return ways
-        parts: dict[str, float] = {}
-        for origin, node in (self._arrives[h] for h in hops if h is not None and h in self._arrives):
+        arrivals = [self.arrival(hop) for hop in hops]
+        found = self._agreeing(sender, receiver, arrivals)
+        if found:
+            return found
+        elements: dict[str, float] = {}
+        for origin, node in (a for a in arrivals if a is not None):
             if node not in (sender, receiver):
-                parts[f"node {node}"] = 1.0
-                if origin != sender and origin not in self.leaf:
-                    parts[direction_id(origin, node)] = 1.0
-        return parts
+                elements[f"node {node}"] = 1.0
+                if origin != sender and origin not in self.leaf_of:
+                    elements[direction_id(origin, node)] = 1.0
+        return elements
 
-    def _ways(self, sender: str, receiver: str, hops: tuple[str | None, ...]) -> dict[str, float]:
-        """Shares of all shortest ways of the traced length that agree with the hops that answered; {} if none does."""
-        first, last = self.leaf.get(sender), self.leaf.get(receiver)
-        known = [self._arrives.get(h) if h is not None else None for h in hops]
-        if known and known[-1] is not None and known[-1][1] == receiver:
-            known.pop()
-        if first is None or last is None or not known:
+    def _agreeing(self, sender: str, receiver: str, arrivals: Sequence[tuple[str, str] | None]) -> dict[str, float]:
+        """Shares of all shortest routes that agree with the hops that answered; {} if none does."""
+        first, last = self.leaf_of.get(sender), self.leaf_of.get(receiver)
+        if arrivals and arrivals[-1] is not None and arrivals[-1][1] == receiver:
+            arrivals = arrivals[:-1]
+        if first is None or last is None or not arrivals:
             return {}
-        far = self._distances(last)
-        if far.get(first) != len(known) - 1:
-            return {}
-        layers: list[dict[str, int]] = [{first: 1}]
-        links: list[list[tuple[str, str]]] = []
-        for i in range(1, len(known)):
-            step = [(a, b) for a in layers[-1] for b in self._near.get(a, ()) if far.get(b) == len(known) - 1 - i]
-            step = [(a, b) for a, b in step if known[i] in (None, (a, b))]
-            layers.append({})
-            for a, b in step:
-                layers[-1][b] = layers[-1].get(b, 0) + layers[-2][a]
-            links.append(step)
-        if (known[0] is not None and known[0][1] != first) or not layers[-1]:
-            return {}
-        return _shares(layers, links, last)
+        return routes.agreeing(self._graph, first, last, arrivals)
 
-    def spread(self, sender: str, receiver: str) -> dict[str, float]:
-        """Parts between two NICs with the share of equal-cost ways that use them; empty when not declared."""
-        a, b = self.leaf.get(sender), self.leaf.get(receiver)
+    def equal_cost(self, sender: str, receiver: str) -> dict[str, float]:
+        """Elements between two NICs with the share of equal-cost routes that use them; empty when not declared."""
+        a, b = self.leaf_of.get(sender), self.leaf_of.get(receiver)
         if a is None or b is None:
             return {}
-        if (a, b) not in self._spread:
-            self._spread[a, b] = self._shares(a, b)
-        return self._spread[a, b]
-
-    def _shares(self, a: str, b: str) -> dict[str, float]:
-        far = self._distances(b)
-        if a not in far:
-            return {f"node {a}": 1.0, f"node {b}": 1.0}
-        share = {a: 1.0}
-        parts: dict[str, float] = {}
-        queue = deque([a])
-        while queue:
-            node = queue.popleft()
-            parts[f"node {node}"] = min(1.0, share[node])
-            nexts = [n for n in self._near.get(node, ()) if far.get(n, -1) == far[node] - 1]
-            for n in nexts:
-                parts[direction_id(node, n)] = share[node] / len(nexts)
-                if n not in share:
-                    queue.append(n)
-                    share[n] = 0.0
-                share[n] += share[node] / len(nexts)
-        return parts
-
-    def _distances(self, goal: str) -> dict[str, int]:
-        far = {goal: 0}
-        queue = deque([goal])
-        while queue:
-            node = queue.popleft()
-            for n in self._near.get(node, ()):
-                if n not in far:
-                    far[n] = far[node] + 1
-                    queue.append(n)
-        return far
+        if (a, b) not in self._equal_cost:
+            self._equal_cost[a, b] = routes.equal_cost(self._graph, a, b)
+        return self._equal_cost[a, b]
 
 
-def _number(address: str) -> tuple[str, int]:
-    """Everything before the last group of an IP address, and that group as a number (−1: none)."""
-    colon = ":" in address
-    prefix, dot, last = address.rpartition(":" if colon else ".")
-    try:
-        return prefix + dot, int(last or "0", 16 if colon else 10)
-    except ValueError:
-        return address, -1
-
-
-def _address(prefix: str, number: int) -> str:
-    if ":" not in prefix:
-        return f"{prefix}{number}"
-    return prefix if number == 0 and prefix.endswith("::") else f"{prefix}{number:x}"
-
-
-def _shares(layers: list[dict[str, int]], links: list[list[tuple[str, str]]], last: str) -> dict[str, float]:
-    """Share of ways through every node and link; `layers` hold the ways that lead to each node from the start."""
-    total = layers[-1][last]
-    onward = {last: 1}
-    parts = {f"node {last}": 1.0}
-    for ways, step in zip(reversed(layers[:-1]), reversed(links), strict=True):
-        before: dict[str, int] = {}
-        for a, b in step:
-            if b in onward:
-                parts[direction_id(a, b)] = ways[a] * onward[b] / total
-                before[a] = before.get(a, 0) + onward[b]
-        parts |= {f"node {a}": ways[a] * n / total for a, n in before.items()}
-        onward = before
-    return parts
+def _end(link: Any, side: str) -> LinkEnd:
+    end = link[side]
+    node, address = end.get("node"), end.get("address")
+    if not node:
+        raise KeyError("node")
+    return LinkEnd(str(node), str(address).partition("/")[0] if address else "")

@@ -1,4 +1,4 @@
-"""What the controller knows: ways, selectability, jobs, windows, queues, wiring, findings, keys, configuration."""
+"""What the controller knows: ways, selectability, jobs, windows, queues, findings, keys, configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from sdfstream.actuate.refusals import Refusals
 from sdfstream.actuate.routes import Directed, ProbeKey, Routes, hops_of
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.actuate.windows import RING, Windows
-from sdfstream.actuate.wiring import Wiring
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.numeric import frozen
 from sdfstream.records import columns
@@ -261,35 +260,7 @@ def test_clocks_that_are_not_known_have_the_widest_bar() -> None:
     assert clocks.err_ns("h1/r0", 2 * S) == clocks.err_ns("h2/r0", 2 * S) == clocks.err_ns("h0/r0", 9 * S) == UNKNOWN_NS
 
 
-# --- wiring and findings -------------------------------------------------------------------------------------------
-
-
-def link(a: str, at_a: str, b: str, at_b: str, speed_mbps: int) -> dict[str, object]:
-    ends = {"a": {"node": a, "address": at_a}, "b": {"node": b, "address": at_b}}
-    return {"id": f"{a}--{b}", **ends, "speed_mbps": speed_mbps}
-
-
-DECLARED = {
-    "nodes": [],
-    "links": [
-        link("h0/r0", "1.0", "l0", "1.1", 10),
-        link("l0", "2.0", "s0", "2.1", 5),
-        link("l1", "3.0", "s0", "3.1", 5),
-        link("l0", "4.0", "s1", "4.1", 5),
-    ],
-    "nics": [{"id": "h0/r0", "rail": 3}],
-}
-
-
-def test_hop_addresses_are_link_directions() -> None:
-    wiring = Wiring(DECLARED)
-    assert wiring.name("2.1") == "l0->s0" and wiring.hop("l0->s0") == "2.1" and wiring.speed_bps("2.1") == 5_000_000
-    assert wiring.name("9.9") == "->9.9" and wiring.hop("->9.9") == "9.9" and wiring.speed_bps("9.9") == 0
-    assert wiring.nic_speed_bps("h0/r0") == 10_000_000 and wiring.rail("h0/r0") == "3" and wiring.rail("h7/r1") == "r1"
-    assert not wiring.broken(("1.1", "2.1", "3.0")) and wiring.broken(("1.1", "4.1", "3.0"))
-    assert not wiring.broken(("1.1", None, "3.0")) and not wiring.broken(("1.1", "9.9", "3.0"))
-    with pytest.raises(FormatError):
-        Wiring({"links": [{"a": 5}]})
+# --- findings -------------------------------------------------------------------------------------------
 
 
 def finding(**more: object) -> dict[str, object]:

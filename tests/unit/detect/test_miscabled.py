@@ -2,7 +2,7 @@
 
 from sdfstream.detect.miscabled import Miscabled
 from sdfstream.records.finding import Subject
-from sdfstream.records.topology import Wiring
+from sdfstream.records.topology import Topology
 from tests.unit.records.test_topology import address, declare
 
 PLAN = declare(
@@ -16,9 +16,9 @@ def hops(first: str, a: str, spine: str, b: str) -> list[str | None]:
     return [first, address(a, spine), address(spine, b)]
 
 
-def feed(engine: Miscabled, wiring: Wiring, sender: str, receiver: str, a: str, b: str, times: int = 3) -> None:
+def feed(engine: Miscabled, topology: Topology, sender: str, receiver: str, a: str, b: str, times: int = 3) -> None:
     for i in range(times):
-        engine.take(wiring, sender, receiver, hops(address(sender, "l0"), a, f"s{i % 2}", b), 1000 + i)
+        engine.take(topology, sender, receiver, hops(address(sender, "l0"), a, f"s{i % 2}", b), 1000 + i)
 
 
 def test_cables_as_planned_are_no_claim() -> None:
@@ -57,5 +57,5 @@ def test_short_ways_gaps_and_strangers_say_nothing() -> None:
     for way in ([], [None], ["x"], [None, None, None], ["x", "y", "z"]):
         for _ in range(4):
             engine.take(PLAN, "h0/r0", "h1/r0", way, 5)
-    feed(engine, Wiring(), "h0/r0", "h1/r0", "l3", "l2")
+    feed(engine, Topology(), "h0/r0", "h1/r0", "l3", "l2")
     assert engine.claims(PLAN) == []

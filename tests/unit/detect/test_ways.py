@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
+from sdfstream.detect.link_ends import LinkEnds
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.ways import Way
 from sdfstream.records.finding import Subject
-from sdfstream.records.topology import Wiring
+from sdfstream.records.topology import Topology
 from tests.unit.records.test_topology import address, declare
 
 LEAVES, SPINES = ("l0", "l1", "l2"), ("s0", "s1")
@@ -27,7 +28,7 @@ def hops(src: str, a: str, spine: str, b: str) -> list[str | None]:
 class World:
     """Sessions h0>h2 (0), h1>h2 (1), h2>h0 (2), h0>h3 (3) on a declared fabric."""
 
-    def __init__(self, plan: Wiring = PLAN) -> None:
+    def __init__(self, plan: Topology = PLAN) -> None:
         self.sessions = Sessions(100)
         keys = [("h0/r0", "h2/r0"), ("h1/r0", "h2/r0"), ("h2/r0", "h0/r0"), ("h0/r0", "h3/r0")]
         self.sessions.of_names([(a, b, "udp", 50000, 0) for a, b in keys], 0)
@@ -109,7 +110,7 @@ def test_routers_that_are_seen_to_have_moved_flows_off_a_dead_link() -> None:
 
 @pytest.mark.parametrize(("base", "partner"), [("172.16.0.2", "172.16.0.3"), ("fd00:ffff:1:2::", "fd00:ffff:1:2::1")])
 def test_without_a_declaration_a_link_is_named_by_the_addresses_of_its_ends(base: str, partner: str) -> None:
-    w = World(Wiring())
+    w = World(Topology())
     w.cabling.trace(0, FWD, ["10.0.0.1", base], 10 * S)
     w.cabling.refresh(None)
     number = w.cabling.parts.find(f"->{base}")
@@ -121,12 +122,11 @@ def test_without_a_declaration_a_link_is_named_by_the_addresses_of_its_ends(base
 
 
 def test_ends_of_a_slash_30_are_joined_only_where_slash_30s_are_in_use() -> None:
-    wiring = Wiring()
-    wiring.meet(["10.1.0.1", "10.1.0.2", "10.1.0.5", "10.1.0.6"])
-    assert wiring.partner("10.1.0.1") == "10.1.0.2" and wiring.partner("10.1.0.6") == "10.1.0.5"
-    wiring.meet(["10.1.0.8"])  # no host of a /30
-    assert wiring.partner("10.1.0.1") is None
-    assert Wiring().partner("no address") is None
+    ends = LinkEnds(["10.1.0.1", "10.1.0.2", "10.1.0.5", "10.1.0.6"])
+    assert ends.opposite("10.1.0.1") == "10.1.0.2" and ends.opposite("10.1.0.6") == "10.1.0.5"
+    ends.note(["10.1.0.8"])  # no host of a /30
+    assert ends.opposite("10.1.0.1") is None
+    assert LinkEnds().opposite("no address") is None
 
 
 def test_a_saved_cabling_goes_on_alike() -> None:
