@@ -13,7 +13,7 @@ import numpy as np
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig, VirtualClock
 from sdfstream.probes.stamp.addresses import octets
-from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
+from sdfstream.probes.stamp.datagrams import Left, Received, ToSend, TxStamps
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
@@ -97,7 +97,7 @@ def arriving(sent: ToSend, rows: np.ndarray, at_ns: np.ndarray, *, socket: np.nd
     )
 
 
-def left_of(sent: ToSend, at_ns: int, kind: int = StampKind.KERNEL) -> Left:
+def tx_stamps_of(sent: ToSend, at_ns: int, kind: int = StampKind.KERNEL) -> TxStamps:
     n = len(sent.token)
     return Left(
         token=sent.token,
@@ -131,24 +131,24 @@ class Wire:
             return 0
         t1 = EPOCH + now_ns + 7_000
         if self.stamps:
-            self.sender.left(left_of(sent, t1))
+            self.sender.take_tx_stamps(tx_stamps_of(sent, t1))
         rows = np.flatnonzero(~self.drop_forward(sent))
         ports = np.array([p for (_, p), s in sorted(self.sender._sockets.items(), key=lambda x: x[1])])
         t2 = np.full(len(rows), t1 + self.forward_ns, dtype=np.int64)
         source = ports[sent.socket[rows] - SOCKET_A]
         probes = arriving(sent, rows, t2, socket=np.full(len(rows), SOCKET_B), address=A, port=source,
                           tos=self.remark(sent.tos[rows]))  # fmt: skip
-        answers = self.reflector.received(probes, now_ns)
+        answers = self.reflector.answer(probes, now_ns)
         t3 = t1 + self.forward_ns + self.turn_ns
         self.reflector.seal(answers, t3 - 9_000)
         if self.stamps:
-            self.reflector.left(left_of(answers, t3))
+            self.reflector.take_tx_stamps(tx_stamps_of(answers, t3))
         back = np.flatnonzero(~self.drop_reverse(answers))
         home = np.searchsorted(ports, answers.port[back]) + SOCKET_A
         t4 = np.full(len(back), t3 + self.reverse_ns, dtype=np.int64)
         batch = arriving(answers, back, t4, socket=home, address=B, port=np.full(len(back), 862))
         self.answers.append(batch)
-        self.sender.received(batch, now_ns + 1_000_000)
+        self.sender.take_answers(batch, now_ns + 1_000_000)
         return len(sent.token)
 
     def run(self, until_ns: int, start_ns: int = 0) -> int:

@@ -242,7 +242,7 @@ class HostAgent:
                 self._tell(now_ns)
             if received is None:
                 return turn > 0
-            answers = engine.received(received, now_ns)
+            answers = engine.answer(received, now_ns)
             if len(answers.length):
                 engine.seal(answers, time.time_ns())
                 table.send(answers)
@@ -252,22 +252,22 @@ class HostAgent:
 
     def _tell(self, now_ns: int) -> None:
         """Take the true sending times of answers, to be told in the next ones."""
-        left = self.reflectors.left()
-        if left is not None:
-            self.reflector.left(left)
+        stamps = self.reflectors.read_tx_stamps()
+        if stamps is not None:
+            self.reflector.take_tx_stamps(stamps)
         self._told_until = now_ns + min(self._follow_up_ns, _FOLLOW_UP_MOST_NS)
 
     def hear(self, due_at_ns: int) -> bool:
         """Take sending times and answers; whether there were any answers. `due_at_ns`: when that was planned for."""
         table, engine = self.senders, self.sender
         for turn in range(_ROUNDS):
-            left = table.left()
-            if left is not None:
-                engine.left(left)
+            stamps = table.read_tx_stamps()
+            if stamps is not None:
+                engine.take_tx_stamps(stamps)
             received = table.receive()
             if received is None:
                 return turn > 0
-            engine.received(received, time.monotonic_ns(), due_at_ns)
+            engine.take_answers(received, time.monotonic_ns(), due_at_ns)
             if not table.backlog:
                 return True
         return True

@@ -13,7 +13,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from sdfstream.probes.net.stamping_io import SO_TIMESTAMPING
+from sdfstream.probes.net.socket_io import SO_TIMESTAMPING
 
 HEADER = struct.Struct("!IQHHIIQHHB3x")
 """Base STAMP packet: sequence, stamp, error, SSID, and the fields an answer fills."""

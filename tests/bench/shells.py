@@ -5,9 +5,9 @@ the one thread that works; what lies between (the far end's work) is not counted
 
 - *send*: one ``sendmmsg`` a socket with class and source address per packet and stamps asked for (`SocketTable.send`);
 - *probe*: that, and building the probes before (`SessionSender.due`), and reading and matching every kernel sending
-  time after it (`SocketTable.left`, `SessionSender.left`);
+  time after it (`SocketTable.read_tx_stamps`, `SessionSender.take_tx_stamps`);
 - *receive and parse*: ``recvmmsg`` of answers with kernel stamps, address and class, checked, parsed and matched to
-  their probes (`SocketTable.receive`, `SessionSender.received`);
+  their probes (`SocketTable.receive`, `SessionSender.take_answers`);
 - *reflect*: receive, parse, answer, and learn when the answers left;
 - per-packet asyncio beside them: see `asyncio_baseline`.
 """
@@ -81,27 +81,27 @@ class Mesh:
         built = time.thread_time()
         self.sending.send(batch)
         sent = time.thread_time()
-        while (left := self.sending.left()) is not None:
-            self.sender.left(left)
+        while (stamps := self.sending.read_tx_stamps()) is not None:
+            self.sender.take_tx_stamps(stamps)
         n = len(batch.length)
         return {"send": (n, sent - built), "probe": (n, time.thread_time() - began)}
 
     def reflect(self) -> dict[str, tuple[int, float]]:
         n, began = 0, time.thread_time()
         while (received := self.reflecting.receive()) is not None:
-            answers = self.reflector.received(received, self.now_ns)
+            answers = self.reflector.answer(received, self.now_ns)
             if len(answers.length):
                 self.reflector.seal(answers, time.time_ns())
                 self.reflecting.send(answers)
                 n += len(answers.length)
-            while (left := self.reflecting.left()) is not None:
-                self.reflector.left(left)
+            while (stamps := self.reflecting.read_tx_stamps()) is not None:
+                self.reflector.take_tx_stamps(stamps)
         return {"reflect": (n, time.thread_time() - began)}
 
     def hear(self) -> dict[str, tuple[int, float]]:
         n, began = 0, time.thread_time()
         while (received := self.sending.receive()) is not None:
-            self.sender.received(received, self.now_ns)
+            self.sender.take_answers(received, self.now_ns)
             n += len(received.length)
         return {"receive": (n, time.thread_time() - began)}
 

@@ -17,7 +17,7 @@ from sdfstream.probes.stamp.exchanges import SENT
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
-from tests.wire import EPOCH, left_of
+from tests.wire import EPOCH, tx_stamps_of
 
 WIDTH = 2048
 """As wide as a shell's receive buffer may be."""
@@ -77,7 +77,7 @@ def test_reflect(benchmark: Any, n: int, key: bytes | None) -> None:
     probes = incoming(sender_of(n, key).due(NS_PER_S, EPOCH), 49_152)
 
     def round_() -> int:
-        answers = reflector.received(probes, 0)
+        answers = reflector.answer(probes, 0)
         reflector.seal(answers, EPOCH)
         return len(answers.length)
 
@@ -89,11 +89,11 @@ def answered(n: int, key: bytes | None) -> tuple[SessionSender, Received]:
     sender = sender_of(n, key)
     sent = sender.due(NS_PER_S, EPOCH)
     reflector = SessionReflector(HostConfig("hb", ()), {i: f"hb/r{i}" for i in range(NICS)}, {}, hmac_key=key)
-    reflector.left(left_of(reflector.received(incoming(sent, 49_152), 0), EPOCH))
-    answers = reflector.received(incoming(sent, 49_152), 0)
+    reflector.take_tx_stamps(tx_stamps_of(reflector.answer(incoming(sent, 49_152), 0), EPOCH))
+    answers = reflector.answer(incoming(sent, 49_152), 0)
     reflector.seal(answers, EPOCH)
     back = dataclasses.replace(incoming(answers, 862), address=sent.address)
-    sender.left(left_of(sent, EPOCH))
+    sender.take_tx_stamps(tx_stamps_of(sent, EPOCH))
     return sender, back
 
 
@@ -106,7 +106,7 @@ def test_parse_answers(benchmark: Any, n: int, key: bytes | None) -> None:
 
     def round_() -> None:
         state[:] = was  # one strided store; every round takes the same answers again
-        sender.received(back, NS_PER_S)
+        sender.take_answers(back, NS_PER_S)
 
     benchmark(round_)
     assert sender.counters.get("answered") % n == 0
@@ -117,7 +117,7 @@ def test_parse_answers(benchmark: Any, n: int, key: bytes | None) -> None:
 @SIZES
 def test_rows(benchmark: Any, n: int) -> None:
     sender, back = answered(n, None)
-    sender.received(back, NS_PER_S)
+    sender.take_answers(back, NS_PER_S)
     state = sender._exchanges.state
     was = state.copy()
     assert (was == SENT).sum() == 0

@@ -10,7 +10,7 @@ import pytest
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
 from sdfstream.records.units import NS_PER_S, StampKind
-from tests.wire import EPOCH, A, Wire, datagrams, host_b, left_of, reflector_of, sender_of
+from tests.wire import EPOCH, A, Wire, datagrams, host_b, reflector_of, sender_of, tx_stamps_of
 
 KEY = b"0123456789abcdef0123456789abcdef"
 # EPOCH is 1 790 000 000 s: NTP seconds 3 998 988 800 = 0xee5bba00
@@ -54,7 +54,7 @@ def first_probe(key: bytes | None) -> bytes:
 def reflected(probe: bytes, key: bytes | None, **more: object) -> bytes:
     reflector = reflector_of(host_b(), hmac_key=key)
     received = datagrams([probe], socket=0, address=A, port=50_001, at_ns=EPOCH + NS_PER_S, tos=46 << 2 | 2, **more)  # type: ignore[arg-type]
-    answers = reflector.received(received, 0)
+    answers = reflector.answer(received, 0)
     reflector.seal(answers, EPOCH + NS_PER_S + NS_PER_S // 4)
     assert len(answers.length) == 1
     return bytes(answers.data[0, : int(answers.length[0])])
@@ -126,8 +126,8 @@ def test_hardware_stamps_are_told_as_hw_assist() -> None:
     reflector = reflector_of(host_b())
     probe = first_probe(None)
     received = datagrams([probe], socket=0, address=A, port=50_001, kind=StampKind.HARDWARE)
-    reflector.left(left_of(reflector.received(received, 0), EPOCH + 5, StampKind.HARDWARE))
-    answers = reflector.received(received, 1)
+    reflector.take_tx_stamps(tx_stamps_of(reflector.answer(received, 0), EPOCH + 5, StampKind.HARDWARE))
+    answers = reflector.answer(received, 1)
     assert bytes(answers.data[0, 76:80]).hex() == "05010503"
     assert bytes(answers.data[0, 60:64]).hex() == "01000000"
     assert np.array_equal(answers.length, [len(probe)])

@@ -20,7 +20,7 @@ import pytest
 from sdfstream.agent.loop_io import run_agent
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.net.socket_io import open_probe_socket
+from sdfstream.probes.net.socket_io import ProbeSocket, open_probe_sockets
 from sdfstream.records.topics import PORT
 from sdfstream.records.units import StampKind
 from tests.fixtures.agents import Heard, running
@@ -131,7 +131,8 @@ async def test_a_taken_source_port_costs_only_its_own_paths_and_only_for_now() -
 
 
 def test_hardware_stamps_fall_back_to_the_kernels_and_say_so() -> None:
-    opened = open_probe_socket(NicConfig("a/0", "lo", "127.0.0.1"), 0, own_address=True, hardware=True)
+    opened = open_probe_sockets(NicConfig("a/0", "lo", "127.0.0.1"), [0], own_address=True, hardware=True)[0]
+    assert isinstance(opened, ProbeSocket)
     assert opened.kind is StampKind.KERNEL
     opened.sock.close()
 
@@ -222,14 +223,15 @@ def test_no_root_is_needed(tmp_path: Path) -> None:
     code = (
         "import os, asyncio\n"
         "from sdfstream.agent.loop_io import _ask_for_priority\n"
-        "from sdfstream.probes.net.socket_io import open_probe_socket\n"
+        "from sdfstream.probes.net.socket_io import open_probe_sockets\n"
         "from sdfstream.probes.config import NicConfig\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "s = open_probe_socket(NicConfig('a/0', 'lo', '127.0.73.1'), 18622, own_address=True, hardware=True)\n"
+        "nic = NicConfig('a/0', 'lo', '127.0.73.1')\n"
+        "s = open_probe_sockets(nic, [18622], own_address=True, hardware=True)[0]\n"
         "print(s.kind.name, s.stamp_room > 30)\n"
         "_ask_for_priority()\n"
-        "try: open_probe_socket(NicConfig('a/0', 'lo', '127.0.73.1'), 862, own_address=True, hardware=False)\n"
-        "except Exception as e: print(type(e).__name__, e)\n"
+        "e = open_probe_sockets(nic, [862], own_address=True, hardware=False)[0]\n"
+        "print(type(e).__name__, e)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     first, second = done.stdout.splitlines()

@@ -37,10 +37,10 @@ def test_a_batch_arrives_whole_with_kernel_stamps(pair: tuple[SocketTable, Socke
     rows = [(i, a, port_of(receiver, i), 0xB8 | i) for i, a in enumerate(addresses) for _ in range(20)]
     batch = to_send(rows)
     assert len(sender.send(batch)) == 0
-    left = wait(sender.left)
+    stamps = wait(sender.read_tx_stamps)
     received = wait(receiver.receive)
-    assert sorted(left.token.tolist()) == batch.token.tolist()
-    assert (left.kind == StampKind.KERNEL).all()
+    assert sorted(stamps.token.tolist()) == batch.token.tolist()
+    assert (stamps.kind == StampKind.KERNEL).all()
     assert (received.kind == StampKind.KERNEL).all()
     assert (received.ttl == SENT_TTL).all()
     order = np.lexsort((received.data[:, 0], received.socket))
@@ -50,11 +50,11 @@ def test_a_batch_arrives_whole_with_kernel_stamps(pair: tuple[SocketTable, Socke
     assert received.address[order].tobytes() == b"".join(mapped(addresses[r[0]]) for r in rows)
     assert received.port[order].tolist() == [port_of(sender, r[0]) for r in rows]
     # The stamp of each token precedes the arrival of that very row: the ids were matched right.
-    gone = dict(zip(left.token.tolist(), left.at_ns.tolist(), strict=True))
+    gone = dict(zip(stamps.token.tolist(), stamps.at_ns.tolist(), strict=True))
     sent_rows = received.data[:, :4].copy().view("<u4")[:, 0] + 1000
     delay = received.at_ns - np.array([gone[t] for t in sent_rows.tolist()])
     assert (delay > 0).all()
-    assert (left.at_ns >= left.user_at_ns).all()
+    assert (stamps.at_ns >= stamps.user_at_ns).all()
     assert (received.at_ns <= received.user_at_ns).all()
 
 
@@ -63,8 +63,8 @@ def test_more_than_all_buffers_hold_loses_no_stamp(pair: tuple[SocketTable, Sock
     tokens: list[int] = []
     for _ in range(3):
         assert len(sender.send(to_send([(0, addresses[0], port_of(receiver, 0), 0)] * 1500))) == 0
-        while (left := sender.left()) is not None:
-            tokens += left.token.tolist()
+        while (stamps := sender.read_tx_stamps()) is not None:
+            tokens += stamps.token.tolist()
         while receiver.receive() is not None:
             pass
     assert sorted(tokens) == sorted(list(range(1000, 2500)) * 3)
@@ -86,7 +86,7 @@ def test_rows_of_a_closed_slot_never_left() -> None:
     table.close(0)
     unsent = table.send(to_send([(0, "127.0.0.2", 9, 0), (1, "127.0.0.2", port_of(table, 1), 0)]))
     assert unsent.tolist() == [1000]
-    assert wait(table.left).token.tolist() == [1001]
+    assert wait(table.read_tx_stamps).token.tolist() == [1001]
     assert table.counters.get("unsent", "nic-away") == 1
     table.close_all()
 
@@ -98,10 +98,10 @@ def test_a_row_the_kernel_refuses_is_left_out_and_the_ids_still_match() -> None:
     warm_up([table, sink], [(0, "127.0.0.2", port)])
     rows = [(0, "127.0.0.2", port, 0), (0, "255.255.255.255", port, 0), (0, "127.0.0.2", port, 0)]
     assert table.send(to_send(rows)).tolist() == [1001]
-    left = wait(table.left)
-    assert sorted(left.token.tolist()) == [1000, 1002]
+    stamps = wait(table.read_tx_stamps)
+    assert sorted(stamps.token.tolist()) == [1000, 1002]
     received = wait(sink.receive)
-    gone = dict(zip(left.token.tolist(), left.at_ns.tolist(), strict=True))
+    gone = dict(zip(stamps.token.tolist(), stamps.at_ns.tolist(), strict=True))
     for row, at_ns in zip(received.data[:, 0].tolist(), received.at_ns.tolist(), strict=True):
         assert 0 < at_ns - gone[1000 + row] < 5_000_000
     assert table.counters.as_dict() == {"io.unsent.eacces": 1}

@@ -21,7 +21,7 @@ import pytest
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.stamp.addresses import octets
-from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
+from sdfstream.probes.stamp.datagrams import Left, Received, ToSend, TxStamps
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_MS, StampKind
@@ -47,7 +47,7 @@ class Udp:
         self.socket.settimeout(0.01)
         self.port = int(self.socket.getsockname()[1])
 
-    def send(self, sent: ToSend) -> Left:
+    def send(self, sent: ToSend) -> TxStamps:
         user_ns = time.time_ns()
         for i in range(len(sent.length)):
             self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sent.tos[i]))
@@ -129,9 +129,9 @@ def test_our_sender_and_their_reflector(key: bytes | None, stateful: bool) -> No
         start = time.monotonic_ns()
         sender = SessionSender(host, {("ha/r0", udp.port): 0}, np.random.default_rng(1), start, hmac_key=key)
         while (now := time.monotonic_ns()) < start + 600 * NS_PER_MS:
-            sender.left(udp.send(sender.due(now, time.time_ns())))
+            sender.take_tx_stamps(udp.send(sender.due(now, time.time_ns())))
             while (answer := udp.receive()) is not None:
-                sender.received(answer, time.monotonic_ns())
+                sender.take_answers(answer, time.monotonic_ns())
         batch = sender.rows(time.monotonic_ns() + 2_000 * NS_PER_MS)
     udp.close()
     assert batch is not None
@@ -164,9 +164,9 @@ def test_their_sender_and_our_reflector(key: bytes | None) -> None:
             assert time.monotonic() < deadline
             if (probe := udp.receive()) is None:
                 continue
-            answers = reflector.received(probe, time.monotonic_ns())
+            answers = reflector.answer(probe, time.monotonic_ns())
             reflector.seal(answers, time.time_ns())
-            reflector.left(udp.send(answers))
+            reflector.take_tx_stamps(udp.send(answers))
             lengths.append((int(probe.length[0]), int(answers.length[0])))
         out, err = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]
     udp.close()

@@ -65,7 +65,7 @@ def check_rails(net: Namespaces, sender: SocketTable, far: SocketTable, a: list[
         sent = {k: net.counter(k[0], f"r{k[1]}", k[2]) - n for k, n in before.items()}
         assert min(sent["a", rail, "tx_packets"], sent["b", rail, "tx_packets"]) >= 20
         assert max(sent["a", 1 - rail, "tx_packets"], sent["b", 1 - rail, "tx_packets"]) < 10
-        while far.left() is not None or sender.left() is not None:
+        while far.read_tx_stamps() is not None or sender.read_tx_stamps() is not None:
             pass
     assert sender.counters.total("refused") == far.counters.total("refused") == 0
 

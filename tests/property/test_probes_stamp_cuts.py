@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdfstream.probes.stamp import packet
-from sdfstream.probes.stamp.datagrams import Left, Received
+from sdfstream.probes.stamp.datagrams import Received, TxStamps
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S
-from tests.wire import EPOCH, SOCKET_B, A, Wire, arriving, host_a, host_b, left_of, reflector_of, sender_of
+from tests.wire import EPOCH, SOCKET_B, A, Wire, arriving, host_a, host_b, reflector_of, sender_of, tx_stamps_of
 
 PORTS = tuple(range(50_001, 50_009))
 END = NS_PER_S // 4
@@ -58,31 +58,33 @@ def fresh(key: bytes | None) -> SessionSender:
 
 
 @cache
-def scene(key: bytes | None) -> tuple[Received, Left]:
+def scene(key: bytes | None) -> tuple[Received, TxStamps]:
     """All answers and all sending times of a quarter of a second on eight paths."""
     wire = Wire(fresh(key), reflector_of(host_b(), hmac_key=key))
-    lefts: list[Left] = []
-    wire.sender.left = lefts.append  # type: ignore[method-assign]
+    batches: list[TxStamps] = []
+    wire.sender.take_tx_stamps = batches.append  # type: ignore[method-assign]
     wire.run(END)
     names = [f.name for f in dataclasses.fields(Received) if f.name != "user_at_ns"]
     joined = {n: np.concatenate([getattr(b, n) for b in wire.answers]) for n in names}
-    left = Left(**{f.name: np.concatenate([getattr(b, f.name) for b in lefts]) for f in dataclasses.fields(Left)})
-    assert len(left.token) >= 24
-    return Received(**joined, user_at_ns=EPOCH + END), left
+    tx_stamps = TxStamps(
+        **{f.name: np.concatenate([getattr(b, f.name) for b in batches]) for f in dataclasses.fields(TxStamps)}
+    )
+    assert len(tx_stamps.token) >= 24
+    return Received(**joined, user_at_ns=EPOCH + END), tx_stamps
 
 
-def replay(key: bytes | None, answers: list[np.ndarray], lefts: list[np.ndarray]) -> tuple[pa.Table, dict[str, int]]:
+def replay(key: bytes | None, answers: list[np.ndarray], batches: list[np.ndarray]) -> tuple[pa.Table, dict[str, int]]:
     """The rows of a fresh sender that sent the same probes and is given these answers and stamps."""
     sender = fresh(key)
     now = 0
     while now < END:
         sender.due(now, EPOCH + now)
         now = max(now + 1_000_000, sender.next_due_ns())
-    pool, left = scene(key)
-    for rows in lefts:
-        sender.left(pick(left, rows))  # type: ignore[arg-type]
+    pool, tx_stamps = scene(key)
+    for rows in batches:
+        sender.take_tx_stamps(pick(tx_stamps, rows))  # type: ignore[arg-type]
     for rows in answers:
-        sender.received(pick(pool, rows), END)  # type: ignore[arg-type]
+        sender.take_answers(pick(pool, rows), END)  # type: ignore[arg-type]
     batches = [b for b in [sender.rows(n * END) for n in (1, 2, 20, 21)] if b is not None]
     return pa.Table.from_batches(batches), sender.counters.as_dict()
 
@@ -95,15 +97,15 @@ cuts = st.lists(st.integers(0, 1_000), max_size=8)
 @settings(max_examples=60, deadline=None)
 def test_any_cut_gives_the_same_rows(order: list[int], some: list[int], others: list[int], key: bytes | None) -> None:
     """Answers lost, doubled and out of order: whatever arrives, batches do not matter."""
-    pool, left = scene(key)
+    pool, tx_stamps = scene(key)
     n = len(pool.length)
     rows = [i % n for i in order]
-    stamps = list(range(len(left.token)))
+    stamps = list(range(len(tx_stamps.token)))
     whole, counted = replay(key, cut(rows, []), [np.array(stamps)])
     parts, counted_parts = replay(key, cut(rows, some), cut(stamps, others))
     assert whole.equals(parts)
     assert counted == counted_parts
-    assert whole.num_rows == len(left.token)
+    assert whole.num_rows == len(tx_stamps.token)
     answered = whole.num_rows - whole["t4_ns"].null_count
     assert answered == len(set(rows)) == counted.get("sender.answered", 0)
     assert counted.get("sender.refused.duplicate", 0) == len(rows) - len(set(rows))
@@ -120,12 +122,12 @@ def test_any_cut_gives_the_same_answers(order: list[int], some: list[int], key: 
     )  # fmt: skip
     whole, split = reflector_of(host_b(), hmac_key=key), reflector_of(host_b(), hmac_key=key)
     for reflector in (whole, split):  # a follow-up to tell in each session
-        reflector.left(left_of(reflector.received(probes, 0), EPOCH))
-    expected = whole.received(probes, 1)
+        reflector.take_tx_stamps(tx_stamps_of(reflector.answer(probes, 0), EPOCH))
+    expected = whole.answer(probes, 1)
     whole.seal(expected, EPOCH + 1)
     got = []
     for part in cut(list(range(n)), some):
-        answers = split.received(pick(probes, part), 1)  # type: ignore[arg-type]
+        answers = split.answer(pick(probes, part), 1)  # type: ignore[arg-type]
         split.seal(answers, EPOCH + 1)
         got.append(answers)
     for name in ("length", "socket", "address", "port", "tos", "token"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.probes.stamp.datagrams import Left, Received
+from sdfstream.probes.stamp.datagrams import Received, TxStamps
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
 from tests.wire import EPOCH, SOCKET_A, SOCKET_B, A, B, Wire, datagrams, host_a, host_b, reflector_of, sender_of
 
@@ -53,7 +53,7 @@ def test_reflector(key: bytes | None) -> None:
         payloads = [*bad[:place], good[1], *bad[place:]]
         ports = [int(p) for p in rng.integers(1, 65_536, 31)]
         batch = datagrams(payloads, socket=SOCKET_B, address=A, port=ports, width=WIDTH, tos=int(rng.integers(256)))
-        answers = reflector.received(batch, turn)
+        answers = reflector.answer(batch, turn)
         reflector.seal(answers, EPOCH + turn)
         assert counted(reflector.counters.as_dict(), "reflector") == 31
         assert (answers.length <= WIDTH).all()
@@ -74,8 +74,8 @@ def test_sender(key: bytes | None) -> None:
     for turn in range(60):
         wire = Wire(sender_of(host_a(), seed=turn + 1, hmac_key=key), reflector_of(host_b(), hmac_key=key))
         taken: list[Received] = []
-        real = wire.sender.received
-        wire.sender.received = lambda batch, now_ns, to=taken: to.append(batch)  # type: ignore[method-assign]
+        real = wire.sender.take_answers
+        wire.sender.take_answers = lambda batch, now_ns, to=taken: to.append(batch)  # type: ignore[method-assign]
         wire.run(NS_PER_S // 16)
         last = taken[-1]
         good = [bytes(b.data[0, : int(b.length[0])]) for b in (taken[0], last)]
@@ -100,11 +100,11 @@ def test_noise(payloads: list[bytes], key: bytes | None, width: int) -> None:
     for socket, address, port in ((SOCKET_A, B, 862), (SOCKET_B, A, 50_001)):
         batch = datagrams(payloads, socket=socket, address=address, port=port, width=width)
         before = reflector.counters.total("refused")
-        answers = reflector.received(batch, 0)
+        answers = reflector.answer(batch, 0)
         reflector.seal(answers, EPOCH)
         refused = reflector.counters.total("refused") - before
         assert len(answers.length) <= len(payloads) <= len(answers.length) + refused
-        sender.received(batch, NS_PER_S)
+        sender.take_answers(batch, NS_PER_S)
     if payloads:
         assert counted(sender.counters.as_dict(), "sender") == 2 * len(payloads)
 
@@ -115,8 +115,8 @@ def test_stamps_of_nowhere(tokens: list[int], kind: int) -> None:
     sender.due(NS_PER_S, EPOCH)
     n = len(tokens)
     at = np.full(n, ABSENT_NS if kind == 255 else EPOCH)
-    left = Left(np.array(tokens, dtype=np.int64), at, np.full(n, kind, dtype=np.uint8), at)
-    sender.left(left)
-    reflector.left(left)
-    sender.unsent(left.token)
+    stamps = TxStamps(np.array(tokens, dtype=np.int64), at, np.full(n, kind, dtype=np.uint8), at)
+    sender.take_tx_stamps(stamps)
+    reflector.take_tx_stamps(stamps)
+    sender.unsent(stamps.token)
     assert sender.rows(0) is None

@@ -4,10 +4,14 @@ Why bound as it is: SO_BINDTODEVICE (no privilege needed since Linux 5.7) makes 
 the routing table prefers, and deliver only what came in by it. The socket is bound to the wildcard address, so that
 a packet for another NIC's address that strays in by this NIC is *seen* (PKTINFO tells), refused and counted, not
 silently dropped. Where several NICs share a device (aliases on one interface) each socket takes its own address.
+
+Stamps (SO_TIMESTAMPING, Documentation/networking/timestamping.rst): a socket reports kernel stamps or the NIC's, never
+both, so that all its packets carry one kind of stamp, made by one clock. `ProbeSocket.kind` says which it became.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import ipaddress
@@ -22,7 +26,6 @@ import numpy as np
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.net.netns_io import identity, inside
-from sdfstream.probes.net.stamping_io import enable
 from sdfstream.probes.stamp.datagrams import SENT_TTL
 from sdfstream.records.units import StampKind, UInt8s
 
@@ -39,6 +42,16 @@ TOS_AT: Final = 16
 """Offset of the TOS or traffic class octet in a socket's `control`."""
 CONTROL_BYTES: Final = 64
 
+SO_TIMESTAMPING: Final = 37
+_TX_HARDWARE, _TX_SOFTWARE, _RX_HARDWARE, _RX_SOFTWARE = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_SOFTWARE, _RAW_HARDWARE, _OPT_ID, _OPT_TSONLY = 1 << 4, 1 << 6, 1 << 7, 1 << 11
+_KERNEL_FLAGS: Final = _TX_SOFTWARE | _RX_SOFTWARE | _SOFTWARE | _OPT_TSONLY
+_HARDWARE_FLAGS: Final = _TX_HARDWARE | _RX_HARDWARE | _RAW_HARDWARE | _OPT_TSONLY
+
+_SIOCETHTOOL, _SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x8946, 0x89B0, 0x89B1
+_ETHTOOL_GET_TS_INFO: Final = 0x41
+_TX_ON: Final = 1
+_FILTER_ALL: Final = 1
 
 OpenError: TypeAlias = OSError | ConfigError | UnavailableError
 
@@ -79,8 +92,10 @@ def mapped(address: str) -> bytes:
     return parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed
 
 
-def open_probe_socket(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) -> ProbeSocket:
-    """Open the socket of `nic` on UDP `port` (0: any).
+def open_probe_sockets(
+    nic: NicConfig, ports: Sequence[int], *, own_address: bool, hardware: bool
+) -> list[ProbeSocket | OpenError]:
+    """Open the sockets of `nic` on UDP `ports` (0: any) in one visit to its namespace: each socket, or its error.
 
     Parameters
     ----------
@@ -89,24 +104,13 @@ def open_probe_socket(nic: NicConfig, port: int, *, own_address: bool, hardware:
     hardware : bool
         Ask the NIC for stamps.
 
-    Raises
-    ------
-    OSError
-        ENODEV, EADDRNOTAVAIL, ENOENT …: the device, its address or its namespace is not there (now);
-        EADDRINUSE: somebody else has the port (now).
-    ConfigError, UnavailableError
-        It can never work: the port is reserved, or the kernel refuses to bind to a device.
+    Returns
+    -------
+    list
+        In place of a socket: an OSError when the device, its address or its namespace is not there now (ENODEV,
+        EADDRNOTAVAIL, ENOENT, …) or the port is taken now (EADDRINUSE); a ConfigError or UnavailableError when it can
+        never work, because the port is reserved or the kernel refuses to bind to a device.
     """
-    opened = open_probe_sockets(nic, [port], own_address=own_address, hardware=hardware)[0]
-    if isinstance(opened, Exception):
-        raise opened
-    return opened
-
-
-def open_probe_sockets(
-    nic: NicConfig, ports: Sequence[int], *, own_address: bool, hardware: bool
-) -> list[ProbeSocket | OpenError]:
-    """Open several sockets of `nic` in one visit to its namespace: each one, or what kept it from being opened."""
 
     def work() -> list[ProbeSocket | OpenError]:
         found: list[ProbeSocket | OpenError] = []
@@ -131,7 +135,7 @@ def _open_here(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) 
         interface = socket.if_nametoindex(nic.device)
         _bind(sock, nic, port, own_address=own_address)
         _tell_everything(sock, v6)
-        stamp_room, kind = _make_room(sock), enable(sock, nic.device, hardware=hardware)
+        stamp_room, kind = _make_room(sock), enable_stamps(sock, nic.device, hardware=hardware)
         address = mapped(nic.address)
         control, control_bytes = _control(address, interface, v6)
         port = sock.getsockname()[1]
@@ -172,16 +176,18 @@ def report_icmp(socket_: ProbeSocket, on: bool) -> None:
     socket_.sock.setsockopt(level, option, int(on))
 
 
-def limited_control(opened: ProbeSocket, tos: int, ttl: int) -> list[tuple[int, int, bytes]]:
-    """Ancillary data, as ``socket.sendmsg`` takes it, for one packet with its own TTL or hop limit."""
+def send_limited(opened: ProbeSocket, address: bytes, port: int, payload: bytes, tos: int, ttl: int) -> None:
+    """Send one datagram with its own TTL or hop limit; raises OSError. `address`: 16 octets."""
     if opened.v6:
+        destination: tuple[str, int] = (socket.inet_ntop(socket.AF_INET6, address), port)
         level, tos_type, ttl_type, info_type = socket.IPPROTO_IPV6, IPV6_TCLASS, IPV6_HOPLIMIT, IPV6_PKTINFO
         info = struct.pack("@16sI", opened.address, opened.interface)
     else:
+        destination = (socket.inet_ntop(socket.AF_INET, address[12:]), port)
         level, tos_type, ttl_type, info_type = socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL, IP_PKTINFO
         info = struct.pack("@i4s4x", opened.interface, opened.address[12:])
     octets = ((tos_type, struct.pack("@i", tos)), (ttl_type, struct.pack("@i", ttl)), (info_type, info))
-    return [(level, kind, data) for kind, data in octets]
+    opened.sock.sendmsg([payload], [(level, kind, data) for kind, data in octets], 0, destination)
 
 
 def _bind(sock: socket.socket, nic: NicConfig, port: int, *, own_address: bool) -> None:
@@ -239,3 +245,64 @@ def _control(address: bytes, interface: int, v6: bool) -> tuple[UInt8s, int]:
     control = np.zeros(CONTROL_BYTES, np.uint8)
     control[: len(packed)] = np.frombuffer(packed, np.uint8)
     return control, len(packed)
+
+
+def enable_stamps(sock: socket.socket, device: str, *, hardware: bool) -> StampKind:
+    """Switch stamping on; the kind of stamps that `sock` will report.
+
+    With `hardware`, the NIC is asked first; when it cannot stamp every packet both ways, or may not be told to, the
+    kernel stamps.
+    """
+    kind = StampKind.HARDWARE if hardware and _nic_stamps(sock, device) else StampKind.KERNEL
+    restart_stamp_ids(sock, kind)
+    return kind
+
+
+def restart_stamp_ids(sock: socket.socket, kind: StampKind) -> None:
+    """Let the ids of TX stamps (OPT_ID) start at 0 with the next packet.
+
+    A failed send leaves it open whether the packet used up an id (kernels differ), so the count is started afresh.
+    Switching only OPT_ID off and on resets the kernel's counter and leaves receive stamps undisturbed.
+    """
+    flags = _HARDWARE_FLAGS if kind is StampKind.HARDWARE else _KERNEL_FLAGS
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, flags)
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, flags | _OPT_ID)
+
+
+def capabilities(sock: socket.socket, device: str) -> int:
+    """The SOF_TIMESTAMPING_* bits that the driver of `device` offers; 0 when it does not tell.
+
+    ``struct ethtool_ts_info``: cmd, so_timestamping, phc_index, tx_types, 3 reserved, rx_filters, 3 reserved.
+    """
+    buffer = bytearray(struct.pack("IIiI3II3I", _ETHTOOL_GET_TS_INFO, *([0] * 10)))
+    if not _ioctl(sock, _SIOCETHTOOL, device, buffer):
+        return 0
+    offered: int = struct.unpack_from("I", buffer, 4)[0]
+    return offered
+
+
+def _nic_stamps(sock: socket.socket, device: str) -> bool:
+    """Make the NIC stamp every packet in both directions; False when it cannot or may not.
+
+    ``struct hwtstamp_config``: flags, tx_type, rx_filter. Setting it needs CAP_NET_ADMIN; without, it may have been
+    set already (by ptp4l or hwstamp_ctl), which is good enough.
+    """
+    needed = _TX_HARDWARE | _RX_HARDWARE | _RAW_HARDWARE
+    if capabilities(sock, device) & needed != needed:
+        return False
+    config = bytearray(struct.pack("iii", 0, _TX_ON, _FILTER_ALL))
+    if not _ioctl(sock, _SIOCSHWTSTAMP, device, config) and not _ioctl(sock, _SIOCGHWTSTAMP, device, config):
+        return False
+    _, tx_type, rx_filter = struct.unpack("iii", config)
+    return bool(tx_type == _TX_ON and rx_filter == _FILTER_ALL)
+
+
+def _ioctl(sock: socket.socket, request: int, device: str, data: bytearray) -> bool:
+    """An interface ioctl whose ``ifr_data`` points at `data`; False when it is refused."""
+    buffer = (ctypes.c_char * len(data)).from_buffer(data)
+    ifreq = struct.pack("16sP16x", device.encode()[:15], ctypes.addressof(buffer))
+    try:
+        fcntl.ioctl(sock.fileno(), request, ifreq)
+    except OSError:
+        return False
+    return True

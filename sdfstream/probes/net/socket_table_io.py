@@ -1,9 +1,12 @@
-"""All sockets of one role (senders or reflectors): drain the ready ones as one batch, send a batch, tell when it left.
+"""All sockets of one role (senders or reflectors): drain the ready ones as one batch, send a batch, read TX stamps.
 
 `SocketTable` is what the engines' batches (`datagrams`) go through. Slots are fixed for life: slot i is one NIC and
-port, whether its socket is open just now or not (the NIC may be away). Nothing here waits: every call takes what is
-there. Whatever is refused, shed or lost is counted, never raised; a slot whose NIC seems to have gone is noted in
-`suspects`, for `nics_io` to look at.
+port, whether its socket is open now or not (the NIC may be away). No call waits. Whatever is refused, shed or lost is
+counted, never raised; a slot whose NIC seems to have gone is noted in `suspects`, for `nics_io` to look at.
+
+The kernel numbers the packets of a socket (OPT_ID) and returns each TX stamp with that number on the error queue.
+`TxStampReader` keeps the tokens of each socket's last `RING` packets; a stamp whose number is not in the ring any more
+is counted and dropped.
 """
 
 from __future__ import annotations
@@ -14,27 +17,39 @@ import itertools
 import select
 import socket
 import time
+from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from sdfstream.probes.config import NicConfig
-from sdfstream.probes.net.mmsg_io import would_block
-from sdfstream.probes.net.receive_io import ROWS as INBOX_ROWS
-from sdfstream.probes.net.receive_io import Inbox
-from sdfstream.probes.net.send_io import ROWS as OUTBOX_ROWS
-from sdfstream.probes.net.send_io import Outbox
-from sdfstream.probes.net.socket_io import OpenError, ProbeSocket, limited_control, mapped, open_probe_sockets
-from sdfstream.probes.net.tx_stamps_io import IcmpError, LeftStamps
-from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
-from sdfstream.records.units import Int64s
+from sdfstream.probes.net.batches_io import MSG_DONTWAIT, MSG_ERRQUEUE, ROWS, Inbox, MessageBlock, Outbox, would_block
+from sdfstream.probes.net.cmsg import Control, ControlReader, UInt32s
+from sdfstream.probes.net.icmp import QUOTE_BYTES, IcmpError, icmp_error
+from sdfstream.probes.net.socket_io import (
+    OpenError,
+    ProbeSocket,
+    mapped,
+    open_probe_sockets,
+    restart_stamp_ids,
+    send_limited,
+)
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
+from sdfstream.records.units import ABSENT_NS, Int32s, Int64s, UInt8s
 from sdfstream.stats import Counters
 
 _AWAY: Final = frozenset({errno.ENODEV, errno.ENETDOWN, errno.ENXIO, errno.EADDRNOTAVAIL, errno.ENETUNREACH})
 """Errors that make us look whether the NIC is still there; the rest of its rows would fail the same way."""
-
-
+RING: Final = 1024
+"""Packets per socket whose TX stamp may be outstanding; a power of two."""
+_STAMP_ROWS: Final = 512
+_STAMP_CONTROL_WIDTH: Final = 256
+_ICMP_MAX: Final = 256
+"""ICMP errors kept until they are fetched."""
+_STAMP: Final = 4
+"""sock_extended_err's second word of a stamp: origin SO_EE_ORIGIN_TIMESTAMPING, no type, no code."""
+_NO_TOKEN: Final = -1
 _NONE: Final[Int64s] = np.empty(0, np.int64)
 
 
@@ -44,7 +59,7 @@ class SocketTable:
     Parameters
     ----------
     slots : sequence of (NicConfig, port)
-        One socket each; all are closed until `open`.
+        One socket each; all are closed until `adopt`.
     width : int
         Longest UDP payload received whole, bytes.
     hardware : bool
@@ -67,27 +82,15 @@ class SocketTable:
         self._slot_of: dict[int, int] = {}
         self._inbox = Inbox(len(slots), width, {mapped(nic.address) for nic, _ in slots}, counters)
         self._outbox = Outbox(len(slots))
-        self._stamps = LeftStamps(len(slots), counters)
+        self._stamps = TxStampReader(len(slots), counters)
         self._own_address = _devices_with_several_addresses(slots)
 
     def fileno(self) -> int:
         """Readable when some socket is: for the event loop."""
         return self._epoll.fileno()
 
-    def open(self, slot: int) -> ProbeSocket:
-        """Open the socket of `slot` (again). Raises what `socket_io.open_probe_socket` does."""
-        self.close(slot)
-        opened = self.make([slot])[0]
-        if isinstance(opened, Exception):
-            raise opened
-        self.adopt(slot, opened)
-        return opened
-
     def make(self, slots: Sequence[int]) -> list[ProbeSocket | OpenError]:
-        """Sockets for these slots, all of one NIC, or why there is none; the table is not changed.
-
-        May be called from another thread: it can take a while on a busy machine.
-        """
+        """Sockets for these slots, all of one NIC, or why there is none; changes nothing, so any thread may call it."""
         nic = self.slots[slots[0]][0]
         own_address = (nic.netns, nic.device) in self._own_address
         ports = [self.slots[slot][1] for slot in slots]
@@ -130,12 +133,12 @@ class SocketTable:
         inbox.rewind()
         ready = self._epoll.poll(0, max(1, len(self._slot_of)))
         ready.sort(key=lambda entry: self._slot_of[entry[0]])  # so that the rows, and answers to them, are in order
-        fair = max(64, INBOX_ROWS // max(1, len(ready)))
+        fair = max(64, ROWS // max(1, len(ready)))
         for fd, events in ready:
             slot = self._slot_of[fd]
             if events & select.EPOLLERR:
                 self._stamps.pending.add(slot)
-            if events & select.EPOLLIN and inbox.used < INBOX_ROWS:
+            if events & select.EPOLLIN and inbox.used < ROWS:
                 n = inbox.take(fd, slot, fair)
                 if n < 0 and not would_block(n):
                     self._failed("receive-failed", slot, -n, 1)
@@ -151,11 +154,11 @@ class SocketTable:
     def send(self, batch: ToSend) -> Int64s:
         """Send `batch`; returns the tokens of the rows that could not be sent, normally none.
 
-        One system call per socket and 1,024 rows. When a row left, `left` tells later, under its token.
+        One system call per socket and 1,024 rows. TX stamps come later, by `read_tx_stamps`, under the rows' tokens.
         """
         unsent: list[int] = []
-        for start in range(0, len(batch.length), OUTBOX_ROWS):
-            rows = slice(start, min(start + OUTBOX_ROWS, len(batch.length)))
+        for start in range(0, len(batch.length), ROWS):
+            rows = slice(start, min(start + ROWS, len(batch.length)))
             edges = self._outbox.lay_out(batch, rows)
             slots, tokens = batch.socket[rows], batch.token[rows]
             for first, end in itertools.pairwise(edges):
@@ -195,28 +198,24 @@ class SocketTable:
         opened = self.sockets[slot]
         if opened is None:
             return False
-        if opened.v6:
-            destination: tuple[str, int] = (socket.inet_ntop(socket.AF_INET6, address), port)
-        else:
-            destination = (socket.inet_ntop(socket.AF_INET, address[12:]), port)
         for _ in range(2):
             try:
-                opened.sock.sendmsg([payload], limited_control(opened, tos, ttl), 0, destination)
+                send_limited(opened, address, port, payload, tos, ttl)
             except OSError as error:
                 self._stamps.restart(slot)
                 number = error.errno or 0
             else:
-                self._stamps.sent_untold(slot)
+                self._stamps.sent_without_token(slot)
                 return True
         self._failed("unsent", slot, number, 1)
         return False
 
-    def left(self) -> Left | None:
-        """When datagrams left, as far as the kernel has told since the last call."""
+    def read_tx_stamps(self) -> TxStamps | None:
+        """TX stamps that the kernel has returned since the last call; None when there is none."""
         return self._stamps.collect()
 
     def take_icmp(self) -> list[IcmpError]:
-        """ICMP errors met by `left` and `send` since the last call."""
+        """ICMP errors met by `read_tx_stamps` and `send` since the last call."""
         return self._stamps.take_icmp()
 
     def _failed(self, what: str, slot: int, number: int, rows: int) -> None:
@@ -225,9 +224,177 @@ class SocketTable:
             self.suspects.add(slot)
 
 
+class TxStampReader:
+    """Outstanding TX stamps of all sockets of a table."""
+
+    def __init__(self, slots: int, counters: Counters) -> None:
+        self.pending: set[int] = set()
+        """Slots whose error queue is to be read."""
+        self.icmp: list[IcmpError] = []
+        self._counters = counters
+        self._sockets: list[ProbeSocket | None] = [None] * slots
+        self._count = array("I", bytes(4 * max(1, slots)))
+        """Number that the kernel gives the next packet of each slot, modulo 2³²; cheap to read one by one."""
+        self._next: UInt32s = np.frombuffer(self._count, np.uint32)
+        """The same memory, for all at once."""
+        self._outstanding = [0] * slots
+        self._tokens: Int64s = np.full((slots, RING), _NO_TOKEN, np.int64)
+        self._handed: Int64s = np.zeros((slots, RING), np.int64)
+        self._block = MessageBlock(_STAMP_ROWS, QUOTE_BYTES, _STAMP_CONTROL_WIDTH)
+        self._slot: Int32s = np.zeros(_STAMP_ROWS, np.int32)
+        self._control = ControlReader()
+        self._ready: list[TxStamps] = []
+
+    def opened(self, slot: int, opened: ProbeSocket) -> None:
+        """A new socket in `slot`: its packets count from 0."""
+        self._sockets[slot] = opened
+        self._forget(slot)
+
+    def closed(self, slot: int) -> None:
+        """No more stamps will come from `slot`."""
+        self._sockets[slot] = None
+        self.pending.discard(slot)
+        self._forget(slot)
+
+    def room(self, slot: int) -> int:
+        """Packets that may be sent by `slot` now so that no stamp is lost for want of buffer; at least 1."""
+        opened = self._sockets[slot]
+        most = min(RING, opened.stamp_room if opened else 1)
+        if self._outstanding[slot] >= most:
+            self._read([slot])
+            self._outstanding[slot] = (
+                0  # a stamp that has not come by now is late or lost: the others do not wait for it
+            )
+        return most - self._outstanding[slot]
+
+    def sent(self, slot: int, tokens: Int64s, handed_at_ns: int) -> None:
+        """The kernel took packets with these tokens, in this order."""
+        n = len(tokens)
+        number = self._count[slot]
+        at = number & (RING - 1)
+        first = min(n, RING - at)
+        self._tokens[slot, at : at + first] = tokens[:first]
+        self._handed[slot, at : at + first] = handed_at_ns
+        if first < n:
+            self._tokens[slot, : n - first] = tokens[first:]
+            self._handed[slot, : n - first] = handed_at_ns
+        self._count[slot] = (number + n) & 0xFFFFFFFF
+        self._outstanding[slot] += n
+        self.pending.add(slot)
+
+    def sent_without_token(self, slot: int) -> None:
+        """The kernel took a packet whose stamp is not used."""
+        self.sent(slot, np.array([_NO_TOKEN], np.int64), 0)
+
+    def restart(self, slot: int) -> None:
+        """Begin the numbering of `slot` afresh: after a failed send nobody knows whether it used up a number."""
+        opened = self._sockets[slot]
+        if opened is not None:
+            self._read([slot])
+            restart_stamp_ids(opened.sock, opened.kind)
+            self._forget(slot)
+
+    def collect(self) -> TxStamps | None:
+        """All stamps that have come since the last call; None when there is none."""
+        if self.pending:
+            slots = list(self.pending)
+            self.pending.clear()
+            self._read(slots)
+        if not self._ready:
+            return None
+        ready, self._ready = self._ready, []
+        return ready[0] if len(ready) == 1 else _joined(ready)
+
+    def take_icmp(self) -> list[IcmpError]:
+        """ICMP errors that have come since the last call."""
+        taken, self.icmp = self.icmp, []
+        return taken
+
+    def _read(self, slots: list[int]) -> None:
+        """Empty the error queues of `slots`; one parse for as many rows as the block holds."""
+        used = 0
+        for slot in slots:
+            opened, first = self._sockets[slot], used
+            while opened is not None:
+                asked = _STAMP_ROWS - used
+                n = self._block.receive(opened.fd, used, asked, MSG_ERRQUEUE | MSG_DONTWAIT)
+                if n <= 0:
+                    if used == first:
+                        self._take_error(opened)
+                    break
+                self._slot[used : used + n] = slot
+                self._outstanding[slot] = max(0, self._outstanding[slot] - n)
+                used += n
+                if n < asked:
+                    break
+                self._parse(used)
+                used = 0
+        if used:
+            self._parse(used)
+
+    def _take_error(self, opened: ProbeSocket) -> None:
+        """Clear an error that a socket holds without an entry in its queue; else it would wake us for ever."""
+        number = opened.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._counters.add("socket-error", errno.errorcode.get(number, str(number)).lower())
+
+    def _parse(self, n: int) -> None:
+        control, size = self._block.control[:n], self._block.controllen[:n]
+        same = self._control.uniform(control, size)
+        if same is not None and (error := same.layout.error // 4) > 0 and (same.quads[:, error + 1] == _STAMP).all():
+            self._match(self._slot[:n], same.quads[:, error + 3], same.at_ns, same.kind)
+        else:
+            self._sort_out(self._control.read(control, size))
+        self._block.rewind()
+
+    def _sort_out(self, control: Control) -> None:
+        """Part stamps from ICMP errors."""
+        stamps = (control.error[:, 1] & 0xFF == _STAMP) & (control.at_ns != ABSENT_NS)
+        for row in np.flatnonzero(~stamps).tolist():
+            self._keep_icmp(row, control)
+        slot = self._slot[: len(stamps)]
+        self._match(slot[stamps], control.error[stamps, 3], control.at_ns[stamps], control.kind[stamps])
+
+    def _match(self, slot: Int32s, number: UInt32s, at_ns: Int64s, kind: UInt8s) -> None:
+        """Find the token of each stamp; `number` is its packet's (ee_data)."""
+        age = self._next[slot] - number  # modulo 2³²; 1 for the last packet
+        index = slot * RING + (number & (RING - 1))
+        token = self._tokens.take(index)
+        wanted = (age - 1 < RING) & (token != _NO_TOKEN)
+        handed = self._handed.take(index)
+        if not wanted.all():
+            self._counters.add("stamps-unmatched", "", int((age - 1 >= RING).sum()))
+            token, at_ns, kind, handed = token[wanted], at_ns[wanted], kind[wanted], handed[wanted]
+        if len(token):
+            self._ready.append(TxStamps(token=token, at_ns=at_ns, kind=kind, user_at_ns=handed))
+
+    def _keep_icmp(self, row: int, control: Control) -> None:
+        behind, quoted = int(control.offender[row]), min(int(self._block.length[row]), QUOTE_BYTES)
+        error = icmp_error(
+            int(self._slot[row]),
+            control.error[row].tobytes(),
+            self._block.name[row].tobytes(),
+            self._block.control[row, behind : behind + 28].tobytes(),
+            self._block.data[row, :quoted].tobytes(),
+        )
+        if error is None or len(self.icmp) >= _ICMP_MAX:
+            self._counters.add("icmp-ignored", "", 1)
+        else:
+            self.icmp.append(error)
+
+    def _forget(self, slot: int) -> None:
+        self._count[slot] = 0
+        self._outstanding[slot] = 0
+
+
 def _devices_with_several_addresses(slots: Sequence[tuple[NicConfig, int]]) -> set[tuple[str | None, str]]:
     """Where a wildcard socket per NIC would clash; the loopback device may be shared with other processes, too."""
     addresses: dict[tuple[str | None, str], set[str]] = {}
     for nic, _ in slots:
         addresses.setdefault((nic.netns, nic.device), set()).add(nic.address)
     return {key for key, found in addresses.items() if len(found) > 1 or key[1] == "lo"}
+
+
+def _joined(parts: list[TxStamps]) -> TxStamps:
+    columns: dict[str, Any] = {f: np.concatenate([getattr(p, f) for p in parts]) for f in TxStamps.__slots__}
+    return TxStamps(**columns)

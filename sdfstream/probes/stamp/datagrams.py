@@ -1,4 +1,4 @@
-"""Batches of datagrams as the engines see them: what arrived, what to send, when it truly left.
+"""Batches of datagrams as the engines see them: what arrived, what to send, when it was sent.
 
 The engines (`sender`, `reflector`) are sans-IO and meet the sockets (`net.socket_table_io`) only in these three shapes.
 All times here are readings of the host's system clock (the engines apply a virtual clock where one is set).
@@ -64,17 +64,17 @@ class ToSend:
     tos: UInt8s
     """(n,) TOS or traffic class octet to send with."""
     token: Int64s
-    """(n,) the engine's own name for the datagram; comes back in `Left`."""
+    """(n,) the engine's own name for the datagram; comes back in `TxStamps`."""
 
 
 @dataclass(slots=True)
-class Left:
-    """When n datagrams truly left; those the kernel gave no stamp for are absent or have kind USER."""
+class TxStamps:
+    """When n datagrams were sent, by TX stamps; those without a stamp are absent or have kind USER."""
 
     token: Int64s
     """(n,) the token of the datagram."""
     at_ns: Int64s
-    """(n,) when it left."""
+    """(n,) TX stamp."""
     kind: UInt8s
     """(n,) StampKind."""
     user_at_ns: Int64s

@@ -4,9 +4,9 @@ API in short (*now_ns*: steady clock; *system_ns* and everything inside batches:
 
     reflector = SessionReflector(host, sockets, peers, hmac_key=None, max_pps=200_000, liveness_ms=1000)
         # sockets: {index of a receiving socket: NIC id}; peers: {IP address: NIC id} of all known NICs
-    answers = reflector.received(received, now_ns)   # ToSend: each leaves by the socket its probe came in by
+    answers = reflector.answer(received, now_ns)     # ToSend: each leaves by the socket its probe came in by
     reflector.seal(answers, system_ns)               # ALWAYS, right before sending: writes T3 and the HMACs
-    reflector.left(left)                             # true sending times; told in the next answer (Follow-Up Telemetry)
+    reflector.take_tx_stamps(stamps)                 # true t3, sent in the next answer (Follow-Up Telemetry)
     reflector.nic_usable(nic, usable, now_ns)
     reflector.liveness(now_ns, system_ns, complete=False) -> list[dict]
     reflector.counters                               # stage "reflector": answered, shed, refused.<reason>
@@ -31,7 +31,7 @@ import numpy as np
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.stamp import packet, refusals, tlv
 from sdfstream.probes.stamp.addresses import halves, octets
-from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
 from sdfstream.probes.stamp.inbound import Inbound
 from sdfstream.probes.stamp.liveness import ALIVE, Liveness
 from sdfstream.probes.stamp.mac import Mac, same
@@ -116,7 +116,7 @@ class SessionReflector:
         mine = [i for i in alive if self.life.names[i].path in ports]
         return float((NS_PER_S / self.life.interval_ns[mine]).sum())
 
-    def received(self, received: Received, now_ns: int) -> ToSend:
+    def answer(self, received: Received, now_ns: int) -> ToSend:
         """Answers to the probes in `received`, sorted by socket, still without T3 and HMAC (see `seal`)."""
         rows = self._good(received, now_ns)
         socket = received.socket[rows]
@@ -232,15 +232,15 @@ class SessionReflector:
             base = self._mode.base_bytes
             answers.data[:, base - MAC_BYTES : base] = self._mac.of_base(answers.data, self._mode)
 
-    def left(self, left: Left) -> None:
+    def take_tx_stamps(self, stamps: TxStamps) -> None:
         """Take true sending times of answers; the latest of each session goes into its next answer."""
-        named = left.token >> 32
+        named = stamps.token >> 32
         row = named & ((1 << _ROW_BITS) - 1)
-        good = (left.at_ns != ABSENT_NS) & (left.kind != _NONE) & (left.kind != _USER)
-        good &= (left.token >= 0) & (row < len(self._inbound.generation))
+        good = (stamps.at_ns != ABSENT_NS) & (stamps.kind != _NONE) & (stamps.kind != _USER)
+        good &= (stamps.token >= 0) & (row < len(self._inbound.generation))
         row = np.where(good, row, 0)
         good &= self._inbound.generation[row] == named >> _ROW_BITS
-        self._inbound.keep(row[good], left.token[good] & 0xFFFF_FFFF, left.at_ns[good], left.kind[good])
+        self._inbound.keep(row[good], stamps.token[good] & 0xFFFF_FFFF, stamps.at_ns[good], stamps.kind[good])
 
     def follow_up_due_ns(self, now_ns: int) -> int:
         """How long sending times may stay unread so that each is there for its session's next answer; 0: not known."""

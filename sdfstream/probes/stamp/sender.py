@@ -1,22 +1,22 @@
 """The Session-Sender of one host: all its sessions and source ports, vectorised, without a socket or a clock.
 
-API in short (times: *now_ns* is a steady clock that nobody steps, e.g. CLOCK_MONOTONIC, used for pacing, time-outs
-and liveness only; *system_ns* and everything inside `Received` and `Left` are readings of the host's system clock)::
+API in short (*now_ns*: a steady clock that is never stepped, CLOCK_MONOTONIC, for pacing, time-outs and liveness;
+*system_ns* and all times in `Received` and `TxStamps`: the host's system clock)::
 
     sender = SessionSender(host, sockets, rng, now_ns, hmac_key=None, liveness_ms=1000)
         # sockets: {(NIC id, source port): index of the socket in the shell's table}
-    sender.next_due_ns() -> int                  # steady clock; when to call due next
-    sender.due(now_ns, system_ns) -> ToSend      # all probes due, sorted by socket
-    sender.left(left)                            # true sending times, by token, in any order and number of calls
-    sender.unsent(tokens)                        # these never left (no such device, network unreachable): no row
-    sender.received(received, now_ns, due_at_ns) # answers
-    sender.rows(now_ns) -> RecordBatch | None    # finished exchanges, topic sdf.raw.probe.v1; call once per flush
-    sender.nic_usable(nic, usable, now_ns)       # a NIC vanished or came back: its paths are unknown and pause
-    sender.liveness(now_ns, system_ns, complete=False) -> list[dict]   # entries of the liveness event; [] = no news
-    sender.counters                              # stage "sender": sent, answered, shed, refused.<reason>, ...
+    sender.next_due_ns() -> int                       # steady clock; when to call due next
+    sender.due(now_ns, system_ns) -> ToSend           # all probes due, sorted by socket
+    sender.take_tx_stamps(stamps)                     # true sending times, by token, in any order and number of calls
+    sender.unsent(tokens)                             # never sent (no such device, network unreachable): no row
+    sender.take_answers(received, now_ns, due_at_ns)
+    sender.rows(now_ns) -> RecordBatch | None         # finished exchanges, topic sdf.raw.probe.v1; once per flush
+    sender.nic_usable(nic, usable, now_ns)            # a NIC vanished or came back: its paths are unknown and pause
+    sender.liveness(now_ns, system_ns, complete=False) -> list[dict]   # entries of the liveness event; [] = no change
+    sender.counters                                   # stage "sender": sent, answered, shed, refused.<reason>, ...
 
-Order of calls in one turn of the shell: `left` and `received` with everything the sockets hold, then `liveness` and
-`rows`, then `due`. So a process that was stopped for a while finds its answers before it calls a path silent.
+Order of calls in one pass: `take_tx_stamps` and `take_answers` with all that the sockets hold, then `liveness` and
+`rows`, then `due`. So a process that was stopped for a while reads its answers before it calls a path silent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sdfstream.probes.config import HostConfig
 from sdfstream.probes.stamp import exchanges as ex
 from sdfstream.probes.stamp import packet, paths, refusals, tlv, tlv_read
 from sdfstream.probes.stamp.addresses import halves
-from sdfstream.probes.stamp.datagrams import Left, Received, ToSend
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
 from sdfstream.probes.stamp.liveness import Liveness, PathName
 from sdfstream.probes.stamp.mac import Mac, same
 from sdfstream.probes.stamp.packet import Fields, fields
@@ -204,16 +204,16 @@ class SessionSender:
             known &= (ring.state[slot] == ex.SENT) | (ring.state[slot] == ex.ANSWERED)
         return slot, known
 
-    def left(self, left: Left) -> None:
+    def take_tx_stamps(self, stamps: TxStamps) -> None:
         """Take the true sending times of probes; of several stamps for one probe the best kind stays."""
-        slot, known = self._own(left.token)
-        kind = np.where(left.at_ns == ABSENT_NS, np.uint8(StampKind.NONE), left.kind)
-        handed = known & (left.user_at_ns != ABSENT_NS)
-        self._exchanges.t1_user[slot[handed]] = left.user_at_ns[handed]
+        slot, known = self._own(stamps.token)
+        kind = np.where(stamps.at_ns == ABSENT_NS, np.uint8(StampKind.NONE), stamps.kind)
+        handed = known & (stamps.user_at_ns != ABSENT_NS)
+        self._exchanges.t1_user[slot[handed]] = stamps.user_at_ns[handed]
         for value in (StampKind.KERNEL, StampKind.HARDWARE):
             mine = np.flatnonzero(known & (kind == value))
             if len(mine):
-                self._exchanges.stamp(slot[mine], left.at_ns[mine], value)
+                self._exchanges.stamp(slot[mine], stamps.at_ns[mine], value)
         self.counters.add("refused", "late-stamp", int(np.count_nonzero(~known)))
 
     def unsent(self, token: Int64s) -> None:
@@ -224,7 +224,7 @@ class SessionSender:
         self.life.unsent(self._exchanges.path[slot])
         self.counters.add("unsent", n=len(slot))
 
-    def received(self, received: Received, now_ns: int, due_at_ns: int = 0) -> None:
+    def take_answers(self, received: Received, now_ns: int, due_at_ns: int = 0) -> None:
         """Take answers. Anything that is not one is refused and counted; `now_ns` is the steady clock.
 
         `due_at_ns` (system clock): when the shell had planned to read them. What came before that waited on purpose,

@@ -142,7 +142,7 @@ def test_a_place_goes_to_another_session_and_a_late_answer_of_the_old_one_is_ref
     assert ("ha/r0", "hb/r0", 49_600, 0) not in sender.probed()
     assert sender.life.state[1:].tolist() == [UNKNOWN, UNKNOWN]
     before = sender.counters.total("refused")
-    sender.received(late, 5 * S)
+    sender.take_answers(late, 5 * S)
     assert sender.counters.total("refused") > before
     assert sender.life.state[1:].tolist() == [UNKNOWN, UNKNOWN]
 
@@ -175,7 +175,7 @@ def test_a_session_on_a_nic_that_is_away_is_unknown_until_it_is_back() -> None:
 def held_back(wire: Wire) -> list[Received]:
     """Let answers wait in this list from now on, instead of being read."""
     waiting: list[Received] = []
-    wire.sender.received = lambda batch, now_ns, due_at_ns=0: waiting.append(batch)  # type: ignore[method-assign]
+    wire.sender.take_answers = lambda batch, now_ns, due_at_ns=0: waiting.append(batch)  # type: ignore[method-assign]
     return waiting
 
 
@@ -185,10 +185,10 @@ def test_a_late_answer_is_a_sign_of_life_but_no_row() -> None:
     sender.watch({0: session()}, (), 0, liveness_ms=50)
     waiting = held_back(wire)
     run(wire, 0, 30 * MS)
-    del sender.received  # type: ignore[attr-defined]
+    del sender.take_answers  # type: ignore[attr-defined]
     assert sender.rows(100 * MS) is not None
     for batch in waiting:
-        sender.received(batch, 200 * MS)
+        sender.take_answers(batch, 200 * MS)
     assert sender.counters.get("answered") == 0
     assert sender.counters.get("refused", "late") >= 4
     assert sender.life.state[1:].tolist() == [ALIVE, ALIVE]
@@ -201,9 +201,9 @@ def test_a_stay_at_a_stalled_reflector_makes_no_answer_late(turn_ms: int, forwar
     sender.watch({0: session()}, (), 0, liveness_ms=50)
     waiting = held_back(wire)
     run(wire, 0, 30 * MS)
-    del sender.received  # type: ignore[attr-defined]
+    del sender.take_answers  # type: ignore[attr-defined]
     for batch in waiting:
-        sender.received(batch, 300 * MS)
+        sender.take_answers(batch, 300 * MS)
     assert (sender.counters.get("answered") > 0) == answered
     assert (sender.counters.get("refused", "late") == 0) == answered
 

@@ -10,20 +10,20 @@ import pytest
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.stamp.datagrams import Left, Received
+from sdfstream.probes.stamp.datagrams import Received, TxStamps
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, StampKind
-from tests.wire import EPOCH, SOCKET_A, B, Wire, host_a, host_b, left_of, reflector_of, sender_of
+from tests.wire import EPOCH, SOCKET_A, B, Wire, host_a, host_b, reflector_of, sender_of, tx_stamps_of
 
 
 def exchange(**more: object) -> tuple[Wire, Received]:
     """One probe sent and reflected, its answer not yet handed to the sender."""
     wire = Wire(sender_of(host_a(ports=(50_001,)), **more), reflector_of(host_b(), **more))
     taken: list[Received] = []
-    real = wire.sender.received
-    wire.sender.received = lambda batch, now_ns: taken.append(batch)  # type: ignore[method-assign]
+    real = wire.sender.take_answers
+    wire.sender.take_answers = lambda batch, now_ns: taken.append(batch)  # type: ignore[method-assign]
     wire.run(NS_PER_S // 16)
-    wire.sender.received = real  # type: ignore[method-assign]
+    wire.sender.take_answers = real  # type: ignore[method-assign]
     return wire, taken[0]
 
 
@@ -78,7 +78,7 @@ class TestPacing:
         assert sender.rows(NS_PER_S) is None
         assert sender.liveness(NS_PER_S, EPOCH, complete=True) == []
         wire, answer = exchange()
-        sender.received(answer, NS_PER_S)
+        sender.take_answers(answer, NS_PER_S)
         assert refused(sender) == {"unknown-session": 1}
         assert refused(wire.sender) == {}
 
@@ -86,10 +86,10 @@ class TestPacing:
 class TestRefusals:
     def check(self, change: dict[str, object], reason: str, **more: object) -> None:
         wire, answer = exchange(**more)
-        wire.sender.received(dataclasses.replace(answer, **change), NS_PER_S // 16)
+        wire.sender.take_answers(dataclasses.replace(answer, **change), NS_PER_S // 16)
         assert refused(wire.sender) == {reason: 1}
         # nothing was touched: the true answer is still taken
-        wire.sender.received(answer, NS_PER_S // 16)
+        wire.sender.take_answers(answer, NS_PER_S // 16)
         assert wire.sender.counters.get("answered") == 1
 
     def test_short(self) -> None:
@@ -133,10 +133,10 @@ class TestRefusals:
     def test_a_copy(self) -> None:
         wire, answer = exchange()
         for _ in range(3):
-            wire.sender.received(answer, NS_PER_S // 16)
+            wire.sender.take_answers(answer, NS_PER_S // 16)
         assert refused(wire.sender) == {"duplicate": 2}
         assert len(rows_of(wire.sender, NS_PER_S)) == 1
-        wire.sender.received(answer, NS_PER_S)
+        wire.sender.take_answers(answer, NS_PER_S)
         assert refused(wire.sender) == {"duplicate": 3}
 
     def test_an_answer_that_came_in_time_and_was_read_late(self) -> None:
@@ -144,7 +144,7 @@ class TestRefusals:
         assert wire.sender.rows(NS_PER_S // 16) is None
         # the process stalls for two seconds; its flush comes first, then it reads the socket
         assert wire.sender.rows(2 * NS_PER_S) is None
-        wire.sender.received(answer, 2 * NS_PER_S)
+        wire.sender.take_answers(answer, 2 * NS_PER_S)
         assert wire.sender.rows(3 * NS_PER_S) is None
         (row,) = rows_of(wire.sender, 4 * NS_PER_S)
         assert row["t4_ns"] == answer.at_ns[0]
@@ -152,11 +152,11 @@ class TestRefusals:
     def test_too_late(self) -> None:
         wire, answer = exchange()
         late = dataclasses.replace(answer, at_ns=answer.at_ns + NS_PER_S)
-        wire.sender.received(late, 2 * NS_PER_S)
+        wire.sender.take_answers(late, 2 * NS_PER_S)
         assert refused(wire.sender) == {"late": 1}
         (row,) = rows_of(wire.sender, 2 * NS_PER_S)
         assert row["t4_ns"] is None
-        wire.sender.received(answer, 2 * NS_PER_S)
+        wire.sender.take_answers(answer, 2 * NS_PER_S)
         assert refused(wire.sender) == {"late": 2}
 
 
@@ -171,7 +171,7 @@ class TestStamps:
     def test_an_answer_without_stamp(self) -> None:
         wire, answer = exchange()
         bare = dataclasses.replace(answer, at_ns=np.array([ABSENT_NS]), kind=np.array([255], dtype=np.uint8))
-        wire.sender.received(bare, NS_PER_S // 16)
+        wire.sender.take_answers(bare, NS_PER_S // 16)
         (row,) = rows_of(wire.sender, NS_PER_S)
         assert (row["t4_ns"], row["t4_kind"], row["rx_host_ns"]) == (answer.user_at_ns, 0, None)
 
@@ -179,11 +179,13 @@ class TestStamps:
         wire, answer = exchange()
         token = wire.sender._exchanges.slot(np.zeros(1, np.int64), np.zeros(1, np.int64))
         phc = 1_000_000
-        kernel_first = Left(token.repeat(2), np.array([EPOCH + 7, phc]), np.array([1, 2], np.uint8), np.full(2, EPOCH))
-        wire.sender.left(kernel_first)
+        kernel_first = TxStamps(
+            token.repeat(2), np.array([EPOCH + 7, phc]), np.array([1, 2], np.uint8), np.full(2, EPOCH)
+        )
+        wire.sender.take_tx_stamps(kernel_first)
         at = phc + 500 if t4_kind == StampKind.HARDWARE else EPOCH + 500
         kinds = np.array([t4_kind], dtype=np.uint8)
-        wire.sender.received(dataclasses.replace(answer, at_ns=np.array([at]), kind=kinds), NS_PER_S // 16)
+        wire.sender.take_answers(dataclasses.replace(answer, at_ns=np.array([at]), kind=kinds), NS_PER_S // 16)
         (row,) = rows_of(wire.sender, NS_PER_S)
         return row
 
@@ -199,7 +201,7 @@ class TestStamps:
     def test_stamps_for_nothing_are_counted(self) -> None:
         sender = sender_of(host_a())
         tokens = np.array([-1, 5, 1 << 62, np.iinfo(np.int64).max])
-        sender.left(Left(tokens, np.full(4, EPOCH), np.ones(4, np.uint8), np.full(4, EPOCH)))
+        sender.take_tx_stamps(TxStamps(tokens, np.full(4, EPOCH), np.ones(4, np.uint8), np.full(4, EPOCH)))
         assert refused(sender) == {"late-stamp": 4}
 
     def test_a_probe_that_never_left_is_no_row(self) -> None:
@@ -215,7 +217,7 @@ class TestPeers:
         wire, answer = exchange()
         data = answer.data.copy()
         data[0, 14:16] = 0
-        wire.sender.received(dataclasses.replace(answer, data=data), NS_PER_S // 16)
+        wire.sender.take_answers(dataclasses.replace(answer, data=data), NS_PER_S // 16)
         assert wire.sender.counters.get("answered") == 1
 
     def test_without_ssid_two_sessions_to_one_reflector_cannot_be_told_apart(self) -> None:
@@ -227,12 +229,12 @@ class TestPeers:
         fresh.due(NS_PER_S // 16, EPOCH)
         data = wire.answers[0].data.copy()
         data[:, 14:16] = 0
-        fresh.received(dataclasses.replace(wire.answers[0], data=data), NS_PER_S // 16)
+        fresh.take_answers(dataclasses.replace(wire.answers[0], data=data), NS_PER_S // 16)
         assert set(refused(fresh)) == {"unknown-session"}
 
     def test_a_stateful_reflector_numbers_answers_itself(self) -> None:
         wire = Wire(sender_of(host_a(ports=(50_001,))), reflector_of(host_b()))
-        real = wire.sender.received
+        real = wire.sender.take_answers
         shift = 1_000
 
         def renumbered(batch: Received, now_ns: int) -> None:
@@ -244,7 +246,7 @@ class TestPeers:
                     row[48:52] = np.frombuffer(told.to_bytes(4, "big"), np.uint8)
             real(dataclasses.replace(batch, data=data), now_ns)
 
-        wire.sender.received = renumbered  # type: ignore[method-assign]
+        wire.sender.take_answers = renumbered  # type: ignore[method-assign]
         wire.run(NS_PER_S)
         rows = rows_of(wire.sender, 2 * NS_PER_S)
         assert len(rows) >= 14
@@ -255,7 +257,7 @@ class TestPeers:
         wire, answer = exchange()
         data = answer.data.copy()
         data[0, [44, 64, 72]] = 0x80
-        wire.sender.received(dataclasses.replace(answer, data=data), NS_PER_S // 16)
+        wire.sender.take_answers(dataclasses.replace(answer, data=data), NS_PER_S // 16)
         (row,) = rows_of(wire.sender, NS_PER_S)
         assert (row["dscp_fwd"], row["ecn_fwd"], row["t2_kind"], row["t3_kind"]) == (None, None, 0, 0)
         assert row["t4_ns"] is not None
@@ -267,7 +269,7 @@ class TestPeers:
         sent = sender.due(NS_PER_S, EPOCH)
         assert sent.address[0].tobytes().hex() == "fd000000000000000000000000000002"
         assert sent.length.tolist() == [152]
-        sender.left(left_of(sent, EPOCH))
+        sender.take_tx_stamps(tx_stamps_of(sent, EPOCH))
         (row,) = rows_of(sender, 3 * NS_PER_S)
         assert row["size_bytes"] == 200
 

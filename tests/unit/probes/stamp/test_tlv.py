@@ -40,7 +40,7 @@ def probe(tlvs: bytes, *, key: bytes | None = None, sign: bool = True) -> bytes:
 def answered(payload: bytes, key: bytes | None = None, reflector: SessionReflector | None = None) -> tuple[bytes, int]:
     """TLVs of the answer, and the TOS octet it leaves with."""
     reflector = reflector or reflector_of(host_b(), hmac_key=key)
-    answers = reflector.received(datagrams([payload], socket=0, address=A, port=5_000, tos=10 << 2 | 2), 0)
+    answers = reflector.answer(datagrams([payload], socket=0, address=A, port=5_000, tos=10 << 2 | 2), 0)
     reflector.seal(answers, 1_790_000_000_000_000_000)
     assert int(answers.length[0]) == len(payload)
     return bytes(answers.data[0, BASE[key is not None] : len(payload)]), int(answers.tos[0])
