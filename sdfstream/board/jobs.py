@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.board.commands import CommandBook
-from sdfstream.board.facts import (  # fmt: skip
+from sdfstream.board.job_facts import (
     BEFORE_S,
     STALE_NS,
     STALE_PART_NS,

@@ -25,8 +25,8 @@ healthy      no           it is as fast as before, and nothing touches it
 from __future__ import annotations
 
 from sdfstream.board import why_cases as cases
-from sdfstream.board import why_words
-from sdfstream.board.facts import Facts, is_idle, is_network, is_slow
+from sdfstream.board import why_text
+from sdfstream.board.job_facts import Facts, is_idle, is_network, is_slow
 from sdfstream.board.why_cases import Verdict
 
 
@@ -49,6 +49,6 @@ def explain(facts: Facts) -> Verdict:
     if slow is None:
         return cases.too_young(facts)
     if slow:
-        signs = why_words.signs(facts.qps)
+        signs = why_text.signs(facts.qps)
         return cases.slow_with_signs(facts, signs) if signs else cases.slow_but_clean(facts)
     return cases.recovered(facts) if facts.ended_findings else cases.healthy(facts)

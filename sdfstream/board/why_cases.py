@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from sdfstream.board import why_words
-from sdfstream.board.facts import LEAST_STRETCHES, STRETCH_S, Facts, is_idle
-from sdfstream.board.words import duration, listed, plural
+from sdfstream.board import why_text
+from sdfstream.board.humanize import duration, listed, plural
+from sdfstream.board.job_facts import LEAST_STRETCHES, STRETCH_S, Facts, is_idle
 
 Network = Literal["yes", "no", "cannot tell"]
 Data = Mapping[str, Any]
@@ -61,25 +61,25 @@ def unknown_job(facts: Facts) -> Verdict:
 
 def ended(facts: Facts) -> Verdict:
     """Every part of it has ended."""
-    told = [f"Job {why_words.people(facts)} has ended."]
+    told = [f"Job {why_text.people(facts)} has ended."]
     return _verdict(facts, "cannot tell", "ended", told, "Ask about an instant while it ran with --at.")
 
 
 def hurt(facts: Facts, findings: Sequence[Data]) -> Verdict:
     """A finding touches it, and it is slow or nobody knows how fast it is."""
     first, measured = findings[0], not is_idle(facts.throughput)
-    rate = why_words.rates(facts.throughput) if measured else "how fast it is now is not known"
+    rate = why_text.rates(facts.throughput) if measured else "how fast it is now is not known"
     told = [
-        f"Yes, the network holds up job {facts.job}: {why_words.trouble(first, facts.at_ns)}.",
-        *_sentence(rate, why_words.crossing(first, facts.qps)),
-        *_sentence(why_words.slowest(facts.qps) if measured else ""),
+        f"Yes, the network holds up job {facts.job}: {why_text.trouble(first, facts.at_ns)}.",
+        *_sentence(rate, why_text.crossing(first, facts.qps)),
+        *_sentence(why_text.slowest(facts.qps) if measured else ""),
         *_evidence(first),
     ]
     if more := findings[1:]:
-        others = [f"{f['kind']} at {why_words.place_of(f)}" for f in more]
+        others = [f"{f['kind']} at {why_text.place_of(f)}" for f in more]
         told.append(f"More findings touch it: {listed(others, 3)}.")
     if facts.stale:
-        told += _sentence(f"{why_words.stale(facts)}, so what they saw last is old")
+        told += _sentence(f"{why_text.stale(facts)}, so what they saw last is old")
     told += [*_others(facts), *_done(facts, int(first["since_at_ns"]))]
     return _verdict(facts, "yes", "hurt", told, _advice(facts, first), first)
 
@@ -89,8 +89,8 @@ def not_slowed(facts: Facts, findings: Sequence[Data]) -> Verdict:
     first = findings[0]
     told = [
         f"No, not now: job {facts.job} is as fast as before, although something is wrong where it runs.",
-        *_sentence(why_words.trouble(first, facts.at_ns)),
-        *_sentence(why_words.rates(facts.throughput), why_words.crossing(first, facts.qps)),
+        *_sentence(why_text.trouble(first, facts.at_ns)),
+        *_sentence(why_text.rates(facts.throughput), why_text.crossing(first, facts.qps)),
         *_evidence(first),
         *_others(facts),
         *_done(facts, int(first["since_at_ns"])),
@@ -101,7 +101,7 @@ def not_slowed(facts: Facts, findings: Sequence[Data]) -> Verdict:
 def host_gone(facts: Facts, finding: Data) -> Verdict:
     """A host of it fell silent."""
     told = [
-        f"Not the network but a host holds up job {facts.job}: {why_words.trouble(finding, facts.at_ns)}.",
+        f"Not the network but a host holds up job {facts.job}: {why_text.trouble(finding, facts.at_ns)}.",
         *_evidence(finding),
         *_others(facts),
         *_done(facts, int(finding["since_at_ns"])),
@@ -113,12 +113,12 @@ def not_heard(facts: Facts) -> Verdict:
     """Agents are silent, or nothing is heard of its queue pairs."""
     rate, why = facts.throughput, []
     if facts.stale:
-        why.append(why_words.stale(facts))
+        why.append(why_text.stale(facts))
     if rate.age_ns is None:
         why.append("no queue pair of it was ever measured")
     elif is_idle(rate):
         why.append(f"nothing was heard of its queue pairs for {duration(rate.age_ns)}")
-    why += [f"{why_words.place_of(finding)} {why_words.TROUBLES[finding['kind']][0]}" for finding in facts.findings]
+    why += [f"{why_text.place_of(finding)} {why_text.TROUBLES[finding['kind']][0]}" for finding in facts.findings]
     told = [f"Cannot tell whether the network holds up job {facts.job}: {listed(why)}."]
     if facts.stale or facts.findings:
         told.append("What can still be heard shows no trouble on the links and NICs that it uses.")
@@ -136,9 +136,9 @@ def slow_with_signs(facts: Facts, signs: Sequence[str]) -> Verdict:
     told = [
         f"Cannot tell whether the network holds up job {facts.job}: it is slow and its queue pairs show signs of "
         "trouble, but no open finding names a place that it uses.",
-        *_sentence(why_words.rates(facts.throughput)),
+        *_sentence(why_text.rates(facts.throughput)),
         *_sentence(listed(signs)),
-        *_sentence(why_words.slowest(facts.qps)),
+        *_sentence(why_text.slowest(facts.qps)),
         *_others(facts),
         *_done(facts, None),
     ]
@@ -152,8 +152,8 @@ def slow_but_clean(facts: Facts) -> Verdict:
         f"Not the network as far as probes and queue pairs show: job {facts.job} is slow, but no open finding touches "
         f"a link, NIC or host that it uses, and none of its {plural(len(facts.qps), 'queue pair')} shows loss, marks "
         "or a delay out of line.",
-        *_sentence(why_words.rates(facts.throughput)),
-        *_sentence(why_words.slowest(facts.qps)),
+        *_sentence(why_text.rates(facts.throughput)),
+        *_sentence(why_text.slowest(facts.qps)),
         *_others(facts),
         *_done(facts, None),
     ]
@@ -166,8 +166,8 @@ def too_young(facts: Facts) -> Verdict:
     have = f"{facts.throughput.before_n} of at least {LEAST_STRETCHES} stretches of {STRETCH_S} s"
     told = [
         f"Cannot tell yet whether job {facts.job} is slow: {have} are there to compare with.",
-        *_sentence(why_words.rates(facts.throughput)),
-        *_sentence(why_words.slowest(facts.qps)),
+        *_sentence(why_text.rates(facts.throughput)),
+        *_sentence(why_text.slowest(facts.qps)),
         "No open finding touches it.",
         *_done(facts, None),
     ]
@@ -179,8 +179,8 @@ def recovered(facts: Facts) -> Verdict:
     first = facts.ended_findings[0]
     told = [
         f"No, not any more: job {facts.job} is as fast as before.",
-        *_sentence(f"before, {why_words.trouble(first, facts.at_ns)}"),
-        *_sentence(why_words.rates(facts.throughput)),
+        *_sentence(f"before, {why_text.trouble(first, facts.at_ns)}"),
+        *_sentence(why_text.rates(facts.throughput)),
         *_done(facts, int(first["since_at_ns"])),
     ]
     return _verdict(facts, "no", "recovered", told, "Nothing needs to be done for the job.", first)
@@ -188,17 +188,17 @@ def recovered(facts: Facts) -> Verdict:
 
 def healthy(facts: Facts) -> Verdict:
     """It is as fast as before, and nothing touches it."""
-    rate = why_words.rates(facts.throughput)
+    rate = why_text.rates(facts.throughput)
     told = [
-        f"No, the network does not hold up job {why_words.people(facts)} as far as probes and queue pairs show.",
+        f"No, the network does not hold up job {why_text.people(facts)} as far as probes and queue pairs show.",
         *_sentence(rate, "no open finding touches a link, NIC or host that it uses"),
-        *_sentence(why_words.slowest(facts.qps)),
+        *_sentence(why_text.slowest(facts.qps)),
     ]
     if armed := sum(qp.armed for qp in facts.qps):
         told.append(f"A failover is armed for {armed} of its {plural(len(facts.qps), 'queue pair')}.")
     for (action, _), commands in _refused(facts).items():
         if action == "failover" and armed < len(facts.qps):
-            told.append(f"It cannot be armed for all: {why_words.refusal(commands)}.")
+            told.append(f"It cannot be armed for all: {why_text.refusal(commands)}.")
             break
     return _verdict(facts, "no", "healthy", [*told, *_done(facts, None)], "Nothing needs to be done.")
 
@@ -210,10 +210,10 @@ def _done(facts: Facts, trouble_ns: int | None) -> list[str]:
     """
     refused = _refused(facts)
     told = [c for c in facts.commands if c["action"] != "undo" and (c["action"] != "failover" or _went_off(c))]
-    words = [why_words.action(c, trouble_ns) for c in told if c.get("state") != "refused"]
+    words = [why_text.action(c, trouble_ns) for c in told if c.get("state") != "refused"]
     for (action, _), commands in refused.items():
         if action != "failover" or trouble_ns is not None:
-            words.append(why_words.refusal(commands))
+            words.append(why_text.refusal(commands))
     if not words:
         return ["Nothing was done about it."] if trouble_ns is not None else []
     done = any(c.get("applied_bus_at_ns") is not None for c in told)
@@ -253,7 +253,7 @@ def _others(facts: Facts) -> list[str]:
 
 
 def _evidence(finding: Data) -> list[str]:
-    facts = why_words.evidence(finding)
+    facts = why_text.evidence(finding)
     return [f"Evidence: {facts}."] if facts else []
 
 
@@ -272,7 +272,7 @@ def _verdict(
         case=case,
         sentences=tuple(told),
         advice=advice,
-        where=why_words.place_of(finding) if finding else "",
+        where=why_text.place_of(finding) if finding else "",
         since_at_ns=int(finding["since_at_ns"]) if finding else None,
         findings=tuple(str(f["id"]) for f in facts.findings or facts.ended_findings),
         jobs=facts.others,

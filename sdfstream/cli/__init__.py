@@ -15,7 +15,7 @@ from typing import Final
 
 from sdfstream import __version__
 from sdfstream.errors import SdfError
-from sdfstream.runtime import memory
+from sdfstream.runtime import allocators
 
 VERBS: Final[dict[str, str]] = {
     # verb: module of this package; the order is the order of the help page
@@ -48,7 +48,7 @@ VERBS: Final[dict[str, str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    memory.hold()
+    allocators.hold()
     args = list(sys.argv[1:] if argv is None else argv)
     verb = next((a for a in args if not a.startswith("-")), None)
     parser = _parser(only=verb if verb in VERBS else None)

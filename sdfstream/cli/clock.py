@@ -144,7 +144,7 @@ def _state(name: str, folder: Path | None) -> dict[str, Any]:
 
 
 def _line(found: dict[str, Any]) -> str:
-    from sdfstream.board.words import duration
+    from sdfstream.board.humanize import duration
 
     seconds, nanoseconds = divmod(found["corrected_ns"], 1_000_000_000)
     instant = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.board.words import bitrate, clock_time, duration, seconds
+from sdfstream.board.commands_text import line_of, select
+from sdfstream.board.humanize import seconds
 from sdfstream.cli import edge_io
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import ConfigError, UnavailableError
@@ -50,41 +51,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def select(commands: Sequence[Data], now_ns: int, since_s: float | None) -> list[dict[str, Any]]:
-    """Those that began or changed within `since_s`, in their order."""
-    return [dict(c) for c in commands if since_s is None or now_ns - _changed_ns(c) <= since_s * NS_PER_S]
-
-
-def line_of(command: Data) -> str:
-    """One line: time, action, target, mode, state, lease left, gain, why, id."""
-    target = command["target"]
-    words = [
-        clock_time(_changed_ns(command)),
-        f"{command['action'] or '?':<9}",
-        f"{target.get('type', '?')} {target.get('id', '?')}",
-    ]
-    if command.get("job"):
-        words.append(f"of {command['job']}")
-    words.append(f"[{command.get('mode') or 'proposal'}]")
-    words.append(str(command.get("state") or command.get("waits")) + (_change(command) or ""))
-    if command.get("lease_left_ns") is not None:
-        words.append(f"lease {duration(command['lease_left_ns'])}")
-    if command.get("gain") is not None:
-        words.append(f"gain ×{command['gain']:.2f} ({bitrate(command['after'].get('throughput_bps'))})")
-    if command.get("why"):
-        words.append(f"– {command['why']}")
-    return "  ".join(words) + f"  ({command['id']})"
-
-
-def _change(command: Data) -> str:
-    before, after = command.get("before") or {}, command.get("after") or {}
-    if before.get("path") and after.get("path") and before["path"] != after["path"]:
-        return f" {before['path']}→{after['path']}"
-    return f" {bitrate(after['rate_bps'])}" if after.get("rate_bps") else ""
-
-
 def _ask(args: argparse.Namespace) -> dict[str, Any]:
-    from sdfstream.serve.live_io import fetch
+    from sdfstream.serve.query_io import fetch
 
     try:
         if args.url is None:
@@ -101,7 +69,7 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
 def _follow(args: argparse.Namespace, since_s: float | None) -> int:
     """Print every command whenever its state changes, until interrupted; `since_s` chooses what is told of the past."""
     from sdfstream.runtime.output_io import compact
-    from sdfstream.serve.live_io import fetch
+    from sdfstream.serve.query_io import fetch
 
     wish: dict[str, Any] = {"want": "commands", "job": args.job}
     seen: dict[str, tuple[Any, ...]] = {}
@@ -118,7 +86,3 @@ def _follow(args: argparse.Namespace, since_s: float | None) -> int:
 
 def _mark(command: Data) -> tuple[Any, ...]:
     return (command.get("state"), command.get("why"), command.get("gain"), command.get("mode"))
-
-
-def _changed_ns(command: Data) -> int:
-    return max(int(command.get("began_at_ns") or 0), int(command.get("said_at_ns") or 0))

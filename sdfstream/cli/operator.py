@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdfstream.board.words import clock_time
+from sdfstream.board.humanize import clock_time
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import ConfigError
 from sdfstream.serve import operator_keys_io

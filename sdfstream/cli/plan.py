@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sdfstream.board.words import bitrate, number, plural
+from sdfstream.board.humanize import bitrate, number, plural
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
 

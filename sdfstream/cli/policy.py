@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.board.words import clock_time, duration, seconds
+from sdfstream.board.humanize import clock_time, duration, seconds
 from sdfstream.cli import edge_io, operator
 from sdfstream.errors import ConfigError
 from sdfstream.records.command import MODES
@@ -81,7 +81,7 @@ def text_of(policy: Mapping[str, Any]) -> str:
 
 def _show(args: argparse.Namespace) -> int:
     from sdfstream.runtime.output_io import emit
-    from sdfstream.serve.live_io import fetch
+    from sdfstream.serve.query_io import fetch
 
     policy = fetch(Path(args.data), {"want": "policy"})
     emit(args.json, policy, text_of(policy))

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
     """Draw until interrupted; with --once, --json or without a terminal once."""
     from rich.console import Console
 
-    from sdfstream.cli.top_view import render
+    from sdfstream.board.top_view import render
     from sdfstream.runtime.output_io import emit
-    from sdfstream.serve.live_io import fetch_board
+    from sdfstream.serve.query_io import fetch_board
 
     rows, interval_s = max(1, args.rows), max(0.1, args.interval)
     if args.json:
@@ -53,7 +53,7 @@ def _draw_until_stopped(console: Any, board: Any, rows: int, interval_s: float) 
     from rich.live import Live
     from rich.text import Text
 
-    from sdfstream.cli.top_view import render, rows_for
+    from sdfstream.board.top_view import render, rows_for
 
     def draw() -> Any:
         drawn = board()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdfstream.cli import topics_text
+from sdfstream.bus.kafka import topics_text
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
 

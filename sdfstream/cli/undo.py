@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _in_force(args: argparse.Namespace) -> list[str]:
-    from sdfstream.serve.live_io import fetch
+    from sdfstream.serve.query_io import fetch
 
     if args.bus is not None:
         raise ConfigError("--job and --all ask the pipeline what is in force; with --bus name the command ids")

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
     from sdfstream.runtime.output_io import emit
     from sdfstream.serve import past_io
-    from sdfstream.serve.live_io import fetch
+    from sdfstream.serve.query_io import fetch
 
     if args.at is None:
         verdict = fetch(Path(args.data), {"want": "why", "job": args.job})["verdict"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.board.words import duration
+from sdfstream.board.humanize import duration
 from sdfstream.score.report import aligned, summary
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sdfstream.board.words import duration, number, share, subject_of
+from sdfstream.board.humanize import duration, number, share, subject_of
 
 Data = Mapping[str, Any]
 _HEADS: Final = ("injected", "where", "at", "found as", "after", "verdict", "cleared after")

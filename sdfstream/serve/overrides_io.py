@@ -146,7 +146,7 @@ class Answers:
 
 
 def _send_live(by: Hand, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    from sdfstream.serve.live_io import fetch
+    from sdfstream.serve.query_io import fetch
 
     answers = Answers(overrides)
     since_ns = None

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sdfstream.board.humanize import seconds
 from sdfstream.board.jobs import JobBoard
 from sdfstream.board.rates import JOB_SECONDS
-from sdfstream.board.words import seconds
 from sdfstream.errors import ConfigError
 from sdfstream.records import columns
 from sdfstream.records.message import Event, Message

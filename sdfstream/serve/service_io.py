@@ -36,9 +36,9 @@ from sdfstream.runtime.control_io import Control, Keep
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.serve import operator_keys_io
 from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
-from sdfstream.serve.live import LiveAnswers
-from sdfstream.serve.live_io import LiveServer
-from sdfstream.serve.live_jobs_io import JobAnswers, Publishing
+from sdfstream.serve.job_queries_io import JobAnswers, Publishing
+from sdfstream.serve.queries import LiveAnswers
+from sdfstream.serve.query_io import LiveServer
 
 if TYPE_CHECKING:
     from sdfstream.settings import Settings

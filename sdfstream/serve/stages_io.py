@@ -23,7 +23,7 @@ from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.metrics import Told
 from sdfstream.runtime.metrics_io import telling
 from sdfstream.runtime.output_io import progress
-from sdfstream.serve.patience_io import PATIENCE_S, opened
+from sdfstream.serve.retry_io import PATIENCE_S, opened
 from sdfstream.settings import Settings
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from sdfstream.runtime.memory import SETTINGS
+from sdfstream.runtime.allocators import SETTINGS
 
 NAMES = {
     "shells": 60,

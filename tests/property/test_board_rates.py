@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.board.facts import STRETCH_S
+from sdfstream.board.job_facts import STRETCH_S
 from sdfstream.board.jobs import throughput
 from sdfstream.board.rates import SUMS, Places, Ring, Series
 from sdfstream.records.units import NS_PER_S

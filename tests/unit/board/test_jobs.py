@@ -11,13 +11,13 @@ from rich.console import Console
 
 from sdfstream.board.board import Board
 from sdfstream.board.jobs import JobBoard
-from sdfstream.cli.status import text_of
-from sdfstream.cli.top_view import render, rows_for
+from sdfstream.board.status_text import text_of
+from sdfstream.board.top_view import render, rows_for
 from sdfstream.records.message import Message
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.output_io import compact
-from sdfstream.serve.live import LiveAnswers
-from sdfstream.serve.live_jobs_io import MOST_SHOWN, JobAnswers
+from sdfstream.serve.job_queries_io import MOST_SHOWN, JobAnswers
+from sdfstream.serve.queries import LiveAnswers
 from sdfstream.workload.stage import WorkloadStage
 from tests.checks import run
 from tests.fixtures.job_messages import NOW_NS, PAIRS, World

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sdfstream.board import words
+from sdfstream.board import findings_text, humanize
 from sdfstream.board.board import Board
-from sdfstream.cli import findings as findings_verb
-from sdfstream.cli.status import text_of
-from sdfstream.cli.top_view import render
+from sdfstream.board.status_text import text_of
+from sdfstream.board.top_view import render
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.output_io import compact
 from tests.fixtures import board_messages as bm
@@ -103,28 +102,28 @@ def test_findings_filters_and_detail() -> None:
     ]
 
     def ids(**options: Any) -> list[str]:
-        return [f["id"] for f in findings_verb.select(known, NOW, **{"kind": None, **options})]
+        return [f["id"] for f in findings_text.select(known, NOW, **{"kind": None, **options})]
 
     assert ids() == ["a1", "b2"]
     assert ids(open_only=True) == ["a1"]
     assert ids(since_s=60.0) == ["a1"]
     assert ids(kind="loss") == ["b2"]
     assert ids(kind="nic-down", since_s=10.0) == []
-    detail = findings_verb.detail_of(known[0], NOW)
+    detail = findings_text.detail_of(known[0], NOW)
     assert "evidence   silent paths 14 paths (normally 0 paths) at h03/r1" in detail
     assert "remedy     Look at the cable of h03/r1." in detail
     assert "suspect    h03/r1 (97 %)" in detail
-    assert "resolved, lasted 1 min 40 s" in findings_verb.line_of(known[1], NOW)
+    assert "resolved, lasted 1 min 40 s" in findings_text.line_of(known[1], NOW)
 
 
 def test_a_finding_with_nothing_but_an_id_is_shown() -> None:
-    assert "x" in findings_verb.detail_of({"id": "x"}, NOW)
+    assert "x" in findings_text.detail_of({"id": "x"}, NOW)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-5s", "1w", "nan", "1e12"])
 def test_odd_durations_are_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
-        words.seconds(text)
+        humanize.seconds(text)
 
 
 @pytest.mark.parametrize(
@@ -132,4 +131,4 @@ def test_odd_durations_are_refused_with_a_sentence(text: str) -> None:
     [(0, "0 ns"), (-1500, "−1.5 µs"), (999_999, "1000 µs"), (59.99e9, "60 s"), (float("nan"), "–"), (True, "–")],
 )
 def test_durations(value: Any, text: str) -> None:
-    assert words.duration(value) == text
+    assert humanize.duration(value) == text

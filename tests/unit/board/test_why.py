@@ -8,7 +8,7 @@ import pytest
 
 from sdfstream.board import commands as board_commands
 from sdfstream.board import jobs as board_jobs
-from sdfstream.board.facts import Throughput, is_idle, is_slow
+from sdfstream.board.job_facts import Throughput, is_idle, is_slow
 from sdfstream.board.jobs import JobBoard
 from sdfstream.records.finding import Subject
 from sdfstream.records.message import Event, Message

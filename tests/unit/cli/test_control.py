@@ -24,9 +24,9 @@ from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import OUTCOME, OVERRIDE
 from sdfstream.serve import operator_keys_io, overrides_io
-from sdfstream.serve.live import LiveAnswers
-from sdfstream.serve.live_io import LiveServer, fetch
-from sdfstream.serve.live_jobs_io import JobAnswers, Publishing
+from sdfstream.serve.job_queries_io import JobAnswers, Publishing
+from sdfstream.serve.queries import LiveAnswers
+from sdfstream.serve.query_io import LiveServer, fetch
 from tests.fixtures.job_cases import told
 from tests.fixtures.job_messages import NOW_NS, World
 
@@ -274,7 +274,7 @@ def test_following_prints_each_change_once(monkeypatch: pytest.MonkeyPatch, caps
             raise KeyboardInterrupt from None
         return {"at_ns": NOW_NS, "commands": jobs.commands.views(NOW_NS)}
 
-    monkeypatch.setattr("sdfstream.serve.live_io.fetch", answer)
+    monkeypatch.setattr("sdfstream.serve.query_io.fetch", answer)
     monkeypatch.setattr("sdfstream.cli.edge_io.wait", lambda _: None)
     assert main(["commands", "--follow", "--json"]) == 130
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from sdfstream.agent import planned
+from sdfstream.board import status_text
 from sdfstream.board.board import Board
-from sdfstream.cli import main, status
+from sdfstream.cli import main
 from sdfstream.plan import draw, hashing, inventory_file, rings, setcover, units
 from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.stage import PlanStage
@@ -124,10 +125,10 @@ def test_the_board_and_status_name_the_mesh() -> None:
     view = board.view(START + 11 * 10**9)
     assert (view["mesh"]["obeyed"], view["mesh"]["waiting"]) == (4, 1)
     assert 0 < view["mesh"]["worst_share"] <= 1
-    text = status.text_of(view)
+    text = status_text.text_of(view)
     assert "4 of 4 hosts obey the plan, 6 sessions for clocks" in text
     assert "1 host without a plan yet" in text
-    assert "mesh " not in status.text_of(Board().view(START))
+    assert "mesh " not in status_text.text_of(Board().view(START))
     assert not board.counters.total("refused")
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfstream.bus.kafka import denied, topic_rules
+from sdfstream.bus.kafka import denied, topic_rules, topics_text
 from sdfstream.bus.kafka.config import CHECKPOINT_PLACES, NAMES, KafkaConfig
 from sdfstream.bus.kafka.topic_policy import SPREAD, Found, Policy, differences, policies, policy
 from sdfstream.bus.kafka.topic_rules import DEFAULT_RULES, GIB, TopicRule, ruled
-from sdfstream.cli import main, topics_text
+from sdfstream.cli import main
 from sdfstream.errors import ConfigError
 from sdfstream.records.topics import CHECKPOINT, CLOCK, EDGE, JOB, OWD, PROBE, QP_WINDOW, TOPICS
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
-from sdfstream.board.facts import SLOW, STRETCH_S, Facts, QpFact, Throughput
-from sdfstream.board.words import bitrate, clock_time, duration, figure, listed, number, plural, share
+from sdfstream.board.humanize import bitrate, clock_time, duration, figure, listed, number, plural, share
+from sdfstream.board.job_facts import SLOW, STRETCH_S, Facts, QpFact, Throughput
 from sdfstream.records.units import NS_PER_S
 
 Data = Mapping[str, Any]

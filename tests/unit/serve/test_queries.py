@@ -23,8 +23,8 @@ import pytest
 from sdfstream.board.board import Board
 from sdfstream.cli import main
 from sdfstream.errors import UnavailableError
-from sdfstream.serve.live import LiveAnswers
-from sdfstream.serve.live_io import LiveServer, fetch, fetch_board
+from sdfstream.serve.queries import LiveAnswers
+from sdfstream.serve.query_io import LiveServer, fetch, fetch_board
 from tests.fixtures import board_messages as bm
 
 

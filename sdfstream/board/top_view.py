@@ -10,7 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sdfstream.board.words import (
+from sdfstream.board.commands_text import line_of
+from sdfstream.board.humanize import (
     SEVERITY_STYLES,
     SHAPES,
     STYLES,
@@ -22,7 +23,6 @@ from sdfstream.board.words import (
     share,
     subject_of,
 )
-from sdfstream.cli.commands import line_of
 
 _WIDE: Final = 150
 """From this many columns on, clocks and pipeline stand beside paths and findings."""

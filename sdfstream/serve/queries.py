@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sdfstream.board.board import Board
-from sdfstream.serve.live_jobs_io import JobAnswers
+from sdfstream.serve.job_queries_io import JobAnswers
 
 Gauges = Callable[[], tuple[int, Mapping[str, int], Mapping[str, int], Mapping[str, Any]]]
 """(bus time now, counters of all parts, lag by reader, what the pipeline says of itself)."""

@@ -61,7 +61,7 @@ class Publishing:
 
 
 class JobAnswers:
-    """Answers the wishes about jobs; `live.LiveAnswers` passes them on.
+    """Answers the wishes about jobs; `queries.LiveAnswers` passes them on.
 
     Parameters
     ----------

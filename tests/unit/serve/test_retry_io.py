@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sdfstream.errors import UnavailableError
-from sdfstream.serve.patience_io import opened
+from sdfstream.serve.retry_io import opened
 
 
 async def test_a_server_that_comes_is_waited_for_and_said(capsys: pytest.CaptureFixture[str]) -> None:
