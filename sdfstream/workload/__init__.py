@@ -1,5 +1,5 @@
-"""Jobs: the map of who runs where, what their queue pairs get, and an emulated training job to try it with.
+"""The workload stage: what every queue pair carried, window by window, on reference time.
 
-`jobmap` is the agent's view of the jobs on its hosts, `stage` the in-band stage of the pipeline; `rank`, `qp_*`,
-`collective*` and `process_*` are the emulated job, `control` the rules of its control socket.
+Read `stage` (a message's path through it), then `chunks` (rows in), `reference_time` (clock correction),
+`queue_pairs`, `windows`, `lateness` (when a window closes), `publish` (rows out).
 """

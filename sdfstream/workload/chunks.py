@@ -17,7 +17,7 @@ from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 from sdfstream.stats import Counters
 
 FAR_NS: Final = 1 << 62
-"""A reading beyond this, either way, is no instant: differences of such readings do not fit."""
+"""A reading with a magnitude beyond this is no instant: differences of such readings do not fit an int64."""
 _MOST_BYTES: Final = 1 << 50
 """A chunk of more than a pebibyte is a broken counter."""
 _INSTANTS: Final = ("sent_at_ns", "arrived_at_ns", "acknowledged_at_ns")
@@ -36,9 +36,9 @@ class Chunks(NamedTuple):
     numbers: dict[str, Int64s]
     """rank, peer_rank, path, dst_port, dscp, bytes, packets."""
     ce: Int64s
-    """−1: not told."""
+    """−1: not reported."""
     retransmits: Int64s
-    """−1: not told."""
+    """−1: not reported."""
 
     @property
     def size(self) -> int:
@@ -94,9 +94,9 @@ def _whole(batch: pa.RecordBatch, counters: Counters) -> pa.RecordBatch:
     if not holed:
         return batch
     plain = [column.dictionary_decode() if _hollow(column) else column for column in holed]
-    kept = batch.filter(functools.reduce(pc.and_, [pc.is_valid(column) for column in plain]))
-    counters.add("refused", "null", batch.num_rows - kept.num_rows)
-    return kept
+    complete = batch.filter(functools.reduce(pc.and_, [pc.is_valid(column) for column in plain]))
+    counters.add("refused", "null", batch.num_rows - complete.num_rows)
+    return complete
 
 
 def _fits(have: pa.DataType, want: pa.DataType) -> bool:

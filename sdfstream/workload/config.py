@@ -15,11 +15,11 @@ class WorkloadConfig:
     window_ns: int = 100 * NS_PER_MS
     """Length of a window, on reference time."""
     lateness_ns: int = 150 * NS_PER_MS
-    """How long a window stays open after its end, at least: one flush of the sending process, and a margin. Where
-    chunks are told later than that it is held open longer, as late as they have come in the last 2 s."""
+    """Allowed lateness of a window, at least: one flush of the sending process, and a margin. Where chunks are
+    reported later than that, windows stay open as long as the latest chunk of the last 2 s took."""
     max_hold_ns: int = NS_PER_S
-    """But at most so long; too long: stale figures when one host is slow; too short: its chunks count in a later
-    window than their own (`late`)."""
+    """Allowed lateness, at most; too long: stale figures when one host is slow; too short: its chunks count in a
+    later window than their own (`late`)."""
     max_late_ns: int = 5 * NS_PER_S
     """A chunk acknowledged longer ago than this is backlog: it is counted (`stale`), not shown as present."""
     max_err_ns: float = 1e6
@@ -27,7 +27,7 @@ class WorkloadConfig:
     clock_fresh_ns: int = 3 * NS_PER_S
     """A clock state older than this, in bus time, is not used."""
     max_waiting: int = 50
-    """So many windows before a chunk's own are told as waited through, when it took that long; the rest is counted."""
+    """Waiting windows published before a slow chunk's own, at most; the rest is counted (`windows-cut`)."""
     max_pairs: int = 65_536
     """Queue pairs known at a time; chunks of further ones are refused and counted."""
     max_chunks: int = 1_000_000

@@ -12,34 +12,34 @@ from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
 from sdfstream.records.topics import QP_WINDOW
 from sdfstream.records.units import Int64s, UInt32s
-from sdfstream.workload.pairs import Pair, Pairs
-from sdfstream.workload.windows import Figures, waited
+from sdfstream.workload.queue_pairs import QpAttributes, QueuePairs
+from sdfstream.workload.windows import ClosedWindow, waiting_windows
 
 _MOST_COUNT: Final = (1 << 32) - 1
 _DTYPES: Final = {"rank": np.uint32, "peer_rank": np.uint32, "dst_port": np.uint16, "dscp": np.uint8}
 
 
-def outputs(figures: Figures, pairs: Pairs, window_ns: int, most_waiting: int) -> tuple[list[Output], int]:
-    """One batch per sending host, and how many waited windows were left out.
+def outputs(closed: ClosedWindow, pairs: QueuePairs, window_ns: int, most_waiting: int) -> tuple[list[Output], int]:
+    """One batch per sending host, and how many waiting windows were left out.
 
-    Rows lie in order of host, job, queue pair, time; `pairs` notes what was told.
+    Rows lie in order of host, job, queue pair, time; `pairs` records window and path as published.
     """
-    numbers = figures.pair.tolist()
-    index, window, cut = waited(figures, (pairs.told[n] for n in numbers), most_waiting)
-    before = [pairs.path[n] or path for n, path in zip(numbers, figures.path.tolist(), strict=True)]
+    numbers = closed.pair.tolist()
+    index, window, cut = waiting_windows(closed, (pairs.last_window[n] for n in numbers), most_waiting)
+    before = [pairs.path[n] or path for n, path in zip(numbers, closed.path.tolist(), strict=True)]
     every = np.concatenate([index, np.arange(len(numbers))])
-    at = np.concatenate([window, np.full(len(numbers), figures.window)])
-    got = np.concatenate([np.zeros(index.size, np.bool_), np.ones(len(numbers), np.bool_)])
-    path = np.concatenate([np.array(before, np.int64)[index], figures.path])
-    about = [pairs.about[n] for n in numbers]
-    rank = _ranked(about)
+    at = np.concatenate([window, np.full(len(numbers), closed.window)])
+    carried = np.concatenate([np.zeros(index.size, np.bool_), np.ones(len(numbers), np.bool_)])
+    path = np.concatenate([np.array(before, np.int64)[index], closed.path])
+    attributes = [pairs.attributes[n] for n in numbers]
+    rank = _ranked(attributes)
     order = np.lexsort((at, rank[every]))
-    hosts = [host_of(about[i].src) for i in every[order].tolist()]
+    hosts = [host_of(attributes[i].src) for i in every[order].tolist()]
     starts = [i for i in range(len(hosts)) if i == 0 or hosts[i] != hosts[i - 1]]
     out = []
     for low, high in zip(starts, [*starts[1:], len(hosts)], strict=True):
         pick = order[low:high]
-        rows = _rows(figures, [about[i] for i in every[pick].tolist()], every[pick], got[pick])
+        rows = _rows(closed, [attributes[i] for i in every[pick].tolist()], every[pick], carried[pick])
         given = {
             "at_ns": at[pick] * window_ns,
             "window_ns": np.full(pick.size, window_ns),
@@ -47,35 +47,35 @@ def outputs(figures: Figures, pairs: Pairs, window_ns: int, most_waiting: int) -
         }
         assert QP_WINDOW.columns is not None
         out.append(Output(QP_WINDOW.name, hosts[low], columns.build(QP_WINDOW.columns, rows | given)))
-    for number, used in zip(numbers, figures.path.tolist(), strict=True):
-        pairs.told[number] = max(pairs.told[number], figures.window)
+    for number, used in zip(numbers, closed.path.tolist(), strict=True):
+        pairs.last_window[number] = max(pairs.last_window[number], closed.window)
         pairs.path[number] = used
     return out, cut
 
 
-def _ranked(about: Sequence[Pair]) -> Int64s:
-    order = sorted(range(len(about)), key=lambda i: (host_of(about[i].src), about[i]))
+def _ranked(attributes: Sequence[QpAttributes]) -> Int64s:
+    order = sorted(range(len(attributes)), key=lambda i: (host_of(attributes[i].src), attributes[i]))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank
 
 
-def _rows(figures: Figures, about: Sequence[Pair], pick: Int64s, got: Any) -> dict[str, Any]:
-    """Columns of the rows; where nothing was `got` the counts are 0 and the delays unknown."""
+def _rows(closed: ClosedWindow, attributes: Sequence[QpAttributes], pick: Int64s, carried: Any) -> dict[str, Any]:
+    """Columns of the rows; of waiting windows (not `carried`) the counts are 0 and the delays unknown."""
     assert QP_WINDOW.columns is not None
     kinds = {field.name: field.type for field in QP_WINDOW.columns}
-    columns_ = dict(zip(Pair._fields, zip(*about, strict=True), strict=True))
+    columns_ = dict(zip(QpAttributes._fields, zip(*attributes, strict=True), strict=True))
     rows: dict[str, Any] = {name: list(columns_[name]) for name in ("job", "qp", "src", "dst", "transport")}
     # in the columns' own types: casting each of them costs more than everything else here
     rows |= {name: np.array(columns_[name], _DTYPES[name]) for name in ("rank", "peer_rank", "dst_port", "dscp")}
-    n, bytes_, packets = (np.where(got, v[pick], 0) for v in (figures.n, figures.bytes, figures.packets))
+    n, bytes_, packets = (np.where(carried, v[pick], 0) for v in (closed.n, closed.bytes, closed.packets))
     rows |= {"n": n.astype(np.uint32), "bytes": bytes_.astype(np.uint64), "packets": _counts(packets)}
-    for name, counts in (("ce", figures.ce), ("retransmits", figures.retransmits)):
-        told = got & (counts[pick] >= 0)
-        rows[name] = columns.nullable(_counts(counts[pick]), told, kinds[name])
-    delays = dict(zip(("owd_min_ns", "owd_p50_ns", "owd_max_ns"), figures.owd, strict=True))
-    delays |= dict(zip(("duration_p50_ns", "duration_max_ns"), figures.duration, strict=True)) | {"err_ns": figures.err}
-    return rows | {name: np.where(got, values[pick], np.nan) for name, values in delays.items()}
+    for name, counts in (("ce", closed.ce), ("retransmits", closed.retransmits)):
+        reported = carried & (counts[pick] >= 0)
+        rows[name] = columns.nullable(_counts(counts[pick]), reported, kinds[name])
+    delays = dict(zip(("owd_min_ns", "owd_p50_ns", "owd_max_ns"), closed.owd, strict=True))
+    delays |= dict(zip(("duration_p50_ns", "duration_max_ns"), closed.duration, strict=True)) | {"err_ns": closed.err}
+    return rows | {name: np.where(carried, values[pick], np.nan) for name, values in delays.items()}
 
 
 def _counts(values: Int64s) -> UInt32s:

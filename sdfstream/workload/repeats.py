@@ -1,4 +1,4 @@
-"""Which messages came before: delivery is at least once, and a repeat must not count its bytes again."""
+"""Repeated messages: delivery is at least once, and a repeat must not count its bytes again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Repeats:
     """Newest message of every producer (key and boot id), by its own number.
 
     A producer's numbers rise by one; the same or a lower one under another number of the bus is a repeat. Producers
-    that do not number their messages are always believed.
+    that do not number their messages are never taken for repeats.
     """
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def known(self, message: Message) -> bool:
-        """Whether this message came before; remembers it."""
+    def is_repeat(self, message: Message) -> bool:
+        """Whether this message came before; otherwise it becomes its producer's newest."""
         if message.batch_seq < 0 or not message.boot_id:
             return False
         producer = message.key, message.boot_id

@@ -2,8 +2,8 @@
 
 A window is numbered by reference time // window length; a chunk counts in the window in which it was acknowledged. A
 window closes once, for all queue pairs; chunks that come later count in the oldest window still open, so that no byte
-is lost. A chunk that took longer than its own window tells of the windows before it too: in them its queue pair had
-something to send and got nothing through.
+is lost. A chunk that took longer than its own window marks the windows before it as waiting: in them its queue pair
+had something to send and got nothing through.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sdfstream.numeric.group import Groups, group, group_values, quantile
 from sdfstream.records.units import Float64s, Int64s
 
 
-class Rows(NamedTuple):
-    """Chunks as the windows keep them; counts that were not told are −1, delays NaN."""
+class ChunkRows(NamedTuple):
+    """Chunks assigned to windows; unreported counts are −1, delays NaN."""
 
     window: Int64s
     sent: Int64s
@@ -33,13 +33,13 @@ class Rows(NamedTuple):
     duration: Float64s
     err: Float64s
 
-    def pick(self, which: Any) -> Rows:
+    def pick(self, which: Any) -> ChunkRows:
         """Some of the rows."""
-        return Rows._make(column[which] for column in self)
+        return ChunkRows._make(column[which] for column in self)
 
 
-class Figures(NamedTuple):
-    """One closed window: an element per queue pair; counts that nobody told are −1, delays NaN."""
+class ClosedWindow(NamedTuple):
+    """One closed window: an element per queue pair; unreported counts are −1, delays NaN."""
 
     window: int
     pair: Int64s
@@ -58,7 +58,7 @@ class Figures(NamedTuple):
     err: Float64s
 
 
-class Windows:
+class OpenWindows:
     """The open windows."""
 
     def __init__(self) -> None:
@@ -66,16 +66,16 @@ class Windows:
         """Newest closed window; None before the first."""
         self.waiting = 0
         """Rows in open windows."""
-        self._rows: dict[int, list[Rows]] = {}
+        self._rows: dict[int, list[ChunkRows]] = {}
 
-    def put(self, rows: Rows) -> int:
-        """Keep rows, those of closed windows in the oldest open one; how many of those there were."""
+    def put(self, rows: ChunkRows) -> int:
+        """Store rows, late ones (of closed windows) in the oldest open window; the count of late rows."""
         late = 0
         if self.closed is not None:
             behind = rows.window <= self.closed
             late = int(behind.sum())
             if late:
-                oldest = self.closed + 1  # and it did not wait until then
+                oldest = self.closed + 1  # `sent` too: no window before it is marked as waiting
                 rows = rows._replace(
                     window=np.where(behind, oldest, rows.window), sent=np.where(behind, oldest, rows.sent)
                 )
@@ -85,34 +85,34 @@ class Windows:
             self._rows.setdefault(window, []).append(rows if mine.all() else rows.pick(mine))
         return late
 
-    def close(self, until: int) -> list[Figures]:
+    def close(self, until: int) -> list[ClosedWindow]:
         """Close every window up to and including `until`; figures of those that hold rows, oldest first."""
         self.closed = until if self.closed is None else max(self.closed, until)
         return [self._close(window) for window in sorted(w for w in self._rows if w <= until)]
 
-    def crowded(self, most: int) -> list[Figures]:
+    def close_beyond(self, most: int) -> list[ClosedWindow]:
         """Close the oldest windows until at most `most` rows wait."""
-        figures = []
+        closed = []
         while self.waiting > most:
             oldest = min(self._rows)
             self.closed = oldest if self.closed is None else max(self.closed, oldest)
-            figures.append(self._close(oldest))
-        return figures
+            closed.append(self._close(oldest))
+        return closed
 
-    def restart(self) -> list[Figures]:
+    def restart(self) -> list[ClosedWindow]:
         """Reference time jumped: close everything and number windows afresh."""
-        figures = self.close(max(self._rows, default=0))
+        closed = self.close(max(self._rows, default=0))
         self.closed = None
-        return figures
+        return closed
 
     def pairs(self) -> set[int]:
         """Queue pairs with rows in open windows."""
-        return {pair for rows in self._rows.values() for part in rows for pair in np.unique(part.pair).tolist()}
+        return {pair for rows in self._rows.values() for table in rows for pair in np.unique(table.pair).tolist()}
 
-    def _close(self, window: int) -> Figures:
+    def _close(self, window: int) -> ClosedWindow:
         rows = _joined(self._rows.pop(window))
         self.waiting -= rows.window.size
-        return _figures(window, rows)
+        return _summary(window, rows)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
@@ -121,19 +121,23 @@ class Windows:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.closed = state["closed"]
-        parts = [Rows._make(columns) for columns in state["rows"]]
-        self._rows = {int(rows.window[0]): [rows] for rows in parts}
-        self.waiting = sum(rows.window.size for rows in parts)
+        tables = [ChunkRows._make(columns) for columns in state["rows"]]
+        self._rows = {int(rows.window[0]): [rows] for rows in tables}
+        self.waiting = sum(rows.window.size for rows in tables)
 
 
-def _joined(parts: list[Rows]) -> Rows:
-    return Rows._make(np.concatenate(column) for column in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+def _joined(tables: list[ChunkRows]) -> ChunkRows:
+    return (
+        ChunkRows._make(np.concatenate(column) for column in zip(*tables, strict=True))
+        if len(tables) > 1
+        else tables[0]
+    )
 
 
-def _figures(window: int, rows: Rows) -> Figures:
+def _summary(window: int, rows: ChunkRows) -> ClosedWindow:
     by = group(rows.pair)
     last = by.order[by.start + by.size - 1]
-    return Figures(
+    return ClosedWindow(
         window,
         by.key,
         np.minimum.reduceat(rows.sent[by.order], by.start),
@@ -141,8 +145,8 @@ def _figures(window: int, rows: Rows) -> Figures:
         by.size,
         _sum(by, rows.bytes),
         _sum(by, rows.packets),
-        _told(by, rows.ce),
-        _told(by, rows.retransmits),
+        _sum_known(by, rows.ce),
+        _sum_known(by, rows.retransmits),
         _spread(by, rows.pair, rows.owd),
         _spread(by, rows.pair, rows.duration)[1:],
         _largest(by, np.where(np.isnan(rows.owd), np.nan, rows.err)),
@@ -154,8 +158,8 @@ def _sum(by: Groups, values: Int64s) -> Int64s:
     return result
 
 
-def _told(by: Groups, counts: Int64s) -> Int64s:
-    """Sum of the counts that were told; −1 where none was."""
+def _sum_known(by: Groups, counts: Int64s) -> Int64s:
+    """Sum of the reported counts; −1 where none was reported."""
     known = _sum(by, (counts >= 0).astype(np.int64))
     return np.where(known > 0, _sum(by, np.maximum(counts, 0)), -1)
 
@@ -178,15 +182,15 @@ def _spread(by: Groups, pair: Int64s, values: Float64s) -> tuple[Float64s, Float
     return low, mid, high
 
 
-def waited(figures: Figures, told: Iterable[int], most: int) -> tuple[Int64s, Int64s, int]:
-    """The windows before this one that its queue pairs only waited through: (index into them, window), and how many
+def waiting_windows(closed: ClosedWindow, published: Iterable[int], most: int) -> tuple[Int64s, Int64s, int]:
+    """The windows before this one in which its queue pairs only waited: (index into them, window), and how many
     were left out because a queue pair would have more than `most`.
 
-    `told` is the newest window already published of each queue pair of `figures`.
+    `published` is the newest published window of each queue pair of `closed`.
     """
-    first = np.maximum(figures.since, np.fromiter(told, np.int64, figures.pair.size) + 1)
-    missing = np.maximum(figures.window - first, 0)
+    first = np.maximum(closed.since, np.fromiter(published, np.int64, closed.pair.size) + 1)
+    missing = np.maximum(closed.window - first, 0)
     count = np.minimum(missing, most)
     index = np.repeat(np.arange(count.size), count)
-    place = np.arange(index.size) - np.repeat(np.cumsum(count) - count, count)
-    return index, figures.window - count[index] + place, int((missing - count).sum())
+    offset = np.arange(index.size) - np.repeat(np.cumsum(count) - count, count)
+    return index, closed.window - count[index] + offset, int((missing - count).sum())

@@ -44,12 +44,12 @@ def _reference(world: World) -> dict[tuple[str, int], dict]:
             "duration_max_ns": max(c.acknowledged_ns - c.sent_ns for c in chunks),
             "path": {c.path for c in chunks},
         }
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for (qp, window), chunks in sorted(found.items(), key=lambda item: item[0][1]):
         since = min(c.sent_ns for c in chunks) // WINDOW_NS
-        for waiting in range(max(since, told.get(qp, 0) + 1), window):
+        for waiting in range(max(since, reported.get(qp, 0) + 1), window):
             rows[qp, waiting] = {"n": 0, "bytes": 0, "packets": 0, "ce": None, "retransmits": None, "owd": None}
-        told[qp] = window
+        reported[qp] = window
     return rows
 
 
@@ -101,8 +101,8 @@ def test_every_byte_is_in_a_window_or_counted_however_late_it_comes(
     ]
     stage = WorkloadStage()
     got = _rows(sorted(moved, key=lambda m: m.bus_at_ns), stage)
-    told = sum(row["bytes"] for row in got) + stage.counters.get("stale-bytes")
-    assert told == sum(c.bytes for c in world.chunks)
+    reported = sum(row["bytes"] for row in got) + stage.counters.get("stale-bytes")
+    assert reported == sum(c.bytes for c in world.chunks)
     assert stage.counters.total("refused") == 0
     counted = sum(row["n"] for row in got) + stage.counters.get("stale")
     assert counted == len(world.chunks) == stage.counters.get("received")

@@ -61,7 +61,7 @@ def test_one_chunk_by_hand() -> None:
     }  # fmt: skip
 
 
-def test_windows_waited_through_are_told_on_the_path_before() -> None:
+def test_waiting_windows_are_published_on_the_path_before() -> None:
     world = _world()
     world.chunks = [
         Chunk(0, START_NS + 10 * MS, START_NS + 20 * MS, None, 100, 50001),
@@ -78,7 +78,7 @@ def test_windows_waited_through_are_told_on_the_path_before() -> None:
     assert got[1]["owd_p50_ns"] is None and got[1]["duration_max_ns"] is None
 
 
-def test_a_very_long_wait_is_told_in_part_and_the_rest_counted() -> None:
+def test_a_very_long_wait_is_published_up_to_a_limit_and_the_rest_counted() -> None:
     world = _world()
     world.chunks = [Chunk(0, START_NS + MS, START_NS + 2050 * MS, None, 100)]
     stage = WorkloadStage(WorkloadConfig(max_waiting=3))
@@ -138,20 +138,20 @@ def test_late_chunks_count_in_the_oldest_open_window_and_old_backlog_is_only_cou
     world = _world()
     first = Chunk(0, START_NS + 10 * MS, START_NS + 20 * MS, None, 100)
     world.chunks = [first]
-    (told,) = [m for m in world.messages(1.0) if m.topic == QP.name]
+    (reported,) = [m for m in world.messages(1.0) if m.topic == QP.name]
     clocks = [m for m in world.messages(9.0) if m.topic == CLOCK.name]
-    late = replace(told, bus_at_ns=told.bus_at_ns + 2 * NS_PER_S)
+    late = replace(reported, bus_at_ns=reported.bus_at_ns + 2 * NS_PER_S)
     stage = WorkloadStage()
     (row,) = _rows(stage, sorted([*clocks, late], key=lambda m: m.bus_at_ns), 10.0)
     assert 1_600 * MS <= row["at_ns"] - START_NS <= 1_900 * MS and row["bytes"] == 100
     assert stage.counters.get("late") == 1
-    stale = replace(told, bus_at_ns=told.bus_at_ns + 7 * NS_PER_S)
+    stale = replace(reported, bus_at_ns=reported.bus_at_ns + 7 * NS_PER_S)
     stage = WorkloadStage()
     assert _rows(stage, sorted([*clocks, stale], key=lambda m: m.bus_at_ns), 10.0) == []
     assert (stage.counters.get("stale"), stage.counters.get("stale-bytes")) == (1, 100)
 
 
-def test_windows_are_held_open_as_long_as_chunks_take_to_be_told() -> None:
+def test_windows_are_held_open_as_long_as_chunks_take_to_be_reported() -> None:
     world = busy(13, pairs=2, seconds=3.0)
     prompt = world.messages(4.0)
     slow = [replace(m, bus_at_ns=m.bus_at_ns + 450 * MS) if m.topic == QP.name else m for m in prompt]
@@ -249,11 +249,11 @@ def test_queue_pairs_and_chunks_are_bounded_and_counted() -> None:
     world = busy(9, pairs=6)
     stage = WorkloadStage(WorkloadConfig(max_pairs=4, max_chunks=50))
     got = _rows(stage, world.messages(5.0))
-    kept = {r["qp"] for r in got}
-    assert len(kept) == 4
-    told = sum(c.bytes for c in world.chunks if world.name(c.qp) in kept)
-    assert sum(r["bytes"] for r in got) == told
-    assert stage.counters.get("refused", "too-many-pairs") == sum(world.name(c.qp) not in kept for c in world.chunks)
+    saved = {r["qp"] for r in got}
+    assert len(saved) == 4
+    reported = sum(c.bytes for c in world.chunks if world.name(c.qp) in saved)
+    assert sum(r["bytes"] for r in got) == reported
+    assert stage.counters.get("refused", "too-many-pairs") == sum(world.name(c.qp) not in saved for c in world.chunks)
 
 
 def test_too_many_chunks_close_windows_early_and_lose_none() -> None:
@@ -264,7 +264,7 @@ def test_too_many_chunks_close_windows_early_and_lose_none() -> None:
     assert stage.counters.get("closed-early") > 3000
 
 
-def test_a_queue_pair_not_heard_of_is_forgotten() -> None:
+def test_a_queue_pair_without_chunks_is_forgotten() -> None:
     world = busy(10, seconds=1.0)
     stage = WorkloadStage(WorkloadConfig(forget_ns=5 * NS_PER_S, max_pairs=6))
     messages = world.messages(2.0)

@@ -1,4 +1,4 @@
-"""Clock states as the stage needs them: readings onto reference time, and where reference time stands now."""
+"""Clock states: correction of readings onto reference time, and the lead of reference time over bus time."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _USABLE: Final = ("synced", "holdover")
 _UNKNOWN: Final = (0, 0.0, 0.0, 0.0, False)
 
 
-class Placed(NamedTuple):
-    """Readings on reference time: ``at_ns + more_ns``; only where `known`."""
+class Corrected(NamedTuple):
+    """Readings on reference time: ``at_ns + fraction_ns``; only where `known`."""
 
     at_ns: Int64s
     """Whole nanoseconds: the reading less the clock's whole offset."""
-    more_ns: Float64s
-    """What is left, small."""
+    fraction_ns: Float64s
+    """Fractional offset and skew since the clock state, small."""
     err_ns: Float64s
     known: Bools
 
     def rounded(self) -> Int64s:
         """To the nanosecond."""
-        result: Int64s = self.at_ns + np.rint(self.more_ns).astype(np.int64)
+        result: Int64s = self.at_ns + np.rint(self.fraction_ns).astype(np.int64)
         return result
 
 
-class Clocks:
+class ReferenceTime:
     """Last causal state of every clock.
 
-    ``corrected = reading − offset − skew · (reading − at)``. A clock that is unsynced, faulty, unknown or not told of
-    lately gives no corrected reading.
+    ``corrected = reading − offset − skew · (reading − at)``. A clock that is unsynced, faulty, unknown or without a
+    fresh state gives no corrected reading.
     """
 
     def __init__(self, config: WorkloadConfig) -> None:
         self._config = config
         self._states: dict[str, tuple[int, float, float, float, int]] = {}
-        """at, offset, skew, err, and the bus time when it was told; only usable ones."""
+        """at, offset, skew, err, and the bus time of the state's message; only usable states."""
         self.lead_ns = 0
         """Reference time less bus time, as of the newest states; 0 while none is known."""
         self._lead_at_ns = -1
@@ -62,14 +62,14 @@ class Clocks:
                 self._states.pop(name, None)
             elif name in self._states or len(self._states) < _MOST:
                 self._states[name] = (reading, offset, skew, err, at_ns)
-                self._lead(reading - round(offset) - at_ns, at_ns)
+                self._update_lead(reading - round(offset) - at_ns, at_ns)
 
-    def _lead(self, lead_ns: int, at_ns: int) -> None:
-        """The newest instant of the newest states, so that it does not matter how their rows lie in messages."""
+    def _update_lead(self, lead_ns: int, at_ns: int) -> None:
+        """Largest lead of the newest states: the result does not depend on how rows are cut into messages."""
         self.lead_ns = max(self.lead_ns, lead_ns) if at_ns == self._lead_at_ns else lead_ns
         self._lead_at_ns = at_ns
 
-    def place(self, codes: npt.NDArray[np.int32], names: list[str], reading_ns: Int64s, now_ns: int) -> Placed:
+    def correct(self, codes: npt.NDArray[np.int32], names: list[str], reading_ns: Int64s, now_ns: int) -> Corrected:
         """Readings of the clocks ``names[codes]`` on reference time; an absent reading is not known."""
         table = [self._state(name, now_ns) for name in names] or [_UNKNOWN]
         at, offset, skew, err, usable = (np.array(column) for column in zip(*table, strict=True))
@@ -77,8 +77,8 @@ class Clocks:
         whole = np.rint(offset).astype(np.int64)
         base = np.where(known, reading_ns, 0)
         passed = np.where(known, base - at[codes], 0)
-        more = (whole - offset)[codes] - skew[codes] / NS_PER_S * passed
-        return Placed(base - whole[codes], np.where(known, more, 0.0), err[codes], known)
+        fraction = (whole - offset)[codes] - skew[codes] / NS_PER_S * passed
+        return Corrected(base - whole[codes], np.where(known, fraction, 0.0), err[codes], known)
 
     def _state(self, name: str, now_ns: int) -> tuple[int, float, float, float, bool]:
         state = self._states.get(name)

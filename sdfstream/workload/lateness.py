@@ -1,4 +1,4 @@
-"""How long windows are held open: as long as chunks have lately taken to be told."""
+"""Allowed lateness: how long a window stays open after its end, as late as chunks have lately been reported."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ _TICKS: Final = 20
 _MARGIN_NS: Final = 50 * NS_PER_MS
 
 
-class Holdback:
+class Lateness:
     """The longest lag of the last 20 ticks (2 s) and a margin, between two bounds.
 
-    A lag is reference time now, less the instant that a chunk was acknowledged. On an idle machine it is about one
-    flush; where the machine is loaded it is many, and windows closed after a fixed time would miss half their chunks.
+    A lag is reference time now, less the instant that a chunk was acknowledged. On an idle machine the lag is about
+    one flush, on a loaded one many, and windows closed after a fixed time would miss half their chunks.
     """
 
     def __init__(self, least_ns: int, most_ns: int) -> None:
         self._least_ns, self._most_ns = least_ns, max(least_ns, most_ns)
         self._past: list[int] = []
+        """Longest lag of each past tick, oldest first, ns."""
         self._now = 0
+        """Longest lag of the present tick, ns."""
 
-    def see(self, lag_ns: int) -> None:
-        """Take in the longest lag of a message."""
+    def observe(self, lag_ns: int) -> None:
+        """Take the longest lag of a message."""
         self._now = max(self._now, lag_ns)
 
-    def turn(self) -> int:
-        """A tick passes; how long to hold windows open from here on, ns."""
+    def tick(self) -> int:
+        """End a tick; the allowed lateness from here on, ns."""
         self._past = [*self._past[1 - _TICKS :], self._now]
         self._now = 0
         return min(max(max(self._past) + _MARGIN_NS, self._least_ns), self._most_ns)
