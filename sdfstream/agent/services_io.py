@@ -161,7 +161,7 @@ class AgentServices:
             return
         if self.control is not None:
             for place in self.control.executor.places.values():
-                self._folder.jobs.moved.update(place.inventory.kernel_paths)
+                self._folder.jobs.steered_paths.update(place.inventory.kernel_paths)
         for shard in self._folder.jobs.sockets:
             self._folder.ask(shard)
 
@@ -170,21 +170,21 @@ class AgentServices:
         if self._folder is None:
             return
         by_host: dict[str, list[JobShard]] = {}
-        for shard in self._folder.jobs.parts:
+        for shard in self._folder.jobs.shards:
             by_host.setdefault(shard.host, []).append(shard)
         if self.control is not None:
             self.control.jobs(by_host)
             self._sockets.keep(set(self._folder.jobs.sockets.values()))
         if self._kernel is not None:
-            self._kernel.flows(by_host, self._folder.jobs.moved)
+            self._kernel.flows(by_host, self._folder.jobs.steered_paths)
         for name, port in self._ports.items():
             self._request(port, by_host.get(name, ()))
 
     def _request(self, port: HostPort, shards: Iterable[JobShard]) -> None:
         """Ask a host for the watch sessions and traces that its queue pairs need."""
         shards = list(shards)
-        moved = self._folder.jobs.moved if self._folder is not None else {}
-        qps = [replace(q, path=moved.get(q.qp, q.path)) for s in shards for q in s.qps if q.src in port.nics]
+        steered_paths = self._folder.jobs.steered_paths if self._folder is not None else {}
+        qps = [replace(q, path=steered_paths.get(q.qp, q.path)) for s in shards for q in s.qps if q.src in port.nics]
         receives = [q for s in shards for q in s.receives if q.dst in port.nics]
         watches = watch_requests(qps)
         port.watch([*watches, *return_watch_requests(receives, self._configured_pairs, self._address)])

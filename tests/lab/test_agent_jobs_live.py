@@ -44,18 +44,18 @@ async def test_the_job_map_follows_a_process_that_runs_and_is_killed(tmp_path: P
         task = asyncio.create_task(folder.run())
         job = await asyncio.to_thread(Job.start, fabric, SPEC, tmp_path)
         try:
-            await _until(lambda: [len(p.qps) for p in folder.jobs.parts] == [2, 2], 20.0)
-            assert [(p.key, len(p.receives)) for p in folder.jobs.parts] == [("live@h00", 2), ("live@h02", 2)]
+            await _until(lambda: [len(p.qps) for p in folder.jobs.shards] == [2, 2], 20.0)
+            assert [(p.key, len(p.receives)) for p in folder.jobs.shards] == [("live@h00", 2), ("live@h02", 2)]
             own = {q["qp"]: q["path"] for host in HOSTS for q in await asyncio.to_thread(job.queue_pairs, host)}
-            assert {q.qp: q.path for p in folder.jobs.parts for q in p.qps} == own
+            assert {q.qp: q.path for p in folder.jobs.shards for q in p.qps} == own
             assert folder.jobs.counters.total("refused") == 0
-            told = [o.body.data["state"] for o in folder.jobs.events(time.monotonic_ns(), time.time_ns())]
-            assert told == ["running", "running"]
+            reported = [o.body.data["state"] for o in folder.jobs.events(time.monotonic_ns(), time.time_ns())]
+            assert reported == ["running", "running"]
             os.kill(job.stats()["pid"], signal.SIGKILL)
-            await _until(lambda: all(not p.qps for p in folder.jobs.parts), 10.0)
-            await _until(lambda: not folder.jobs.parts, 15.0)
-            told = [o.body.data["state"] for o in folder.jobs.events(time.monotonic_ns(), time.time_ns())]
-            assert told == ["ended", "ended"], "the files are still there, the process is not"
+            await _until(lambda: all(not p.qps for p in folder.jobs.shards), 10.0)
+            await _until(lambda: not folder.jobs.shards, 15.0)
+            reported = [o.body.data["state"] for o in folder.jobs.events(time.monotonic_ns(), time.time_ns())]
+            assert reported == ["ended", "ended"], "the files are still there, the process is not"
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):

@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.agent.jobmap.file import read_file
+from sdfstream.agent.jobmap.drop_file import read_file
 from sdfstream.agent.jobmap.jobmap import JobMap
 from sdfstream.errors import FormatError
 from tests.fixtures.jobs import KERNEL, PAIR, answer, file, pair
@@ -40,8 +40,8 @@ def test_damaged_bytes(damage: list[tuple[int, int]]) -> None:
     for at, byte in damage:
         spoilt[at] = byte
     jobs = JobMap({"h00"})
-    jobs.files({NAME: bytes(spoilt)}, 0)
-    assert len(jobs.parts) + jobs.counters.total("refused") - jobs.counters.get("refused", "pair") == 1
+    jobs.take_files({NAME: bytes(spoilt)}, 0)
+    assert len(jobs.shards) + jobs.counters.total("refused") - jobs.counters.get("refused", "pair") == 1
     jobs.events(0, 1)
 
 
@@ -49,7 +49,7 @@ def test_damaged_bytes(damage: list[tuple[int, int]]) -> None:
 @settings(max_examples=300, deadline=None)
 def test_a_field_of_any_type(field: str, value: object) -> None:
     jobs = JobMap({"h00"})
-    jobs.files({NAME: json.dumps(json.loads(GOOD) | {field: value}).encode()}, 0)
+    jobs.take_files({NAME: json.dumps(json.loads(GOOD) | {field: value}).encode()}, 0)
     jobs.events(0, 1)
 
 
@@ -57,8 +57,8 @@ def test_a_field_of_any_type(field: str, value: object) -> None:
 @settings(max_examples=300, deadline=None)
 def test_a_queue_pairs_field_of_any_type(field: str, value: object) -> None:
     jobs = JobMap({"h00"})
-    jobs.files({NAME: file(control="/s")}, 0)
-    jobs.listed("train-7@h00", answer() | {"qps": [pair(PAIR) | {field: value}, pair(PAIR, qp="h00/r0#2")]}, 1)
+    jobs.take_files({NAME: file(control="/s")}, 0)
+    jobs.take_answer("train-7@h00", answer() | {"qps": [pair(PAIR) | {field: value}, pair(PAIR, qp="h00/r0#2")]}, 1)
     (output,) = jobs.events(2, 3)
     assert [qp["qp"] for qp in output.body.data["qps"]][-1] == "h00/r0#2"
     json.dumps(output.body.data, allow_nan=False).encode()
@@ -68,7 +68,7 @@ def test_a_queue_pairs_field_of_any_type(field: str, value: object) -> None:
 @settings(max_examples=200, deadline=None)
 def test_any_answer(value: object) -> None:
     jobs = JobMap({"h00"})
-    jobs.files({NAME: file(control="/s")}, 0)
-    jobs.listed("train-7@h00", value, 1)  # type: ignore[arg-type]
-    jobs.listed("train-7@h00", answer() | {"qps": value, "ranks": value}, 1)
+    jobs.take_files({NAME: file(control="/s")}, 0)
+    jobs.take_answer("train-7@h00", value, 1)  # type: ignore[arg-type]
+    jobs.take_answer("train-7@h00", answer() | {"qps": value, "ranks": value}, 1)
     jobs.events(2, 3)

@@ -1,8 +1,8 @@
 """The drop directory and the control sockets, read for the job map.
 
-The folder is looked through every 50 ms: one ``stat`` a file, and the content only of what changed. A look-through
-may take a twentieth of the time at most; with many files or a slow disk it comes less often. Every part with a control
-socket has one connection that asks ``list`` twice a second, and at once when told to (`JobFolder.ask`).
+The folder is scanned every 50 ms: one ``stat`` a file, and the content only of changed files. Scanning takes a
+twentieth of the time at most: with many files or a slow disk it comes less often. Every shard with a control socket has
+one connection that asks ``list`` twice a second, and at once after `JobFolder.ask`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.agent.jobmap.file import MOST_BYTES, Unreadable
+from sdfstream.agent.jobmap.drop_file import MOST_BYTES, Unreadable
 from sdfstream.agent.jobmap.jobmap import JobMap
 from sdfstream.errors import FormatError
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("sdfstream.jobs")
 SCAN_S: Final = 0.05
 LIST_S: Final = 0.5
 TIMEOUT_S: Final = 1.0
-"""An answer that takes longer is given up; two in a row, and the process counts as dead."""
+"""Limit of an answer; after two late ones in a row the process counts as silent."""
 _SCAN_SHARE: Final = 20
 _RETRY_S: Final = 0.2
 """Between two attempts to reach a process: it may just have been started."""
@@ -39,7 +39,7 @@ _MOST_ANSWER: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _FileSeen:
     signature: tuple[int, ...]
     content: bytes | Unreadable
 
@@ -51,10 +51,10 @@ class DropFolder:
     folder: Path
     trusted: frozenset[int] = field(default_factory=lambda: frozenset({0, os.geteuid()}))
     """User ids whose files are read."""
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _seen: dict[str, _FileSeen] = field(default_factory=dict)
 
     def read(self) -> tuple[dict[str, bytes | Unreadable], bool]:
-        """Every file's content, and whether anything differs from the last time (OSError: the folder cannot be read).
+        """Content of every file, and whether anything differs from the last call (OSError: the folder cannot be read).
 
         A folder that does not exist holds no files.
         """
@@ -66,7 +66,7 @@ class DropFolder:
         seen, changed = {}, False
         for name in names:
             was = self._seen.get(name)
-            new = self._look(name, was)
+            new = self._read_one(name, was)
             if new is not None:
                 seen[name] = new
                 changed |= was is None or new.content != was.content
@@ -74,18 +74,25 @@ class DropFolder:
         self._seen = seen
         return {name: each.content for name, each in seen.items()}, changed
 
-    def _look(self, name: str, was: _Seen | None) -> _Seen | None:
+    def _read_one(self, name: str, was: _FileSeen | None) -> _FileSeen | None:
         path = self.folder / name
         try:
-            about = path.lstat()
+            status = path.lstat()
         except OSError:  # gone since the folder was listed
             return None
-        signature = (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_uid, about.st_mode)
+        signature = (
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_uid,
+            status.st_mode,
+        )
         if was is not None and was.signature == signature:
             return was
         content = self._content(path)
-        fresh = time.time_ns() - max(about.st_mtime_ns, about.st_ctime_ns) < _FRESH_NS
-        return None if content is None else _Seen(() if fresh else signature, content)
+        fresh = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _FRESH_NS
+        return None if content is None else _FileSeen(() if fresh else signature, content)
 
     def _content(self, path: Path) -> bytes | Unreadable | None:
         try:
@@ -103,13 +110,13 @@ class DropFolder:
 
 
 def _plain(handle: int, trusted: frozenset[int]) -> bytes | Unreadable:
-    """The content behind an open file of which nothing is known yet."""
-    about = os.fstat(handle)
-    if not stat.S_ISREG(about.st_mode):
+    """Content of an open file, if it is a plain one of a trusted owner."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
         return Unreadable("not-a-file", "only plain files are read")
-    if about.st_uid not in trusted:
-        return Unreadable("owner", f"belongs to user {about.st_uid}, who is not trusted to name jobs")
-    if about.st_mode & stat.S_IWOTH:
+    if status.st_uid not in trusted:
+        return Unreadable("owner", f"belongs to user {status.st_uid}, who is not trusted to name jobs")
+    if status.st_mode & stat.S_IWOTH:
         return Unreadable("owner", "everybody may write it")
     content = bytearray()
     while len(content) <= MOST_BYTES and (piece := os.read(handle, MOST_BYTES + 1 - len(content))):
@@ -118,7 +125,7 @@ def _plain(handle: int, trusted: frozenset[int]) -> bytes | Unreadable:
 
 
 class JobFolder:
-    """Keeps a `JobMap` true to a drop directory and to the processes behind its files.
+    """Keeps a `JobMap` in step with a drop directory and the processes that its files name.
 
     Parameters
     ----------
@@ -147,11 +154,11 @@ class JobFolder:
         self._folder = DropFolder(folder, frozenset({0, os.geteuid(), *trusted}))
         self._on_change = on_change
         self._version = 0
-        self._asking: dict[tuple[str, str], tuple[asyncio.Task[None], asyncio.Event]] = {}
+        self._pollers: dict[tuple[str, str], tuple[asyncio.Task[None], asyncio.Event]] = {}
         self._failing = ""
 
     async def run(self) -> None:
-        """Look and ask until cancelled."""
+        """Scan the folder and poll the sockets until cancelled."""
         with suppress(OSError):
             self._folder.folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -161,15 +168,15 @@ class JobFolder:
                 took_s = time.perf_counter() - began_s
                 await asyncio.sleep(max(SCAN_S, took_s * _SCAN_SHARE))
         finally:
-            tasks = [task for task, _ in self._asking.values()]
+            tasks = [task for task, _ in self._pollers.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._asking.clear()
+            self._pollers.clear()
 
     def ask(self, job_host: str) -> None:
-        """Ask this part's process for its queue pairs now, not only at the next turn."""
-        for (key, _), (_, wake) in self._asking.items():
+        """Ask the process of shard `job_host` for its queue pairs now, not only at the next poll."""
+        for (key, _), (_, wake) in self._pollers.items():
             if key == job_host:
                 wake.set()
 
@@ -181,29 +188,29 @@ class JobFolder:
             return
         self._failing = ""
         if changed:
-            self.jobs.files(files, time.monotonic_ns())
-            self._tend()
+            self.jobs.take_files(files, time.monotonic_ns())
+            self._update_pollers()
         self.jobs.tick(time.monotonic_ns())
-        self._tell()
+        self._announce()
 
     def _fail(self, why: str) -> None:
-        """The folder cannot be read: what is known stays, and it is said once."""
+        """The folder cannot be read: shards stay as they are; each cause is logged once."""
         self.jobs.counters.add("folder-failed")
         if why != self._failing:
             self._failing = why
             _log.warning("the drop directory cannot be read: %s", why)
 
-    def _tend(self) -> None:
-        """One task for every part with a control socket."""
+    def _update_pollers(self) -> None:
+        """One polling task for every shard with a control socket."""
         wanted = set(self.jobs.sockets.items())
-        for gone in self._asking.keys() - wanted:
-            self._asking.pop(gone)[0].cancel()
-        for key, path in wanted - self._asking.keys():
+        for gone in self._pollers.keys() - wanted:
+            self._pollers.pop(gone)[0].cancel()
+        for key, path in wanted - self._pollers.keys():
             wake = asyncio.Event()
-            task = asyncio.get_running_loop().create_task(self._ask(key, path, wake), name=f"list {key}")
-            self._asking[key, path] = task, wake
+            task = asyncio.get_running_loop().create_task(self._poll(key, path, wake), name=f"list {key}")
+            self._pollers[key, path] = task, wake
 
-    async def _ask(self, key: str, path: str, wake: asyncio.Event) -> None:
+    async def _poll(self, key: str, path: str, wake: asyncio.Event) -> None:
         late = 0
         while True:
             writer: asyncio.StreamWriter | None = None
@@ -212,28 +219,28 @@ class JobFolder:
                 while True:
                     answer = await _list(reader, writer)
                     late = 0
-                    self._listed(key, answer)
-                    await _nap(wake, LIST_S)
+                    self._take_answer(key, answer)
+                    await _sleep(wake, LIST_S)
             except TimeoutError:
                 self.jobs.counters.add("late-answers")
                 late += 1
                 if late >= 2:
-                    self._listed(key, None)
+                    self._take_answer(key, None)
             except FormatError as error:
                 self.jobs.counters.add("refused", error.reason)
-                self._listed(key, None)
+                self._take_answer(key, None)
             except (OSError, EOFError):
-                self._listed(key, None)
+                self._take_answer(key, None)
             finally:
                 if writer is not None:
                     writer.close()
-            await _nap(wake, _RETRY_S)
+            await _sleep(wake, _RETRY_S)
 
-    def _listed(self, key: str, answer: Any) -> None:
-        self.jobs.listed(key, answer, time.monotonic_ns())
-        self._tell()
+    def _take_answer(self, key: str, answer: Any) -> None:
+        self.jobs.take_answer(key, answer, time.monotonic_ns())
+        self._announce()
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         for note in self.jobs.notes():
             _log.warning("%s", note)
         if self.jobs.version != self._version:
@@ -248,7 +255,7 @@ async def _connect(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def _list(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
-    """Ask once (TimeoutError; OSError or EOFError: dead; FormatError: that is no answer)."""
+    """Ask once (TimeoutError; OSError or EOFError: dead; FormatError: not an answer to ``list``)."""
     async with asyncio.timeout(TIMEOUT_S):
         writer.write(b'{"do":"list"}\n')
         await writer.drain()
@@ -261,7 +268,7 @@ async def _list(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> d
     return answer
 
 
-async def _nap(wake: asyncio.Event, seconds: float) -> None:
+async def _sleep(wake: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(wake.wait(), seconds)
     wake.clear()

@@ -72,13 +72,13 @@ async def test_files_come_change_and_go(tmp_path: Path) -> None:
     async with _running(tmp_path / "drop", on_change=lambda: changes.append(1)) as folder:
         await _until((tmp_path / "drop").is_dir)
         _put(tmp_path / "drop", file())
-        await _until(lambda: len(folder.jobs.parts) == 1)
+        await _until(lambda: len(folder.jobs.shards) == 1)
         _put(tmp_path / "drop", file(qps=[pair(KERNEL)]))
-        await _until(lambda: folder.jobs.parts[0].qps == (KERNEL,))
+        await _until(lambda: folder.jobs.shards[0].qps == (KERNEL,))
         (tmp_path / "drop" / f"{KEY}.json").write_bytes(b"{")
         await _until(lambda: folder.jobs.counters.get("refused", "not-json") == 1)
         (tmp_path / "drop" / f"{KEY}.json").unlink()
-        await _until(lambda: not folder.jobs.parts)
+        await _until(lambda: not folder.jobs.shards)
     assert len(changes) == 3
 
 
@@ -134,20 +134,20 @@ async def test_a_folder_that_cannot_be_read_changes_nothing(tmp_path: Path) -> N
     drop.mkdir()
     _put(drop, file())
     async with _running(drop) as folder:
-        await _until(lambda: len(folder.jobs.parts) == 1)
+        await _until(lambda: len(folder.jobs.shards) == 1)
         drop.rename(tmp_path / "aside")
         drop.write_bytes(b"")
         await _until(lambda: folder.jobs.counters.get("folder-failed") > 1)
-        assert len(folder.jobs.parts) == 1
+        assert len(folder.jobs.shards) == 1
 
 
 async def test_a_process_is_asked_dies_and_comes_back(tmp_path: Path) -> None:
     sock = tmp_path / "s"
     _put(tmp_path, file(control=str(sock)))
     async with _running(tmp_path) as folder:
-        await _until(lambda: len(folder.jobs.parts) == 1)
+        await _until(lambda: len(folder.jobs.shards) == 1)
         async with _process(sock, lambda: json.dumps(answer(PAIR)).encode()) as asked:
-            await _until(lambda: folder.jobs.parts[0].qps == (PAIR,))
+            await _until(lambda: folder.jobs.shards[0].qps == (PAIR,))
             seen = len(asked)
             folder.ask(KEY)
             await _until(lambda: len(asked) > seen)
@@ -167,12 +167,12 @@ async def test_a_connection_that_closes_means_dead(tmp_path: Path) -> None:
     server = await asyncio.start_unix_server(serve, str(sock))
     _put(tmp_path, file(control="s"))
     async with _running(tmp_path) as folder:
-        await _until(lambda: bool(folder.jobs.parts) and folder.jobs.parts[0].qps == (PAIR,))
+        await _until(lambda: bool(folder.jobs.shards) and folder.jobs.shards[0].qps == (PAIR,))
         alive[0] = False
         folder.ask(KEY)
-        await _until(lambda: folder.jobs.parts[0].qps == ())
+        await _until(lambda: folder.jobs.shards[0].qps == ())
         alive[0] = True
-        await _until(lambda: folder.jobs.parts[0].qps == (PAIR,))
+        await _until(lambda: folder.jobs.shards[0].qps == (PAIR,))
     server.close()
 
 
@@ -181,10 +181,10 @@ async def test_a_process_that_talks_rubbish_counts_as_dead(tmp_path: Path, reply
     replies = [json.dumps(answer(PAIR)).encode()]
     _put(tmp_path, file(control="s"))
     async with _process(tmp_path / "s", lambda: replies[-1]), _running(tmp_path) as folder:
-        await _until(lambda: bool(folder.jobs.parts) and folder.jobs.parts[0].qps == (PAIR,))
+        await _until(lambda: bool(folder.jobs.shards) and folder.jobs.shards[0].qps == (PAIR,))
         replies.append(reply)
         folder.ask(KEY)
-        await _until(lambda: folder.jobs.parts[0].qps == ())
+        await _until(lambda: folder.jobs.shards[0].qps == ())
         assert folder.jobs.counters.get("refused", "answer") >= 1
 
 
@@ -195,9 +195,9 @@ async def test_one_late_answer_is_forgiven_two_are_not(tmp_path: Path, monkeypat
     _put(tmp_path, file(control="s"))
     async with _process(tmp_path / "s", lambda: replies.pop(0) if replies else None), _running(tmp_path) as folder:
         await _until(lambda: folder.jobs.counters.get("late-answers") == 1)
-        assert folder.jobs.parts[0].qps == (PAIR,)
+        assert folder.jobs.shards[0].qps == (PAIR,)
         await _until(lambda: folder.jobs.counters.get("late-answers") >= 3)
-        await _until(lambda: folder.jobs.parts[0].qps == ())
+        await _until(lambda: folder.jobs.shards[0].qps == ())
 
 
 async def test_asking_ends_with_the_file(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ async def test_asking_ends_with_the_file(tmp_path: Path) -> None:
     ):
         await _until(lambda: len(asked) > 0)
         (tmp_path / f"{KEY}.json").unlink()
-        await _until(lambda: not folder.jobs.parts)
+        await _until(lambda: not folder.jobs.shards)
         seen = len(asked)
         await asyncio.sleep(0.2)
         assert len(asked) == seen

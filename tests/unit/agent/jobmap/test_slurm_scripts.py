@@ -49,17 +49,17 @@ def _run(shell: list[str], script: str, tmp_path: Path, **given: str | None) -> 
 
 def _jobs(tmp_path: Path, host: str = "gpu-2") -> JobMap:
     jobs = JobMap({host})
-    jobs.files(DropFolder(tmp_path / "jobs").read()[0], 0)
+    jobs.take_files(DropFolder(tmp_path / "jobs").read()[0], 0)
     assert not jobs.notes()
     return jobs
 
 
 def test_the_file_is_written_as_the_agent_reads_it_and_removed(shell: list[str], tmp_path: Path) -> None:
     _run(shell, "prolog.sh", tmp_path, SDF_CONTROL_DIR="/run/jobs")
-    (part,) = _jobs(tmp_path).parts
-    assert (part.key, part.name, part.control) == ("4711@gpu-2", "llama 70breboot", "/run/jobs/4711.sock")
-    assert part.ranks == (Rank(2, ("gpu-2/mlx5_0",)), Rank(3, ("gpu-2/mlx5_1",)))
-    assert part.since_at_ns > 1_700_000_000_000_000_000
+    (shard,) = _jobs(tmp_path).shards
+    assert (shard.key, shard.name, shard.control) == ("4711@gpu-2", "llama 70breboot", "/run/jobs/4711.sock")
+    assert shard.ranks == (Rank(2, ("gpu-2/mlx5_0",)), Rank(3, ("gpu-2/mlx5_1",)))
+    assert shard.since_at_ns > 1_700_000_000_000_000_000
     assert [p.name for p in (tmp_path / "jobs").iterdir()] == ["4711@gpu-2.json"]
     assert (tmp_path / "jobs" / "4711@gpu-2.json").stat().st_mode & 0o777 == 0o644
     (tmp_path / "jobs" / "4712@gpu-2.json").write_text("{}")
@@ -81,16 +81,16 @@ def test_the_file_is_written_as_the_agent_reads_it_and_removed(shell: list[str],
 )
 def test_ranks_and_their_nics(shell: list[str], tmp_path: Path, given: dict, ranks: list) -> None:
     _run(shell, "prolog.sh", tmp_path, **given)
-    (part,) = _jobs(tmp_path).parts
-    assert part.ranks == tuple(Rank(rank, tuple(f"gpu-2/{nic}" for nic in nics)) for rank, nics in ranks)
+    (shard,) = _jobs(tmp_path).shards
+    assert shard.ranks == tuple(Rank(rank, tuple(f"gpu-2/{nic}" for nic in nics)) for rank, nics in ranks)
 
 
 def test_settings_come_from_a_file(shell: list[str], tmp_path: Path) -> None:
     conf = tmp_path / "slurm.conf"
     conf.write_text("SDF_HOST=h07\nSDF_NICS='r0 r1'\n")
     _run(shell, "prolog.sh", tmp_path, SDF_CONF=str(conf))
-    (part,) = _jobs(tmp_path, "h07").parts
-    assert part.ranks[1].nics == ("h07/r1",)
+    (shard,) = _jobs(tmp_path, "h07").shards
+    assert shard.ranks[1].nics == ("h07/r1",)
     _run(shell, "epilog.sh", tmp_path, SDF_CONF=str(conf))
     assert not list((tmp_path / "jobs").iterdir())
 

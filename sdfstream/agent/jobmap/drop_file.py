@@ -1,7 +1,7 @@
-"""What a drop file and a process say of a job, read and checked.
+"""A drop file, and the answer of a process, read and checked.
 
 A file is named ``<job>@<host>.json`` and holds the fields of a `JobShard` with ``"version": 1``. It is taken whole or
-refused with a reason; of queue pairs, bad ones are refused one by one and the others stay.
+refused with a reason; bad queue pairs are refused one by one and the others stay.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sdfstream.records.job import FILE_VERSION, JobShard, QueuePair, Rank, job_s
 MOST_BYTES: Final = 1 << 20
 """A larger file is refused: 4096 queue pairs take about 1 MB."""
 MOST_PAIRS: Final = 4096
-"""Queue pairs of one part, each way; further ones are refused."""
+"""Queue pairs of one shard and direction; further ones are refused."""
 MOST_TEXT: Final = 256
 _NAME: Final = re.compile(r"([^@/\s.][^@/\s]{0,127})@([^@/\s]{1,127})\.json")
 _STUMBLES: Final = (TypeError, ValueError, AttributeError, KeyError, RecursionError)
@@ -29,25 +29,25 @@ _STUMBLES: Final = (TypeError, ValueError, AttributeError, KeyError, RecursionEr
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for a file that the shell could not or would not read."""
+    """A file that could not or must not be read, in place of its content."""
 
     reason: str
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """The queue pairs that a file or a process names, and what was refused of them."""
+class ListedPairs:
+    """Ranks and queue pairs listed by a file or a process, without the refused ones."""
 
     ranks: tuple[Rank, ...]
     qps: tuple[QueuePair, ...]
     receives: tuple[QueuePair, ...]
     refused: tuple[str, ...]
-    """A sentence each."""
+    """One sentence for each refused entry."""
 
 
 def owner(name: str) -> tuple[str, str] | None:
-    """Job and host of a file's name; None when it is no drop file's.
+    """Job and host from the name of a drop file; None for any other name.
 
     >>> owner("train-7@h00.json"), owner(".train-7@h00.json.tmp")
     (('train-7', 'h00'), None)
@@ -57,7 +57,7 @@ def owner(name: str) -> tuple[str, str] | None:
 
 
 def read_file(name: str, content: bytes | Unreadable) -> tuple[JobShard, tuple[str, ...]]:
-    """The part that a file speaks of, and what was refused of its queue pairs.
+    """The shard in a file, and a sentence for each refused queue pair.
 
     Raises
     ------
@@ -66,21 +66,21 @@ def read_file(name: str, content: bytes | Unreadable) -> tuple[JobShard, tuple[s
     """
     if isinstance(content, Unreadable):
         raise FormatError(content.reason, content.detail)
-    of = owner(name)
-    if of is None:
+    owned = owner(name)
+    if owned is None:
         raise FormatError("name", "a drop file is called JOB@HOST.json")
     if len(content) > MOST_BYTES:
         raise FormatError("oversized", f"more than {MOST_BYTES} bytes")
     data = _json(content)
     if data.get("version") != FILE_VERSION or isinstance(data.get("version"), bool):
         raise FormatError("version", f"version must be {FILE_VERSION}, not {str(data.get('version'))[:40]!r}")
-    part = _bare_part({"job": of[0], "host": of[1], "source": "dropdir"} | _without_pairs(data))
-    if (part.job, part.host) != of:
-        raise FormatError("name-mismatch", f"the name says {'@'.join(of)}, the content {part.key[:MOST_TEXT]}")
-    pairs = read_pairs(part, data)
-    control = bool(part.control)
+    shard = _bare_shard({"job": owned[0], "host": owned[1], "source": "dropdir"} | _without_pairs(data))
+    if (shard.job, shard.host) != owned:
+        raise FormatError("name-mismatch", f"the name says {'@'.join(owned)}, the content {shard.key[:MOST_TEXT]}")
+    pairs = read_pairs(shard, data)
+    control = bool(shard.control)
     found = replace(
-        part,
+        shard,
         state="running",
         source="process" if control else "dropdir",
         ranks=pairs.ranks,
@@ -90,17 +90,17 @@ def read_file(name: str, content: bytes | Unreadable) -> tuple[JobShard, tuple[s
     return found, pairs.refused
 
 
-def read_pairs(part: JobShard, data: Mapping[str, Any]) -> Pairs:
-    """Ranks and queue pairs of `data`, a file's content or a process's answer, as far as they belong to `part`.
+def read_pairs(shard: JobShard, data: Mapping[str, Any]) -> ListedPairs:
+    """Ranks and queue pairs of `data`, a file's content or a process's answer, as far as they belong to `shard`.
 
-    FormatError ``answer`` when the data speak of another job or are no lists at all.
+    FormatError ``answer``: `data` name another job, or hold no lists.
     """
-    if data.get("job", part.job) != part.job:
+    if data.get("job", shard.job) != shard.job:
         raise FormatError("answer", f"speaks of job {str(data.get('job'))[:MOST_TEXT]!r}")
     refused: list[str] = []
-    qps = _pairs(data, "qps", lambda qp: host_of(qp.src) == part.host, refused)
-    receives = _pairs(data, "receives", lambda qp: host_of(qp.dst) == part.host, refused)
-    return Pairs(_ranks(data, refused) or part.ranks, qps, receives, tuple(refused))
+    qps = _pairs(data, "qps", lambda qp: host_of(qp.src) == shard.host, refused)
+    receives = _pairs(data, "receives", lambda qp: host_of(qp.dst) == shard.host, refused)
+    return ListedPairs(_ranks(data, refused) or shard.ranks, qps, receives, tuple(refused))
 
 
 def _json(content: bytes) -> dict[str, Any]:
@@ -117,16 +117,18 @@ def _without_pairs(data: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k not in ("ranks", "qps", "receives")}
 
 
-def _bare_part(data: Mapping[str, Any]) -> JobShard:
+def _bare_shard(data: Mapping[str, Any]) -> JobShard:
     try:
-        part = job_shard(data)
+        shard = job_shard(data)
     except _STUMBLES as error:
         raise FormatError("job-part", str(error)[:MOST_TEXT]) from error
-    if any(len(text) > MOST_TEXT or not text.isprintable() for text in (part.job, part.host, part.name, part.control)):
+    if any(
+        len(text) > MOST_TEXT or not text.isprintable() for text in (shard.job, shard.host, shard.name, shard.control)
+    ):
         raise FormatError("job-part", f"a text is longer than {MOST_TEXT} characters, or not printable")
-    if not 0 <= part.since_at_ns < 1 << 63:
+    if not 0 <= shard.since_at_ns < 1 << 63:
         raise FormatError("job-part", "since_at_ns is no instant")
-    return part
+    return shard
 
 
 def _ranks(data: Mapping[str, Any], refused: list[str]) -> tuple[Rank, ...]:
@@ -173,7 +175,7 @@ def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 
 def _unsound(pair: QueuePair) -> str:
-    """What is wrong with a queue pair that has all its fields; empty: nothing."""
+    """Why a queue pair with all its fields is refused; empty: it is sound."""
     texts = (pair.qp, pair.src, pair.dst)
     if any(len(t) > MOST_TEXT or not t.isprintable() for t in texts):
         return f"a text is longer than {MOST_TEXT} characters, or not printable"
