@@ -1,5 +1,17 @@
-"""From findings to guarded actions, and back: the controller's stage, and the agent's side that obeys it.
+"""The controller: from findings to guarded, leased, signed commands.
 
-Agent side: `executor` (what a command may do and when), over `admission` (who is believed), `lease` (the life of one
-command), `watch` (which paths are dead or clean), `journal` (what outlives the agent); actuators behind `actuator`.
+Which trouble leads to which action:
+
+====================== ================================== ========= ===========================================
+trouble                where                              action    switched by (settings ``actuate``)
+====================== ================================== ========= ===========================================
+finding of a kind in   a link, or a switch with suspects  steer     ``steer_on``, ``least_confidence``
+``steer_on``                                                        (`contention.full_links`)
+two or more queue      a link with a queue on it          steer     ``steer_collisions``
+pairs on one link
+finding ``congestion`` from a leaf to a NIC               throttle  ``throttle_incast`` (`incast.incasts`)
+====================== ================================== ========= ===========================================
+
+Dead links are in no row: agents move queue pairs away from them by themselves (`arming`), under commands that were
+published beforehand. Agents obey in `sdfstream.agent.commands`.
 """

@@ -31,11 +31,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from sdfstream.actuate.config import ns
+from sdfstream.actuate.context import Parts
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import Owned
-from sdfstream.actuate.ledger import Lease
-from sdfstream.actuate.maps import Doubt, Mapped, Plan, draw, failover_set, watch_of
-from sdfstream.actuate.parts import Parts
+from sdfstream.actuate.ledger import Doubt, Lease
+from sdfstream.actuate.paths import Mapped, Plan, draw, failover_set, watch_of
 from sdfstream.records.command import Outcome
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output

@@ -13,30 +13,41 @@ next full link. Then the guard is asked, the command sent, and the next one wait
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.config import ns
+from sdfstream.actuate.context import Parts
 from sdfstream.actuate.effect import Trial, Trials, companions
-from sdfstream.actuate.excess import Queue
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import Owned
-from sdfstream.actuate.ledger import Lease
-from sdfstream.actuate.maps import Doubt, Mapped, draw
-from sdfstream.actuate.parts import Parts
-from sdfstream.actuate.policy import Hot, crossing, hot_links
-from sdfstream.actuate.shares import Shares
+from sdfstream.actuate.ledger import Doubt, Lease
+from sdfstream.actuate.measurements import Queue
+from sdfstream.actuate.paths import Mapped, Shares, draw
 from sdfstream.records.message import Output
 from sdfstream.records.topics import COMMAND
 from sdfstream.records.units import NS_PER_S, TICK_NS
 
+_STEERED: tuple[str, ...] = ("link", "switch")
 _MOST_LOOKED_AT: Final = 16
 """Queue pairs whose ways are worked out in one look; the others have their turn in the next."""
 _AGAIN_NS: Final = 3 * NS_PER_S
 """A queue pair that could not be moved is looked at again after this long."""
 _LOOK_EVERY: Final = 5
 """Ticks between two looks."""
+
+
+@dataclass(slots=True)
+class Hot:
+    """A link direction that is too full."""
+
+    hop: str
+    reason: tuple[str, ...] = ()
+    """Finding ids; none: queue pairs collide there."""
+    qps: list[str] = field(default_factory=list)
+    """Queue pairs whose data cross it, by name."""
 
 
 class Contention:
@@ -294,3 +305,39 @@ def _row(trial: Trial) -> dict[str, Any]:
 
 def _trial(row: Mapping[str, Any], now_ns: int, base: int) -> Trial:
     return Trial(**{**row, "began_ns": now_ns, "base": base})
+
+
+def crossing(loads: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Hop to the queue pairs whose data cross it, their own NIC's cable left out; by name."""
+    found: dict[str, list[str]] = {}
+    for qp in sorted(loads):
+        for hop in loads[qp][1:]:
+            found.setdefault(hop, []).append(qp)
+    return found
+
+
+def hot_links(parts: Parts, rates: Mapping[str, float], now_ns: int) -> list[Hot]:
+    """Links that queue pairs are to be moved away from: those of findings first, then where they collide."""
+    found = crossing(parts.loads.of)
+    hot: dict[str, Hot] = {}
+    for trouble in parts.findings:
+        if trouble.subject_type not in _STEERED or not trouble.confidence >= parts.config.least_confidence:
+            continue
+        for direction in trouble.directions:
+            hop = parts.topology.hop(direction)
+            if hop is not None and hop in found:
+                known = hot.setdefault(hop, Hot(hop, (), found[hop]))
+                known.reason = (*known.reason, trouble.id)
+    if parts.config.steer_collisions:
+        for hop in sorted(found):
+            if hop not in hot and len(found[hop]) >= 2 and _full(parts, hop, found[hop], rates):
+                queue = parts.queue(hop, now_ns)
+                if queue.n and queue.excess_ns >= parts.standing_ns(hop):
+                    hot[hop] = Hot(hop, (), found[hop])
+    return list(hot.values())
+
+
+def _full(parts: Parts, hop: str, qps: Sequence[str], rates: Mapping[str, float]) -> bool:
+    """Whether what queue pairs get on a link comes near what it carries; where that is not known, it may."""
+    speed = parts.topology.speed_bps(hop)
+    return not speed or sum(rates.get(qp, 0.0) for qp in qps) >= 0.5 * speed

@@ -19,10 +19,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from sdfstream.actuate.config import ns
-from sdfstream.actuate.ledger import Lease
-from sdfstream.actuate.maps import Doubt
-from sdfstream.actuate.parts import Parts
-from sdfstream.actuate.windows import Throughput
+from sdfstream.actuate.context import Parts
+from sdfstream.actuate.ledger import Doubt, Lease
+from sdfstream.actuate.measurements import Throughput
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S, TICK_NS
 

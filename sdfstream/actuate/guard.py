@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.jobs import Jobs, Owned
-from sdfstream.actuate.ledger import Ledger
-from sdfstream.actuate.maps import Doubt
-from sdfstream.actuate.probing import Probing
+from sdfstream.actuate.ledger import Doubt, Ledger
+from sdfstream.actuate.routes import Probing
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 

@@ -8,20 +8,27 @@ and the host lifts it by itself when the controller is lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sdfstream.actuate.config import ns
+from sdfstream.actuate.context import Parts
 from sdfstream.actuate.guard import Proposal, check
-from sdfstream.actuate.ledger import Lease
-from sdfstream.actuate.maps import Doubt
-from sdfstream.actuate.parts import Parts
-from sdfstream.actuate.policy import Incast, incasts
+from sdfstream.actuate.ledger import Doubt, Lease
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S
 
 _LOOK_EVERY: Final = 5
 _CALM_NS: Final = 5 * NS_PER_S
 """The finding must have been gone for this long: the limit itself ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incast:
+    """A NIC that more converges on than its cable carries."""
+
+    nic: str
+    reason: tuple[str, ...]
 
 
 class Throttles:
@@ -120,3 +127,16 @@ class Throttles:
         """Take up a state made by `snapshot`."""
         self._leases = {qp: name for qp, name in state["leases"]}
         self._wanted_ns = {qp: at_ns for qp, at_ns in state["wanted"]}
+
+
+def incasts(parts: Parts) -> list[Incast]:
+    """NICs that a finding says are converged upon."""
+    found: dict[str, tuple[str, ...]] = {}
+    for trouble in parts.findings:
+        if trouble.kind != "congestion" or not trouble.confidence >= parts.config.least_confidence:
+            continue
+        for direction in trouble.directions:
+            nic = direction.partition("->")[2]
+            if parts.topology.nic_speed_bps(nic):
+                found[nic] = (*found.get(nic, ()), trouble.id)
+    return [Incast(nic, reason) for nic, reason in sorted(found.items())]

@@ -1,4 +1,4 @@
-"""Every command in force: its lease, its renewals and what became of it.
+"""What the controller has published: every command in force, its renewals and what became of it, and refusals.
 
 ======== ================================================================================
 state    meaning
@@ -12,6 +12,8 @@ applied  done: the queue pair is on another path, or limited
 held     its lease is over or it was undone, but the agent leaves it where it is
 over     expired, undone, refused or failed: it is forgotten after a while
 ======== ================================================================================
+
+A refusal is published once per target and rule, then ever more seldom while it lasts.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.records.command import Outcome
 from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import Signer
 from sdfstream.records.topics import COMMAND, OUTCOME
+from sdfstream.records.units import NS_PER_S
 
 SOURCE: Final = "actuate"
 """Source of the stage's events."""
@@ -200,3 +204,83 @@ def outcome_event(outcome: Outcome, number: int, now_ns: int) -> Output:
     """What the controller itself has to say, `number` being unique among its statements."""
     event = Event(OUTCOME.name, SOURCE, f"{outcome.command}-said-{number}", now_ns, outcome.as_data())
     return Output(OUTCOME.name, outcome.command, event)
+
+
+_LONGEST_PAUSE_NS: Final = 300 * NS_PER_S
+_MOST_REFUSALS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why nothing is done: a rule's name, and a sentence."""
+
+    rule: str
+    why: str
+
+
+class Refusals:
+    """Refused proposals as outcomes of host ``controller``."""
+
+    def __init__(self, config: ActuateConfig) -> None:
+        self._every_ns = ns(config.refused_every_s)
+        self._told: dict[tuple[str, str], tuple[int, int, int]] = {}
+        """(target, rule) to (told, met last, pause until it is told again)."""
+        self._number = 0
+
+    def tell(
+        self, action: str, target: Mapping[str, Any], doubt: Doubt, reason: tuple[str, ...], now_ns: int
+    ) -> list[Output]:
+        """The refusal as an outcome, unless it was told lately."""
+        key = (f"{action} {target.get('type')} {target.get('id')}", doubt.rule)
+        told_ns, met_ns, pause_ns = self._told.get(key, (-1, -1, self._every_ns))
+        if told_ns >= 0 and now_ns - told_ns < pause_ns:
+            self._told[key] = (told_ns, now_ns, pause_ns)
+            return []
+        lasting = told_ns >= 0 and now_ns - met_ns < self._every_ns
+        pause_ns = min(2 * pause_ns, _LONGEST_PAUSE_NS) if lasting else self._every_ns
+        if key not in self._told and len(self._told) >= _MOST_REFUSALS:
+            return []
+        self._told[key] = (now_ns, now_ns, pause_ns)
+        return [self.say(f"proposal {key[0]}", "refused", doubt, action, target, reason, now_ns)]
+
+    def say(
+        self,
+        command: str,
+        state: str,
+        doubt: Doubt,
+        action: str,
+        target: Mapping[str, Any],
+        reason: tuple[str, ...],
+        now_ns: int,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> Output:
+        """An outcome of the controller's own, always told."""
+        self._number += 1
+        why = f"{doubt.rule}: {doubt.why}"
+        outcome = Outcome(
+            command,
+            state,
+            why,
+            HOST,
+            now_ns,
+            action,
+            dict(target),
+            before=before or {},
+            after=after or {},
+            reason=reason,
+        )
+        return outcome_event(outcome, self._number, now_ns)
+
+    def forget(self, before_ns: int) -> None:
+        """Drop what was not met since."""
+        self._told = {key: row for key, row in self._told.items() if row[1] >= before_ns}
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {"told": [[*key, *row] for key, row in self._told.items()], "number": self._number}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self._told = {(a, b): (told, met, pause) for a, b, told, met, pause in state["told"]}
+        self._number = state["number"]

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sdfstream.actuate.config import ns
+from sdfstream.actuate.context import Parts
 from sdfstream.actuate.guard import Hold
-from sdfstream.actuate.ledger import Lease
-from sdfstream.actuate.maps import Doubt
-from sdfstream.actuate.parts import Parts
+from sdfstream.actuate.ledger import Doubt, Lease
 from sdfstream.errors import FormatError
 from sdfstream.records.command import MODES, Override, override
 from sdfstream.records.message import Output

@@ -1,4 +1,4 @@
-"""Who is believed: the checks a command must pass before anyone looks at what it wants.
+"""Reading a command: whom the agent trusts, the checks that a command must pass, and what it wants (`Terms`).
 
 In this order, the cheap and the general first; the first that fails names the refusal:
 
@@ -10,24 +10,29 @@ forged        the signature does not match what was signed
 not-enforced  its mode is not ``enforce``: observe, dry-run and approve change nothing
 wrong-epoch   a later run of the controller has spoken already
 expired       its lease is over, by the bound of bus time
-replayed      not later than what was heard of this command before, or of one that was undone by hand
+replayed      not later than the last statement of this command, or of one that was undone by hand
 ============  =======================================================================================
 
-Commands under other hosts' keys are not ours to judge: they are passed over and counted.
+Commands under other hosts' keys are passed over and counted.
+
+An agent has no clock of the bus, and its own may be wrong. But a message entered the bus before it was received, so bus
+time now is at least ``bus_at_ns`` plus the steady time since it was received (`BusTime`): the largest such bound
+counts. The steady clock may run fast against the bus's, and its readings are whole nanoseconds, rounded down; so that
+the bound stays one, the time since is shortened by 100 ppm and 1 ns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sdfstream.agent.commands.bus_time import BusTime
+from sdfstream.agent.commands.path_watch import Segment, read_watch
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, command
 from sdfstream.records.message import Event, Message
 from sdfstream.records.signature import KeyRing
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
 
 REASONS: Final = (
@@ -49,6 +54,40 @@ LONGEST_LEASE_NS: Final = 3600 * NS_PER_S
 _KEEP_NS: Final = 60 * NS_PER_S
 """What was heard of a command is forgotten this long after its lease, by when it is refused as expired anyway."""
 _MOST_REMEMBERED: Final = 100_000
+
+
+_DRIFT: Final = 10_000
+"""A steady clock is at most one part in this faster than the bus's: crystals are within 100 ppm."""
+_READING_NS: Final = 1
+"""The difference of two readings that were rounded down may be so much too long."""
+
+
+@dataclass(slots=True)
+class BusTime:
+    """The best bound so far.
+
+    Examples
+    --------
+    >>> time = BusTime()
+    >>> time.heard(1_000_000, now_ns=5_000_000)
+    >>> time.now(now_ns=5_020_000)
+    1019997
+    """
+
+    _bus_at_ns: int = 0
+    _heard_ns: int = 0
+
+    def heard(self, bus_at_ns: int, now_ns: int) -> None:
+        """A message that entered the bus at `bus_at_ns` was received at steady time `now_ns`."""
+        if bus_at_ns > self.now(now_ns):
+            self._bus_at_ns, self._heard_ns = bus_at_ns, now_ns
+
+    def now(self, now_ns: int) -> int:
+        """Bus time is at least this; 0 when nothing was heard yet."""
+        if self._bus_at_ns == 0:
+            return 0
+        since_ns = max(0, now_ns - self._heard_ns)
+        return self._bus_at_ns + max(0, since_ns - since_ns // _DRIFT - _READING_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +216,110 @@ class Admission:
         """Drop what is remembered of commands that anyway count as expired."""
         bus_ns = self.bus.now(now_ns)
         self.heard = {i: h for i, h in self.heard.items() if h.expires_at_ns + _KEEP_NS > bus_ns}
+
+
+Kind = Literal["arm", "move", "limit", "peer"]
+"""arm: move when the path dies; move: at once; limit: a rate; peer: the receiving end of a kernel flow's moves."""
+
+PORTS: Final = range(1, 65_536)
+DEFAULT_HOLD_DOWN_MS: Final = 2_000
+_MOST_ALTERNATES: Final = 64
+_MOST_HOLD_DOWN_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a command wants done to one queue pair."""
+
+    kind: Kind
+    qp: str
+    former: int | None = None
+    """Source port that it leaves, and goes back to."""
+    paths: tuple[int, ...] = ()
+    """Source ports that it may be put on, best first (peer: that are translated back)."""
+    watches: Mapping[int, tuple[Segment, ...]] | None = None
+    """By source port; the former path's is among them where the command tells it."""
+    hold_down_ns: int = 0
+    rate_bps: int | None = None
+    expected_rate: tuple[int | None] | None = None
+    """The limit that must be in force; None: any."""
+
+
+def terms(command: Command) -> Terms:
+    """Read what `command` wants.
+
+    Raises
+    ------
+    FormatError
+        ``command``: a field that its action needs is absent or of the wrong kind; the detail names it.
+    """
+    if command.target.get("type") != "qp" or not isinstance(command.target.get("id"), str):
+        raise FormatError("command", "target must be a queue pair")
+    qp = str(command.target["id"])
+    if command.action == "throttle":
+        expected = command.expected
+        rate = (_rate_or_none(expected["rate_bps"]),) if "rate_bps" in expected else None
+        path = _port(expected, "path") if "path" in expected else None
+        return Terms("limit", qp, path, rate_bps=_rate(command.set), expected_rate=rate)
+    if command.set.get("part") == "peer":
+        return Terms("peer", qp, _port(command.expected, "path"), _ports(command.set))
+    former = _port(command.expected, "path")
+    if command.undo.get("path") != former:
+        raise FormatError("command", "undo.path must be expected.path: a queue pair goes back to where it came from")
+    if command.action == "steer":
+        return _steer(command, qp, former)
+    return _failover(command, qp, former)
+
+
+def _steer(command: Command, qp: str, former: int) -> Terms:
+    path = _port(command.set, "path")
+    if path == former:
+        raise FormatError("command", "set.path is where it is expected to be already")
+    watches = {path: read_watch(command.set.get("watch")), former: read_watch(command.set.get("former_watch"))}
+    return Terms("move", qp, former, (path,), watches, _hold_down_ns(command.set))
+
+
+def _failover(command: Command, qp: str, former: int) -> Terms:
+    raw = command.set.get("alternates")
+    if not isinstance(raw, list) or len(raw) > _MOST_ALTERNATES or not all(isinstance(a, Mapping) for a in raw):
+        raise FormatError("command", f"set.alternates must be a list of at most {_MOST_ALTERNATES} objects")
+    watches = {_port(a, "path"): read_watch(a.get("watch")) for a in raw}
+    paths = tuple(p for p in watches if p != former)
+    watches[former] = read_watch(command.set.get("watch"))
+    return Terms("arm", qp, former, paths, watches, _hold_down_ns(command.set))
+
+
+def _port(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value not in PORTS:
+        raise FormatError("command", f"{name} must be a port, not {value!r}")
+    return value
+
+
+def _ports(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    raw = fields.get("paths")
+    if not isinstance(raw, list) or not 0 < len(raw) <= _MOST_ALTERNATES:
+        raise FormatError("command", f"set.paths must be a list of 1 to {_MOST_ALTERNATES} ports")
+    return tuple(_port({"paths": value}, "paths") for value in raw)
+
+
+def _rate(fields: Mapping[str, Any]) -> int:
+    value = _rate_or_none(fields.get("rate_bps"))
+    if value is None:
+        raise FormatError("command", "set.rate_bps must be a rate")
+    return value
+
+
+def _rate_or_none(value: Any) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise FormatError("command", f"rate_bps must be a positive whole number, not {value!r}")
+    return value
+
+
+def _hold_down_ns(fields: Mapping[str, Any]) -> int:
+    value = fields.get("hold_down_ms", DEFAULT_HOLD_DOWN_MS)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_HOLD_DOWN_MS:
+        raise FormatError("command", f"hold_down_ms must lie within 0 and {_MOST_HOLD_DOWN_MS}, not {value!r}")
+    return value * NS_PER_MS

@@ -18,7 +18,7 @@ from sdfstream.agent.commands import journal
 from sdfstream.agent.commands.actuator import Actuator, Answer, Request
 from sdfstream.agent.commands.executor import Executor, ExecutorConfig
 from sdfstream.agent.commands.journal_io import JournalFile, machine_run
-from sdfstream.agent.commands.watch import Slots
+from sdfstream.agent.commands.path_watch import Slots
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
 from sdfstream.records.job import JobShard

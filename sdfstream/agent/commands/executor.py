@@ -18,15 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sdfstream.agent.commands.actuator import Answer, Request
-from sdfstream.agent.commands.admission import Admission, Admitted, Refusal
-from sdfstream.agent.commands.conditions import Moment, conditions
-from sdfstream.agent.commands.fit import misfit, unclean
-from sdfstream.agent.commands.inventory import Known
-from sdfstream.agent.commands.lease import ON_NEW_PATH, Do, Event, State, after
-from sdfstream.agent.commands.sentences import why
-from sdfstream.agent.commands.standing import RETRY_NS, Lease, Place
-from sdfstream.agent.commands.terms import Terms, terms
-from sdfstream.agent.commands.watch import Slots
+from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
+from sdfstream.agent.commands.conditions import Moment, conditions, misfit, unclean, why
+from sdfstream.agent.commands.host_state import Known, Place
+from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, Do, Event, Lease, State, after
+from sdfstream.agent.commands.path_watch import Slots
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
 from sdfstream.records.job import JobShard

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sdfstream.agent.commands.admission import Heard
+from sdfstream.agent.commands.admission import Heard, terms
 from sdfstream.agent.commands.executor import Executor
-from sdfstream.agent.commands.lease import ENDS, State
-from sdfstream.agent.commands.standing import Lease, Place
-from sdfstream.agent.commands.terms import terms
+from sdfstream.agent.commands.host_state import Place
+from sdfstream.agent.commands.lease import ENDS, Lease, State
 from sdfstream.errors import FormatError
 from sdfstream.records.command import command
 

@@ -33,8 +33,16 @@ state (a lease that ends while a request is under way) is not lost: it is met ag
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from sdfstream.agent.commands.actuator import Answer
+from sdfstream.agent.commands.admission import Terms
+from sdfstream.agent.commands.path_watch import WatchKey
+from sdfstream.records.command import Command
+from sdfstream.records.units import NS_PER_MS
 
 
 class State(StrEnum):
@@ -188,10 +196,6 @@ TABLE: Final[_Table] = {
 
 ENDS: Final = frozenset({State.FAILED, State.UNDONE, State.EXPIRED})
 """Nothing of the command is in force, as far as is known."""
-ASKING: Final = frozenset(
-    {State.MOVING, State.MOVING_ON, State.RETURNING, State.LIMITING, State.RENEWING, State.LIFTING}
-)
-"""A request is with the actuator, or is to be repeated."""
 ON_NEW_PATH: Final = frozenset({State.MOVED, State.MOVING_ON, State.ENDING, State.HOLDING, State.RETURNING})
 """The queue pair left its former path by this command."""
 
@@ -203,3 +207,47 @@ def after(state: State, event: Event) -> tuple[State, tuple[Do, ...]] | None:
     (<State.LIFTING: 'lifting'>, (<Do.ASK_LIFT: 'ask-lift'>,))
     """
     return TABLE.get((state, event))
+
+
+RETRY_NS: Final = (50 * NS_PER_MS, 5_000 * NS_PER_MS)
+"""First and longest pause before a request that was not done is made again; each doubles the one before."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """A command in force."""
+
+    command: Command
+    data: Mapping[str, Any]
+    """As signed."""
+    terms: Terms
+    host: str
+    deadline_ns: int
+    """Steady clock: it has then lasted as long as it was given."""
+    src: str
+    """NIC that sends; its probes watch."""
+    state: State = State.NEW
+    path: int | None = None
+    """Source port that it put its queue pair on."""
+    asked: int | None = None
+    """Source port that was asked for last."""
+    asked_rate_bps: int | None = None
+    ttl_ns: int = 0
+    """The time limit in the last request."""
+    limit_until_ns: int = 0
+    """Steady clock by which the actuator's own time limit has ended the limit for certain."""
+    resumed: bool = False
+    """Taken over from the journal: what an earlier run asked for may have been done unseen."""
+    request: int | None = None
+    """Under way."""
+    answer: Answer | None = None
+    """To the last request."""
+    undo: bool = False
+    """An undo command names it."""
+    retry_ns: int = 0
+    """Not asked again before; steady clock."""
+    pause_ns: int = RETRY_NS[0]
+
+    def key(self, path: int | None) -> WatchKey:
+        """Of the watch of one of its paths."""
+        return WatchKey(self.command.id, path or 0)

@@ -12,7 +12,7 @@ from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.guard import RULES, Breaker, Facts, Hold, Proposal, check, gone_out
 from sdfstream.actuate.jobs import Jobs
 from sdfstream.actuate.ledger import Ledger
-from sdfstream.actuate.probing import Probing
+from sdfstream.actuate.routes import Probing
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.signature import Signer

@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 
 from sdfstream.actuate import keys_io
-from sdfstream.actuate.clocks import UNKNOWN_NS, Clocks
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.findings import Findings
+from sdfstream.actuate.context import UNKNOWN_NS, Clocks, Findings
 from sdfstream.actuate.jobs import Jobs
-from sdfstream.actuate.ledger import Ledger
-from sdfstream.actuate.maps import Doubt
-from sdfstream.actuate.probing import Probing
-from sdfstream.actuate.refusals import Refusals
-from sdfstream.actuate.routes import Directed, ProbeKey, Routes, hops_of
+from sdfstream.actuate.ledger import Doubt, Ledger, Refusals
+from sdfstream.actuate.measurements import RING, Windows
+from sdfstream.actuate.routes import Directed, ProbeKey, Probing, Routes, hops_of
 from sdfstream.actuate.selectable import Selectable
-from sdfstream.actuate.windows import RING, Windows
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.numeric import frozen
 from sdfstream.records import columns

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sdfstream.agent.commands import journal
-from sdfstream.agent.commands.bus_time import BusTime
+from sdfstream.agent.commands.admission import BusTime
 from sdfstream.agent.commands.executor import Executor
 from sdfstream.agent.commands.journal_io import JournalFile
 from sdfstream.agent.commands.lease import State

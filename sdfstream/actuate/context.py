@@ -1,4 +1,8 @@
-"""What the controller's engines share: the knowledge, the guard and the desk that commands go out by."""
+"""What the controller's engines share: knowledge of the fabric and its jobs, the guard, and the publishing of commands.
+
+Engines (`arming`, `contention`, `effect`, `incast`, `overrides`) ask the `Context`; each piece of knowledge is kept by
+the class that takes its messages: jobs, routes, measurements, and here open findings and clock errors.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,140 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sdfstream.actuate.clocks import Clocks
+import numpy as np
+import pyarrow as pa
+
 from sdfstream.actuate.config import ActuateConfig, ns
-from sdfstream.actuate.excess import Excess, Queue
-from sdfstream.actuate.findings import Findings
 from sdfstream.actuate.guard import Breaker, Facts, Proposal, check, gone_out
 from sdfstream.actuate.jobs import Jobs
-from sdfstream.actuate.ledger import Lease, Ledger
-from sdfstream.actuate.maps import Doubt, Loads, Mapper
-from sdfstream.actuate.probing import Probing
-from sdfstream.actuate.refusals import Refusals
-from sdfstream.actuate.routes import Routes
+from sdfstream.actuate.ledger import Doubt, Lease, Ledger, Refusals
+from sdfstream.actuate.measurements import Excess, Queue, Windows
+from sdfstream.actuate.paths import Loads, Mapper
+from sdfstream.actuate.routes import Probing, Routes
 from sdfstream.actuate.selectable import Selectable
-from sdfstream.actuate.windows import Windows
+from sdfstream.records import columns
+from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
 from sdfstream.records.signature import Signer
 from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_S, NS_PER_US
 from sdfstream.stats import Counters
+
+_UNREST: Final = ("link-down", "nic-down", "path-down", "link-flap", "host-silent")
+_MOST_FINDINGS: Final = 10_000
+_LIKELY: Final = 0.3
+"""Suspects less likely than this are not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An open finding that may move something."""
+
+    id: str
+    kind: str
+    subject_type: str
+    subject: str
+    directions: tuple[str, ...]
+    """Link directions ``a->b`` that it may be about."""
+    confidence: float
+    seen_ns: int
+    """Bus time at which it was last said."""
+
+
+class Findings:
+    """Open findings of some kinds."""
+
+    def __init__(self, kinds: tuple[str, ...]) -> None:
+        self._kinds = frozenset(kinds)
+        self._open: dict[str, Trouble] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self._open.values())
+
+    def take(self, data: Mapping[str, Any], at_ns: int) -> bool:
+        """Take a finding; True when it tells that the fabric changes (something is down, or up again)."""
+        kind, status, name = str(data["kind"]), data["status"], str(data["id"])
+        if kind in self._kinds:
+            if status == "resolved":
+                self._open.pop(name, None)
+            elif name in self._open or len(self._open) < _MOST_FINDINGS:
+                self._open[name] = _trouble(data, at_ns)
+        return kind in _UNREST and status != "update"
+
+    def forget(self, before_ns: int) -> None:
+        """Drop what was not repeated since: its resolution was lost."""
+        self._open = {name: trouble for name, trouble in self._open.items() if trouble.seen_ns >= before_ns}
+
+    def snapshot(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [
+            [t.id, t.kind, t.subject_type, t.subject, list(t.directions), t.confidence, t.seen_ns]
+            for t in self._open.values()
+        ]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self._open = {row[0]: Trouble(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6]) for row in state}
+
+
+def _trouble(data: Mapping[str, Any], at_ns: int) -> Trouble:
+    subject = data["subject"]
+    kind, name = str(subject["type"]), str(subject["id"])
+    told = [word for word in str(data.get("detail") or "").split() if "->" in word]
+    suspects = [str(s["id"]) for s in data.get("suspects", ()) if float(s["probability"]) >= _LIKELY]
+    named = told if kind in ("link", "nic") else []
+    directions = tuple(dict.fromkeys([*named, *(s for s in suspects if "->" in s)]))
+    if not directions and kind == "link":
+        a, dashes, b = name.partition("--")
+        directions = (f"{a}->{b}", f"{b}->{a}") if dashes else (name,)
+    return Trouble(str(data["id"]), str(data["kind"]), kind, name, directions, float(data["confidence"]), at_ns)
+
+
+UNKNOWN_NS: Final = float(3600 * NS_PER_S)
+"""Error bar of a clock that nothing is known of, or that is not trusted."""
+_CLOCK_FRESH_NS: Final = 3 * NS_PER_S
+_MOST_CLOCKS: Final = 200_000
+
+
+class Clocks:
+    """Error bar of every clock by its last causal row."""
+
+    def __init__(self) -> None:
+        self._err: dict[str, tuple[float, int]] = {}
+
+    def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
+        """Take clock states; FormatError when a column cannot be read."""
+        clock, clocks = columns.names(batch, "clock")
+        status, states = columns.names(batch, "status")
+        kind, kinds = columns.names(batch, "kind")
+        err = columns.values(batch, "err_ns").astype(np.float64)
+        causal = np.array([name == "causal" for name in kinds] + [False])[kind]
+        for row in np.flatnonzero(causal & (clock >= 0) & (status >= 0)).tolist():
+            name = clocks[clock[row]]
+            trusted = states[status[row]] in ("synced", "holdover")
+            if name in self._err or len(self._err) < _MOST_CLOCKS:
+                self._err[name] = (float(err[row]) if trusted else UNKNOWN_NS, at_ns)
+
+    def err_ns(self, nic: str, now_ns: int) -> float:
+        """Error bar of the clock of a NIC: its own, or its host's."""
+        for name in (nic, host_of(nic)):
+            found = self._err.get(name)
+            if found is not None and now_ns - found[1] <= _CLOCK_FRESH_NS:
+                return found[0]
+        return UNKNOWN_NS
+
+    def forget(self, before_ns: int) -> None:
+        """Drop clocks that were not heard of since."""
+        self._err = {name: row for name, row in self._err.items() if row[1] >= before_ns}
+
+    def snapshot(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [[name, *row] for name, row in self._err.items()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self._err = {name: (err, at_ns) for name, err, at_ns in state}
+
 
 _PACKET_BITS: Final = 1_500 * 8
 

@@ -1,16 +1,19 @@
-"""The queue pairs of an agent's hosts as it knows them: from the job map, corrected by what its own changes did.
+"""The state of one host: its queue pairs, its leases, its watches. `executor` changes it, `conditions` reads it.
 
-The job map is asked every now and then, an answer of an actuator is newer. So for a while after a change of ours the
-job map's word about that queue pair's path does not count. The path of a kernel flow is never in the job map, which
-has the program's own port; there only our own changes count.
+Queue pairs are known from the job map, corrected by the agent's own changes: the job map is read every now and then, an
+answer of an actuator is newer. So for a while after a change by the agent the job map's path of that queue pair does
+not count. The path of a kernel flow is never in the job map, which has the program's own port; there only the agent's
+own changes count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+from sdfstream.agent.commands.lease import Lease
+from sdfstream.agent.commands.path_watch import CLEAN, Slots, Watches
 from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.units import NS_PER_S
 
@@ -94,3 +97,57 @@ class Inventory:
             known.path, known.rate_bps = qp.path, qp.rate_bps
         known.qp, known.job, known.control = qp, part.job, part.control
         known.missing_ns = None
+
+
+@dataclass(slots=True)
+class Place:
+    """One host."""
+
+    name: str
+    slots: Slots | None = None
+    watches: Watches = field(default_factory=Watches)
+    inventory: Inventory = field(default_factory=Inventory)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    look_ns: int = 0
+    """Leases are looked at again at this time, whatever happens."""
+    stirred: bool = False
+    """Something happened that may matter to any lease."""
+    began_ns: int | None = None
+    """First look at this host."""
+
+    def known(self, lease: Lease) -> Known | None:
+        """The queue pair of a lease; None: it is not there (yet)."""
+        return self.inventory.get(lease.terms.qp, sends=lease.terms.kind != "peer")
+
+    def verdict(self, lease: Lease, path: int | None) -> int:
+        """Of the watch of one of the lease's paths."""
+        return self.watches.verdict(lease.key(path))
+
+    def alternate(self, lease: Lease, known: Known) -> int | None:
+        """The first path of the lease that is clean and not in use."""
+        for path in lease.terms.paths:
+            if path != known.path and self.verdict(lease, path) == CLEAN:
+                return path
+        return None
+
+    def healed(self, lease: Lease, now_ns: int) -> bool:
+        """The former path has been clean throughout the hold-down."""
+        since_ns = self.watches.clean_since_ns(lease.key(lease.terms.former))
+        return since_ns is not None and now_ns - since_ns >= lease.terms.hold_down_ns
+
+    def watch(self, lease: Lease) -> None:
+        """Watch the lease's paths by what its newest statement says, from the next judgement on."""
+        for path, segments in (lease.terms.watches or {}).items():
+            self.watches.put(lease.key(path), lease.src, segments, lease.command.issued_at_ns)
+        if lease.terms.watches:
+            self.stirred = True  # newer lists may tell other leases something, too
+
+    def judge(self, now_ns: int) -> bool:
+        """Judge the watches by the present liveness; whether any verdict may have changed."""
+        return self.slots is not None and self.watches.judge(self.slots, now_ns)
+
+    def unwatch(self, lease: Lease, keep: Mapping[int, Any] | None = None) -> None:
+        """Watch its paths no longer, but those in `keep`."""
+        for path in lease.terms.watches or {}:
+            if path not in (keep or {}):
+                self.watches.drop(lease.key(path))

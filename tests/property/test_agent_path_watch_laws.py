@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sdfstream.agent.commands import watch as w
+from sdfstream.agent.commands import path_watch as w
 from sdfstream.probes.stamp import liveness
 from tests.fixtures.control import ALIVE, DST, SILENT, SRC, UNKNOWN, FakeSlots
 
