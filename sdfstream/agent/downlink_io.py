@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from sdfstream.agent.bus_io import WaitingBus
-from sdfstream.agent.commands.control_io import Downlink
+from sdfstream.agent.downlink import Downlink
 from sdfstream.bus import Bus, Subscription
 from sdfstream.bus.link.client_io import LinkPublisher
 from sdfstream.errors import BusError, UnavailableError

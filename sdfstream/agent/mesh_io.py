@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sdfstream.agent.commands.control_io import Downlink
+from sdfstream.agent.downlink import Downlink
 from sdfstream.agent.observer import HostPort
 from sdfstream.errors import FormatError
 from sdfstream.probes.config import AgentConfig

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import cast
 
 from sdfstream.agent.bus_io import WaitingBus
-from sdfstream.agent.clockpage.writer_io import Downlink, PageWriter
+from sdfstream.agent.clockpage.writer_io import PageWriter
+from sdfstream.agent.downlink import Downlink
 from sdfstream.agent.downlink_io import LateDownlink
 from sdfstream.bus import Bus
 from sdfstream.bus.link.client_io import LinkPublisher

@@ -9,16 +9,16 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
 from sdfstream.agent.clockpage.maker import PageMaker, Reading
+from sdfstream.agent.downlink import Downlink
 from sdfstream.clock import folder_io
 from sdfstream.clock import page as pages
 from sdfstream.clock.page import Page
 from sdfstream.errors import BusError, FormatError, UnavailableError
-from sdfstream.records.message import Message
 
 _log = logging.getLogger("sdfstream.clock")
 
@@ -26,13 +26,6 @@ _PATIENCE_S: Final = 0.1
 _PAUSE_S: Final = 1.0
 _GOOD_WIDTH_NS: Final = 400
 _TRIES: Final = 5
-
-
-class Downlink(Protocol):
-    """Messages of ``sdf.state.clock.v1``."""
-
-    async def read(self, timeout_s: float) -> list[Message]:
-        """What came since the last call; waits for the first at most `timeout_s`."""
 
 
 class PageFile:

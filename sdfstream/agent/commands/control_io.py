@@ -12,13 +12,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from sdfstream.agent.commands import journal
 from sdfstream.agent.commands.actuator import Actuator, Answer, Request
 from sdfstream.agent.commands.executor import Executor, ExecutorConfig
 from sdfstream.agent.commands.journal_io import JournalFile, machine_run
 from sdfstream.agent.commands.path_watch import Slots
+from sdfstream.agent.downlink import Downlink
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
 from sdfstream.records.job import JobShard
@@ -33,13 +34,6 @@ JOURNAL_S: Final = 0.02
 _PATIENCE_S: Final = 1.0
 _AT_ONCE: Final = 4
 """Commands read in one go: each costs half a millisecond, and probing waits meanwhile."""
-
-
-class Downlink(Protocol):
-    """Messages for this agent, from the bus."""
-
-    async def read(self, timeout_s: float) -> list[Message]:
-        """What came since the last call; waits for the first at most `timeout_s`."""
 
 
 class AgentControl:
