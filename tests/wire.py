@@ -13,7 +13,7 @@ import numpy as np
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig, VirtualClock
 from sdfstream.probes.stamp.addresses import octets
-from sdfstream.probes.stamp.datagrams import Left, Received, ToSend, TxStamps
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
@@ -99,7 +99,7 @@ def arriving(sent: ToSend, rows: np.ndarray, at_ns: np.ndarray, *, socket: np.nd
 
 def tx_stamps_of(sent: ToSend, at_ns: int, kind: int = StampKind.KERNEL) -> TxStamps:
     n = len(sent.token)
-    return Left(
+    return TxStamps(
         token=sent.token,
         at_ns=np.full(n, at_ns, dtype=np.int64),
         kind=np.full(n, kind, dtype=np.uint8),

@@ -27,6 +27,7 @@ from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 from tests.bench.asyncio_baseline import per_packet
 from tests.bench.harness import Result, against, main, spread
+from tests.fixtures.datagrams import open_all
 
 NICS, PEERS, PORTS = 8, 16, 8
 """1,024 paths over 64 sending sockets: one round fills the shell's buffer once."""
@@ -42,8 +43,7 @@ class Mesh:
         near = tuple(NicConfig(f"ha/r{i}", "lo", f"127.0.81.{i + 1}") for i in range(NICS))
         far = tuple(NicConfig(f"hb/r{i}", "lo", f"127.0.82.{i + 1}") for i in range(PEERS))
         self.reflecting = SocketTable([(n, 0) for n in far], width=512, hardware=False, counters=Counters("io"))
-        for slot in range(PEERS):
-            self.reflecting.open(slot)
+        open_all(self.reflecting)
         ports = tuple(range(21_000, 21_000 + per_socket_ports))
         sessions = tuple(
             SessionConfig(n.nic, f.nic, f.address, self.port(i), ports, rate_hz=RATE_HZ)
@@ -56,8 +56,7 @@ class Mesh:
         self.sending = SocketTable(
             [(of[nic], port) for nic, port in pairs], width=512, hardware=False, counters=Counters("io")
         )
-        for slot in range(len(pairs)):
-            self.sending.open(slot)
+        open_all(self.sending)
         self.sender = SessionSender(host, {p: i for i, p in enumerate(pairs)}, np.random.default_rng(1), 0)
         known = {n.address: n.nic for n in (*near, *far)}
         self.reflector = SessionReflector(

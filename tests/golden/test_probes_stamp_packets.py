@@ -103,7 +103,7 @@ def test_class_of_service_of_an_rfc_8972_sender(ecn: int) -> None:
     """DSCP1 = 46, seen 46 and ECT(0): ba e8, then RPE "done" in what such a sender ignores as reserved."""
     probe = parts(f"00000007 {SECONDS}00000000 0101 0000" + "00" * 28 + "80 04 0004 b8 00 00 00")
     received = datagrams([probe], socket=0, address=A, port=50_001, tos=46 << 2 | ecn)
-    answers = reflector_of(host_b()).received(received, 0)
+    answers = reflector_of(host_b()).answer(received, 0)
     assert bytes(answers.data[0, 44:52]) == parts(f"00 04 0004 ba {0xE0 | ecn << 2:02x} 30 00")
     assert int(answers.tos[0]) == 46 << 2
 

@@ -21,7 +21,7 @@ import pytest
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.stamp.addresses import octets
-from sdfstream.probes.stamp.datagrams import Left, Received, ToSend, TxStamps
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_MS, StampKind
@@ -55,7 +55,7 @@ class Udp:
             self.socket.sendto(sent.data[i, : int(sent.length[i])].tobytes(), address)
         n = len(sent.length)
         at = np.full(n, user_ns)
-        return Left(sent.token, at, np.full(n, StampKind.KERNEL, dtype=np.uint8), at)
+        return TxStamps(sent.token, at, np.full(n, StampKind.KERNEL, dtype=np.uint8), at)
 
     def receive(self) -> Received | None:
         try:

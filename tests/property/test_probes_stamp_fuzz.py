@@ -60,7 +60,7 @@ def test_reflector(key: bytes | None) -> None:
         # nothing that was refused comes back, nothing that comes back has grown
         assert set(answers.length.tolist()) <= set(batch.length.tolist())
         alone = datagrams([good[1]], socket=SOCKET_B, address=A, port=ports[place], width=WIDTH, tos=int(batch.tos[0]))
-        wanted = reflector_of(host_b(), hmac_key=key).received(alone, turn)
+        wanted = reflector_of(host_b(), hmac_key=key).answer(alone, turn)
         clean.seal(wanted, EPOCH + turn)
         mine = [i for i in range(len(answers.length)) if answers.port[i] == ports[place]]
         assert bytes(wanted.data[0, : int(wanted.length[0])]) in [

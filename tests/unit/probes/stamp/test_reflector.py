@@ -173,7 +173,7 @@ def test_answers_leave_by_the_socket_they_came_in_by() -> None:
 
 def test_t2_without_a_stamp_is_user_space() -> None:
     batch = dataclasses.replace(probe(), at_ns=np.array([ABSENT_NS]))
-    answers = reflector_of(host_b()).received(batch, 0)
+    answers = reflector_of(host_b()).answer(batch, 0)
     assert packet.ns_of_ntp(fields(answers.data, OPEN.answer)["t2"]).tolist() == [batch.user_at_ns]
     assert answers.data[0, 77] == 3
 
@@ -192,7 +192,7 @@ def test_ptp_stamps_when_asked_for() -> None:
 def test_the_input_is_not_changed() -> None:
     batch = probe()
     before = {f.name: np.copy(getattr(batch, f.name)) for f in dataclasses.fields(batch)}
-    reflector_of(host_b()).received(batch, 0)
+    reflector_of(host_b()).answer(batch, 0)
     for name, value in before.items():
         assert np.array_equal(getattr(batch, name), value), name
 

@@ -280,7 +280,7 @@ def test_probe_sizes(wanted: int, got: int) -> None:
     sent = sender.due(NS_PER_S, EPOCH)
     assert (sent.length + 28).tolist() == [got, got]
     assert sent.data.shape[1] >= got - 28
-    answers = reflector_of(host_b()).received(
+    answers = reflector_of(host_b()).answer(
         Received(sent.data, sent.length, np.zeros(2, np.int32), sent.address, sent.port, np.full(2, EPOCH),
                  np.ones(2, np.uint8), EPOCH, sent.tos, sent.tos), 0,
     )  # fmt: skip
