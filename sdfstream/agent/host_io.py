@@ -336,7 +336,7 @@ class HostAgent:
     def trace(self, wishes: Sequence[FlowRequest]) -> None:
         """The flows to be traced from now on, most wanted first."""
         if self._tracing is not None:
-            self._tracing.wish(wishes, time.monotonic_ns())
+            self._tracing.trace_flows(wishes, time.monotonic_ns())
         else:
             self.counters.add("refused", "flow-tracing-off", len(wishes))
 

@@ -1,1 +1,1 @@
-"""Tracing: which routers packets pass. Start at `hops`."""
+"""Tracing: which routers packets pass. Start at `tracer`."""

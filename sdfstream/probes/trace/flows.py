@@ -1,15 +1,15 @@
 """When flows and the answers of probe paths are traced: both by packets of any five-tuple.
 
-A **flow** is traced at once when it is newly wanted, when it has moved up in the list of wishes (a queue pair moved to
-it), and when probe paths between the same two leaves change state; after that at the usual interval. The list's order
-is the order of tracing. The leaf of a far NIC is known by its routers' addresses: NICs whose traces end at the same
-last router hang on one leaf.
+A **flow** is traced at once when it is newly requested, when it has moved up in the list of requests (a queue pair was
+moved to it), and when probe paths between the same two leaves change state; after that at the usual interval. The
+list's order is the order of tracing. The leaf of a far NIC is known by its routers' addresses: NICs whose traces end at
+the same last router hang on one leaf.
 
-A **way back** is that of the answers to a session that a known peer sends to us: from our reflector's port to its
-source port. It is traced when it first arrives, when it comes back, and when paths between the two NICs change.
+**Answers** are those to a session that a known peer sends to us: from our reflector's port to the session's source
+port. Their route is traced when the session first arrives, when it comes back, and when paths between the two NICs
+change.
 
-Both need the distance to the far NIC, which only our own probes to it tell; as long as it is not known nothing is
-sent.
+Both need the number of routers to the far NIC, which only our own probes to it measure; until then nothing is sent.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 from sdfstream.errors import ConfigError
 from sdfstream.probes.stamp.addresses import octets
 from sdfstream.probes.stamp.liveness import ALIVE, PathName
-from sdfstream.probes.trace.hops import NOW, SOON, Tracer
 from sdfstream.probes.trace.packets import PROTOCOLS, FiveTuple
 from sdfstream.probes.trace.paths import SETTLE_NS, Distance, Pair, PathBook
+from sdfstream.probes.trace.tracer import NOW, SOON, Tracer
 from sdfstream.records.fabric import PathId
 from sdfstream.records.flow import Flow
 from sdfstream.records.units import UInt8s
@@ -41,7 +41,7 @@ _MOST_ROUTERS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class FlowRequest:
-    """A flow whose way is wanted; the first of a list are traced first."""
+    """A flow to be traced; the first of a list are traced first."""
 
     flow: Flow
     """Its `src` is one of the host's NICs."""
@@ -49,24 +49,24 @@ class FlowRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """How packets for a subject are sent."""
+class PacketTemplate:
+    """How the traceroute packets of a subject are sent."""
 
     nic: str
     """NIC id that sends them."""
-    flow: FiveTuple
+    five_tuple: FiveTuple
     tos: int
 
 
-class News(NamedTuple):
-    """What happened since the last step."""
+class PathChanges(NamedTuple):
+    """Changes of probe paths and NICs since the last step."""
 
-    changed: set[Pair]
-    """NIC of ours and far NIC, some of whose probe paths fell silent or came back."""
-    moved: set[Pair]
-    """Those whose distance is another one now."""
-    opened: set[str]
-    """NICs of ours by which packets can be sent since now."""
+    state_changed: set[Pair]
+    """NIC of ours and far NIC, some of whose probe paths fell silent or recovered."""
+    distance_changed: set[Pair]
+    """Those whose number of routers is another one now."""
+    opened_nics: set[str]
+    """NICs of ours whose raw sockets were opened."""
 
     def __bool__(self) -> bool:
         return any(self)
@@ -99,7 +99,7 @@ class FlowBook:
     ----------
     tracer : Tracer
     paths : PathBook
-        Tells distances.
+        Measures distances.
     nics : NIC id to address
         Of the host.
     ready : NIC id to bool
@@ -116,58 +116,58 @@ class FlowBook:
         self._paths = paths
         self._own = {nic: octets(address) for nic, address in nics.items()}
         self._counters = counters
-        self.sending: dict[Flow, Sending] = {}
-        """How each wanted flow's packets are sent."""
+        self.templates: dict[Flow, PacketTemplate] = {}
+        """By flow that is to be traced."""
 
-    def wish(self, wishes: Iterable[FlowRequest], now_ns: int) -> None:
-        """The flows wanted from now on, most wanted first; what makes no sense is counted and left out."""
-        wanted: dict[Flow, Sending] = {}
-        for wish in wishes:
-            sending, why = self._read(wish)
-            if sending is None:
+    def take(self, requests: Iterable[FlowRequest], now_ns: int) -> None:
+        """Take the flows to be traced from now on, most wanted first; malformed requests are counted and left out."""
+        wanted: dict[Flow, PacketTemplate] = {}
+        for request in requests:
+            template, why = self._read(request)
+            if template is None:
                 self._counters.add("refused", why)
-            elif len(wanted) >= MOST and wish.flow not in wanted:
+            elif len(wanted) >= MOST and request.flow not in wanted:
                 self._counters.add("shed", "flow")
             else:
-                wanted.setdefault(wish.flow, sending)
-        before = self.sending
+                wanted.setdefault(request.flow, template)
+        before = self.templates
         due = risen(list(before), list(wanted)) | {flow for flow, s in wanted.items() if before.get(flow) != s}
         for flow in before:
             if flow not in wanted:
                 self._tracer.drop(flow)
-        self.sending = wanted
-        for place, (flow, sending) in enumerate(wanted.items()):
-            if before.get(flow) != sending:
+        self.templates = wanted
+        for order, (flow, template) in enumerate(wanted.items()):
+            if before.get(flow) != template:
                 self._tracer.drop(flow)
-                self._tracer.add(flow, sending.flow)
+                self._tracer.add(flow, template.five_tuple)
             if flow in due:
-                self._ask(flow, now_ns + place)
+                self._request(flow, now_ns + order)
 
-    def step(self, news: News, leaves: Leaves, now_ns: int) -> None:
-        """Ask for what is due because of `news`."""
-        if not news:
+    def step(self, changes: PathChanges, leaves: Leaves, now_ns: int) -> None:
+        """Request the traces that follow from `changes`."""
+        if not changes:
             return
-        for place, flow in enumerate(self.sending):
-            if (flow.src, flow.dst) in news.moved or flow.src in news.opened:
-                self._ask(flow, now_ns + place)
-            elif any(flow.src == src and leaves.same(flow.dst, dst) for src, dst in news.changed):
-                self._ask(flow, now_ns + SETTLE_NS + place)
+        for order, flow in enumerate(self.templates):
+            if (flow.src, flow.dst) in changes.distance_changed or flow.src in changes.opened_nics:
+                self._request(flow, now_ns + order)
+            elif any(flow.src == src and leaves.same(flow.dst, dst) for src, dst in changes.state_changed):
+                self._request(flow, now_ns + SETTLE_NS + order)
 
-    def _ask(self, flow: Flow, due_at_ns: int) -> None:
+    def _request(self, flow: Flow, due_at_ns: int) -> None:
         distance = self._paths.distance((flow.src, flow.dst))
         if distance is None or not self._ready(flow.src):
             self._tracer.hold(flow)
         else:
-            self._tracer.ask(flow, distance.routers, due_at_ns, NOW)
+            self._tracer.request(flow, distance.routers, due_at_ns, NOW)
 
-    def _read(self, wish: FlowRequest) -> tuple[Sending | None, str]:
+    def _read(self, request: FlowRequest) -> tuple[PacketTemplate | None, str]:
         """How the flow's packets are sent, or why they cannot be."""
-        flow = wish.flow
+        flow = request.flow
         own = self._own.get(flow.src)
         if own is None:
             return None, "flow-foreign-nic"
         try:
-            far = octets(wish.dst_address)
+            far = octets(request.dst_address)
         except ConfigError:
             return None, "flow-address"
         numbers = (flow.source_port, flow.destination_port)
@@ -176,17 +176,17 @@ class FlowBook:
         five = FiveTuple(PROTOCOLS[flow.protocol], own, far, *numbers)
         if five.v6 != FiveTuple(0, far, own, 0, 0).v6:
             return None, "flow-address"
-        return Sending(flow.src, five, flow.dscp << 2), ""
+        return PacketTemplate(flow.src, five, flow.dscp << 2), ""
 
 
 class AnswerBook:
-    """The ways back of sessions that known peers send to us. Its subjects are `PathId`s of direction ``rev``.
+    """The answers to sessions that known peers send to us. Its subjects are `PathId`s of direction ``rev``.
 
     Parameters
     ----------
     tracer : Tracer
     paths : PathBook
-        Tells distances.
+        Measures distances.
     nics : NIC id to address
         Of the host.
     ready : NIC id to bool
@@ -203,13 +203,13 @@ class AnswerBook:
         self._port = port
         self._ids: list[PathId] = []
         self._state: UInt8s = np.empty(0, np.uint8)
-        self.sending: dict[PathId, Sending] = {}
-        """How packets along each way back are sent."""
+        self.templates: dict[PathId, PacketTemplate] = {}
+        """By path of answers."""
 
     def step(
-        self, names: Sequence[PathName], addresses: Sequence[bytes], state: UInt8s, news: News, now_ns: int
+        self, names: Sequence[PathName], addresses: Sequence[bytes], state: UInt8s, changes: PathChanges, now_ns: int
     ) -> None:
-        """Ask for what is due.
+        """Request the traces that follow from `changes` and from states that differ from those of the last step.
 
         Parameters
         ----------
@@ -221,43 +221,43 @@ class AnswerBook:
         before = np.zeros(len(state), np.uint8)
         before[: len(self._state)] = self._state
         self._state = state.copy()
-        changed = {(dst, src) for src, dst in news.changed} | self._changed(before, state)
-        moved = {(dst, src) for src, dst in news.moved}
+        state_changed = {(dst, src) for src, dst in changes.state_changed} | self._changed(before, state)
+        distance_changed = {(dst, src) for src, dst in changes.distance_changed}
         fresh = (state == ALIVE) & (before != ALIVE)
         for number in np.flatnonzero(fresh).tolist():
-            self._ask(self._ids[number], now_ns)
+            self._request(self._ids[number], now_ns)
         for number in np.flatnonzero((state != ALIVE) & (before == ALIVE)).tolist():
             self._tracer.hold(self._ids[number])
-        if changed or moved or news.opened:
+        if state_changed or distance_changed or changes.opened_nics:
             for number in np.flatnonzero((state == ALIVE) & ~fresh).tolist():
-                way = self._ids[number]
-                if (way.src, way.dst) in moved or way.dst in news.opened:
-                    self._ask(way, now_ns)
-                elif (way.src, way.dst) in changed:
-                    self._ask(way, now_ns + SETTLE_NS)
+                answers = self._ids[number]
+                if (answers.src, answers.dst) in distance_changed or answers.dst in changes.opened_nics:
+                    self._request(answers, now_ns)
+                elif (answers.src, answers.dst) in state_changed:
+                    self._request(answers, now_ns + SETTLE_NS)
 
     def _changed(self, before: UInt8s, state: UInt8s) -> set[Pair]:
-        """Pairs some of whose sessions fell silent or came back; a new session is no change of the others."""
+        """Pairs some of whose sessions fell silent or recovered; a new session is no change of the others."""
         known = (before != 0) & (state != 0) & (before != state)
         return {(self._ids[n].src, self._ids[n].dst) for n in np.flatnonzero(known).tolist()}
 
     def _admit(self, name: PathName, address: bytes) -> None:
-        way = PathId(name.src, name.dst, name.transport, name.path, name.dscp, "rev")
+        answers = PathId(name.src, name.dst, name.transport, name.path, name.dscp, "rev")
         five = FiveTuple(PROTOCOLS["udp"], self._own[name.dst], address, self._port, name.path)
-        self._ids.append(way)
-        self.sending[way] = Sending(name.dst, five, name.dscp << 2)
-        self._tracer.add(way, five)
+        self._ids.append(answers)
+        self.templates[answers] = PacketTemplate(name.dst, five, name.dscp << 2)
+        self._tracer.add(answers, five)
 
-    def _ask(self, way: PathId, due_at_ns: int) -> None:
-        distance = self._paths.distance((way.dst, way.src))
-        if distance is None or not self._ready(way.dst):
-            self._tracer.hold(way)
+    def _request(self, answers: PathId, due_at_ns: int) -> None:
+        distance = self._paths.distance((answers.dst, answers.src))
+        if distance is None or not self._ready(answers.dst):
+            self._tracer.hold(answers)
         else:
-            self._tracer.ask(way, distance.routers, due_at_ns, SOON)
+            self._tracer.request(answers, distance.routers, due_at_ns, SOON)
 
-    def distance(self, way: PathId) -> Distance | None:
-        """How far it is along a way back."""
-        return self._paths.distance((way.dst, way.src))
+    def distance(self, answers: PathId) -> Distance | None:
+        """Routers between the two NICs of a path of answers."""
+        return self._paths.distance((answers.dst, answers.src))
 
 
 def risen(before: Sequence[Flow], after: Sequence[Flow]) -> set[Flow]:
@@ -267,11 +267,11 @@ def risen(before: Sequence[Flow], after: Sequence[Flow]) -> set[Flow]:
     >>> [flow.source_port for flow in risen([a, b, c], [c, a])]
     [3]
     """
-    place = {flow: i for i, flow in enumerate(before)}
+    rank = {flow: i for i, flow in enumerate(before)}
     found: set[Flow] = set()
     least = len(before)
-    for flow in reversed([f for f in after if f in place]):
-        if least < place[flow]:
+    for flow in reversed([f for f in after if f in rank]):
+        if least < rank[flow]:
             found.add(flow)
-        least = min(least, place[flow])
+        least = min(least, rank[flow])
     return found

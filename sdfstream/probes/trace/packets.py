@@ -1,12 +1,12 @@
-"""Packets of any five-tuple whose TTL is to run out, and the ICMP errors that quote them (RFC 792, RFC 4443).
+"""Packets of any five-tuple whose TTL is to expire, and the ICMP errors that quote them (RFC 792, RFC 4443).
 
 A packet carries a token: in the IP identification (IPv4, 16 bits of it, since a router need quote no more than the IP
 header and eight octets), and in the first payload octets of UDP or the sequence number of TCP (all 32 bits).
 
 A TCP packet is a bare segment without any flag. Should one reach an end after all, it is dropped there without an
 answer: a segment must carry at least ACK, SYN or RST to be looked at (Linux ``tcp_rcv_established``). UDP packets
-carry a few octets of padding. IPv6: the flow label is 0; where a fabric hashes flow labels, a flow that sets one may go
-another way than its trace.
+carry a few octets of padding. IPv6: the flow label is 0; where a fabric hashes flow labels, a flow that sets one may
+take another route than its trace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PORTS: Final = 8
 
 
 class FiveTuple(NamedTuple):
-    """What an ECMP hash looks at; addresses as 16 octets, IPv4 as ::ffff:a.b.c.d."""
+    """The input of an ECMP hash; addresses as 16 octets, IPv4 as ::ffff:a.b.c.d."""
 
     protocol: int
     source: bytes
@@ -42,13 +42,13 @@ class FiveTuple(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """A packet of ours whose TTL ran out, as the router quotes it."""
+    """A packet whose TTL expired, as the router quotes it."""
 
     flow: FiveTuple
     token: int | None
-    """As much of it as was quoted; None: nothing."""
+    """The quoted bits of it; None: none."""
     bits: int
-    """How many of its lowest bits that is."""
+    """How many of its lowest bits were quoted."""
     offender: bytes
     """16 octets: the router."""
 
@@ -65,7 +65,7 @@ def packet(flow: FiveTuple, tos: int, ttl: int, token: int) -> bytes:
 
 
 def quote4(message: bytes) -> Quote | None:
-    """What an IPv4 datagram with an ICMP message tells; None: it is no "TTL exceeded" about TCP or UDP."""
+    """The quote in an IPv4 datagram with an ICMP message; None: it is no "TTL exceeded" about TCP or UDP."""
     at = (message[0] & 15) * 4 if message else 0
     if at < _IP or len(message) < at + 8 + _IP or message[at] != 11 or message[at + 1] != 0:
         return None
@@ -82,7 +82,7 @@ def quote4(message: bytes) -> Quote | None:
 
 
 def quote6(message: bytes, offender: bytes) -> Quote | None:
-    """What an ICMPv6 message from `offender` tells; None: it is no "hop limit exceeded" about TCP or UDP."""
+    """The quote in an ICMPv6 message from `offender`; None: it is no "hop limit exceeded" about TCP or UDP."""
     if len(message) < 8 + _IP6 + _PORTS or message[0] != 3 or message[1] != 0:
         return None
     quoted = message[8:]
@@ -112,7 +112,7 @@ def _checksum(flow: FiveTuple, body: bytes) -> int:
     """Over the pseudo header and `body` (RFC 768, RFC 9293, RFC 8200 section 8.1)."""
     first = 0 if flow.v6 else 12
     text = flow.source[first:] + flow.destination[first:] + struct.pack("!II", len(body), flow.protocol) + body
-    total: int = sum(struct.unpack(f"!{len(text) // 2}H", text))  # all parts have even length
+    total: int = sum(struct.unpack(f"!{len(text) // 2}H", text))  # every header and body has even length
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -1,10 +1,11 @@
-"""When a host's probe paths are traced, and what they tell about distances.
+"""When a host's probe paths are traced, and the distances that they measure.
 
-A path is due when it is first heard, when its length changes, when it comes back from silence, and when another path
-between the same two NICs falls silent or comes back: routers that lose a link spread their flows anew, also those that
-did not use it. A path not heard for a while is not traced.
+A path is due when it is first answered, when its distance changes, when it recovers from silence, and when another path
+between the same two NICs falls silent or recovers: routers that lose a link spread their flows anew, also those that
+did not use it. A path that is not answered for a while is not traced.
 
-How far a NIC is, is told by the probes: they leave with TTL 255 and the reflector says with which TTL they arrive.
+The distance of a NIC is the number of routers to it: probes leave with TTL 255, and the reflector reports the TTL with
+which they arrive.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import numpy as np
 from sdfstream.probes.stamp.datagrams import SENT_TTL
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT
 from sdfstream.probes.stamp.paths import Paths
-from sdfstream.probes.trace.hops import LONGEST, SOON, Key, Tracer
+from sdfstream.probes.trace.tracer import MAX_HOPS, SOON, Key, Tracer
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools, Int64s, UInt8s
 
 SILENCE_NS: Final = 2 * NS_PER_S
-"""A path not heard for this long is not traced; heard again, it is traced anew: it may run elsewhere now."""
+"""A path not answered for this long is not traced; answered again, it is traced anew: its route may have changed."""
 SETTLE_NS: Final = 100 * NS_PER_MS
-"""Routers need a moment after a change, and silence is told path by path: traced too soon, all is traced twice."""
+"""Routing settles after a change, and paths are found silent one by one: traced too soon, all is traced twice."""
 
 Pair = tuple[str, str]
 """NIC ids of sender and receiver."""
@@ -33,13 +34,13 @@ class Distance(NamedTuple):
     """Routers between two NICs, by the probes between them."""
 
     routers: int
-    """The fewest that any of them met: no packet with this TTL gets further than the last router."""
+    """The fewest on any path between them: no packet with this TTL gets further than the last router."""
     sure: bool
-    """All met equally many, so others will, too."""
+    """Equally many on all paths, so on others, too."""
 
 
 class PathBook:
-    """What is known of the probe paths of one host, and when each is traced. Its subjects are path numbers.
+    """The probe paths of one host: their distances, and when each is traced. Its subjects are path numbers.
 
     Parameters
     ----------
@@ -48,90 +49,92 @@ class PathBook:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._who: list[tuple[object, int]] = []
+        self._identity: list[tuple[object, int]] = []
         self._pairs: list[Pair] = []
         self._pair_number: dict[Pair, int] = {}
         self._pair: Int64s = np.empty(0, np.int64)
-        self._heard_at: Int64s = np.empty(0, np.int64)
+        self._received_at_ns: Int64s = np.empty(0, np.int64)
         self._distance: Int64s = np.empty(0, np.int64)
         self._state: UInt8s = np.empty(0, np.uint8)
-        self._gone: Bools = np.empty(0, np.bool_)
+        self._stale: Bools = np.empty(0, np.bool_)
         self._known: dict[Pair, Distance] = {}
 
     def adopt(self, paths: Paths, keys: Sequence[Key], first: int) -> None:
         """Trace these paths; the first `first` of them never change."""
-        have, want = len(self._who), len(paths)
+        have, want = len(self._identity), len(paths)
         if want > have:
             self._pair = np.append(self._pair, np.zeros(want - have, np.int64))
-            self._heard_at = np.append(self._heard_at, np.full(want - have, ABSENT_NS))
+            self._received_at_ns = np.append(self._received_at_ns, np.full(want - have, ABSENT_NS))
             self._distance = np.append(self._distance, np.full(want - have, -1))
             self._state = np.append(self._state, np.zeros(want - have, np.uint8))
-            self._gone = np.append(self._gone, np.ones(want - have, np.bool_))
-            self._who += [(None, 0)] * (want - have)
+            self._stale = np.append(self._stale, np.ones(want - have, np.bool_))
+            self._identity += [(None, 0)] * (want - have)
         for path in range(min(first, have), want):
             session = paths.sessions[int(paths.session[path])]
-            who = (session, int(paths.source_port[path]))
-            if self._who[path] == who:
+            identity = (session, int(paths.source_port[path]))
+            if self._identity[path] == identity:
                 continue
             self._tracer.drop(path)
             self._tracer.add(path, keys[path])
-            self._who[path] = who
+            self._identity[path] = identity
             self._pair[path] = self._number((session.src, session.dst))
-            self._heard_at[path], self._distance[path], self._gone[path] = ABSENT_NS, -1, True
+            self._received_at_ns[path], self._distance[path], self._stale[path] = ABSENT_NS, -1, True
 
     def distance(self, pair: Pair) -> Distance | None:
-        """How far the second NIC is from the first; None: the probes have not told yet."""
+        """Routers from the first NIC to the second; None: not measured yet."""
         return self._known.get(pair)
 
-    def step(self, heard_at_ns: Int64s, ttl_fwd: UInt8s, state: UInt8s, now_ns: int) -> tuple[set[Pair], set[Pair]]:
-        """Ask for what is due; pairs some of whose paths fell silent or came back, and those whose distance changed.
+    def step(
+        self, last_received_at_ns: Int64s, ttl_fwd: UInt8s, state: UInt8s, now_ns: int
+    ) -> tuple[set[Pair], set[Pair]]:
+        """Request due traces; pairs some of whose paths fell silent or recovered, and those whose distance changed.
 
         Parameters
         ----------
         heard_at_ns : (p,) int64
-            When each path was last answered, steady clock; ABSENT_NS: never.
+            Last answer of each path, steady clock; ABSENT_NS: never.
         ttl_fwd : (p,) uint8
-            With which TTL its probes arrive; 0: not told.
+            TTL with which its probes arrive; 0: not reported.
         state : (p,) uint8
             Of `liveness`.
         """
-        fresh = heard_at_ns > self._heard_at
-        came = (state == ALIVE) & (self._state == SILENT)
-        fell = (state == SILENT) & (self._state == ALIVE)
+        fresh = last_received_at_ns > self._received_at_ns
+        recovered = (state == ALIVE) & (self._state == SILENT)
+        fell_silent = (state == SILENT) & (self._state == ALIVE)
         distance = np.where(ttl_fwd > 0, SENT_TTL - ttl_fwd.astype(np.int64), -1)
-        distance[distance > LONGEST] = -1
+        distance[distance > MAX_HOPS] = -1
         moved = fresh & (distance != self._distance)
-        due = moved | came | (fresh & self._gone)
-        silent = now_ns - heard_at_ns >= SILENCE_NS
-        silent |= heard_at_ns == ABSENT_NS
-        for path in np.flatnonzero(silent & ~self._gone).tolist():
-            self._tracer.hold(path)  # until it is heard again
-        self._gone = silent
-        self._heard_at = heard_at_ns.copy()
+        due = moved | recovered | (fresh & self._stale)
+        silent = now_ns - last_received_at_ns >= SILENCE_NS
+        silent |= last_received_at_ns == ABSENT_NS
+        for path in np.flatnonzero(silent & ~self._stale).tolist():
+            self._tracer.hold(path)  # until it is answered again
+        self._stale = silent
+        self._received_at_ns = last_received_at_ns.copy()
         self._state = state.copy()
         self._distance[moved] = distance[moved]
-        changed = np.unique(self._pair[came | fell])
+        changed = np.unique(self._pair[recovered | fell_silent])
         for path in np.flatnonzero(due).tolist():
-            self._ask(path, now_ns)
+            self._request(path, now_ns)
         if len(changed):
             for path in np.flatnonzero(np.isin(self._pair, changed) & (state == ALIVE) & ~due).tolist():
-                self._ask(path, now_ns + SETTLE_NS)
+                self._request(path, now_ns + SETTLE_NS)
         new = self._measure(np.unique(self._pair[moved])) if moved.any() else set()
         return {self._pairs[p] for p in changed.tolist()}, new
 
-    def _ask(self, path: int, due_at_ns: int) -> None:
+    def _request(self, path: int, due_at_ns: int) -> None:
         if self._distance[path] >= 0:
-            self._tracer.ask(path, int(self._distance[path]), due_at_ns, SOON)
+            self._tracer.request(path, int(self._distance[path]), due_at_ns, SOON)
         else:
             self._tracer.hold(path)
 
     def _measure(self, pairs: Int64s) -> set[Pair]:
-        """Look at the distances of these pairs anew; those that changed."""
+        """Update the distances of these pairs; those that changed."""
         changed = set()
         for number in pairs.tolist():
-            told = self._distance[(self._pair == number) & (self._distance >= 0)]
+            measured = self._distance[(self._pair == number) & (self._distance >= 0)]
             pair = self._pairs[number]
-            now = Distance(int(told.min()), bool(told.min() == told.max())) if len(told) else None
+            now = Distance(int(measured.min()), bool(measured.min() == measured.max())) if len(measured) else None
             if now != self._known.get(pair):
                 changed.add(pair)
                 if now is None:

