@@ -1,9 +1,20 @@
 """Every topic into ClickHouse tables; SQL served while it runs.
 
-`config` says where to; `rows` and `events` turn messages into Arrow tables (pure); `batching`, `intent` and `lanes`
-say what goes into one insert, when, and where every row on its way stands (pure); `work_io.ArchiveWork` is the shell
-around them, on a task of the bus, and `writer_io.Archive` the same for messages handed in within one process.
-`spill_io` holds rows while the engine is away, `kept_io` those that it refuses for good. `migrations/*.sql` are the
-tables and views, the same for chDB and for a server; ``schemas/clickhouse`` publishes copies of them.
-`server_io` serves a stated subset of ClickHouse's HTTP protocol over chDB; `query_io` asks whichever engine there is.
+Read in this order, from messages to the engine:
+
+========================  =========================================================================================
+messages → batches        `batching` gathers a topic's messages and cuts batches; `intent` names a batch on the bus
+batches → rows            `rows` (bulk topics), `events` (event topics), by the rules of `tables` and `packing`
+rows → inserts            `queues` holds every pending insert and says which is due; `insert_io` makes one;
+                          `insert_file` is its form on disk, in `spill_io` (the engine is away) and in
+                          `failed_inserts_io` (refused for good), written by `disk_io`
+the loop                  `run_io` on one task of the bus, `round_io` in the engine's thread; `work_io.ArchiveWork`
+                          holds what they share; `writer_io.Archive` archives messages added within one process
+engine                    `engine_io` (chDB in process or a server, by `target`), `failures`, `memfile_io`, `sqltext`
+tables                    `migration`, `migrate_io`, `migrate_lock_io`; ``migrations/*.sql``, the same for chDB and for
+                          a server, are the tables and views (copies in ``schemas/clickhouse``)
+upkeep                    `retention`, `upkeep`, `upkeep_io`: roll-ups finished, rows around findings copied
+questions                 `query_io` asks whichever engine there is; `http` serves a stated subset of ClickHouse's
+                          HTTP protocol over chDB
+========================  =========================================================================================
 """

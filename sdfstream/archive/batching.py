@@ -16,7 +16,7 @@ import pyarrow as pa
 from sdfstream.archive.config import BatchLimits
 from sdfstream.archive.intent import Intent, Span, by_partition, runs_of, token
 from sdfstream.records.message import Message
-from sdfstream.records.position import part_of
+from sdfstream.records.position import partition_of
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.records.units import NS_PER_MS
 
@@ -92,7 +92,7 @@ class Waiting:
         self.messages.append(message)
         self.sizes.append(size)
         self.since_ns.append(now_ns)
-        self.partitions[part_of(message)[1]] += 1
+        self.partitions[partition_of(message)[1]] += 1
         self.rows += message.rows
         self.bytes += size
         return size
@@ -116,12 +116,12 @@ class Waiting:
         taken, since_ns = in_order(self.messages[:n]), self.since_ns[0]
         topic = taken[0].topic
         spans = {}
-        for part, offsets in by_partition(taken).items():
+        for partition, offsets in by_partition(taken).items():
             end = offsets[-1] + 1
-            self.partitions[part] -= len(offsets)
-            if not self.partitions[part]:
-                end = max(end, read.get(part, end))
-            spans[part] = Span(begins.get(part, -1), end, runs_of(offsets))
+            self.partitions[partition] -= len(offsets)
+            if not self.partitions[partition]:
+                end = max(end, read.get(partition, end))
+            spans[partition] = Span(begins.get(partition, -1), end, runs_of(offsets))
         del self.messages[:n], self.sizes[:n], self.since_ns[:n]
         self.rows -= rows
         self.bytes -= size

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, also after a power cut."""
+"""Files that are whole or absent, also after a power cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
-SHARD_SUFFIX = ".part"
+UNFINISHED_SUFFIX = ".part"
 
 
 class Disk(Protocol):
@@ -81,15 +81,15 @@ def put(disk: Disk, path: Path, data: pa.Buffer) -> None:
     Raises
     ------
     OSError
-        The disk refused (full, read-only); no part of the file remains where that can be helped.
+        The disk refused (full, read-only); the unfinished file is removed where the disk allows it.
     """
-    part = path.with_name(path.name + SHARD_SUFFIX)
+    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
     disk.make(path.parent)
     try:
-        disk.write(part, data)
-        disk.sync(part)
-        disk.rename(part, path)
+        disk.write(unfinished, data)
+        disk.sync(unfinished)
+        disk.rename(unfinished, path)
     except OSError:
-        disk.remove(part)
+        disk.remove(unfinished)
         raise
     disk.sync(path.parent)

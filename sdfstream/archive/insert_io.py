@@ -1,4 +1,4 @@
-"""One insert: its rows built, put into their table, or kept on disk with the engine's reason. Used by one thread."""
+"""One insert: rows built from messages, then inserted, or stored on disk with the engine's reason. For one thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from sdfstream.archive import tables
 from sdfstream.archive.events import event_rows
+from sdfstream.archive.failed_inserts_io import FailedInserts
 from sdfstream.archive.failures import EngineError
+from sdfstream.archive.insert_file import TableInsert
 from sdfstream.archive.intent import Intent
-from sdfstream.archive.kept_io import Kept
 from sdfstream.archive.rows import Reject, Rows, bulk_rows, reject_rows
-from sdfstream.archive.sheets import Sheet
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED, Topic
@@ -25,7 +25,7 @@ _DEFECTS = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
 
 
 class Store(Protocol):
-    """What an archive needs of an engine; `engine_io.Engine` is one."""
+    """What the archive needs of an engine; `engine_io.Engine` is one."""
 
     def insert(self, table: str, rows: pa.Table, token: str) -> None:
         """Insert `rows` once, however often they come with the same `token`. Raises EngineError."""
@@ -35,7 +35,7 @@ class Store(Protocol):
 
 
 def build_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
-    """The rows of `messages`; one that our own code stumbles over is refused alone and takes no other with it."""
+    """The rows of `messages`; a message that our own code fails on is refused alone."""
     build = bulk_rows if topic.form == "bulk" else event_rows
     try:
         return build(topic, messages, bus_id)
@@ -45,88 +45,90 @@ def build_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
             reject = Reject(messages[0], "defect", repr(error), messages[0].rows, body)
             empty = build(topic, (), bus_id).table
             return Rows(empty, (reject,))
-    parts = [build_rows(topic, [message], bus_id) for message in messages]
-    table = pa.concat_tables([part.table for part in parts]).unify_dictionaries().combine_chunks()
-    return Rows(table, tuple(reject for part in parts for reject in part.rejects))
+    singles = [build_rows(topic, [message], bus_id) for message in messages]
+    table = pa.concat_tables([single.table for single in singles]).unify_dictionaries().combine_chunks()
+    return Rows(table, tuple(reject for single in singles for reject in single.rejects))
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What one entry puts into the archive."""
+    """The inserts of one intent, and what was refused of it."""
 
-    sheets: tuple[Sheet, ...]
-    """Its rows, and where some were refused these for the table ``reject``, with tokens of their own."""
+    inserts: tuple[TableInsert, ...]
+    """The topic's rows and, where some were refused, rows for the table ``reject``; each with a token of its own."""
     refused: Mapping[str, int]
     """Rows by reason."""
     unwritable: int
     """Refused rows that the table ``reject`` cannot hold either."""
 
 
-def built(intent: Intent, messages: Sequence[Message], bus_id: str) -> Built:
-    """The inserts of one entry. The same messages in the same order give the same rows in the same order."""
+def build_inserts(intent: Intent, messages: Sequence[Message], bus_id: str) -> Built:
+    """The inserts of `intent`. The same messages in the same order give the same rows in the same order."""
     topic = ARCHIVED[intent.topic]
     rows = build_rows(topic, messages, bus_id)
-    sheets = [Sheet(tables.table_of(topic.name), rows.table, intent.token)]
+    inserts = [TableInsert(tables.table_of(topic.name), rows.table, intent.token)]
     refused: dict[str, int] = {}
     for reject in rows.rejects:
         refused[reject.reason] = refused.get(reject.reason, 0) + reject.rows
     unwritable = 0
     if rows.rejects:
         try:
-            sheets.append(Sheet(tables.REJECT_TABLE, reject_rows(rows.rejects, bus_id), f"{intent.token}/reject"))
-        except _DEFECTS:  # not even their place on the bus can be written down; the counter is what remains
+            inserts.append(
+                TableInsert(tables.REJECT_TABLE, reject_rows(rows.rejects, bus_id), f"{intent.token}/reject")
+            )
+        except _DEFECTS:  # not even their bus columns can be written; the counter is what remains
             unwritable = sum(r.rows for r in rows.rejects)
-    return Built(tuple(sheets), refused, unwritable)
+    return Built(tuple(inserts), refused, unwritable)
 
 
 class Inserter:
-    """Sheets into their tables.
+    """Puts inserts into their tables.
 
     Counters: ``inserts.<table>``, ``rows.<table>``, ``bytes.<table>`` (Arrow bytes), ``refused.<reason>`` (rows),
     ``retries.<code>``, ``kept.<table>`` and ``restored.<table>`` (rows), ``still-kept`` (files), ``unwritable``
     (refused rows that the table ``reject`` cannot hold either).
     """
 
-    def __init__(self, engine: Store, kept: Kept, counters: Counters) -> None:
+    def __init__(self, engine: Store, failed: FailedInserts, counters: Counters) -> None:
         self._engine = engine
-        self._kept = kept
+        self._failed = failed
         self._counters = counters
-        self._landed: set[str] = set()
-        """Tokens acknowledged of an entry that has to be inserted again."""
+        self._acknowledged: set[str] = set()
+        """Tokens that the engine took, of inserts that have to be repeated together with others."""
 
-    def insert(self, sheets: Sequence[Sheet]) -> None:
-        """Put `sheets` into their tables; one that the engine refuses for good is kept.
+    def insert(self, inserts: Sequence[TableInsert]) -> None:
+        """Put `inserts` into their tables; one that the engine refuses for good goes to `FailedInserts`.
 
         Raises
         ------
         EngineError
             The engine is away, or refuses for a reason that may pass: all of them are to be inserted again.
         OSError
-            What was refused could not be kept: likewise.
+            A refused insert could not be stored: likewise.
         """
-        for sheet in sheets:
-            if sheet.rows.num_rows == 0 or sheet.token in self._landed:
+        for insert in inserts:
+            if insert.rows.num_rows == 0 or insert.token in self._acknowledged:
                 continue
             try:
-                self._engine.insert(sheet.table, sheet.rows, sheet.token)
+                self._engine.insert(insert.table, insert.rows, insert.token)
             except EngineError as error:
                 if error.may_pass:
                     self._counters.add("retries", f"code-{error.code}" if error.code else "unreachable")
                     raise
-                self._kept.keep(sheet, str(error))
-                self._counters.add("kept", sheet.table, sheet.rows.num_rows)
+                self._failed.store(insert, str(error))
+                self._counters.add("kept", insert.table, insert.rows.num_rows)
             else:
-                self._counters.add("inserts", sheet.table)
-                self._counters.add("rows", sheet.table, sheet.rows.num_rows)
-                self._counters.add("bytes", sheet.table, sheet.rows.nbytes)
-            self._landed.add(sheet.token)
-        self._landed.difference_update(sheet.token for sheet in sheets)
+                self._counters.add("inserts", insert.table)
+                self._counters.add("rows", insert.table, insert.rows.num_rows)
+                self._counters.add("bytes", insert.table, insert.rows.nbytes)
+            self._acknowledged.add(insert.token)
+        self._acknowledged.difference_update(insert.token for insert in inserts)
 
-    def count_refused(self, what: Built) -> None:
-        """Count what was refused of an entry; once, however often it is inserted."""
-        for reason, rows in what.refused.items():
+    def count_refused(self, built: Built) -> None:
+        """Count the refused rows of `built`: once, however often it is inserted."""
+        for reason, rows in built.refused.items():
             self._counters.add("refused", reason, rows)
-        self._counters.add("unwritable", n=what.unwritable)
+        self._counters.add("unwritable", n=built.unwritable)
 
     def ping(self) -> None:
         """Raises EngineError when the engine is away."""
@@ -137,13 +139,13 @@ class Inserter:
             raise
 
     def restore(self) -> None:
-        """Insert what an earlier run had to keep; what fails again stays where it is."""
-        for path in self._kept.files():
+        """Repeat the failed inserts of earlier runs; what fails again stays on disk."""
+        for path in self._failed.files():
             try:
-                kept = self._kept.read(path)
-                self._engine.insert(kept.table, kept.rows, kept.token)
+                failed = self._failed.read(path)
+                self._engine.insert(failed.table, failed.rows, failed.token)
             except (EngineError, FormatError, ValueError, KeyError, OSError):
                 self._counters.add("still-kept")
             else:
-                self._kept.remove(path)
-                self._counters.add("restored", kept.table, kept.rows.num_rows)
+                self._failed.remove(path)
+                self._counters.add("restored", failed.table, failed.rows.num_rows)

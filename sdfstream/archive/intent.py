@@ -19,7 +19,7 @@ import numpy as np
 
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message
-from sdfstream.records.position import offset_of, part_of
+from sdfstream.records.position import offset_of, partition_of
 
 NOTE_PREFIX: Final = "intent/"
 _VERSION: Final = 1
@@ -110,7 +110,7 @@ def by_partition(messages: Sequence[Message]) -> dict[int, list[int]]:
     """The offsets of `messages` of one topic, by partition, in their order."""
     found: dict[int, list[int]] = {}
     for message in messages:
-        found.setdefault(part_of(message)[1], []).append(offset_of(message))
+        found.setdefault(partition_of(message)[1], []).append(offset_of(message))
     return found
 
 
@@ -135,7 +135,7 @@ def token(bus_id: str, topic: str, messages: Sequence[Message]) -> str:
     """
     places = np.array([(m.bus_seq & _UINT64, m.bus_at_ns & _UINT64) for m in messages], dtype="<u8")
     digest = hashlib.blake2s(places.tobytes(), digest_size=8).hexdigest()
-    parts = sorted({part_of(m)[1] for m in messages})
-    where = f"{parts[0]}" if len(parts) == 1 else f"{parts[0]}..{parts[-1]}"
+    partitions = sorted({partition_of(m)[1] for m in messages})
+    where = f"{partitions[0]}" if len(partitions) == 1 else f"{partitions[0]}..{partitions[-1]}"
     ends = f"{offset_of(messages[0])}-{offset_of(messages[-1])}"
     return f"{bus_id}/{topic}/{where}/{ends}/{len(messages)}-{digest}"

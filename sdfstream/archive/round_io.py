@@ -1,4 +1,4 @@
-"""The engine's side of the archive: what a round asks for, done in one thread that alone uses engine and spill."""
+"""One round of inserts, in the one thread that uses engine and spill."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.failures import EngineError
-from sdfstream.archive.insert_io import Inserter, built
-from sdfstream.archive.lanes import Entry
+from sdfstream.archive.insert_io import Inserter, build_inserts
+from sdfstream.archive.queues import PendingInsert
 from sdfstream.archive.spill_io import Spill
 from sdfstream.errors import ArchiveError, FormatError
 from sdfstream.stats import Counters
@@ -16,29 +16,30 @@ from sdfstream.stats import Counters
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What the engine's thread is asked to do at once."""
+    """Work for the engine's thread, at most one insert per topic."""
 
-    inserts: Sequence[Entry]
-    spill: Entry | None
+    inserts: Sequence[PendingInsert]
+    spill: PendingInsert | None
     removals: Sequence[str]
-    """Spilled files whose rows are in their tables, and the positions moved."""
+    """Spilled files whose rows are in their tables and whose positions are committed."""
     ping: bool
-    """Whether to ask first if the engine is there."""
+    """Whether to ask first if the engine answers."""
     beyond: bool
-    """Whether the spill's limit does not count."""
+    """Whether to spill beyond the spill's limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """What came of a round."""
+class RoundResult:
+    """Outcome of a round."""
 
-    inserted: Sequence[Entry]
-    failed: Sequence[Entry]
+    inserted: Sequence[PendingInsert]
+    failed: Sequence[PendingInsert]
     spilled: str | None
+    """File that `Round.spill` went to; None: nothing was spilled."""
 
 
-class Hands:
-    """Does what a `Round` asks for.
+class RoundRunner:
+    """Runs rounds.
 
     Counters: ``unkept`` (inserts refused for good that the disk refused too: tried again), ``lost.<topic>`` (rows of a
     damaged file that nobody else had).
@@ -49,34 +50,32 @@ class Hands:
     ) -> None:
         self._config = config
         self._inserter = inserter
-        self._spilled = spill
+        self._spill = spill
         self._counters = counters
         self._only_copy = only_copy
 
-    def do(self, what: Round) -> Came:
+    def run(self, round_: Round) -> RoundResult:
         """Remove, insert, spill, in this order."""
-        for name in what.removals:
-            self._spilled.remove(name)
-        inserted: list[Entry] = []
-        failed: list[Entry] = []
-        away = what.ping and not self._answers()
-        for entry in what.inserts:
+        for name in round_.removals:
+            self._spill.remove(name)
+        inserted: list[PendingInsert] = []
+        failed: list[PendingInsert] = []
+        away = round_.ping and not self._answers()
+        for insert in round_.inserts:
             try:
                 if not away:
-                    self._insert(entry)
-                    inserted.append(entry)
+                    self._insert(insert)
+                    inserted.append(insert)
                     continue
             except EngineError as error:
                 away = error.code is None
             except OSError:
                 self._counters.add("unkept")
-            failed.append(entry)
-        spilled = (
-            self._spill(what.spill, beyond=what.beyond)
-            if what.spill is not None and what.spill not in inserted
-            else None
-        )
-        return Came(inserted, failed, spilled)
+            failed.append(insert)
+        spilled = None
+        if round_.spill is not None and round_.spill not in inserted:
+            spilled = self._write_to_spill(round_.spill, beyond=round_.beyond)
+        return RoundResult(inserted, failed, spilled)
 
     def _answers(self) -> bool:
         try:
@@ -85,33 +84,33 @@ class Hands:
             return False
         return True
 
-    def _insert(self, entry: Entry) -> None:
-        if entry.messages is not None:
-            what = built(entry.intent, entry.messages, self._config.bus_id)
-            self._inserter.insert(what.sheets)
-            self._inserter.count_refused(what)
+    def _insert(self, insert: PendingInsert) -> None:
+        if insert.messages is not None:
+            built = build_inserts(insert.intent, insert.messages, self._config.bus_id)
+            self._inserter.insert(built.inserts)
+            self._inserter.count_refused(built)
             return
-        assert entry.file is not None, entry.intent
+        assert insert.file is not None, insert.intent
         try:
-            rows = self._spilled.read(entry.file)
+            rows = self._spill.read(insert.file)
         except (FormatError, FileNotFoundError) as error:
-            self._damaged(entry, error)
+            self._damaged(insert, error)
         else:
             self._inserter.insert(rows)
 
-    def _damaged(self, entry: Entry, error: Exception) -> None:
-        """A spilled file cannot be read any more: the bus has the rows, or they are lost and counted."""
-        assert entry.file is not None, entry.intent
+    def _damaged(self, insert: PendingInsert, error: Exception) -> None:
+        """A spilled file cannot be read: its rows are read from the bus again, or are lost and counted."""
+        assert insert.file is not None, insert.intent
         if isinstance(error, FormatError):
-            self._spilled.set_aside(entry.file)
-        if entry.intent.spans:
-            raise ArchiveError(f"the spilled file {entry.file} cannot be read: reading its rows from the bus again")
-        self._counters.add("lost", entry.intent.topic, entry.intent.rows)
+            self._spill.set_aside(insert.file)
+        if insert.intent.spans:
+            raise ArchiveError(f"the spilled file {insert.file} cannot be read: reading its rows from the bus again")
+        self._counters.add("lost", insert.intent.topic, insert.intent.rows)
 
-    def _spill(self, entry: Entry, *, beyond: bool) -> str | None:
-        assert entry.messages is not None, entry.intent
-        what = built(entry.intent, entry.messages, self._config.bus_id)
-        name = self._spilled.put(what.sheets, entry.intent, self._config.bus_id, only=self._only_copy, beyond=beyond)
+    def _write_to_spill(self, insert: PendingInsert, *, beyond: bool) -> str | None:
+        assert insert.messages is not None, insert.intent
+        built = build_inserts(insert.intent, insert.messages, self._config.bus_id)
+        name = self._spill.put(built.inserts, insert.intent, self._config.bus_id, only=self._only_copy, beyond=beyond)
         if name is not None:
-            self._inserter.count_refused(what)
+            self._inserter.count_refused(built)
         return name

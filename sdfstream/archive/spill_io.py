@@ -1,9 +1,9 @@
-"""Rows that wait on disk for an engine that is away: a bounded folder of files, in order.
+"""Inserts that wait on disk while the engine is away: a bounded folder of files, in order.
 
-A file holds one entry: its rows, the refused rows, and in the first sheet's metadata the intent (``sdf_intent``),
-the bus (``sdf_bus``) and whether the rows are anywhere else (``sdf_only`` is 1 when this is the only copy, as with
-the in-process bus, and 0 when the bus has them too until their position moves). It is whole and safe from a power cut
-before anything is said of it.
+A file (`insert_file`) holds one pending insert: its rows, the refused rows, and in the first stream's metadata the
+intent (``sdf_intent``), the bus (``sdf_bus``) and ``sdf_only``: 1 when the file is the only copy of its rows, as with
+the in-process bus, and 0 when the bus has them too until their position moves. A file is whole and safe from a power
+cut before the archive acts on it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sdfstream.archive import sheets
-from sdfstream.archive.disk_io import SHARD_SUFFIX, Disk, put
+from sdfstream.archive import insert_file
+from sdfstream.archive.disk_io import UNFINISHED_SUFFIX, Disk, put
+from sdfstream.archive.insert_file import TableInsert
 from sdfstream.archive.intent import Intent
 from sdfstream.archive.packing import current
-from sdfstream.archive.sheets import Sheet
 from sdfstream.errors import FormatError
 from sdfstream.stats import Counters
 
@@ -27,13 +27,13 @@ _BAD_SUFFIX: Final = ".damaged"
 
 @dataclass(frozen=True, slots=True)
 class SpillFile:
-    """One entry found in the folder."""
+    """One pending insert found in the folder."""
 
     name: str
     intent: Intent
     bus_id: str
     only: bool
-    """Whether its rows are nowhere else."""
+    """Whether the file is the only copy of its rows."""
 
 
 class Spill:
@@ -54,35 +54,35 @@ class Spill:
 
     @property
     def files(self) -> int:
-        """How many there are."""
+        """Number of files in the folder."""
         return len(self._sizes)
 
     def scan(self) -> list[SpillFile]:
-        """What lies in the folder, in order; what was not finished is removed."""
+        """The folder's files in the order written; unfinished ones are removed, unreadable ones set aside."""
         found = []
         self._sizes = {}
         for name, size in sorted(self._disk.sizes(self.folder).items()):
-            if name.endswith(SHARD_SUFFIX):
+            if name.endswith(UNFINISHED_SUFFIX):
                 self._disk.remove(self.folder / name)
             elif name.endswith(SUFFIX):
                 self._sizes[name] = size
                 self._last = max(self._last, int(name.split("-")[0]) if name.split("-")[0].isdigit() else 0)
                 try:
-                    found.append(self._known(name))
+                    found.append(self._describe(name))
                 except (FormatError, KeyError, OSError):
                     self.set_aside(name)
         self.bytes = sum(self._sizes.values())
         return found
 
     def put(
-        self, rows: Sequence[Sheet], intent: Intent, bus_id: str, *, only: bool, beyond: bool = False
+        self, rows: Sequence[TableInsert], intent: Intent, bus_id: str, *, only: bool, beyond: bool = False
     ) -> str | None:
-        """Write one entry behind all others; its file's name, or None when there is no room for it.
+        """Write one pending insert behind all others; its file's name, or None when there is no room.
 
-        With `beyond` the limit does not count: for rows that would be lost otherwise.
+        `beyond` lifts the limit, for rows that would be lost otherwise.
         """
-        said = {"intent": intent.to_bytes().decode(), "bus": bus_id, "only": str(int(only))}
-        data = sheets.encode(rows, said)
+        metadata = {"intent": intent.to_bytes().decode(), "bus": bus_id, "only": str(int(only))}
+        data = insert_file.encode(rows, metadata)
         if not beyond and self.bytes + data.size > self._limit_bytes:
             self._counters.add("spill-full")
             return None
@@ -97,27 +97,27 @@ class Spill:
         self.bytes += data.size
         return name
 
-    def read(self, name: str) -> list[Sheet]:
-        """The sheets of one entry, as today's tables store them.
+    def read(self, name: str) -> list[TableInsert]:
+        """The inserts of the file `name`, as today's tables store them.
 
         Raises FormatError when the file is damaged, OSError when it is not there.
         """
         with self._disk.open(self.folder / name) as source:
-            found = sheets.decode(source)
-        return [replace(sheet, rows=current(sheet.table, sheet.rows)) for sheet in found]
+            found = insert_file.decode(source)
+        return [replace(insert, rows=current(insert.table, insert.rows)) for insert in found]
 
     def remove(self, name: str) -> None:
-        """Its rows are in their tables."""
+        """Delete the file `name`, whose rows are in their tables."""
         self._disk.remove(self.folder / name)
         self.bytes -= self._sizes.pop(name, 0)
 
     def set_aside(self, name: str) -> None:
-        """It cannot be read: leave it there under another name for whoever looks after it."""
+        """Rename the unreadable file `name` to ``*.damaged``, for the operator."""
         self._counters.add("spill-damaged")
         self.bytes -= self._sizes.pop(name, 0)
         self._disk.rename(self.folder / name, self.folder / (name + _BAD_SUFFIX))
 
-    def _known(self, name: str) -> SpillFile:
+    def _describe(self, name: str) -> SpillFile:
         with self._disk.open(self.folder / name) as source:
-            said = sheets.head(source)
-        return SpillFile(name, Intent.from_bytes(said["intent"].encode()), said["bus"], said["only"] == "1")
+            metadata = insert_file.read_metadata(source)
+        return SpillFile(name, Intent.from_bytes(metadata["intent"].encode()), metadata["bus"], metadata["only"] == "1")

@@ -1,12 +1,12 @@
-"""The archive of one process: messages handed in from any thread, archived in a thread of its own.
+"""The archive within one process: messages added from any thread, archived in a thread of its own.
 
 ::
 
-    add ──► queue ──► `ArchiveWork`, on a task whose bus keeps nothing: rows in the spill count as safe
+    add ──► queue ──► `ArchiveWork`, on a task without a bus behind it: rows in the spill count as safe
              full: add waits
 
-The caller never waits for the engine, only (in `add`) for room. Every row added is inserted, spilled or kept on disk
-until it can be, or refused into the table ``reject``, and counted as such.
+The caller never waits for the engine, only (in `add`) for room. Every row added is inserted,
+spilled to disk until it can be, stored as a failed insert, or refused into the table ``reject``, and counted as such.
 """
 
 from __future__ import annotations
@@ -14,44 +14,37 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.insert_io import Store
-from sdfstream.archive.run_io import Surroundings
+from sdfstream.archive.run_io import Environment
 from sdfstream.archive.work_io import ArchiveWork, open_engine
 from sdfstream.errors import ArchiveError
+from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message, Output
-from sdfstream.records.position import Part, Positions
+from sdfstream.records.position import Partition, Positions
 
 _POLL_S = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class _Nothing:
-    """What was saved: a process's own bus begins with it."""
-
-    positions: Mapping[Part, int] = field(default_factory=dict)
-    notes: Mapping[str, bytes] = field(default_factory=dict)
-
-
-class _Queue:
-    """A task over what was handed in: it is gone with the process, so commits have nothing to say."""
+class _QueueTask:
+    """A task over the messages added: they end with the process, so a commit has nothing to save."""
 
     def __init__(self) -> None:
-        self.saved = _Nothing()
+        self.saved = Checkpoint()
         self.changed = threading.Condition()
         self.bytes = 0
-        """Handed in, not yet taken by the archive's thread or being taken."""
+        """Added, and not yet in the archive's queues."""
         self.held_bytes = 0
-        """Taken, in memory, not yet safe."""
+        """In the archive's queues in memory, not yet safe."""
         self.woken = False
         self._messages: list[Message] = []
         self._taken_bytes = 0
 
     def put(self, messages: Sequence[Message]) -> None:
-        """Hand in `messages`; the caller holds `changed`."""
+        """Add `messages`; the caller holds `changed`."""
         self._messages += messages
         self.bytes += sum(map(message_bytes, messages))
         self.wake()
@@ -61,8 +54,8 @@ class _Queue:
         self.woken = True
         self.changed.notify_all()
 
-    def held(self, held_bytes: int) -> None:
-        """What was read last is in the archive's books now."""
+    def stepped(self, held_bytes: int) -> None:
+        """The archive has queued what it read last, and holds `held_bytes` in memory."""
         with self.changed:
             self.bytes -= self._taken_bytes
             self._taken_bytes = 0
@@ -70,7 +63,7 @@ class _Queue:
             self.changed.notify_all()
 
     async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
-        """What was handed in. Blocks its thread, whose loop has nothing else to do."""
+        """The messages added. Blocks its thread, whose loop has nothing else to do."""
         with self.changed:
             if not self._messages and not self.woken:
                 self.changed.wait(timeout_s)
@@ -79,8 +72,8 @@ class _Queue:
             self._taken_bytes = sum(map(message_bytes, taken)) if self._messages else self.bytes
             return taken
 
-    def positions(self) -> Mapping[Part, int]:
-        """Nobody reads this again."""
+    def positions(self) -> Mapping[Partition, int]:
+        """None: nothing is read again."""
         return {}
 
     async def commit(
@@ -93,7 +86,7 @@ class _Queue:
         """Nothing outlives the process but the spill."""
 
     def known_until_ns(self) -> int | None:
-        """Not asked: there are no former owners."""
+        """None: no former owner left anything to recover."""
         return None
 
 
@@ -106,8 +99,8 @@ class Archive:
 
     def __init__(self, config: ArchiveConfig, engine: Store) -> None:
         self.config = config
-        self._queue = _Queue()
-        self._work = ArchiveWork(config, engine, only_copy=True, around=Surroundings())
+        self._queue = _QueueTask()
+        self._work = ArchiveWork(config, engine, only_copy=True, environment=Environment())
         self.counters = self._work.counters
         """Those of `ArchiveWork`."""
         self._closing = threading.Event()
@@ -117,7 +110,7 @@ class Archive:
 
     @classmethod
     def open(cls, config: ArchiveConfig) -> Archive:
-        """Connect, migrate, set the time to live and start the worker, which first inserts what an earlier run left.
+        """Connect, migrate, set retention and start the worker, which first inserts the spill of an earlier run.
 
         Raises
         ------
@@ -208,18 +201,18 @@ class Archive:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._work.run(self._queue, _Drained(self._closing, self._queue), self._queue.held))
-        except BaseException as error:  # handed to whoever calls next: a thread that died in silence would lose data
+            asyncio.run(self._work.run(self._queue, _Drained(self._closing, self._queue), self._queue.stepped))
+        except BaseException as error:  # raised in the next call: a thread that died in silence would lose data
             self._failure = error
 
 
 @dataclass(frozen=True, slots=True)
 class _Drained:
-    """Time to stop once the archive closes and everything handed in was taken."""
+    """Set once the archive closes and every message added is in its queues."""
 
     closing: threading.Event
-    queue: _Queue
+    queue: _QueueTask
 
     def is_set(self) -> bool:
-        """See `work_io.Stop`."""
+        """See `task.StopFlag`."""
         return self.closing.is_set() and self.queue.bytes == 0

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
-from sdfstream.records.position import Part, Positions
+from sdfstream.records.position import Partition, Positions
 
 SNAPSHOT: Final = "snapshot"
 _ENTRY: Final = "entry/"
@@ -31,7 +31,7 @@ _ZSTD: Final = pa.Codec("zstd", compression_level=1)
 class Given:
     """The stage was given every message before these offsets, in bus order (partitions not named: none)."""
 
-    upto: dict[Part, int]
+    upto: dict[Partition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Journal:
 
     def given(self, before: Positions, after: Positions) -> None:
         """The stage was given what lies between two positions."""
-        upto = {part: end for part, end in after.items() if end != before.get(part)}
+        upto = {partition: end for partition, end in after.items() if end != before.get(partition)}
         if upto:
             self._calls.append(Given(upto))
 
@@ -141,7 +141,7 @@ def _plain(call: Call) -> int | dict[str, int]:
 def _call(plain: int | dict[str, int]) -> Call:
     if isinstance(plain, int):
         return Moved(plain)
-    upto: dict[Part, int] = {}
+    upto: dict[Partition, int] = {}
     for name, end in plain.items():
         topic, _, partition = name.rpartition("/")
         upto[topic, int(partition)] = int(end)

@@ -13,11 +13,12 @@ read exactly once, wherever a process dies.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
+from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message, Output
-from sdfstream.records.position import Part, Positions
+from sdfstream.records.position import Partition, Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +37,12 @@ class Work:
     """A unit without a position begins with the oldest message, not at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What the last commit left: where to go on, and the notes."""
-
-    positions: dict[Part, int] = field(default_factory=dict)
-    """Before these everything is dealt with; empty: there was no commit."""
-    notes: dict[str, bytes] = field(default_factory=dict)
-    mark: dict[Part, int] = field(default_factory=dict)
-    """Positions of the last commit with a mark, where the task begins to read; empty: it begins at `positions`."""
-
-
 class Task(Protocol):
     """A unit of work in this process's hands. One coroutine uses it at a time."""
 
     work: Work
     unit: int
-    saved: Saved
+    saved: Checkpoint
     """As found when the task began; not kept up to date. A unit that never was begins with a commit of its own."""
 
     async def read(
@@ -71,7 +61,7 @@ class Task(Protocol):
             The task is another process's now, or its bus is closed.
         """
 
-    def positions(self) -> dict[Part, int]:
+    def positions(self) -> dict[Partition, int]:
         """Where the next `read` goes on: behind everything given out."""
 
     def seek(self, positions: Positions) -> None:

@@ -7,16 +7,16 @@ from typing import Final, TypeAlias
 
 from sdfstream.records.message import Message
 
-Part: TypeAlias = tuple[str, int]
+Partition: TypeAlias = tuple[str, int]
 """A topic and the number of one of its partitions."""
-Positions: TypeAlias = Mapping[Part, int]
+Positions: TypeAlias = Mapping[Partition, int]
 """Per partition the offset of the next message to read."""
 
 PARTITION_BITS: Final = 48
 """``Message.bus_seq`` is the message's offset in its partition, with the partition's number above these bits."""
 
 
-def part_of(message: Message) -> Part:
+def partition_of(message: Message) -> Partition:
     """The partition that `message` was read from."""
     return message.topic, message.bus_seq >> PARTITION_BITS
 

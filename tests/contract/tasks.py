@@ -10,7 +10,7 @@ import pytest
 from sdfstream.bus import Task, Work
 from sdfstream.errors import BusError, FencedError, FormatError
 from sdfstream.records.message import Message, Output
-from sdfstream.records.position import offset_of, part_of
+from sdfstream.records.position import offset_of, partition_of
 from sdfstream.records.topics import CLOCK, FINDING, NIC
 from tests.bus_samples import clock, finding, mark_of
 from tests.contract.bus import MakeBus, marks, take
@@ -79,7 +79,7 @@ class TaskContract:
         task = await bus.task(WORK)
         await bus.publish([clock(n) for n in range(4)])
         found = await read(task, 4)
-        await task.commit(positions={part_of(found[2]): offset_of(found[2])})
+        await task.commit(positions={partition_of(found[2]): offset_of(found[2])})
         await task.close()
         again = await bus.task(WORK)
         assert marks(await read(again, 2)) == [2, 3]

@@ -13,8 +13,8 @@ from sdfstream.archive import tables
 from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.engine_io import Engine
+from sdfstream.archive.failed_inserts_io import FailedInserts
 from sdfstream.archive.failures import EngineError
-from sdfstream.archive.kept_io import Kept
 from sdfstream.archive.migrate_io import migrate, migrations, set_retention
 from sdfstream.archive.retention import AGING, Retention
 from sdfstream.archive.rows import bulk_rows
@@ -194,8 +194,8 @@ async def test_an_insert_that_can_never_succeed_is_kept_with_its_reason_and_rest
     await archive.add([message(CLOCK, sent)])
     await archive.flush()
     assert archive.counters.get("kept", "state_clock") == 7
-    (path,) = Kept.of(config).files()
-    kept = Kept.of(config).read(path)
+    (path,) = FailedInserts.of(config).files()
+    kept = FailedInserts.of(config).read(path)
     assert kept.table == "state_clock"
     assert "state_clock" in kept.reason
     assert kept.rows.num_rows == 7
@@ -206,7 +206,7 @@ async def test_an_insert_that_can_never_succeed_is_kept_with_its_reason_and_rest
     archive = Archive.open(config)
     await archive.close()
     assert archive.counters.get("restored", "state_clock") == 7
-    assert Kept.of(config).files() == []
+    assert FailedInserts.of(config).files() == []
     assert _count(target, "state_clock") == 7
 
 

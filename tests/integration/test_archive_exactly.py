@@ -20,7 +20,7 @@ from sdfstream.archive import tables
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.http.server_io import SqlFront
-from sdfstream.archive.run_io import Surroundings
+from sdfstream.archive.run_io import Environment
 from sdfstream.archive.work_io import ArchiveWork, open_engine
 from sdfstream.records.position import PARTITION_BITS
 from sdfstream.records.topics import ARCHIVED, PROBE
@@ -81,7 +81,7 @@ def test_killed_at_steps_over_the_real_engine(target: str, tmp_path) -> None:
 
     def live(world: World, bus_id: str, store: Stepped) -> None:
         config = replace(CONFIG, bus_id=bus_id, pending_bytes=4096)
-        work = ArchiveWork(config, store, disk=world.disk, around=Surroundings(world.clock, world.pause, Inline()))
+        work = ArchiveWork(config, store, disk=world.disk, environment=Environment(world.clock, world.pause, Inline()))
         asyncio.run(work.run(world.bus.task(), Until(world, world.clock_ns)))
 
     world = World(log, 1)

@@ -14,7 +14,7 @@ from sdfstream.bus.kafka import task_io
 from sdfstream.bus.kafka.bus_io import KafkaBus
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.task import Work
-from sdfstream.records.position import offset_of, part_of
+from sdfstream.records.position import offset_of, partition_of
 from sdfstream.records.topics import CLOCK, FINDING
 from tests.bus_samples import clock, finding
 from tests.contract.bus import marks, take
@@ -157,7 +157,7 @@ async def test_what_cannot_be_read_has_one_letter_however_often_it_is_read(kafka
         await bus.publish_bytes(CLOCK.name, "mesh", [("schema", CLOCK.name.encode())], b"garbage")
         await bus.publish([clock(1)])
         found = await read(task, 2)
-        await task.commit(positions={part_of(found[0]): offset_of(found[0]) + 1})
+        await task.commit(positions={partition_of(found[0]): offset_of(found[0]) + 1})
         assert await letters.read(timeout_s=0.5) == [], "what it stands behind is not dealt with"
         task = await bus.task(WORK)
         assert marks(await read(task, 2)) == [0, 1]

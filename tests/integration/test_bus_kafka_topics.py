@@ -18,7 +18,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sdfstream.bus.kafka.admin_io import admin_of
 from sdfstream.bus.kafka.bus_io import KafkaBus
-from sdfstream.bus.kafka.config import CHECKPOINT_PLACES, NAMES, KafkaConfig
+from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS, NAMES, KafkaConfig
 from sdfstream.bus.kafka.topic_policy import policies
 from sdfstream.cli import main
 from sdfstream.records.topics import CHECKPOINT, CLOCK, PROBE
@@ -215,7 +215,7 @@ async def test_a_task_finds_its_notes_after_topics_grew(kafka: Broker) -> None:
                 pass
         await task.commit(notes={"state": b"seen 1"})
         await task.close()
-        more = replace(config, partitions=CHECKPOINT_PLACES + 4)
+        more = replace(config, partitions=CHECKPOINT_PARTITIONS + 4)
         async with admin_of(config) as admin:
             wanted = {p.name: NewPartitions(total_count=p.partitions) for p in policies(more) if p.partitions > 16}
             assert config.prefix + CHECKPOINT.name in wanted

@@ -15,7 +15,7 @@ from sdfstream.archive import intent as intent_module
 from sdfstream.archive.batching import Batch
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.intent import Intent, Span, runs_of, token
-from sdfstream.archive.lanes import Entry, Lanes
+from sdfstream.archive.queues import InsertQueues, PendingInsert
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Message
 from sdfstream.records.position import PARTITION_BITS
@@ -58,19 +58,19 @@ limits = st.builds(
 )
 
 
-def _lanes(bounds: BatchLimits) -> Lanes:
-    return Lanes(ArchiveConfig("unused", "bus", bounds), {}, Counters("archive"))
+def _queues(bounds: BatchLimits) -> InsertQueues:
+    return InsertQueues(ArchiveConfig("unused", "bus", bounds), {}, Counters("archive"))
 
 
 def _read_up_to(given_: list[Message]) -> dict[tuple[str, int], int]:
     return {(m.topic, m.bus_seq >> PARTITION_BITS): (m.bus_seq & (1 << PARTITION_BITS) - 1) + 1 for m in given_}
 
 
-def _drain(lanes: Lanes, now_ns: int, *, force: bool = False) -> list[Entry]:
-    out: list[Entry] = []
-    while ready := lanes.ready(now_ns, force=force):
-        for entry in ready:
-            lanes.done(entry)
+def _drain(queues: InsertQueues, now_ns: int, *, force: bool = False) -> list[PendingInsert]:
+    out: list[PendingInsert] = []
+    while ready := queues.ready(now_ns, force=force):
+        for insert in ready:
+            queues.done(insert)
         out += ready
     return out
 
@@ -78,14 +78,14 @@ def _drain(lanes: Lanes, now_ns: int, *, force: bool = False) -> list[Entry]:
 @calm
 @given(messages, limits, st.lists(st.integers(0, 40), max_size=6), st.lists(st.integers(0, 4), max_size=8))
 def test_every_message_goes_out_once_and_ranges_join(given_, bounds, cuts, steps_ms) -> None:
-    lanes = _lanes(bounds)
+    queues = _queues(bounds)
     edges = sorted({0, len(given_), *(c for c in cuts if c < len(given_))})
     now_ns, out = 0, []
     for i, (a, b) in enumerate(pairwise(edges)):
-        lanes.add(given_[a:b], _read_up_to(given_[:b]), now_ns)
-        out += _drain(lanes, now_ns)
+        queues.add(given_[a:b], _read_up_to(given_[:b]), now_ns)
+        out += _drain(queues, now_ns)
         now_ns += (steps_ms[i % len(steps_ms)] if steps_ms else 0) * NS_PER_MS
-    out += _drain(lanes, now_ns, force=True)
+    out += _drain(queues, now_ns, force=True)
     for topic in TOPICS:
         for partition in range(3):
             part = (topic, partition)
@@ -93,29 +93,31 @@ def test_every_message_goes_out_once_and_ranges_join(given_, bounds, cuts, steps
             assert sent == [m for m in given_ if (m.topic, m.bus_seq >> PARTITION_BITS) == part]
             spans = [e.intent.spans[partition] for e in out if e.intent.topic == topic and partition in e.intent.spans]
             assert [s.start for s in spans] == [-1, *(s.end for s in spans)][: len(spans)]
-    assert lanes.bytes == 0
-    assert lanes.empty
-    assert lanes.wait_ns(now_ns) is None
-    assert lanes.positions() == _read_up_to(given_)
-    for entry in out:
-        assert entry.intent.rows == sum(m.rows for m in entry.messages)
-        assert entry.intent.messages == len(entry.messages) <= bounds.most_messages
-        assert len(entry.messages) == 1 or (entry.intent.rows <= bounds.most_rows and entry.bytes <= bounds.most_bytes)
-        assert Intent.from_bytes(entry.intent.to_bytes()) == entry.intent
+    assert queues.bytes == 0
+    assert queues.empty
+    assert queues.wait_ns(now_ns) is None
+    assert queues.positions() == _read_up_to(given_)
+    for insert in out:
+        assert insert.intent.rows == sum(m.rows for m in insert.messages)
+        assert insert.intent.messages == len(insert.messages) <= bounds.most_messages
+        assert len(insert.messages) == 1 or (
+            insert.intent.rows <= bounds.most_rows and insert.bytes <= bounds.most_bytes
+        )
+        assert Intent.from_bytes(insert.intent.to_bytes()) == insert.intent
     assert len({e.intent.token for e in out}) == len(out)
 
 
 @calm
 @given(messages, limits)
 def test_nothing_waits_longer_than_its_age(given_, bounds) -> None:
-    lanes = _lanes(bounds)
-    lanes.add(given_, {}, 1000)
-    wait_ns = lanes.wait_ns(1000)
+    queues = _queues(bounds)
+    queues.add(given_, {}, 1000)
+    wait_ns = queues.wait_ns(1000)
     assert (wait_ns is None) == (not given_)
     if wait_ns:
-        assert lanes.ready(1000 + wait_ns - 1) == []
-    _drain(lanes, 1000 + bounds.age_ms * NS_PER_MS)
-    assert lanes.bytes == 0
+        assert queues.ready(1000 + wait_ns - 1) == []
+    _drain(queues, 1000 + bounds.age_ms * NS_PER_MS)
+    assert queues.bytes == 0
 
 
 @calm
@@ -129,11 +131,11 @@ def test_a_batch_does_not_depend_on_the_order_of_its_partitions(given_, random) 
     mixed = []
     while any(by_part.values()):
         mixed.append(by_part[random.choice([p for p, rest in by_part.items() if rest])].pop(0))
-    found: list[Batch | Entry] = []
+    found: list[Batch | PendingInsert] = []
     for order in (mine, mixed):
-        lanes = _lanes(BatchLimits(most_rows=10**6))
-        lanes.add(order, _read_up_to(order), 0)
-        found += _drain(lanes, 0, force=True)
+        queues = _queues(BatchLimits(most_rows=10**6))
+        queues.add(order, _read_up_to(order), 0)
+        found += _drain(queues, 0, force=True)
     if mine:
         one, other = found
         assert one.messages == other.messages
@@ -141,9 +143,9 @@ def test_a_batch_does_not_depend_on_the_order_of_its_partitions(given_, random) 
 
 
 def test_an_insert_spans_so_many_hours_at_most() -> None:
-    lanes = _lanes(BatchLimits(most_hours=3))
-    lanes.add([_message(0, 0, i, 1, i * HOUR_NS) for i in range(8)], {}, 0)
-    assert [len(e.messages) for e in _drain(lanes, 0, force=True)] == [3, 3, 2]
+    queues = _queues(BatchLimits(most_hours=3))
+    queues.add([_message(0, 0, i, 1, i * HOUR_NS) for i in range(8)], {}, 0)
+    assert [len(e.messages) for e in _drain(queues, 0, force=True)] == [3, 3, 2]
 
 
 numbers = st.lists(st.integers(0, 50), min_size=1, max_size=8).map(sorted)

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
 from sdfstream.archive.intent import Intent
-from sdfstream.archive.lanes import Entry, Lanes
-from sdfstream.archive.run_io import Surroundings
+from sdfstream.archive.queues import InsertQueues, PendingInsert
+from sdfstream.archive.run_io import Environment
 from sdfstream.archive.work_io import ArchiveWork
-from sdfstream.archive.writer_io import _Drained, _Queue
+from sdfstream.archive.writer_io import _Drained, _QueueTask
 from sdfstream.errors import ArchiveError, BusError
 from sdfstream.records.message import Message
-from sdfstream.records.position import PARTITION_BITS, Part
+from sdfstream.records.position import PARTITION_BITS, Partition
 from sdfstream.records.topics import CLOCK, NIC
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
@@ -32,7 +32,7 @@ from tests.fixtures.archive_world import Crash, Fate, Inline, World
 
 SMALL = BatchLimits(rows=8, bytes=1 << 20, age_ms=40, most_rows=12)
 CONFIG = ArchiveConfig("unused", "bus-1", SMALL, pending_bytes=1 << 20, spill_dir="spill", kept_dir="kept")
-Log = dict[Part, list[Message | None]]
+Log = dict[Partition, list[Message | None]]
 
 
 def make_log(messages: int, seed: int) -> Log:
@@ -98,8 +98,8 @@ class Until:
 
 def live(world: World, config: ArchiveConfig = CONFIG, seconds: float | None = None) -> ArchiveWork:
     """One process: archives until everything is committed, or dies at its fate."""
-    around = Surroundings(world.clock, world.pause, Inline())
-    work = ArchiveWork(config, world.engine, disk=world.disk, around=around)
+    environment = Environment(world.clock, world.pause, Inline())
+    work = ArchiveWork(config, world.engine, disk=world.disk, environment=environment)
     asyncio.run(work.run(world.bus.task(), Until(world, world.clock_ns, seconds)))
     return work
 
@@ -273,17 +273,17 @@ def test_an_intent_takes_the_same_messages_again_whatever_the_reader_remembers()
     """A repeat inside a range is left out again by the intent's own list, not by the reader's memory."""
     counters = Counters("archive")
     sent = [message(CLOCK, bulk(CLOCK, 2, np.random.default_rng(i)), i) for i in range(6)]
-    first = Lanes(CONFIG, {}, counters)
+    first = InsertQueues(CONFIG, {}, counters)
     first.add([sent[0], sent[1], sent[4]], {(CLOCK.name, 0): 5}, 0)
-    (entry,) = first.ready(0, force=True)
-    again = Lanes(CONFIG, {}, counters)
-    again.adopt([Entry(Intent.from_bytes(entry.intent.to_bytes()), 0)], 0)
+    (insert,) = first.ready(0, force=True)
+    again = InsertQueues(CONFIG, {}, counters)
+    again.adopt([PendingInsert(Intent.from_bytes(insert.intent.to_bytes()), 0)], 0)
     again.add(sent[:3], {(CLOCK.name, 0): 3}, 0)
-    assert again.finding
+    assert again.recovering
     assert again.ready(0, force=True) == []
     again.add(sent[3:], {(CLOCK.name, 0): 6}, 0)
     (same,) = again.ready(0, force=True)
-    assert (same.messages, same.intent) == (entry.messages, entry.intent)
+    assert (same.messages, same.intent) == (insert.messages, insert.intent)
     assert counters.get("repeats") == 2
     again.done(same)
     (rest,) = again.ready(0, force=True)
@@ -311,8 +311,8 @@ def test_a_spilled_file_that_was_damaged_is_read_from_the_bus_again() -> None:
 
 def hand_in(world: World, sent: list[Message]) -> ArchiveWork:
     """One process that is handed `sent` and closed."""
-    queue, around = _Queue(), Surroundings(world.clock, world.pause)
-    work = ArchiveWork(CONFIG, world.engine, only_copy=True, disk=world.disk, around=around)
+    queue, environment = _QueueTask(), Environment(world.clock, world.pause)
+    work = ArchiveWork(CONFIG, world.engine, only_copy=True, disk=world.disk, environment=environment)
     closing = threading.Event()
     closing.set()
     with queue.changed:

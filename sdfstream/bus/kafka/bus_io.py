@@ -91,7 +91,7 @@ class KafkaBus:
             self.counters.add("published", output.topic)
 
     async def publish_bytes(self, topic: str, key: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> None:
-        """Send a message in wire form as it is; whoever reads it judges it."""
+        """Send a message in wire form as it is; its reader decodes or refuses it."""
         producer = await self._open_producer()
         try:
             codec.topic_of(topic)
@@ -135,7 +135,7 @@ class KafkaBus:
         await share(self, work, run, stop, member)
 
     async def close(self) -> None:
-        """Send what is under way, leave all groups, disconnect."""
+        """Send what is in flight, leave all groups, disconnect."""
         self._started = False
         for task in self._tasks:
             await task.close()

@@ -15,7 +15,7 @@ RecordCompression: TypeAlias = Literal["zstd"] | None
 
 SLACK_BYTES: Final = 64 << 10
 """Room for key, headers and the record batch's own bytes around a message of ``max_message_bytes``."""
-CHECKPOINT_PLACES: Final = 16
+CHECKPOINT_PARTITIONS: Final = 16
 """Partitions that checkpoints are spread over. A number for all time, since a task looks for its notes in the one that
 it makes of its name; the topic has more where there are more units than that, but keeps notes in these alone."""
 NAMES: Final = (*(n for t in TOPICS.values() for n in (t.name, t.dead_letters)), CHECKPOINT.name)

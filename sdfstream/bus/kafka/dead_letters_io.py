@@ -1,26 +1,23 @@
-"""Keeping a dead letter, also for readers that may not write.
+"""Publishing a dead letter, also from readers that may not write.
 
-Agents, recorders and operators read topics that stages and the archive read too; those keep what cannot be read.
+Stages and the archive between them read every topic and may write dead letters; agents, recorders and operators need
+not.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aiokafka.errors import TopicAuthorizationFailedError
 
+from sdfstream.bus.kafka.client import KafkaClient
 from sdfstream.errors import ConfigError
 from sdfstream.records.message import Output
 
-if TYPE_CHECKING:
-    from sdfstream.bus.kafka.bus_io import KafkaBus
 
-
-async def keep(bus: KafkaBus, letter: Output) -> None:
-    """Publish `letter`; a reader without the right to counts it (``letter-denied``) and goes on."""
+async def publish_dead_letter(bus: KafkaClient, dead_letter: Output) -> None:
+    """Publish `dead_letter`; without the right to write there it is only counted (``letter-denied``)."""
     try:
-        await bus.publish([letter])
+        await bus.publish([dead_letter])
     except ConfigError as error:
         if not isinstance(error.__cause__, TopicAuthorizationFailedError):
             raise
-        bus.counters.add("letter-denied", letter.topic)
+        bus.counters.add("letter-denied", dead_letter.topic)

@@ -1,4 +1,4 @@
-"""What a Kafka consumer group needs around its members: a first position, and positions kept over rebalances."""
+"""Around the members of a consumer group: its first position, and positions that survive rebalances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sdfstream.bus.sequences import SequenceWatch
 
 STOP_S: Final = 5.0
 FETCH_WAIT_MS: Final = 100
-"""A fetch that finds nothing is answered after this long: so old is what a reader knows of an idle topic."""
+"""A fetch that finds nothing is answered after this long, the age of a reader's knowledge of an idle topic."""
 
 
 def make_consumer(config: KafkaConfig, group: str, *, reset: str = "earliest", **settings: Any) -> Any:
@@ -38,23 +38,25 @@ def make_consumer(config: KafkaConfig, group: str, *, reset: str = "earliest", *
     )
 
 
-async def place_group(config: KafkaConfig, group: str, partitions: Sequence[Any], *, from_start: bool) -> None:
-    """Commit the group's first position in `partitions`, so that it holds even if no member lives to commit.
+async def commit_first_positions(
+    config: KafkaConfig, group: str, partitions: Sequence[Any], *, from_start: bool
+) -> None:
+    """Commit the group's first position in `partitions`, so that it holds even if no member ever commits.
 
-    A commit from outside is refused while the group has members; then it has its positions already, and a topic new to
-    it is read from its beginning.
+    The commit of a non-member is refused while the group has members; then the group has positions already, and reads
+    a topic new to it from its beginning.
     """
-    placer = make_consumer(config, group)
+    consumer = make_consumer(config, group)
     try:
-        placer.assign(partitions)
-        await placer.start()
-        new = [p for p in partitions if await placer.committed(p) is None]
+        consumer.assign(partitions)
+        await consumer.start()
+        new = [p for p in partitions if await consumer.committed(p) is None]
         if new:
-            ends = await (placer.beginning_offsets(new) if from_start else placer.end_offsets(new))
+            ends = await (consumer.beginning_offsets(new) if from_start else consumer.end_offsets(new))
             with suppress(CommitFailedError):
-                await placer.commit(ends)
+                await consumer.commit(ends)
     finally:
-        await stop(placer)
+        await stop(consumer)
 
 
 class Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -70,16 +72,16 @@ class Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
         self._next = positions
 
     async def on_partitions_revoked(self, revoked: set[Any]) -> None:
-        """Most of it usually comes back."""
+        """Nothing: most partitions usually come back."""
 
     async def on_partitions_assigned(self, assigned: set[Any]) -> None:
-        """Seek what stayed, forget what went; what is new starts at the group's commit."""
-        kept = self._next.keys() & assigned
-        if kept != assigned or kept != self._next.keys():
+        """Seek in partitions that stayed, forget those that went; new ones start at the group's commit."""
+        stayed = self._next.keys() & assigned
+        if stayed != assigned or stayed != self._next.keys():
             self._watch.forget()
-        for partition in self._next.keys() - kept:
+        for partition in self._next.keys() - stayed:
             del self._next[partition]
-        for partition in kept:
+        for partition in stayed:
             self._consumer.seek(partition, self._next[partition])
 
 

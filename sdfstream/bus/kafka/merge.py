@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from sdfstream.records.position import Part, Positions
+from sdfstream.records.position import Partition, Positions
 
 T = TypeVar("T")
 
 
-class Held(NamedTuple, Generic[T]):
+class QueuedRecord(NamedTuple, Generic[T]):
     """A message that waits for its turn."""
 
     at_ns: int
@@ -32,37 +32,39 @@ class Held(NamedTuple, Generic[T]):
 class Merge(Generic[T]):
     """The waiting messages of every partition of a task."""
 
-    lanes: dict[Part, deque[Held[T]]] = field(default_factory=dict)
-    bytes: dict[Part, int] = field(default_factory=dict)
+    queues: dict[Partition, deque[QueuedRecord[T]]] = field(default_factory=dict)
+    bytes: dict[Partition, int] = field(default_factory=dict)
     """Of what waits in each lane, for whoever limits it."""
 
-    def open(self, parts: Iterable[Part]) -> None:
-        """Begin with nothing waiting in `parts`."""
-        self.lanes = {part: deque() for part in sorted(parts)}
-        self.bytes = dict.fromkeys(self.lanes, 0)
+    def open(self, partitions: Iterable[Partition]) -> None:
+        """Begin with nothing waiting in `partitions`."""
+        self.queues = {partition: deque() for partition in sorted(partitions)}
+        self.bytes = dict.fromkeys(self.queues, 0)
 
-    def put(self, part: Part, held: Iterable[Held[T]]) -> None:
-        """Messages of `part`, behind those that came before; their times never go back."""
-        lane = self.lanes[part]
+    def put(self, partition: Partition, held: Iterable[QueuedRecord[T]]) -> None:
+        """Messages of `partition`, behind those that came before; their times never go back."""
+        queue = self.queues[partition]
         for one in held:
-            lane.append(one)
-            self.bytes[part] += one.size_bytes
+            queue.append(one)
+            self.bytes[partition] += one.size_bytes
 
-    def waiting(self, part: Part) -> bool:
-        """Whether something of `part` waits here."""
-        return bool(self.lanes[part])
+    def waiting(self, partition: Partition) -> bool:
+        """Whether something of `partition` waits here."""
+        return bool(self.queues[partition])
 
-    def head(self, part: Part) -> Held[T] | None:
-        """The next message of `part`."""
-        lane = self.lanes[part]
-        return lane[0] if lane else None
+    def head(self, partition: Partition) -> QueuedRecord[T] | None:
+        """The next message of `partition`."""
+        queue = self.queues[partition]
+        return queue[0] if queue else None
 
-    def clear(self, part: Part) -> None:
-        """Forget what waits of `part`."""
-        self.lanes[part].clear()
-        self.bytes[part] = 0
+    def clear(self, partition: Partition) -> None:
+        """Forget what waits of `partition`."""
+        self.queues[partition].clear()
+        self.bytes[partition] = 0
 
-    def take(self, behind: set[Part], max_messages: int, max_bytes: int) -> list[tuple[Part, Held[T]]]:
+    def take(
+        self, behind: set[Partition], max_messages: int, max_bytes: int
+    ) -> list[tuple[Partition, QueuedRecord[T]]]:
         """The next messages in order of (time, partition, offset), at least one if any may go.
 
         Parameters
@@ -72,36 +74,36 @@ class Merge(Generic[T]):
         max_messages, max_bytes : int
             Where to stop.
         """
-        if any(not lane and part in behind for part, lane in self.lanes.items()):
+        if any(not queue and partition in behind for partition, queue in self.queues.items()):
             return []
-        heads = [(lane[0].at_ns, part) for part, lane in self.lanes.items() if lane]
+        heads = [(queue[0].at_ns, partition) for partition, queue in self.queues.items() if queue]
         heapq.heapify(heads)
-        taken: list[tuple[Part, Held[T]]] = []
+        taken: list[tuple[Partition, QueuedRecord[T]]] = []
         size = 0
         while heads and len(taken) < max_messages and (size < max_bytes or not taken):
-            _, part = heapq.heappop(heads)
-            held = self._pop(part)
+            _, partition = heapq.heappop(heads)
+            held = self._pop(partition)
             size += held.size_bytes
-            taken.append((part, held))
-            if self.lanes[part]:
-                heapq.heappush(heads, (self.lanes[part][0].at_ns, part))
-            elif part in behind:
+            taken.append((partition, held))
+            if self.queues[partition]:
+                heapq.heappush(heads, (self.queues[partition][0].at_ns, partition))
+            elif partition in behind:
                 break
         return taken
 
-    def take_until(self, upto: Positions, max_messages: int, max_bytes: int) -> list[tuple[Part, Held[T]]]:
+    def take_until(self, upto: Positions, max_messages: int, max_bytes: int) -> list[tuple[Partition, QueuedRecord[T]]]:
         """What waits before the offsets `upto`, partition by partition: for one who knows how far to read."""
-        taken: list[tuple[Part, Held[T]]] = []
+        taken: list[tuple[Partition, QueuedRecord[T]]] = []
         size = 0
-        for part, end in upto.items():
-            lane = self.lanes[part]
-            while lane and lane[0].offset < end and len(taken) < max_messages and (size < max_bytes or not taken):
-                held = self._pop(part)
+        for partition, end in upto.items():
+            queue = self.queues[partition]
+            while queue and queue[0].offset < end and len(taken) < max_messages and (size < max_bytes or not taken):
+                held = self._pop(partition)
                 size += held.size_bytes
-                taken.append((part, held))
+                taken.append((partition, held))
         return taken
 
-    def _pop(self, part: Part) -> Held[T]:
-        held = self.lanes[part].popleft()
-        self.bytes[part] -= held.size_bytes
+    def _pop(self, partition: Partition) -> QueuedRecord[T]:
+        held = self.queues[partition].popleft()
+        self.bytes[partition] -= held.size_bytes
         return held

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sdfstream.bus.task import Saved
 from sdfstream.errors import FormatError
-from sdfstream.records.position import Part, Positions
+from sdfstream.records.checkpoint import Checkpoint
+from sdfstream.records.position import Partition, Positions
 
 BEGIN: Final = "@begin"
 _AT: Final = "@at"
@@ -36,10 +36,10 @@ class NoteRecord(NamedTuple):
 class Mark:
     """Where a task begins to read again, with what it knew there."""
 
-    positions: dict[Part, int]
+    positions: dict[Partition, int]
     numbers: list[list[str | int]] = field(default_factory=list)
     """The memory of repeats (`SequenceWatch.dump`)."""
-    floors_ns: dict[Part, int] = field(default_factory=dict)
+    floors_ns: dict[Partition, int] = field(default_factory=dict)
     """Time of the message before, per partition: bus time never goes back."""
     own: bool = True
     """Set by the task's user; otherwise by the task itself, which then begins to read at the positions."""
@@ -98,7 +98,7 @@ class NoteReader:
         pieces[piece] = value
         self._notes[note] = (number, pieces, of)
 
-    def saved(self) -> Saved:
+    def saved(self) -> Checkpoint:
         """Positions and notes after the last commit read.
 
         Raises
@@ -111,7 +111,7 @@ class NoteReader:
         at = notes.pop(_AT, None)
         notes.pop(_MARK, None)
         positions = {} if at is None else _positions(_json(at))
-        return Saved(positions, notes, mark.positions if mark is not None and mark.own else {})
+        return Checkpoint(positions, notes, mark.positions if mark is not None and mark.own else {})
 
     def mark(self) -> Mark | None:
         """The last mark; errors as `saved`."""
@@ -160,7 +160,7 @@ def _plain(positions: Positions) -> dict[str, int]:
     return {f"{topic}/{partition}": offset for (topic, partition), offset in positions.items()}
 
 
-def _positions(plain: Any) -> dict[Part, int]:
+def _positions(plain: Any) -> dict[Partition, int]:
     try:
         split = [(name.rpartition("/"), int(offset)) for name, offset in plain.items()]
         return {(topic, int(partition)): offset for (topic, _, partition), offset in split}

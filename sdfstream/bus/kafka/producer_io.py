@@ -1,25 +1,22 @@
-"""Producers: idempotent ones, and transactional ones that fence whoever had their name before."""
+"""Producers: idempotent ones, and transactional ones that fence every earlier producer of their name."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 
 from sdfstream.bus import codec
+from sdfstream.bus.kafka.client import KafkaClient
 from sdfstream.bus.kafka.config import SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import stop
 from sdfstream.bus.kafka.security_io import client_settings
 from sdfstream.errors import FormatError
 
-if TYPE_CHECKING:
-    from sdfstream.bus.kafka.bus_io import KafkaBus
-
 TRANSACTION_MS: Final = 15_000
-"""A transaction whose producer says nothing for so long is ended by the brokers; until then it hides what stands
-behind it from readers."""
+"""The brokers abort a transaction after this long; until then readers do not see what stands behind it."""
 
 
 async def idempotent(config: KafkaConfig) -> Any:
@@ -35,9 +32,9 @@ async def transactional(config: KafkaConfig, name: str) -> Any:
 
 
 async def send(
-    bus: KafkaBus, producer: Any, topic: str, key: str, headers: codec.Headers, value: bytes
+    bus: KafkaClient, producer: Any, topic: str, key: str, headers: codec.Headers, value: bytes
 ) -> asyncio.Future[Any]:
-    """Hand one record to the producer; its future must be awaited, since it alone tells of a failure."""
+    """Hand one record to the producer; its future must be awaited, since a failure shows only there."""
     limit = bus.config.max_message_bytes
     if len(value) > limit:
         bus.counters.add("refused", "oversize")

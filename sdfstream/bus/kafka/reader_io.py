@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiokafka import TopicPartition
 from aiokafka.errors import (
@@ -22,17 +22,15 @@ from aiokafka.errors import (
 )
 
 from sdfstream.bus import codec, dead_letters
-from sdfstream.bus.kafka.dead_letters_io import keep
+from sdfstream.bus.kafka.client import KafkaClient
+from sdfstream.bus.kafka.dead_letters_io import publish_dead_letter
 from sdfstream.bus.kafka.errors_io import mapped
-from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, make_consumer, place_group, stop
+from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, commit_first_positions, make_consumer, stop
 from sdfstream.bus.kafka.times import entered_at_ns
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message
 from sdfstream.records.position import PARTITION_BITS
-
-if TYPE_CHECKING:
-    from sdfstream.bus.kafka.bus_io import KafkaBus
 
 LOG_APPEND_TIME: Final = 1
 
@@ -47,7 +45,7 @@ class KafkaSubscription:
     gone to another member, which reads from the last commit), ``consumer-restarted``.
     """
 
-    def __init__(self, bus: KafkaBus, group: str, topics: tuple[str, ...]) -> None:
+    def __init__(self, bus: KafkaClient, group: str, topics: tuple[str, ...]) -> None:
         self._bus = bus
         self._group = group
         self._topics = topics
@@ -60,11 +58,11 @@ class KafkaSubscription:
         self._progress_s = 0.0
 
     async def start(self, *, from_start: bool) -> None:
-        """Give the group a position where it has none, then join it."""
+        """Commit a first position where the group has none, then join it."""
         with mapped(f"joining group {self._group}"):
             names = self._names()
-            parts = [TopicPartition(name, p) for name in names for p in await self._bus.partitions_of(name)]
-            await place_group(self._bus.config, self._group, parts, from_start=from_start)
+            partitions = [TopicPartition(name, p) for name in names for p in await self._bus.partitions_of(name)]
+            await commit_first_positions(self._bus.config, self._group, partitions, from_start=from_start)
             self._consumer = await self._join()
 
     async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
@@ -73,7 +71,7 @@ class KafkaSubscription:
         with mapped("reading"):
             found = await self._fetched(consumer, max(0, round(timeout_s * 1000)), max_messages)
             if not found:
-                await self._look_for_a_stall()
+                await self._check_stalled()
                 return []
         self._progress_s = asyncio.get_running_loop().time()
         try:
@@ -102,7 +100,7 @@ class KafkaSubscription:
             self._bus.counters.add("commit-failed", self._group)
 
     def lag(self) -> int:
-        """Records behind this member's positions, as far as the last answers of the brokers told."""
+        """Records behind this member's positions, by the brokers' last answers."""
         if self._consumer is None:
             return 0
         lag = 0
@@ -118,16 +116,16 @@ class KafkaSubscription:
             await stop(consumer)
 
     async def _fetched(self, consumer: Any, timeout_ms: int, max_messages: int) -> dict[Any, list[Any]]:
-        """What has come; where our position is no more, we go on with the oldest record and count what is gone.
+        """Fetch; a position that retention removed moves to the oldest record, and what is gone counts as ``lost``.
 
-        A hole in the offsets tells nothing: ends of transactions and compaction leave such by design.
+        A hole in the offsets is no loss: ends of transactions and compaction leave such by design.
         """
         try:
             found: dict[Any, list[Any]] = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_messages)
             return found
         except OffsetOutOfRangeError as error:
             gone = error.args[0]
-        except NoOffsetForPartitionError as error:  # a partition that the topic got later: nobody has read it
+        except NoOffsetForPartitionError as error:  # a partition added to the topic later
             gone = {error.args[0]: 0}
         begins = await consumer.beginning_offsets(list(gone))
         for partition, offset in gone.items():
@@ -138,7 +136,7 @@ class KafkaSubscription:
         return {}
 
     def _rewind(self, consumer: Any, found: dict[Any, list[Any]]) -> None:
-        """What was fetched and could not be given out must come again."""
+        """Seek back to the first of the records `found`, which could not be given out."""
         for partition, records in found.items():
             with suppress(IllegalStateError):
                 consumer.seek(partition, records[0].offset)
@@ -151,12 +149,12 @@ class KafkaSubscription:
             decoded = codec.decode(topic, headers, record.value or b"")
         except FormatError as error:
             self._bus.counters.add("refused", error.reason)
-            await self._keep(topic, key, headers, record, error)
+            await self._publish_dead_letter(topic, key, headers, record, error)
             return None
         if decoded.refused_rows:
             self._bus.counters.add("refused", "null-rows", decoded.refused_rows)
             why = FormatError("null-rows", f"{decoded.refused_rows} rows have a null where none may be")
-            await self._keep(topic, key, headers, record, why)
+            await self._publish_dead_letter(topic, key, headers, record, why)
         by_broker = record.timestamp_type == LOG_APPEND_TIME
         before_ns = self._at_ns.get(partition, 0)
         at_ns, set_aside = entered_at_ns(decoded.bus_at_ns, record.timestamp, by_broker, before_ns)
@@ -167,10 +165,12 @@ class KafkaSubscription:
         seq = record.offset | partition.partition << PARTITION_BITS
         return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
-    async def _keep(self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError) -> None:
+    async def _publish_dead_letter(
+        self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError
+    ) -> None:
         if not dead_letters.is_dead(topic):
-            letter = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
-            await keep(self._bus, letter)
+            dead = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
+            await publish_dead_letter(self._bus, dead)
 
     async def _join(self) -> Any:
         consumer = make_consumer(self._bus.config, self._group, reset="none")
@@ -189,8 +189,8 @@ class KafkaSubscription:
     def _names(self) -> list[str]:
         return [self._bus.config.prefix + topic for topic in self._topics]
 
-    async def _look_for_a_stall(self) -> None:
-        """Nothing came: replace the consumer when the brokers have had something for it all along."""
+    async def _check_stalled(self) -> None:
+        """Replace the consumer when it got nothing for `stall_s` although the brokers have more."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._progress_s < self._bus.config.stall_s:
             return

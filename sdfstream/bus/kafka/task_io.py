@@ -1,17 +1,15 @@
 """A unit of work on Kafka: one manually assigned consumer, one transactional producer, notes on the checkpoint topic.
 
-The transactional id is the task's name, so whoever opens the task next fences its former owner, and everything a
-commit says (outputs, dead letters, positions, notes) becomes visible at once or never. Positions live in the notes;
-the consumer group of the stage is told them about once a second, for the tools that show lag.
+Opening a task fences its former owner (`commit_io`). Positions are among the notes; about once a second they are also
+committed to the stage's consumer group, for the tools that show lag.
 """
 
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -19,30 +17,28 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka import notes
 from sdfstream.bus.kafka.checkpoint_io import read_notes, task_name
-from sdfstream.bus.kafka.config import CHECKPOINT_PLACES
+from sdfstream.bus.kafka.client import KafkaClient
+from sdfstream.bus.kafka.commit_io import CommitWriter
+from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import STOP_S, make_consumer, stop
-from sdfstream.bus.kafka.merged_io import LOG_APPEND_TIME, Lanes
-from sdfstream.bus.kafka.producer_io import send, transactional
-from sdfstream.bus.sequences import Numbers, SequenceWatch
-from sdfstream.bus.task import Saved, Work
+from sdfstream.bus.kafka.partitions_io import MergedPartitions
+from sdfstream.bus.kafka.producer_io import transactional
+from sdfstream.bus.sequences import SequenceWatch
+from sdfstream.bus.task import Work
 from sdfstream.errors import BusError, FormatError
+from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message, Output
-from sdfstream.records.position import PARTITION_BITS, Part, Positions
+from sdfstream.records.position import PARTITION_BITS, Partition, Positions
 from sdfstream.records.topics import CHECKPOINT
-from sdfstream.records.units import NS_PER_MS
-
-if TYPE_CHECKING:
-    from sdfstream.bus.kafka.bus_io import KafkaBus
 
 READ_BYTES: Final = 16 << 20
-"""One read gives about this much at most, compressed as it came."""
+"""About the most that one read gives, in bytes as fetched."""
 HOLD_S: Final = 3.0
-"""So long a partition that is behind may hold the others back; then what is there goes on without it."""
+"""The longest that a partition which is behind may hold the others back."""
 NEVER_S: Final = float("inf")
-_TELL_S: Final = 1.0
+_GROUP_COMMIT_S: Final = 1.0
 _MARK_S: Final = 10.0
-_Opened = tuple[Saved, notes.Mark | None, int]
 
 
 class KafkaTask:
@@ -54,44 +50,40 @@ class KafkaTask:
     ``committed``, ``commit-failed`` and ``marked`` (by task).
     """
 
-    def __init__(self, bus: KafkaBus, work: Work, unit: int, producer: Any, consumer: Any) -> None:
+    def __init__(self, bus: KafkaClient, work: Work, unit: int, producer: Any, consumer: Any) -> None:
         self.work = work
         self.unit = unit
-        self.saved = Saved()
+        self.saved = Checkpoint()
         self.name = task_name(work, unit)
         self._bus = bus
         self._producer = producer
         self._consumer = consumer
         self._watch = SequenceWatch(bus.counters, work.name)
-        self._lanes = Lanes(consumer, bus.config, lambda topic, n: self._count_lost(topic, n))
-        self._numbers = Numbers()
-        self._boot_id = uuid.uuid4().hex
-        self._letters: list[tuple[Part, int, Output]] = []
-        """Of what could not be read, to be sent once the positions pass it."""
-        self._committed: dict[Part, int] = {}
+        self._partitions = MergedPartitions(consumer, bus.config, lambda topic, n: self._count_lost(topic, n))
+        self._dead_letters: list[tuple[Partition, int, Output]] = []
+        """Partition, offset and dead letter of messages that could not be read; sent once a commit passes them."""
+        self._committed: dict[Partition, int] = {}
         self._notes: dict[str, bytes] = {}
-        self._commit_number = 0
         self.over: str = ""
-        """Why nothing more can be done with it; empty: it lives."""
+        """Why the task ended; empty: it goes on."""
         self.closed = False
-        self._checkpoint: Any = None
-        self._begin_offset: int | None = None
+        self._writer: CommitWriter
         self._own_mark: notes.Mark | None = None
-        """Where the task itself would like to mark, once everything before it is committed."""
-        self._told_s = self._progress_s = asyncio.get_running_loop().time()
+        """A mark set by the task, to be written once everything before it is committed."""
+        self._group_committed_s = self._progress_s = asyncio.get_running_loop().time()
         self._marked_s = NEVER_S
         self._held_since_s: float | None = None
 
     @classmethod
-    async def open(cls, bus: KafkaBus, work: Work, unit: int) -> KafkaTask:
-        """Fence whoever had the unit, find what its last commit left, and begin there.
+    async def open(cls, bus: KafkaClient, work: Work, unit: int) -> KafkaTask:
+        """Fence the former owner, read what its last commit left, and begin there.
 
         Raises
         ------
         BusError, UnavailableError
-            The brokers did not let us.
+            The brokers refused.
         FormatError
-            What was left cannot be read.
+            The notes of the last commit cannot be read.
         """
         name = task_name(work, unit)
         with mapped(f"taking {name}"):
@@ -109,66 +101,68 @@ class KafkaTask:
         return task
 
     async def _begin(self) -> None:
-        places = await self._bus.partitions_of(self._bus.config.prefix + CHECKPOINT.name)
-        number = places[(sum(self.work.name.encode()) + self.unit) % min(len(places), CHECKPOINT_PLACES)]
-        self._checkpoint = TopicPartition(self._bus.config.prefix + CHECKPOINT.name, number)
-        reader = await read_notes(self._consumer, self._checkpoint, self.name)
+        numbers = await self._bus.partitions_of(self._bus.config.prefix + CHECKPOINT.name)
+        number = numbers[(sum(self.work.name.encode()) + self.unit) % min(len(numbers), CHECKPOINT_PARTITIONS)]
+        checkpoint = self._topic_partition((CHECKPOINT.name, number))
+        reader = await read_notes(self._consumer, checkpoint, self.name)
         self.saved, mark = reader.saved(), reader.mark()
-        self._commit_number, self._begin_offset = reader.number + 1, reader.begin_offset
+        self._writer = CommitWriter(
+            self._bus, self.name, self._producer, checkpoint, reader.number + 1, reader.begin_offset
+        )
         self._notes, self._committed = dict(self.saved.notes), dict(self.saved.positions)
-        parts = await self._parts()
-        self._consumer.assign([*map(self._theirs, parts), self._checkpoint])
-        self._consumer.pause(self._checkpoint)  # only there for its commits
-        self._consumer.seek(self._checkpoint, 0)
+        partitions = await self._find_partitions()
+        self._consumer.assign([*map(self._topic_partition, partitions), checkpoint])
+        self._consumer.pause(checkpoint)  # assigned only so that its position can be committed
+        self._consumer.seek(checkpoint, 0)
         fresh = not self.saved.positions
-        start = await self._first(parts, fresh)
-        # it moves nothing for an old unit, and tells us the brokers' time
+        start = await self._first_offsets(partitions, fresh)
+        # moves no position of an old unit, and yields the brokers' time
         await self.commit(positions=start if fresh else self._committed)
-        floors = dict.fromkeys(parts, 0 if self.work.from_start else self._lanes.now_ns()) if fresh else {}
+        floors = dict.fromkeys(partitions, 0 if self.work.from_start else self._partitions.now_ns()) if fresh else {}
         if mark is not None:
             start |= {p: n for p, n in mark.positions.items() if p in start}
             floors |= mark.floors_ns
             self._watch.load(mark.numbers)
         elif not fresh:
             start |= {p: n for p, n in self.saved.positions.items() if p in start}
-        await self._lanes.open(start, floors)
-        if mark is None or not mark.own:  # whoever marks by itself does so from now on too: ours would void its own
+        await self._partitions.open(start, floors)
+        if mark is None or not mark.own:  # a user that marks goes on marking: a mark of the task would void its own
             self._marked_s = asyncio.get_running_loop().time()
         if fresh:
-            self.saved = Saved(dict(start))
+            self.saved = Checkpoint(dict(start))
         elif mark is not None and not mark.own:
-            await self._pass_over()
+            await self._reread_since_mark()
 
-    async def _parts(self) -> list[Part]:
-        """The unit's partitions, as they are now: a topic may have got more."""
-        found: list[Part] = []
+    async def _find_partitions(self) -> list[Partition]:
+        """The unit's partitions now: a topic may have got more since the last commit."""
+        found: list[Partition] = []
         for topic in (*self.work.topics, *self.work.for_all):
             every = await self._bus.partitions_of(self._bus.config.prefix + topic)
             found += [(topic, n) for n in every if topic in self.work.for_all or n % self.work.units == self.unit]
         return found
 
-    async def _first(self, parts: Sequence[Part], fresh: bool) -> dict[Part, int]:
-        """Where partitions without a position begin.
+    async def _first_offsets(self, partitions: Sequence[Partition], fresh: bool) -> dict[Partition, int]:
+        """Offsets at which partitions without a position begin.
 
-        A new unit takes what enters from now on, and the whole of a compacted topic, since that is what holds now. A
-        partition that is new to an old unit was read by nobody.
+        A new unit reads what enters from now on, and the whole of a compacted topic, which is the latest state. A
+        partition that is new to an old unit is read from its beginning.
         """
-        begins = await self._consumer.beginning_offsets([self._theirs(p) for p in parts])
-        ends = await self._consumer.end_offsets([self._theirs(p) for p in parts])
+        begins = await self._consumer.beginning_offsets([self._topic_partition(p) for p in partitions])
+        ends = await self._consumer.end_offsets([self._topic_partition(p) for p in partitions])
         whole = self.work.from_start or not fresh
         return {
             p: begins[t] if whole or codec.topic_of(p[0]).compacted else ends[t]
-            for p in parts
-            for t in (self._theirs(p),)
+            for p in partitions
+            for t in (self._topic_partition(p),)
         }
 
-    async def _pass_over(self) -> None:
-        """Read from the task's own mark to the positions, for the memory of repeats alone."""
-        upto = {part: end for part, end in self._committed.items() if part in self._lanes.next}
-        while any(self._lanes.next[part] < end for part, end in upto.items()):
-            await self._lanes.fetch(0.5)
-            for part, record in self._lanes.take_until(upto):
-                self._decoded(part, record.item, record.at_ns, keep=False)
+    async def _reread_since_mark(self) -> None:
+        """Read from the task's own mark to the positions, to restore the memory of repeats."""
+        upto = {partition: end for partition, end in self._committed.items() if partition in self._partitions.next}
+        while any(self._partitions.next[partition] < end for partition, end in upto.items()):
+            await self._partitions.fetch(0.5)
+            for partition, record in self._partitions.take_until(upto):
+                self._decode(partition, record.item, record.at_ns, count=False)
 
     async def read(
         self, max_messages: int = 1000, timeout_s: float = 0.1, *, upto: Positions | None = None
@@ -180,24 +174,26 @@ class KafkaTask:
         wait_s = 0.0
         while True:
             with mapped("reading"):
-                await self._lanes.fetch(wait_s)
-                taken = self._taken(max_messages, upto, loop.time())
+                await self._partitions.fetch(wait_s)
+                taken = self._take(max_messages, upto, loop.time())
             if taken:
                 self._progress_s = loop.time()
-                found = [m for part, held in taken if (m := self._decoded(part, held.item, held.at_ns)) is not None]
+                found = [
+                    m for partition, held in taken if (m := self._decode(partition, held.item, held.at_ns)) is not None
+                ]
                 found.sort(key=lambda m: (m.bus_at_ns, m.topic, m.bus_seq))
                 if found:
                     return found
             wait_s = deadline_s - loop.time()
             if wait_s <= 0:
-                await self._look_for_a_stall(loop.time())
+                await self._check_stalled(loop.time())
                 return []
 
-    def _taken(self, max_messages: int, upto: Positions | None, now_s: float) -> Any:
+    def _take(self, max_messages: int, upto: Positions | None, now_s: float) -> Any:
         if upto is not None:
-            return self._lanes.take_until(upto, max_messages, READ_BYTES)
-        taken = self._lanes.take(max_messages, READ_BYTES)
-        if taken or not self._lanes.held_back():
+            return self._partitions.take_until(upto, max_messages, READ_BYTES)
+        taken = self._partitions.take(max_messages, READ_BYTES)
+        if taken or not self._partitions.held_back():
             self._held_since_s = None
             return taken
         if self._held_since_s is None:
@@ -205,15 +201,15 @@ class KafkaTask:
         if now_s - self._held_since_s < HOLD_S:
             return taken
         self._bus.counters.add("unaligned", self.name)
-        return self._lanes.take(max_messages, READ_BYTES, regardless=True)
+        return self._partitions.take(max_messages, READ_BYTES, regardless=True)
 
-    def positions(self) -> dict[Part, int]:
+    def positions(self) -> dict[Partition, int]:
         """See `sdfstream.bus.task.Task`."""
-        return dict(self._lanes.next)
+        return dict(self._partitions.next)
 
     def seek(self, positions: Positions) -> None:
         """See `sdfstream.bus.task.Task`."""
-        self._lanes.seek(positions)
+        self._partitions.seek(positions)
 
     async def commit(
         self,
@@ -226,117 +222,68 @@ class KafkaTask:
         """See `sdfstream.bus.task.Task`."""
         self._check()
         where = self.positions() if positions is None else {**self._committed, **positions}
-        letters = [letter for part, offset, letter in self._letters if offset < where.get(part, 0)]
-        made = self._encoded([*outputs, *letters])
+        dead = [letter for partition, offset, letter in self._dead_letters if offset < where.get(partition, 0)]
+        encoded = self._writer.encode([*outputs, *dead])
         marked = self._mark(where, own=mark)
-        kept = {**({} if mark else self._notes), **(notes or {})}
-        changed = kept if marked is not None else dict(notes or {})
+        after = {**({} if mark else self._notes), **(notes or {})}
+        changed = after if marked is not None else dict(notes or {})
         try:
-            await self._transaction(made, where, changed, marked)
+            broker_ns = await self._writer.write(encoded, where, changed, marked)
         except BaseException as error:
             self.over = f"its commit did not end well ({type(error).__name__})"
             self._bus.counters.add("commit-failed", self.name)
             raise
-        self._letters = [one for one in self._letters if one[1] >= where.get(one[0], 0)]
-        self._committed, self._commit_number = where, self._commit_number + 1
-        self._notes = {name: note for name, note in kept.items() if note is not None}
+        self._partitions.set_broker_time(broker_ns)
+        self._dead_letters = [one for one in self._dead_letters if one[1] >= where.get(one[0], 0)]
+        self._committed = where
+        self._notes = {name: note for name, note in after.items() if note is not None}
         for output in outputs:
             self._bus.counters.add("published", output.topic)
         self._bus.counters.add("committed", self.name)
-        await self._tell(marked is not None)
-
-    def _encoded(self, outputs: Sequence[Output]) -> list[tuple[str, str, codec.Headers, bytes]]:
-        """All outputs in wire form, before anything is sent."""
-        for output in outputs:
-            codec.check(output)
-        at_ns = self._bus.now_ns()
-        made = []
-        for output in outputs:
-            number = self._numbers.take(output.topic, output.key)
-            form = self._bus.config.compression
-            headers, value = codec.encode(output, self._boot_id, number, bus_at_ns=at_ns, compression=form)
-            made.append((output.topic, output.key, headers, value))
-        return made
-
-    async def _transaction(
-        self,
-        made: Sequence[tuple[str, str, codec.Headers, bytes]],
-        where: Positions,
-        changed: Mapping[str, bytes | None],
-        marked: notes.Mark | None,
-    ) -> None:
-        config, producer = self._bus.config, self._producer
-        with mapped(f"committing {self.name}"):
-            await producer.begin_transaction()
-            waiting = []
-            try:
-                for topic, key, headers, value in made:
-                    waiting.append(await send(self._bus, producer, topic, key, headers, value))
-                for record in notes.records(self.name, where, changed, marked, self._commit_number):
-                    sent = await producer.send(
-                        self._checkpoint.topic,
-                        record.value,
-                        key=record.key.encode(),
-                        headers=record.headers,
-                        partition=self._checkpoint.partition,
-                    )
-                    if record.key == f"{self.name}|{notes.BEGIN}|0":
-                        sent.add_done_callback(self._begun)
-                    waiting.append(sent)
-            finally:
-                ended = await asyncio.gather(*waiting, return_exceptions=True)
-            failed = next((e for e in ended if isinstance(e, BaseException)), None)
-            if failed is not None:
-                raise failed
-            async with asyncio.timeout(config.request_timeout_ms / 1000):
-                await producer.commit_transaction()
-            self._hear_time(ended[-1])
-
-    def _hear_time(self, stored: Any) -> None:
-        """Take bus time from what the brokers stamped our last record with."""
-        by_broker = stored.timestamp_type == LOG_APPEND_TIME and stored.timestamp is not None
-        self._lanes.told_ns(stored.timestamp * NS_PER_MS if by_broker else self._bus.clock())
-
-    def _begun(self, sent: Any) -> None:
-        if not sent.cancelled() and sent.exception() is None:
-            self._begin_offset = sent.result().offset
+        await self._commit_to_group(marked is not None)
 
     def _mark(self, where: Positions, *, own: bool) -> notes.Mark | None:
-        """The mark that goes with a commit to `where`."""
+        """The mark to write with a commit to `where`; None: none."""
         now_s = asyncio.get_running_loop().time()
         if own:
             self._own_mark, self._marked_s = None, NEVER_S
-            return notes.Mark(dict(where), self._watch.dump(), dict(self._lanes.floors_ns))
+            return notes.Mark(dict(where), self._watch.dump(), dict(self._partitions.floors_ns))
         if self._own_mark is None and now_s - self._marked_s >= _MARK_S:
-            self._own_mark = notes.Mark(self.positions(), self._watch.dump(), dict(self._lanes.floors_ns), own=False)
-        made = self._own_mark
-        if made is None or any(where.get(part, 0) < at for part, at in made.positions.items()):
+            self._own_mark = notes.Mark(
+                self.positions(), self._watch.dump(), dict(self._partitions.floors_ns), own=False
+            )
+        due = self._own_mark
+        if due is None or any(where.get(partition, 0) < at for partition, at in due.positions.items()):
             return None
         self._own_mark, self._marked_s = None, now_s
-        return made
+        return due
 
-    async def _tell(self, marked: bool) -> None:
-        """Tell the stage's group where we are: for tools, and where our notes begin."""
+    async def _commit_to_group(self, marked: bool) -> None:
+        """Commit the positions to the stage's group, for tools, and the offset at which the task's notes begin."""
         now_s = asyncio.get_running_loop().time()
-        if not marked and now_s - self._told_s < _TELL_S:
+        if not marked and now_s - self._group_committed_s < _GROUP_COMMIT_S:
             return
-        self._told_s = now_s
+        self._group_committed_s = now_s
         self._bus.counters.add("marked", self.name, n=marked)
-        told = {self._theirs(part): offset for part, offset in self._committed.items() if part in self._lanes.next}
-        if self._begin_offset is not None:
-            told[self._checkpoint] = self._begin_offset
+        offsets = {
+            self._topic_partition(partition): offset
+            for partition, offset in self._committed.items()
+            if partition in self._partitions.next
+        }
+        if self._writer.begin_offset is not None:
+            offsets[self._writer.checkpoint] = self._writer.begin_offset
         with suppress(KafkaError, IllegalStateError, TimeoutError):
             async with asyncio.timeout(STOP_S):
-                if told:
-                    await self._consumer.commit(told)
+                if offsets:
+                    await self._consumer.commit(offsets)
 
     def known_until_ns(self) -> int | None:
         """See `sdfstream.bus.task.Task`."""
-        return self._lanes.known_until_ns()
+        return self._partitions.known_until_ns()
 
     def lag(self) -> int:
         """See `sdfstream.bus.task.Task`."""
-        return self._lanes.lag()
+        return self._partitions.lag()
 
     async def close(self) -> None:
         """See `sdfstream.bus.task.Task`."""
@@ -351,49 +298,49 @@ class KafkaTask:
         if self.over:
             raise BusError(f"task {self.name} is over: {self.over}")
 
-    def _theirs(self, part: Part) -> Any:
-        return TopicPartition(self._bus.config.prefix + part[0], part[1])
+    def _topic_partition(self, partition: Partition) -> Any:
+        return TopicPartition(self._bus.config.prefix + partition[0], partition[1])
 
     def _count_lost(self, topic: str, n: int) -> None:
         self._bus.counters.add("lost", f"{self.work.name}:{topic}", n)
 
-    def _decoded(self, part: Part, record: Any, at_ns: int, *, keep: bool = True) -> Message | None:
+    def _decode(self, partition: Partition, record: Any, at_ns: int, *, count: bool = True) -> Message | None:
         """What `record` says; None for a repeat, and for what cannot be read (a dead letter tells)."""
-        topic, partition = part
+        topic, number = partition
         headers = [(name, raw or b"") for name, raw in record.headers]
         key = (record.key or b"").decode(errors="replace")
         value = record.value or b""
         try:
             decoded = codec.decode(topic, headers, value)
         except FormatError as error:
-            if keep:
+            if count:
                 self._bus.counters.add("refused", error.reason)
-                self._letter(part, record.offset, key, headers, value, error)
+                self._add_dead_letter(partition, record.offset, key, headers, value, error)
             return None
         if not self._watch.see(topic, key, decoded.boot_id, decoded.batch_seq):
             return None
-        if decoded.refused_rows and keep:
+        if decoded.refused_rows and count:
             self._bus.counters.add("refused", "null-rows", decoded.refused_rows)
             why = FormatError("null-rows", f"{decoded.refused_rows} rows have a null where none may be")
-            self._letter(part, record.offset, key, headers, value, why)
-        self._bus.counters.add("delivered", topic, n=keep)
-        seq = record.offset | partition << PARTITION_BITS
+            self._add_dead_letter(partition, record.offset, key, headers, value, why)
+        self._bus.counters.add("delivered", topic, n=count)
+        seq = record.offset | number << PARTITION_BITS
         return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
-    def _letter(
-        self, part: Part, offset: int, key: str, headers: codec.Headers, value: bytes, why: FormatError
+    def _add_dead_letter(
+        self, partition: Partition, offset: int, key: str, headers: codec.Headers, value: bytes, why: FormatError
     ) -> None:
-        """Keep what could not be read; behind the last commit that was done when it was first read."""
-        if not dead_letters.is_dead(part[0]) and offset >= self._committed.get(part, 0):
-            letter = dead_letters.dead_letter(part[0], key, headers, value, why, self._bus.clock())
-            self._letters.append((part, offset, letter))
+        """Queue a dead letter, unless the last commit has passed its message: then that commit sent it."""
+        if not dead_letters.is_dead(partition[0]) and offset >= self._committed.get(partition, 0):
+            letter = dead_letters.dead_letter(partition[0], key, headers, value, why, self._bus.clock())
+            self._dead_letters.append((partition, offset, letter))
 
-    async def _look_for_a_stall(self, now_s: float) -> None:
-        """Nothing came for long: end the task when the brokers have had something for it all along."""
+    async def _check_stalled(self, now_s: float) -> None:
+        """End the task when its consumer got nothing for `stall_s` although the brokers have more."""
         if now_s - self._progress_s < self._bus.config.stall_s:
             return
         self._progress_s = now_s
-        if await self._lanes.stands_still():
+        if await self._partitions.stalled():
             self._bus.counters.add("consumer-restarted", self.work.name)
             self.over = "its consumer stands still although there is more"
             self._check()

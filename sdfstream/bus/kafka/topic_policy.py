@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sdfstream.bus import dead_letters
-from sdfstream.bus.kafka.config import CHECKPOINT_PLACES, NAMES, SLACK_BYTES, KafkaConfig
+from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS, NAMES, SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka.topic_rules import FOR_EVER, GIB, ruled
 from sdfstream.records.topics import CHECKPOINT, EDGE, OWD, PROBE, QP_WINDOW, TOPICS
 
@@ -120,7 +120,7 @@ def differences(wanted: Sequence[Policy], found: Mapping[str, Found]) -> list[Di
 def what_growth_means(topic: str, have: int, want: int) -> str:
     """What more partitions of `topic` mean for those who read it."""
     if topic == CHECKPOINT.name:
-        if have >= CHECKPOINT_PLACES:
+        if have >= CHECKPOINT_PARTITIONS:
             return "room for more units; notes stay where they are"
         return "notes are looked for elsewhere: every stage, the archive too, begins its state anew"
     moved = "hosts" if topic in SPREAD else "keys"
@@ -158,7 +158,7 @@ def _of_topic(wanted: Policy, found: Found | None) -> Iterator[Difference]:
 
 def _partitions(config: KafkaConfig, topic: str) -> int:
     if topic == CHECKPOINT.name:
-        return max(CHECKPOINT_PLACES, policy(config, PROBE.name).partitions)
+        return max(CHECKPOINT_PARTITIONS, policy(config, PROBE.name).partitions)
     return config.partitions if topic in SPREAD else 1
 
 

@@ -66,13 +66,13 @@ class Ring:
 
     def add(self, message: Packed) -> None:
         """Keep `message`, and drop the oldest beyond the bound."""
-        self._last[partition_of(message.seq)] = message.seq
+        self._last[partition_number(message.seq)] = message.seq
         self._held.append(message)
         self._bytes += len(message.raw) + OVERHEAD_BYTES
         while self._bytes > self.most_bytes and len(self._held) > 1:
             old = self._held.popleft()
             self._bytes -= len(old.raw) + OVERHEAD_BYTES
-            place = partition_of(old.seq)
+            place = partition_number(old.seq)
             self._gone[place] = (self._gone.get(place, (old.seq, 0))[0], old.seq)
 
     def at(self) -> tuple[int, ...]:
@@ -84,8 +84,8 @@ class Ring:
 
         Of a partition without a position nothing was seen yet, so all that came of it counts as behind.
         """
-        seen = {partition_of(seq): seq for seq in sorted(after)}
-        found = [m for m in self._held if m.seq > seen.get(partition_of(m.seq), -1)]
+        seen = {partition_number(seq): seq for seq in sorted(after)}
+        found = [m for m in self._held if m.seq > seen.get(partition_number(m.seq), -1)]
         lost = sum(max(0, last - max(seen.get(p, -1), first - 1)) for p, (first, last) in self._gone.items())
         return found, lost
 
@@ -165,7 +165,7 @@ class Inbox:
     def welcomed(self, answer: Welcome) -> None:
         """The server took the wish."""
         if answer.bus != self._bus:
-            self._seen = {(topic, partition_of(seq)): seq for topic, seqs in answer.at.items() for seq in seqs}
+            self._seen = {(topic, partition_number(seq)): seq for topic, seqs in answer.at.items() for seq in seqs}
             for topic in self.topics if self._bus else ():
                 self._counters.add("down-lost", topic)
         self._bus = answer.bus
@@ -187,7 +187,7 @@ class Inbox:
             if error.reason == "link-head":
                 raise
             return
-        place = (message.topic, partition_of(message.bus_seq))
+        place = (message.topic, partition_number(message.bus_seq))
         if message.bus_seq <= self._seen.get(place, -1) or message.topic not in self.topics:
             self._counters.add("down-repeat", message.topic)
             return
@@ -207,6 +207,6 @@ class Inbox:
         return found
 
 
-def partition_of(seq: int) -> int:
+def partition_number(seq: int) -> int:
     """The partition that a bus_seq belongs to."""
     return seq >> PARTITION_BITS

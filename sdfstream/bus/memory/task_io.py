@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from sdfstream.bus import codec
 from sdfstream.bus.memory.reader_io import Group, MemorySubscription
-from sdfstream.bus.task import Saved, Work
+from sdfstream.bus.task import Work
 from sdfstream.errors import FencedError
+from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message, Output
-from sdfstream.records.position import Part, Positions
+from sdfstream.records.position import Partition, Positions
 
 if TYPE_CHECKING:
     from sdfstream.bus.memory.bus_io import MemoryBus
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Unit:
     """What is kept of a unit, and who has it."""
 
-    saved: Saved = field(default_factory=Saved)
+    saved: Checkpoint = field(default_factory=Checkpoint)
     numbers: list[list[str | int]] = field(default_factory=list)
     """The memory of repeats at the mark."""
     owner: MemoryTask | None = None
@@ -57,7 +58,7 @@ class MemoryTask:
         reader.watch.load(self._kept.numbers)  # joining forgets
         self._kept.owner = self
         if not self.saved.positions:
-            self.saved = self._kept.saved = Saved({(topic, 0): seq for topic, seq in start.items()})
+            self.saved = self._kept.saved = Checkpoint({(topic, 0): seq for topic, seq in start.items()})
         return reader
 
     def _first(self, topic: str) -> int:
@@ -73,7 +74,7 @@ class MemoryTask:
             return await self._reader.read(max_messages, timeout_s)
         return await self._reader.read(max_messages, 0.0, upto={topic: end for (topic, _), end in upto.items()})
 
-    def positions(self) -> dict[Part, int]:
+    def positions(self) -> dict[Partition, int]:
         """See `sdfstream.bus.task.Task`."""
         return {(topic, 0): position.seq for topic, position in self._reader.positions.items()}
 
@@ -106,7 +107,7 @@ class MemoryTask:
         self._check()
         had = {} if mark else self._kept.saved.notes
         kept = {name: note for name, note in {**had, **notes}.items() if note is not None}
-        self._kept.saved = Saved(where, kept, where if mark else self._kept.saved.mark)
+        self._kept.saved = Checkpoint(where, kept, where if mark else self._kept.saved.mark)
         if mark:
             self._kept.numbers = numbers
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sdfstream.archive import sheets
+from sdfstream.archive import insert_file
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.disk_io import RealDisk, put
+from sdfstream.archive.failed_inserts_io import FailedInserts
 from sdfstream.archive.failures import EngineError
-from sdfstream.archive.insert_io import Inserter, built
+from sdfstream.archive.insert_file import TableInsert
+from sdfstream.archive.insert_io import Inserter, build_inserts
 from sdfstream.archive.intent import Intent, Span
-from sdfstream.archive.kept_io import Kept
-from sdfstream.archive.sheets import Sheet
 from sdfstream.archive.spill_io import Spill
 from sdfstream.errors import FormatError
 from sdfstream.records.topics import CLOCK, NIC
@@ -27,7 +27,7 @@ from tests.fixtures.archive import EVENTS, bulk, event, message
 
 INTENT = Intent(CLOCK.name, "bus-1/t", 5, {0: Span(-1, 4, ((0, 4),))}, 17)
 ROWS = pa.table({"a": np.arange(5), "name": pa.array(list("xyxyx")).dictionary_encode()})
-SHEETS = [Sheet("state_clock", ROWS, "bus-1/t"), Sheet("reject", ROWS.slice(0, 2), "bus-1/t/reject")]
+SHEETS = [TableInsert("state_clock", ROWS, "bus-1/t"), TableInsert("reject", ROWS.slice(0, 2), "bus-1/t/reject")]
 
 
 def _spill(folder: Path, limit: int = 1 << 20) -> tuple[Spill, Counters]:
@@ -74,7 +74,11 @@ def test_what_is_no_file_of_ours_is_set_aside_and_parts_are_removed(tmp_path) ->
     name = spill.put(SHEETS, INTENT, "bus-1", only=True)
     whole = (folder / name).read_bytes()
     (folder / "0000000007-x.arrows").write_bytes(b"junk")
-    put(RealDisk(), folder / "0000000008-x.arrows", sheets.encode(SHEETS, {"intent": "{}", "bus": "b", "only": "1"}))
+    put(
+        RealDisk(),
+        folder / "0000000008-x.arrows",
+        insert_file.encode(SHEETS, {"intent": "{}", "bus": "b", "only": "1"}),
+    )
     (folder / "0000000009-x.arrows.part").write_bytes(whole)
     assert [f.name for f in spill.scan()] == [name]
     assert counters.get("spill-damaged") == 2
@@ -83,14 +87,14 @@ def test_what_is_no_file_of_ours_is_set_aside_and_parts_are_removed(tmp_path) ->
 
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
-WHOLE = sheets.encode(SHEETS, {}).to_pybytes()
+WHOLE = insert_file.encode(SHEETS, {}).to_pybytes()
 
 
 @calm
 @given(st.binary(max_size=60) | st.integers(0, len(WHOLE) - 1).map(lambda n: WHOLE[:n]))
 def test_a_file_that_is_not_whole_is_refused(data: bytes) -> None:
     try:
-        found = sheets.decode(io.BytesIO(data))
+        found = insert_file.decode(io.BytesIO(data))
     except FormatError as error:
         assert error.reason == "sheet"
     else:  # only the mark of its end is missing
@@ -99,19 +103,19 @@ def test_a_file_that_is_not_whole_is_refused(data: bytes) -> None:
 
 
 def test_a_file_cut_between_its_sheets_is_refused() -> None:
-    first = len(sheets.encode(SHEETS[:1], {"sheets": "2"}))
+    first = len(insert_file.encode(SHEETS[:1], {"sheets": "2"}))
     for cut in range(first - 20, first + 20):
         with pytest.raises(FormatError, match="sheet"):
-            sheets.decode(io.BytesIO(WHOLE[:cut]))
+            insert_file.decode(io.BytesIO(WHOLE[:cut]))
 
 
 def test_so_much_is_kept_and_no_more(tmp_path) -> None:
-    kept = Kept(tmp_path / "kept", 6000)
-    path = kept.keep(SHEETS[0], "refused")
-    assert kept.keep(SHEETS[0], "refused") == path, "the same insert again takes no more room"
+    kept = FailedInserts(tmp_path / "kept", 6000)
+    path = kept.store(SHEETS[0], "refused")
+    assert kept.store(SHEETS[0], "refused") == path, "the same insert again takes no more room"
     with pytest.raises(OSError, match="kept_bytes"):
         for number in range(10):
-            kept.keep(Sheet("state_clock", ROWS, f"other {number}"), "refused")
+            kept.store(TableInsert("state_clock", ROWS, f"other {number}"), "refused")
     assert kept.read(path).reason == "refused"
 
 
@@ -133,12 +137,12 @@ class Refuses:
 
 def test_what_was_acknowledged_of_an_insert_is_not_sent_again(tmp_path) -> None:
     sent = [event(NIC, EVENTS[NIC.name], 0), event(NIC, {"nic": "x"}, 1)]
-    what = built(Intent(NIC.name, "t", 2, {}), sent, "bus-1")
+    what = build_inserts(Intent(NIC.name, "t", 2, {}), sent, "bus-1")
     engine, counters = Refuses(), Counters("archive")
-    inserter = Inserter(engine, Kept(tmp_path, 1 << 20), counters)
+    inserter = Inserter(engine, FailedInserts(tmp_path, 1 << 20), counters)
     with pytest.raises(EngineError):
-        inserter.insert(what.sheets)
-    inserter.insert(what.sheets)
+        inserter.insert(what.inserts)
+    inserter.insert(what.inserts)
     inserter.count_refused(what)
     assert engine.took == ["state_nic", "-", "reject"]
     assert counters.get("rows", "state_nic") == counters.get("rows", "reject") == 1
@@ -146,11 +150,11 @@ def test_what_was_acknowledged_of_an_insert_is_not_sent_again(tmp_path) -> None:
 
 
 def test_default_folders_lie_beside_the_target() -> None:
-    assert Kept.of(ArchiveConfig("data/archive/", "b")).folder == Path("data/archive-kept")
-    assert Kept.of(ArchiveConfig("http://h/", "b")).folder == Path("sdfstream-kept")
+    assert FailedInserts.of(ArchiveConfig("data/archive/", "b")).folder == Path("data/archive-kept")
+    assert FailedInserts.of(ArchiveConfig("http://h/", "b")).folder == Path("sdfstream-kept")
 
 
 def test_the_same_messages_give_the_same_rows_however_often_they_are_built() -> None:
     sent = [message(CLOCK, bulk(CLOCK, 9, np.random.default_rng(i)), i) for i in range(4)]
-    one, other = (built(INTENT, sent, "bus-1").sheets[0].rows for _ in range(2))
+    one, other = (build_inserts(INTENT, sent, "bus-1").inserts[0].rows for _ in range(2))
     assert one.equals(other)

@@ -18,10 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sdfstream import cli, pipeline
 from sdfstream.bus.memory.bus_io import MemoryBus
-from sdfstream.bus.task import Saved, Task, Work
+from sdfstream.bus.task import Task, Work
 from sdfstream.errors import BusError, ConfigError, FencedError, UnavailableError
+from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message
-from sdfstream.records.position import Part as TopicPart
+from sdfstream.records.position import Partition
 from sdfstream.runtime.control_io import Control
 from sdfstream.runtime.health import STANDBY_S, problems
 from sdfstream.runtime.metrics import MOST_REASONS, Told, families
@@ -79,7 +80,7 @@ class Turning:
     """A task that gives what it is told to give."""
 
     def __init__(self, *rounds: int | Exception) -> None:
-        self.work, self.unit, self.saved = Work("sync", ("t",)), 0, Saved()
+        self.work, self.unit, self.saved = Work("sync", ("t",)), 0, Checkpoint()
         self._rounds = list(rounds)
         self._lag = 0
 
@@ -94,7 +95,7 @@ class Turning:
     def lag(self) -> int:
         return self._lag
 
-    def positions(self) -> dict[TopicPart, int]:
+    def positions(self) -> dict[Partition, int]:
         return {}
 
     def known_until_ns(self) -> int | None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfstream.bus.kafka import denied, topic_rules, topics_text
-from sdfstream.bus.kafka.config import CHECKPOINT_PLACES, NAMES, KafkaConfig
+from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS, NAMES, KafkaConfig
 from sdfstream.bus.kafka.topic_policy import SPREAD, Found, Policy, differences, policies, policy
 from sdfstream.bus.kafka.topic_rules import DEFAULT_RULES, GIB, TopicRule, ruled
 from sdfstream.cli import main
@@ -78,7 +78,7 @@ def test_partitions_are_for_what_is_dealt_out_by_host() -> None:
     assert {t for t, n in found.items() if n not in (1, 6)} == {CHECKPOINT.name}
 
 
-@pytest.mark.parametrize(("partitions", "places"), [(1, CHECKPOINT_PLACES), (24, 24)])
+@pytest.mark.parametrize(("partitions", "places"), [(1, CHECKPOINT_PARTITIONS), (24, 24)])
 def test_checkpoints_have_room_for_every_unit(partitions: int, places: int) -> None:
     """Sync-edge has as many units as its raw topic has partitions, and each needs a place on the checkpoint topic."""
     assert policy(KafkaConfig(partitions=partitions), CHECKPOINT.name).partitions == places

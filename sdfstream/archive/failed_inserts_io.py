@@ -1,7 +1,7 @@
-"""Inserts that failed for good, kept as Arrow files until they can be inserted after all.
+"""Inserts that the engine refused for good, stored as Arrow files until one succeeds after all.
 
-Each file is one sheet (see `sheets`) of the rows as they were to be inserted, not compressed, with the engine's
-reason in its metadata as ``sdf_reason``, so that any Arrow reader can look at it.
+Each file is one uncompressed stream (`insert_file`) with the engine's reason in its metadata as ``sdf_reason``, so
+that any Arrow reader can look at it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sdfstream.archive import sheets
+from sdfstream.archive import insert_file
 from sdfstream.archive.config import ArchiveConfig
 from sdfstream.archive.disk_io import Disk, RealDisk, put
+from sdfstream.archive.insert_file import TableInsert
 from sdfstream.archive.packing import current
-from sdfstream.archive.sheets import Sheet
 from sdfstream.archive.target import Folder, parse
 
 
 @dataclass(frozen=True, slots=True)
-class KeptInsert:
-    """One insert read back from its file."""
+class FailedInsert:
+    """A failed insert read back from its file."""
 
     path: Path
     table: str
@@ -38,8 +38,8 @@ def folder_beside(config: ArchiveConfig, what: str) -> Path:
     return Path(f"{target.path.rstrip('/')}-{what}" if isinstance(target, Folder) else f"sdfstream-{what}")
 
 
-class Kept:
-    """The folder of kept inserts; made when the first one comes."""
+class FailedInserts:
+    """The folder of failed inserts; made when the first one comes."""
 
     def __init__(self, folder: Path, limit_bytes: int, disk: Disk | None = None) -> None:
         self.folder = folder
@@ -47,22 +47,22 @@ class Kept:
         self._disk = disk or RealDisk()
 
     @classmethod
-    def of(cls, config: ArchiveConfig, disk: Disk | None = None) -> Kept:
+    def of(cls, config: ArchiveConfig, disk: Disk | None = None) -> FailedInserts:
         """The folder that `config` names or implies."""
         folder = Path(config.kept_dir) if config.kept_dir is not None else folder_beside(config, "kept")
         return cls(folder, config.kept_bytes, disk)
 
-    def keep(self, sheet: Sheet, reason: str) -> Path:
-        """Write one insert; the same table and token overwrite their file.
+    def store(self, insert: TableInsert, reason: str) -> Path:
+        """Write a failed insert with the engine's `reason`; the same table and token overwrite their file.
 
         Raises
         ------
         OSError
-            The disk refuses, or so much is kept already that somebody should look after it first.
+            The disk refuses, or the folder would hold more than ``kept_bytes``.
         """
-        digest = hashlib.blake2s(sheet.token.encode(), digest_size=8).hexdigest()
-        path = self.folder / f"{sheet.table}-{digest}.arrows"
-        data = sheets.encode([sheet], {"reason": reason}, compressed=False)
+        digest = hashlib.blake2s(insert.token.encode(), digest_size=8).hexdigest()
+        path = self.folder / f"{insert.table}-{digest}.arrows"
+        data = insert_file.encode([insert], {"reason": reason}, compressed=False)
         others = sum(size for name, size in self._disk.sizes(self.folder).items() if name != path.name)
         if others + data.size > self._limit_bytes:
             raise OSError(errno.ENOSPC, "more is kept than kept_bytes allows", str(self.folder))
@@ -70,15 +70,17 @@ class Kept:
         return path
 
     def files(self) -> list[Path]:
-        """The kept inserts, in no order that matters: each carries its own token."""
+        """Paths of the failed inserts; their order does not matter, since each carries its own token."""
         return [self.folder / name for name in sorted(self._disk.sizes(self.folder)) if name.endswith(".arrows")]
 
-    def read(self, path: Path) -> KeptInsert:
-        """One kept insert. Raises FormatError, KeyError or OSError when the file is not one."""
+    def read(self, path: Path) -> FailedInsert:
+        """The insert in the file `path`. Raises FormatError, KeyError or OSError when the file is not one."""
         with self._disk.open(path) as source:
-            (sheet,) = sheets.decode(source)
-        return KeptInsert(path, sheet.table, sheet.token, sheet.said["reason"], current(sheet.table, sheet.rows))
+            (insert,) = insert_file.decode(source)
+        return FailedInsert(
+            path, insert.table, insert.token, insert.metadata["reason"], current(insert.table, insert.rows)
+        )
 
     def remove(self, path: Path) -> None:
-        """Its rows are in their table."""
+        """Delete the file `path`, whose rows are in their table."""
         self._disk.remove(path)

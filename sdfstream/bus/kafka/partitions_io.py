@@ -1,0 +1,181 @@
+"""A task's consumer as partitions merged in bus order: what waits, how far everything is known, what is behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.kafka.groups_io import STOP_S
+from sdfstream.bus.kafka.merge import Merge, QueuedRecord
+from sdfstream.bus.kafka.times import entered_at_ns, header_at_ns
+from sdfstream.records.position import Partition, Positions
+from sdfstream.records.units import NS_PER_MS
+
+LOG_APPEND_TIME: Final = 1
+_QUEUE_BYTES: Final = 16 << 20
+"""Beyond this a partition is not fetched until others have caught up."""
+_SETTLE_NS: Final = 20 * NS_PER_MS
+"""A message may be so long on its way from its producer's clock to a consumer of a quick broker."""
+
+
+class MergedPartitions:
+    """See the module; `fetch` first, then `take`."""
+
+    def __init__(self, consumer: Any, config: KafkaConfig, lost: Callable[[str, int], None]) -> None:
+        self.next: dict[Partition, int] = {}
+        """Partition → where the next taken message stands, or would."""
+        self.floors_ns: dict[Partition, int] = {}
+        """Time of the last message given out, per partition."""
+        self._consumer = consumer
+        self._origin_ns: int | None = None
+        """Bus time when the monotonic clock read 0: a wall clock may be set, and would take bus time along."""
+        self._prefix = config.prefix
+        self._lost = lost
+        self._merge: Merge[Any] = Merge()
+        self._to_kafka: dict[Partition, Any] = {}
+        self._from_kafka: dict[Any, Partition] = {}
+        self._fetched_ns: dict[Partition, int] = {}
+        """Time of the last message fetched, per partition."""
+        self._reached: dict[Partition, int] = {}
+        """The consumer's position: behind what was fetched."""
+        self._paused: set[Partition] = set()
+
+    async def open(self, start: Positions, floors_ns: Mapping[Partition, int]) -> None:
+        """Read the partitions of `start`, which the consumer is assigned, from there on."""
+        self._to_kafka = {partition: TopicPartition(self._prefix + partition[0], partition[1]) for partition in start}
+        self._from_kafka = {topic_partition: partition for partition, topic_partition in self._to_kafka.items()}
+        self._merge.open(start)
+        self.floors_ns = {partition: floors_ns.get(partition, 0) for partition in start}
+        self.seek(start)
+
+    def seek(self, positions: Positions) -> None:
+        """Go on there; what was fetched of those partitions is dropped."""
+        for partition, offset in positions.items():
+            self._consumer.seek(self._to_kafka[partition], offset)
+            self._merge.clear(partition)
+            self.next[partition] = self._reached[partition] = offset
+            self._fetched_ns[partition] = self.floors_ns[partition]
+
+    async def fetch(self, timeout_s: float) -> None:
+        """Fetch what there is; when there is nothing, wait for it."""
+        self._limit()
+        try:
+            found = await self._consumer.getmany(timeout_ms=max(0, round(timeout_s * 1000)))
+        except OffsetOutOfRangeError as error:
+            await self._seek_to_oldest(error.args[0])
+            found = {}
+        except NoOffsetForPartitionError as error:
+            await self._seek_to_oldest({error.args[0]: 0})
+            found = {}
+        for topic_partition, records in found.items():
+            partition = self._from_kafka.get(topic_partition)
+            if partition is not None:
+                self._merge.put(partition, [self._queued(partition, record) for record in records])
+        for partition, topic_partition in self._to_kafka.items():
+            self._reached[partition] = await self._consumer.position(topic_partition)
+
+    def take(
+        self, max_messages: int, max_bytes: int, *, regardless: bool = False
+    ) -> list[tuple[Partition, QueuedRecord[Any]]]:
+        """The next messages in bus order; `regardless` of partitions that are behind."""
+        behind = set() if regardless else {partition for partition in self.next if self._behind(partition)}
+        return self._given_out(self._merge.take(behind, max_messages, max_bytes))
+
+    def take_until(
+        self, upto: Positions, max_messages: int = 1000, max_bytes: int = 16 << 20
+    ) -> list[tuple[Partition, QueuedRecord[Any]]]:
+        """What waits before `upto`; partitions that have nothing more before it have reached it."""
+        taken = self._given_out(self._merge.take_until(upto, max_messages, max_bytes))
+        for partition, end in upto.items():
+            head = self._merge.head(partition)
+            if (self._reached[partition] if head is None else head.offset) >= end:
+                self.next[partition] = max(self.next[partition], end)
+        return taken
+
+    def held_back(self) -> bool:
+        """Whether something waits for a partition that is behind."""
+        return any(self._merge.waiting(partition) for partition in self.next)
+
+    def known_until_ns(self) -> int | None:
+        """When all partitions were last heard to have nothing more, in bus time."""
+        if self._origin_ns is None:
+            return None
+        polled_ms = []
+        for partition, topic_partition in self._to_kafka.items():
+            if self._merge.waiting(partition) or self._behind(partition):
+                return None
+            polled_ms.append(self._consumer.last_poll_timestamp(topic_partition))
+        # a wall clock that was set back in between makes a negative age
+        age_ns = max(0, time.time_ns() - min(polled_ms) * NS_PER_MS) if polled_ms else 0
+        return self._origin_ns + time.monotonic_ns() - age_ns - _SETTLE_NS
+
+    def now_ns(self) -> int:
+        """Bus time, by the brokers' clock and the time since; none of it from this machine's wall clock."""
+        return time.monotonic_ns() + (self._origin_ns or 0)
+
+    def set_broker_time(self, at_ns: int) -> None:
+        """The brokers' clock reads `at_ns` now."""
+        self._origin_ns = at_ns - time.monotonic_ns()
+
+    def lag(self) -> int:
+        """Records behind what was given out, as far as the brokers' last answers told."""
+        lag = 0
+        for partition, topic_partition in self._to_kafka.items():
+            with suppress(IllegalStateError):
+                lag += max(0, (self._consumer.highwater(topic_partition) or 0) - self.next[partition])
+        return lag
+
+    async def stalled(self) -> bool:
+        """Whether the brokers have more than they gave; False when they do not answer."""
+        with suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                ends = await self._consumer.end_offsets(list(self._from_kafka))
+            return any(end > self._reached[self._from_kafka[topic_partition]] for topic_partition, end in ends.items())
+        return False
+
+    def _behind(self, partition: Partition) -> bool:
+        """Whether the brokers have more of `partition`, as they last said, or have not said anything yet."""
+        stable = self._consumer.last_stable_offset(self._to_kafka[partition])
+        return stable is None or stable > self._reached[partition]
+
+    def _given_out(self, taken: list[tuple[Partition, QueuedRecord[Any]]]) -> list[tuple[Partition, QueuedRecord[Any]]]:
+        for partition, held in taken:
+            self.next[partition] = held.offset + 1
+            self.floors_ns[partition] = held.at_ns
+        for partition, reached in self._reached.items():
+            if not self._merge.waiting(partition):  # behind records that tell of transactions only
+                self.next[partition] = max(self.next[partition], reached)
+        return taken
+
+    def _queued(self, partition: Partition, record: Any) -> QueuedRecord[Any]:
+        by_broker = record.timestamp_type == LOG_APPEND_TIME
+        header_ns = header_at_ns(record.headers)
+        at_ns, _ = entered_at_ns(header_ns, record.timestamp, by_broker, self._fetched_ns[partition])
+        self._fetched_ns[partition] = at_ns
+        return QueuedRecord(at_ns, record.offset, len(record.value or b"") + 512, record)
+
+    def _limit(self) -> None:
+        """Do not fetch what has much waiting."""
+        for partition, size in self._merge.bytes.items():
+            if size > _QUEUE_BYTES and partition not in self._paused:
+                self._paused.add(partition)
+                self._consumer.pause(self._to_kafka[partition])
+            elif partition in self._paused and size < _QUEUE_BYTES // 2:
+                self._paused.discard(partition)
+                self._consumer.resume(self._to_kafka[partition])
+
+    async def _seek_to_oldest(self, where: Mapping[Any, int]) -> None:
+        """Positions that are no more: go on with the oldest record, and count what is gone."""
+        begins = await self._consumer.beginning_offsets(list(where))
+        for topic_partition, offset in where.items():
+            if topic_partition not in self._from_kafka:
+                continue
+            self._lost(self._from_kafka[topic_partition][0], max(0, begins[topic_partition] - offset))
+            self.seek({self._from_kafka[topic_partition]: begins[topic_partition]})
