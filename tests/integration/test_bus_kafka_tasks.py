@@ -77,7 +77,7 @@ async def test_a_commit_is_whole_or_never_was(kafka: Broker) -> None:
         for after in range(8):
             await bus.publish([clock(after)])
             assert marks(await read(task, 1)) == [after]
-            task._producer = Dying(task._producer, after)
+            task._writer._producer = Dying(task._writer._producer, after)
             with pytest.raises(DiedError):
                 await task.commit([finding(100 * after + i) for i in range(3)], notes={"n": b"%d" % after})
             task = await bus.task(WORK)  # the next owner; the former one was never asked to close
