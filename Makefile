@@ -20,11 +20,12 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 test: ## All checks and all tests, lab and Kafka included
 	@scripts/setup python peers lab kafka tools
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q -m real
+	@$(BIN)/pytest -q -n auto --dist loadfile -m "not real"
 
-quick: ## The tests that need neither broker nor lab
+quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python
-	@$(BIN)/pytest -q -m "not lab and not kafka"
+	@$(BIN)/pytest -q -n auto --dist loadfile -m "not real"
 
 check: ## Format, lint, types, import layers
 	@scripts/setup python

@@ -16,17 +16,20 @@ settings.load_profile("test")
 pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines"]
 
 
-REAL = ("lab", "kafka")
-"""Marks of tests with real packets or a real broker; with the tests of ``integration``, which run real processes, they
-need the machine in time."""
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The lab first: chDB keeps hundreds of threads with three open files each, and libnftables can use only 1,024.
+    """Mark what is ``real``: real packets, a real broker, real processes, figures. Those tests need the machine in time.
 
-    What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
+    They have it to themselves (``make test`` runs all others in parallel) and get a second try, told in the summary: a
+    machine that others starve for a second breaks no promise. The lab first: chDB keeps hundreds of threads with three
+    open files each, and libnftables can use only 1,024.
     """
     items.sort(key=lambda item: not item.nodeid.startswith("tests/lab/"))
     for item in items:
-        if "/integration/" in item.nodeid or any(item.get_closest_marker(name) for name in REAL):
+        if item.nodeid.startswith(("tests/integration/", "tests/bench/")) or _is_marked(item, "lab", "kafka"):
+            item.add_marker("real")
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _is_marked(item: pytest.Item, *names: str) -> bool:
+    return any(item.get_closest_marker(name) for name in names)
