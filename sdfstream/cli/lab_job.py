@@ -84,13 +84,13 @@ _CHOSEN = (
 
 
 def _list(args: argparse.Namespace) -> int:
-    from sdfstream.emulator.process_files_io import is_running, parts
+    from sdfstream.emulator.process_files_io import is_running, shards
     from sdfstream.lab.job_io import Job
 
     folder = _jobs_dir(args)
     found = [
         Job.find(name, folder).stats()
-        for name in (parts(folder) if folder.is_dir() else ())
+        for name in (shards(folder) if folder.is_dir() else ())
         if is_running(folder, name)
     ]
     lines = [

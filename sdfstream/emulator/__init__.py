@@ -1,1 +1,12 @@
-"""An emulated training job: real packets over UDP queue pairs that can be steered. Start at `process_io`."""
+"""An emulated training job: real packets over UDP queue pairs that can be steered, all ranks in one process.
+
+In reading order:
+
+- plan: `rank_plan` (ranks, queue pairs, source ports);
+- one queue pair: `qp_chunk`, `qp_header` (wire form), `qp_send` with `qp_window`, `qp_pacer` and `qp_round_trip`,
+  `qp_receive`, `qp_stripe` (several queue pairs between two ranks);
+- collectives: `collective_values`, `collective`, `rank` (one rank), `rank_job` (all ranks, sans-IO);
+- process: `process_nic_io` and `process_net_io` (sockets), `process_rows`, `process_files_io`, `process_io` (the
+  loop), `main_io`;
+- control socket: `control` (which commands are obeyed), `control_io`.
+"""

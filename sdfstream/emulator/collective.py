@@ -1,8 +1,8 @@
-"""Collectives, one rank's view: what to send, what to do with what comes, when it is over, and whether it is right.
+"""Collectives, one rank's view: pieces to send, chunks received, completion, and a check of the result.
 
-Ring all-reduce (n ranks, the data in n segments): 2·(n − 1) steps. In the first n − 1 a segment wanders round the ring
-and every rank adds its own numbers (reduce-scatter), then the sums wander round once more (all-gather). It goes chunk
-by chunk: what has come is added and passed on at once, without waiting for the rest of its segment.
+Ring all-reduce (n ranks, the data in n segments): 2·(n − 1) steps. In the first n − 1 a segment travels round the ring
+and every rank adds its own numbers (reduce-scatter), then the sums travel round once more (all-gather). Each chunk is
+added and passed on at once, without waiting for the rest of its segment.
 
 All-to-all: every rank has a block of its own for every other.
 """
@@ -19,26 +19,26 @@ from sdfstream.emulator.qp_chunk import Piece
 from sdfstream.emulator.qp_receive import Delivered
 from sdfstream.records.units import UInt32s
 
-ToSend = list[tuple[int, Piece]]
-"""(peer rank, what to send it)."""
+OutgoingPieces = list[tuple[int, Piece]]
+"""(peer rank, piece)."""
 _BYTES: Final = 4
 
 
 class Collective(Protocol):
     """One collective at one rank."""
 
-    def start(self) -> ToSend:
-        """What can be sent without having received anything."""
+    def start(self) -> OutgoingPieces:
+        """The pieces that can be sent without having received anything."""
 
-    def take(self, peer: int, chunk: Delivered) -> ToSend | str:
-        """What came from rank `peer`, and what can be sent because of it; or why it is refused."""
+    def take(self, peer: int, chunk: Delivered) -> OutgoingPieces | str:
+        """Take a chunk from rank `peer`; the pieces that can be sent because of it, or why it is refused."""
 
     @property
     def complete(self) -> bool:
         """Whether everything has come, each chunk once."""
 
     def is_right(self) -> bool:
-        """Whether the result is what it must be, number by number."""
+        """Whether the result is the expected one, number by number."""
 
 
 Maker = Callable[[int, int], Collective]
@@ -63,17 +63,17 @@ class RingAllReduce:
         """Whether everything has come, each chunk once."""
         return not self._missing
 
-    def start(self) -> ToSend:
+    def start(self) -> OutgoingPieces:
         """Our own segment sets out."""
         return [self._send(0, self._rank, piece) for piece in range(self._pieces)]
 
-    def take(self, peer: int, chunk: Delivered) -> ToSend | str:
-        """Add or keep what came, and pass it on."""
+    def take(self, peer: int, chunk: Delivered) -> OutgoingPieces | str:
+        """Add (reduce-scatter) or store (all-gather) a chunk, and pass it on."""
         if peer != (self._rank - 1) % self._ranks or chunk.step > self._last_step or chunk.piece >= self._pieces:
             return "out-of-place"
         segment = self._segment_of(chunk.step)
-        place = self._place(segment, chunk.piece)
-        if len(chunk.data) != (place.stop - place.start) * _BYTES:
+        span = self._span(segment, chunk.piece)
+        if len(chunk.data) != (span.stop - span.start) * _BYTES:
             return "out-of-place"
         slot = chunk.step * self._pieces + chunk.piece
         if self._seen[slot]:
@@ -82,13 +82,13 @@ class RingAllReduce:
         self._missing -= 1
         came = np.frombuffer(chunk.data, np.uint32)
         if chunk.step < self._ranks - 1:
-            self._data[place] += came
+            self._data[span] += came
         else:
-            self._data[place] = came
+            self._data[span] = came
         return [self._send(chunk.step + 1, segment, chunk.piece)] if chunk.step < self._last_step else []
 
     def is_right(self) -> bool:
-        """Whether every number is the sum of what all ranks brought."""
+        """Whether every number is the sum over all ranks."""
         return bool(np.array_equal(self._data, values.total(self._ranks, self._number, len(self._data))))
 
     def _segment_of(self, step: int) -> int:
@@ -97,12 +97,12 @@ class RingAllReduce:
             return (self._rank - 1 - step) % self._ranks
         return (self._rank - (step - self._ranks + 1)) % self._ranks
 
-    def _place(self, segment: int, piece: int) -> slice:
+    def _span(self, segment: int, piece: int) -> slice:
         first = segment * self._segment
         return slice(first + piece * self._chunk, first + min((piece + 1) * self._chunk, self._segment))
 
     def _send(self, step: int, segment: int, piece: int) -> tuple[int, Piece]:
-        octets = self._data[self._place(segment, piece)].tobytes()
+        octets = self._data[self._span(segment, piece)].tobytes()
         return (self._rank + 1) % self._ranks, Piece(self._number, step, piece, octets)
 
 
@@ -123,7 +123,7 @@ class AllToAll:
         """Whether everything has come, each chunk once."""
         return not self._missing
 
-    def start(self) -> ToSend:
+    def start(self) -> OutgoingPieces:
         """All blocks set out, a chunk for each peer in turn; the nearest peer is another one for every rank."""
         peers = [(self._rank + step) % self._ranks for step in range(1, self._ranks)]
         blocks = {p: values.sent_to(self._rank, p, self._number, self._block).tobytes() for p in peers}
@@ -134,8 +134,8 @@ class AllToAll:
             for p in peers
         ]
 
-    def take(self, peer: int, chunk: Delivered) -> ToSend | str:
-        """Keep what came."""
+    def take(self, peer: int, chunk: Delivered) -> OutgoingPieces | str:
+        """Store a chunk."""
         first = chunk.piece * self._chunk
         last = min(first + self._chunk, self._block)
         if chunk.step != peer or chunk.piece >= self._pieces or len(chunk.data) != (last - first) * _BYTES:
@@ -149,7 +149,7 @@ class AllToAll:
         return []
 
     def is_right(self) -> bool:
-        """Whether every block is what its sender had for us."""
+        """Whether every block is the one its sender has for this rank."""
         return all(
             np.array_equal(self._got[p], values.sent_to(p, self._rank, self._number, self._block))
             for p in range(self._ranks)

@@ -1,7 +1,7 @@
-"""Which orders on a queue pair's control socket are obeyed: every rule in one place, without I/O.
+"""Which commands on a queue pair's control socket are obeyed: every rule in one module, without I/O.
 
-An order must be signed by a key that *this* process trusts; the agent that hands it over is not believed. What is
-checked, in this order, and the reason given where it fails:
+A command must be signed by a key that *this* process trusts; the agent that hands it over is not trusted. The checks,
+in this order, and the reason given where one fails:
 
 ==================  ===================================================================================
 ``malformed``       not a command of a known form
@@ -12,14 +12,14 @@ checked, in this order, and the reason given where it fails:
 ``unknown-target``  no queue pair of ours
 ``replayed``        issued no later than the last statement of that command; the choice of an armed failover may come
                     again under the same statement, since the agent decides when
-``expired``         its lease is over, by this host's clock, by the newest time that any command told, or by the time
-                    since we first saw this statement; also when it comes from the future
+``expired``         its lease is over, by this host's clock, by the newest time at which any command was issued, or by
+                    the time since this statement first came; also when it was issued in the future
 ``unexpected-state``  the queue pair is not on the path that the command expects
 ==================  ===================================================================================
 
-An *undo* is bound to what it undoes: only what the same command did, and what is still in force, is taken back, even
-when its lease is over or its epoch is old. A path never changes by itself. A limit ends by itself after its
-``ttl_ms``, at the latest with the lease.
+An *undo* takes back only the effect of the same command, where still in force, even when its lease is over or its
+epoch is old. A path never changes by itself. A limit ends by itself after its ``ttl_ms``, at the latest with the
+lease.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sdfstream.errors import FormatError, SdfError
-from sdfstream.records.command import Command, command
+from sdfstream.records.command import Command
+from sdfstream.records.command import command as parse_command
 from sdfstream.records.fabric import host_of
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -39,7 +40,7 @@ _FUTURE_NS: Final = 60 * NS_PER_S
 """A command issued this far ahead of the host's clock: one of the two clocks is wrong, so nothing is done."""
 _LONGEST_NS: Final = 3_600 * NS_PER_S
 """No lease and no limit is longer."""
-_KEPT: Final = 4_096
+_MOST_STATEMENTS: Final = 4_096
 """Commands remembered; those whose lease is over by every clock go first."""
 _LEAST_BPS: Final = 10_000
 """No limit below this: it would be an outage."""
@@ -59,14 +60,14 @@ class Steerable(Protocol):
 
 
 @dataclass(slots=True)
-class Target:
-    """A queue pair that orders may concern."""
+class QpTarget:
+    """A queue pair that commands may concern."""
 
     qp: str
     ports: tuple[int, ...]
     """Every source port that it may use."""
     own_rate_bps: int | None
-    """The limit that the job set itself, which no order lifts."""
+    """The job's own limit, which no command lifts."""
     sender: Steerable
     limited_by: str = ""
     """Command whose limit is in force."""
@@ -76,12 +77,12 @@ class Target:
     """Command that made the last move."""
 
     def state(self) -> dict[str, Any]:
-        """What an answer says before and after."""
+        """The part of an answer that is given before and after the command."""
         return {"path": self.sender.path, "rate_bps": self.sender.rate_bps}
 
 
 @dataclass(slots=True)
-class _Known:
+class _SeenStatement:
     issued_at_ns: int
     expires_at_ns: int
     seen_ns: int
@@ -89,32 +90,32 @@ class _Known:
 
 
 class RefusedError(SdfError):
-    """Why an order is not obeyed; the text is ``reason: sentence``."""
+    """Why a command is not obeyed; the text is ``reason: sentence``."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(f"{reason}: {sentence}")
         self.reason = reason
 
 
-class Control:
-    """Judges orders and carries them out.
+class QpControl:
+    """Checks commands and carries them out.
 
     Parameters
     ----------
     keys : KeyRing
-        Whom this process trusts.
+        The public keys that this process trusts.
     job : str
     targets : mapping of QP id to Target
     """
 
-    def __init__(self, keys: KeyRing, job: str, targets: Mapping[str, Target]) -> None:
+    def __init__(self, keys: KeyRing, job: str, targets: Mapping[str, QpTarget]) -> None:
         self.targets = targets
         self._keys = keys
         self._job = job
         self._epoch = -1
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._told_at_ns = 0
-        self._told_ns = 0
+        self._known: OrderedDict[str, _SeenStatement] = OrderedDict()
+        self._newest_issued_at_ns = 0
+        self._newest_issued_ns = 0
 
     def set(self, request: Mapping[str, Any], host: str, at_ns: int, now_ns: int) -> dict[str, Any]:
         """Carry out ``{"do": "set", …}`` that came by the socket of `host`; the answer.
@@ -130,32 +131,32 @@ class Control:
         ------
         RefusedError
         """
-        order = self._signed(request)
-        if order.epoch < self._epoch:
-            raise RefusedError("wrong-epoch", f"epoch {order.epoch}, but {self._epoch} has been seen")
-        self._epoch = order.epoch
-        target = self._target(order, host)
-        choice = _choice(request, order)
-        self._check_fresh(order, at_ns, now_ns, again=choice is not None)
+        command = self._signed(request)
+        if command.epoch < self._epoch:
+            raise RefusedError("wrong-epoch", f"epoch {command.epoch}, but {self._epoch} has been seen")
+        self._epoch = command.epoch
+        target = self._target(command, host)
+        choice = _choice(request, command)
+        self._check_fresh(command, at_ns, now_ns, again=choice is not None)
         before = target.state()
-        if order.action == "throttle":
-            self._limit(target, order, _ttl_ns(request, order), now_ns)
+        if command.action == "throttle":
+            self._limit(target, command, _ttl_ns(request, command), now_ns)
         else:
-            self._move(target, order, choice, now_ns)
-        self._remember(order, at_ns, now_ns)
+            self._move(target, command, choice, now_ns)
+        self._remember(command, at_ns, now_ns)
         return {"ok": True, "before": before, "after": target.state()}
 
     def undo(self, request: Mapping[str, Any], host: str, now_ns: int) -> dict[str, Any]:
-        """Carry out ``{"do": "undo", …}``: take back what the signed command did here; RefusedError as `set`."""
-        order = self._signed(request)
-        target = self._target(order, host)
-        done_by = str(order.set.get("command", "")) if order.action == "undo" else order.id
+        """Carry out ``{"do": "undo", …}``: take back the signed command's effect here; RefusedError as `set`."""
+        command = self._signed(request)
+        target = self._target(command, host)
+        done_by = str(command.set.get("command", "")) if command.action == "undo" else command.id
         before = target.state()
         if done_by and done_by == target.limited_by:
             self._lift(target)
-        elif done_by and done_by == target.moved_by and isinstance(order.undo.get("path"), int):
-            self._send_by(target, order.undo["path"], "", now_ns)
-        elif order.undo.get("path", target.sender.path) != target.sender.path:
+        elif done_by and done_by == target.moved_by and isinstance(command.undo.get("path"), int):
+            self._send_by(target, command.undo["path"], "", now_ns)
+        elif command.undo.get("path", target.sender.path) != target.sender.path:
             raise RefusedError("unexpected-state", f"nothing that command {done_by!r} did is in force here")
         return {"ok": True, "before": before, "after": target.state()}
 
@@ -169,117 +170,121 @@ class Control:
     def _signed(self, request: Mapping[str, Any]) -> Command:
         data = request.get("command")
         try:
-            order = command(data if isinstance(data, Mapping) else {})
+            command = parse_command(data if isinstance(data, Mapping) else {})
         except FormatError as error:
             raise RefusedError("malformed", error.detail) from error
         assert isinstance(data, Mapping)
         refused = self._keys.refuses(data)
         if refused:
             reason = refused if refused in ("unknown-key", "forged") else "malformed"
-            raise RefusedError(reason, f"the signature by key {order.key_id!r} is not one we trust")
-        if order.mode != "enforce":
-            raise RefusedError("not-enforced", f"mode {order.mode} changes nothing")
-        return order
+            raise RefusedError(reason, f"the signature by key {command.key_id!r} is not one we trust")
+        if command.mode != "enforce":
+            raise RefusedError("not-enforced", f"mode {command.mode} changes nothing")
+        return command
 
-    def _target(self, order: Command, host: str) -> Target:
-        qp = order.target.get("id")
-        if order.target.get("type") != "qp" or not isinstance(qp, str):
+    def _target(self, command: Command, host: str) -> QpTarget:
+        qp = command.target.get("id")
+        if command.target.get("type") != "qp" or not isinstance(qp, str):
             raise RefusedError("unknown-target", "not a queue pair")
-        if order.target.get("host", host) != host or host_of(qp) != host:
+        if command.target.get("host", host) != host or host_of(qp) != host:
             raise RefusedError("wrong-host", f"this is {host}")
-        if qp not in self.targets or order.target.get("job", self._job) != self._job:
+        if qp not in self.targets or command.target.get("job", self._job) != self._job:
             raise RefusedError("unknown-target", f"no queue pair {qp} in job {self._job}")
         return self.targets[qp]
 
-    def _check_fresh(self, order: Command, at_ns: int, now_ns: int, *, again: bool) -> None:
-        lease_ns = order.expires_at_ns - order.issued_at_ns
+    def _check_fresh(self, command: Command, at_ns: int, now_ns: int, *, again: bool) -> None:
+        lease_ns = command.expires_at_ns - command.issued_at_ns
         if not 0 < lease_ns <= _LONGEST_NS:
             raise RefusedError("expired", f"a lease of {lease_ns / NS_PER_S:g} s")
-        known = self._known.get(order.id)
-        if known is not None and order.issued_at_ns <= known.issued_at_ns:
-            if order.issued_at_ns < known.issued_at_ns or not again:
+        known = self._known.get(command.id)
+        if known is not None and command.issued_at_ns <= known.issued_at_ns:
+            if command.issued_at_ns < known.issued_at_ns or not again:
                 raise RefusedError("replayed", "this statement of the command, or a later one, was obeyed before")
             if now_ns - known.seen_ns >= lease_ns:
                 raise RefusedError("expired", "its lease has run out since it came")
-        told_at_ns = self._told_at_ns + (now_ns - self._told_ns)
-        if order.expires_at_ns <= max(at_ns, told_at_ns):
+        least_now_at_ns = self._newest_issued_at_ns + (now_ns - self._newest_issued_ns)
+        if command.expires_at_ns <= max(at_ns, least_now_at_ns):
             raise RefusedError("expired", "its lease is over")
-        if order.issued_at_ns > at_ns + _FUTURE_NS:
+        if command.issued_at_ns > at_ns + _FUTURE_NS:
             raise RefusedError("expired", "it was issued in the future of this host's clock: one of the two is wrong")
 
-    def _limit(self, target: Target, order: Command, ttl_ns: int, now_ns: int) -> None:
-        rate_bps = order.set.get("rate_bps")
+    def _limit(self, target: QpTarget, command: Command, ttl_ns: int, now_ns: int) -> None:
+        rate_bps = command.set.get("rate_bps")
         if not isinstance(rate_bps, int) or isinstance(rate_bps, bool) or rate_bps < _LEAST_BPS:
             raise RefusedError("malformed", f"rate_bps must be a whole number from {_LEAST_BPS}, not {rate_bps!r}")
-        self._check_path(order, target)
+        self._check_path(command, target)
         own = target.own_rate_bps
         target.sender.rate_bps = rate_bps if own is None else min(rate_bps, own)
-        target.limited_by = order.id
+        target.limited_by = command.id
         target.limit_ends_ns = now_ns + ttl_ns
 
-    def _move(self, target: Target, order: Command, choice: int | None, now_ns: int) -> None:
+    def _move(self, target: QpTarget, command: Command, choice: int | None, now_ns: int) -> None:
         present = target.sender.path
         if choice is not None:
-            known = [order.expected.get("path"), order.undo.get("path"), *_alternates(order)]
+            known = [command.expected.get("path"), command.undo.get("path"), *_alternates(command)]
             if present not in known:
                 raise RefusedError("unexpected-state", f"on path {present}, which this failover does not know")
-            self._send_by(target, choice, order.id, now_ns)
+            self._send_by(target, choice, command.id, now_ns)
             return
-        path = order.set.get("path")
-        if order.action not in ("steer", "failback") or not isinstance(path, int):
-            raise RefusedError("malformed", f"a {order.action} without a choice sets no path")
+        path = command.set.get("path")
+        if command.action not in ("steer", "failback") or not isinstance(path, int):
+            raise RefusedError("malformed", f"a {command.action} without a choice sets no path")
         if present != path:
-            self._check_path(order, target)
-        self._send_by(target, path, order.id, now_ns)
+            self._check_path(command, target)
+        self._send_by(target, path, command.id, now_ns)
 
-    def _check_path(self, order: Command, target: Target) -> None:
-        if order.expected.get("path") != target.sender.path:
-            raise RefusedError("unexpected-state", f"on path {target.sender.path}, not {order.expected.get('path')}")
+    def _check_path(self, command: Command, target: QpTarget) -> None:
+        if command.expected.get("path") != target.sender.path:
+            raise RefusedError("unexpected-state", f"on path {target.sender.path}, not {command.expected.get('path')}")
 
-    def _send_by(self, target: Target, path: int, by: str, now_ns: int) -> None:
+    def _send_by(self, target: QpTarget, path: int, by: str, now_ns: int) -> None:
         if path not in target.ports:
             raise RefusedError("malformed", f"{path} is no source port of {target.qp}")
         target.sender.steer(path, now_ns)
         target.moved_by = by
 
-    def _lift(self, target: Target) -> None:
+    def _lift(self, target: QpTarget) -> None:
         target.sender.rate_bps = target.own_rate_bps
         target.limited_by = ""
 
-    def _remember(self, order: Command, at_ns: int, now_ns: int) -> None:
-        known = self._known.pop(order.id, None)
-        seen_ns = known.seen_ns if known and known.issued_at_ns == order.issued_at_ns else now_ns
-        self._known[order.id] = _Known(order.issued_at_ns, order.expires_at_ns, seen_ns)
-        if order.issued_at_ns > self._told_at_ns + (now_ns - self._told_ns):
-            self._told_at_ns, self._told_ns = order.issued_at_ns, now_ns
-        while len(self._known) > _KEPT:
+    def _remember(self, command: Command, at_ns: int, now_ns: int) -> None:
+        known = self._known.pop(command.id, None)
+        seen_ns = known.seen_ns if known and known.issued_at_ns == command.issued_at_ns else now_ns
+        self._known[command.id] = _SeenStatement(command.issued_at_ns, command.expires_at_ns, seen_ns)
+        if command.issued_at_ns > self._newest_issued_at_ns + (now_ns - self._newest_issued_ns):
+            self._newest_issued_at_ns, self._newest_issued_ns = command.issued_at_ns, now_ns
+        while len(self._known) > _MOST_STATEMENTS:
             over = next((i for i, k in self._known.items() if k.expires_at_ns <= at_ns), next(iter(self._known)))
             del self._known[over]
 
 
-def _choice(request: Mapping[str, Any], order: Command) -> int | None:
+def _choice(request: Mapping[str, Any], command: Command) -> int | None:
     """The path that the agent chose for an armed failover: one of its alternates, or back."""
     choice = request.get("choice")
-    if (order.action == "failover") is (choice is None):
+    if (command.action == "failover") is (choice is None):
         raise RefusedError("malformed", "a choice is for a failover, and a failover needs one")
     if choice is None:
         return None
     path = choice.get("path") if isinstance(choice, Mapping) else None
-    if not isinstance(path, int) or isinstance(path, bool) or path not in [*_alternates(order), order.undo.get("path")]:
+    if (
+        not isinstance(path, int)
+        or isinstance(path, bool)
+        or path not in [*_alternates(command), command.undo.get("path")]
+    ):
         raise RefusedError("malformed", f"path {path!r} is not among the choices of this failover")
     return path
 
 
-def _alternates(order: Command) -> list[Any]:
-    alternates = order.set.get("alternates")
+def _alternates(command: Command) -> list[Any]:
+    alternates = command.set.get("alternates")
     if not isinstance(alternates, list) or not all(isinstance(a, Mapping) for a in alternates):
         return []
     return [a.get("path") for a in alternates if isinstance(a.get("path"), int)]
 
 
-def _ttl_ns(request: Mapping[str, Any], order: Command) -> int:
+def _ttl_ns(request: Mapping[str, Any], command: Command) -> int:
     """How long a limit holds: as asked, at the latest until the lease ends."""
-    lease_ns = order.expires_at_ns - order.issued_at_ns
+    lease_ns = command.expires_at_ns - command.issued_at_ns
     ttl_ms = request.get("ttl_ms", lease_ns // NS_PER_MS)
     if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms <= 0:
         raise RefusedError("malformed", f"ttl_ms must be a whole number above 0, not {ttl_ms!r}")

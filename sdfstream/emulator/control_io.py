@@ -1,6 +1,6 @@
 """The control socket of one host's share of a job: newline-delimited JSON, one answer a request.
 
-``list``, ``set`` and ``undo`` are for the host's agent; ``stats`` and ``stop`` for whoever started the job.
+``list``, ``set`` and ``undo`` are for the host's agent; ``stats`` and ``stop`` for the job's starter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.emulator.control import Control, RefusedError
+from sdfstream.emulator.control import QpControl, RefusedError
 from sdfstream.stats import Counters
 
 _LINE_BYTES: Final = 1 << 20
@@ -40,7 +40,7 @@ class ControlServer:
         Gets ``control`` (``ok`` or why it was refused).
     """
 
-    def __init__(self, path: Path, host: str, control: Control, other: Mapping[str, Ask], counters: Counters) -> None:
+    def __init__(self, path: Path, host: str, control: QpControl, other: Mapping[str, Ask], counters: Counters) -> None:
         self.path = path
         self._host = host
         self._control = control

@@ -1,4 +1,4 @@
-"""The process of one emulated job: orders on standard input, what became of it on standard output."""
+"""The process of one emulated job: its configuration on standard input, its figures on standard output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from sdfstream.agent.bus_io import open_publisher
 from sdfstream.emulator.process_io import run_job
-from sdfstream.emulator.rank_plan import JobSpec, NicPlace, plan
+from sdfstream.emulator.rank_plan import JobSpec, NicEndpoint, plan
 from sdfstream.errors import SdfError
 from sdfstream.probes.config import VirtualClock
 from sdfstream.probes.net.netns_io import inside
@@ -22,7 +22,7 @@ from sdfstream.runtime import loop_io
 
 
 def main() -> int:
-    """Read the orders from standard input (`lab.job_io` writes them), run the job, tell the outcome; the exit code."""
+    """Read the configuration from standard input (`lab.job_io` writes it), run the job, print its figures."""
     orders = json.loads(_first_line())
     try:
         last = loop_io.run(_serve(orders))
@@ -47,10 +47,10 @@ async def _serve(orders: dict[str, Any]) -> dict[str, Any]:
     async with contextlib.AsyncExitStack() as stack:
         publisher = None
         if orders["link"]:
-            link = open_publisher(f"link:{orders['link']}", secrets.token_hex(8), hold=False)  # it keeps nothing itself
+            link = open_publisher(f"link:{orders['link']}", secrets.token_hex(8), hold=False)  # nothing is held here
             publisher = await stack.enter_async_context(link)
         return await run_job(
-            plan(spec, [NicPlace(**place) for place in orders["places"]]),
+            plan(spec, [NicEndpoint(**nic) for nic in orders["places"]]),
             Path(orders["jobs_dir"]),
             keys,
             stop,

@@ -1,7 +1,7 @@
-"""What a job leaves in the drop directory: one file per host while it runs, written as a whole or not at all.
+"""A job's files in the drop directory: one per host while the job runs, written as a whole or not at all.
 
 Control sockets lie in a folder of their own under the folder for temporary files, since a socket's name may not be
-long. The folder also holds the lock that tells whether the job's process lives, however it ended.
+long. The folder also holds the lock that shows whether the job's process lives, however it ended.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class JobFiles:
         """Control socket of a host's share."""
         return self.folder / host
 
-    def write(self, part: JobShard, block: int) -> None:
+    def write(self, shard: JobShard, block: int) -> None:
         """Write, or replace, a host's file."""
-        path = shard_file(self._jobs_dir, part.job, part.host)
+        path = shard_file(self._jobs_dir, shard.job, shard.host)
         new = path.with_suffix(".new")
-        new.write_text(json.dumps({"version": FILE_VERSION, "block": block, **part.as_data()}))
+        new.write_text(json.dumps({"version": FILE_VERSION, "block": block, **shard.as_data()}))
         new.replace(path)
         self._written.add(path)
 
@@ -67,22 +67,22 @@ class JobFiles:
         os.close(self._lock)
 
 
-def parts(jobs_dir: Path) -> dict[str, list[dict[str, Any]]]:
-    """What the drop directory says of emulated jobs, by job; what cannot be read, or is no such job, is left out."""
+def shards(jobs_dir: Path) -> dict[str, list[dict[str, Any]]]:
+    """The emulated jobs' files in the drop directory, by job; unreadable and foreign files are left out."""
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(jobs_dir.glob("*.json")):
         try:
-            part = json.loads(path.read_text())
+            shard = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        if isinstance(part, dict) and isinstance(part.get("block"), int) and isinstance(part.get("control"), str):
-            found.setdefault(str(part.get("job")), []).append(part)
+        if isinstance(shard, dict) and isinstance(shard.get("block"), int) and isinstance(shard.get("control"), str):
+            found.setdefault(str(shard.get("job")), []).append(shard)
     return found
 
 
 def is_running(jobs_dir: Path, job: str) -> bool:
     """Whether the process of a job lives."""
-    return any(_is_locked(Path(part["control"]).parent) for part in parts(jobs_dir).get(job, []))
+    return any(_is_locked(Path(shard["control"]).parent) for shard in shards(jobs_dir).get(job, []))
 
 
 def free_block(jobs_dir: Path, blocks: Iterable[int]) -> int:
@@ -93,7 +93,7 @@ def free_block(jobs_dir: Path, blocks: Iterable[int]) -> int:
     ConfigError
         All are taken.
     """
-    listed = parts(jobs_dir) if jobs_dir.is_dir() else {}
+    listed = shards(jobs_dir) if jobs_dir.is_dir() else {}
     taken = {p["block"] for job, its in listed.items() if is_running(jobs_dir, job) for p in its}
     for block in blocks:
         if block not in taken:
@@ -102,12 +102,12 @@ def free_block(jobs_dir: Path, blocks: Iterable[int]) -> int:
 
 
 def remove_leftovers(jobs_dir: Path, job: str) -> None:
-    """Remove the files of a run that could not do it itself."""
-    for part in parts(jobs_dir).get(job, []):
-        folder = Path(part["control"]).parent
+    """Remove the files of a run that died."""
+    for shard in shards(jobs_dir).get(job, []):
+        folder = Path(shard["control"]).parent
         if folder.name.startswith(_PREFIX) and not _is_locked(folder):
             shutil.rmtree(folder, ignore_errors=True)
-        shard_file(jobs_dir, job, str(part.get("host"))).unlink(missing_ok=True)
+        shard_file(jobs_dir, job, str(shard.get("host"))).unlink(missing_ok=True)
 
 
 def _is_locked(folder: Path) -> bool:

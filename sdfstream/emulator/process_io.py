@@ -1,9 +1,8 @@
 """The process of an emulated job: sockets, clocks, control sockets, rows. One process serves all ranks.
 
 A pass every two milliseconds: read what has arrived, let the engine work, send. Between two passes packets wait in
-the sockets; arrivals are stamped by the kernel, so that falsifies no delay. Everything the engine times runs on a
-clock that does not count our own stalls: a process that was not scheduled for a while must not take packets that wait
-in its sockets for lost.
+the sockets; arrivals are stamped by the kernel, so waiting falsifies no delay. The engine's clock does not count the
+process's own stalls: a process that was not scheduled for a while must not take packets in its sockets for lost.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from sdfstream.emulator.control import Control, Target
+from sdfstream.agent.publish_io import OutputPublisher
+from sdfstream.emulator.control import QpControl, QpTarget
 from sdfstream.emulator.control_io import Ask, ControlServer
 from sdfstream.emulator.process_files_io import JobFiles
 from sdfstream.emulator.process_net_io import JobNet
@@ -26,7 +26,6 @@ from sdfstream.emulator.process_rows import ClockOf, outputs
 from sdfstream.emulator.rank_job import JobEngine, QpEnds
 from sdfstream.emulator.rank_plan import JobPlan
 from sdfstream.records.job import JobShard, Rank
-from sdfstream.records.message import Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
@@ -34,16 +33,9 @@ _log = logging.getLogger("sdfstream.job")
 
 PASS_NS: Final = 2 * NS_PER_MS
 _STALL_NS: Final = 5 * PASS_NS
-"""A pass that comes later than this is our own fault; the engine's clock stands still meanwhile."""
+"""A pass later than this is a stall of the process; the engine's clock stands still meanwhile."""
 _FLUSH_NS: Final = 100 * NS_PER_MS
 _LOOK_NS: Final = NS_PER_S
-
-
-class Publisher(Protocol):
-    """Takes outputs to the bus (`bus.link.client_io.LinkPublisher`)."""
-
-    async def publish(self, outputs: Sequence[Output]) -> None:
-        """Take `outputs`."""
 
 
 async def run_job(
@@ -55,7 +47,7 @@ async def run_job(
     enter: Callable[[str | None, Callable[[], Any]], Any],
     clock_of: ClockOf,
     run: int,
-    publisher: Publisher | None = None,
+    publisher: OutputPublisher | None = None,
     ready: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Run until `stop` is set, the time is up, or all collectives are done; the figures.
@@ -74,7 +66,7 @@ async def run_job(
         The hosts' clocks, for the rows.
     run : int
         32 random bits.
-    publisher : Publisher or None
+    publisher : OutputPublisher or None
     ready : callable or None
         Called once everything is open and the job's files are there.
 
@@ -83,7 +75,7 @@ async def run_job(
     ConfigError, UnavailableError
         It cannot start.
     """
-    job = _Job(plan, jobs_dir, keys, stop, enter, clock_of, run, publisher)
+    job = _JobProcess(plan, jobs_dir, keys, stop, enter, clock_of, run, publisher)
     try:
         await job.start()
         if ready is not None:
@@ -94,7 +86,7 @@ async def run_job(
         await job.close()
 
 
-class _Job:
+class _JobProcess:
     def __init__(
         self,
         plan: JobPlan,
@@ -104,7 +96,7 @@ class _Job:
         enter: Callable[[str | None, Callable[[], Any]], Any],
         clock_of: ClockOf,
         run: int,
-        publisher: Publisher | None,
+        publisher: OutputPublisher | None,
     ) -> None:
         self._plan = plan
         self._stop = stop
@@ -116,9 +108,10 @@ class _Job:
         self._own_ns = 0
         self._worst_pass_ns = 0
         targets = {
-            e.plan.id: Target(e.plan.id, e.plan.ports, plan.spec.rate_bps, _Steered(e, self)) for e in self._all()
+            e.plan.id: QpTarget(e.plan.id, e.plan.ports, plan.spec.rate_bps, _Steered(e, self))
+            for e in self._all_ends()
         }
-        self._control = Control(keys, plan.spec.name, targets)
+        self._control = QpControl(keys, plan.spec.name, targets)
         self._files = JobFiles(jobs_dir, plan.spec.name)
         self._servers: list[ControlServer] = []
         self._net: JobNet | None = None
@@ -129,19 +122,23 @@ class _Job:
         """The engine's clock."""
         return self._now_ns
 
-    def _all(self) -> list[QpEnds]:
+    def _all_ends(self) -> list[QpEnds]:
         return list(self.engine.ends.values())
 
     async def start(self) -> None:
         """Open sockets, serve control, write the files."""
-        self._net = JobNet(self._plan.places, *self._open, self.engine.counters)
+        self._net = JobNet(self._plan.nics, *self._open, self.engine.counters)
         _ask_for_priority()
-        for host in dict.fromkeys(place.host for place in self._plan.places):
-            other: dict[str, Ask] = {"list": partial(self._list, host), "stats": self.stats, "stop": self._told_to_stop}
+        for host in dict.fromkeys(nic.host for nic in self._plan.nics):
+            other: dict[str, Ask] = {
+                "list": partial(self._list, host),
+                "stats": self.stats,
+                "stop": self._stop_on_request,
+            }
             server = ControlServer(self._files.socket(host), host, self._control, other, self.engine.counters)
             await server.start()
             self._servers.append(server)
-            self._files.write(self._part(host), self._plan.spec.block)
+            self._files.write(self._shard(host), self._plan.spec.block)
 
     async def close(self) -> None:
         """Take files and sockets away, publish what is left."""
@@ -169,7 +166,7 @@ class _Job:
                 await self._flush()
             if now_ns >= look_ns:
                 look_ns = now_ns + _LOOK_NS
-                self._look()
+                self._check_nics()
             next_s = max(next_s + PASS_NS / NS_PER_S, loop.time())
             await asyncio.sleep(next_s - loop.time())
 
@@ -185,8 +182,8 @@ class _Job:
             **self.engine.stats(),
         }
 
-    def turn(self) -> None:
-        """A pass out of turn: an order that moved a queue pair takes effect at once."""
+    def pass_now(self) -> None:
+        """An additional pass: a command that moved a queue pair takes effect at once."""
         if self._net is not None:
             self._pass()
 
@@ -204,12 +201,12 @@ class _Job:
         if batch:
             self._net.send(batch)
 
-    def _look(self) -> None:
-        """Once a second: NICs that went away, and a fabric that is gone for good."""
+    def _check_nics(self) -> None:
+        """Once a second: reopen NICs that went away; stop when the fabric is gone for good."""
         assert self._net is not None
         self._net.reopen()
-        places = self._plan.places
-        if all(place.netns is not None and not Path(place.netns).exists() for place in places):
+        nics = self._plan.nics
+        if all(nic.netns is not None and not Path(nic.netns).exists() for nic in nics):
             _log.warning("the fabric is gone; the job ends")
             self._stop.set()
 
@@ -220,24 +217,24 @@ class _Job:
             spec = self._plan.spec
             await self._publisher.publish(outputs(spec.name, spec.collective, chunks, self._clock_of))
 
-    def _part(self, host: str) -> JobShard:
-        places = self._plan.places
-        pairs = [(e, e.plan.queue_pair(e.requester.path, e.requester.rate_bps)) for e in self._all()]
+    def _shard(self, host: str) -> JobShard:
+        nics = self._plan.nics
+        pairs = [(e, e.plan.queue_pair(e.requester.path, e.requester.rate_bps)) for e in self._all_ends()]
         return JobShard(
             job=self._plan.spec.name,
             host=host,
             name=f"{self._plan.spec.collective} {self._plan.spec.name}",
             since_at_ns=self._since_at_ns,
             source="process",
-            ranks=tuple(Rank(n, (p.nic,), os.getpid()) for n, p in enumerate(places) if p.host == host),
-            qps=tuple(qp for e, qp in pairs if places[e.plan.rank].host == host),
-            receives=tuple(qp for e, qp in pairs if places[e.plan.peer_rank].host == host),
+            ranks=tuple(Rank(n, (p.nic,), os.getpid()) for n, p in enumerate(nics) if p.host == host),
+            qps=tuple(qp for e, qp in pairs if nics[e.plan.rank].host == host),
+            receives=tuple(qp for e, qp in pairs if nics[e.plan.peer_rank].host == host),
             control=str(self._files.socket(host)),
         )
 
     def _list(self, host: str) -> dict[str, Any]:
-        part = self._part(host).as_data()
-        for qp in part["qps"]:
+        shard = self._shard(host).as_data()
+        for qp in shard["qps"]:
             ends = self.engine.find(qp["qp"])
             assert ends is not None
             sender = ends.requester
@@ -247,17 +244,17 @@ class _Job:
                 "retransmits": sender.retransmits,
                 "moved_at_ns": sender.moved_at_ns,
             }
-        return {key: part[key] for key in ("job", "host", "ranks", "qps", "receives")}
+        return {key: shard[key] for key in ("job", "host", "ranks", "qps", "receives")}
 
-    def _told_to_stop(self) -> dict[str, Any]:
+    def _stop_on_request(self) -> dict[str, Any]:
         self._stop.set()
         return {"ok": True}
 
 
 class _Steered:
-    """A queue pair's sending end as orders see it: what they change takes effect in a pass of its own."""
+    """A queue pair's sending end as commands see it: a change takes effect in a pass of its own."""
 
-    def __init__(self, ends: QpEnds, job: _Job) -> None:
+    def __init__(self, ends: QpEnds, job: _JobProcess) -> None:
         self._sender = ends.requester
         self._job = job
 
@@ -278,7 +275,7 @@ class _Steered:
     def steer(self, path: int, now_ns: int) -> None:
         """Move, and send at once what is due on the new path."""
         self._sender.steer(path, self._job.now_ns)
-        self._job.turn()
+        self._job.pass_now()
 
 
 def _ask_for_priority() -> None:

@@ -1,7 +1,7 @@
 """The NICs of a job: datagrams of all ranks sent and received in batches.
 
 Arrivals are stamped by the kernel. Departures are stamped by user space just before the batch is handed over, and
-again, for the packets whose sender asked, by the kernel as they leave.
+again, for packets with an `on_departure`, by the kernel as they leave.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.emulator.process_nic_io import MSG_DONTWAIT, SO_TIMESTAMPING, TX_SOFTWARE, Enter, Nic
+from sdfstream.emulator.process_nic_io import MSG_DONTWAIT, SO_TIMESTAMPING, TX_SOFTWARE, Enter, NicSocket
 from sdfstream.emulator.qp_header import PORT
-from sdfstream.emulator.rank_job import ToSend
-from sdfstream.emulator.rank_plan import NicPlace
+from sdfstream.emulator.rank_job import OutgoingDatagram
+from sdfstream.emulator.rank_plan import NicEndpoint
 from sdfstream.errors import UnavailableError
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
@@ -90,19 +90,19 @@ class JobNet:
 
     def __init__(
         self,
-        places: Sequence[NicPlace],
+        endpoints: Sequence[NicEndpoint],
         run: int,
         enter: Enter,
         counters: Counters,
     ) -> None:
         self._counters = counters
-        self.nics: list[Nic] = []
+        self.nics: list[NicSocket] = []
         try:
-            for place in places:
+            for endpoint in endpoints:
                 try:
-                    self.nics.append(Nic(place, run, enter))
+                    self.nics.append(NicSocket(endpoint, run, enter))
                 except OSError as error:
-                    raise UnavailableError(f"{place.nic}: {error.strerror}") from error
+                    raise UnavailableError(f"{endpoint.nic}: {error.strerror}") from error
         except BaseException:
             self.close()
             raise
@@ -125,12 +125,12 @@ class JobNet:
             while n == _ROWS:
                 n = self._drain(rank, nic, take)
                 total += n
-            nic.tell()
+            nic.report_departures()
         if total:
             self._counters.add("received", n=total)
         return total
 
-    def send(self, batch: Sequence[ToSend]) -> None:
+    def send(self, batch: Sequence[OutgoingDatagram]) -> None:
         """Send datagrams, which are sorted by rank; what the kernel does not take is lost, as on a wire."""
         first = 0
         while first < len(batch):
@@ -150,12 +150,12 @@ class JobNet:
                     continue
                 self._counters.add("nic-back")
 
-    def _drain(self, rank: int, nic: Nic, take: Receive) -> int:
+    def _drain(self, rank: int, nic: NicSocket, take: Receive) -> int:
         block = self._in
         block.control_size[:] = _CONTROL_BYTES
         n: int = _libc.recvmmsg(nic.fd, ctypes.c_void_p(block.address), _ROWS, MSG_DONTWAIT, None)
         if n <= 0:
-            self._look_at(nic, ctypes.get_errno() if n < 0 else 0)
+            self._check_device(nic, ctypes.get_errno() if n < 0 else 0)
             return 0
         user_at_ns = time.time_ns()
         sizes = block.length[:n].tolist()
@@ -174,7 +174,7 @@ class JobNet:
             at += _ROW_BYTES
         return n
 
-    def _send(self, nic: Nic, batch: Sequence[ToSend]) -> None:
+    def _send(self, nic: NicSocket, batch: Sequence[OutgoingDatagram]) -> None:
         if nic.sock is None:
             self._counters.add("unsent", "nic-away", len(batch))
             return
@@ -192,13 +192,13 @@ class JobNet:
             data[at + 28 : at + 28 + len(payload)] = payload
             names[i * 16 : i * 16 + 16] = self._names[item.peer]
             sizes.append(_IP_BYTES + length)
-            asks.append(len(_ASK_STAMP) if item.left else 0)
+            asks.append(len(_ASK_STAMP) if item.on_departure else 0)
             at += _ROW_BYTES
         block.size[:n] = sizes
         block.control_size[:n] = asks
         self._hand_over(nic, batch)
 
-    def _hand_over(self, nic: Nic, batch: Sequence[ToSend]) -> None:
+    def _hand_over(self, nic: NicSocket, batch: Sequence[OutgoingDatagram]) -> None:
         now_ns = time.time_ns()
         sent, n = 0, len(batch)
         while sent < n:
@@ -206,18 +206,18 @@ class JobNet:
             if done <= 0:
                 break
             for item in batch[sent : sent + done]:
-                if item.left:
-                    item.left(now_ns)
-                    nic.ask(item.left)
+                if item.on_departure:
+                    item.on_departure(now_ns)
+                    nic.await_stamp(item.on_departure)
             sent += done
         self._counters.add("sent", n=sent)
         if sent < n:
             number = ctypes.get_errno()
             self._counters.add("unsent", errno.errorcode.get(number, str(number)), n - sent)
             nic.restart_stamps()
-            self._look_at(nic, number)
+            self._check_device(nic, number)
 
-    def _look_at(self, nic: Nic, number: int) -> None:
+    def _check_device(self, nic: NicSocket, number: int) -> None:
         """A socket whose device was removed never works again; one whose device is down does."""
         if number in (errno.ENODEV, errno.ENXIO):
             nic.close()

@@ -17,9 +17,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from sdfstream.emulator.qp_chunk import Left
+from sdfstream.emulator.qp_chunk import OnDeparture
 from sdfstream.emulator.qp_header import MAGIC, PORT
-from sdfstream.emulator.rank_plan import NicPlace
+from sdfstream.emulator.rank_plan import NicEndpoint
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.records.units import NS_PER_S
 
@@ -35,15 +35,15 @@ _STAMP_FLAGS: Final = _RX_SOFTWARE | _SOFTWARE | _OPT_TSONLY
 _IP_RECVERR, _ORIGIN_STAMPING = 11, 4
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE, _SO_ATTACH_FILTER = 33, 32, 26
 _BUFFER_BYTES: Final = 4 << 20
-_STAMPS_KEPT: Final = 4_096
-"""Departures that may be waited for; a NIC without carrier takes packets and stamps none."""
+_MOST_AWAITED: Final = 4_096
+"""Transmit stamps that may be waited for; a NIC without carrier takes packets and stamps none."""
 
 _LOAD_IHL, _LOAD_HALF, _LOAD_WORD = (0xB1, 0, 0, 0), 0x48, 0x40
 _IF_EQUAL: Final = 0x15
 _ACCEPT, _REFUSE = (0x06, 0, 0, 0xFFFF), (0x06, 0, 0, 0)
 
 
-class Nic:
+class NicSocket:
     """One NIC's socket, reopened when its device has come back.
 
     Parameters
@@ -54,13 +54,13 @@ class Nic:
     enter : Enter
     """
 
-    def __init__(self, place: NicPlace, run: int, enter: Enter) -> None:
+    def __init__(self, endpoint: NicEndpoint, run: int, enter: Enter) -> None:
         try:
-            self.address = ipaddress.IPv4Address(place.address).packed
+            self.address = ipaddress.IPv4Address(endpoint.address).packed
         except ValueError as error:
-            raise ConfigError(f"a job needs IPv4: {place.nic} has {place.address}") from error
-        self.place = place
-        self._asked: dict[int, Left] = {}
+            raise ConfigError(f"a job needs IPv4: {endpoint.nic} has {endpoint.address}") from error
+        self.endpoint = endpoint
+        self._awaited: dict[int, OnDeparture] = {}
         self._next_id = 0
         self._run = run
         self._enter = enter
@@ -84,9 +84,9 @@ class Nic:
         """
         self.close()
         try:
-            self._sockets = self._enter(self.place.netns, self._make)
+            self._sockets = self._enter(self.endpoint.netns, self._make)
         except PermissionError as error:
-            raise UnavailableError(f"{self.place.nic}: raw sockets need root (CAP_NET_RAW)") from error
+            raise UnavailableError(f"{self.endpoint.nic}: raw sockets need root (CAP_NET_RAW)") from error
         self.fd = self._sockets[0].fileno()
 
     def close(self) -> None:
@@ -94,33 +94,33 @@ class Nic:
         for sock in self._sockets:
             sock.close()
         self._sockets = []
-        self._asked.clear()
+        self._awaited.clear()
         self._next_id = 0
 
-    def ask(self, left: Left) -> None:
-        """The packet just sent was to be stamped, for `left`."""
-        if len(self._asked) >= _STAMPS_KEPT:
+    def await_stamp(self, on_departure: OnDeparture) -> None:
+        """Expect the kernel's transmit stamp of the packet just sent, for `on_departure`."""
+        if len(self._awaited) >= _MOST_AWAITED:
             self.restart_stamps()
-        self._asked[self._next_id] = left
+        self._awaited[self._next_id] = on_departure
         self._next_id = self._next_id + 1 & 0xFFFFFFFF
 
     def restart_stamps(self) -> None:
-        """A send failed, and whether the packet used up an id is open: forget who asked, count from 0 again."""
-        self._asked.clear()
+        """A send failed, and whether the packet used up an id is open: expect no stamp, count from 0 again."""
+        self._awaited.clear()
         self._next_id = 0
         if self.sock is not None:
             _read_stamps(self.sock)
             _switch_stamps_on(self.sock)
 
-    def tell(self) -> None:
-        """Give the kernel's departure stamps to those who asked."""
-        if self._asked and self.sock is not None:
+    def report_departures(self) -> None:
+        """Hand the kernel's transmit stamps to the callbacks that wait for them."""
+        if self._awaited and self.sock is not None:
             for number, at_ns in _read_stamps(self.sock):
-                if (left := self._asked.pop(number, None)) is not None:
-                    left(at_ns)
+                if (on_departure := self._awaited.pop(number, None)) is not None:
+                    on_departure(at_ns)
 
     def _make(self) -> list[socket.socket]:
-        device = self.place.device.encode() + b"\0"
+        device = self.endpoint.device.encode() + b"\0"
         made: list[socket.socket] = []
         try:
             raw = socket.socket(socket.AF_INET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.IPPROTO_UDP)
@@ -143,7 +143,7 @@ class Nic:
             try:
                 mute.bind(("", PORT))
             except OSError as error:
-                if error.errno != errno.EADDRINUSE:  # then somebody else keeps the kernel quiet
+                if error.errno != errno.EADDRINUSE:  # in use: another process's socket has the same effect
                     raise
         except BaseException:
             for sock in made:
@@ -168,7 +168,7 @@ def _ours(run: int) -> list[tuple[int, int, int, int]]:
 
 
 def _empty(sock: socket.socket) -> None:
-    """Throw away what came in before the filter stood."""
+    """Discard what came in before the filter was attached."""
     with contextlib.suppress(OSError):
         while True:
             sock.recv(1)
@@ -194,11 +194,15 @@ def _read_stamps(sock: socket.socket) -> list[tuple[int, int]]:
         except OSError:
             return stamps
         at_ns = number = None
-        for level, kind, data in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPING) and len(data) >= 16:
+        for cmsg_level, kind, data in ancillary:
+            if (cmsg_level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPING) and len(data) >= 16:
                 seconds, ns = struct.unpack_from("=qq", data)
                 at_ns = seconds * NS_PER_S + ns
-            elif (level, kind) == (socket.IPPROTO_IP, _IP_RECVERR) and len(data) >= 16 and data[4] == _ORIGIN_STAMPING:
+            elif (
+                (cmsg_level, kind) == (socket.IPPROTO_IP, _IP_RECVERR)
+                and len(data) >= 16
+                and data[4] == _ORIGIN_STAMPING
+            ):
                 (number,) = struct.unpack_from("=I", data, 12)
         if at_ns and number is not None:
             stamps.append((number, at_ns))

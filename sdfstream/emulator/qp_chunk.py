@@ -1,4 +1,4 @@
-"""What a queue pair carries: pieces that ranks want carried, and the chunks that they become on a queue pair."""
+"""Pieces, which ranks send each other, and chunks, which a piece becomes on a queue pair."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from sdfstream.emulator import qp_header as wire
 
-Left = Callable[[int], None]
-"""Told when a packet left (host's clock, ns); told again when the kernel knows better."""
+OnDeparture = Callable[[int], None]
+"""Called with the instant a packet left (host's clock, ns), and again with the kernel's transmit stamp."""
 
 
 class Piece:
-    """What one rank wants carried to another: some octets with a name; done once, by whichever queue pair."""
+    """Octets from one rank to another: carried once, by whichever queue pair is first."""
 
     __slots__ = ("collective", "data", "done", "number", "step")
 
@@ -35,19 +35,18 @@ class Finished(NamedTuple):
     retransmits: int
     sent_at_ns: int
     acknowledged_at_ns: int
-    report: wire.Report | None
-    """What the receiver saw; None: its report was lost."""
+    report: wire.ChunkReport | None
+    """From the receiver; None: its report was lost."""
     first: bool
-    """False: another queue pair was faster, this was a copy."""
+    """Whether this queue pair was the first to carry the piece."""
     void: bool
-    """Parts of it were void packets: it carried nothing."""
+    """Whether some of its packets were void: such a chunk carried nothing."""
 
 
 class Chunk:
     """A piece on one queue pair."""
 
     __slots__ = (
-        "left_to_ack",
         "next_offset",
         "number",
         "packets",
@@ -55,19 +54,20 @@ class Chunk:
         "piece",
         "retransmits",
         "sent_at_ns",
+        "unacknowledged",
         "void",
     )
 
     def __init__(self, number: int, piece: Piece) -> None:
         self.number = number
         self.piece = piece
-        self.packets = self.left_to_ack = wire.packets_of(len(piece.data))
+        self.packets = self.unacknowledged = wire.packets_of(len(piece.data))
         self.next_offset = 0
         self.path = 0
         self.retransmits = 0
         self.sent_at_ns = 0
         self.void = False
 
-    def left(self, at_ns: int) -> None:
+    def on_departure(self, at_ns: int) -> None:
         """Its first packet left."""
         self.sent_at_ns = at_ns

@@ -11,9 +11,9 @@ Data (60 octets, then `length` octets of payload; flags: 1 void, 2 sent again)::
     48 u32 chunk_bytes · 52 u32 offset · 56 u32 crc
 
 ``psn`` numbers the packets of a queue pair, ``tx`` their transmissions (a packet sent again keeps its psn and gets a
-new tx). ``chunk`` numbers the chunks of the queue pair; ``collective``, ``step`` and ``piece`` are for whoever gets
-the chunk, and ``offset`` is this packet's place in its ``chunk_bytes``. A *void* packet fills the place of one whose
-chunk has been carried by another queue pair: it has no payload.
+new tx). ``chunk`` numbers the chunks of the queue pair; ``collective``, ``step`` and ``piece`` are for the receiving
+rank, and ``offset`` is this packet's first octet of ``chunk_bytes``. A *void* packet stands for one whose chunk has
+been carried by another queue pair: it has no payload.
 
 Acknowledgement (44 octets, then `length` octets of ``ahead``, at most 64, then `flags` reports of 24)::
 
@@ -22,7 +22,7 @@ Acknowledgement (44 octets, then `length` octets of ``ahead``, at most 64, then 
 
 All packets below psn ``cumulative`` have arrived, and those whose bit is set in ``ahead`` (little endian: bit i is
 psn cumulative + i). ``received`` and ``ce`` count data packets and those of them with CE, modulo 2³². Reports are of
-the chunks completed last; each is told several times, since acknowledgements may be lost.
+the chunks completed last; each is repeated several times, since acknowledgements may be lost.
 
 ``crc`` is the CRC-32 (IEEE 802.3, zlib) of everything before it and everything behind it: header and payload.
 """
@@ -57,7 +57,7 @@ ACK_BYTES: Final = _ACK.size + _CRC.size
 _U32: Final = 0xFFFFFFFF
 
 
-class Data(NamedTuple):
+class DataHeader(NamedTuple):
     """Header of a data packet; fields as above."""
 
     magic: int
@@ -76,8 +76,8 @@ class Data(NamedTuple):
     offset: int
 
 
-class Report(NamedTuple):
-    """What the receiver saw of one chunk, by its own clock."""
+class ChunkReport(NamedTuple):
+    """A receiver's report on one chunk; instants by the receiving host's clock."""
 
     chunk: int
     ce: int
@@ -96,10 +96,10 @@ class Ack(NamedTuple):
     ce: int
     ahead: int
     """Bit i: psn cumulative + i has arrived."""
-    reports: tuple[Report, ...]
+    reports: tuple[ChunkReport, ...]
 
 
-def data_packet(header: Data, payload: bytes | memoryview) -> bytes:
+def data_packet(header: DataHeader, payload: bytes | memoryview) -> bytes:
     """A data packet; `payload` has ``header.length`` octets."""
     head = _DATA.pack(*header)
     return b"".join((head, _CRC.pack(zlib.crc32(payload, zlib.crc32(head))), payload))
@@ -125,9 +125,9 @@ def kind_of(packet: memoryview) -> int:
     return 0
 
 
-def data(packet: memoryview) -> Data | str:
+def data(packet: memoryview) -> DataHeader | str:
     """The header of a data packet (`kind_of` said so), or why it is refused."""
-    header = Data._make(_DATA.unpack_from(packet))
+    header = DataHeader._make(_DATA.unpack_from(packet))
     if header.magic != MAGIC:
         return "magic"
     if len(packet) != DATA_BYTES + header.length:
@@ -150,7 +150,7 @@ def acknowledgement(packet: memoryview) -> Ack | str:
     if _CRC.unpack_from(packet, _ACK.size)[0] != _crc(packet, _ACK.size):
         return "checksum"
     ahead = int.from_bytes(packet[ACK_BYTES : ACK_BYTES + width], "little")
-    reports = tuple(Report._make(r) for r in _REPORT.iter_unpack(packet[ACK_BYTES + width :]))
+    reports = tuple(ChunkReport._make(r) for r in _REPORT.iter_unpack(packet[ACK_BYTES + width :]))
     return Ack(run, qp, cumulative, newest_tx, received, ce, ahead, reports)
 
 

@@ -1,8 +1,8 @@
 """The receiving end of a queue pair: packets in, whole chunks out, exactly once each, and acknowledgements.
 
 Packets may come in any order, twice, or by any source port: what counts is the packet number in the header. An
-acknowledgement leaves by the source port of the newest transmission that has arrived, so both ways of a queue pair
-hang on that one port.
+acknowledgement leaves by the source port of the newest transmission that has arrived, so both directions of a queue
+pair depend on that one port.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from sdfstream.emulator import qp_header as wire
 
-_TOLD: Final = 6
-"""Acknowledgements that tell of a chunk: with every second one lost, one report in 64 is."""
+_REPORT_REPEATS: Final = 6
+"""Acknowledgements that carry a chunk's report: with every second one lost, one report in 64 is lost."""
 _CHUNKS: Final = wire.WINDOW
 """Incomplete chunks at a time: each has a packet within the window."""
 
@@ -30,7 +30,7 @@ class Delivered(NamedTuple):
 class _Incoming:
     __slots__ = ("arrived_at_ns", "ce", "collective", "data", "first_psn", "last_psn", "missing", "piece", "step")
 
-    def __init__(self, header: wire.Data, first_psn: int, at_ns: int) -> None:
+    def __init__(self, header: wire.DataHeader, first_psn: int, at_ns: int) -> None:
         self.collective = header.collective
         self.step = header.step
         self.piece = header.piece
@@ -41,7 +41,7 @@ class _Incoming:
         self.arrived_at_ns = at_ns
         self.ce = 0
 
-    def is_of(self, header: wire.Data, first_psn: int) -> bool:
+    def is_of(self, header: wire.DataHeader, first_psn: int) -> bool:
         return (
             self.first_psn == first_psn
             and len(self.data) == header.chunk_bytes
@@ -63,41 +63,41 @@ class Responder:
     def __init__(self, run: int, number: int) -> None:
         self.run = run
         self.number = number
-        self.answer_path = 0
+        self.ack_path = 0
         """Source port of the newest transmission that has arrived."""
         self.delivered_bytes = 0
         self.duplicates = 0
         """Packets that had arrived before."""
         self.refused = 0
-        """Packets outside the window, or at odds with what is known of their chunk."""
+        """Packets outside the window, or at odds with earlier packets of their chunk."""
         self._cumulative = 0
         self._ahead = 0
         self._newest_tx = 0
         self._received = self._ce = 0
         self._chunks: dict[int, _Incoming] = {}
-        self._reports: deque[tuple[wire.Report, int]] = deque(maxlen=wire.REPORTS)
-        self._answers = 0
-        self._owes = False
+        self._reports: deque[tuple[wire.ChunkReport, int]] = deque(maxlen=wire.REPORTS)
+        self._acks = 0
+        self._ack_due = False
 
     def take(
-        self, header: wire.Data, payload: memoryview, source_port: int, at_ns: int, *, ce: bool
+        self, header: wire.DataHeader, payload: memoryview, source_port: int, at_ns: int, *, ce: bool
     ) -> Delivered | None:
         """Take a data packet that arrived at `at_ns` (host's clock); the chunk that it completed."""
         beyond = header.psn - self._cumulative
         if beyond >= wire.WINDOW or not header.tx:
             self.refused += 1
             return None
-        self._owes = True
+        self._ack_due = True
         self._received += 1
         self._ce += ce
         if header.tx > self._newest_tx:
             self._newest_tx = header.tx
-            self.answer_path = source_port
+            self.ack_path = source_port
         if beyond < 0 or self._ahead >> beyond & 1:
             self.duplicates += 1
             return None
-        place = header.offset // wire.PAYLOAD_BYTES
-        chunk = self._chunk(header, header.psn - place, at_ns)
+        index = header.offset // wire.PAYLOAD_BYTES
+        chunk = self._chunk(header, header.psn - index, at_ns)
         if chunk is None:
             self.refused += 1
             return None
@@ -112,21 +112,21 @@ class Responder:
         self._forget_passed()
         return delivered
 
-    def answer(self) -> tuple[int, bytes] | None:
+    def acknowledge(self) -> tuple[int, bytes] | None:
         """(source port, acknowledgement) for what arrived since the last call; None when nothing did."""
-        if not self._owes:
+        if not self._ack_due:
             return None
-        self._owes = False
+        self._ack_due = False
         ack = wire.Ack(
             self.run, self.number, self._cumulative, self._newest_tx, self._received, self._ce, self._ahead,
             tuple(report for report, _ in self._reports),
         )  # fmt: skip
-        self._answers += 1
-        while self._reports and self._reports[0][1] <= self._answers:
+        self._acks += 1
+        while self._reports and self._reports[0][1] <= self._acks:
             self._reports.popleft()
-        return self.answer_path, wire.ack_packet(ack)
+        return self.ack_path, wire.ack_packet(ack)
 
-    def _chunk(self, header: wire.Data, first_psn: int, at_ns: int) -> _Incoming | None:
+    def _chunk(self, header: wire.DataHeader, first_psn: int, at_ns: int) -> _Incoming | None:
         chunk = self._chunks.get(header.chunk)
         if chunk is None:
             if first_psn < 0 or len(self._chunks) >= _CHUNKS:
@@ -146,11 +146,13 @@ class Responder:
     def _complete(self, number: int, chunk: _Incoming, at_ns: int) -> Delivered:
         del self._chunks[number]
         self.delivered_bytes += len(chunk.data)
-        self._reports.append((wire.Report(number, chunk.ce, chunk.arrived_at_ns, at_ns), self._answers + _TOLD))
+        self._reports.append(
+            (wire.ChunkReport(number, chunk.ce, chunk.arrived_at_ns, at_ns), self._acks + _REPORT_REPEATS)
+        )
         return Delivered(chunk.collective, chunk.step, chunk.piece, chunk.data)
 
     def _forget_passed(self) -> None:
-        """Chunks all of whose places are filled and that are still here had void packets: drop them."""
+        """Drop the chunks all of whose packets have arrived without completing them: some were void."""
         while self._chunks:
             number = next(iter(self._chunks))
             if self._chunks[number].last_psn >= self._cumulative:

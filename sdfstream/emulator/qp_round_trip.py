@@ -1,4 +1,4 @@
-"""Round-trip time of a queue pair, and how long it waits before it takes silence for loss.
+"""Round-trip time of a queue pair, and its retransmission time-out.
 
 Smoothed as RFC 6298 section 2 has it (gains 1/8 and 1/4). The floors fit a lab, not the Internet: round trips last from
 one pass of the process (2 ms) to a few full queues (40 ms each).
@@ -20,7 +20,7 @@ _MOST_TIMES: Final = 8
 
 
 class RoundTrip:
-    """What one queue pair knows of its round trip."""
+    """Smoothed round-trip time and retransmission time-out of one queue pair."""
 
     def __init__(self) -> None:
         self.smoothed_ns = 0
@@ -30,7 +30,7 @@ class RoundTrip:
 
     @property
     def time_out_ns(self) -> int:
-        """How long to wait now."""
+        """Retransmission time-out now, backed off after time-outs in a row."""
         if not self.smoothed_ns:
             return _FIRST_TIME_OUT_NS
         plain = self.smoothed_ns + max(4 * self._spread_ns, _MARGIN_NS)
@@ -46,7 +46,7 @@ class RoundTrip:
         self.smoothed_ns = max(1, self.smoothed_ns + (rtt_ns - self.smoothed_ns) // 8)
 
     def on_time_out(self) -> int:
-        """It waited in vain; how many times in a row."""
+        """A time-out has passed; how many in a row."""
         self._times = min(self._times + 1, _MOST_TIMES)
         return self._times
 

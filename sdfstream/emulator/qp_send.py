@@ -5,8 +5,8 @@ sent again. Go-back-N, which RoCE NICs have, would take the packets that a move 
 and send a whole window twice.
 
 A packet is lost when one sent `REORDER` or more transmissions later on the same path has arrived (a path keeps the
-order), or when it has been on the way for longer than the time-out. After a move everything not acknowledged is sent
-again at once on the new path; what the old one still delivers counts once, like everything.
+order), or when it has been in flight for longer than the time-out. After a move everything not acknowledged is sent
+again at once on the new path; packets that the old path still delivers count once.
 
 Time (``now_ns``) is any steady clock; only stamps that end in ``at_ns`` are the host's clock, and come from outside.
 """
@@ -17,10 +17,10 @@ from collections import deque
 from typing import Final
 
 from sdfstream.emulator import qp_header as wire
-from sdfstream.emulator.qp_chunk import Chunk, Finished, Left, Piece
+from sdfstream.emulator.qp_chunk import Chunk, Finished, OnDeparture, Piece
 from sdfstream.emulator.qp_pacer import Pacer
 from sdfstream.emulator.qp_round_trip import RoundTrip
-from sdfstream.emulator.qp_window import Window
+from sdfstream.emulator.qp_window import CongestionWindow
 from sdfstream.records.units import NS_PER_MS
 
 REORDER: Final = 4
@@ -32,14 +32,14 @@ STALL_NS: Final = 60 * NS_PER_MS
 _PACING_GAIN: Final = 1.25
 """Paced a little above window per round trip, so that the window, not the pacer, decides."""
 
-Packet = tuple[int, bytes, Left | None]
-"""(source port, UDP payload, who wants to know when it left)."""
+Packet = tuple[int, bytes, OnDeparture | None]
+"""(source port, UDP payload, callback for the departure)."""
 
 
 class _Sent:
     """A packet that is not acknowledged yet."""
 
-    __slots__ = ("chunk", "offset", "on_the_way", "psn", "sent_ns", "tx")
+    __slots__ = ("chunk", "in_flight", "offset", "psn", "sent_ns", "tx")
 
     def __init__(self, psn: int, chunk: Chunk, offset: int) -> None:
         self.psn = psn
@@ -47,7 +47,7 @@ class _Sent:
         self.offset = offset
         self.tx = 0
         self.sent_ns = 0
-        self.on_the_way = False
+        self.in_flight = False
 
 
 class Requester:
@@ -77,8 +77,8 @@ class Requester:
         self.retransmits = 0
         self.time_outs = 0
         self.refused = 0
-        """Acknowledgements that make no sense."""
-        self.window = Window()
+        """Acknowledgements of packets that were never sent."""
+        self.window = CongestionWindow()
         self._pacer = Pacer(now_ns)
         self._chunks: dict[int, Chunk] = {}
         self._fresh: deque[Chunk] = deque()
@@ -91,13 +91,13 @@ class Requester:
         self._ahead = 0
         self._order: deque[tuple[int, _Sent]] = deque()
         self._lost: deque[_Sent] = deque()
-        self._on_the_way = 0
+        self._in_flight = 0
         self._path_begins_tx = 0
         self._newest_tx = 0
         self._received = self._ce = 0
         self._round_trip = RoundTrip()
         self._progress_ns = now_ns
-        self._tell_move = False
+        self._stamp_move = False
 
     @property
     def idle(self) -> bool:
@@ -129,7 +129,7 @@ class Requester:
         self._fresh_packets += chunk.packets
 
     def unfinished(self) -> list[Piece]:
-        """The pieces that it has taken and nobody has finished, oldest first."""
+        """The pieces taken here and finished by no queue pair, oldest first."""
         return [chunk.piece for chunk in self._chunks.values() if not chunk.piece.done]
 
     def steer(self, path: int, now_ns: int) -> None:
@@ -138,9 +138,9 @@ class Requester:
             return
         self.path = path
         self.moved_at_ns = None
-        self._tell_move = True
+        self._stamp_move = True
         self._path_begins_tx = self._next_tx
-        self._give_up_on_the_way()
+        self._lose_all_in_flight()
         self.window.on_new_path(self._next_tx)
         self._pacer = Pacer(now_ns)
         self._round_trip.on_progress()
@@ -154,7 +154,7 @@ class Requester:
             return []
         out: list[Packet] = []
         self._pacer.refill(self._rate_bps(), now_ns)
-        while self._on_the_way < self.window.packets and self._pacer.may_send:
+        while self._in_flight < self.window.packets and self._pacer.may_send:
             sent = self._next()
             if sent is None:
                 break
@@ -166,7 +166,7 @@ class Requester:
         if ack.cumulative + ack.ahead.bit_length() > self._next_psn or ack.newest_tx >= self._next_tx:
             self.refused += 1
             return []
-        full = self._on_the_way + LOOKAHEAD // 2 >= self.window.packets
+        full = self._in_flight + LOOKAHEAD // 2 >= self.window.packets
         reports = {report.chunk: report for report in ack.reports}
         finished: list[Finished] = []
         acked = 0
@@ -175,17 +175,17 @@ class Requester:
             if sent is None:
                 continue
             acked += 1
-            if sent.on_the_way:
-                self._on_the_way -= 1
-                sent.on_the_way = False
+            if sent.in_flight:
+                self._in_flight -= 1
+                sent.in_flight = False
                 if sent.tx == ack.newest_tx:
                     self._round_trip.measure(now_ns - sent.sent_ns)
             sent.psn = -1
             chunk = sent.chunk
-            chunk.left_to_ack -= 1
-            if not chunk.left_to_ack:
+            chunk.unacknowledged -= 1
+            if not chunk.unacknowledged:
                 finished.append(self._finish(chunk, reports.get(chunk.number), at_ns))
-        self._judge(ack, acked, now_ns, full=full)
+        self._update_window(ack, acked, now_ns, full=full)
         return finished
 
     def _newly_acked(self, ack: wire.Ack) -> list[int]:
@@ -207,8 +207,8 @@ class Requester:
             news ^= low
         return numbers
 
-    def _judge(self, ack: wire.Ack, acked: int, now_ns: int, *, full: bool) -> None:
-        """What the acknowledgement says about path and window."""
+    def _update_window(self, ack: wire.Ack, acked: int, now_ns: int, *, full: bool) -> None:
+        """Draw the conclusions of an acknowledgement: progress, marks, losses."""
         received = (ack.received - self._received) & 0xFFFFFFFF
         marked = (ack.ce - self._ce) & 0xFFFFFFFF
         if received >= 1 << 31:  # an older acknowledgement that was overtaken
@@ -230,7 +230,7 @@ class Requester:
         found = False
         while self._order:
             tx, sent = self._order[0]
-            if sent.tx == tx and sent.on_the_way:
+            if sent.tx == tx and sent.in_flight:
                 if tx + REORDER > self._newest_tx:
                     break
                 self._lose(sent)
@@ -241,7 +241,7 @@ class Requester:
     def _check_time_out(self, now_ns: int) -> None:
         while self._order:
             tx, sent = self._order[0]
-            if sent.tx == tx and sent.on_the_way:
+            if sent.tx == tx and sent.in_flight:
                 break
             self._order.popleft()
         else:
@@ -250,20 +250,20 @@ class Requester:
             return
         self.time_outs += 1
         times = self._round_trip.on_time_out()
-        self._give_up_on_the_way()
+        self._lose_all_in_flight()
         self.window.on_time_out(times)
 
-    def _give_up_on_the_way(self) -> None:
-        """Take everything on the way for lost; the lowest numbers go first."""
+    def _lose_all_in_flight(self) -> None:
+        """Take everything in flight for lost; the lowest numbers go first."""
         for tx, sent in self._order:
-            if sent.tx == tx and sent.on_the_way:
+            if sent.tx == tx and sent.in_flight:
                 self._lose(sent)
         self._order.clear()
         self._lost = deque(sorted((s for s in self._lost if s.psn >= 0), key=lambda s: s.psn))
 
     def _lose(self, sent: _Sent) -> None:
-        sent.on_the_way = False
-        self._on_the_way -= 1
+        sent.in_flight = False
+        self._in_flight -= 1
         self._lost.append(sent)
 
     def _rate_bps(self) -> float:
@@ -303,37 +303,37 @@ class Requester:
         sent.tx = tx = self._next_tx
         self._next_tx += 1
         sent.sent_ns = now_ns
-        sent.on_the_way = True
-        self._on_the_way += 1
+        sent.in_flight = True
+        self._in_flight += 1
         self._order.append((tx, sent))
         chunk.path = self.path
         if again:
             self.retransmits += 1
             chunk.retransmits += 1
         self.sent_bytes += len(payload)
-        header = wire.Data(
+        header = wire.DataHeader(
             wire.MAGIC, wire.DATA, flags, len(payload), self.run, self.number, sent.psn, tx, chunk.number,
             piece.collective, piece.step, piece.number, len(piece.data), sent.offset,
         )  # fmt: skip
         packet = wire.data_packet(header, payload)
         self._pacer.spend(len(packet))
-        return self.path, packet, self._who_asks(chunk, first=not again and sent.offset == 0)
+        return self.path, packet, self._departure_callback(chunk, first=not again and sent.offset == 0)
 
-    def _who_asks(self, chunk: Chunk, *, first: bool) -> Left | None:
-        moved, self._tell_move = self._tell_move, False
+    def _departure_callback(self, chunk: Chunk, *, first: bool) -> OnDeparture | None:
+        moved, self._stamp_move = self._stamp_move, False
         if not moved:
-            return chunk.left if first else None
+            return chunk.on_departure if first else None
         path = self.path
 
-        def left(at_ns: int) -> None:
+        def on_departure(at_ns: int) -> None:
             if self.path == path:
                 self.moved_at_ns = at_ns
             if first:
-                chunk.left(at_ns)
+                chunk.on_departure(at_ns)
 
-        return left
+        return on_departure
 
-    def _finish(self, chunk: Chunk, report: wire.Report | None, at_ns: int) -> Finished:
+    def _finish(self, chunk: Chunk, report: wire.ChunkReport | None, at_ns: int) -> Finished:
         del self._chunks[chunk.number]
         piece = chunk.piece
         first = not piece.done

@@ -1,8 +1,8 @@
 """Several queue pairs from one rank to another: every piece goes to whichever has room.
 
-A queue pair that stalls (its path is dead) takes no more, and what it holds is carried by the others, too: first come
-first served, the rest of the copy becomes void. So with one of k paths dead about (k − 1)/k of the throughput stays,
-and no collective waits for a dead path.
+A queue pair that stalls (its path is dead) takes no more, and its unfinished pieces are given to the others, too: the
+first to carry a piece counts, the rest of the copy becomes void. So with one of k paths dead about (k − 1)/k of the
+throughput stays, and no collective waits for a dead path.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sdfstream.emulator.qp_send import Requester
 
 
 class Stripe:
-    """What waits for the queue pairs `qps`, all from one rank to one other."""
+    """Pieces that wait for the queue pairs `qps`, all from one rank to one other."""
 
     def __init__(self, qps: Sequence[Requester]) -> None:
         self.qps = list(qps)

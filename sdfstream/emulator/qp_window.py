@@ -1,12 +1,12 @@
-"""How much a queue pair may have on the way: DCTCP's window, in packets.
+"""Congestion window of a queue pair: DCTCP's, in packets.
 
 Slow start until the first congestion; then one packet more per round trip. Packets that arrive with CE give the
 marked share F of a round, ``alpha ← (1 − g)·alpha + g·F``, and once per round with marks ``window ← window·(1 −
 alpha/2)``; once per round with a loss the window is halved. Several queue pairs on one queue see the same marks or
 losses and the same delay, so their windows converge to equal shares (additive increase, multiplicative decrease).
 
-A time-out halves the window, a second one in a row leaves the smallest: what a dead path needs is a trickle that
-notices when it lives again.
+A time-out halves the window, a second one in a row leaves the smallest: few packets suffice to find out when a dead
+path works again.
 
 References
 ----------
@@ -25,7 +25,7 @@ MOST: Final = 400.0
 """A full 40 ms queue at 100 Mbit/s."""
 
 
-class Window:
+class CongestionWindow:
     """The window of one queue pair on one path."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Window:
 
     @property
     def in_slow_start(self) -> bool:
-        """Whether it still doubles."""
+        """Whether the window still doubles every round trip."""
         return self.packets < self._slow_start_until
 
     def on_ack(self, acked: int, marked: int, newest_tx: int, next_tx: int, *, full: bool) -> None:
@@ -74,7 +74,7 @@ class Window:
         self.packets = self._slow_start_until if times == 1 else LEAST
 
     def on_new_path(self, next_tx: int) -> None:
-        """The next packets take another path: its load is not known, so half of what the old one bore."""
+        """The next packets take another path: its load is not known, so half the old path's window."""
         self.packets = max(FIRST, max(self.packets, self._before_time_out) / 2.0)
         self._slow_start_until = max(self._slow_start_until, self.packets)
         self._before_time_out = FIRST

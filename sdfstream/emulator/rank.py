@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sdfstream.emulator.collective import Collective, Maker, ToSend
+from sdfstream.emulator.collective import Collective, Maker, OutgoingPieces
 from sdfstream.emulator.qp_chunk import Piece
 from sdfstream.emulator.qp_receive import Delivered
 from sdfstream.emulator.qp_stripe import Stripe
@@ -14,7 +14,7 @@ from sdfstream.stats import Counters
 
 @dataclass(slots=True)
 class Tally:
-    """What a rank has to report."""
+    """Counts of one rank since the start."""
 
     done: int = 0
     """Collectives completed."""
@@ -24,11 +24,11 @@ class Tally:
     """Delivered to the collectives, each octet once."""
 
 
-class Rank:
-    """Runs collectives 0, 1, … until told to stop.
+class RankEngine:
+    """Runs collectives 0, 1, …, one `begin` each.
 
-    A collective is over for a rank when everything has come and everything sent was acknowledged, so nobody is more
-    than one collective ahead of another; what comes for the next one waits.
+    A collective is over for a rank when everything has come and everything sent was acknowledged, so no rank is more
+    than one collective ahead of another; chunks of the next one wait.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Rank:
         self.current = None
         return True
 
-    def _send(self, pieces: ToSend) -> None:
+    def _send(self, pieces: OutgoingPieces) -> None:
         for peer, piece in pieces:
             self.stripes[peer].put(piece)
         self._outstanding += len(pieces)

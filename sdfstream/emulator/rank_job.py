@@ -6,36 +6,35 @@ The shell (`process_io`) calls `receive` for everything that has arrived, then `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sdfstream.emulator import collective
 from sdfstream.emulator import qp_header as wire
-from sdfstream.emulator.qp_chunk import Finished, Left
+from sdfstream.emulator.qp_chunk import Finished, OnDeparture
 from sdfstream.emulator.qp_receive import Responder
 from sdfstream.emulator.qp_send import Requester
 from sdfstream.emulator.qp_stripe import Stripe
-from sdfstream.emulator.rank import Rank
+from sdfstream.emulator.rank import RankEngine
 from sdfstream.emulator.rank_plan import JobPlan, QpPlan
 from sdfstream.records.units import Ecn
 from sdfstream.stats import Counters
 
-_ROWS_KEPT: Final = 20_000
+_MOST_FINISHED: Final = 20_000
 """Finished chunks that wait to be fetched; older ones are shed and counted."""
 
 
-class ToSend(NamedTuple):
+class OutgoingDatagram(NamedTuple):
     """A datagram to send."""
 
     rank: int
-    """Whose NIC sends it."""
+    """Sending rank."""
     peer: int
-    """Whose NIC it is for."""
+    """Receiving rank."""
     source_port: int
     tos: int
     payload: bytes
-    left: Left | None
-    """To be told when it left (host's clock, ns), and again when the kernel's stamp is there."""
+    on_departure: OnDeparture | None
+    """Where given, to be called with the departure (host's clock, ns), and again with the kernel's stamp."""
 
 
 class QpEnds:
@@ -64,9 +63,9 @@ class JobEngine:
         self.plan = plan
         self.counters = Counters("job")
         self.finished: deque[tuple[QpPlan, Finished]] = deque()
-        """Chunks carried, oldest first; whoever reports them takes them away."""
+        """Chunks carried, oldest first; the shell publishes and removes them."""
         self.ends = {qp.number: QpEnds(qp, run, plan.spec.rate_bps, now_ns) for qp in plan.qps}
-        self.ranks = [self._rank(number) for number in range(len(plan.places))]
+        self.ranks = [self._rank(number) for number in range(len(plan.nics))]
         self._turn = deque(self.ends.values())
         self._run = run
         self._tos = (plan.spec.dscp << 2 | Ecn.ECT0, plan.spec.dscp << 2)
@@ -85,7 +84,7 @@ class JobEngine:
         if refused:
             self.counters.add("refused", refused)
 
-    def step(self, now_ns: int) -> list[ToSend]:
+    def step(self, now_ns: int) -> list[OutgoingDatagram]:
         """Acknowledge, go on, send: what is to leave now, rank by rank."""
         for rank in self.ranks:
             if rank.finish() and not self._is_last(rank):
@@ -93,16 +92,16 @@ class JobEngine:
             for stripe in rank.stripes.values():
                 stripe.feed(now_ns)
         ect, plain = self._tos
-        out: list[ToSend] = []
-        # Who comes first finds the shorter queue, so everybody comes first in turn.
+        out: list[OutgoingDatagram] = []
+        # The first queue pair finds the shorter queue, so each is first in turn.
         self._turn.rotate(-1)
         for ends in self._turn:
             qp = ends.plan
-            answer = ends.responder.answer()
-            if answer is not None:
-                out.append(ToSend(qp.peer_rank, qp.rank, answer[0], plain, answer[1], None))
-            for port, packet, left in ends.requester.poll(now_ns):
-                out.append(ToSend(qp.rank, qp.peer_rank, port, ect, packet, left))
+            ack = ends.responder.acknowledge()
+            if ack is not None:
+                out.append(OutgoingDatagram(qp.peer_rank, qp.rank, ack[0], plain, ack[1], None))
+            for port, packet, on_departure in ends.requester.poll(now_ns):
+                out.append(OutgoingDatagram(qp.rank, qp.peer_rank, port, ect, packet, on_departure))
         out.sort(key=lambda item: item.rank)
         return out
 
@@ -134,16 +133,16 @@ class JobEngine:
             "qps": [_qp_stats(e) for e in ends],
         }
 
-    def _rank(self, number: int) -> Rank:
+    def _rank(self, number: int) -> RankEngine:
         spec = self.plan.spec
         make = collective.maker(spec.collective, len(spec.hosts), spec.elements, spec.chunk_elements)
         stripes = {
             peer: Stripe([e.requester for e in self.ends.values() if (e.plan.rank, e.plan.peer_rank) == (number, peer)])
             for peer in spec.peers(number)
         }
-        return Rank(number, make, stripes, self.counters)
+        return RankEngine(number, make, stripes, self.counters)
 
-    def _is_last(self, rank: Rank) -> bool:
+    def _is_last(self, rank: RankEngine) -> bool:
         most = self.plan.spec.collectives
         return most is not None and rank.tally.done >= most
 
@@ -174,12 +173,12 @@ class JobEngine:
             if finished.first:
                 self.ranks[rank].acknowledged(finished.piece)
             if not finished.void:
-                self._keep(ends.plan, finished)
+                self._store(ends.plan, finished)
         return ""
 
-    def _keep(self, qp: QpPlan, finished: Finished) -> None:
+    def _store(self, qp: QpPlan, finished: Finished) -> None:
         self.finished.append((qp, finished))
-        if len(self.finished) > _ROWS_KEPT:
+        if len(self.finished) > _MOST_FINISHED:
             self.finished.popleft()
             self.counters.add("rows-shed")
 
@@ -200,10 +199,3 @@ def _qp_stats(ends: QpEnds) -> dict[str, Any]:
         "rtt_ns": sending.rtt_ns,
         "window_packets": round(sending.window.packets, 1),
     }
-
-
-def queue_pairs_of(engine: JobEngine, host: str, places: Sequence[Any]) -> tuple[list[QpEnds], list[QpEnds]]:
-    """The queue pairs that (begin, end) on `host`."""
-    sends = [e for e in engine.ends.values() if places[e.plan.rank].host == host]
-    receives = [e for e in engine.ends.values() if places[e.plan.peer_rank].host == host]
-    return sends, receives

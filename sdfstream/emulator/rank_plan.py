@@ -40,7 +40,7 @@ class JobSpec:
     hosts: tuple[str, ...]
     """In order of ranks; one rank each."""
     rail: int = 0
-    """Which NIC of every host."""
+    """Number of the NIC on every host."""
     collective: str = "all-reduce"
     qps: int = 2
     """Queue pairs from a rank to each of its peers."""
@@ -110,8 +110,8 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class NicPlace:
-    """A rank's NIC and the way to it."""
+class NicEndpoint:
+    """A rank's NIC: device, address, network namespace."""
 
     nic: str
     """NIC id host/nic."""
@@ -169,32 +169,32 @@ class JobPlan:
     """A job, its ranks' NICs, and its queue pairs."""
 
     spec: JobSpec
-    places: tuple[NicPlace, ...]
+    nics: tuple[NicEndpoint, ...]
     """By rank."""
     qps: tuple[QpPlan, ...] = field(default=())
 
 
-def plan(spec: JobSpec, places: Sequence[NicPlace]) -> JobPlan:
+def plan(spec: JobSpec, nics: Sequence[NicEndpoint]) -> JobPlan:
     """Number the queue pairs and give them ports; the same input gives the same plan.
 
     Raises
     ------
     ConfigError
-        As many places as hosts are needed.
+        The number of NICs is not that of hosts.
     """
-    if len(places) != len(spec.hosts):
-        raise ConfigError(f"job {spec.name}: {len(spec.hosts)} hosts, but {len(places)} NICs")
+    if len(nics) != len(spec.hosts):
+        raise ConfigError(f"job {spec.name}: {len(spec.hosts)} hosts, but {len(nics)} NICs")
     qps: list[QpPlan] = []
-    for rank, place in enumerate(places):
+    for rank, nic in enumerate(nics):
         chosen = _begin_with(spec, rank)
         free = iter(_block_ports(spec.block, set(chosen)))
         for slot, peer in enumerate(p for p in spec.peers(rank) for _ in range(spec.qps)):
             first = chosen[slot] if chosen else next(free)
             ports = (first, *(next(free) for _ in range(ALTERNATES)))
             number = spec.block * _BLOCK_NUMBERS + len(qps) + 1
-            to = places[peer]
-            qps.append(QpPlan(number, rank, peer, place.nic, to.nic, to.address, spec.dscp, ports))
-    return JobPlan(spec, tuple(places), tuple(qps))
+            to = nics[peer]
+            qps.append(QpPlan(number, rank, peer, nic.nic, to.nic, to.address, spec.dscp, ports))
+    return JobPlan(spec, tuple(nics), tuple(qps))
 
 
 def _begin_with(spec: JobSpec, rank: int) -> tuple[int, ...]:

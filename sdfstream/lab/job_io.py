@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
 
-from sdfstream.emulator.process_files_io import free_block, parts, remove_leftovers
-from sdfstream.emulator.rank_plan import BLOCKS, JobSpec, NicPlace
+from sdfstream.emulator.process_files_io import free_block, remove_leftovers, shards
+from sdfstream.emulator.rank_plan import BLOCKS, JobSpec, NicEndpoint
 from sdfstream.errors import ConfigError, LabUnavailableError, UnavailableError
 from sdfstream.lab.client_io import RunningLab
 from sdfstream.lab.fabric_io import Fabric
@@ -46,7 +46,7 @@ class Job:
         self.jobs_dir = jobs_dir
         self._process = process
         self._last: dict[str, Any] | None = None
-        self.controls = {str(part["host"]): Path(part["control"]) for part in parts(jobs_dir).get(name, [])}
+        self.controls = {str(shard["host"]): Path(shard["control"]) for shard in shards(jobs_dir).get(name, [])}
         """Control socket of every host's share."""
 
     @classmethod
@@ -87,7 +87,7 @@ class Job:
         spec = replace(spec, block=free_block(jobs_dir, range(BLOCKS)))
         orders = {
             "spec": asdict(spec),
-            "places": [asdict(place) for place in places(lab, spec)],
+            "places": [asdict(nic) for nic in places(lab, spec)],
             "jobs_dir": str(jobs_dir),
             "keys": [bytes(key).hex() for key in trusted_keys],
             "link": str(bus_link) if bus_link else None,
@@ -195,12 +195,12 @@ class Job:
             self._last = self.stats()
             self.ask(next(iter(self.controls)), {"do": "stop"})
             end_s = time.monotonic() + _STOP_S
-            while parts(self.jobs_dir).get(self.name) and time.monotonic() < end_s:
+            while shards(self.jobs_dir).get(self.name) and time.monotonic() < end_s:
                 time.sleep(0.02)
         return self._last
 
 
-def places(lab: Fabric | RunningLab, spec: JobSpec) -> list[NicPlace]:
+def places(lab: Fabric | RunningLab, spec: JobSpec) -> list[NicEndpoint]:
     """The ranks' NICs in a lab; ConfigError when there is no such host or rail."""
     config = lab.agent_config(MeshSpec(peers_per_nic=1, ports_per_peer=1), spec.hosts)
     nics = {nic.nic: nic for host in config.hosts for nic in host.nics}
@@ -208,7 +208,7 @@ def places(lab: Fabric | RunningLab, spec: JobSpec) -> list[NicPlace]:
     for name in chosen:
         if name not in nics:
             raise ConfigError(f"job {spec.name}: no such NIC in the lab: {name}")
-    return [NicPlace(n.nic, n.device, n.address, n.netns) for n in (nics[name] for name in chosen)]
+    return [NicEndpoint(n.nic, n.device, n.address, n.netns) for n in (nics[name] for name in chosen)]
 
 
 def default_jobs_dir(lab: str) -> Path:

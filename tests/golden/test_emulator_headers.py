@@ -6,12 +6,12 @@ import zlib
 
 from sdfstream.emulator import qp_header as wire
 
-DATA = wire.Data(wire.MAGIC, wire.DATA, wire.AGAIN, 5, 0x01020304, 17, 258, 259, 3, 4, 5, 6, 1413, 1408)
+DATA = wire.DataHeader(wire.MAGIC, wire.DATA, wire.AGAIN, 5, 0x01020304, 17, 258, 259, 3, 4, 5, 6, 1413, 1408)
 DATA_HEX = (
     "53445131 01 02 0005 01020304 00000011 0000000000000102 0000000000000103"
     "00000003 00000004 00000005 00000006 00000585 00000580"
 )
-ACK = wire.Ack(0x01020304, 17, 258, 259, 300, 2, 0b1000_0000_0010, (wire.Report(3, 1, 1_000, -2),))
+ACK = wire.Ack(0x01020304, 17, 258, 259, 300, 2, 0b1000_0000_0010, (wire.ChunkReport(3, 1, 1_000, -2),))
 ACK_HEX = (
     "53445131 02 01 0002 01020304 00000011 0000000000000102 0000000000000103 0000012c 00000002"
     # the checksum stands here

@@ -35,7 +35,7 @@ SIGNER, STRANGER = Signer(bytes(range(32))), Signer(bytes(range(1, 33)))
 A, B = "h00/r0", "h02/r0"
 
 
-def both_ways_via(fabric: Fabric, spine: str, a: str = A, b: str = B, n: int = 4) -> list[int]:
+def both_directions_via(fabric: Fabric, spine: str, a: str = A, b: str = B, n: int = 4) -> list[int]:
     """Source ports whose data from `a` to `b`, and whose answers, cross `spine`."""
     found = []
     for port in range(50_000, 65_536):
@@ -105,9 +105,9 @@ def test_collectives_complete_with_checksums_intact_and_nothing_is_left(
 
 def test_what_the_drop_directory_and_the_control_socket_say(fabric: Fabric, tmp_path: Path) -> None:
     with Job.start(fabric, JobSpec("train-a", ("h00", "h02")), tmp_path) as job:
-        part = json.loads((tmp_path / "train-a@h00.json").read_text())
-        assert part["version"] == 1
-        read = job_shard(part)
+        shard = json.loads((tmp_path / "train-a@h00.json").read_text())
+        assert shard["version"] == 1
+        read = job_shard(shard)
         assert (read.job, read.host, read.source) == ("train-a", "h00", "process")
         assert [r.nics for r in read.ranks] == [(A,)]
         assert {(q.src, q.dst, q.dst_port, q.dscp, q.steering) for q in read.qps} == {(A, B, 4791, 26, "socket")}
@@ -127,7 +127,7 @@ def test_what_the_drop_directory_and_the_control_socket_say(fabric: Fabric, tmp_
 
 
 def test_a_signed_order_moves_the_next_packet_and_nobody_elses_does(fabric: Fabric, tmp_path: Path) -> None:
-    s0, s1 = both_ways_via(fabric, "s0", n=1), both_ways_via(fabric, "s1", n=1)
+    s0, s1 = both_directions_via(fabric, "s0", n=1), both_directions_via(fabric, "s1", n=1)
     spec = JobSpec("train-a", ("h00", "h02"), qps=1, ports=(s0[0],), message_mb=4)
     with Job.start(fabric, spec, tmp_path, [SIGNER.public]) as job:
         [qp] = job.queue_pairs("h00")
@@ -174,7 +174,7 @@ def test_a_limit_holds_for_its_time(fabric: Fabric, tmp_path: Path) -> None:
 def test_with_one_of_two_paths_dead_half_the_throughput_stays(fabric: Fabric, tmp_path: Path) -> None:
     if not fabric.features.drops:
         pytest.skip("nothing here drops packets")
-    ports = (both_ways_via(fabric, "s0", n=1)[0], both_ways_via(fabric, "s1", n=1)[0])
+    ports = (both_directions_via(fabric, "s0", n=1)[0], both_directions_via(fabric, "s1", n=1)[0])
     # far below the links' rate, so that a starved machine keeps up
     spec = JobSpec("train-a", ("h00", "h02"), qps=2, ports=ports, message_mb=1, chunk_kb=32, rate_bps=4_000_000)
     with Job.start(fabric, spec, tmp_path) as job:

@@ -10,8 +10,8 @@ import pytest
 
 from sdfstream.emulator import qp_header as wire
 from sdfstream.emulator.process_net_io import JobNet
-from sdfstream.emulator.rank_job import ToSend
-from sdfstream.emulator.rank_plan import NicPlace
+from sdfstream.emulator.rank_job import OutgoingDatagram
+from sdfstream.emulator.rank_plan import NicEndpoint
 from sdfstream.probes.net.netns_io import inside
 from sdfstream.stats import Counters
 from tests.fixtures.namespaces import Namespaces, namespaces
@@ -26,11 +26,11 @@ PACKET = wire.ack_packet(wire.Ack(RUN, 1, 0, 0, 0, 0, 0, ()))
 def pair(namespaces: Namespaces) -> Iterator[tuple[Namespaces, JobNet]]:
     namespaces.add("a", "b")
     cable(namespaces)
-    places = [
-        NicPlace("a/e", "e", "10.9.0.0", namespaces.path("a")),
-        NicPlace("b/e", "e", "10.9.0.1", namespaces.path("b")),
+    nics = [
+        NicEndpoint("a/e", "e", "10.9.0.0", namespaces.path("a")),
+        NicEndpoint("b/e", "e", "10.9.0.1", namespaces.path("b")),
     ]
-    net = JobNet(places, RUN, inside, Counters("job"))
+    net = JobNet(nics, RUN, inside, Counters("job"))
     yield namespaces, net
     net.close()
 
@@ -55,23 +55,23 @@ def test_a_packet_crosses_with_any_port_and_its_class_and_the_kernel_stamps_both
     pair: tuple[Namespaces, JobNet],
 ) -> None:
     _, net = pair
-    told: list[int] = []
+    stamps_ns: list[int] = []
     for port in (49_152, 50_001, 65_535):
         begin_ns = time.time_ns()
-        net.send([ToSend(0, 1, port, 26 << 2 | 2, PACKET, told.append)])
+        net.send([OutgoingDatagram(0, 1, port, 26 << 2 | 2, PACKET, stamps_ns.append)])
         [(rank, source, tos, at_ns, data)] = received(net)
         assert (rank, source, tos, data) == (1, port, 26 << 2 | 2, PACKET)
         for _ in range(1000):
             net.receive(lambda *_: None)
-            if len(told) == 2:
+            if len(stamps_ns) == 2:
                 break
             time.sleep(0.001)
-        user_ns, kernel_ns = told
+        user_ns, kernel_ns = stamps_ns
         assert begin_ns <= user_ns <= kernel_ns <= at_ns
-        told.clear()
+        stamps_ns.clear()
 
 
-def test_other_jobs_and_strangers_are_not_heard_and_nobody_is_told_that_the_port_is_shut(
+def test_packets_of_other_jobs_and_strangers_are_ignored_and_no_port_unreachable_is_sent(
     pair: tuple[Namespaces, JobNet],
 ) -> None:
     namespaces, net = pair
@@ -88,7 +88,7 @@ def test_other_jobs_and_strangers_are_not_heard_and_nobody_is_told_that_the_port
 def test_a_device_that_is_made_anew_is_used_again(pair: tuple[Namespaces, JobNet]) -> None:
     namespaces, net = pair
     counters = net._counters
-    item = ToSend(0, 1, 50_000, 0, PACKET, None)
+    item = OutgoingDatagram(0, 1, 50_000, 0, PACKET, None)
     namespaces.ip("a", "link set e down")
     net.send([item])
     assert counters.total("unsent") == 1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.emulator.control import Control, RefusedError, Target
+from sdfstream.emulator.control import QpControl, QpTarget, RefusedError
 from sdfstream.records.command import Command
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -37,15 +37,15 @@ class Sender:
         self.changes += 1
 
 
-def control(own_rate_bps: int | None = None) -> tuple[Control, Sender]:
+def control(own_rate_bps: int | None = None) -> tuple[QpControl, Sender]:
     sender = Sender()
     sender.rate_bps = own_rate_bps
     other = Sender()
     targets = {
-        QP: Target(QP, PORTS, own_rate_bps, sender),
-        "h01/r0#2": Target("h01/r0#2", PORTS, None, other),
+        QP: QpTarget(QP, PORTS, own_rate_bps, sender),
+        "h01/r0#2": QpTarget("h01/r0#2", PORTS, None, other),
     }
-    return Control(KeyRing([SIGNER.public]), "train-a", targets), sender
+    return QpControl(KeyRing([SIGNER.public]), "train-a", targets), sender
 
 
 def order(action: str = "steer", *, id_: str = "c1", after_s: float = 0.0, epoch: int = 5) -> dict[str, Any]:
@@ -79,26 +79,26 @@ def signed(data: dict[str, Any], signer: Signer = SIGNER) -> dict[str, Any]:
 
 
 def do(
-    judge: Control, command: Any, *, after_s: float = 0.1, host: str = "h00", do_: str = "set", **more: Any
+    rules: QpControl, command: Any, *, after_s: float = 0.1, host: str = "h00", do_: str = "set", **more: Any
 ) -> dict[str, Any]:
-    """Put an order to the rules `after_s` after the epoch of these tests; steady and host's clock agree."""
+    """Put a command to the rules `after_s` after the epoch of these tests; steady and host's clock agree."""
     now_ns = int(after_s * NS_PER_S)
     request = {"do": do_, "command": command, **more}
     if do_ == "undo":
-        return judge.undo(request, host, now_ns)
-    return judge.set(request, host, BUS_NS + now_ns, now_ns)
+        return rules.undo(request, host, now_ns)
+    return rules.set(request, host, BUS_NS + now_ns, now_ns)
 
 
-def refusal(judge: Control, command: Any, **more: Any) -> str:
+def refusal(rules: QpControl, command: Any, **more: Any) -> str:
     with pytest.raises(RefusedError) as caught:
-        do(judge, command, **more)
+        do(rules, command, **more)
     assert ": " in str(caught.value)
     return caught.value.reason
 
 
 def test_a_steer_moves_and_says_before_and_after() -> None:
-    judge, sender = control()
-    answer = do(judge, signed(order()))
+    rules, sender = control()
+    answer = do(rules, signed(order()))
     assert answer == {
         "ok": True,
         "before": {"path": PORTS[0], "rate_bps": None},
@@ -109,88 +109,88 @@ def test_a_steer_moves_and_says_before_and_after() -> None:
 
 
 def test_a_renewal_of_a_steer_changes_nothing_and_a_path_outlives_its_lease() -> None:
-    judge, sender = control()
-    do(judge, signed(order()))
-    do(judge, signed(order(after_s=5)), after_s=5)
-    judge.expire(10**12)
+    rules, sender = control()
+    do(rules, signed(order()))
+    do(rules, signed(order(after_s=5)), after_s=5)
+    rules.expire(10**12)
     assert sender.path == PORTS[3]
 
 
 def test_an_armed_failover_is_chosen_as_often_as_needed_under_one_statement() -> None:
-    judge, sender = control()
+    rules, sender = control()
     armed = signed(order("failover"))
     for path in (PORTS[1], PORTS[2], PORTS[0], PORTS[1]):
-        assert do(judge, armed, choice={"path": path})["after"]["path"] == path
+        assert do(rules, armed, choice={"path": path})["after"]["path"] == path
     assert sender.path == PORTS[1]
-    assert refusal(judge, armed, choice={"path": PORTS[2]}, after_s=11) == "expired"
+    assert refusal(rules, armed, choice={"path": PORTS[2]}, after_s=11) == "expired"
 
 
 def test_a_choice_has_no_say_where_somebody_else_moved_the_queue_pair() -> None:
-    judge, sender = control()
-    do(judge, signed(order()))
-    assert refusal(judge, signed(order("failover", id_="c2")), choice={"path": PORTS[1]}) == "unexpected-state"
+    rules, sender = control()
+    do(rules, signed(order()))
+    assert refusal(rules, signed(order("failover", id_="c2")), choice={"path": PORTS[1]}) == "unexpected-state"
     assert sender.path == PORTS[3]
 
 
 def test_a_limit_ends_by_itself_and_not_before() -> None:
-    judge, sender = control()
-    do(judge, signed(order("throttle")), ttl_ms=300)
+    rules, sender = control()
+    do(rules, signed(order("throttle")), ttl_ms=300)
     assert sender.rate_bps == 5_000_000
-    assert judge.expire(399 * NS_PER_MS) == []
-    assert judge.expire(400 * NS_PER_MS) == [QP]
+    assert rules.expire(399 * NS_PER_MS) == []
+    assert rules.expire(400 * NS_PER_MS) == [QP]
     assert sender.rate_bps is None
 
 
 def test_a_limit_holds_at_most_until_its_lease_ends_and_a_renewal_holds_on() -> None:
-    judge, sender = control()
-    do(judge, signed(order("throttle")), ttl_ms=10**9)
-    do(judge, signed(order("throttle", after_s=6)), after_s=6)
-    assert judge.expire(int(15.9 * NS_PER_S)) == []
-    assert judge.expire(16 * NS_PER_S) == [QP]
+    rules, sender = control()
+    do(rules, signed(order("throttle")), ttl_ms=10**9)
+    do(rules, signed(order("throttle", after_s=6)), after_s=6)
+    assert rules.expire(int(15.9 * NS_PER_S)) == []
+    assert rules.expire(16 * NS_PER_S) == [QP]
     assert sender.rate_bps is None
 
 
 def test_a_limit_never_lifts_what_the_job_asks_of_itself() -> None:
-    judge, sender = control(own_rate_bps=1_000_000)
-    do(judge, signed(order("throttle")))
+    rules, sender = control(own_rate_bps=1_000_000)
+    do(rules, signed(order("throttle")))
     assert sender.rate_bps == 1_000_000
-    do(judge, signed(order("throttle")), do_="undo")
+    do(rules, signed(order("throttle")), do_="undo")
     assert sender.rate_bps == 1_000_000
 
 
 @pytest.mark.parametrize("action", ["steer", "throttle", "failover"])
 def test_an_undo_takes_back_what_its_command_did_even_when_lease_and_epoch_are_over(action: str) -> None:
-    judge, sender = control()
+    rules, sender = control()
     command = signed(order(action))
-    do(judge, command, **({"choice": {"path": PORTS[2]}} if action == "failover" else {}), **(
+    do(rules, command, **({"choice": {"path": PORTS[2]}} if action == "failover" else {}), **(
         {"ttl_ms": 9_000} if action == "throttle" else {}
     ))  # fmt: skip
     with pytest.raises(RefusedError):
         do(
-            judge, signed({**order(id_="c9", epoch=8), "expected": {}, "set": {"path": PORTS[9]}}), after_s=1
+            rules, signed({**order(id_="c9", epoch=8), "expected": {}, "set": {"path": PORTS[9]}}), after_s=1
         )  # a later run of the controller
     after_s = 60.0 if action != "throttle" else 1.0
-    assert do(judge, command, do_="undo", after_s=after_s)["ok"]
+    assert do(rules, command, do_="undo", after_s=after_s)["ok"]
     assert (sender.path, sender.rate_bps) == (PORTS[0], None)
-    assert do(judge, command, do_="undo", after_s=after_s)["ok"]  # saying it twice changes nothing
+    assert do(rules, command, do_="undo", after_s=after_s)["ok"]  # saying it twice changes nothing
 
 
 def test_an_undo_command_names_what_it_undoes() -> None:
-    judge, sender = control()
-    do(judge, signed(order()))
-    do(judge, signed(order("undo", id_="u1", after_s=1)), do_="undo", after_s=1)
+    rules, sender = control()
+    do(rules, signed(order()))
+    do(rules, signed(order("undo", id_="u1", after_s=1)), do_="undo", after_s=1)
     assert sender.path == PORTS[0]
 
 
 def test_an_undo_of_what_is_not_in_force_here_moves_nothing() -> None:
-    judge, sender = control()
-    do(judge, signed(order()))
+    rules, sender = control()
+    do(rules, signed(order()))
     then = {**order(id_="c2"), "expected": {"path": PORTS[3]}, "set": {"path": PORTS[5]}, "undo": {"path": PORTS[3]}}
-    do(judge, signed(then))
-    assert refusal(judge, signed(order()), do_="undo") == "unexpected-state"
+    do(rules, signed(then))
+    assert refusal(rules, signed(order()), do_="undo") == "unexpected-state"
     for nameless in ({}, {"command": ""}):
         bad = {**order("undo", id_="u1"), "set": nameless, "undo": {"path": PORTS[9]}}
-        assert refusal(judge, signed(bad), do_="undo") == "unexpected-state"
+        assert refusal(rules, signed(bad), do_="undo") == "unexpected-state"
     assert sender.path == PORTS[5]
 
 
@@ -281,35 +281,35 @@ BAD: dict[str, tuple[Callable[[dict[str, Any], np.random.Generator], dict[str, A
 @pytest.mark.parametrize("kind", BAD)
 def test_of_a_thousand_bad_orders_none_is_applied(kind: str) -> None:
     make, reasons = BAD[kind]
-    judge, sender = control()
+    rules, sender = control()
     seen = signed({**order(id_="c0"), "set": {"path": PORTS[0]}})
-    do(judge, seen)  # epoch 5 has been seen
+    do(rules, seen)  # epoch 5 has been seen
     sender.changes = 0
     rng = np.random.default_rng(4)
     for n in range(1000):
-        assert refusal(judge, make(order(id_=f"x{n}"), rng)) in reasons
+        assert refusal(rules, make(order(id_=f"x{n}"), rng)) in reasons
     assert (sender.path, sender.rate_bps, sender.changes) == (PORTS[0], None, 0)
 
 
 def test_of_a_thousand_replays_none_is_applied() -> None:
-    judge, sender = control()
-    kept = [signed(order(id_=f"c{n}", after_s=n / 1e4)) for n in range(1000)]
-    for n, command in enumerate(kept):
+    rules, sender = control()
+    commands = [signed(order(id_=f"c{n}", after_s=n / 1e4)) for n in range(1000)]
+    for n, command in enumerate(commands):
         sender.path = PORTS[0]
-        do(judge, command, after_s=0.2 + n / 1e4)
+        do(rules, command, after_s=0.2 + n / 1e4)
     sender.path, sender.changes = PORTS[0], 0
-    for command in kept:
-        assert refusal(judge, command, after_s=0.5) == "replayed"
+    for command in commands:
+        assert refusal(rules, command, after_s=0.5) == "replayed"
     later = signed(order(id_="c7", after_s=1))
-    do(judge, later, after_s=1)
+    do(rules, later, after_s=1)
     sender.path, sender.changes = PORTS[0], 0
-    for command in (kept[7], later, signed(order(id_="c7", after_s=0.9))):
-        assert refusal(judge, command, after_s=2) == "replayed"
+    for command in (commands[7], later, signed(order(id_="c7", after_s=0.9))):
+        assert refusal(rules, command, after_s=2) == "replayed"
     assert sender.changes == 0
 
 
 def test_of_a_thousand_choices_outside_the_alternates_none_is_applied() -> None:
-    judge, sender = control()
+    rules, sender = control()
     armed = signed(order("failover"))
     rng = np.random.default_rng(5)
     allowed = {PORTS[0], PORTS[1], PORTS[2]}
@@ -318,19 +318,19 @@ def test_of_a_thousand_choices_outside_the_alternates_none_is_applied() -> None:
         if path in allowed:
             path = [path]
         choice: Any = [{"path": path}, {"path": str(path)}, path, {}, [path]][int(rng.integers(5))]
-        assert refusal(judge, armed, choice=choice) == "malformed"
-    assert refusal(judge, armed) == "malformed"  # a failover needs a choice,
-    assert refusal(judge, signed(order()), choice={"path": PORTS[3]}) == "malformed"  # and nothing else has one
+        assert refusal(rules, armed, choice=choice) == "malformed"
+    assert refusal(rules, armed) == "malformed"  # a failover needs a choice,
+    assert refusal(rules, signed(order()), choice={"path": PORTS[3]}) == "malformed"  # and nothing else has one
     assert sender.changes == 0
 
 
-def test_the_time_that_later_commands_tell_ends_earlier_leases_even_where_the_hosts_clock_is_behind() -> None:
-    judge, _ = control()
+def test_a_later_commands_issue_time_ends_earlier_leases_even_where_the_hosts_clock_is_behind() -> None:
+    rules, _ = control()
     old = signed(order(id_="old"))
     do(
-        judge, signed({**order(id_="new", after_s=30), "set": {"path": PORTS[0]}}), after_s=0.1
+        rules, signed({**order(id_="new", after_s=30), "set": {"path": PORTS[0]}}), after_s=0.1
     )  # this clock is 30 s behind
-    assert refusal(judge, old, after_s=0.2) == "expired"
+    assert refusal(rules, old, after_s=0.2) == "expired"
 
 
 @settings(max_examples=300, deadline=None)
@@ -347,7 +347,7 @@ def test_the_time_that_later_commands_tell_ends_earlier_leases_even_where_the_ho
 def test_nonsense_is_refused_and_never_raises_anything_else(
     junk: Any, verb: str, where: str | None, sign: bool
 ) -> None:
-    judge, sender = control()
+    rules, sender = control()
     command: Any = junk if where is None else {**order(), where: junk}
     if sign and isinstance(command, dict):
         try:
@@ -355,7 +355,7 @@ def test_nonsense_is_refused_and_never_raises_anything_else(
         except Exception:  # what cannot be written as canonical JSON cannot be signed either
             return
     try:
-        do(judge, command, do_=verb, choice=junk, ttl_ms=junk)
+        do(rules, command, do_=verb, choice=junk, ttl_ms=junk)
     except RefusedError as refused:
         assert refused.reason
         assert sender.changes == 0
@@ -367,17 +367,17 @@ def test_nonsense_is_refused_and_never_raises_anything_else(
 def test_whatever_is_ordered_the_port_is_its_own_and_no_limit_outlives_its_lease(
     steps: list[tuple[str, int, int, str, int]],
 ) -> None:
-    judge, sender = control()
+    rules, sender = control()
     now_s = 0.1
     for action, name, port, verb, wait_ms in steps:
         now_s += wait_ms / 1000
-        judge.expire(int(now_s * NS_PER_S))
+        rules.expire(int(now_s * NS_PER_S))
         data = {**order(action, id_=f"{action}{name}", after_s=now_s - 0.05), "expected": {"path": sender.path}}
         if action == "steer":
             data["set"] = {"path": PORTS[port]}
         more: dict[str, Any] = {"choice": {"path": PORTS[1 + port % 2]}} if action == "failover" else {}
         with contextlib.suppress(RefusedError):
-            do(judge, signed(data), after_s=now_s, do_=verb, **more)
+            do(rules, signed(data), after_s=now_s, do_=verb, **more)
         assert sender.path in PORTS
-    judge.expire(int((now_s + 10.001) * NS_PER_S))
+    rules.expire(int((now_s + 10.001) * NS_PER_S))
     assert sender.rate_bps is None

@@ -13,7 +13,7 @@ from tests.fixtures.emulated import RUN, Run, Wire
 
 REASONS = {"magic", "length", "checksum", "malformed"}
 u32, u64, i64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1)
-reports = st.lists(st.builds(wire.Report, u32, u32, i64, i64), max_size=wire.REPORTS).map(tuple)
+reports = st.lists(st.builds(wire.ChunkReport, u32, u32, i64, i64), max_size=wire.REPORTS).map(tuple)
 acks = st.builds(wire.Ack, u32, u32, u64, u64, u32, u32, st.integers(0, 2**wire.WINDOW - 1), reports)
 
 
@@ -30,12 +30,12 @@ def test_an_acknowledgement_is_read_as_written(ack: wire.Ack) -> None:
 
 @given(u32, u32, u64, u64, u32, u32, u32, st.integers(1, wire.MAX_CHUNK_BYTES), st.integers(0, 800), st.booleans())
 def test_a_data_packet_is_read_as_written(
-    run: int, qp: int, psn: int, tx: int, chunk: int, step: int, piece: int, size: int, place: int, void: bool
+    run: int, qp: int, psn: int, tx: int, chunk: int, step: int, piece: int, size: int, index: int, void: bool
 ) -> None:
-    offset = min(place * wire.PAYLOAD_BYTES, (size - 1) // wire.PAYLOAD_BYTES * wire.PAYLOAD_BYTES)
+    offset = min(index * wire.PAYLOAD_BYTES, (size - 1) // wire.PAYLOAD_BYTES * wire.PAYLOAD_BYTES)
     payload = b"" if void else b"x" * min(wire.PAYLOAD_BYTES, size - offset)
     flags = wire.VOID if void else 0
-    header = wire.Data(
+    header = wire.DataHeader(
         wire.MAGIC, wire.DATA, flags, len(payload), run, qp, psn, tx, chunk, 9, step, piece, size, offset
     )
     assert read(wire.data_packet(header, payload)) == header

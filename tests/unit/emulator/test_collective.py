@@ -10,7 +10,7 @@ from sdfstream.emulator.collective import Collective, maker
 from sdfstream.emulator.qp_chunk import Piece
 from sdfstream.emulator.qp_receive import Delivered
 from sdfstream.emulator.qp_stripe import Stripe
-from sdfstream.emulator.rank import Rank
+from sdfstream.emulator.rank import RankEngine
 from sdfstream.stats import Counters
 
 
@@ -81,7 +81,7 @@ def test_the_sum_of_what_all_bring_is_the_known_one() -> None:
         assert np.array_equal(together, values.total(ranks, 3, 50))
 
 
-def test_neighbouring_ranks_collectives_and_places_bring_different_numbers() -> None:
+def test_neighbouring_ranks_collectives_and_indices_bring_different_numbers() -> None:
     assert len(set(values.brought(0, 0, 1000).tolist())) == 1000
     assert not (values.brought(0, 0, 100) == values.brought(1, 0, 100)).any()
     assert not (values.brought(0, 0, 100) == values.brought(0, 1, 100)).any()
@@ -90,7 +90,7 @@ def test_neighbouring_ranks_collectives_and_places_bring_different_numbers() -> 
 
 def test_a_rank_keeps_what_comes_for_the_next_collective_and_refuses_what_is_further_ahead() -> None:
     make, counters = maker("all-to-all", 2, 8, 64), Counters("job")
-    rank = Rank(0, make, {1: Stripe([])}, counters)
+    rank = RankEngine(0, make, {1: Stripe([])}, counters)
     chunk = [delivered(make(1, n).start()[0][1]) for n in range(3)]
     rank.take(1, chunk[0])  # before it has begun
     rank.begin()

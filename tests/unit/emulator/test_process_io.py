@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from sdfstream.emulator import qp_header as wire
-from sdfstream.emulator.control import Control
+from sdfstream.emulator.control import QpControl
 from sdfstream.emulator.control_io import ControlServer
-from sdfstream.emulator.process_files_io import JobFiles, free_block, is_running, parts, remove_leftovers
+from sdfstream.emulator.process_files_io import JobFiles, free_block, is_running, remove_leftovers, shards
 from sdfstream.emulator.process_rows import outputs
 from sdfstream.emulator.qp_chunk import Finished, Piece
-from sdfstream.emulator.rank_plan import JobSpec, NicPlace, plan
+from sdfstream.emulator.rank_plan import JobSpec, NicEndpoint, plan
 from sdfstream.errors import ConfigError
 from sdfstream.records.job import JobShard
 from sdfstream.records.signature import KeyRing
@@ -62,7 +62,7 @@ def test_what_a_dead_run_left_is_removed_and_foreign_files_and_folders_are_not(t
     (jobs / "a@h01.json").write_text(json.dumps({"job": "a", "host": "h01", "block": 0, "control": f"{foreign}/x"}))
     (jobs / "slurm-7@h00.json").write_text(json.dumps({"version": 1, "job": "slurm-7", "host": "h00"}))
     (jobs / "torn.json").write_text("{")
-    assert set(parts(jobs)) == {"a"}
+    assert set(shards(jobs)) == {"a"}
     remove_leftovers(jobs, "a")
     assert sorted(p.name for p in jobs.iterdir()) == ["slurm-7@h00.json", "torn.json"]
     assert foreign.exists() and not files.folder.exists()
@@ -70,10 +70,10 @@ def test_what_a_dead_run_left_is_removed_and_foreign_files_and_folders_are_not(t
 
 
 def test_rows_speak_of_each_end_by_its_own_clock_and_leave_out_what_nobody_saw() -> None:
-    places = [NicPlace(f"{host}/r0", "r0", f"10.0.0.{n}") for n, host in enumerate(("h00", "h01"))]
-    first, *_, last = plan(JobSpec("train-a", ("h00", "h01")), places).qps
+    nics = [NicEndpoint(f"{host}/r0", "r0", f"10.0.0.{n}") for n, host in enumerate(("h00", "h01"))]
+    first, *_, last = plan(JobSpec("train-a", ("h00", "h01")), nics).qps
     piece = Piece(7, 0, 0, bytes(3000))
-    report = wire.Report(5, 2, AT_NS + 10, AT_NS + 20)
+    report = wire.ChunkReport(5, 2, AT_NS + 10, AT_NS + 20)
     seen = Finished(5, piece, 50_003, 3, 1, AT_NS, AT_NS + 30, report, True, False)
     unseen = Finished(6, piece, 50_003, 3, 0, AT_NS, AT_NS + 30, None, True, False)
     wrong = {"h00": 1_000, "h01": -1_000}
@@ -116,7 +116,7 @@ def test_rows_speak_of_each_end_by_its_own_clock_and_leave_out_what_nobody_saw()
 async def test_the_control_socket_answers_line_by_line_and_survives_nonsense(tmp_path: Path) -> None:
     counters = Counters("job")
     server = ControlServer(
-        tmp_path / "s", "h00", Control(KeyRing([]), "a", {}), {"list": lambda: {"qps": []}}, counters
+        tmp_path / "s", "h00", QpControl(KeyRing([]), "a", {}), {"list": lambda: {"qps": []}}, counters
     )
     await server.start()
     reader, writer = await asyncio.open_unix_connection(str(server.path))

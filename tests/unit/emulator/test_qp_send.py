@@ -11,7 +11,7 @@ from sdfstream.emulator.qp_chunk import Piece
 from sdfstream.emulator.qp_receive import Delivered, Responder
 from sdfstream.emulator.qp_send import Requester
 from sdfstream.emulator.qp_stripe import Stripe
-from sdfstream.emulator.qp_window import LEAST, Window
+from sdfstream.emulator.qp_window import LEAST, CongestionWindow
 from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.records.units import NS_PER_MS
 from tests.fixtures.emulated import PASS_NS, Run, Wire
@@ -20,21 +20,21 @@ AT_NS = 1_800_000_000 * 10**9
 PIECE = bytes(range(256)) * 64  # 16 KiB: 12 packets
 
 
-def headers(packets: list[tuple[int, bytes, object]]) -> list[wire.Data]:
-    return [h for _, p, _ in packets if isinstance(h := wire.data(memoryview(p)), wire.Data)]
+def headers(packets: list[tuple[int, bytes, object]]) -> list[wire.DataHeader]:
+    return [h for _, p, _ in packets if isinstance(h := wire.data(memoryview(p)), wire.DataHeader)]
 
 
 def give(responder: Responder, packet: tuple[int, bytes, object], *, ce: bool = False) -> Delivered | None:
     port, octets, _ = packet
     view = memoryview(octets)
     header = wire.data(view)
-    assert isinstance(header, wire.Data)
+    assert isinstance(header, wire.DataHeader)
     return responder.take(header, view[wire.DATA_BYTES :], port, AT_NS, ce=ce)
 
 
-def answer(responder: Responder, requester: Requester, now_ns: int) -> list[int]:
+def acknowledge(responder: Responder, requester: Requester, now_ns: int) -> list[int]:
     """Chunks finished by the acknowledgement of what has arrived."""
-    made = responder.answer()
+    made = responder.acknowledge()
     assert made is not None
     ack = wire.acknowledgement(memoryview(made[1]))
     assert isinstance(ack, wire.Ack)
@@ -56,7 +56,7 @@ def test_a_chunk_crosses_and_is_reported_with_what_the_receiver_saw() -> None:
                 packet[2](AT_NS + 5)
             if chunk := give(receiving, packet, ce=True):
                 delivered.append(chunk)
-        made = receiving.answer()
+        made = receiving.acknowledge()
         now_ns += PASS_NS
         if made is not None:
             ack = wire.acknowledgement(memoryview(made[1]))
@@ -66,7 +66,7 @@ def test_a_chunk_crosses_and_is_reported_with_what_the_receiver_saw() -> None:
     [done] = finished
     assert (done.chunk, done.packets, done.retransmits, done.path) == (0, 12, 0, 50_000)
     assert (done.sent_at_ns, done.acknowledged_at_ns) == (AT_NS + 5, AT_NS + 9)
-    assert done.report == wire.Report(0, 12, AT_NS, AT_NS)
+    assert done.report == wire.ChunkReport(0, 12, AT_NS, AT_NS)
     assert sending.acknowledged_bytes == receiving.delivered_bytes == len(PIECE)
 
 
@@ -77,7 +77,7 @@ def test_only_the_missing_packet_is_sent_again() -> None:
     assert len(packets) == 10  # the first window
     for packet in packets[:1] + packets[2:]:
         give(receiving, packet)
-    answer(receiving, sending, 20 * NS_PER_MS)
+    acknowledge(receiving, sending, 20 * NS_PER_MS)
     again = headers(sending.poll(21 * NS_PER_MS))
     assert [(h.psn, h.flags) for h in again] == [(1, wire.AGAIN), (10, 0), (11, 0)]
 
@@ -100,13 +100,13 @@ def test_after_a_move_what_was_not_acknowledged_leaves_at_once_by_the_new_port()
     after = sending.poll(PASS_NS)
     assert {port for port, _, _ in after} == {50_003}
     assert [h.psn for h in headers(after)][: len(before)] == [h.psn for h in headers(before)]
-    told = [left for _, _, left in after if left is not None]
-    told[0](AT_NS)
-    told[0](AT_NS + 3)  # the kernel's stamp follows
+    callbacks = [on_departure for _, _, on_departure in after if on_departure is not None]
+    callbacks[0](AT_NS)
+    callbacks[0](AT_NS + 3)  # the kernel's stamp follows
     assert sending.moved_at_ns == AT_NS + 3
     for packet in [*after, *before]:  # the old path delivers late
         give(receiving, packet)
-    made = receiving.answer()
+    made = receiving.acknowledge()
     assert made is not None and made[0] == 50_003  # by the newest transmission, not the latest arrival
     assert receiving.duplicates == len(before)
 
@@ -116,10 +116,10 @@ def test_an_answer_leaves_by_the_port_that_the_newest_data_came_by() -> None:
     sending.push(Piece(0, 0, 0, PIECE), 0)
     packets = sending.poll(0)
     give(receiving, packets[0])
-    assert receiving.answer() is not None
-    assert receiving.answer() is None  # nothing new, nothing said
+    assert receiving.acknowledge() is not None
+    assert receiving.acknowledge() is None  # nothing new, nothing said
     give(receiving, packets[1])
-    made = receiving.answer()
+    made = receiving.acknowledge()
     assert made is not None and made[0] == 50_000
 
 
@@ -144,7 +144,7 @@ def test_an_acknowledgement_of_what_was_never_sent_is_refused() -> None:
 
 def test_data_beyond_the_window_or_at_odds_with_its_chunk_is_refused() -> None:
     receiving = Responder(1, 2)
-    good = wire.Data(wire.MAGIC, wire.DATA, 0, 1408, 1, 2, 0, 1, 0, 0, 0, 0, 5000, 0)
+    good = wire.DataHeader(wire.MAGIC, wire.DATA, 0, 1408, 1, 2, 0, 1, 0, 0, 0, 0, 5000, 0)
     payload = memoryview(bytes(1408))
     for bad in (
         good._replace(psn=wire.WINDOW),
@@ -156,7 +156,7 @@ def test_data_beyond_the_window_or_at_odds_with_its_chunk_is_refused() -> None:
     assert receiving.refused == 3
 
 
-def test_a_limit_is_kept_and_its_end_is_felt_at_once() -> None:
+def test_a_limit_holds_and_its_end_is_felt_at_once() -> None:
     spec = JobSpec("t", ("a", "b"), qps=1, message_mb=8)
     run = Run(spec, Wire())
     [ends, _] = run.engine.ends.values()
@@ -171,7 +171,7 @@ def test_a_limit_is_kept_and_its_end_is_felt_at_once() -> None:
 
 
 def test_marks_shrink_the_window_in_proportion() -> None:
-    few, many = Window(), Window()
+    few, many = CongestionWindow(), CongestionWindow()
     for window, marked in ((few, 1), (many, 8)):
         tx = 10
         for _ in range(60):
@@ -191,7 +191,7 @@ def test_pieces_of_a_stalled_queue_pair_are_carried_by_the_others() -> None:
         dead.poll(now_ns)
         got += [chunk.piece for packet in well.poll(now_ns) if (chunk := give(receiving, packet))]
         now_ns += PASS_NS
-        if (made := receiving.answer()) is not None:
+        if (made := receiving.acknowledge()) is not None:
             ack = wire.acknowledgement(memoryview(made[1]))
             assert isinstance(ack, wire.Ack)
             well.on_ack(ack, AT_NS, now_ns)

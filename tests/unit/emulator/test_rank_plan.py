@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sdfstream.emulator.rank_plan import ALTERNATES, BLOCKS, JobSpec, NicPlace, plan
+from sdfstream.emulator.rank_plan import ALTERNATES, BLOCKS, JobSpec, NicEndpoint, plan
 from sdfstream.errors import ConfigError
 from sdfstream.records.job import job_shard, queue_pair
 
 
-def places(n: int) -> list[NicPlace]:
-    return [NicPlace(f"h{i:02d}/r0", "r0", f"10.0.0.{i + 1}") for i in range(n)]
+def nics(n: int) -> list[NicEndpoint]:
+    return [NicEndpoint(f"h{i:02d}/r0", "r0", f"10.0.0.{i + 1}") for i in range(n)]
 
 
 def hosts(n: int) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def test_no_two_queue_pairs_of_a_nic_share_a_port_whatever_their_jobs() -> None:
     numbers: list[int] = []
     for block in range(BLOCKS):
         spec = JobSpec("t", hosts(9), collective="all-to-all", qps=8, block=block)
-        for qp in plan(spec, places(9)).qps:
+        for qp in plan(spec, nics(9)).qps:
             taken.setdefault(qp.src, []).extend(qp.ports)
             numbers.append(qp.number)
             assert len(qp.ports) == 1 + ALTERNATES
@@ -34,20 +34,20 @@ def test_no_two_queue_pairs_of_a_nic_share_a_port_whatever_their_jobs() -> None:
 
 def test_the_same_job_has_the_same_plan() -> None:
     spec = JobSpec("t", hosts(4), qps=3)
-    assert plan(spec, places(4)) == plan(spec, places(4))
+    assert plan(spec, nics(4)) == plan(spec, nics(4))
 
 
 def test_given_ports_are_used_and_never_offered_as_anothers_alternate() -> None:
     spec = JobSpec("t", hosts(2), qps=2, ports=(50_001, 60_000, 50_002, 50_003))
-    first, second, third, _ = plan(spec, places(2)).qps
+    first, second, third, _ = plan(spec, nics(2)).qps
     assert (first.ports[0], second.ports[0], third.ports[0]) == (50_001, 60_000, 50_002)
     assert not set(first.ports) & set(second.ports)
-    same = plan(JobSpec("t", hosts(3), qps=2, ports=(50_001, 60_000)), places(3)).qps
+    same = plan(JobSpec("t", hosts(3), qps=2, ports=(50_001, 60_000)), nics(3)).qps
     assert [qp.ports[0] for qp in same] == [50_001, 60_000] * 3
 
 
 def test_a_queue_pair_reads_as_the_job_map_reads_it() -> None:
-    [qp, *_] = plan(JobSpec("t", hosts(2)), places(2)).qps
+    [qp, *_] = plan(JobSpec("t", hosts(2)), nics(2)).qps
     moved = qp.queue_pair(qp.ports[5], 1_000_000)
     assert (moved.qp, moved.path, moved.steering) == ("h00/r0#1", qp.ports[5], "socket")
     assert qp.ports[0] in moved.alternates and qp.ports[5] not in moved.alternates
@@ -85,4 +85,4 @@ def test_what_cannot_be_is_refused_with_the_key(wrong: dict[str, object], said: 
 
 def test_a_job_needs_a_nic_for_every_host() -> None:
     with pytest.raises(ConfigError, match="2 hosts, but 1 NICs"):
-        plan(JobSpec("t", hosts(2)), places(1))
+        plan(JobSpec("t", hosts(2)), nics(1))
