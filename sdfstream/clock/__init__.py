@@ -5,13 +5,12 @@ the standard library only. ``docs/clock.md`` says what the interval promises, an
 
 ============  ===========================================================================
 `page`        the page's bytes
-`reading`     what a page is worth at an instant, or why it is worth nothing
+`reading`     from a page and two clock readings to corrected time, or the reason for none
 `reader_io`   the reader for applications
-`folder_io`   where pages lie
-`history`     how the host's clock went against the oscillator (writer)
-`maker`       from rows of ``sdf.state.clock.v1`` to pages (writer)
-`writer_io`   the files, and the agent's task that fills them (writer)
+`folder_io`   the folders and file names of pages
 ============  ===========================================================================
+
+The writer is the agent's: `sdfstream.agent.clockpage`.
 """
 
 from sdfstream.clock.reader_io import ClockReader, clocks, now

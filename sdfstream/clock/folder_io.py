@@ -1,4 +1,4 @@
-"""Where clock pages lie on a machine, and how their files are called."""
+"""The folders of clock pages on a machine, and the names of their files."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Final
 
 SUFFIX: Final = ".page"
 SYSTEM: Final = Path("/run/sdfstream/clock")
-"""Where an agent that may write there does; only root can make it."""
+"""Of agents that may write there; only root can make it."""
 _SHARED: Final = "/dev/shm/sdfstream-clock-{uid}"
 """Used only when it belongs to that user."""
 
 
-def writable_places() -> list[Path]:
+def writable_folders() -> list[Path]:
     """Folders an agent tries in turn: the system's, then one of its user in shared memory."""
     return [SYSTEM, Path(_SHARED.format(uid=os.geteuid()))]
 
 
-def readable_places() -> list[Path]:
-    """Folders a reader looks into: the system's, root's and its own user's; others may not tell it the time."""
+def readable_folders() -> list[Path]:
+    """Folders a reader looks into: the system's, root's and its own user's; no other user's are read."""
     return list(dict.fromkeys([SYSTEM, Path(_SHARED.format(uid=0)), Path(_SHARED.format(uid=os.geteuid()))]))
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether a folder of `readable_places` belongs to root or to us, and nobody else may write to it."""
+    """Whether a folder of `readable_folders` belongs to root or to us, and nobody else may write to it."""
     try:
         found = folder.lstat()
     except OSError:
@@ -50,7 +50,7 @@ def clock_name(file: str) -> str:
 
 @cache
 def boot_id() -> bytes:
-    """The machine's boot, 16 bytes; zeros where it cannot be told (then only the times are checked)."""
+    """The machine's boot, 16 bytes; zeros where it cannot be read (then only the times are checked)."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text()
         return bytes.fromhex(text.strip().replace("-", ""))[:16].ljust(16, b"\0")

@@ -9,7 +9,7 @@ Layout, little-endian, version 1 (``docs/clock.md`` has the same table for C)::
         20  u32        size of the page in bytes, 512
         24  u32        CRC-32 (zlib) of bytes 28..511
         28  u32        flags; bit 0: CLOCK_REALTIME is this clock
-        32  i64        at_ns: reading of this clock that the estimate speaks of
+        32  i64        at_ns: reading of this clock that the estimate is for
         40  i64        raw_ns: CLOCK_MONOTONIC_RAW at that instant
         48  i64        offset_ns: this clock − reference
         56  i64        err_ns: |true error| at that instant is at most this, at 99.9 %
@@ -18,7 +18,7 @@ Layout, little-endian, version 1 (``docs/clock.md`` has the same table for C)::
         80  f64        grow_ppb: err_ns grows so fast up to fresh_ns after the instant,
         88  f64        hold_ppb: and so fast after that
         96  i64        fresh_ns
-       104  i64        void_ns: so long after the instant the page says nothing any more
+       104  i64        void_ns: so long after the instant the page is void
        112  i64        written_raw_ns: CLOCK_MONOTONIC_RAW when it was written
        120  u32        status: 1 synced, 2 holdover, 3 unsynced, 4 faulty, 5 stepped
        124  u32        n: samples behind the estimate
@@ -51,7 +51,7 @@ SIZE: Final = 512
 NAME_BYTES: Final = 128
 SEQUENCE_AT: Final = 8
 SEQUENCE_WORD: Final = SEQUENCE_AT // 8
-"""Place of the sequence in the page read as 64-bit words."""
+"""Index of the sequence in the page read as 64-bit words."""
 REALTIME: Final = 1
 STATUSES: Final = ("", "synced", "holdover", "unsynced", "faulty", "stepped")
 """By code; 0 is never written."""
@@ -67,12 +67,12 @@ assert _HEAD.size == _BODY_AT and _BODY_AT + _BODY.size == SIZE
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page says. Instants and durations in ns, rates in ppb; signs as in `records.units`."""
+    """The fields of a page. Instants and durations in ns, rates in ppb; signs as in `records.units`."""
 
     clock: str
     reference: str
     realtime: bool
-    """Whether CLOCK_REALTIME is this clock; if not, its reading is told from CLOCK_MONOTONIC_RAW."""
+    """Whether CLOCK_REALTIME is this clock; if not, its reading is computed from CLOCK_MONOTONIC_RAW."""
     at_ns: int
     raw_ns: int
     offset_ns: int
@@ -119,10 +119,10 @@ def encode(page: Page, sequence: int) -> bytes:
 
 
 def updates(whole: bytes, sequence: int) -> Iterator[tuple[int, bytes]]:
-    """(place, bytes) to be written one after the other over a page whose sequence is `sequence` (even).
+    """(offset, bytes) to be written one after the other over a page whose sequence is `sequence` (even).
 
-    `whole` is the new page as `encode` made it; the sequence in it does not count. Whoever stops in between leaves a
-    page that readers refuse as torn, not one that mixes old and new.
+    `whole` is the new page as `encode` made it; the sequence in it is ignored. A writer that dies in between
+    leaves a page that readers refuse as torn, not one that mixes old and new.
     """
     yield SEQUENCE_AT, _SEQUENCE.pack(sequence + 1)
     yield _CRC_AT, whole[_CRC_AT:]
@@ -130,7 +130,7 @@ def updates(whole: bytes, sequence: int) -> Iterator[tuple[int, bytes]]:
 
 
 def decode(raw: bytes) -> Page:
-    """What `raw`, the bytes of a page, says.
+    """The page in the bytes `raw`.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def _name(padded: bytes, length: int) -> str:
 
 
 def _wrong(page: Page) -> str:
-    """What of the numbers cannot be; empty when all can."""
+    """Which of the numbers is out of range; empty: none."""
     rates = page.skew_ppb, page.raw_ppb, page.grow_ppb, page.hold_ppb
     if not all(math.isfinite(rate) and abs(rate) < 1e9 for rate in rates):
         return f"rates {rates}"

@@ -11,7 +11,7 @@ from typing import Final
 
 from sdfstream.clock import folder_io
 from sdfstream.clock import page as pages
-from sdfstream.clock.reading import ClockError, Held, Now, held, judge
+from sdfstream.clock.reading import ClockError, Now, PreparedPage, evaluate, prepare
 from sdfstream.errors import FormatError
 
 _RAW: Final = time.CLOCK_MONOTONIC_RAW
@@ -20,9 +20,9 @@ _realtime_ns = time.time_ns
 _TRIES: Final = 64
 _CLOSE_NS: Final = 2_000
 """Two readings this close together are one instant."""
-_LOOK_NS: Final = 200_000_000
-"""Pause between two looks whether a stale page was replaced by another file."""
-_NAP_S: Final = 62.5e-6
+_REOPEN_NS: Final = 200_000_000
+"""Pause between two checks whether a stale page's file was replaced."""
+_RETRY_S: Final = 62.5e-6
 
 
 class ClockReader:
@@ -51,20 +51,20 @@ class ClockReader:
             raise ClockError("unreadable", "pages are little-endian")
         self.path = _find(clock, page_dir)
         self._boot = folder_io.boot_id()
-        self._looked_ns = 0
+        self._reopened_at_ns = 0
         self._inode = -1
         self._torn = -1
         self._words: memoryview
         self._map: mmap.mmap
-        self._held: Held
+        self._prepared: PreparedPage
         self._open()
 
     @property
     def page(self) -> pages.Page:
-        """The page as it stands; raises ClockError as `now` does when it cannot be read."""
-        if self._words[pages.SEQUENCE_WORD] != self._held.sequence:
+        """The current page; raises ClockError as `now` does when it cannot be read."""
+        if self._words[pages.SEQUENCE_WORD] != self._prepared.sequence:
             self._load()
-        return self._held.page
+        return self._prepared.page
 
     def now(self) -> Now:
         """Corrected time now.
@@ -74,16 +74,16 @@ class ClockReader:
         ClockError
             There is no honest answer; `reading` lists the reasons.
         """
-        h = self._held
+        h = self._prepared
         if self._words[1] != h.sequence:
             h = self._load()
         raw_ns = _raw_ns(_RAW)
         try:
-            found = judge(h, _realtime_ns(), raw_ns, self._boot)
+            found = evaluate(h, _realtime_ns(), raw_ns, self._boot)
         except ClockError as error:
-            return self._again(error)
+            return self._check_refusal(error)
         if found[3] == "stale":
-            return self._replaced(found)
+            return self._check_stale(found)
         return found
 
     def at(self, realtime_ns: int) -> Now:
@@ -94,12 +94,12 @@ class ClockReader:
         ClockError
             As `now`; a stamp much older than the page's estimate counts as of another boot.
         """
-        h = self._held
+        h = self._prepared
         if self._words[1] != h.sequence:
             h = self._load()
-        now_ns, raw_ns, width_ns = self._pair()
+        now_ns, raw_ns, width_ns = self._read_pair()
         apart_ns = (width_ns + 1) // 2
-        found = judge(h, realtime_ns, raw_ns - (now_ns - realtime_ns), self._boot)
+        found = evaluate(h, realtime_ns, raw_ns - (now_ns - realtime_ns), self._boot)
         return found._replace(earliest_ns=found.earliest_ns - apart_ns, latest_ns=found.latest_ns + apart_ns)
 
     def close(self) -> None:
@@ -128,39 +128,39 @@ class ClockReader:
             raise ClockError("unreadable", f"{self.path}: {error}") from error
         self._inode = status.st_ino
         self._words = memoryview(self._map).cast("Q")
-        self._held = self._whole()
+        self._prepared = self._read_whole()
 
-    def _load(self) -> Held:
-        """The page has changed: take it, unless it is half written for long; then what was held grows old."""
+    def _load(self) -> PreparedPage:
+        """Read the changed page; while it stays half written, the last whole one is used on and grows old."""
         sequence = self._words[pages.SEQUENCE_WORD]
         if sequence != self._torn:
             try:
-                self._held = self._whole()
+                self._prepared = self._read_whole()
             except ClockError as error:
                 if error.reason != "torn":
                     raise
                 self._torn = sequence
-        return self._held
+        return self._prepared
 
-    def _whole(self) -> Held:
-        """A whole page. One that its writer is at takes some 10 µs; one whose writer died never becomes whole."""
+    def _read_whole(self) -> PreparedPage:
+        """Read until the page is whole: a write takes some 10 µs; after a writer's death in a write it never is."""
         words, reason = self._words, "torn"
         for attempt in range(_TRIES):
             sequence = words[pages.SEQUENCE_WORD]
             raw = bytes(words)
             if words[pages.SEQUENCE_WORD] == sequence:
                 try:
-                    return held(pages.decode(raw), sequence, self._boot)
+                    return prepare(pages.decode(raw), sequence, self._boot)
                 except FormatError as error:
                     reason = "torn" if error.reason in ("torn", "checksum") else error.reason
                     if reason != "torn":
                         raise ClockError("unreadable", f"{self.path}: {error}") from error
             if attempt:
-                time.sleep(_NAP_S)
+                time.sleep(_RETRY_S)
         raise ClockError(reason, str(self.path))
 
     @staticmethod
-    def _pair() -> tuple[int, int, int]:
+    def _read_pair() -> tuple[int, int, int]:
         """(CLOCK_REALTIME, CLOCK_MONOTONIC_RAW, ns by which they may be apart), of a few tries the closest."""
         best = 0, 0, 1 << 62
         for _ in range(_TRIES):
@@ -173,38 +173,40 @@ class ClockReader:
                 break
         return best
 
-    def _again(self, error: ClockError) -> Now:
-        """A refusal: it counts once the clocks were read close together, and no new file is there."""
-        if error.reason == "stepped" and self._held.page.status != "stepped":
-            realtime_ns, raw_ns, width_ns = self._pair()
+    def _check_refusal(self, error: ClockError) -> Now:
+        """Raise `error`, unless a closer reading of both clocks or a new file gives an answer."""
+        if error.reason == "stepped" and self._prepared.page.status != "stepped":
+            realtime_ns, raw_ns, width_ns = self._read_pair()
             if width_ns < _CLOSE_NS:
-                return judge(self._held, realtime_ns, raw_ns, self._boot)
-        if error.reason in ("void", "other-boot") and self._look():
-            return judge(self._held, _realtime_ns(), _raw_ns(_RAW), self._boot)
+                return evaluate(self._prepared, realtime_ns, raw_ns, self._boot)
+        if error.reason in ("void", "other-boot") and self._reopen_if_replaced():
+            return evaluate(self._prepared, _realtime_ns(), _raw_ns(_RAW), self._boot)
         raise error
 
-    def _replaced(self, found: Now) -> Now:
-        """A stale answer, or a fresh one from the file that has taken the page's place."""
-        return judge(self._held, _realtime_ns(), _raw_ns(_RAW), self._boot) if self._look() else found
+    def _check_stale(self, found: Now) -> Now:
+        """The stale answer `found`, or one from the file that replaced the page's."""
+        return (
+            evaluate(self._prepared, _realtime_ns(), _raw_ns(_RAW), self._boot) if self._reopen_if_replaced() else found
+        )
 
-    def _look(self) -> bool:
-        """Whether another file stands where ours stood; at most five times a second."""
+    def _reopen_if_replaced(self) -> bool:
+        """Open the file that replaced ours, if one did; checked at most five times a second."""
         now_ns = _raw_ns(_RAW)
-        if now_ns - self._looked_ns < _LOOK_NS:
+        if now_ns - self._reopened_at_ns < _REOPEN_NS:
             return False
-        self._looked_ns = now_ns
+        self._reopened_at_ns = now_ns
         try:
             if self.path.stat().st_ino == self._inode:
                 return False
-            before = self._map, self._words, self._held, self._inode
+            before = self._map, self._words, self._prepared, self._inode
             try:
                 self._open()
             except ClockError:
-                self._map, self._words, self._held, self._inode = before
+                self._map, self._words, self._prepared, self._inode = before
                 return False
         except OSError:
             return False
-        return True  # the old map goes when nobody looks at it any more
+        return True  # the old map is freed with its last reference
 
 
 _readers: dict[tuple[str | None, str | os.PathLike[str] | None], ClockReader] = {}
@@ -236,7 +238,7 @@ def clocks(page_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
 def _folders(page_dir: str | os.PathLike[str] | None) -> list[Path]:
     if page_dir is not None:
         return [Path(page_dir)]
-    return [folder for folder in folder_io.readable_places() if folder_io.is_trusted(folder)]
+    return [folder for folder in folder_io.readable_folders() if folder_io.is_trusted(folder)]
 
 
 def _find(clock: str | None, page_dir: str | os.PathLike[str] | None) -> Path:

@@ -1,4 +1,4 @@
-"""What a page is worth at an instant: corrected time with its bound, or a refusal with its reason. No clock, no file.
+"""Corrected time at an instant from a page, with its bound; or a refusal with its reason. No clock, no file.
 
 ::
 
@@ -9,9 +9,8 @@
     bound      = err + grow · min(|age|, fresh) + hold · max(0, age − fresh) + gap
     corrected  = reading − offset − skew · (reading − at)
 
-The gap is what somebody's hand (an NTP daemon, a person, a suspended machine) moved the clock by since the estimate.
-Nobody can know yet which of the two is right, so the bound takes it in, and beyond ``bound + GAP_NS`` there is no
-answer.
+The gap is what an NTP daemon, a person or a suspended machine moved the clock by since the estimate. Which of the two
+clocks is right is not known yet, so the gap is added to the bound, and beyond ``bound + GAP_NS`` there is no answer.
 
 =============================================  ==========================================================
 the page                                       answer
@@ -34,7 +33,7 @@ from sdfstream.clock.page import Page
 from sdfstream.errors import UnavailableError
 
 GAP_NS: Final = 10_000
-"""The clock may differ from what the oscillator says by this beyond the bound: two readings are not one instant."""
+"""Allowed gap beyond the bound: the two clocks are not read at one instant."""
 
 SENTENCES: Final = {
     "no-page": "no agent writes a page of this clock here",
@@ -67,7 +66,7 @@ class Now(NamedTuple):
     status: str
     """synced, holdover, stale."""
     age_ns: int
-    """Since the instant that the estimate speaks of."""
+    """Since the instant that the estimate is for."""
 
     @property
     def err_ns(self) -> int:
@@ -75,8 +74,8 @@ class Now(NamedTuple):
         return self.latest_ns - self.corrected_ns
 
 
-class Held(NamedTuple):
-    """A page made ready for many readings: rates as fractions."""
+class PreparedPage(NamedTuple):
+    """A page prepared for many readings: rates as fractions."""
 
     sequence: int
     page: Page
@@ -93,16 +92,16 @@ class Held(NamedTuple):
     """Of this boot, and synced."""
 
 
-def held(page: Page, sequence: int, boot: bytes) -> Held:
-    """`page` made ready on a machine whose boot id is `boot`."""
-    return Held(
+def prepare(page: Page, sequence: int, boot: bytes) -> PreparedPage:
+    """`page` prepared on a machine whose boot id is `boot`."""
+    return PreparedPage(
         sequence, page, page.at_ns, page.raw_ns, page.offset_ns, page.err_ns, page.skew_ppb * 1e-9,
         page.raw_ppb * 1e-9, page.grow_ppb * 1e-9, page.fresh_ns, page.realtime,
         page.status == "synced" and page.boot == boot,
     )  # fmt: skip
 
 
-def judge(h: Held, realtime_ns: int, raw_ns: int, boot: bytes) -> Now:
+def evaluate(h: PreparedPage, realtime_ns: int, raw_ns: int, boot: bytes) -> Now:
     """Corrected time at an instant at which CLOCK_REALTIME and CLOCK_MONOTONIC_RAW read so; `boot`: the machine's.
 
     Raises
@@ -113,7 +112,7 @@ def judge(h: Held, realtime_ns: int, raw_ns: int, boot: bytes) -> Now:
     Notes
     -----
     Differences are taken in integers and only then multiplied by rates, so no absolute time is ever a float; what is
-    cut off is less than 3 ns, which the writer's ``err_ns`` holds.
+    cut off is less than 3 ns, which the writer's ``err_ns`` includes.
     """
     age = raw_ns - h.raw_ns
     elapsed = age + int(age * h.raw_rate)
@@ -129,11 +128,11 @@ def judge(h: Held, realtime_ns: int, raw_ns: int, boot: bytes) -> Now:
             bound += gap
             corrected = h.at_ns + elapsed - h.offset_ns - int(elapsed * h.skew)
             return tuple.__new__(Now, (corrected, corrected - bound, corrected + bound, "synced", age))
-    return _less(h, age, elapsed, gap, boot)
+    return _evaluate_unhealthy(h, age, elapsed, gap, boot)
 
 
-def _less(h: Held, age: int, elapsed: int, gap: int, boot: bytes) -> Now:
-    """Anything but a healthy page."""
+def _evaluate_unhealthy(h: PreparedPage, age: int, elapsed: int, gap: int, boot: bytes) -> Now:
+    """As `evaluate`, for a page that is old, unhealthy, or far from the oscillator."""
     page = h.page
     if page.boot != boot or age < -page.fresh_ns:
         raise ClockError("other-boot")

@@ -15,7 +15,7 @@ from sdfstream.agent.clockpage.maker import line_above
 from sdfstream.clock import page as pages
 from sdfstream.clock.folder_io import clock_name, file_name
 from sdfstream.clock.reader_io import ClockReader
-from sdfstream.clock.reading import ClockError, held, judge
+from sdfstream.clock.reading import ClockError, evaluate, prepare
 from sdfstream.errors import FormatError
 from tests.fixtures.clock_pages import AT_NS, BOOT, PAGE, RAW_NS
 
@@ -135,7 +135,7 @@ def test_the_interval_holds_the_truth(
     true_ns = AT_NS + by_oscillator - page.offset_ns - int(by_oscillator * page.skew_ppb * 1e-9)
     true_ns += off_ns + int(age_ns * drift_ppb * 1e-9)
     reading_ns = AT_NS + by_oscillator + int(age_ns * slew_ppb * 1e-9)
-    found = judge(held(page, 2, BOOT), reading_ns, RAW_NS + age_ns, BOOT)
+    found = evaluate(prepare(page, 2, BOOT), reading_ns, RAW_NS + age_ns, BOOT)
     assert found.earliest_ns - 4 <= true_ns <= found.latest_ns + 4
     assert found.status == ("synced" if age_ns <= page.fresh_ns else "stale")
     assert found.earliest_ns <= found.corrected_ns <= found.latest_ns
@@ -146,7 +146,7 @@ def test_any_page_gives_an_ordered_interval_or_a_reason(
     page: pages.Page, realtime_ns: int, raw_ns: int, boot: bytes
 ) -> None:
     try:
-        found = judge(held(page, 2, boot), realtime_ns, raw_ns, boot)
+        found = evaluate(prepare(page, 2, boot), realtime_ns, raw_ns, boot)
     except ClockError as error:
         assert error.reason in ("void", "unsynced", "faulty", "stepped", "other-boot")
     else:

@@ -1,9 +1,9 @@
-"""How the machine's clock went against its oscillator: pairs of CLOCK_REALTIME and CLOCK_MONOTONIC_RAW, some seconds.
+"""The machine's clock against its oscillator: pairs of CLOCK_REALTIME and CLOCK_MONOTONIC_RAW, some seconds.
 
-The kernel's raw clock is moved by nobody. So the pairs tell what instant of it belongs to a reading, how fast the
-clock is steered now, and when somebody moved it: a step, or a slew that has just begun or ended. sync learns of that
-from the probes within two seconds; until then its rows speak of the clock as it was. So what the clock strayed from
-its course of three seconds ago is *unexplained*, and belongs into the bound.
+The kernel's raw clock is never adjusted. So the pairs give the raw instant of a reading, the rate at which the clock is
+steered now, and its steps and slews. sync learns of those from the probes within two seconds; until then its rows
+describe the clock as it was. So the clock's distance from its course of three seconds ago is *unexplained*, and is
+added to the bound.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-KEPT: Final = 80
-CLOSEST_NS: Final = 80_000_000
-"""Pairs are kept at most this often, so that those kept reach back more than six seconds."""
-WIDEST_NS: Final = 20_000
-"""A pair whose two readings lay further apart says too little."""
-AHEAD_NS: Final = 200_000_000
-"""A reading so far beyond the last pair is still told, by the rate."""
-RATE_OVER_NS: Final = 1_000_000_000
-LEAST_RATE_OVER_NS: Final = 150_000_000
-NEWS_NS: Final = 3_000_000_000
-"""sync flags a step within two seconds; movement counts as unexplained for so long."""
-COURSE_OVER_NS: Final = 2_000_000_000
-"""The course before that is taken from pairs of so long a time."""
+MOST_PAIRS: Final = 80
+LEAST_PAIR_NS: Final = 80_000_000
+"""Between two stored pairs at least, so that `MOST_PAIRS` reach back more than six seconds."""
+MOST_WIDTH_NS: Final = 20_000
+"""A pair whose two readings are further apart is not used."""
+EXTRAPOLATE_NS: Final = 200_000_000
+"""Longest extrapolation beyond the last pair, by the rate."""
+RATE_NS: Final = 1_000_000_000
+LEAST_RATE_NS: Final = 150_000_000
+UNEXPLAINED_NS: Final = 3_000_000_000
+"""Time for which a movement counts as unexplained; sync flags a step within two seconds."""
+COURSE_NS: Final = 2_000_000_000
+"""Time before that over which the clock's course is measured."""
 NOISE_NS: Final = 3_000
-"""Straying by less counts as none: readings lie some 100 ns apart, which two seconds of course carry on as 1 µs."""
+"""A smaller distance counts as none: the two readings are some 100 ns apart, extrapolated over 2 s to 1 µs."""
 STEP_SHARE: Final = 0.2
 """A move larger than this share of the time passed is a step: no daemon slews that fast."""
 
@@ -36,23 +36,23 @@ STEP_SHARE: Final = 0.2
 class History:
     """Pairs in order, all of one course: a step begins a new one."""
 
-    _system: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _raw: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _system: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
+    _raw: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
     _steps: deque[tuple[int, int]] = field(default_factory=deque)
     """(raw instant, ns without sign)."""
 
     def add(self, system_ns: int, raw_ns: int, width_ns: int) -> str:
         """Take a pair read within `width_ns`; why it was not taken, or empty."""
-        if width_ns > WIDEST_NS:
+        if width_ns > MOST_WIDTH_NS:
             return "wide"
         if self._raw:
             passed = raw_ns - self._raw[-1]
             move = system_ns - self._system[-1] - passed
-            if abs(move) > STEP_SHARE * max(passed, CLOSEST_NS):
+            if abs(move) > STEP_SHARE * max(passed, LEAST_PAIR_NS):
                 self._steps.append((raw_ns, abs(move)))
-                self._system.clear()  # what lies between the two sides of a step is no instant of the clock
+                self._system.clear()  # no interpolation across a step
                 self._raw.clear()
-            elif passed < CLOSEST_NS:
+            elif passed < LEAST_PAIR_NS:
                 return "soon"
         self._system.append(system_ns)
         self._raw.append(raw_ns)
@@ -66,7 +66,7 @@ class History:
     def raw_at(self, system_ns: int) -> int | None:
         """The raw instant at which the clock read `system_ns`; None: before the first pair, or far beyond the last."""
         system, raw, rate = self._system, self._raw, self.rate()
-        if rate is None or not system[0] <= system_ns <= system[-1] + AHEAD_NS:
+        if rate is None or not system[0] <= system_ns <= system[-1] + EXTRAPOLATE_NS:
             return None
         if system_ns > system[-1]:
             return raw[-1] + int((system_ns - system[-1]) / (1.0 + rate))
@@ -76,32 +76,32 @@ class History:
 
     def rate(self) -> float | None:
         """Rate of the clock − rate of the raw clock over the last second; None: too short a history."""
-        return self._rate(self._raw[-1] - RATE_OVER_NS, len(self._raw) - 1) if self._raw else None
+        return self._rate(self._raw[-1] - RATE_NS, len(self._raw) - 1) if self._raw else None
 
     def _rate(self, from_ns: int, last: int) -> float | None:
         """Over the pairs from the raw instant `from_ns` up to number `last`."""
         first = bisect_left(self._raw, from_ns, 0, last)
         over = self._raw[last] - self._raw[first]
-        if over < LEAST_RATE_OVER_NS:
+        if over < LEAST_RATE_NS:
             return None
         return (self._system[last] - self._system[first] - over) / over
 
     def unexplained_ns(self) -> int:
-        """How far, without sign, the clock has gone from its former course: what sync may not know of yet."""
+        """Absolute distance of the clock from its former course: what sync may not know of yet."""
         if not self._raw:
             return 0
         raw_ns = self._raw[-1]
-        while self._steps and raw_ns - self._steps[0][0] > NEWS_NS:
+        while self._steps and raw_ns - self._steps[0][0] > UNEXPLAINED_NS:
             self._steps.popleft()
         steps = sum(size for _, size in self._steps)
-        stray = self._farthest()
+        stray = self._largest_stray()
         return steps + (stray if stray > NOISE_NS else 0)
 
-    def _farthest(self) -> int:
-        """Largest distance from the former course, which in a short history is what there is of it."""
+    def _largest_stray(self) -> int:
+        """Largest distance from the former course; in a short history the course is that of the oldest pairs."""
         raw, system = self._raw, self._system
-        for last in range(bisect_left(raw, raw[-1] - NEWS_NS), len(raw) - 1):
-            course = self._rate(raw[last] - COURSE_OVER_NS, last)
+        for last in range(bisect_left(raw, raw[-1] - UNEXPLAINED_NS), len(raw) - 1):
+            course = self._rate(raw[last] - COURSE_NS, last)
             if course is not None:
                 ahead = (
                     system[i] - system[last] - passed - int(passed * course)

@@ -1,9 +1,9 @@
 """From rows of ``sdf.state.clock.v1`` to pages, for the clocks of this machine. Arrays and pairs of clock readings in.
 
-A row speaks of an instant some 0.1–0.4 s ago, by its clock's reading; the history of pairs says what
-CLOCK_MONOTONIC_RAW read then. How the bound must grow until the next row is learned from how far each row strays from
-what the row before had foretold: of a filter that follows a random walk the strays have the walk's own variance. A
-walk of σ ns/√s is within k·σ·√age; the straight line ``k·σ·√τ/2 + k·σ/(2√τ) · age`` lies above that everywhere and
+A row is for an instant some 0.1–0.4 s ago, by its clock's reading; the history of pairs gives CLOCK_MONOTONIC_RAW of
+that instant. The growth of the bound until the next row is learned from the innovations, each row's offset less the
+prediction by the row before: those of a filter that follows a random walk have the walk's own variance. A walk of
+σ ns/√s is within k·σ·√age; the straight line ``k·σ·√τ/2 + k·σ/(2√τ) · age`` lies above that everywhere and
 touches it at age τ.
 """
 
@@ -17,24 +17,24 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.agent.clockpage.history import RATE_OVER_NS, History
+from sdfstream.agent.clockpage.history import RATE_NS, History
 from sdfstream.clock.page import STATUSES, Page
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s, Int32s, Int64s
 from sdfstream.stats import Counters
 
-Reading = Callable[[int], int]
+ReadingAt = Callable[[int], int]
 """A clock's reading at an instant of CLOCK_REALTIME."""
 
 CAUSAL: Final = "causal"
 STEP_NS: Final = 100_000
-"""A clock that was moved by less is followed with a wider bound: a daemon's slew. By more, and its page says so."""
+"""A clock that was moved by less gets a wider bound (a daemon's slew); by more, status ``stepped``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageConfig:
-    """How pages grow old."""
+    """Validity and growth of the bound of pages."""
 
     fresh_ns: int = NS_PER_S
     """Rows come every 100 ms and are 0.1–0.4 s old; beyond this some are missing."""
@@ -53,8 +53,8 @@ class PageConfig:
 
 
 @dataclass(slots=True)
-class _Known:
-    """What was last written of a clock."""
+class _LastRow:
+    """The last row of a clock that was used."""
 
     at_ns: int
     offset_ns: float
@@ -70,7 +70,7 @@ class _Dictionary:
     array: pa.Array
     names: list[str]
     ours: Bools
-    """Per name whether it is one of ours, and behind them False."""
+    """Per name whether it is one of our clocks; one more entry, False, for code −1."""
 
 
 @dataclass(slots=True)
@@ -80,27 +80,27 @@ class PageMaker:
     Parameters
     ----------
     clocks : mapping of clock id to callable or None
-        How to tell the clock's reading from CLOCK_REALTIME; None: it is CLOCK_REALTIME.
+        Its reading at an instant of CLOCK_REALTIME; None: it is CLOCK_REALTIME.
     boot, writer : bytes
         16 each.
 
     Notes
     -----
     Counters: ``rows`` (of our clocks), ``refused`` (reason: ``row-…``, or what the columns said), ``early`` (rows
-    before the clocks were read for 0.15 s), ``pair-wide`` (the two could not be read close together).
+    before the clocks were read for 0.15 s), ``pair-wide`` (readings too far apart).
     """
 
-    clocks: Mapping[str, Reading | None]
+    clocks: Mapping[str, ReadingAt | None]
     boot: bytes
     writer: bytes
     config: PageConfig = field(default_factory=PageConfig)
     counters: Counters = field(default_factory=lambda: Counters("clock-page"))
     history: History = field(default_factory=History)
-    _known: dict[str, _Known] = field(default_factory=dict)
+    _last: dict[str, _LastRow] = field(default_factory=dict)
     _dictionary: _Dictionary | None = None
 
-    def pair(self, system_ns: int, raw_ns: int, width_ns: int) -> None:
-        """CLOCK_REALTIME and CLOCK_MONOTONIC_RAW just now, read within `width_ns`; about ten a second."""
+    def take_pair(self, system_ns: int, raw_ns: int, width_ns: int) -> None:
+        """Take a reading of CLOCK_REALTIME and CLOCK_MONOTONIC_RAW within `width_ns`; about ten a second."""
         if self.history.add(system_ns, raw_ns, width_ns) == "wide":
             self.counters.add("pair-wide")
 
@@ -108,7 +108,7 @@ class PageMaker:
         """A page for each causal row of one of our clocks."""
         try:
             codes, names = self._names(rows)
-            pick = self._mine(rows, codes, names)
+            pick = self._ours(rows, codes, names)
             if not pick.size:
                 return []
             reference = self._reference(rows, codes, names)
@@ -131,26 +131,26 @@ class PageMaker:
         return made
 
     def _names(self, rows: pa.RecordBatch) -> tuple[Int32s, list[str]]:
-        """Codes of the clocks and what they mean; a dictionary that stayed the same is not read again."""
+        """Codes of the clocks and their names; an unchanged dictionary is not read again."""
         codes, dictionary = columns.coded(rows, "clock")
-        known = self._dictionary
-        if known is None or not known.array.equals(dictionary):
+        last = self._dictionary
+        if last is None or not last.array.equals(dictionary):
             names: list[str] = dictionary.to_pylist()
             ours = np.array([name in self.clocks for name in names] + [False], dtype=np.bool_)
-            known = self._dictionary = _Dictionary(dictionary, names, ours)
-        return codes, known.names
+            last = self._dictionary = _Dictionary(dictionary, names, ours)
+        return codes, last.names
 
-    def _mine(self, rows: pa.RecordBatch, codes: Int32s, names: list[str]) -> Int64s:
-        """Numbers of the causal rows of our clocks."""
+    def _ours(self, rows: pa.RecordBatch, codes: Int32s, names: list[str]) -> Int64s:
+        """Row numbers of the causal rows of our clocks."""
         assert self._dictionary is not None
-        mine = self._dictionary.ours[codes]  # code −1, no name, is the last entry: not ours
-        if mine.any():
+        ours = self._dictionary.ours[codes]  # code −1, no name, is the last entry: not ours
+        if ours.any():
             kinds, texts = columns.names(rows, "kind")
-            mine &= kinds == (texts.index(CAUSAL) if CAUSAL in texts else -2)
-        return np.flatnonzero(mine)
+            ours &= kinds == (texts.index(CAUSAL) if CAUSAL in texts else -2)
+        return np.flatnonzero(ours)
 
     def _reference(self, rows: pa.RecordBatch, codes: Int32s, names: list[str]) -> str:
-        """The clock that all offsets are against: always at 0 with the smallest bound; empty: none is (a mean)."""
+        """The reference of all offsets: the clock at offset 0 with the smallest bound; empty: a mean of several."""
         err: Float64s = columns.values(rows, "err_ns")
         still = (columns.values(rows, "offset_ns") == 0.0) & (columns.values(rows, "skew_ppb") == 0.0) & (codes >= 0)
         if not still.any() or not math.isfinite(least := float(err[still].min())):
@@ -162,7 +162,7 @@ class PageMaker:
         self, clock: str, status: str, reference: str, moved_ns: int,
         at_ns: int, offset_ns: float, skew_ppb: float, err_ns: float, n: int,
     ) -> Page | str:  # fmt: skip
-        """The page of a row, or why there is none."""
+        """The page of a row, or the reason for none."""
         c, newest = self.config, self.history.newest
         if status not in STATUSES[1:]:
             return "row-status"
@@ -202,14 +202,14 @@ class PageMaker:
 
     def _learned(self, clock: str, status: str, at_ns: int, offset_ns: float, skew: float) -> float:
         """Variance of the clock's walk against the reference, ns² per s, after this row."""
-        c, known = self.config, self._known.get(clock)
-        wander = c.first_wander_ns**2 if known is None else known.wander
-        if known is not None and status == "synced" and 0 < (passed := (at_ns - known.at_ns) / NS_PER_S) < 2.0:
-            stray = offset_ns - known.offset_ns - known.skew * (at_ns - known.at_ns)
+        c, last = self.config, self._last.get(clock)
+        wander = c.first_wander_ns**2 if last is None else last.wander
+        if last is not None and status == "synced" and 0 < (passed := (at_ns - last.at_ns) / NS_PER_S) < 2.0:
+            innovation_ns = offset_ns - last.offset_ns - last.skew * (at_ns - last.at_ns)
             gain = -math.expm1(-passed / c.learn_s)
-            wander += gain * (stray * stray / passed - wander)
-        if status == "synced" or known is None:
-            self._known[clock] = _Known(at_ns, offset_ns, skew, wander)
+            wander += gain * (innovation_ns * innovation_ns / passed - wander)
+        if status == "synced" or last is None:
+            self._last[clock] = _LastRow(at_ns, offset_ns, skew, wander)
         return wander
 
 
@@ -225,14 +225,14 @@ def line_above(walk: float, touch_s: float) -> tuple[float, float]:
     return walk * math.sqrt(touch_s) / 2, walk / (2 * math.sqrt(touch_s))
 
 
-def _system_at(reading: Reading, at_ns: int, near_ns: int) -> int:
-    """When CLOCK_REALTIME stood where this clock read `at_ns`; three steps suffice for skews below 1e-3."""
+def _system_at(reading: ReadingAt, at_ns: int, near_ns: int) -> int:
+    """CLOCK_REALTIME when this clock read `at_ns`; three steps suffice for skews below 1e-3."""
     system_ns = at_ns - (reading(near_ns) - near_ns)
     for _ in range(2):
         system_ns += at_ns - reading(system_ns)
     return system_ns
 
 
-def _own_rate(reading: Reading, system_ns: int) -> float:
+def _own_rate(reading: ReadingAt, system_ns: int) -> float:
     """Rate of a clock − rate of CLOCK_REALTIME over the last second."""
-    return (reading(system_ns) - reading(system_ns - RATE_OVER_NS) - RATE_OVER_NS) / RATE_OVER_NS
+    return (reading(system_ns) - reading(system_ns - RATE_NS) - RATE_NS) / RATE_NS

@@ -1,7 +1,7 @@
 """The clock pages of an agent's hosts: rows of the bus in, pages in shared memory out (`sdfstream.clock`).
 
-Beside a link they come over a connection of their own, so that rows and commands never wait for each other. Whatever
-goes wrong here is said and counted, and probing goes on: a reader sees its page grow old.
+Beside a link they come over a connection of their own, so that rows and commands never wait for each other. Every
+failure is logged and counted, and probing goes on: a reader sees its page grow old.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger("sdfstream.clock")
 async def clock_pages(
     config: AgentConfig, names: Sequence[str], publishers: Sequence[object], boot_id: str
 ) -> AsyncIterator[Callable[[], Mapping[str, int]]]:
-    """Keep the pages while the block runs; gives their counters.
+    """Write the pages while the block runs; gives their counters.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ async def clock_pages(
             return
         stack.callback(writer.close)
         work = asyncio.create_task(writer.run(downlink), name="clock-pages")
-        work.add_done_callback(_tell)
+        work.add_done_callback(_log_end)
         try:
             yield writer.counters.as_dict
         finally:
@@ -88,7 +88,7 @@ async def _downlink(
     return None
 
 
-def _tell(work: asyncio.Task[None]) -> None:
+def _log_end(work: asyncio.Task[None]) -> None:
     """A defect of ours ends the pages, not the probing."""
     if not work.cancelled() and work.exception() is not None:
         _log.error("clock pages ended; they grow old now", exc_info=work.exception())

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sdfstream.agent.clockpage.maker import PageMaker, Reading
+from sdfstream.agent.clockpage.maker import PageMaker, ReadingAt
 from sdfstream.agent.downlink import Downlink
 from sdfstream.clock import folder_io
 from sdfstream.clock import page as pages
@@ -22,14 +22,14 @@ from sdfstream.errors import BusError, FormatError, UnavailableError
 
 _log = logging.getLogger("sdfstream.clock")
 
-_PATIENCE_S: Final = 0.1
+_READ_S: Final = 0.1
 _PAUSE_S: Final = 1.0
 _GOOD_WIDTH_NS: Final = 400
 _TRIES: Final = 5
 
 
 class PageFile:
-    """One page's file: put in place whole, then changed where it stands, removed by `close`."""
+    """One page's file: renamed into place whole, then changed in place, removed by `close`."""
 
     def __init__(self, folder: Path, page: Page) -> None:
         self.path = folder / folder_io.file_name(page.clock)
@@ -54,7 +54,7 @@ class PageFile:
         self._sequence += 2
 
     def close(self) -> None:
-        """Remove the file, unless another agent has put its own in its place."""
+        """Remove the file, unless another agent has replaced it."""
         self._map.close()
         try:
             if self.path.stat().st_ino == self._inode:
@@ -64,14 +64,14 @@ class PageFile:
 
 
 class PageWriter:
-    """Keeps the pages of some clocks of this machine.
+    """Writes the pages of some clocks of this machine.
 
     Parameters
     ----------
     clocks : mapping of clock id to callable or None
         As for `PageMaker`.
     folder : Path or None
-        None: the first of the usual places that can be written to.
+        None: the first of `folder_io.writable_folders` that can be written to.
     run : str
         Names this run of the agent.
 
@@ -85,15 +85,15 @@ class PageWriter:
     Counters: those of `PageMaker`, ``written``, and ``failed`` (reason).
     """
 
-    def __init__(self, clocks: Mapping[str, Reading | None], folder: Path | None, run: str) -> None:
+    def __init__(self, clocks: Mapping[str, ReadingAt | None], folder: Path | None, run: str) -> None:
         self.maker = PageMaker(clocks, folder_io.boot_id(), run.encode()[:16].ljust(16, b"\0"))
         self.counters = self.maker.counters
-        self.folder = _usable([folder] if folder is not None else folder_io.writable_places())
+        self.folder = _usable([folder] if folder is not None else folder_io.writable_folders())
         self._files: dict[str, PageFile] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Write the pages that these rows make."""
+        """Write the pages of these rows."""
         for page in self.maker.pages(rows):
             try:
                 file = self._files.get(page.clock)
@@ -108,20 +108,20 @@ class PageWriter:
             else:
                 self.counters.add("written")
 
-    def look(self) -> None:
+    def read_clocks(self) -> None:
         """Read the machine's clocks."""
-        self.maker.pair(*read_pair())
+        self.maker.take_pair(*read_pair())
 
     async def run(self, downlink: Downlink) -> None:
-        """Follow the bus, for ever."""
+        """Read rows from the bus and write their pages, for ever."""
         while True:
             try:
-                messages = await downlink.read(_PATIENCE_S)
+                messages = await downlink.read(_READ_S)
             except BusError as error:  # pages grow old meanwhile, as they are meant to
                 self._failed("bus", "bus", error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            self.look()
+            self.read_clocks()
             for message in messages:
                 if isinstance(message.body, pa.RecordBatch):
                     self.take(message.body)
@@ -135,8 +135,8 @@ class PageWriter:
 
     def _failed(self, what: str, reason: str, error: Exception) -> None:
         self.counters.add("failed", reason)
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             _log.warning("clock page of %s: %s; from now on this is only counted", what, error)
 
 
@@ -155,7 +155,7 @@ def read_pair() -> tuple[int, int, int]:
 
 
 def _usable(folders: list[Path]) -> Path:
-    """The first of `folders` that is ours to write to; made where it is not there."""
+    """The first of `folders` that belongs to us or root and can be written to; made where missing."""
     why = []
     for folder in folders:
         try:

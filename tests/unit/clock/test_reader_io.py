@@ -17,7 +17,7 @@ from sdfstream.agent.clockpage import maker
 from sdfstream.agent.clockpage.writer_io import PageFile, read_pair
 from sdfstream.clock import ClockError, ClockReader, Now, clocks, folder_io, now, reader_io
 from sdfstream.clock import page as pages
-from sdfstream.clock.reading import GAP_NS, SENTENCES, held, judge
+from sdfstream.clock.reading import GAP_NS, SENTENCES, evaluate, prepare
 from sdfstream.lab import wrong_clocks
 from tests.fixtures.clock_pages import AT_NS, BOOT, RAW_NS, page
 
@@ -26,7 +26,7 @@ S = 1_000_000_000
 
 def answer(age_ns: int, moved_ns: int = 0, **changes: Any) -> Now:
     p = page(raw_ppb=0.0, skew_ppb=0.0, offset_ns=1_000, **changes)
-    return judge(held(p, 2, BOOT), AT_NS + age_ns + moved_ns, RAW_NS + age_ns, BOOT)
+    return evaluate(prepare(p, 2, BOOT), AT_NS + age_ns + moved_ns, RAW_NS + age_ns, BOOT)
 
 
 def test_a_fresh_synced_page() -> None:
@@ -126,7 +126,7 @@ def test_a_restarted_agent_s_page_is_taken_when_the_old_one_is_stale(one: PageFi
     with ClockReader("h00", one.path.parent) as reader:
         assert reader.now().status == "stale"
         new = PageFile(one.path.parent, live())
-        reader._looked_ns = 0
+        reader._reopened_at_ns = 0
         assert reader.now().status == "synced"
         one.close()
         assert new.path.exists()  # it is not the old agent's any more
@@ -173,7 +173,7 @@ def test_which_page(tmp_path: Path, one: PageFile) -> None:
 def test_a_folder_of_a_stranger_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = tmp_path / "usual"
     usual.mkdir(mode=0o755)
-    monkeypatch.setattr(folder_io, "readable_places", lambda: [usual])
+    monkeypatch.setattr(folder_io, "readable_folders", lambda: [usual])
     file = PageFile(usual, live())
     assert list(clocks()) == ["h00"]
     usual.chmod(0o777)

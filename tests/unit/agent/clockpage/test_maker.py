@@ -93,12 +93,12 @@ def test_the_reference_is_the_one_that_stands_still() -> None:
     m = maker()
     run_clocks(m, 2.0)
     at = AT_NS + S
-    mine = {"clock": "h01", "at_ns": at, "offset_ns": 3.0}
+    ours = {"clock": "h01", "at_ns": at, "offset_ns": 3.0}
     still = {"at_ns": at, "err_ns": 0.0}
-    assert m.pages(rows([{"clock": "b", **still}, {"clock": "a", **still}, mine]))[0].reference == "a"
+    assert m.pages(rows([{"clock": "b", **still}, {"clock": "a", **still}, ours]))[0].reference == "a"
     new = {"clock": "a", "at_ns": at, "err_ns": 3.6e12, "status": "unsynced"}
-    assert m.pages(rows([new, {"clock": "b", **still}, mine]))[0].reference == "b"
-    assert m.pages(rows([mine]))[0].reference == ""
+    assert m.pages(rows([new, {"clock": "b", **still}, ours]))[0].reference == "b"
+    assert m.pages(rows([ours]))[0].reference == ""
 
 
 def test_a_virtual_clock_is_told_from_the_oscillator() -> None:

@@ -108,10 +108,10 @@ async def test_no_folder_is_said_and_probing_goes_on(tmp_path: Path, caplog: pyt
 
 def test_the_first_usual_place_that_can_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    places = [tmp_path / "file" / "a", tmp_path / "b" / "c"]
-    monkeypatch.setattr(folder_io, "writable_places", lambda: places)
-    assert PageWriter({"h00": None}, None, "r").folder == places[1]
-    monkeypatch.setattr(folder_io, "writable_places", lambda: places[:1])
+    folders = [tmp_path / "file" / "a", tmp_path / "b" / "c"]
+    monkeypatch.setattr(folder_io, "writable_folders", lambda: folders)
+    assert PageWriter({"h00": None}, None, "r").folder == folders[1]
+    monkeypatch.setattr(folder_io, "writable_folders", lambda: folders[:1])
     with pytest.raises(UnavailableError, match="no folder for clock pages"):
         PageWriter({"h00": None}, None, "r")
 
@@ -150,7 +150,7 @@ def test_a_name_that_is_too_long_is_counted(tmp_path: Path) -> None:
     name = "x" * 200
     writer = PageWriter({name: None, "h00": None}, tmp_path, "r")
     for _ in range(4):
-        writer.look()
+        writer.read_clocks()
         time.sleep(0.09)
     output = batch("h00", name)
     assert not isinstance(output.body, type(None))
