@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
@@ -66,7 +66,7 @@ class Clocks:
             old.seen_ns, old.err_ns, old.offset_ns, old.n = at_ns, err, offset, n
             old.was_synced |= state == "synced"
 
-    def claims(self, excused: set[str], now_ns: int) -> list[Claim]:
+    def detections(self, excused: set[str], now_ns: int) -> list[Detection]:
         """Clocks to be told of; those of the hosts in `excused` are somebody else's symptom."""
         sick: dict[str, tuple[str, _Clock]] = {}
         watched = 0
@@ -80,7 +80,7 @@ class Clocks:
         unsynced = [name for name, (kind, _) in sick.items() if kind == "clock-unsynced"]
         if watched > 2 and len(unsynced) == watched:
             return [self._all(unsynced)]
-        return [self._claim(name, kind, clock) for name, (kind, clock) in sick.items()]
+        return [self._detection(name, kind, clock) for name, (kind, clock) in sick.items()]
 
     def _kind(self, clock: _Clock, now_ns: int) -> str:
         age_ns = now_ns - clock.since_ns
@@ -89,13 +89,13 @@ class Clocks:
         grace_ns = _UNSYNCED_NS if clock.was_synced else int(self.config.clock_grace_s * NS_PER_S)
         return "clock-unsynced" if clock.status == "unsynced" and age_ns >= grace_ns else ""
 
-    def _claim(self, name: str, kind: str, clock: _Clock) -> Claim:
+    def _detection(self, name: str, kind: str, clock: _Clock) -> Detection:
         evidence = (
             Evidence("error-bar", round(clock.err_ns / 1e3, 1), "µs", name),
             Evidence("offset", round(clock.offset_ns / 1e3, 1), "µs", name),
             Evidence("samples", float(clock.n), "1", name),
         )
-        return Claim(
+        return Detection(
             kind,
             Subject("clock", name),
             clock.since_ns,
@@ -106,12 +106,12 @@ class Clocks:
             detail=clock.status,
         )
 
-    def _all(self, names: list[str]) -> Claim:
+    def _all(self, names: list[str]) -> Detection:
         """No clock has a bound: the time line as a whole is missing, one statement is enough."""
         since_ns = min(self._clocks[n].since_ns for n in names)
         evidence = (Evidence("unsynced-clocks", float(len(names)), "clocks", "all clocks", 0.0),)
         symptoms = tuple(symptom("clock-unsynced", Subject("clock", n), since_ns) for n in names[:MAX_SYMPTOMS])
-        return Claim(
+        return Detection(
             "clock-unsynced", Subject("clock", "all clocks"), since_ns, "clock", 0.9, evidence, symptoms=symptoms
         )
 

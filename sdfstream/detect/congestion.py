@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.cache import LocationCache
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import Delays
-from sdfstream.detect.localise import Located, locate
-from sdfstream.detect.memo import Memo
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
@@ -34,9 +34,9 @@ class Congestion:
     def __init__(self, config: DetectConfig, delays: Delays, cabling: Cabling) -> None:
         self.config, self.delays, self.cabling = config, delays, cabling
         self.blamed: frozenset[str] = frozenset()
-        self._memo = Memo()
+        self._cache = LocationCache()
 
-    def claims(self, left_out: Bools, ce_share: Floats, told: frozenset[str], now_ns: int) -> list[Claim]:
+    def detections(self, left_out: Bools, ce_share: Floats, reported: frozenset[str], now_ns: int) -> list[Detection]:
         """Queues that stand now.
 
         Parameters
@@ -56,30 +56,30 @@ class Congestion:
             self.blamed = frozenset()
             return []
         slow, well = np.flatnonzero(everything), np.flatnonzero(self.delays.well(now_ns) & ~np.repeat(left_out, 2))
-        found: dict[Subject, tuple[Located, Ints]] = {}
+        found: dict[Subject, tuple[Location, Ints]] = {}
         classes = self.cabling.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():
             mine, others = slow[classes[slow // 2] == dscp], well[classes[well // 2] == dscp]
-            for place in self._memo.recall(_observe(mine, others), now_ns, self._locate):
-                number = np.array([2 * s + (w == "rev") for s, w in zip(place.slots, place.ways, strict=True)])
-                if place.subject in found:
-                    number = np.concatenate([found[place.subject][1], number])
-                found[place.subject] = (place, number)
+            for location in self._cache.recall(_observe(mine, others), now_ns, self._locate):
+                number = location.directed_paths()
+                if location.subject in found:
+                    number = np.concatenate([found[location.subject][1], number])
+                found[location.subject] = (location, number)
         hot = self.delays.hot()
-        claimed = [
-            (place, number.astype(np.int64))
-            for subject, (place, number) in found.items()
-            if number.size and (subject.id in told or 2 * int(hot[number].sum()) >= number.size)
+        detected = [
+            (location, number)
+            for subject, (location, number) in found.items()
+            if number.size and (subject.id in reported or 2 * int(hot[number].sum()) >= number.size)
         ]
-        self.blamed = frozenset(place.subject.id for place, _ in claimed)
-        return [self._claim(place, number, ce_share) for place, number in claimed]
+        self.blamed = frozenset(location.subject.id for location, _ in detected)
+        return [self._detection(location, number, ce_share) for location, number in detected]
 
-    def _locate(self, seen: Observations) -> list[Located]:
+    def _locate(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, kind="queue", incumbents=self.blamed)
 
-    def _claim(self, place: Located, number: Ints, ce_share: Floats) -> Claim:
+    def _detection(self, location: Location, number: Ints, ce_share: Floats) -> Detection:
         t = self.delays.table
-        where = " ".join(place.directions)
+        where = " ".join(location.directions)
         excess_us = float(np.median(t["held"][number])) / 1e3
         evidence = [
             Evidence("delay-excess", round(excess_us, 1), "µs", where, 0.0),
@@ -97,38 +97,38 @@ class Congestion:
             str(self.cabling.sessions.path_id(n // 2, "rev" if n % 2 else "fwd"))
             for n in number[:MAX_SYMPTOMS].tolist()
         ]
-        alone = place.subject.type == "path"
-        return Claim(
+        alone = location.subject.type == "path"
+        return Detection(
             "congestion",
-            place.subject,
+            location.subject,
             since_ns,
             "queueing",
-            place.probability,
+            location.probability,
             tuple(evidence),
-            suspects=tuple(place.suspects),
+            suspects=tuple(location.suspects),
             symptoms=tuple(symptom("congestion", Subject("path", p), since_ns) for p in paths),
             confirm_ns=(1000 if alone else 300) * NS_PER_MS,
             hold_ns=int(self.config.hold_s * NS_PER_S),
             detail=f"queue {where}",
-            directions=tuple(place.directions),
-            direction_known=place.direction_known,
+            directions=tuple(location.directions),
+            direction_known=location.direction_known,
             classes=tuple(int(c) for c in classes),
         )
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self._memo.snapshot()}
+        return {"blamed": sorted(self.blamed), "memo": self._cache.snapshot()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
-        self._memo.restore(state["memo"])
+        self._cache.restore(state["memo"])
 
 
 def _observe(slow: Ints, well: Ints) -> Observations:
     """Directed paths as observations of one direction each."""
-    parts = []
+    observed = []
     for number, failed in ((slow, _TRIALS), (well, 0.0)):
-        for way, code in (("fwd", 0), ("rev", 1)):
-            parts.append(Observations.of(number[number % 2 == code] // 2, way, failed, _TRIALS))
-    return Observations.join(parts)
+        for direction, code in (("fwd", 0), ("rev", 1)):
+            observed.append(Observations.of(number[number % 2 == code] // 2, direction, failed, _TRIALS))
+    return Observations.join(observed)

@@ -89,19 +89,19 @@ class Delays:
         """Take a ``sdf.derived.owd.v1`` message."""
         slots = self.sessions.of_batch(batch, "dscp", at_ns)
         self.ensure()
-        way, way_names = columns.names(batch, "dir")
-        code = np.array([{"fwd": 0, "rev": 1}.get(n, -1) for n in way_names] + [-1], np.int64)[way]
+        direction, direction_names = columns.names(batch, "dir")
+        code = np.array([{"fwd": 0, "rev": 1}.get(n, -1) for n in direction_names] + [-1], np.int64)[direction]
         start_ns = columns.values(batch, "at_ns")
         delay = columns.filled(batch, "owd_p50_ns", np.nan).astype(np.float64)
         err = columns.filled(batch, "err_ns", np.nan).astype(np.float64)
         known = (slots >= 0) & (code >= 0)
         self.counters.add("refused", "owd-row", int((~known).sum()))
-        judged = known & ~np.isnan(delay) & ~np.isnan(err) & (err <= self.config.max_err_us * 1e3)
-        self.counters.add("unjudged", "clock-error", int((known & ~np.isnan(delay) & ~judged).sum()))
-        directed = (2 * slots + code)[judged]
+        usable = known & ~np.isnan(delay) & ~np.isnan(err) & (err <= self.config.max_err_us * 1e3)
+        self.counters.add("unjudged", "clock-error", int((known & ~np.isnan(delay) & ~usable).sum()))
+        directed = (2 * slots + code)[usable]
         seen_ns = np.full(directed.size, at_ns)
         if directed.size:
-            self._waiting.append((directed, start_ns[judged].astype(np.int64), delay[judged], err[judged], seen_ns))
+            self._waiting.append((directed, start_ns[usable].astype(np.int64), delay[usable], err[usable], seen_ns))
 
     def tick(self) -> None:
         """Judge the windows that came since the last tick, in order of their time.

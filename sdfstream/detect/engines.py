@@ -19,7 +19,6 @@ from sdfstream.detect.flows import Flows
 from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
 from sdfstream.detect.inband import InBand
-from sdfstream.detect.inband_claims import InBandClaims
 from sdfstream.detect.jobs import Jobs
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
@@ -31,13 +30,14 @@ from sdfstream.detect.presence import Presence
 from sdfstream.detect.recent import Recent
 from sdfstream.detect.runs import LossRuns
 from sdfstream.detect.sessions import Sessions
-from sdfstream.detect.silence import SilenceJudge
+from sdfstream.detect.silence import SilenceDetector
+from sdfstream.detect.slow_pairs import SlowPairs
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
 
 class Engines:
-    """One of each; `hearing` feeds them, `judging` asks them, in an order of its own."""
+    """One of each; `dispatch` feeds them, `evaluation` asks them, in an order of its own."""
 
     def __init__(self, config: DetectConfig, counters: Counters) -> None:
         self.config = config
@@ -48,11 +48,13 @@ class Engines:
         self.flows = Flows(self.cabling, self.counters)
         self.jobs = Jobs(self.cabling, self.flows, self.counters)
         self.inband = InBand(self.counters)
-        self.slow_pairs = InBandClaims(self.inband, self.jobs, self.flows, self.cabling)
+        self.slow_pairs = SlowPairs(self.inband, self.jobs, self.flows, self.cabling)
         self.liveness = Liveness(self.config, self.sessions, self.presence, self.counters)
         self.bustime = BusTime()
         self.recent = Recent(self.cabling)
-        self.judge = SilenceJudge(self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent)
+        self.silence = SilenceDetector(
+            self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent
+        )
         self.health = Health(self.config, self.sessions, self.presence, self.cabling)
         self.delays = Delays(self.config, self.sessions, self.counters)
         self.congestion = Congestion(self.config, self.delays, self.cabling)
@@ -118,7 +120,7 @@ class Engines:
             "health": self.health,
             "bustime": self.bustime,
             "recent": self.recent,
-            "silence": self.judge,
+            "silence": self.silence,
             "delays": self.delays,
             "congestion": self.congestion,
             "runs": self.runs,

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.detect.claims import Claim
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import Detection
 from sdfstream.numeric.damping import Damping
 from sdfstream.records import columns
 from sdfstream.records.finding import Evidence, Subject
@@ -145,15 +145,15 @@ class Flaps:
         outages.append(Outage(down_ns, up_ns, now_ns))
         self._penalise(key, 1, down_ns)
 
-    def claims(self, now_ns: int) -> list[Claim]:
+    def detections(self, now_ns: int) -> list[Detection]:
         """Subjects to which at least one rule applies now."""
         after_ns = now_ns - int(self.config.flap_window_s * NS_PER_S)
         self._prune(after_ns)
         keys = dict.fromkeys(
             [*self._outages, *(f"nic {n}" for n, p in self._ports.items() if p.by_carrier or p.by_downed)]
         )
-        found = (self._judge(key, now_ns) for key in keys)
-        return [claim for claim in found if claim is not None]
+        found = (self._evaluate(key, now_ns) for key in keys)
+        return [detection for detection in found if detection is not None]
 
     def _prune(self, after_ns: int) -> None:
         for key, outages in list(self._outages.items()):
@@ -168,7 +168,7 @@ class Flaps:
         for key in [k for k, d in self._damping.items() if d.penalty_at(after_ns) < 1.0 and d.at_ns < after_ns]:
             del self._damping[key]
 
-    def _judge(self, key: str, now_ns: int) -> Claim | None:
+    def _evaluate(self, key: str, now_ns: int) -> Detection | None:
         kind, _, name = key.partition(" ")
         outages = list(self._outages.get(key, ()))
         port = self._ports.get(name, _Port()) if kind == "nic" else _Port()
@@ -200,7 +200,7 @@ class Flaps:
             Evidence("outage-total", round(total_s, 2), "s", name, self.config.flap_total_s),
             Evidence("damping-penalty-above-1600", float(penalty > 1600), "1", name, 0.0),
         )
-        return Claim(
+        return Detection(
             "link-flap",
             Subject(kind, name),  # type: ignore[arg-type]
             min(starts),

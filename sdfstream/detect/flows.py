@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.ways import Hops, Way
+from sdfstream.detect.routes import Hops, Route
 from sdfstream.records.flow import Flow
 from sdfstream.stats import Counters
 
@@ -27,13 +27,13 @@ _SURE: Final = 0.99
 
 
 class Flows:
-    """Parts crossed by each flow, under dense numbers; `part` and `weight` are (flows, width), padded with −1."""
+    """Parts crossed by each flow, under dense numbers; `element` and `weight` are (flows, width), padded with −1."""
 
     def __init__(self, cabling: Cabling, counters: Counters, most: int = MOST_FLOWS) -> None:
         self.cabling, self.counters, self.most = cabling, counters, most
         self.numbers: dict[Flow, int] = {}
-        self._ways: dict[Flow, Way] = {}
-        self.part = np.full((0, 8), -1, np.int64)
+        self._routes: dict[Flow, Route] = {}
+        self.element = np.full((0, 8), -1, np.int64)
         self.weight = np.zeros((0, 8))
         self.open = np.zeros(0, np.bool_)
         """(flows,) nothing is known of the way but its two NICs: it may cross any link."""
@@ -43,12 +43,12 @@ class Flows:
 
     def take(self, flow: Flow, hops: Hops, at_ns: int) -> None:
         """Take a trace of a flow, bus time `at_ns`; one that says what is known already changes nothing."""
-        known = self._ways.get(flow)
+        known = self._routes.get(flow)
         if known is None:
-            if len(self._ways) >= self.most:
+            if len(self._routes) >= self.most:
                 self.counters.add("shed", "flows-full")
                 return
-            self._ways[flow] = Way(hops, at_ns)
+            self._routes[flow] = Route(hops, at_ns)
         else:
             before, doubt = known.hops, known.doubt_ns
             self.cabling.heed(known, known.take(hops, at_ns), doubt or at_ns)
@@ -61,20 +61,23 @@ class Flows:
 
     def drop_unused(self, before_ns: int) -> int:
         """Forget flows that nobody uses and that were last traced before `before_ns`; how many."""
-        old = [flow for flow, way in self._ways.items() if way.traced_ns < before_ns and flow not in self.numbers]
+        old = [flow for flow, route in self._routes.items() if route.traced_ns < before_ns and flow not in self.numbers]
         for flow in old:
-            del self._ways[flow]
+            del self._routes[flow]
         return len(old)
 
-    def way(self, flow: Flow) -> Way | None:
+    def route(self, flow: Flow) -> Route | None:
         """What is known of a flow's way."""
-        return self._ways.get(flow)
+        return self._routes.get(flow)
 
     def use(self, flows: list[Flow]) -> Ints:
         """Number these flows, and no others, from now on; (n,) their numbers, equal flows alike."""
         self.numbers = {flow: i for i, flow in enumerate(dict.fromkeys(flows))}
         n = len(self.numbers)
-        self.part, self.weight = np.full((n, self.part.shape[1]), -1, np.int64), np.zeros((n, self.part.shape[1]))
+        self.element, self.weight = (
+            np.full((n, self.element.shape[1]), -1, np.int64),
+            np.zeros((n, self.element.shape[1])),
+        )
         self.open = np.zeros(n, np.bool_)
         self._know()
         for flow, number in self.numbers.items():
@@ -85,8 +88,8 @@ class Flows:
     def _know(self) -> None:
         """Bring the doubts about all ways up to date."""
         if self._known[1] != self.cabling.moved:
-            for way in self._ways.values():
-                way.unsettled_by(self.cabling.moves, self.cabling.topology.router)
+            for route in self._routes.values():
+                route.unsettled_by(self.cabling.moves, self.cabling.topology.router)
         self._known = (self.cabling.declared, self.cabling.moved)
 
     def refresh(self) -> None:
@@ -98,27 +101,27 @@ class Flows:
             self.version += 1
 
     def _write(self, number: int, flow: Flow) -> None:
-        crossed, certain = self.cabling.way(flow.src, flow.dst, self._ways.get(flow))
-        width = self.part.shape[1]
+        crossed, certain = self.cabling.route(flow.src, flow.dst, self._routes.get(flow))
+        width = self.element.shape[1]
         if len(crossed) > width:
             pad = max(len(crossed), 2 * width) - width
-            self.part = np.pad(self.part, ((0, 0), (0, pad)), constant_values=-1)
+            self.element = np.pad(self.element, ((0, 0), (0, pad)), constant_values=-1)
             self.weight = np.pad(self.weight, ((0, 0), (0, pad)))
-        self.part[number] = -1
-        self.part[number, : len(crossed)] = list(crossed)
+        self.element[number] = -1
+        self.element[number, : len(crossed)] = list(crossed)
         self.weight[number, : len(crossed)] = list(crossed.values())
         self.open[number] = not certain
 
-    def crossing(self, parts: Iterable[int]) -> tuple[Bools, Bools]:
+    def crossing(self, elements: Iterable[int]) -> tuple[Bools, Bools]:
         """(flows,) which surely cross one of these parts, and which may."""
-        hit = np.isin(self.part, list(parts)) & (self.part >= 0)
+        hit = np.isin(self.element, list(elements)) & (self.element >= 0)
         weight = np.where(hit, self.weight, 0.0).max(axis=1, initial=0.0)
         return weight > _SURE, weight > 0.0
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values (numbers are given anew by `use`)."""
-        return {"ways": [[*flow, way.snapshot()] for flow, way in self._ways.items()]}
+        return {"ways": [[*flow, route.snapshot()] for flow, route in self._routes.items()]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._ways = {Flow(*flow): Way(**way) for *flow, way in state["ways"]}
+        self._routes = {Flow(*flow): Route(**route) for *flow, route in state["ways"]}

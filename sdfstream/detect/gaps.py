@@ -73,12 +73,12 @@ class Gaps:
         seen = Observations.join([Observations.of(bad, "both", 8.0, 8.0), Observations.of(good, "both", 0.0, 8.0)])
         found = locate(self.cabling, seen, noise=1e-3, least_share=0.9)
         gaps = []
-        for place in found:
-            if place.subject.type == "path" or place.probability < 0.5:
+        for location in found:
+            if location.subject.type == "path" or location.probability < 0.5:
                 continue
-            each_ns = np.maximum(interval_ns[place.slots], 1)
-            length_ns = int(np.median(t["run"][place.slots] * each_ns))
+            each_ns = np.maximum(interval_ns[location.slots], 1)
+            length_ns = int(np.median(t["run"][location.slots] * each_ns))
             timeout_ns = np.minimum(NS_PER_S, 5 * each_ns)  # a lost probe is a row only after this
-            up_ns = int((t["lost_ns"][place.slots] - timeout_ns).min())
-            gaps.append(Gap(place.subject, up_ns - length_ns, up_ns))
+            up_ns = int((t["lost_ns"][location.slots] - timeout_ns).min())
+            gaps.append(Gap(location.subject, up_ns - length_ns, up_ns))
         return gaps

@@ -67,7 +67,7 @@ class Health:
         seen, table = verdict.sightings, self.sessions.table
         used = table["src"] >= 0
         src, dst = table["src"][used], table["dst"][used]
-        round_ns, fwd_ns = seen.told_round_ns[used], seen.told_fwd_ns[used]
+        round_ns, fwd_ns = seen.reported_round_ns[used], seen.reported_fwd_ns[used]
         good = np.full((len(self.sessions.nics), 2), ABSENT_NS)
         tx, rx = good[:, 0], good[:, 1]
         np.maximum.at(tx, src, fwd_ns)
@@ -81,16 +81,16 @@ class Health:
         nics = len(self.sessions.nics)
         blamed = np.zeros((nics, 2), np.bool_)
         since_ns = np.full((nics, 2), now_ns)
-        for found in verdict.located:
+        for found in verdict.locations:
             if found.probability < 0.5:
                 continue
             for name in found.nics:
                 nic = self.sessions.nics.find(name)
-                for side, way in enumerate(SIDES):
-                    part = self.cabling.nic_part(name, way)
-                    if part >= 0 and self.cabling.direction(part) in found.directions:
-                        blamed[nic, side] = True
-                        since_ns[nic, side] = verdict.sightings.since_ns[found.slots].min()
+                for column, side in enumerate(SIDES):
+                    element = self.cabling.nic_element(name, side)
+                    if element >= 0 and self.cabling.direction(element) in found.directions:
+                        blamed[nic, column] = True
+                        since_ns[nic, column] = verdict.sightings.since_ns[found.slots].min()
         first = self._first_blamed(blamed, now_ns)
         return blamed & (now_ns - first >= self.config.settle_ns), since_ns
 

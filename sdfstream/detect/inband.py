@@ -148,17 +148,17 @@ class InBand:
             t[name][pair] = w[name]
         t["window_ns"][pair] = start_ns
         slot, figure, steps = self._figures(w, follows)
-        judged = slot >= 0
-        if not judged.any():
+        known = slot >= 0
+        if not known.any():
             return
         mean, spread = self.moments.mean[slot], np.sqrt(self.moments.variance[slot])
-        warm = judged & (self.moments.count[slot] >= _WARM)
+        warm = known & (self.moments.count[slot] >= _WARM)
         excess = np.where(warm, figure - mean, 0.0)
         own = excess / np.maximum(_TIMES, _SIGMAS * spread)
-        self._judge_jobs(w["job"][warm], own[warm], w["seen_ns"][warm], start_ns)
+        self._evaluate_jobs(w["job"][warm], own[warm], w["seen_ns"][warm], start_ns)
         score = np.minimum(own, self._beyond_siblings(w["job"], excess, warm))
         for step in range(_MOST_STEPS):
-            mine = judged & (step < steps)
+            mine = known & (step < steps)
             if mine.any():
                 self.cusum.update(pair[mine], score[mine])
         on, high = self.cusum.on[pair], score >= 0.5
@@ -166,7 +166,7 @@ class InBand:
         begun = np.where(t["since_ns"][pair] == ABSENT_NS, w["seen_ns"], t["since_ns"][pair])
         t["since_ns"][pair] = np.where(high | on, begun, ABSENT_NS)
         self._describe(w, figure, mean, warm & high)
-        quiet = judged & ~on & (own < 0.5) & (w["n"] > 0)
+        quiet = known & ~on & (own < 0.5) & (w["n"] > 0)
         bound = np.where(warm, np.maximum(_SIGMAS * spread, 0.05), np.inf)
         self.moments.update(slot[quiet], (mean + np.clip(figure - mean, -bound, bound))[quiet])
         calm = quiet & np.isfinite(w["owd_p50_ns"])
@@ -204,7 +204,7 @@ class InBand:
                 score[mine] = (excess[mine] - np.maximum(0.0, excess[mine][::-1])) / _SIBLINGS
         return score
 
-    def _judge_jobs(self, job: Ints, own: Floats, seen_ns: Ints, start_ns: int) -> None:
+    def _evaluate_jobs(self, job: Ints, own: Floats, seen_ns: Ints, start_ns: int) -> None:
         t = self.job_table
         for one in np.unique(job).tolist():
             mine = np.flatnonzero(job == one)
@@ -253,9 +253,9 @@ class InBand:
 
     def slow_jobs(self, now_ns: int) -> list[int]:
         """Jobs that are slow as a whole now."""
-        heard = np.full(len(self.jobs), ABSENT_NS)
-        np.maximum.at(heard, self.table["job"], self.table["seen_ns"])
-        on = self.job_cusum.on[: heard.size] & (now_ns - heard <= _LINGER_NS)
+        seen_ns = np.full(len(self.jobs), ABSENT_NS)
+        np.maximum.at(seen_ns, self.table["job"], self.table["seen_ns"])
+        on = self.job_cusum.on[: seen_ns.size] & (now_ns - seen_ns <= _LINGER_NS)
         return np.flatnonzero(on).tolist()
 
     def spring_clean(self) -> None:

@@ -1,8 +1,8 @@
 """Whom it hurts: jobs whose queue pairs cross what a finding is about.
 
-A queue pair crosses a part when its data or its acknowledgements do. Where the way of both is traced that is certain
-and the job stands in ``jobs``; where the way is not known (not traced, gaps, a router moved flows since), or the sick
-direction or class is not, the job is only possibly affected, which the evidence says. NICs and hosts need no way:
+A queue pair crosses an element when its data or its acknowledgements do. Where both routes are traced that is certain
+and the job stands in ``jobs``; where a route is not known (not traced, gaps, a router moved flows since), or the sick
+direction or class is not, the job is only possibly affected, which the evidence says. NICs and hosts need no route:
 every queue pair that begins or ends there is affected.
 
 Parts of jobs come from agents, host by host, at once when something changes and again every ten seconds.
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.claims import Claim
+from sdfstream.detect.detections import Detection
 from sdfstream.detect.flows import Flows
 from sdfstream.errors import FormatError
 from sdfstream.records.fabric import host_of
@@ -30,10 +30,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FORGET_NS: Final = 120 * NS_PER_S
-"""A part of which nothing was heard for so long is gone: agents repeat it every ten seconds."""
+"""A shard of which nothing was heard for so long is gone: agents repeat it every ten seconds."""
 MOST_PAIRS: Final = 200_000
-_MOST_PARTS: Final = 20_000
-_MOST_TOLD: Final = 16
+_MOST_SHARDS: Final = 20_000
+_MOST_NAMED: Final = 16
 """Jobs that the evidence of one finding names."""
 _LIKELY: Final = 0.05
 """Suspects of a path at least this likely count as places where it may be sick."""
@@ -54,8 +54,8 @@ class Jobs:
 
     def __init__(self, cabling: Cabling, flows: Flows, counters: Counters, most: int = MOST_PAIRS) -> None:
         self.cabling, self.flows, self.counters, self.most = cabling, flows, counters, most
-        self._parts: dict[str, tuple[JobShard, int]] = {}
-        """By ``job@host``: the part and the bus time at which it was last told."""
+        self._shards: dict[str, tuple[JobShard, int]] = {}
+        """By ``job@host``: the shard and the bus time at which it was last told."""
         self._dirty = True
         self.pairs: list[QueuePair] = []
         self.names: list[str] = []
@@ -79,23 +79,23 @@ class Jobs:
             ``job-part``: it cannot be read.
         """
         try:
-            part = job_shard(data)
+            shard = job_shard(data)
         except (TypeError, ValueError, OverflowError) as error:
             raise FormatError("job-part", str(error)) from error
-        known = self._parts.get(part.key)
-        if part.state == "ended":
-            self._dirty |= self._parts.pop(part.key, None) is not None
-        elif known is None and len(self._parts) >= _MOST_PARTS:
+        known = self._shards.get(shard.key)
+        if shard.state == "ended":
+            self._dirty |= self._shards.pop(shard.key, None) is not None
+        elif known is None and len(self._shards) >= _MOST_SHARDS:
             self.counters.add("shed", "job-parts-full")
         else:
-            self._dirty |= known is None or (known[0].qps, known[0].receives) != (part.qps, part.receives)
-            self._parts[part.key] = (part, at_ns)
+            self._dirty |= known is None or (known[0].qps, known[0].receives) != (shard.qps, shard.receives)
+            self._shards[shard.key] = (shard, at_ns)
 
     def expire(self, now_ns: int) -> None:
-        """Forget parts of which nothing was heard for long."""
-        old = [key for key, (_, at_ns) in self._parts.items() if now_ns - at_ns > _FORGET_NS]
+        """Forget shards of which nothing was heard for long."""
+        old = [key for key, (_, at_ns) in self._shards.items() if now_ns - at_ns > _FORGET_NS]
         for key in old:
-            del self._parts[key]
+            del self._shards[key]
         self._dirty |= bool(old)
         self.counters.add("forgotten", "job-parts", len(old))
 
@@ -110,77 +110,79 @@ class Jobs:
 
     def _number(self) -> None:
         self._dirty = False
-        parts = [part for part, _ in self._parts.values()]
+        shards = [shard for shard, _ in self._shards.values()]
         pairs: dict[str, tuple[str, QueuePair]] = {}
         for end in ("qps", "receives"):  # the sending end knows best
-            for part in parts:
-                for pair in getattr(part, end):
-                    pairs.setdefault(pair.qp, (part.job, pair))
-        kept = list(pairs.values())[: self.most]
-        self.counters.add("shed", "queue-pairs-full", len(pairs) - len(kept))
-        self.names = list(dict.fromkeys(job for job, _ in kept))
+            for shard in shards:
+                for pair in getattr(shard, end):
+                    pairs.setdefault(pair.qp, (shard.job, pair))
+        numbered = list(pairs.values())[: self.most]
+        self.counters.add("shed", "queue-pairs-full", len(pairs) - len(numbered))
+        self.names = list(dict.fromkeys(job for job, _ in numbered))
         index = {name: i for i, name in enumerate(self.names)}
-        self.pairs = [pair for _, pair in kept]
+        self.pairs = [pair for _, pair in numbered]
         self.number = {pair.qp: i for i, pair in enumerate(self.pairs)}
-        self.job = np.array([index[job] for job, _ in kept], np.int64)
+        self.job = np.array([index[job] for job, _ in numbered], np.int64)
         flows = [pair.flow() for pair in self.pairs] + [pair.answers() for pair in self.pairs]
         numbers = self.flows.use(flows)
-        self._there, self._back = numbers[: len(kept)], numbers[len(kept) :]
+        self._there, self._back = numbers[: len(numbered)], numbers[len(numbered) :]
 
     # -- who crosses what ---------------------------------------------------------------------------------------
 
-    def crossing(self, claim: Claim) -> Crossing:
+    def crossing(self, detection: Detection) -> Crossing:
         """Queue pairs that cross the subject of a claim; `refresh` must have been called."""
-        key = (claim.subject, claim.directions, claim.direction_known, claim.classes)
-        if claim.subject.type == "path":
-            key = (*key, tuple(name for name, p in claim.suspects if p >= _LIKELY))  # type: ignore[assignment]
+        key = (detection.subject, detection.directions, detection.direction_known, detection.classes)
+        if detection.subject.type == "path":
+            key = (*key, tuple(name for name, p in detection.suspects if p >= _LIKELY))  # type: ignore[assignment]
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._classed(self._crossing(claim), claim.classes)
+            found = self._known[key] = self._classed(self._crossing(detection), detection.classes)
         return found
 
-    def _crossing(self, claim: Claim) -> Crossing:
-        subject = claim.subject
+    def _crossing(self, detection: Detection) -> Crossing:
+        subject = detection.subject
         if subject.type in ("nic", "port", "host"):
             return self._at_ends(subject)
         if subject.type == "path":
-            likely = [name for name, p in claim.suspects if p >= _LIKELY]
+            likely = [name for name, p in detection.suspects if p >= _LIKELY]
             maybe = self._over(self.cabling.numbers(likely))[1]
             return Crossing(np.zeros(len(self.pairs), np.bool_), maybe)
         if subject.type not in ("link", "switch"):
             nobody = np.zeros(len(self.pairs), np.bool_)
             return Crossing(nobody, nobody)
-        if subject.type == "switch" or not claim.directions:
-            parts = [p for p in range(len(self.cabling.parts)) if self.cabling.subject(p) == subject]
-            parts += self.cabling.numbers(claim.directions)
-            surely, maybe = self._over(parts)
+        if subject.type == "switch" or not detection.directions:
+            elements = [e for e in range(len(self.cabling.elements)) if self.cabling.subject(e) == subject]
+            elements += self.cabling.numbers(detection.directions)
+            surely, maybe = self._over(elements)
         else:
-            each = [self._over(self.cabling.numbers([name])) for name in claim.directions]
-            one_of = np.logical_or if claim.direction_known else np.logical_and
+            each = [self._over(self.cabling.numbers([name])) for name in detection.directions]
+            one_of = np.logical_or if detection.direction_known else np.logical_and
             surely = one_of.reduce([s for s, _ in each])
             maybe = np.logical_or.reduce([m for _, m in each])
-        if not claim.direction_known and subject.type == "switch":
+        if not detection.direction_known and subject.type == "switch":
             surely = np.zeros(len(self.pairs), np.bool_)
-        return Crossing(surely, maybe | self._unknown_ways())
+        return Crossing(surely, maybe | self._unknown_routes())
 
-    def _over(self, parts: list[int]) -> tuple[Bools, Bools]:
-        """(pairs,) whose data or answers surely, or possibly, cross one of these parts."""
-        surely, maybe = self.flows.crossing(parts)
+    def _over(self, elements: list[int]) -> tuple[Bools, Bools]:
+        """(pairs,) whose data or answers surely, or possibly, cross one of these elements."""
+        surely, maybe = self.flows.crossing(elements)
         return surely[self._there] | surely[self._back], maybe[self._there] | maybe[self._back]
 
     def entries(self, pairs: Ints) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
-        """(row, part, weight) of the parts that the data or the answers of these queue pairs cross, each once."""
+        """(row, element, weight) of the elements that the data or the answers of these queue pairs cross, each once."""
         both = np.stack([self._there[pairs], self._back[pairs]], axis=1)
-        part = self.flows.part[both].reshape(pairs.size, -1)
+        element = self.flows.element[both].reshape(pairs.size, -1)
         weight = self.flows.weight[both].reshape(pairs.size, -1)
-        row, at = np.nonzero(part >= 0)
-        part, weight = part[row, at], weight[row, at]
-        order = np.lexsort((-weight, part, row))
-        row, part, weight = row[order].astype(np.int64), part[order], weight[order]
-        first = np.r_[True, (row[1:] != row[:-1]) | (part[1:] != part[:-1])] if row.size else np.empty(0, np.bool_)
-        return row[first], part[first], weight[first]
+        row, at = np.nonzero(element >= 0)
+        element, weight = element[row, at], weight[row, at]
+        order = np.lexsort((-weight, element, row))
+        row, element, weight = row[order].astype(np.int64), element[order], weight[order]
+        first = (
+            np.r_[True, (row[1:] != row[:-1]) | (element[1:] != element[:-1])] if row.size else np.empty(0, np.bool_)
+        )
+        return row[first], element[first], weight[first]
 
-    def _unknown_ways(self) -> Bools:
+    def _unknown_routes(self) -> Bools:
         """(pairs,) of which nothing but the NICs is known, one way at least."""
         result: Bools = self.flows.open[self._there] | self.flows.open[self._back]
         return result
@@ -200,34 +202,34 @@ class Jobs:
 
     # -- into findings ------------------------------------------------------------------------------------------
 
-    def annotate(self, claims: list[Claim]) -> list[Claim]:
+    def annotate(self, detections: list[Detection]) -> list[Detection]:
         """The claims with the jobs that they hurt, and how many queue pairs of each cross them, as evidence."""
-        if not claims:
-            return claims
+        if not detections:
+            return detections
         self.refresh()
-        return [self._annotated(claim) for claim in claims] if self.pairs else claims
+        return [self._annotated(detection) for detection in detections] if self.pairs else detections
 
-    def _annotated(self, claim: Claim) -> Claim:
-        if claim.kind in APART:
-            return claim
-        found = self.crossing(claim)
+    def _annotated(self, detection: Detection) -> Detection:
+        if detection.kind in APART:
+            return detection
+        found = self.crossing(detection)
         surely = np.bincount(self.job[found.surely], minlength=len(self.names))
         maybe = np.bincount(self.job[found.maybe & ~found.surely], minlength=len(self.names))
         jobs = [self.names[j] for j in np.flatnonzero(surely).tolist()]
-        evidence = list(claim.evidence)
+        evidence = list(detection.evidence)
         for what, count in (("queue-pairs", surely), ("queue-pairs-possibly", maybe)):
-            order = np.lexsort((np.arange(count.size), -count))[:_MOST_TOLD]
+            order = np.lexsort((np.arange(count.size), -count))[:_MOST_NAMED]
             evidence += [
                 Evidence(what, float(count[j]), "queue pairs", self.names[j]) for j in order.tolist() if count[j]
             ]
-        return replace(claim, jobs=tuple(sorted(jobs)), evidence=tuple(evidence))
+        return replace(detection, jobs=tuple(sorted(jobs)), evidence=tuple(evidence))
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; the numbers are given anew."""
-        return {"parts": [[part.as_data(), at_ns] for part, at_ns in self._parts.values()]}
+        return {"parts": [[shard.as_data(), at_ns] for shard, at_ns in self._shards.values()]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        parts = [(job_shard(data), int(at_ns)) for data, at_ns in state["parts"]]
-        self._parts = {part.key: (part, at_ns) for part, at_ns in parts}
+        shards = [(job_shard(data), int(at_ns)) for data, at_ns in state["parts"]]
+        self._shards = {shard.key: (shard, at_ns) for shard, at_ns in shards}
         self._dirty = True

@@ -21,8 +21,8 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sdfstream.detect.claims import Claim
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import Detection
 from sdfstream.detect.remedies import remedy
 from sdfstream.numeric.damping import Damping
 from sdfstream.records.finding import Evidence, Finding, Subject
@@ -39,7 +39,7 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Entry:
-    claim: Claim
+    detection: Detection
     source: str
     first_ns: int
     last_ns: int
@@ -59,21 +59,21 @@ class Ledger:
         self._entries: dict[Key, _Entry] = {}
         self._damping: dict[Key, Damping] = {}
 
-    def take(self, source: str, claims: list[Claim], now_ns: int) -> list[Output]:
+    def take(self, source: str, detections: list[Detection], now_ns: int) -> list[Output]:
         """Take everything that engine `source` claims now; say what changes.
 
         Whatever the source claimed before and does not claim now begins to lapse.
         """
         out: list[Output] = []
-        claimed: set[Key] = set()
-        for claim in claims:
-            key: Key = (claim.kind, claim.subject.type, claim.subject.id)
-            if key in claimed:
+        detected: set[Key] = set()
+        for detection in detections:
+            key: Key = (detection.kind, detection.subject.type, detection.subject.id)
+            if key in detected:
                 continue
-            claimed.add(key)
-            out.extend(self._claimed(key, source, claim, now_ns))
+            detected.add(key)
+            out.extend(self._detected(key, source, detection, now_ns))
         for key, entry in list(self._entries.items()):
-            if entry.source == source and key not in claimed:
+            if entry.source == source and key not in detected:
                 out.extend(self._lapsing(key, entry, now_ns))
         return out
 
@@ -82,7 +82,7 @@ class Ledger:
         entry = self._entries.get((kind, subject.type, subject.id))
         return entry is not None and entry.said > 0
 
-    def told(self, kind: str) -> frozenset[str]:
+    def reported(self, kind: str) -> frozenset[str]:
         """Subject ids of all open findings of this kind."""
         return frozenset(key[2] for key, entry in self._entries.items() if key[0] == kind and entry.said)
 
@@ -90,34 +90,36 @@ class Ledger:
         """Subject ids of all pending and open findings of these kinds."""
         return frozenset(key[2] for key in self._entries if key[0] in kinds)
 
-    def standing(self, but: str) -> list[Claim]:
+    def standing(self, but: str) -> list[Detection]:
         """Everything pending or open that engines other than `but` claim."""
-        return [entry.claim for entry in self._entries.values() if entry.source != but]
+        return [entry.detection for entry in self._entries.values() if entry.source != but]
 
-    def _claimed(self, key: Key, source: str, claim: Claim, now_ns: int) -> list[Output]:
+    def _detected(self, key: Key, source: str, detection: Detection, now_ns: int) -> list[Output]:
         entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) >= _MOST:
                 self.counters.add("shed", "findings-full")
                 return []
-            entry = self._entries[key] = _Entry(claim, source, now_ns, now_ns)
+            entry = self._entries[key] = _Entry(detection, source, now_ns, now_ns)
         gap_ns = now_ns - entry.last_ns
         entry.last_ns = now_ns
         if entry.said == 0:
-            entry.claim = claim if claim.since_ns < entry.claim.since_ns else _keep_since(claim, entry.claim)
-            if now_ns - entry.first_ns < claim.confirm_ns:
+            entry.detection = (
+                detection if detection.since_ns < entry.detection.since_ns else _keep_since(detection, entry.detection)
+            )
+            if now_ns - entry.first_ns < detection.confirm_ns:
                 return []
-            entry.id = _finding_id(key, entry.claim.since_ns)
+            entry.id = _finding_id(key, entry.detection.since_ns)
             self._count_down(key, now_ns)
             entry.opened = 1
             return [self._say(entry, "open", now_ns)]
-        before, entry.claim = entry.claim, _keep_since(claim, entry.claim)
-        if gap_ns >= claim.hold_ns:  # it had lapsed and only damping kept it open
+        before, entry.detection = entry.detection, _keep_since(detection, entry.detection)
+        if gap_ns >= detection.hold_ns:  # it had lapsed and only damping kept it open
             entry.opened += 1
             self._count_down(key, now_ns)
         due = now_ns - entry.said_ns >= int(self.config.update_s * NS_PER_S)
         soon = now_ns - entry.said_ns >= NS_PER_S
-        if (due and claim.evidence != before.evidence) or (soon and _material(claim, before)):
+        if (due and detection.evidence != before.evidence) or (soon and _material(detection, before)):
             return [self._say(entry, "update", now_ns)]
         return []
 
@@ -129,7 +131,7 @@ class Ledger:
             return []
         damping = self._damping.get(key)
         damped = damping is not None and damping.suppressed_at(now_ns)
-        if gone_ns < entry.claim.hold_ns or (damped and not self.is_open("link-flap", entry.claim.subject)):
+        if gone_ns < entry.detection.hold_ns or (damped and not self.is_open("link-flap", entry.detection.subject)):
             return []
         del self._entries[key]
         return [self._say(entry, "resolved", now_ns)]
@@ -140,28 +142,28 @@ class Ledger:
             del self._damping[other]
 
     def _say(self, entry: _Entry, status: Any, now_ns: int) -> Output:
-        claim = entry.claim
-        evidence = claim.evidence
+        detection = entry.detection
+        evidence = detection.evidence
         if entry.opened > 1:
-            evidence = (*evidence, Evidence("outages", float(entry.opened), "1", claim.subject.id, 0.0))
+            evidence = (*evidence, Evidence("outages", float(entry.opened), "1", detection.subject.id, 0.0))
         finding = Finding(
             id=entry.id,
-            kind=claim.kind,
-            severity=claim.severity,
+            kind=detection.kind,
+            severity=detection.severity,
             status=status,
-            subject=claim.subject,
-            since_at_ns=int(claim.since_ns),
+            subject=detection.subject,
+            since_at_ns=int(detection.since_ns),
             seen_at_ns=now_ns,
-            cause=claim.cause,
-            confidence=round(float(claim.confidence), 4),
+            cause=detection.cause,
+            confidence=round(float(detection.confidence), 4),
             evidence=evidence,
-            remedy=remedy(claim.kind, claim.subject),
-            suspects=tuple((s, round(float(p), 4)) for s, p in claim.suspects),
-            symptoms=claim.symptoms,
-            plane=claim.plane,
-            jobs=claim.jobs,
+            remedy=remedy(detection.kind, detection.subject),
+            suspects=tuple((s, round(float(p), 4)) for s, p in detection.suspects),
+            symptoms=detection.symptoms,
+            plane=detection.plane,
+            jobs=detection.jobs,
             resolved_at_ns=entry.last_ns if status == "resolved" else None,
-            detail=claim.detail,
+            detail=detection.detail,
         )
         entry.said += 1
         entry.said_ns = now_ns
@@ -173,7 +175,7 @@ class Ledger:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {
-            "entries": [[list(key), asdict(entry)] for key, entry in self._entries.items()],
+            "entries": [[list(key), _saved(entry)] for key, entry in self._entries.items()],
             "damping": [[list(key), asdict(d)] for key, d in self._damping.items()],
         }
 
@@ -181,26 +183,31 @@ class Ledger:
         """Take up a state made by `snapshot`."""
         self._entries = {}
         for key, saved in state["entries"]:
-            claim = dict(saved.pop("claim"))
-            claim["subject"] = Subject(**claim["subject"])
-            claim["evidence"] = tuple(Evidence(**e) for e in claim["evidence"])
-            claim["suspects"] = tuple((s, p) for s, p in claim["suspects"])
-            claim["symptoms"] = tuple(claim["symptoms"])
+            detection = dict(saved.pop("claim"))
+            detection["subject"] = Subject(**detection["subject"])
+            detection["evidence"] = tuple(Evidence(**e) for e in detection["evidence"])
+            detection["suspects"] = tuple((s, p) for s, p in detection["suspects"])
+            detection["symptoms"] = tuple(detection["symptoms"])
             for name in ("directions", "classes", "jobs"):
-                claim[name] = tuple(claim[name])
-            self._entries[key[0], key[1], key[2]] = _Entry(Claim(**claim), **saved)
+                detection[name] = tuple(detection[name])
+            self._entries[key[0], key[1], key[2]] = _Entry(Detection(**detection), **saved)
         self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
 
 
-def _keep_since(new: Claim, old: Claim) -> Claim:
+def _saved(entry: _Entry) -> dict[str, Any]:
+    """An entry as plain values; its detection stands under ``claim``, as in every snapshot so far."""
+    return {"claim" if name == "detection" else name: value for name, value in asdict(entry).items()}
+
+
+def _keep_since(new: Detection, old: Detection) -> Detection:
     """The newer claim with the older beginning."""
     if new.since_ns == old.since_ns:
         return new
-    fields = {name: getattr(new, name) for name in Claim.__slots__}
-    return Claim(**{**fields, "since_ns": old.since_ns})
+    fields = {name: getattr(new, name) for name in Detection.__slots__}
+    return Detection(**{**fields, "since_ns": old.since_ns})
 
 
-def _material(new: Claim, old: Claim) -> bool:
+def _material(new: Detection, old: Detection) -> bool:
     """A change that a reader wants to know before the next regular update."""
     return (new.severity, new.cause, new.detail, new.jobs) != (old.severity, old.cause, old.detail, old.jobs)
 

@@ -56,9 +56,9 @@ class Sightings:
     """The round trip was seen to work at this bus time or later; `ABSENT_NS`: never."""
     good_fwd_ns: Ints
     """The forward direction was seen to work at this bus time or later."""
-    told_round_ns: Ints
+    reported_round_ns: Ints
     """When a working round trip was last told of (rows may come late: this is for freshness, not for blame)."""
-    told_fwd_ns: Ints
+    reported_fwd_ns: Ints
     """The same of the forward direction."""
     reflector_silent: Bools
     """A fresh far end says that probes no longer arrive."""
@@ -142,17 +142,17 @@ class Liveness:
         changes = data.get("changes")
         if not isinstance(changes, Sequence):
             raise FormatError("liveness-changes", type(changes).__name__)
-        told: dict[str, list[Any]] = {"sender": [], "reflector": []}
+        stated: dict[str, list[Any]] = {"sender": [], "reflector": []}
         for change in changes:
-            rows = told.get(change.get("role", "")) if isinstance(change, Mapping) else None
+            rows = stated.get(change.get("role", "")) if isinstance(change, Mapping) else None
             row = self._read(change, data.get("seen_at_ns")) if rows is not None else None
             if rows is None or row is None:
                 self.counters.add("refused", "liveness-change")
             else:
                 rows.append(row)
         for role, prefix in (("sender", "snd"), ("reflector", "rfl")):
-            if told[role]:
-                self._store(prefix, told[role], said_ns, at_ns)
+            if stated[role]:
+                self._store(prefix, stated[role], said_ns, at_ns)
 
     @staticmethod
     def _read(
@@ -202,10 +202,10 @@ class Liveness:
         speaks = np.append(self.presence.states_liveness(now_ns, stale_ns), False)
         host = np.append(self.sessions.nic_host, -1)
         sender, reflector = speaks[host[table["src"]]], speaks[host[table["dst"]]]
-        told = sender & (t["snd_state"] != NONE)
+        stated = sender & (t["snd_state"] != NONE)
         limit_ns = np.maximum(self.config.liveness_ns, 3 * t["interval_ns"])
         own_ns = np.where(
-            told & (t["snd_state"] == SILENT), np.clip(t["snd_age_ns"], 3 * t["interval_ns"], limit_ns), limit_ns
+            stated & (t["snd_state"] == SILENT), np.clip(t["snd_age_ns"], 3 * t["interval_ns"], limit_ns), limit_ns
         )
         begun = t["ever"] | (now_ns - t["first_ns"] >= int(self.config.startup_grace_s * NS_PER_S))
         begun &= t["first_ns"] != ABSENT_NS
@@ -214,12 +214,12 @@ class Liveness:
         timeouts = t["lost_seq"] - t["ok_seq"]
         reference_ns = np.where(t["ok_ns"] == ABSENT_NS, t["first_ns"], t["ok_ns"])
         by_rows = fresh_rows & (timeouts >= _TIMEOUTS) & (now_ns - reference_ns >= limit_ns + SLACK_NS)
-        silent = begun & np.where(told, t["snd_state"] == SILENT, by_rows)
+        silent = begun & np.where(stated, t["snd_state"] == SILENT, by_rows)
         seen_ns = np.where(t["ok_seen_ns"] == ABSENT_NS, t["first_ns"], t["ok_seen_ns"])
-        since_ns = np.where(told, t["snd_since_ns"], seen_ns)
+        since_ns = np.where(stated, t["snd_since_ns"], seen_ns)
 
         until = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
-        alive, arrives = told & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
+        alive, arrives = stated & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
         proven_ns = until[host[table["src"]]] - limit_ns - SLACK_NS
         good_round_ns = np.where(alive, np.maximum(t["ok_seen_ns"], proven_ns), t["ok_seen_ns"])
         # a reflector judges by the interval it has seen, and by a long one until it has seen any (0)
@@ -234,8 +234,8 @@ class Liveness:
             slack_ns=np.where(t["interval_ns"] > 0, np.minimum(SLACK_NS, 2 * t["interval_ns"] + _PROMPT_NS), SLACK_NS),
             good_round_ns=good_round_ns,
             good_fwd_ns=good_fwd_ns,
-            told_round_ns=np.where(alive, np.maximum(good_round_ns, t["ok_ns"]), t["ok_ns"]),
-            told_fwd_ns=np.where(arrives, np.maximum(good_fwd_ns, t["ok_ns"]), t["ok_ns"]),
+            reported_round_ns=np.where(alive, np.maximum(good_round_ns, t["ok_ns"]), t["ok_ns"]),
+            reported_fwd_ns=np.where(arrives, np.maximum(good_fwd_ns, t["ok_ns"]), t["ok_ns"]),
             reflector_silent=reflector & (t["rfl_state"] == SILENT),
             sender_unknown=sender & (t["snd_state"] == UNKNOWN),
             reflector_unknown=reflector & (t["rfl_state"] == UNKNOWN),

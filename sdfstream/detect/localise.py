@@ -33,7 +33,7 @@ _INCUMBENT = 2.0
 
 
 @dataclass(slots=True, eq=False)
-class Located:
+class Location:
     """One subject that explains some of the sick paths."""
 
     subject: Subject
@@ -48,14 +48,19 @@ class Located:
     """(id of a part, probability), most likely first."""
     probability: float
     """That the subject is right, given that one of the suspects is."""
-    ways: list[str] = field(default_factory=list)
-    """Way in which each of `slots` is sick: ``fwd``, ``rev`` or ``both``."""
+    path_directions: list[str] = field(default_factory=list)
+    """Direction in which each of `slots` is sick: ``fwd``, ``rev`` or ``both``."""
     members: tuple[str, ...] = ()
     """Of a host: its NICs, all of them sick."""
 
+    def directed_paths(self) -> Ints:
+        """Number of each sick directed path: 2·session + (0 fwd or both, 1 rev)."""
+        pairs = zip(self.slots.tolist(), self.path_directions, strict=True)
+        return np.array([2 * slot + (name == "rev") for slot, name in pairs], np.int64)
+
     @property
     def nics(self) -> tuple[str, ...]:
-        """NICs that this blames."""
+        """NICs that are blamed."""
         return (self.subject.id,) if self.subject.type == "nic" else self.members
 
 
@@ -68,7 +73,7 @@ def locate(
     kind: str = "",
     incumbents: frozenset[str] = frozenset(),
     most: int = 16,
-) -> list[Located]:
+) -> list[Location]:
     """Subjects that together explain the failed trials in `seen`, the most telling first.
 
     Parameters
@@ -82,7 +87,7 @@ def locate(
     least_share : float
         A sick part fails at least this share of the trials that cross it.
     kind : str
-        ``silence`` or ``queue`` where that makes some parts likelier than others (see `Cabling.log_prior`).
+        ``silence`` or ``queue`` where that makes some elements likelier than others (see `Cabling.log_prior`).
     incumbents : frozenset of str
         Subject ids blamed at the last call.
     most : int
@@ -92,10 +97,12 @@ def locate(
     if not (seen.failed > 0).any():
         return []
     posed = pose(cabling, seen)
-    log_prior = np.concatenate([cabling.log_prior(kind)[posed.parts], np.full(posed.own.size, _OWN_PRIOR)])
+    log_prior = np.concatenate([cabling.log_prior(kind)[posed.elements], np.full(posed.own.size, _OWN_PRIOR)])
     favour = np.zeros(log_prior.size)
     if incumbents:
-        favour[: posed.parts.size] = [_INCUMBENT * (cabling.subject(p).id in incumbents) for p in posed.parts.tolist()]
+        favour[: posed.elements.size] = [
+            _INCUMBENT * (cabling.subject(p).id in incumbents) for p in posed.elements.tolist()
+        ]
     culprits = blame(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
@@ -104,8 +111,8 @@ def locate(
     return _gather_paths(cabling, found, incumbents)
 
 
-def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Located]:
-    """One `Located` per subject.
+def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Location]:
+    """One `Location` per subject.
 
     Two culprits that could be two directions of one cable (or sides of one NIC) are taken for that one: a cable that
     fails both ways is far likelier than two cables that fail one way each. Where several cables qualify, each is
@@ -114,10 +121,10 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
     groups: list[_Group] = []
     for culprit in culprits:
         names: dict[Subject, list[tuple[str, float]]] = {}
-        for part, probability in culprit.rivals:
-            subject, name = _named(cabling, posed, part)
+        for element, probability in culprit.rivals:
+            subject, name = _named(cabling, posed, element)
             names.setdefault(subject, []).append((name, probability))
-        new = _Group([names], {s: sum(p for _, p in parts) for s, parts in names.items()}, [culprit])
+        new = _Group([names], {s: sum(p for _, p in elements) for s, elements in names.items()}, [culprit])
         first = _named(cabling, posed, culprit.part)[0]
         if first in new.odds:
             new.odds[first] += 1e-9  # the search's own choice settles a tie
@@ -126,10 +133,10 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
             groups.append(new)
         else:
             host.join(new)
-    return [_contained(cabling, g.located(posed.sick)) for g in groups]
+    return [_contained(cabling, g.locations(posed.sick)) for g in groups]
 
 
-def _contained(cabling: Cabling, found: Located) -> Located:
+def _contained(cabling: Cabling, found: Location) -> Location:
     """Where no suspect is clear, the one switch at which all of them end; or the paths themselves, with suspects."""
     if found.probability >= _CLEAR or found.subject.type == "path" or not found.slots.size:
         return found
@@ -141,7 +148,7 @@ def _contained(cabling: Cabling, found: Located) -> Located:
     if around:
         found.subject = Subject("switch", min(around, key=lambda name: len(cabling.topology.neighbours[name])))
     else:
-        direction = "rev" if found.ways[0] == "rev" else "fwd"
+        direction = "rev" if found.path_directions[0] == "rev" else "fwd"
         found.subject = Subject("path", str(cabling.sessions.path_id(int(found.slots[0]), direction)))
     return found
 
@@ -171,20 +178,20 @@ class _Group:
         self.names += other.names
         self.culprits += other.culprits
 
-    def located(self, seen: Observations) -> Located:
+    def locations(self, seen: Observations) -> Location:
         total = sum(self.odds.values())
         subject = max(self.odds, key=lambda s: self.odds[s])
         suspects: dict[str, float] = {}
         for names in self.names:
-            for its, parts in names.items():
-                within = sum(p for _, p in parts)
-                for name, probability in parts:
+            for its, elements in names.items():
+                within = sum(p for _, p in elements)
+                for name, probability in elements:
                     weight = self.odds.get(its, 0.0) / total * probability / within
                     suspects[name] = max(suspects.get(name, 0.0), weight)
         ordered = sorted(((n, p) for n, p in suspects.items() if p >= 0.01), key=lambda s: (-round(s[1], 6), s[0]))
         own = [name for names in self.names for name, _ in names.get(subject, ())]
         rows = np.concatenate([c.rows for c in self.culprits])
-        return Located(
+        return Location(
             subject,
             list(dict.fromkeys(own)),
             all(len(names.get(subject, ())) <= 1 for names in self.names),
@@ -192,37 +199,37 @@ class _Group:
             seen.slots[rows],
             ordered,
             min(1.0, self.odds[subject] / total),
-            [seen.way(r) for r in rows.tolist()],
+            [seen.direction(r) for r in rows.tolist()],
         )
 
 
-def _named(cabling: Cabling, posed: Problem, part: int) -> tuple[Subject, str]:
-    if part < posed.parts.size:
-        number = int(posed.parts[part])
+def _named(cabling: Cabling, posed: Problem, element: int) -> tuple[Subject, str]:
+    if element < posed.elements.size:
+        number = int(posed.elements[element])
         return cabling.subject(number), cabling.direction(number)
-    row = part - posed.parts.size
-    direction = "rev" if posed.sick.way(row) == "rev" else "fwd"
+    row = element - posed.elements.size
+    direction = "rev" if posed.sick.direction(row) == "rev" else "fwd"
     name = str(cabling.sessions.path_id(int(posed.sick.slots[row]), direction))
     return Subject("path", name), name
 
 
-def _merge_switches(cabling: Cabling, located: list[Located]) -> list[Located]:
+def _merge_switches(cabling: Cabling, locations: list[Location]) -> list[Location]:
     """Sick cables that all end at one switch, and are more than half of its cables: the switch."""
-    cables = [x for x in located if x.subject.type in ("link", "nic")]
+    cables = [x for x in locations if x.subject.type in ("link", "nic")]
     if len(cables) < 2:
-        return located
+        return locations
     ends = [_ends(cabling, x.subject) for x in cables]
     for switch in sorted(set.intersection(*ends)):
         if 2 * len(cables) > len(cabling.topology.neighbours.get(switch, ())) > 0:
             whole = _joined(Subject("switch", switch), cables, [(switch, 1.0)])
-            return [whole] + [x for x in located if x not in cables]
-    return located
+            return [whole] + [x for x in locations if x not in cables]
+    return locations
 
 
-def _merge_hosts(cabling: Cabling, located: list[Located]) -> list[Located]:
+def _merge_hosts(cabling: Cabling, locations: list[Location]) -> list[Location]:
     """All NICs of a host that has several, sick at once: the host."""
-    nics: dict[str, list[Located]] = {}
-    for found in located:
+    nics: dict[str, list[Location]] = {}
+    for found in locations:
         if found.subject.type == "nic":
             nics.setdefault(host_of(found.subject.id), []).append(found)
     everyone = cabling.sessions.nics.list
@@ -230,44 +237,44 @@ def _merge_hosts(cabling: Cabling, located: list[Located]) -> list[Located]:
         if len(mine) > 1 and len(mine) == sum(host_of(nic) == host for nic in everyone):
             whole = _joined(Subject("host", host), mine, [s for x in mine for s in x.suspects])
             whole.members = tuple(x.subject.id for x in mine)
-            located = [whole if x is mine[0] else x for x in located if x not in mine[1:]]
-    return located
+            locations = [whole if x is mine[0] else x for x in locations if x not in mine[1:]]
+    return locations
 
 
-def _joined(subject: Subject, parts: list[Located], suspects: list[tuple[str, float]]) -> Located:
+def _joined(subject: Subject, elements: list[Location], suspects: list[tuple[str, float]]) -> Location:
     """One statement in place of several."""
-    return Located(
+    return Location(
         subject,
-        list(dict.fromkeys(d for x in parts for d in x.directions)),
-        all(x.direction_known for x in parts),
-        max(x.share for x in parts),
-        np.concatenate([x.slots for x in parts]),
+        list(dict.fromkeys(d for x in elements for d in x.directions)),
+        all(x.direction_known for x in elements),
+        max(x.share for x in elements),
+        np.concatenate([x.slots for x in elements]),
         suspects,
-        min(x.probability for x in parts),
-        [w for x in parts for w in x.ways],
+        min(x.probability for x in elements),
+        [w for x in elements for w in x.path_directions],
     )
 
 
-def _gather_paths(cabling: Cabling, located: list[Located], incumbents: frozenset[str]) -> list[Located]:
+def _gather_paths(cabling: Cabling, locations: list[Location], incumbents: frozenset[str]) -> list[Location]:
     """What only single paths seem to suffer becomes one statement; without a map one fault looks like many.
 
     Paths whose way is not known join the link or switch that was found beside them; the rest are told under one of
     them, the one told before if it is still among them.
     """
-    lone = [x for x in located if x.subject.type == "path"]
-    named = [x for x in located if x.subject.type != "path"]
+    lone = [x for x in locations if x.subject.type == "path"]
+    named = [x for x in locations if x.subject.type != "path"]
     host = next((x for x in named if x.subject.type in ("link", "switch")), None)
     if host is not None:
         lost = [x for x in lone if not _mapped(cabling, x)]
         lone = [x for x in lone if _mapped(cabling, x)]
         for path in lost:
             host.slots = np.concatenate([host.slots, path.slots])
-            host.ways += path.ways
+            host.path_directions += path.path_directions
     if len(lone) < 2:
         return named + lone
     first = min(lone, key=lambda x: (x.subject.id not in incumbents, x.subject.id))
     suspects = sorted({s for x in lone for s in x.suspects}, key=lambda s: (-s[1], s[0]))[:16]
-    group = Located(
+    group = Location(
         first.subject,
         first.directions,
         False,
@@ -275,18 +282,18 @@ def _gather_paths(cabling: Cabling, located: list[Located], incumbents: frozense
         np.concatenate([x.slots for x in lone]),
         suspects,
         min(x.probability for x in lone),
-        [w for x in lone for w in x.ways],
+        [w for x in lone for w in x.path_directions],
     )
     return [*named, group]
 
 
-def _mapped(cabling: Cabling, found: Located) -> bool:
+def _mapped(cabling: Cabling, found: Location) -> bool:
     """Whether more than the two NICs is known of the way of these paths."""
-    ways = {"fwd": (FWD,), "rev": (REV,), "both": (FWD, REV)}
+    crossed = {"fwd": (FWD,), "rev": (REV,), "both": (FWD, REV)}
     return all(
-        (cabling.part[slot, direction] >= 0).sum() > 2
-        for slot, way in zip(found.slots.tolist(), found.ways, strict=True)
-        for direction in ways[way]
+        (cabling.element[slot, direction] >= 0).sum() > 2
+        for slot, name in zip(found.slots.tolist(), found.path_directions, strict=True)
+        for direction in crossed[name]
     )
 
 

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.localise import Located, locate
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.numeric.binomial import log_tail_bound, wilson
@@ -49,9 +49,9 @@ class Loss:
         self.limit = float(np.log(config.loss_false_alarm))
         self.blamed: frozenset[str] = frozenset()
 
-    def claims(self, left_out: Bools, now_ns: int) -> list[Claim]:
+    def detections(self, left_out: Bools, now_ns: int) -> list[Detection]:
         """Parts that lose probes now; sessions `left_out` are another verdict's."""
-        claims: dict[Subject, Claim] = {}
+        detections: dict[Subject, Detection] = {}
         for ring in self.runs.windows:
             ring.advance(now_ns)
         for which, bins in _LOOKS:
@@ -66,29 +66,29 @@ class Loss:
             if not self._worth_a_look(used, events[used], probes[used]):
                 continue
             seen = Observations.of(used, "both", events[used].astype(float), probes[used].astype(float))
-            for place in locate(self.cabling, seen, noise=self.config.loss_share, incumbents=self.blamed, most=8):
-                claim = self._judge(place, ring, bins, used)
-                if claim is not None:
-                    claims.setdefault(claim.subject, claim)
-        self.blamed = frozenset(subject.id for subject in claims)
-        return list(claims.values())
+            for location in locate(self.cabling, seen, noise=self.config.loss_share, incumbents=self.blamed, most=8):
+                detection = self._evaluate(location, ring, bins, used)
+                if detection is not None:
+                    detections.setdefault(detection.subject, detection)
+        self.blamed = frozenset(subject.id for subject in detections)
+        return list(detections.values())
 
     def _worth_a_look(self, used: Ints, events: Ints, probes: Ints) -> bool:
         """Quick look: does any path, or the whole, lose more than is normal? Spares the search in a quiet fabric."""
         if (log_tail_bound(events, probes, self.config.loss_share) <= self.limit).any():
             return True
         self.cabling.refresh(None)
-        part = self.cabling.part[used].reshape(used.size, -1)
-        there = part >= 0
-        number = part[there]
-        size = len(self.cabling.parts)
-        k = np.bincount(number, np.broadcast_to(events[:, None], part.shape)[there], size)
-        n = np.bincount(number, np.broadcast_to(probes[:, None], part.shape)[there], size)
+        element = self.cabling.element[used].reshape(used.size, -1)
+        there = element >= 0
+        number = element[there]
+        size = len(self.cabling.elements)
+        k = np.bincount(number, np.broadcast_to(events[:, None], element.shape)[there], size)
+        n = np.bincount(number, np.broadcast_to(probes[:, None], element.shape)[there], size)
         return bool((log_tail_bound(k, np.maximum(n, k), self.config.loss_share) <= self.limit).any())
 
-    def _judge(self, place: Located, ring: RingBins, bins: int, used: Ints) -> Claim | None:
+    def _evaluate(self, location: Location, ring: RingBins, bins: int, used: Ints) -> Detection | None:
         """The claim, unless what was located is one burst, too little, or over."""
-        slots = self._crossing(place, used)
+        slots = self._crossing(location, used)
         events, probes = (ring.ordered(field, slots)[-bins:] for field in ("events", "probes"))
         scattered = int(np.minimum(events, max(2.0, 2.0 * float(np.median(events)))).sum())
         tail = float(log_tail_bound(scattered, int(probes.sum()), self.config.loss_share))
@@ -99,17 +99,17 @@ class Loss:
         n_events, n_probes = int(events[first:].sum()), int(probes[first:].sum())
         if self._healed(slots, n_events / max(1, n_probes)):
             return None
-        if place.subject.type in ("nic", "link"):
+        if location.subject.type in ("nic", "link"):
             unlike = _unlike(ring.recent("events", bins)[slots], ring.recent("probes", bins)[slots])
             if unlike > _UNLIKE:
-                place = self._some_path(place, slots, ring.recent("events", bins))
-            elif unlike > _ALIKE and place.subject.id not in self.blamed:
+                location = self._some_path(location, slots, ring.recent("events", bins))
+            elif unlike > _ALIKE and location.subject.id not in self.blamed:
                 return None  # not yet clear whether the part or something behind it loses
-        return self._claim(place, slots[ring.recent("events", bins)[slots] > 0], since_ns, n_events, n_probes)
+        return self._detection(location, slots[ring.recent("events", bins)[slots] > 0], since_ns, n_events, n_probes)
 
-    def _claim(self, place: Located, lossy: Ints, since_ns: int, events: int, probes: int) -> Claim:
+    def _detection(self, location: Location, lossy: Ints, since_ns: int, events: int, probes: int) -> Detection:
         share, low, high = _shares(events, probes)
-        where = " ".join(place.directions)
+        where = " ".join(location.directions)
         evidence = (
             Evidence("loss-share", share, "1", where, self.config.loss_share),
             Evidence("loss-share-low", low, "1", where),
@@ -118,40 +118,42 @@ class Loss:
             Evidence("probes", float(probes), "1", where),
         )
         paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy[:MAX_SYMPTOMS].tolist()]
-        return Claim(
+        return Detection(
             "loss",
-            place.subject,
+            location.subject,
             since_ns,
             "gray-failure",
-            place.probability,
+            location.probability,
             evidence,
-            suspects=tuple(place.suspects),
+            suspects=tuple(location.suspects),
             symptoms=tuple(symptom("loss", Subject("path", p), since_ns) for p in paths),
             confirm_ns=300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
-            detail=f"loses probes {where}" + ("" if place.direction_known else " (direction not told apart)"),
-            directions=tuple(place.directions),
-            direction_known=place.direction_known,
+            detail=f"loses probes {where}" + ("" if location.direction_known else " (direction not told apart)"),
+            directions=tuple(location.directions),
+            direction_known=location.direction_known,
         )
 
-    def _some_path(self, place: Located, slots: Ints, events: Ints) -> Located:
+    def _some_path(self, location: Location, slots: Ints, events: Ints) -> Location:
         """The paths that lose, told under the worst of them: not the part loses but something behind it."""
         lossy = slots[events[slots] > 1]
         names = {str(self.cabling.sessions.path_id(s, "fwd")): int(events[s]) for s in lossy.tolist()}
-        kept = [name for name in names if name in self.blamed]
-        worst = kept[0] if kept else max(names, key=lambda name: names[name])
-        suspects = [(worst, 0.5), *((name, p / 2) for name, p in place.suspects)]
-        return Located(Subject("path", worst), [worst], False, place.share, lossy, suspects, 0.5, ["both"] * lossy.size)
+        before = [name for name in names if name in self.blamed]
+        worst = before[0] if before else max(names, key=lambda name: names[name])
+        suspects = [(worst, 0.5), *((name, p / 2) for name, p in location.suspects)]
+        return Location(
+            Subject("path", worst), [worst], False, location.share, lossy, suspects, 0.5, ["both"] * lossy.size
+        )
 
-    def _crossing(self, place: Located, used: Ints) -> Ints:
+    def _crossing(self, location: Location, used: Ints) -> Ints:
         """Sessions that surely cross the blamed subject in a blamed direction."""
-        if place.subject.type == "path":
-            return np.unique(place.slots)
-        wanted = self.cabling.numbers(place.directions)
+        if location.subject.type == "path":
+            return np.unique(location.slots)
+        wanted = self.cabling.numbers(location.directions)
         cabling = self.cabling
-        sure = np.isin(cabling.part[used], wanted) & (cabling.weight[used] > 0.99)
+        sure = np.isin(cabling.element[used], wanted) & (cabling.weight[used] > 0.99)
         crossing = used[sure.any(axis=(1, 2))]
-        return crossing if crossing.size else np.unique(place.slots)
+        return crossing if crossing.size else np.unique(location.slots)
 
     def _healed(self, slots: Ints, share: float) -> bool:
         """The last two seconds are clearly better than the window: the loss has ended."""

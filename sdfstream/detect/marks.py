@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.cache import LocationCache
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.localise import Located, locate
-from sdfstream.detect.memo import Memo
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.binomial import wilson
@@ -45,7 +45,7 @@ class Marks:
         self.table = Table({"dscp_seen": np.int64(-1)})
         """Per directed path: the DSCP it last arrived with when that was not the one sent."""
         self.blamed: frozenset[str] = frozenset()
-        self._memos = (Memo(), Memo())
+        self._caches = (LocationCache(), LocationCache())
         """Of marks, and of rewriting."""
 
     def ensure(self) -> None:
@@ -70,12 +70,12 @@ class Marks:
         wrong_fwd = ((dscp_fwd != 255) & (dscp_fwd != sent)) | strange
         wrong_rev = (dscp_rev != 255) & (dscp_rev != sent) & (dscp_rev != dscp_fwd)
         marked_fwd = (ecn_fwd == _CE) & (ecn_sent != _NOT_ECT)
-        for way, there, ce, wrong, dscp in (
+        for direction, there, ce, wrong, dscp in (
             (0, (dscp_fwd != 255) | (ecn_fwd != 255), marked_fwd, wrong_fwd, dscp_fwd),
             (1, (dscp_rev != 255) | (ecn_rev != 255), ecn_rev == _CE, wrong_rev, dscp_rev),
         ):
             known = there & (slots >= 0)
-            number = 2 * slots + way
+            number = 2 * slots + direction
             self.window.add("arrived", number if known.all() else number[known])
             if ce.any():
                 self.window.add("marked", number[ce & known])
@@ -89,7 +89,7 @@ class Marks:
         arrived = self.window.totals("arrived").astype(np.float64)
         return np.where(arrived > 0, self.window.totals("marked") / np.maximum(arrived, 1.0), np.nan)
 
-    def claims(self, left_out: Bools, slow: Bools, queues: frozenset[str], now_ns: int) -> list[Claim]:
+    def detections(self, left_out: Bools, slow: Bools, queues: frozenset[str], now_ns: int) -> list[Detection]:
         """Parts that mark or rewrite now.
 
         Marks on paths that are `slow` already, (2·sessions,) bool, or of subjects that have a queue, are evidence
@@ -102,71 +102,70 @@ class Marks:
         arrived = self.window.totals("arrived")
         usable = (arrived >= _LEAST) & ~np.repeat(left_out, 2)
         marked, rewritten = self.window.totals("marked"), self.window.totals("rewritten")
-        claims: list[Claim] = []
+        detections: list[Detection] = []
         if marked.any():
             low, _ = wilson(marked, arrived, _Z)
             sick = usable & (low > self.config.ce_share) & ~slow
             well = usable & (marked <= self.config.ce_share * arrived)
-            places = self._locate(sick, well, marked, arrived, self.config.ce_share, now_ns)
-            claims += [self._marks_claim(p, now_ns) for p in places if not queues & _names(p)]
+            locations = self._locate(sick, well, marked, arrived, self.config.ce_share, now_ns)
+            detections += [self._marks_detection(p, now_ns) for p in locations if not queues & _names(p)]
         if rewritten.any():
             sick = usable & (rewritten >= self.config.rewrite_share * arrived)
-            places = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, now_ns)
-            claims += [self._rewrite_claim(p, now_ns) for p in places]
-        self.blamed = frozenset(c.subject.id for c in claims)
-        return claims
+            locations = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, now_ns)
+            detections += [self._rewrite_detection(p, now_ns) for p in locations]
+        self.blamed = frozenset(c.subject.id for c in detections)
+        return detections
 
-    def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float, now_ns: int) -> list[Located]:
-        parts = []
+    def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float, now_ns: int) -> list[Location]:
+        observed = []
         for number in (np.flatnonzero(sick), np.flatnonzero(well)):
-            for way, code in (("fwd", 0), ("rev", 1)):
+            for direction, code in (("fwd", 0), ("rev", 1)):
                 mine = number[number % 2 == code]
-                parts.append(Observations.of(mine // 2, way, hit[mine].astype(float), arrived[mine].astype(float)))
+                observed.append(
+                    Observations.of(mine // 2, direction, hit[mine].astype(float), arrived[mine].astype(float))
+                )
         if not sick.any():
             return []
         least = 0.5 * float(np.median(hit[sick] / arrived[sick]))  # a part treats all paths over it alike
-        memo = self._memos[noise != self.config.ce_share]
-        return memo.recall(
-            Observations.join(parts),
+        cache = self._caches[noise != self.config.ce_share]
+        return cache.recall(
+            Observations.join(observed),
             now_ns,
             lambda seen: locate(self.cabling, seen, noise=noise, least_share=least, incumbents=self.blamed),
         )
-
-    def _numbers(self, place: Located) -> Ints:
-        return np.array([2 * s + (w == "rev") for s, w in zip(place.slots, place.ways, strict=True)], np.int64)
 
     def _symptoms(self, kind: str, number: Ints, since_ns: int) -> tuple[dict[str, Any], ...]:
         paths = [self.sessions.path_id(n // 2, "rev" if n % 2 else "fwd") for n in number[:MAX_SYMPTOMS].tolist()]
         return tuple(symptom(kind, Subject("path", str(p)), since_ns) for p in paths)
 
-    def _marks_claim(self, place: Located, now_ns: int) -> Claim:
-        number, where = self._numbers(place), " ".join(place.directions)
+    def _marks_detection(self, location: Location, now_ns: int) -> Detection:
+        number, where = location.directed_paths(), " ".join(location.directions)
         marked = int(self.window.totals("marked")[number].sum())
         arrived = int(self.window.totals("arrived")[number].sum())
         evidence = (
             Evidence("ce-share", round(marked / max(1, arrived), 3), "1", where, 0.0),
             Evidence("arrived", float(arrived), "1", where),
         )
-        return Claim(
+        return Detection(
             "ecn-marks",
-            place.subject,
+            location.subject,
             self._since(number, "marked"),
             "queueing",
-            place.probability,
+            location.probability,
             evidence,
             severity="info",
-            suspects=tuple(place.suspects),
+            suspects=tuple(location.suspects),
             symptoms=self._symptoms("ecn-marks", number, now_ns),
             confirm_ns=int(self.config.ce_only_s * NS_PER_S),
             hold_ns=2 * NS_PER_S,
             detail=f"marks {where}",
-            directions=tuple(place.directions),
-            direction_known=place.direction_known,
+            directions=tuple(location.directions),
+            direction_known=location.direction_known,
             classes=self._classes(number),
         )
 
-    def _rewrite_claim(self, place: Located, now_ns: int) -> Claim:
-        number, where = self._numbers(place), " ".join(place.directions)
+    def _rewrite_detection(self, location: Location, now_ns: int) -> Detection:
+        number, where = location.directed_paths(), " ".join(location.directions)
         rewritten = int(self.window.totals("rewritten")[number].sum())
         arrived = int(self.window.totals("arrived")[number].sum())
         sent = int(self.sessions.table["dscp"][number[0] // 2])
@@ -175,20 +174,20 @@ class Marks:
             Evidence("dscp-arrived", float(self.table["dscp_seen"][number[0]]), "DSCP", where, float(sent)),
             Evidence("paths", float(number.size), "paths", where, 0.0),
         )
-        return Claim(
+        return Detection(
             "class-rewritten",
-            place.subject,
+            location.subject,
             self._since(number, "rewritten"),
             "remarking",
-            place.probability,
+            location.probability,
             evidence,
-            suspects=tuple(place.suspects),
+            suspects=tuple(location.suspects),
             symptoms=self._symptoms("class-rewritten", number, now_ns),
             confirm_ns=500 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
             detail=f"rewrites {where}",
-            directions=tuple(place.directions),
-            direction_known=place.direction_known,
+            directions=tuple(location.directions),
+            direction_known=location.direction_known,
             classes=self._classes(number),
         )
 
@@ -206,7 +205,7 @@ class Marks:
             "window": self.window.snapshot(),
             "table": self.table.snapshot(),
             "blamed": sorted(self.blamed),
-            "memos": [m.snapshot() for m in self._memos],
+            "memos": [m.snapshot() for m in self._caches],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -214,10 +213,10 @@ class Marks:
         self.window.restore(state["window"])
         self.table.restore(state["table"])
         self.blamed = frozenset(state["blamed"])
-        for memo, saved in zip(self._memos, state["memos"], strict=True):
-            memo.restore(saved)
+        for cache, saved in zip(self._caches, state["memos"], strict=True):
+            cache.restore(saved)
 
 
-def _names(place: Located) -> set[str]:
+def _names(location: Location) -> set[str]:
     """What a queue that explains these marks may be called: the subject, a direction of it, a switch at its ends."""
-    return {place.subject.id, *place.directions, *place.subject.id.split("--")}
+    return {location.subject.id, *location.directions, *location.subject.id.split("--")}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sdfstream.detect.claims import Claim, symptom
+from sdfstream.detect.detections import Detection, symptom
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.topology import Topology
@@ -44,27 +44,27 @@ class Miscabled:
             elif self._wrong.get(nic, ("", 0))[0] != leaf:
                 self._wrong[nic] = (leaf, at_ns)
 
-    def claims(self, topology: Topology) -> list[Claim]:
+    def detections(self, topology: Topology) -> list[Detection]:
         """NICs, and hosts with swapped cables, that are not cabled as planned."""
-        left, claims = dict(sorted(self._wrong.items())), []
+        left, detections = dict(sorted(self._wrong.items())), []
         for nic, (leaf, _) in list(left.items()):
             other = next(
                 (n for n, (at, _) in left.items() if n != nic and self._swapped(topology, nic, leaf, n, at)), None
             )
             if nic in left and other is not None:
-                claims.append(self._claim(topology, Subject("host", host_of(nic)), [nic, other]))
+                detections.append(self._detection(topology, Subject("host", host_of(nic)), [nic, other]))
                 del left[nic], left[other]
-        return claims + [self._claim(topology, Subject("nic", nic), [nic]) for nic in left]
+        return detections + [self._detection(topology, Subject("nic", nic), [nic]) for nic in left]
 
     @staticmethod
     def _swapped(topology: Topology, nic: str, leaf: str, other: str, at: str) -> bool:
         planned = (topology.leaf_of.get(nic), topology.leaf_of.get(other))
         return host_of(nic) == host_of(other) and planned == (at, leaf)
 
-    def _claim(self, topology: Topology, subject: Subject, nics: list[str]) -> Claim:
+    def _detection(self, topology: Topology, subject: Subject, nics: list[str]) -> Detection:
         since_ns = min(self._wrong[nic][1] for nic in nics)
         found = [f"{nic} on {self._wrong[nic][0]}, planned on {topology.leaf_of.get(nic)}" for nic in nics]
-        return Claim(
+        return Detection(
             "miscabled",
             subject,
             since_ns,

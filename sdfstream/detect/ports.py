@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sdfstream.detect.claims import Claim
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import Detection
 from sdfstream.records import columns
 from sdfstream.records.finding import Evidence, Severity, Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -102,16 +102,16 @@ class Ports:
         port.fec_hz += (rate - port.fec_hz) / min(port.fec_n, 300)
         return {}
 
-    def claims(self, now_ns: int) -> list[Claim]:
+    def detections(self, now_ns: int) -> list[Detection]:
         """Ports whose counters rose lately."""
         quiet_ns = int(self.config.port_quiet_s * NS_PER_S)
         return [
-            self._claim(name, port)
+            self._detection(name, port)
             for name, port in self._ports.items()
             if port.risen_ns and now_ns - port.risen_ns <= quiet_ns
         ]
 
-    def _claim(self, name: str, port: _Port) -> Claim:
+    def _detection(self, name: str, port: _Port) -> Detection:
         limits = dict.fromkeys(_ERRORS, self.config.port_error_rate_hz)
         limits |= dict.fromkeys(_DISCARDS, 10 * self.config.port_error_rate_hz)
         limits |= {_FEC_BAD: 0.0, _FEC_GOOD: port.fec_hz}
@@ -121,7 +121,7 @@ class Ports:
         )
         only_corrected, only_dropped = port.rates.keys() <= {_FEC_GOOD}, port.rates.keys() <= set(_DISCARDS)
         severity: Severity = "info" if only_corrected else "warning"
-        return Claim(
+        return Detection(
             "port-errors",
             Subject("port", name),
             port.since_ns,

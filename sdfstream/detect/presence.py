@@ -62,7 +62,7 @@ class Presence:
         self.hosts.ensure(len(self.sessions.hosts))
         self.ports.ensure(len(self.sessions.nics))
 
-    def heard(self, host: str, at_ns: int, boot_id: str, *, liveness: bool = False) -> bool:
+    def take_message(self, host: str, at_ns: int, boot_id: str, *, liveness: bool = False) -> bool:
         """An agent published; True when it is a new run of it."""
         number = self.sessions.hosts.add(host)
         self.ensure()
@@ -84,7 +84,7 @@ class Presence:
         self.boots[host] = boot_id
         return before is not None
 
-    def told(self, host: str, until_ns: int, at_ns: int) -> None:
+    def take_report(self, host: str, until_ns: int, at_ns: int) -> None:
         """An agent has told, at `at_ns`, what it saw up to `until_ns`, both bus time."""
         number = self.sessions.hosts.find(host)
         if number < 0:
@@ -142,9 +142,9 @@ class Presence:
 
         A starved agent neither sends nor answers nor listens; what falls silent meanwhile says nothing of the fabric.
         """
-        heard = self.hosts["heard_at_ns"]
+        take_message = self.hosts["heard_at_ns"]
         cap_ns = np.clip(3 * self.hosts["gap_ns"], _LEAST_GAP_NS, _MOST_GAP_NS)
-        since_ns = np.where(heard == ABSENT_NS, 0, now_ns - heard)
+        since_ns = np.where(take_message == ABSENT_NS, 0, now_ns - take_message)
         result: Ints = self.hosts["awake_ns"] + np.minimum(since_ns, cap_ns)
         return result
 

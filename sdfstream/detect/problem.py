@@ -35,9 +35,9 @@ class Observations:
     """Bus time of which each row speaks: its way is taken as it was then."""
 
     @classmethod
-    def join(cls, parts: Iterable[Observations]) -> Observations:
+    def join(cls, elements: Iterable[Observations]) -> Observations:
         """All rows, one after the other."""
-        whole = list(parts)
+        whole = list(elements)
         return cls(
             np.concatenate([o.slots for o in whole]),
             np.concatenate([o.fwd for o in whole]),
@@ -49,11 +49,11 @@ class Observations:
 
     @classmethod
     def of(
-        cls, slots: Ints, ways: str, failed: float | Floats, tried: float | Floats, then_ns: Ints | None = None
+        cls, slots: Ints, directions: str, failed: float | Floats, tried: float | Floats, then_ns: Ints | None = None
     ) -> Observations:
-        """Rows of `slots`, all crossing `ways`: ``fwd``, ``rev`` or ``both``, as they are now or were at `then_ns`."""
+        """Rows of `slots`, all in `directions` (``fwd``, ``rev`` or ``both``), by their routes now or at `then_ns`."""
         n = slots.size
-        fwd, rev = np.full(n, ways != "rev"), np.full(n, ways != "fwd")
+        fwd, rev = np.full(n, directions != "rev"), np.full(n, directions != "fwd")
         count = [np.broadcast_to(x, n).astype(float) for x in (failed, tried)]
         return cls(slots, fwd, rev, count[0], count[1], np.full(n, _NOW_NS) if then_ns is None else then_ns)
 
@@ -62,7 +62,7 @@ class Observations:
         o = self
         return Observations(o.slots[rows], o.fwd[rows], o.rev[rows], o.failed[rows], o.tried[rows], o.then_ns[rows])
 
-    def way(self, row: int) -> str:
+    def direction(self, row: int) -> str:
         """``fwd``, ``rev`` or ``both``."""
         if self.fwd[row] and self.rev[row]:
             return "both"
@@ -71,11 +71,11 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What `numeric.blame` is given: its part numbers are positions in `parts`, then one own part per sick path."""
+    """What `numeric.blame` is given: element numbers are positions in `elements`, then one of its own per sick path."""
 
     trials: Trials
     """Rows: first the sick paths, in the order of `sick`, then groups of healthy ones."""
-    parts: Ints
+    elements: Ints
     """Cabling's numbers of the parts that can be blamed."""
     own: Ints
     """Part number of each sick path's own part."""
@@ -85,31 +85,31 @@ class Problem:
 def pose(cabling: Cabling, seen: Observations) -> Problem:
     """The problem of explaining the failed trials in `seen`, of which there must be some."""
     sick, well = seen.only(seen.failed > 0), seen.only(seen.failed == 0)
-    row, part, weight = cabling.entries(sick.slots, sick.fwd, sick.rev, sick.then_ns)
-    parts = np.unique(part)
-    number = np.full(len(cabling.parts), -1, np.int64)
-    number[parts] = np.arange(parts.size)
-    well_row, well_part, well_weight = cabling.entries(well.slots, well.fwd, well.rev, well.then_ns)
-    keep = number[well_part] >= 0
-    well_row, well_part, well_weight = well_row[keep], number[well_part[keep]], well_weight[keep]
-    group, count, tried = _groups(well_row, well_part, well_weight, well.tried)
+    row, element, weight = cabling.entries(sick.slots, sick.fwd, sick.rev, sick.then_ns)
+    elements = np.unique(element)
+    number = np.full(len(cabling.elements), -1, np.int64)
+    number[elements] = np.arange(elements.size)
+    well_row, well_element, well_weight = cabling.entries(well.slots, well.fwd, well.rev, well.then_ns)
+    keep = number[well_element] >= 0
+    well_row, well_element, well_weight = well_row[keep], number[well_element[keep]], well_weight[keep]
+    group, count, tried = _groups(well_row, well_element, well_weight, well.tried)
     keep = group[well_row] >= 0
     n = sick.slots.size
-    own = parts.size + np.arange(n)
+    own = elements.size + np.arange(n)
     trials = Trials(
         np.concatenate([sick.failed, np.zeros(count.size)]),
         np.concatenate([sick.tried, tried]),
         np.concatenate([row, np.arange(n), n + group[well_row[keep]]]),
-        np.concatenate([number[part], own, well_part[keep]]),
+        np.concatenate([number[element], own, well_element[keep]]),
         np.concatenate([weight, np.ones(n), well_weight[keep]]),
         np.concatenate([np.ones(n), count]),
     )
-    return Problem(trials, parts, own, sick)
+    return Problem(trials, elements, own, sick)
 
 
-def _groups(row: Ints, part: Ints, weight: Floats, tried: Floats) -> tuple[Ints, Floats, Floats]:
+def _groups(row: Ints, element: Ints, weight: Floats, tried: Floats) -> tuple[Ints, Floats, Floats]:
     """(group of each row's first like, −1 for the others; size of each group; mean trials of each group)."""
-    code = np.bincount(row, _mixed(part) * weight, tried.size)
+    code = np.bincount(row, _mixed(element) * weight, tried.size)
     there = np.flatnonzero(np.bincount(row, minlength=tried.size))
     _, first, inverse = np.unique(code[there], return_index=True, return_inverse=True)
     count = np.bincount(inverse, minlength=first.size).astype(np.float64)
@@ -119,7 +119,7 @@ def _groups(row: Ints, part: Ints, weight: Floats, tried: Floats) -> tuple[Ints,
     return group, count, mean
 
 
-def _mixed(part: Ints) -> Floats:
+def _mixed(element: Ints) -> Floats:
     """A fixed pseudo-random number in 1..2 per part: sums of them tell sets of parts apart."""
-    result: Floats = 1.0 + np.modf(np.abs(np.sin((part + 1.0) * 12.9898)) * 43758.5453)[0]
+    result: Floats = 1.0 + np.modf(np.abs(np.sin((element + 1.0) * 12.9898)) * 43758.5453)[0]
     return result

@@ -38,10 +38,10 @@ class Recent:
         fresh = {s for s, at in self._last.items() if now_ns - at <= AFTERMATH_NS}
         if not fresh or not slots.size:
             return np.zeros(slots.size, np.bool_)
-        parts = self.cabling.part[slots].reshape(slots.size, -1)
-        numbers = [p for p in np.unique(parts[parts >= 0]).tolist() if self.cabling.subject(p).id in fresh]
+        elements = self.cabling.element[slots].reshape(slots.size, -1)
+        numbers = [p for p in np.unique(elements[elements >= 0]).tolist() if self.cabling.subject(p).id in fresh]
         least = 0.9 if surely else 0.0
-        hit: Bools = np.isin(parts, numbers) & (self.cabling.weight[slots].reshape(slots.size, -1) > least)
+        hit: Bools = np.isin(elements, numbers) & (self.cabling.weight[slots].reshape(slots.size, -1) > least)
         result: Bools = np.logical_or.reduce(hit, axis=1)
         return result
 

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.cache import LocationCache
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.liveness import SLACK_NS, Liveness, Sightings
-from sdfstream.detect.localise import Located, locate
-from sdfstream.detect.memo import Memo
+from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import Recent
@@ -49,7 +49,7 @@ _CLEAR = 0.6
 class Silence:
     """The verdict at one instant."""
 
-    claims: list[Claim]
+    detections: list[Detection]
     sightings: Sightings
     bad: Bools
     """(sessions,) silent and laid to something: engines of delay and loss leave these out."""
@@ -57,10 +57,10 @@ class Silence:
     """(nics,) not in their host."""
     stale: Bools
     """(hosts,) agent silent."""
-    located: list[Located]
+    locations: list[Location]
 
 
-class SilenceJudge:
+class SilenceDetector:
     """Lays silence to its root causes."""
 
     def __init__(
@@ -75,33 +75,33 @@ class SilenceJudge:
         self.config, self.sessions, self.presence = config, sessions, presence
         self.liveness, self.cabling, self.recent = liveness, cabling, recent
         self.blamed: frozenset[str] = frozenset()
-        self.memo = Memo()
+        self.cache = LocationCache()
         self.moved: dict[str, list[str]] = {}
         """Dead links around which routers have sent their flows elsewhere, with those routers."""
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self.memo.snapshot(), "moved": self.moved}
+        return {"blamed": sorted(self.blamed), "memo": self.cache.snapshot(), "moved": self.moved}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
-        self.memo.restore(state["memo"])
+        self.cache.restore(state["memo"])
         self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
 
-    def judge(self, now_ns: int) -> Silence:
+    def assess(self, now_ns: int) -> Silence:
         """Claims and sightings at `now_ns`."""
         seen = self.liveness.look(now_ns)
         table = self.sessions.table
         src, dst = table["src"], table["dst"]
         absent = self._absent(seen, now_ns)
         stale = self.presence.stale(now_ns, int(self.config.agent_stale_s * NS_PER_S))
-        claims = self._hosts(seen, stale, now_ns)
+        detections = self._hosts(seen, stale, now_ns)
         if not seen.silent.any():
             self.blamed = frozenset()
             self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
             ports = self._ports_down(seen, now_ns, set())
-            return Silence(claims + ports, seen, seen.silent, absent, stale, [])
+            return Silence(detections + ports, seen, seen.silent, absent, stale, [])
         bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
         host = np.append(self.sessions.nic_host, -1)
         gone = np.append(stale, False)
@@ -109,12 +109,12 @@ class SilenceJudge:
             bad &= ~gone[end]
         quiet = bad.copy()
         bad = self._grounded(bad, seen, host, now_ns)
-        located = self._locate(seen, bad, quiet & ~bad, now_ns) if bad.any() else []
-        self.blamed = frozenset(x.subject.id for x in located)
-        located = self._without_aftermath(located, now_ns)
-        claims += [self._claim(x, seen, now_ns) for x in located]
-        claims += self._ports_down(seen, now_ns, {nic for x in located for nic in x.nics})
-        return Silence(claims, seen, bad, absent, stale, located)
+        locations = self._locate(seen, bad, quiet & ~bad, now_ns) if bad.any() else []
+        self.blamed = frozenset(x.subject.id for x in locations)
+        locations = self._without_aftermath(locations, now_ns)
+        detections += [self._detection(x, seen, now_ns) for x in locations]
+        detections += self._ports_down(seen, now_ns, {nic for x in locations for nic in x.nics})
+        return Silence(detections, seen, bad, absent, stale, locations)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
         """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.
@@ -123,25 +123,25 @@ class SilenceJudge:
         """
         slots = np.flatnonzero(bad)
         limit_ns, since_ns = seen.limit_ns[slots], seen.since_ns[slots]
-        told_ns = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
+        reported_ns = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
         unheard = np.append(self.presence.hosts["heard_at_ns"] == ABSENT_NS, True)
         for end in ("src", "dst"):
             agent = host[self.sessions.table[end][slots]]
             awake_ns = self.presence.awake_since(agent, since_ns, now_ns)
             asleep = awake_ns < limit_ns - 2 * TICK_NS
             news_ns = since_ns + np.where(limit_ns < 2 * TICK_NS, limit_ns, limit_ns // 2)
-            mute = ~unheard[agent] & (told_ns[agent] < news_ns)
+            mute = ~unheard[agent] & (reported_ns[agent] < news_ns)
             bad[slots[asleep | mute]] = False
         return bad
 
-    def _without_aftermath(self, located: list[Located], now_ns: int) -> list[Located]:
+    def _without_aftermath(self, locations: list[Location], now_ns: int) -> list[Location]:
         """Note what is at fault; single paths that touch it, or touched it lately, are no finding of their own."""
-        for found in located:
+        for found in locations:
             if found.subject.type != "path" and found.probability >= _CLEAR:
                 for name in found.members or (found.subject.id,):
                     self.recent.note(name, now_ns)
-        kept = []
-        for found in located:
+        alone_or_named = []
+        for found in locations:
             if found.subject.type == "path":
                 alone = ~self.recent.touched(found.slots, now_ns)
                 if not alone.any():
@@ -149,10 +149,10 @@ class SilenceJudge:
                 found = replace(
                     found,
                     slots=found.slots[alone],
-                    ways=[w for w, yes in zip(found.ways, alone.tolist(), strict=True) if yes],
+                    path_directions=[w for w, yes in zip(found.path_directions, alone.tolist(), strict=True) if yes],
                 )
-            kept.append(found)
-        return kept
+            alone_or_named.append(found)
+        return alone_or_named
 
     def _absent(self, seen: Sightings, now_ns: int) -> Bools:
         """NICs that a port reading calls absent, or of which their own agent only says that it cannot tell."""
@@ -165,10 +165,10 @@ class SilenceJudge:
         if not unknown.any():
             return absent
         knows = seen.sender_alive | (seen.silent & ~seen.sender_unknown)
-        told = np.bincount(src[knows], minlength=n)
-        told += np.bincount(dst[seen.reflector_alive | seen.reflector_silent], minlength=n)
+        stated = np.bincount(src[knows], minlength=n)
+        stated += np.bincount(dst[seen.reflector_alive | seen.reflector_silent], minlength=n)
         lost = self._carrier_lost(now_ns)
-        result: Bools = absent | ((unknown > 0) & (told == 0) & ~lost)
+        result: Bools = absent | ((unknown > 0) & (stated == 0) & ~lost)
         return result
 
     def _carrier_lost(self, now_ns: int) -> Bools:
@@ -178,51 +178,55 @@ class SilenceJudge:
         result: Bools = fresh & ((ports["state"] == 2) | (ports["state"] == 3))
         return result
 
-    def _locate(self, seen: Sightings, bad: Bools, weak: Bools, now_ns: int) -> list[Located]:
+    def _locate(self, seen: Sightings, bad: Bools, weak: Bools, now_ns: int) -> list[Location]:
         """Blame for the silence of `bad`; `weak` are silent too, but their agents have not proven themselves yet."""
         ended_ns = seen.since_ns + seen.slack_ns
         onset_ns = int(ended_ns[bad].max())
         good = ~(bad | weak) & (seen.good_round_ns >= onset_ns)
         arrives = seen.good_fwd_ns >= np.where(bad | weak, ended_ns, onset_ns)
-        parts = []
+        observed = []
         for sick, trials in ((bad, _TRIALS), (weak, _WEAK_TRIALS)):
             fwd_broken = sick & seen.reflector_silent
             rev_broken = sick & ~fwd_broken & arrives
-            for rows, way in ((fwd_broken, "fwd"), (rev_broken, "rev"), (sick & ~fwd_broken & ~rev_broken, "both")):
+            for rows, direction in (
+                (fwd_broken, "fwd"),
+                (rev_broken, "rev"),
+                (sick & ~fwd_broken & ~rev_broken, "both"),
+            ):
                 slots = np.flatnonzero(rows)
-                parts.append(Observations.of(slots, way, trials, trials, seen.since_ns[slots]))
+                observed.append(Observations.of(slots, direction, trials, trials, seen.since_ns[slots]))
         fwd_good = arrives & ~good & ~bad & ~weak
-        for rows, way, last_ns in ((good, "both", seen.good_round_ns), (fwd_good, "fwd", seen.good_fwd_ns)):
+        for rows, direction, last_ns in ((good, "both", seen.good_round_ns), (fwd_good, "fwd", seen.good_fwd_ns)):
             slots = np.flatnonzero(rows)
-            parts.append(Observations.of(slots, way, 0.0, _TRIALS, last_ns[slots]))
-        located = self.memo.recall(Observations.join(parts), now_ns, self._blame)
-        self._heed_moves([x for x in located if bad[x.slots].any()], good, arrives & ~bad, seen, now_ns)
-        return [x for x in located if bad[x.slots].any()]
+            observed.append(Observations.of(slots, direction, 0.0, _TRIALS, last_ns[slots]))
+        locations = self.cache.recall(Observations.join(observed), now_ns, self._blame)
+        self._heed_moves([x for x in locations if bad[x.slots].any()], good, arrives & ~bad, seen, now_ns)
+        return [x for x in locations if bad[x.slots].any()]
 
-    def _heed_moves(self, located: list[Located], good: Bools, arrives: Bools, seen: Sightings, now_ns: int) -> None:
+    def _heed_moves(self, locations: list[Location], good: Bools, arrives: Bools, seen: Sightings, now_ns: int) -> None:
         """Paths that were traced over a dead link and work have moved: the router before it sends flows elsewhere.
 
         So it does again when the link is back.
         """
         cabling = self.cabling
-        dead = {x.subject.id: x for x in located if x.subject.type == "link" and x.probability >= _CLEAR}
+        dead = {x.subject.id: x for x in locations if x.subject.type == "link" and x.probability >= _CLEAR}
         for link in [link for link in self.moved if link not in dead]:
             for router in self.moved.pop(link):
                 cabling.note_moves(router, now_ns)
         for link, found in dead.items():
             if link in self.moved:
                 continue
-            ways = [d for d in found.directions for d in (d, "->".join(reversed(d.split("->"))))]
-            routers = cabling.moved_off(cabling.numbers(ways), (arrives, good))
+            both = [d for d in found.directions for d in (d, "->".join(reversed(d.split("->"))))]
+            routers = cabling.moved_off(cabling.numbers(both), (arrives, good))
             if routers:
                 self.moved[link] = routers
                 for router in routers:
                     cabling.note_moves(router, int(seen.since_ns[found.slots].max()) + 1)
 
-    def _blame(self, seen: Observations) -> list[Located]:
+    def _blame(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence", incumbents=self.blamed)
 
-    def _claim(self, found: Located, seen: Sightings, now_ns: int) -> Claim:
+    def _detection(self, found: Location, seen: Sightings, now_ns: int) -> Detection:
         since_ns = int(seen.since_ns[found.slots].min())
         kind = {"nic": "nic-down", "host": "nic-down", "path": "path-down"}.get(found.subject.type, "link-down")
         cause, confidence, severity = "link-failure", found.probability, "urgent"
@@ -236,7 +240,7 @@ class SilenceJudge:
             Evidence("silent-paths", float(found.slots.size), "paths", where, 0.0),
             Evidence("silent-for", round((now_ns - since_ns) / NS_PER_S, 1), "s", where, 0.0),
         )
-        paths = zip(found.slots.tolist(), found.ways, strict=True)
+        paths = zip(found.slots.tolist(), found.path_directions, strict=True)
         symptoms = tuple(symptom("nic-down", Subject("nic", nic), since_ns) for nic in found.members)
         symptoms += tuple(
             symptom("path-down", Subject("path", str(self.sessions.path_id(s, "rev" if w == "rev" else "fwd"))), t)
@@ -244,7 +248,7 @@ class SilenceJudge:
         )
         if found.members:
             where = f"all {len(found.members)} NICs: {where}"
-        return Claim(
+        return Detection(
             kind,
             subject,
             since_ns,
@@ -262,7 +266,7 @@ class SilenceJudge:
             direction_known=found.direction_known,
         )
 
-    def _settle_ns(self, found: Located, seen: Sightings) -> int:
+    def _settle_ns(self, found: Location, seen: Sightings) -> int:
         """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough."""
         fast = np.sort(seen.limit_ns[found.slots])[: max(_ENOUGH, found.slots.size // 10)]
         if fast.size < _ENOUGH:
@@ -278,7 +282,7 @@ class SilenceJudge:
         number = self.sessions.nics.find(nic)
         return self.presence.port_state(number, now_ns, _PORT_AGE_NS) if number >= 0 else "unknown"
 
-    def _ports_down(self, seen: Sightings, now_ns: int, said: set[str]) -> list[Claim]:
+    def _ports_down(self, seen: Sightings, now_ns: int, said: set[str]) -> list[Detection]:
         """NICs whose port lost its carrier or was disabled, before their paths have fallen silent.
 
         Once a probe has passed after the reading, the reading is history. An empty port, that no path ever used, is
@@ -290,18 +294,20 @@ class SilenceJudge:
         used = self.liveness.table["ever"]
         src, dst = self.sessions.table["src"][used], self.sessions.table["dst"][used]
         passed = np.full(down.size, ABSENT_NS)
-        np.maximum.at(passed, src, seen.told_round_ns[used])
-        np.maximum.at(passed, dst, seen.told_fwd_ns[used])
+        np.maximum.at(passed, src, seen.reported_round_ns[used])
+        np.maximum.at(passed, dst, seen.reported_fwd_ns[used])
         ports = self.presence.ports
         down &= (passed != ABSENT_NS) & (passed <= ports["at_ns"] + SLACK_NS)
         names = self.sessions.nics.list
-        return [self._port_claim(nic, names[nic]) for nic in np.flatnonzero(down).tolist() if names[nic] not in said]
+        return [
+            self._port_detection(nic, names[nic]) for nic in np.flatnonzero(down).tolist() if names[nic] not in said
+        ]
 
-    def _port_claim(self, nic: int, name: str) -> Claim:
+    def _port_detection(self, nic: int, name: str) -> Detection:
         ports = self.presence.ports
         disabled = ports["state"][nic] == 3
         sides = (self.cabling.side(name, "tx"), self.cabling.side(name, "rx"))
-        return Claim(
+        return Detection(
             "nic-down",
             Subject("nic", name),
             int(ports["since_at_ns"][nic]),
@@ -316,40 +322,44 @@ class SilenceJudge:
             detail="port disabled" if disabled else "carrier lost",
         )
 
-    def _hosts(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Claim]:
+    def _hosts(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Detection]:
         if not stale.any():
             return []
         if stale.all() and stale.size > 1:
             newest = int(self.presence.hosts["heard_at_ns"].max())
-            return [self._host_claim("agent-stale", "all agents", newest, 0.9, now_ns)]
+            return [self._host_detection("agent-stale", "all agents", newest, 0.9, now_ns)]
         host = np.append(self.sessions.nic_host, -1)
         src_host, dst_host = host[self.sessions.table["src"]], host[self.sessions.table["dst"]]
         watched = ~np.append(stale, True)[src_host]
-        claims = []
+        detections = []
         for number in np.flatnonzero(stale).tolist():
-            heard_ns = int(self.presence.hosts["heard_at_ns"][number])
+            received_ns = int(self.presence.hosts["heard_at_ns"][number])
             to_it = watched & (dst_host == number)
-            answered = to_it & (seen.good_round_ns > heard_ns + NS_PER_S)
+            answered = to_it & (seen.good_round_ns > received_ns + NS_PER_S)
             dead = bool((to_it & seen.silent).any() and not answered.any())
             kind = "host-silent" if dead else "agent-stale"
-            claims.append(
-                self._host_claim(kind, self.sessions.hosts.list[number], heard_ns, 0.95, now_ns, int(to_it.sum()))
+            detections.append(
+                self._host_detection(
+                    kind, self.sessions.hosts.list[number], received_ns, 0.95, now_ns, int(to_it.sum())
+                )
             )
-        return claims
+        return detections
 
-    def _host_claim(self, kind: str, host: str, heard_ns: int, confidence: float, now_ns: int, paths: int = 0) -> Claim:
+    def _host_detection(
+        self, kind: str, host: str, received_ns: int, confidence: float, now_ns: int, paths: int = 0
+    ) -> Detection:
         number = self.sessions.hosts.find(host)
         symptoms: tuple[dict[str, Any], ...] = ()
         if kind == "host-silent":
             nics = [n for n, h in zip(self.sessions.nics.list, self.sessions.nic_host, strict=True) if h == number]
-            symptoms = tuple(symptom("nic-down", Subject("nic", n), heard_ns) for n in nics[:MAX_SYMPTOMS])
-        evidence = [Evidence("unheard-for", round((now_ns - heard_ns) / NS_PER_S, 1), "s", host, 0.1)]
+            symptoms = tuple(symptom("nic-down", Subject("nic", n), received_ns) for n in nics[:MAX_SYMPTOMS])
+        evidence = [Evidence("unheard-for", round((now_ns - received_ns) / NS_PER_S, 1), "s", host, 0.1)]
         if kind == "host-silent":
             evidence.append(Evidence("silent-paths", float(paths), "paths", f"to {host}", 0.0))
-        return Claim(
+        return Detection(
             kind,
             Subject("host", host),
-            heard_ns,
+            received_ns,
             "host-gone",
             confidence,
             tuple(evidence),

@@ -1,4 +1,4 @@
-"""The detect stage: messages in, findings and NIC states out. `judging` has the order in which engines are asked.
+"""The detect stage: messages in, findings and NIC states out. `evaluation` has the order in which engines are asked.
 
 Inside a call the stage walks the stream itself: every 100 ms boundary of bus time up to a message, then the message.
 What it says therefore depends on the stream alone, not on how the driver cut it into calls.
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.dispatch import Dispatch
 from sdfstream.detect.engines import Engines
-from sdfstream.detect.hearing import Hearing
-from sdfstream.detect.judging import Judging
+from sdfstream.detect.evaluation import Evaluation
 from sdfstream.errors import FormatError
 from sdfstream.numeric import frozen
 from sdfstream.records.message import Message, Output
@@ -29,15 +29,15 @@ class DetectStage:
     """
 
     name = "detect"
-    reads = Hearing.reads
+    reads = Dispatch.reads
     writes: tuple[str, ...] = (FINDING.name, NIC.name)
 
     def __init__(self, config: DetectConfig | None = None) -> None:
         self.config = config or DetectConfig()
         self.counters = Counters(self.name)
         self._engines = Engines(self.config, self.counters)
-        self._hearing = Hearing(self._engines)
-        self._judging = Judging(self._engines)
+        self._dispatch = Dispatch(self._engines)
+        self._evaluation = Evaluation(self._engines)
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
 
@@ -47,11 +47,11 @@ class DetectStage:
         for message in messages:
             at_ns = message.bus_at_ns
             out += self._until(at_ns)
-            if self._judging.pending:
-                out += self._judging.news(at_ns)
+            if self._evaluation.pending:
+                out += self._evaluation.news(at_ns)
             try:
-                if self._hearing.take(message):
-                    out += self._judging.news(at_ns)
+                if self._dispatch.take(message):
+                    out += self._evaluation.news(at_ns)
             except FormatError as error:
                 self.counters.add("refused", error.reason)
             self._engines.admit()
@@ -69,7 +69,7 @@ class DetectStage:
         out: list[Output] = []
         while self._tick < last:
             self._tick += 1
-            out += self._judging.boundary(self._tick, self._tick * TICK_NS)
+            out += self._evaluation.boundary(self._tick, self._tick * TICK_NS)
         return out
 
     def snapshot(self) -> bytes:
@@ -77,8 +77,8 @@ class DetectStage:
         counters = [[*key, n] for key, n in sorted(self.counters.values.items())]
         rest = {
             "tick": self._tick,
-            "judged": self._judging.judged_ns,
-            "pending": self._judging.pending,
+            "judged": self._evaluation.assessed_ns,
+            "pending": self._evaluation.pending,
             "liveness": self._engines.liveness.table.snapshot(),
             "counters": counters,
         }
@@ -96,6 +96,6 @@ class DetectStage:
         self._engines.restore(saved["engines"])
         rest = saved["rest"]
         self._tick = int(rest["tick"])
-        self._judging.judged_ns, self._judging.pending = int(rest["judged"]), bool(rest["pending"])
+        self._evaluation.assessed_ns, self._evaluation.pending = int(rest["judged"]), bool(rest["pending"])
         self._engines.liveness.table.restore(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

@@ -5,15 +5,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfstream.detect.claims import Claim
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import Detection
 from sdfstream.detect.ledger import Ledger
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.stats import Counters
 
 S = 1_000_000_000
 T0 = 1_800_000_000 * S
-CLAIM = Claim(
+CLAIM = Detection(
     "nic-down",
     Subject("nic", "h03/r1"),
     T0,
@@ -24,11 +24,13 @@ CLAIM = Claim(
 )
 
 
-def life(ledger: Ledger, claimed: list[bool], claim: Claim = CLAIM, step_ns: int = S // 10) -> list[tuple[float, dict]]:
+def life(
+    ledger: Ledger, detected: list[bool], detection: Detection = CLAIM, step_ns: int = S // 10
+) -> list[tuple[float, dict]]:
     """Claim or not at every 100 ms; what is said, with the time in seconds."""
     said = []
-    for i, yes in enumerate(claimed):
-        outputs = ledger.take("silence", [claim] if yes else [], T0 + i * step_ns)
+    for i, yes in enumerate(detected):
+        outputs = ledger.take("silence", [detection] if yes else [], T0 + i * step_ns)
         said += [(round(i * step_ns / S, 1), dict(out.body.data)) for out in outputs]
     return said
 
@@ -62,8 +64,8 @@ def test_ids_are_stable_and_tell_findings_apart() -> None:
 def test_updates_are_rate_limited_and_come_at_once_only_for_news() -> None:
     ledger, said = make(), []
     for i in range(200):
-        claim = replace(CLAIM, evidence=(Evidence("silent-for", i / 10, "s", "x"),), detail="a" if i < 50 else "b")
-        said += [(i / 10, o.body.data["status"]) for o in ledger.take("silence", [claim], T0 + i * S // 10)]
+        detection = replace(CLAIM, evidence=(Evidence("silent-for", i / 10, "s", "x"),), detail="a" if i < 50 else "b")
+        said += [(i / 10, o.body.data["status"]) for o in ledger.take("silence", [detection], T0 + i * S // 10)]
     assert said == [(0.3, "open"), (5.0, "update"), (10.0, "update"), (15.0, "update")]
 
 

@@ -24,32 +24,32 @@ def feed(engine: Miscabled, topology: Topology, sender: str, receiver: str, a: s
 def test_cables_as_planned_are_no_claim() -> None:
     engine = Miscabled()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2", 9)
-    assert engine.claims(PLAN) == []
+    assert engine.detections(PLAN) == []
 
 
 def test_one_cable_on_another_leaf_is_told_by_sender_and_by_receiver() -> None:
     for sender, receiver, a, b in (("h0/r0", "h1/r0", "l3", "l2"), ("h1/r0", "h0/r0", "l2", "l3")):
         engine = Miscabled()
         feed(engine, PLAN, sender, receiver, a, b, 2)
-        assert engine.claims(PLAN) == []
+        assert engine.detections(PLAN) == []
         feed(engine, PLAN, sender, receiver, a, b, 1)
-        (claim,) = engine.claims(PLAN)
-        assert claim.subject == Subject("nic", "h0/r0") and claim.kind == "miscabled"
-        assert claim.detail == "h0/r0 on l3, planned on l0"
+        (detection,) = engine.detections(PLAN)
+        assert detection.subject == Subject("nic", "h0/r0") and detection.kind == "miscabled"
+        assert detection.detail == "h0/r0 on l3, planned on l0"
 
 
 def test_swapped_cables_of_a_host_are_one_claim_that_ends_when_they_are_put_right() -> None:
     engine = Miscabled()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l1", "l2")
     feed(engine, PLAN, "h0/r1", "h1/r1", "l0", "l3")
-    (claim,) = engine.claims(PLAN)
-    assert claim.subject == Subject("host", "h0") and len(claim.symptoms) == 2
+    (detection,) = engine.detections(PLAN)
+    assert detection.subject == Subject("host", "h0") and len(detection.symptoms) == 2
     again = Miscabled()
     again.restore(engine.snapshot())
-    assert again.claims(PLAN) == [claim]
+    assert again.detections(PLAN) == [detection]
     feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2")
     feed(engine, PLAN, "h0/r1", "h1/r1", "l1", "l3")
-    assert engine.claims(PLAN) == []
+    assert engine.detections(PLAN) == []
 
 
 def test_short_ways_gaps_and_strangers_say_nothing() -> None:
@@ -58,4 +58,4 @@ def test_short_ways_gaps_and_strangers_say_nothing() -> None:
         for _ in range(4):
             engine.take(PLAN, "h0/r0", "h1/r0", way, 5)
     feed(engine, Topology(), "h0/r0", "h1/r0", "l3", "l2")
-    assert engine.claims(PLAN) == []
+    assert engine.detections(PLAN) == []

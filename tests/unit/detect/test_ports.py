@@ -22,13 +22,13 @@ def reading(at_s: float, **counters: int | None) -> pa.RecordBatch:
 def feed(ports: Ports, counter: str, values: list[int | None]) -> list:
     for i, value in enumerate(values):
         ports.take(reading(i, **{counter: value}), T0 + i * S)
-    return ports.claims(T0 + len(values) * S)
+    return ports.detections(T0 + len(values) * S)
 
 
 def test_errors_above_the_rate_are_told_with_their_rate() -> None:
-    (claim,) = feed(Ports(DetectConfig()), "rx_errors", [100, 100, 150])
-    assert (claim.subject.id, claim.cause, claim.detail) == ("h/n:1", "degraded-link", "rx_errors")
-    assert claim.evidence[0].value == 50.0 and claim.evidence[0].unit == "1/s"
+    (detection,) = feed(Ports(DetectConfig()), "rx_errors", [100, 100, 150])
+    assert (detection.subject.id, detection.cause, detection.detail) == ("h/n:1", "degraded-link", "rx_errors")
+    assert detection.evidence[0].value == 50.0 and detection.evidence[0].unit == "1/s"
 
 
 def test_each_counter_has_its_own_limit() -> None:
@@ -44,20 +44,20 @@ def test_resets_absences_and_new_boots_are_no_rises() -> None:
     feed(ports, "rx_errors", [5, 5])
     ports.restarted("h")
     ports.take(reading(9, rx_errors=10**9), T0 + 9 * S)
-    assert ports.claims(T0 + 9 * S) == []
+    assert ports.detections(T0 + 9 * S) == []
 
 
 def test_corrected_blocks_are_normal_until_they_leave_their_own_past() -> None:
     usual = [1000 * i for i in range(20)]
     assert feed(Ports(DetectConfig()), "fec_corrected", usual) == []
-    (claim,) = feed(Ports(DetectConfig()), "fec_corrected", [*usual, usual[-1] + 50_000])
-    assert claim.severity == "info" and claim.evidence[0].baseline == 1000.0
+    (detection,) = feed(Ports(DetectConfig()), "fec_corrected", [*usual, usual[-1] + 50_000])
+    assert detection.severity == "info" and detection.evidence[0].baseline == 1000.0
 
 
 def test_a_report_ends_after_quiet() -> None:
     ports = Ports(DetectConfig(port_quiet_s=5))
     assert feed(ports, "rx_errors", [0, 500]) != []
-    assert ports.claims(T0 + 7 * S) == []
+    assert ports.detections(T0 + 7 * S) == []
 
 
 def state(clocks: Clocks, at_s: float, kind: str = "causal", **status: str) -> None:
@@ -76,7 +76,7 @@ def state(clocks: Clocks, at_s: float, kind: str = "causal", **status: str) -> N
 
 
 def kinds(clocks: Clocks, at_s: float, excused: set[str] | None = None) -> list[tuple[str, str]]:
-    return [(c.kind, c.subject.id) for c in clocks.claims(excused or set(), T0 + round(at_s * S))]
+    return [(c.kind, c.subject.id) for c in clocks.detections(excused or set(), T0 + round(at_s * S))]
 
 
 def test_a_faulty_clock_is_told_and_a_lost_one_after_its_time() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.detect.localise import Located
+from sdfstream.detect.localise import Location
 from sdfstream.detect.problem import Observations
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -20,13 +20,15 @@ _KEEP_NS = 500 * NS_PER_MS
 _MOST = 16
 
 
-class Memo:
+class LocationCache:
     """Answers by set of sick paths: when the set was first met, when the answer was worked out, the answer."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, int, list[Located]]] = {}
+        self._known: dict[int, tuple[int, int, list[Location]]] = {}
 
-    def recall(self, seen: Observations, now_ns: int, locate: Callable[[Observations], list[Located]]) -> list[Located]:
+    def recall(
+        self, seen: Observations, now_ns: int, locate: Callable[[Observations], list[Location]]
+    ) -> list[Location]:
         """The answer to `seen`, from `locate` unless it is known and fresh."""
         sick = seen.failed > 0
         key = 0
@@ -45,15 +47,21 @@ class Memo:
 
     def snapshot(self) -> list[Any]:
         """The whole state as plain values and arrays."""
-        return [[key, first, at, [asdict(x) for x in found]] for key, (first, at, found) in self._known.items()]
+        return [[key, first, at, [_saved(x) for x in found]] for key, (first, at, found) in self._known.items()]
 
     def restore(self, state: list[Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._known = {key: (first, at, [_revived(x) for x in found]) for key, first, at, found in state}
 
 
-def _revived(saved: dict[str, Any]) -> Located:
+def _saved(found: Location) -> dict[str, Any]:
+    """One answer as plain values; `Location.path_directions` stands under ``ways``, as in every snapshot so far."""
+    return {"ways" if name == "path_directions" else name: value for name, value in asdict(found).items()}
+
+
+def _revived(saved: dict[str, Any]) -> Location:
     subject, suspects = Subject(**saved["subject"]), [(s, p) for s, p in saved["suspects"]]
     slots = np.asarray(saved["slots"], np.int64)
     lists = {"suspects": suspects, "slots": slots, "members": tuple(saved["members"])}
-    return Located(**{**saved, "subject": subject, **lists})
+    rest = {"path_directions" if name == "ways" else name: value for name, value in saved.items()}
+    return Location(**{**rest, "subject": subject, **lists})

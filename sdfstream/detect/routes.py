@@ -30,7 +30,7 @@ _MOST_OTHERS: Final = 4
 
 
 @dataclass(slots=True)
-class Way:
+class Route:
     """Hops of one direction of a path, or of a flow. All instants are bus time."""
 
     hops: Hops

@@ -12,7 +12,7 @@ MAX_SYMPTOMS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Detection:
     """A condition that holds now. It is repeated at every evaluation for as long as it holds."""
 
     kind: str

@@ -7,8 +7,8 @@ import pytest
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.link_ends import LinkEnds
+from sdfstream.detect.routes import Route
 from sdfstream.detect.sessions import Sessions
-from sdfstream.detect.ways import Way
 from sdfstream.records.finding import Subject
 from sdfstream.records.topology import Topology
 from tests.unit.records.test_topology import address, declare
@@ -40,9 +40,9 @@ class World:
         self.cabling.refresh(None)
         then = None if then_ns is None else np.array([then_ns])
         one = np.array([slot]), np.array([direction == FWD]), np.array([direction == REV])
-        _, part, weight = self.cabling.entries(*one, then)
-        names = self.cabling.parts.list
-        return {names[p]: w for p, w in zip(part.tolist(), weight.tolist(), strict=True) if "->" in names[p]}
+        _, element, weight = self.cabling.entries(*one, then)
+        names = self.cabling.elements.list
+        return {names[p]: w for p, w in zip(element.tolist(), weight.tolist(), strict=True) if "->" in names[p]}
 
 
 def test_a_path_that_moved_is_judged_over_either_way_by_the_time_of_the_evidence() -> None:
@@ -95,17 +95,17 @@ def test_a_path_that_is_elsewhere_at_every_look_is_no_single_way() -> None:
 
 
 def test_an_older_trace_that_comes_late_changes_nothing() -> None:
-    way = Way(["a", "b"], 10)
-    assert way.take(["a", "c"], 5) is None and way.hops == ["a", "b"]
+    route = Route(["a", "b"], 10)
+    assert route.take(["a", "c"], 5) is None and route.hops == ["a", "b"]
 
 
 def test_routers_that_are_seen_to_have_moved_flows_off_a_dead_link() -> None:
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     w.cabling.refresh(None)
-    parts, none = w.cabling.numbers(["l0->s0", "s0->l0"]), np.zeros(4, np.bool_)
+    elements, none = w.cabling.numbers(["l0->s0", "s0->l0"]), np.zeros(4, np.bool_)
     works = np.array([True, False, False, False])
-    assert w.cabling.moved_off(parts, (works, none)) == ["l0"] and w.cabling.moved_off(parts, (none, works)) == []
+    assert w.cabling.moved_off(elements, (works, none)) == ["l0"] and w.cabling.moved_off(elements, (none, works)) == []
 
 
 @pytest.mark.parametrize(("base", "partner"), [("172.16.0.2", "172.16.0.3"), ("fd00:ffff:1:2::", "fd00:ffff:1:2::1")])
@@ -113,7 +113,7 @@ def test_without_a_declaration_a_link_is_named_by_the_addresses_of_its_ends(base
     w = World(Topology())
     w.cabling.trace(0, FWD, ["10.0.0.1", base], 10 * S)
     w.cabling.refresh(None)
-    number = w.cabling.parts.find(f"->{base}")
+    number = w.cabling.elements.find(f"->{base}")
     assert w.cabling.subject(number) == Subject("link", f"->{base}")
     w.cabling.trace(2, FWD, ["10.0.9.1", partner], 10 * S)
     assert w.cabling.subject(number) == Subject("link", f"{base}--{partner}")

@@ -25,7 +25,7 @@ from sdfstream.records.topology import Topology
 from sdfstream.records.units import ABSENT_NS
 
 
-class Hearing:
+class Dispatch:
     """Messages into `Engines`."""
 
     reads: tuple[str, ...] = (
@@ -62,10 +62,10 @@ class Hearing:
 
     def _take_bulk(self, message: Message, batch: pa.RecordBatch, at_ns: int) -> None:
         if message.topic == PROBE.name:
-            self._hear(message, message.key)
+            self._take_sign_of_life(message, message.key)
             self._take_probes(paths_only(batch), at_ns)
         elif message.topic == PORT.name:
-            self._hear(message, message.key)
+            self._take_sign_of_life(message, message.key)
             self._on.presence.take_ports(batch, at_ns)
             for nic in self._on.flaps.take_ports(batch, at_ns):
                 self._on.recent.note(nic, at_ns)
@@ -105,7 +105,7 @@ class Hearing:
                 continue
             self._on.bustime.note(name, int(ended_ns[mine].max()), at_ns)
             seen_ns[mine] = self._on.bustime.of(name, ended_ns[mine], at_ns)
-            self._on.presence.told(host_of(nic), int(seen_ns[mine].max()), at_ns)
+            self._on.presence.take_report(host_of(nic), int(seen_ns[mine].max()), at_ns)
         return seen_ns
 
     def _said(self, host: str, seen_at: object, at_ns: int) -> int:
@@ -114,13 +114,13 @@ class Hearing:
             return at_ns
         self._on.bustime.note(host, seen_at, at_ns)
         said_ns = int(self._on.bustime.of(host, np.array([seen_at]), at_ns)[0])
-        self._on.presence.told(host, said_ns, at_ns)
+        self._on.presence.take_report(host, said_ns, at_ns)
         return said_ns
 
     def _take_event(self, message: Message, event: Event, at_ns: int) -> bool:
         if message.topic == LIVENESS.name:
             host = str(event.data.get("host") or message.key)
-            self._hear(message, host, liveness=True)
+            self._take_sign_of_life(message, host, liveness=True)
             said_ns = self._said(host, event.data.get("seen_at_ns"), at_ns)
             self._on.liveness.take_statement(event.data, said_ns, at_ns)
             self._on.admit()
@@ -153,15 +153,15 @@ class Hearing:
                 int(data["path"]),
                 int(data["dscp"]),
             )
-            way = {"fwd": FWD, "rev": REV}[data.get("dir", "fwd")]
+            direction = {"fwd": FWD, "rev": REV}[data.get("dir", "fwd")]
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError("topology-path", str(error)) from error
         slot = int(self._on.sessions.of_names([key], at_ns)[0])
         self._on.admit()
-        sender, receiver = key[:2] if way == FWD else (key[1], key[0])
+        sender, receiver = key[:2] if direction == FWD else (key[1], key[0])
         traced_ns = self._traced_ns(data, sender, at_ns)
         self._on.miscabled.take(self._on.cabling.topology, sender, receiver, hops, traced_ns)
-        if slot >= 0 and self._on.cabling.trace(slot, way, hops, traced_ns):
+        if slot >= 0 and self._on.cabling.trace(slot, direction, hops, traced_ns):
             self._on.runs.wipe(np.array([slot]))  # what was lost so far was lost on the former way
 
     def _traced_ns(self, data: Mapping[str, Any], by: str, at_ns: int) -> int:
@@ -177,8 +177,8 @@ class Hearing:
         for nic in topology.nics:
             self._on.sessions.nic(nic)
 
-    def _hear(self, message: Message, host: str, *, liveness: bool = False) -> None:
-        if self._on.presence.heard(host, message.bus_at_ns, message.boot_id, liveness=liveness):
+    def _take_sign_of_life(self, message: Message, host: str, *, liveness: bool = False) -> None:
+        if self._on.presence.take_message(host, message.bus_at_ns, message.boot_id, liveness=liveness):
             for engine in (self._on.liveness, self._on.flaps, self._on.ports):
                 engine.restarted(host)
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.claims import MAX_SYMPTOMS, Claim, symptom
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.flows import Flows
 from sdfstream.detect.inband import InBand
 from sdfstream.detect.jobs import APART, Jobs
@@ -36,7 +36,7 @@ _MOST_COMPARED: Final = 5000
 _QUEUE_SHARE, _MARKED, _AGAIN, _SOME = 0.3, 0.05, 0.005, 0.25
 
 
-class InBandClaims:
+class SlowPairs:
     """Turns the verdicts of `InBand` into claims and symptoms."""
 
     def __init__(self, inband: InBand, jobs: Jobs, flows: Flows, cabling: Cabling) -> None:
@@ -44,28 +44,28 @@ class InBandClaims:
 
     # -- as symptoms --------------------------------------------------------------------------------------------
 
-    def explained_by(self, claim: Claim, slow: list[int]) -> list[int]:
+    def explained_by(self, detection: Detection, slow: list[int]) -> list[int]:
         """Those of the slow queue pairs that may cross the subject of a claim."""
         if not slow:
             return []
-        crosses = self.jobs.crossing(claim).maybe
+        crosses = self.jobs.crossing(detection).maybe
         found = []
         for pair in slow:
             number = self.jobs.number.get(self.inband.pairs.list[pair], -1)
-            if bool(crosses[number]) if number >= 0 else self._ends_at(claim.subject, pair):
+            if bool(crosses[number]) if number >= 0 else self._ends_at(detection.subject, pair):
                 found.append(pair)
         return found
 
-    def annotated(self, claim: Claim, slow: list[int]) -> Claim:
+    def annotated(self, detection: Detection, slow: list[int]) -> Detection:
         """The claim with the slow queue pairs that it explains, as symptoms and evidence."""
-        if claim.kind in APART:
-            return claim
-        mine = self.explained_by(claim, slow)
+        if detection.kind in APART:
+            return detection
+        mine = self.explained_by(detection, slow)
         if not mine:
-            return claim
-        evidence = Evidence("slow-queue-pairs", float(len(mine)), "queue pairs", claim.subject.id, 0.0)
-        told = [*self.symptoms(mine)[:_MOST_SYMPTOMS], *claim.symptoms][:MAX_SYMPTOMS]
-        return replace(claim, evidence=(*claim.evidence, evidence), symptoms=tuple(told))
+            return detection
+        evidence = Evidence("slow-queue-pairs", float(len(mine)), "queue pairs", detection.subject.id, 0.0)
+        shown = [*self.symptoms(mine)[:_MOST_SYMPTOMS], *detection.symptoms][:MAX_SYMPTOMS]
+        return replace(detection, evidence=(*detection.evidence, evidence), symptoms=tuple(shown))
 
     def _ends_at(self, subject: Subject, pair: int) -> bool:
         """Whether a queue pair that no job lists begins or ends at this NIC or host."""
@@ -83,28 +83,28 @@ class InBandClaims:
 
     # -- on their own -------------------------------------------------------------------------------------------
 
-    def claims(self, explained: Iterable[int], told: frozenset[str], now_ns: int) -> list[Claim]:
-        """What is to be said of slow queue pairs that nothing explains; `told`: subjects of open findings of ours."""
+    def detections(self, explained: Iterable[int], reported: frozenset[str], now_ns: int) -> list[Detection]:
+        """Slow queue pairs, and jobs, that nothing explains; `reported`: subjects of open ``qp-slow`` findings."""
         gone, t = set(explained), self.inband.table
         left = [pair for pair in self.inband.slow(now_ns) if pair not in gone]
         by_job: dict[int, list[int]] = {}
         for pair in left:
             by_job.setdefault(int(t["job"][pair]), []).append(pair)
         whole = set(self.inband.slow_jobs(now_ns)) if not gone else set()
-        claims = []
+        detections = []
         for job in sorted(by_job.keys() | whole):
             mine = by_job.get(job, [])
-            if job in whole or len(mine) > _FEW or (mine and self.inband.jobs.list[job] in told):
-                claims.append(self._job_claim(job, mine, job in whole, now_ns))
+            if job in whole or len(mine) > _FEW or (mine and self.inband.jobs.list[job] in reported):
+                detections.append(self._job_detection(job, mine, job in whole, now_ns))
             else:
-                claims += [self._pair_claim(pair, now_ns) for pair in mine]
-        return claims
+                detections += [self._pair_detection(pair, now_ns) for pair in mine]
+        return detections
 
-    def _pair_claim(self, pair: int, now_ns: int) -> Claim:
+    def _pair_detection(self, pair: int, now_ns: int) -> Detection:
         t = self.inband.table
         name = self.inband.pairs.list[pair]
-        suspects, ways = self._suspects([pair], now_ns), self._probed([pair])
-        return Claim(
+        suspects, why = self._suspects([pair], now_ns), self._probed([pair])
+        return Detection(
             "qp-slow",
             self._subject(pair),
             int(t["since_ns"][pair]),
@@ -114,18 +114,18 @@ class InBandClaims:
             suspects=tuple(suspects or [(name, 1.0)]),
             confirm_ns=NS_PER_S,
             hold_ns=2 * NS_PER_S,
-            detail=f"in band only: {ways}",
+            detail=f"in band only: {why}",
             jobs=(self.inband.jobs.list[t["job"][pair]],),
         )
 
-    def _job_claim(self, job: int, pairs: list[int], whole: bool, now_ns: int) -> Claim:
+    def _job_detection(self, job: int, pairs: list[int], whole: bool, now_ns: int) -> Detection:
         t, name = self.inband.table, self.inband.jobs.list[job]
         begun = [int(self.inband.job_table["since_ns"][job])] if whole else []
         if whole and not pairs:
             pairs = np.flatnonzero((t["job"] == job) & (t["score"] > 0)).tolist()
         begun += t["since_ns"][pairs].tolist()
         why = "all its queue pairs are slow alike" if whole else self._probed(pairs)
-        return Claim(
+        return Detection(
             "qp-slow",
             Subject("job", name),
             min((ns for ns in begun if ns != ABSENT_NS), default=now_ns),
@@ -190,11 +190,11 @@ class InBandClaims:
         well = [row for row in map(self._row, self.inband.well(now_ns)[:_MOST_COMPARED]) if row >= 0]
         if len(rows) < 2:
             return []
-        trials, parts, own = self._trials(rows, well)
-        prior = np.concatenate([self.cabling.log_prior("queue")[parts], np.full(len(rows), _OWN_PRIOR)])
+        trials, elements, own = self._trials(rows, well)
+        prior = np.concatenate([self.cabling.log_prior("queue")[elements], np.full(len(rows), _OWN_PRIOR)])
         found = blame(trials, prior, noise=0.01, least_share=0.6, own=own, most=2)
-        shared = [r for culprit in found for r in culprit.rivals if r[0] < parts.size]
-        named = [(self.cabling.direction(int(parts[part])), round(p, 4)) for part, p in shared]
+        shared = [r for culprit in found for r in culprit.rivals if r[0] < elements.size]
+        named = [(self.cabling.direction(int(elements[element])), round(p, 4)) for element, p in shared]
         return sorted(dict(named).items(), key=lambda x: (-x[1], x[0]))[:_MOST_SUSPECTS]
 
     def _row(self, pair: int) -> int:
@@ -202,22 +202,22 @@ class InBandClaims:
 
     def _trials(self, slow: list[int], well: list[int]) -> tuple[Trials, Ints, Ints]:
         """Slow and well queue pairs as observations of the parts that either of their flows crosses."""
-        row, part, weight = self.jobs.entries(np.array(slow + well, np.int64))
-        parts = np.unique(part[row < len(slow)])
-        keep = np.isin(part, parts)
-        row, part, weight = row[keep], np.searchsorted(parts, part[keep]), weight[keep]
+        row, element, weight = self.jobs.entries(np.array(slow + well, np.int64))
+        elements = np.unique(element[row < len(slow)])
+        keep = np.isin(element, elements)
+        row, element, weight = row[keep], np.searchsorted(elements, element[keep]), weight[keep]
         n = len(slow)
-        own = parts.size + np.arange(n)
+        own = elements.size + np.arange(n)
         failed = np.r_[np.full(n, _TRIALS), np.zeros(len(well))]
         return (
             Trials(
                 failed,
                 np.full(n + len(well), _TRIALS),
                 np.concatenate([row, np.arange(n)]),
-                np.concatenate([part, own]),
+                np.concatenate([element, own]),
                 np.concatenate([weight, np.ones(n)]),
                 np.ones(n + len(well)),
             ),
-            parts,
+            elements,
             own,
         )
