@@ -26,7 +26,7 @@ from sdfstream.actuate import keys_io
 from sdfstream.actuate.stage import ActuateStage, Authority
 from sdfstream.detect.stage import DetectStage
 from sdfstream.plan.stage import PlanStage
-from sdfstream.records.topics import BELIEF, PROBE
+from sdfstream.records.topics import ESTIMATE, PROBE
 from sdfstream.runtime.driver import Stage, StageMaker
 from sdfstream.settings import Settings
 from sdfstream.sync.edge_stage import SyncEdgeStage
@@ -69,7 +69,7 @@ def stages(settings: Settings, authority: Authority | None = None) -> list[Stage
 def sync_parts(settings: Settings) -> list[StageMaker]:
     """Sync in parts: any number of processes with the first, one with the second (docs/sync-scale.md)."""
     edge = _maker(SyncEdgeStage, lambda unit: SyncEdgeStage(settings.sync, unit), settings.sync)
-    edge.for_all, edge.by_partition = (BELIEF.name,), PROBE.name
+    edge.for_all, edge.by_partition = (ESTIMATE.name,), PROBE.name
     return [edge, _maker(SyncMeshStage, lambda _: SyncMeshStage(settings.sync), settings.sync)]
 
 

@@ -208,9 +208,9 @@ EDGE: Final = Topic(
     archived=False,
 )
 
-BELIEF: Final = Topic(
-    "sdf.derived.belief.v1",
-    "Where sync runs in parts: what the mesh believes of every clock after a tick. One row per clock; the first "
+ESTIMATE: Final = Topic(
+    "sdf.derived.estimate.v1",
+    "Where sync is split over processes: the mesh's estimate of every clock after a tick. One row per clock; the first "
     "columns are alike in all rows of a tick, which is complete when `clocks` of them are there.",
     key="mesh",
     columns=pa.schema(
@@ -378,7 +378,7 @@ TOPICS: Final[dict[str, Topic]] = {
         CLOCK,
         OWD,
         EDGE,
-        BELIEF,
+        ESTIMATE,
         ANOMALY,
         QP_WINDOW,
         NIC,
@@ -393,7 +393,7 @@ TOPICS: Final[dict[str, Topic]] = {
 }
 
 ARCHIVED: Final[dict[str, Topic]] = {name: topic for name, topic in TOPICS.items() if topic.archived}
-"""What the archive has tables for and a recording keeps. Left out: `EDGE` and `BELIEF`, which only parts of sync read,
+"""What the archive has tables for and a recording keeps. Left out: `EDGE` and `ESTIMATE`, which only sync itself reads,
 ten times a second for every clock pair, and what comes of them is in `CLOCK` and `OWD`; `ANOMALY`, a hint for whoever
 listens, that a replay makes afresh."""
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import ANOMALY, BELIEF, EDGE, OWD, PROBE
+from sdfstream.records.topics import ANOMALY, ESTIMATE, EDGE, OWD, PROBE
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
@@ -39,7 +39,7 @@ class SyncEdgeStage:
     """
 
     name = "sync-edge"
-    reads: tuple[str, ...] = (PROBE.name, BELIEF.name)
+    reads: tuple[str, ...] = (PROBE.name, ESTIMATE.name)
     writes: tuple[str, ...] = (EDGE.name, OWD.name, ANOMALY.name)
 
     def __init__(self, config: SyncConfig | None = None, part: str = "all") -> None:
@@ -62,7 +62,7 @@ class SyncEdgeStage:
                 exchanges = self._gate.take(message, out)
                 if exchanges is not None:
                     self._hosts.take(exchanges, message.bus_at_ns)
-            elif message.topic == BELIEF.name:
+            elif message.topic == ESTIMATE.name:
                 self._reach(message.bus_at_ns, out)
                 self._hear(message)
             else:

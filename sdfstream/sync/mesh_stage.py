@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import BELIEF, CLOCK, EDGE
+from sdfstream.records.topics import ESTIMATE, CLOCK, EDGE
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
@@ -37,7 +37,7 @@ class SyncMeshStage:
 
     name = "sync-mesh"
     reads: tuple[str, ...] = (EDGE.name,)
-    writes: tuple[str, ...] = (CLOCK.name, BELIEF.name)
+    writes: tuple[str, ...] = (CLOCK.name, ESTIMATE.name)
 
     def __init__(self, config: SyncConfig | None = None) -> None:
         self._config = config or SyncConfig()
@@ -87,7 +87,7 @@ class SyncMeshStage:
             out += self._mesh.tick(about_ns, [report])
             b = self._mesh.clocks.beliefs
             for batch in wire.belief_batches(about_ns, self._mesh.clocks.names, b, self._mesh.usual):
-                out.append(Output(BELIEF.name, "mesh", batch))
+                out.append(Output(ESTIMATE.name, "mesh", batch))
             if at_ns // TICK_NS % _TICKS_PER_SWEEP == 0:
                 self._gather.sweep()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
-from sdfstream.records.topics import BELIEF, EDGE
+from sdfstream.records.topics import ESTIMATE, EDGE
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.belief import Beliefs
 from sdfstream.sync.reduce import Edges
@@ -35,7 +35,7 @@ _FLOATS: Final = {
     "alarm_ns2": "alarm",
 }
 _COUNTS: Final = ("sessions", "bad", "blocks", "tripped")
-_BELIEFS: Final = {
+_ESTIMATES: Final = {
     "offset_ns": "offset",
     "skew_ppb": "skew",
     "var_xx_ns2": "xx",
@@ -135,13 +135,13 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
 
 
 def belief_batches(tick_at_ns: int, names: list[str], b: Beliefs, usual: float) -> Iterator[pa.RecordBatch]:
-    """Batches of ``sdf.derived.belief.v1``."""
-    assert BELIEF.columns is not None
+    """Batches of ``sdf.derived.estimate.v1``."""
+    assert ESTIMATE.columns is not None
     for low in range(0, b.n, MOST_ROWS):
         part = slice(low, min(low + MOST_ROWS, b.n))
         n = part.stop - low
         yield columns.build(
-            BELIEF.columns,
+            ESTIMATE.columns,
             {
                 "tick_at_ns": np.full(n, tick_at_ns),
                 "clocks": np.full(n, b.n, dtype=np.uint32),
@@ -155,7 +155,7 @@ def belief_batches(tick_at_ns: int, names: list[str], b: Beliefs, usual: float) 
                 "place_skew_ppb": np.full(n, b.place.skew),
                 "clock": columns.name_column(np.arange(n), names[part]),
                 "base_ns": columns.nullable(b.table["base_ns"][part], b.table["based"][part], pa.int64()),
-                **{name: b.table[column][part].copy() for name, column in _BELIEFS.items()},
+                **{name: b.table[column][part].copy() for name, column in _ESTIMATES.items()},
             },
         )
 
@@ -178,7 +178,7 @@ def read_beliefs(batch: pa.RecordBatch) -> BeliefRows | None:
         raise FormatError("ticks-mixed", "one message speaks of one tick")
     b = Beliefs()
     b.table.grow(ticks.size)
-    for name, column in _BELIEFS.items():
+    for name, column in _ESTIMATES.items():
         b.table[column] = _finite(batch, name)
     b.table["based"] = _present(batch, "base_ns")
     b.table["base_ns"] = columns.filled(batch, "base_ns", 0)

@@ -20,7 +20,7 @@ import numpy as np
 
 from sdfstream.records import columns
 from sdfstream.records.message import Message
-from sdfstream.records.topics import BELIEF, EDGE, PROBE
+from sdfstream.records.topics import ESTIMATE, EDGE, PROBE
 from sdfstream.records.units import TICK_NS
 from sdfstream.score.clock.model import START_NS, seeded
 from sdfstream.sync import SyncEdgeStage, SyncMeshStage
@@ -52,7 +52,7 @@ def _edge(hosts: int) -> dict[str, Any]:
         told = mesh.step([], at)
         told += mesh.step([Message(o.topic, o.key, o.body, at, k) for o in said if o.topic == EDGE.name], at)
         t.append(time.process_time())
-        edge.step([Message(o.topic, o.key, o.body, at, k) for o in told if o.topic == BELIEF.name], at)
+        edge.step([Message(o.topic, o.key, o.body, at, k) for o in told if o.topic == ESTIMATE.name], at)
         edge.step([probes], probes.bus_at_ns)
         t.append(time.process_time())
         if late:
@@ -162,7 +162,7 @@ def _mesh(clocks: int, peers: int) -> dict[str, Any]:
         out = stage.step([Message(EDGE.name, "part", batch, at, k) for batch in batches], at)
         spent.append(time.process_time() - t)
     state = stage._mesh.state()
-    beliefs = sum(o.body.nbytes for o in out if o.topic == BELIEF.name)  # type: ignore[union-attr]
+    beliefs = sum(o.body.nbytes for o in out if o.topic == ESTIMATE.name)  # type: ignore[union-attr]
     return {
         "mesh_clocks": clocks,
         "mesh_pairs": int(src.size),

@@ -20,7 +20,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from sdfstream.records.position import PARTITION_BITS
-from sdfstream.records.topics import BELIEF, CLOCK, COMMAND, EDGE, FINDING, OWD, PROBE, QP, QP_WINDOW, TOPICS
+from sdfstream.records.topics import ESTIMATE, CLOCK, COMMAND, EDGE, FINDING, OWD, PROBE, QP, QP_WINDOW, TOPICS
 from tests.chaos import digest
 from tests.chaos.accounting import Place, Record
 from tests.chaos.judgements import Said
@@ -28,7 +28,7 @@ from tests.chaos.judgements import Said
 KEYS: dict[str, tuple[str, ...]] = {
     OWD.name: ("src", "dst", "transport", "path", "dscp", "dir", "at_ns"),
     CLOCK.name: ("clock", "kind", "at_ns"),
-    BELIEF.name: ("tick_at_ns", "clock"),
+    ESTIMATE.name: ("tick_at_ns", "clock"),
     EDGE.name: ("tick_at_ns", "clock_src", "clock_dst"),
 }
 """Columns that name one statement of a stage: a second row with the same ones was made by doing the work twice."""

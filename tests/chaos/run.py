@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.records.message import Event, Output
-from sdfstream.records.topics import ARCHIVED, BELIEF, CLOCK, EDGE, LIVENESS, OWD, PORT, PROBE, QP, QP_WINDOW
+from sdfstream.records.topics import ARCHIVED, ESTIMATE, CLOCK, EDGE, LIVENESS, OWD, PORT, PROBE, QP, QP_WINDOW
 from sdfstream.records.units import NS_PER_S
 from tests.chaos import accounting, archived, digest, journal, judgements, onbus
 from tests.chaos.accounting import Books, Made, Run
@@ -180,7 +180,7 @@ class Running:
         late = [agent for agent, orderly in zip(self.house.agents, ended, strict=True) if not orderly]
         self.remarks += [f"agent {agent} could not send all that it had in time" for agent in late]
         self.say("stages catch up")
-        for topics in (sorted(FROM_AGENTS), [EDGE.name, BELIEF.name], [OWD.name, CLOCK.name, QP_WINDOW.name]):
+        for topics in (sorted(FROM_AGENTS), [EDGE.name, ESTIMATE.name], [OWD.name, CLOCK.name, QP_WINDOW.name]):
             await self._caught_up(topics)
         await asyncio.sleep(3.0)
         names = [f"{stage}-{member}" for stage, member in self.house.members if stage != "archive"]
@@ -228,7 +228,7 @@ class Running:
         of_agents: list[accounting.Record] = []
         said: dict[str, list[judgements.Said]] = {}
         tallies: dict[str, Any] = {}
-        for name in [*ARCHIVED, EDGE.name, BELIEF.name]:
+        for name in [*ARCHIVED, EDGE.name, ESTIMATE.name]:
             topic = onbus.read(servers, name, hand.poisons, self.start_ns)
             for line in topic.unreadable:
                 books.remarks.append(f"cannot be read: {line}")
@@ -274,7 +274,7 @@ class Running:
         """Dead letters against the poison."""
         dead: list[tuple[str, str]] = []
         refused: list[accounting.Place] = []
-        for name in [*ARCHIVED, EDGE.name, BELIEF.name]:
+        for name in [*ARCHIVED, EDGE.name, ESTIMATE.name]:
             topic = onbus.read(self.house.broker.address, f"{name}.dlq", {}, 0)
             dead += [(topic.name, fingerprint) for fingerprint in topic.dead]
             refused += topic.about

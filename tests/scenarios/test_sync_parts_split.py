@@ -160,5 +160,5 @@ def test_both_stages_keep_the_promises_of_a_stage() -> None:
     parts.run(sim.messages(4.0))
     check_stage(SyncEdgeStage, parts.seen["part1"])
     plain = check_stage(SyncMeshStage, parts.seen["mesh"])
-    assert {o.topic for _, o in plain} == {CLOCK.name, "sdf.derived.belief.v1"}
+    assert {o.topic for _, o in plain} == {CLOCK.name, "sdf.derived.estimate.v1"}
     assert np.isfinite([r for _, o in plain if o.topic == CLOCK.name for r in o.body["err_ns"].to_pylist()]).all()

@@ -42,7 +42,7 @@ DEFAULT_RULES: Final = (
     TopicRule("sdf.raw.*", retention_h=6, retention_bytes=16 * GIB),
     TopicRule("sdf.derived.*", retention_h=6, retention_bytes=16 * GIB),
     TopicRule("sdf.derived.edge.*", retention_h=2, retention_bytes=2 * GIB),
-    TopicRule("sdf.derived.belief.*", retention_h=2, retention_bytes=2 * GIB),
+    TopicRule("sdf.derived.estimate.*", retention_h=2, retention_bytes=2 * GIB),
     TopicRule("sdf.state.*", retention_h=DAY_H, retention_bytes=4 * GIB),
     TopicRule("sdf.event.*", retention_h=30 * DAY_H, retention_bytes=GIB),
     TopicRule("sdf.control.*", retention_h=30 * DAY_H, retention_bytes=GIB),

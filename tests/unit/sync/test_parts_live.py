@@ -11,7 +11,7 @@ import pytest
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.cli import main
 from sdfstream.records.message import Output
-from sdfstream.records.topics import BELIEF, CLOCK, EDGE, OWD, PROBE
+from sdfstream.records.topics import ESTIMATE, CLOCK, EDGE, OWD, PROBE
 from sdfstream.runtime.control_io import Control
 from sdfstream.score.clock.sim import mesh
 from sdfstream.serve.stages_io import serve
@@ -20,7 +20,7 @@ from sdfstream.settings import Settings
 
 async def test_parts_run_by_name_tell_clocks_and_delays() -> None:
     bus = MemoryBus(time.time_ns)
-    reader = await bus.subscribe("test", [CLOCK.name, OWD.name, EDGE.name, BELIEF.name])
+    reader = await bus.subscribe("test", [CLOCK.name, OWD.name, EDGE.name, ESTIMATE.name])
     control = Control()
     running = asyncio.create_task(serve(bus, Settings(), ["sync-edge", "sync-mesh"], control, bus_id="b"))
     await asyncio.sleep(0.1)
@@ -33,7 +33,7 @@ async def test_parts_run_by_name_tell_clocks_and_delays() -> None:
     control.stop.set()
     counters = await running
     found = await reader.read(10_000, 0.5)
-    assert {m.topic for m in found} == {CLOCK.name, OWD.name, EDGE.name, BELIEF.name}
+    assert {m.topic for m in found} == {CLOCK.name, OWD.name, EDGE.name, ESTIMATE.name}
     last = [m for m in found if m.topic == CLOCK.name][-1].body.to_pylist()
     assert {row["clock"] for row in last} == {"h00", "h01", "h02"}
     assert counters["sync-edge.received"] == sum(m.rows for m in probes if m.topic == PROBE.name)

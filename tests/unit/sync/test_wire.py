@@ -9,7 +9,7 @@ import pytest
 from sdfstream.bus import codec
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Output
-from sdfstream.records.topics import BELIEF, EDGE
+from sdfstream.records.topics import ESTIMATE, EDGE
 from sdfstream.records.units import TICK_NS
 from sdfstream.sync import wire
 from sdfstream.sync.belief import COLUMNS, Beliefs
@@ -57,8 +57,8 @@ def test_edges_come_back_as_they_were() -> None:
 def test_beliefs_come_back_as_they_were() -> None:
     b = beliefs(3)
     (body,) = wire.belief_batches(AT, NAMES, b, 2.5)
-    assert body.schema.equals(BELIEF.columns)
-    rows = wire.read_beliefs(codec.decode(BELIEF.name, *_coded(BELIEF.name, body)).body)
+    assert body.schema.equals(ESTIMATE.columns)
+    rows = wire.read_beliefs(codec.decode(ESTIMATE.name, *_coded(ESTIMATE.name, body)).body)
     assert rows is not None
     assert (rows.tick_at_ns, rows.clocks, rows.usual, rows.names) == (AT, 3, 2.5, NAMES)
     told = rows.beliefs
@@ -82,7 +82,7 @@ def test_a_column_that_is_missing_is_refused(name: str) -> None:
         wire.read_edges(batch(edges()).drop_columns([name]))
 
 
-@pytest.mark.parametrize("name", BELIEF.columns.names)
+@pytest.mark.parametrize("name", ESTIMATE.columns.names)
 def test_a_column_of_beliefs_that_is_missing_is_refused(name: str) -> None:
     (body,) = wire.belief_batches(AT, NAMES, beliefs(3), 2.5)
     with pytest.raises(FormatError):
