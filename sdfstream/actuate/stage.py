@@ -25,7 +25,7 @@ from sdfstream.actuate.overrides import Overrides
 from sdfstream.actuate.routes import Directed, Hops, Learned, ProbeKey, hops_of
 from sdfstream.actuate.selectable import Verdict
 from sdfstream.errors import FormatError
-from sdfstream.numeric import frozen
+from sdfstream.numeric import codec
 from sdfstream.records.command import Outcome
 from sdfstream.records.command import outcome as read_outcome
 from sdfstream.records.flow import FLOW_TYPE, flow_from
@@ -185,7 +185,7 @@ class ActuateStage:
             "declared": self._parts.topology.declared,
             "counters": [[*key, n] for key, n in sorted(self.counters.values.items())],
         }
-        return frozen.dump({"engines": engines, "rest": rest})
+        return codec.dump({"engines": engines, "rest": rest})
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot`.
@@ -195,7 +195,7 @@ class ActuateStage:
         FormatError
             When the bytes are no snapshot of this version.
         """
-        saved: Mapping[str, Any] = frozen.load(state)
+        saved: Mapping[str, Any] = codec.load(state)
         for name, engine in self._engines().items():
             engine.restore(saved["engines"][name])
         rest = saved["rest"]

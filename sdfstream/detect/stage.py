@@ -14,7 +14,7 @@ from sdfstream.detect.dispatch import Dispatch
 from sdfstream.detect.engines import Engines
 from sdfstream.detect.evaluation import Evaluation
 from sdfstream.errors import FormatError
-from sdfstream.numeric import frozen
+from sdfstream.numeric import codec
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import FINDING, NIC
 from sdfstream.records.units import TICK_NS
@@ -82,7 +82,7 @@ class DetectStage:
             "liveness": self._engines.liveness.table.snapshot(),
             "counters": counters,
         }
-        return frozen.dump({"engines": self._engines.snapshot(), "rest": rest})
+        return codec.dump({"engines": self._engines.snapshot(), "rest": rest})
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot`.
@@ -92,7 +92,7 @@ class DetectStage:
         FormatError
             When the bytes are no snapshot of this version.
         """
-        saved: Mapping[str, Any] = frozen.load(state)
+        saved: Mapping[str, Any] = codec.load(state)
         self._engines.restore(saved["engines"])
         rest = saved["rest"]
         self._tick = int(rest["tick"])

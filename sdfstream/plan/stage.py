@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.errors import FormatError
-from sdfstream.numeric import frozen
+from sdfstream.numeric import codec
 from sdfstream.plan import publish
 from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.draw import draw
@@ -197,7 +197,7 @@ class PlanStage:
 
     def snapshot(self) -> bytes:
         """The whole state (plain values; no pickle)."""
-        return frozen.dump(
+        return codec.dump(
             {
                 "known": self._known.snapshot(),
                 "said": [p.as_data() for p in self._said.values()],
@@ -215,7 +215,7 @@ class PlanStage:
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot` under the same configuration."""
-        saved = frozen.load(state)
+        saved = codec.load(state)
         self._known.restore(saved["known"])
         self._said = {p["host"]: host_plan(p) for p in saved["said"]}
         self._tick, self._start, self._epoch = saved["tick"], saved["start"], saved["epoch"]

@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
-from sdfstream.sync import sites
+from sdfstream.sync.blocks import FWD, REV
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.table import Table
-from sdfstream.sync.walls import FWD, REV, View
+from sdfstream.sync.edge_filter import View, doubt
 
 _LOST: Final = 30.0
 """So many times the scale over the number of blocks: an excess of exponential law lies above it once in 10¹³."""
@@ -71,7 +71,7 @@ def _decide(t: Table, i: Int64s, half: Float64s, v: View, c: SyncConfig) -> Brea
     t["level"][short] += change[shorter]
     # how far above the new floor these few packets were is not known yet
     t["level_var"][short] = t["scale"][:, short].max(axis=0) ** 2
-    sites.doubt(t, short, np.sqrt(t["level_var"][short]))
+    doubt(t, short, np.sqrt(t["level_var"][short]))
     for name in ("dg", "level_cov", "told_var", "square", "bias", "settled"):
         t[name][step] = 0.0
     by = np.abs(half - v.mean)[~shorter]

@@ -10,17 +10,16 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.numeric.graph import components
+from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync import mesh
-from sdfstream.sync.belief import Beliefs
+from sdfstream.sync import mesh, wander
 from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.edge_filter import UNKNOWN
+from sdfstream.sync.estimates import Beliefs
+from sdfstream.sync.mesh import Solved
 from sdfstream.sync.reduce import Edges
 from sdfstream.sync.reference import Scale
-from sdfstream.sync.sites import UNKNOWN
-from sdfstream.sync.solve import Solved
-from sdfstream.sync.table import Table
 from sdfstream.sync.wander import NEVER, Wander
-from sdfstream.sync.wander import columns as wander_columns
 
 _SAMPLES_S: Final = 8.0
 """`n` of a row counts the blocks of about this time."""
@@ -46,24 +45,22 @@ class Clocks:
         self._c = config
         self.names: list[str] = []
         self.beliefs = Beliefs()
-        columns, wide = wander_columns()
         self.table = Table(
             {
-                **columns,
-                "misfit": (np.float64, 0.0),
-                "alarm": (np.float64, 0.0),
-                "usual_log": (np.float64, np.nan),
-                "reach": (np.float64, 1.0),
-                "samples": (np.float64, 0.0),
-                "sampled_at": (np.float64, NEVER),
-                "tied_at": (np.float64, NEVER),
-                "accused": (np.float64, 0.0),
-                "settling": (np.float64, 0.0),
-                "steps": (np.float64, 0.0),
-                "stepped_at": (np.float64, NEVER),
+                **wander.COLUMNS,
+                "misfit": np.float64(0.0),
+                "alarm": np.float64(0.0),
+                "usual_log": np.float64(np.nan),
+                "reach": np.float64(1.0),
+                "samples": np.float64(0.0),
+                "sampled_at": np.float64(NEVER),
+                "tied_at": np.float64(NEVER),
+                "accused": np.float64(0.0),
+                "settling": np.float64(0.0),
+                "steps": np.float64(0.0),
+                "stepped_at": np.float64(NEVER),
             },
-            5,
-            wide,
+            wander.WIDE_COLUMNS,
         )
         self.wander = Wander(config)
         self.label: Int64s = np.empty(0, dtype=np.int64)
@@ -84,8 +81,8 @@ class Clocks:
         at = np.array([place[name] for name in self.names], dtype=np.int64)
         reference = at[self.beliefs.reference] if at.size else 0
         self.names = both
-        self.table.place(at, len(both))
-        self.beliefs.table.place(at, len(both))
+        self.table.scatter(at, len(both))
+        self.beliefs.table.scatter(at, len(both))
         self.beliefs.reference = int(reference)
         label = np.arange(len(both))
         label[at] = at[self.label] if at.size else at
@@ -230,20 +227,20 @@ class Clocks:
         self.label = first[np.unique(old, return_inverse=True)[1]]
         self.beliefs.reference = self.names.index(reference) if reference in self.names else 0
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
             "names": self.names,
-            "beliefs": self.beliefs.state(),
-            "table": self.table.state(),
-            "wander": self.wander.state(),
+            "beliefs": self.beliefs.snapshot(),
+            "table": self.table.snapshot(),
+            "wander": self.wander.snapshot(),
             "label": self.label,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self.names = list(state["names"])
-        self.beliefs.load(state["beliefs"])
-        self.table.load(state["table"])
-        self.wander.load(state["wander"])
+        self.beliefs.restore(state["beliefs"])
+        self.table.restore(state["table"])
+        self.wander.restore(state["wander"])
         self.label = state["label"]

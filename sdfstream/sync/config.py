@@ -27,7 +27,7 @@ class SyncConfig:
     """Length of a one-way-delay window, on reference time."""
     lateness_ns: int = 100 * NS_PER_MS
     """How long a window stays open after its end, at most: it closes as soon as the rows that usually come have come
-    (`lag.Spread`). Too short: rows count in a later window than their own; too long: slow agents make delays stale.
+    (`bustime.Spread`). Too short: rows count in a later window than their own; too long: slow agents make delays stale.
     Counted beyond the lag of the newest row; 100 ms covers agents that gather for so long."""
     max_late_ns: int = 5 * NS_PER_S
     """A row older than this is not shown as a present delay but counted (`owd-stale`)."""

@@ -1,25 +1,88 @@
-"""Sync in parts: the work on the sessions of some sending hosts. `mesh_stage` is its other half."""
+"""Sync split over processes: the work on the sessions of some sending hosts. `mesh_stage` is its other half."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import ANOMALY, ESTIMATE, EDGE, OWD, PROBE
+from sdfstream.records.topics import ANOMALY, EDGE, ESTIMATE, OWD, PROBE
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
+from sdfstream.sync.bustime import Ticks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.gate import Gate
+from sdfstream.sync.estimates import COLUMNS, Beliefs, Told
 from sdfstream.sync.hosts import HostWork
-from sdfstream.sync.inbox import Inbox
+from sdfstream.sync.intake import Intake
 from sdfstream.sync.meshwork import Report
-from sdfstream.sync.table import pack, unpack
-from sdfstream.sync.ticks import Ticks
+from sdfstream.sync.wire import BeliefRows
+
+
+class Inbox:
+    """Messages of beliefs until a tick's are complete."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[BeliefRows]] = {}
+        self._newest = -1
+        self._names: list[str] = []
+
+    def put(self, rows: BeliefRows) -> None:
+        """Take a message; one of a tick that is past is dropped."""
+        if rows.tick_at_ns > self._newest:
+            self._waiting.setdefault(rows.tick_at_ns, []).append(rows)
+
+    def newest(self) -> tuple[Told, float] | None:
+        """The newest complete beliefs since the last call, and the usual disagreement; None: there are none."""
+        for tick in sorted(self._waiting, reverse=True):
+            parts = self._waiting[tick]
+            first: dict[str, int] = {}
+            for k, name in enumerate(name for rows in parts for name in rows.names):
+                first.setdefault(name, k)
+            if len(first) == parts[0].clocks:
+                self._newest = tick
+                self._waiting = {t: rows for t, rows in self._waiting.items() if t > tick}
+                return self._told(parts, first), parts[0].usual
+        return None
+
+    def _told(self, parts: list[BeliefRows], first: dict[str, int]) -> Told:
+        """One table of all parts; a row that came twice counts once (`first`: place of each name's first)."""
+        head = parts[0].beliefs
+        b = Beliefs()
+        b.origin_ns, b.at, b.lag_ns, b.place = head.origin_ns, head.at, head.lag_ns, head.place
+        b.table.grow(len(first))
+        pick = np.fromiter(first.values(), np.int64, len(first))
+        for name in COLUMNS:
+            b.table[name] = np.concatenate([rows.beliefs.table[name] for rows in parts])[pick]
+        # the same list as long as the names are the same, so that they are looked up once
+        names = list(first)
+        self._names = self._names if names == self._names else names
+        return Told(self._names, b)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as plain values and arrays."""
+        return {
+            "newest": self._newest,
+            "waiting": [
+                [r.tick_at_ns, r.clocks, r.usual, r.names, r.beliefs.snapshot()]
+                for rows in self._waiting.values()
+                for r in rows
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
+        self._newest, self._waiting = int(state["newest"]), {}
+        for tick, clocks, usual, names, saved in state["waiting"]:
+            b = Beliefs()
+            b.restore(saved)
+            self._waiting.setdefault(int(tick), []).append(BeliefRows(int(tick), clocks, usual, list(names), b))
+
 
 _HOUR_NS: Final = 3600 * NS_PER_S
 
@@ -46,7 +109,7 @@ class SyncEdgeStage:
         self._config = config or SyncConfig()
         self._part = part
         self.counters = Counters(self.name)
-        self._gate = Gate(self._config.max_dead_rows, self.counters)
+        self._intake = Intake(self._config.max_dead_rows, self.counters)
         self._clock = Ticks(self._config.max_ticks, self.counters)
         self._hosts = HostWork(self._config, self.counters)
         self._inbox = Inbox()
@@ -59,7 +122,7 @@ class SyncEdgeStage:
         for message in messages:
             if message.topic == PROBE.name:
                 self._reach(message.bus_at_ns, out)
-                exchanges = self._gate.take(message, out)
+                exchanges = self._intake.take(message, out)
                 if exchanges is not None:
                     self._hosts.take(exchanges, message.bus_at_ns)
             elif message.topic == ESTIMATE.name:
@@ -78,7 +141,8 @@ class SyncEdgeStage:
 
     def _reach(self, bus_at_ns: int, out: list[Output]) -> None:
         """Everything that is due before a message of this instant is looked at."""
-        if self._clock.begin(bus_at_ns):
+        if self._clock.next is None:
+            self._clock.begin(bus_at_ns)
             self._hosts.begin(bus_at_ns // _HOUR_NS * _HOUR_NS)
             self._bus_at_ns = bus_at_ns
         self._ticks(bus_at_ns, out)
@@ -142,17 +206,17 @@ class SyncEdgeStage:
             "bus_at_ns": self._bus_at_ns,
             "told": self._told,
             "counters": [[*key, n] for key, n in self.counters.values.items()],
-            "inbox": self._inbox.state(),
-            "hosts": self._hosts.state(),
+            "inbox": self._inbox.snapshot(),
+            "hosts": self._hosts.snapshot(),
         }
-        return pack(state)
+        return dump(state)
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot` under the same configuration."""
-        saved = unpack(state)
+        saved = load(state)
         self._clock.next = saved["next_tick"]
         self._bus_at_ns = saved["bus_at_ns"]
         self._told = saved["told"]
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
-        self._inbox.load(saved["inbox"])
-        self._hosts.load(saved["hosts"])
+        self._inbox.restore(saved["inbox"])
+        self._hosts.restore(saved["hosts"])

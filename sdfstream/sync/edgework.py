@@ -13,14 +13,14 @@ import numpy as np
 from sdfstream.numeric.group import sums
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync import breaks, quiet, sites, walls
-from sdfstream.sync.belief import Beliefs
-from sdfstream.sync.blocks import Blocks, blocks
+from sdfstream.sync import breaks
+from sdfstream.sync import edge_filter as ef
+from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
+from sdfstream.sync.bustime import NEAR_NS
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.correct import Rows
-from sdfstream.sync.lag import NEAR_NS
+from sdfstream.sync.estimates import Beliefs, Rows
 from sdfstream.sync.reduce import Edges, empty, reduce, residuals
-from sdfstream.sync.roster import Roster
+from sdfstream.sync.registry import Roster
 
 _NEVER_LATE_NS: Final = 60.0 * NS_PER_S
 """A row further away than this is not late: its clock was set."""
@@ -57,7 +57,7 @@ class EdgeWork:
         self._ticks = number
         self.rerouted = []
         rows = self._waiting(at)
-        if not t.n:
+        if not t.rows:
             beliefs.advance(at)
             return empty()
         src, dst = t["clock_src"], t["clock_dst"]
@@ -65,20 +65,18 @@ class EdgeWork:
         beliefs.advance(at)
         line, mesh_var = beliefs.pair(src, dst)
         walk = beliefs.both("walk", src, dst)
-        sites.age(
-            t, max(at - self._at, 0.0) / NS_PER_S, walk, beliefs.both("phase", src, dst), mesh_var, c.floor_drift_ns
-        )
+        ef.age(t, max(at - self._at, 0.0) / NS_PER_S, walk, beliefs.both("phase", src, dst), mesh_var, c.floor_drift_ns)
         self._at = at
         # before this tick's news, which the mesh has not heard of
         trust = residuals(t, line, usual, self._calm(), t["began_at"] <= beliefs.solved_at)
-        trips, heard, alarm = breaks.NOTHING, rows.session, np.zeros(t.n)
+        trips, heard, alarm = breaks.NOTHING, rows.session, np.zeros(t.rows)
         if rows.session.size:
-            took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], quiet.narrow(t, c))
+            took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], narrow(t, c))
             heard = took.session
             t["heard_at"][heard] = at
             skew = beliefs.table["skew"]
             xg, gg = beliefs.both("xg", src, dst), beliefs.both("gg", src, dst)
-            expected = walls.Expected(line, skew[dst] - skew[src], mesh_var, xg, gg)
+            expected = ef.Expected(line, skew[dst] - skew[src], mesh_var, xg, gg)
             trips, alarm[heard] = self._learn(took, expected.pick(heard), walk[heard], at)
         return reduce(t, trust, line, usual, at, (heard, alarm), self._jumped(trips), c)
 
@@ -90,40 +88,38 @@ class EdgeWork:
         line, mesh_var = beliefs.pair(src, dst)
         skew = beliefs.table["skew"]
         since_s = (beliefs.at - t["told_at"][told]) / NS_PER_S
-        walls.pass_on(t, told, line - (skew[dst] - skew[src]) * since_s, mesh_var)
+        ef.pass_on(t, told, line - (skew[dst] - skew[src]) * since_s, mesh_var)
 
-    def _tell(self, i: Int64s, low: Float64s, v: walls.View, at: float) -> None:
-        """`walls.learn`; where the mesh has yet to hear what a session told, that is what its answer will be about."""
+    def _tell(self, i: Int64s, low: Float64s, v: ef.View, at: float) -> None:
+        """`learn_minima`; where the mesh has yet to hear what a session told, that is what its answer will be about."""
         t = self._roster.sessions
         waits = np.flatnonzero(t["told_var"][i] > 0.0)
         mean, var, since = (t[name][i[waits]] for name in ("told_mean", "told_var", "told_at"))
-        walls.learn(t, i, low, v, self._c)
+        ef.learn_minima(t, i, low, v, self._c)
         t["told_at"][i] = at
         if waits.size:
             t["told_mean"][i[waits]], t["told_var"][i[waits]], t["told_at"][i[waits]] = mean, var, since
 
-    def _learn(
-        self, took: Blocks, expected: walls.Expected, walk: Float64s, at: float
-    ) -> tuple[breaks.Breaks, Float64s]:
+    def _learn(self, took: Blocks, expected: ef.Expected, walk: Float64s, at: float) -> tuple[breaks.Breaks, Float64s]:
         """One tick's blocks: to new sites, quiet ones, and those between walls; each block's surprise, squared."""
         t, c, i = self._roster.sessions, self._c, took.session
         self._begin(took, expected.line, at)
-        quiet.learn_moments(t, took, c)
+        learn_moments(t, took, c)
         age_s, span_s = (at - took.at) / NS_PER_S, took.span / NS_PER_S
         # stamps' noise, wander since, and what a wrong slope makes of a block that spans some time
         soft = c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * expected.gg * span_s**2
-        v = walls.view(t, i, expected, age_s, soft)
+        v = ef.view(t, i, expected, age_s, soft)
         calm = t["quiet"][i] & (took.n > 0).all(axis=0)
-        quiet.learn(t, took, np.flatnonzero(calm), v, c)
-        e = walls.excess(took.minimum, v, t["level"][i])
-        broken, surprise = walls.gates(e, walls.sigma(v, t, i), t["scale"].take(i, axis=1), c)
+        ef.learn_means(t, took, np.flatnonzero(calm), v, c)
+        e = ef.excess(took.minimum, v, t["level"][i])
+        broken, surprise = ef.gates(e, ef.sigma(v, t, i), t["scale"].take(i, axis=1), c)
         trips = breaks.see(t, i, took.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
             self._doubt(i[off], surprise[off])
-            v = walls.view(t, i, expected, age_s, soft)
+            v = ef.view(t, i, expected, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
-        use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < sites.UNKNOWN))
+        use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < ef.UNKNOWN))
         self._tell(i[use], took.minimum.take(use, axis=1), v.pick(use), at)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
         lost = breaks.watch_floors(t, i[use], e.take(use, axis=1), turn, c)
@@ -135,7 +131,7 @@ class EdgeWork:
 
     def _calm(self) -> Bools:
         """Sessions that did not jump within the last second; what a jump leaves behind is no disagreement."""
-        calm = np.ones(self._roster.sessions.n, dtype=np.bool_)
+        calm = np.ones(self._roster.sessions.rows, dtype=np.bool_)
         for _, who, _ in self._jumps:
             calm[who] = False
         return calm
@@ -143,17 +139,17 @@ class EdgeWork:
     def _doubt(self, i: Int64s, size: Float64s) -> None:
         """Half of a surprise's square for the offset, half for the level."""
         t = self._roster.sessions
-        sites.doubt(t, i, size / np.sqrt(8.0))
+        ef.doubt(t, i, size / np.sqrt(8.0))
         t["level_var"][i] += 0.125 * size * size
 
     def _begin(self, took: Blocks, line: Float64s, at: float) -> None:
         """Sites of sessions heard for the first time, once both directions were."""
         t, i = self._roster.sessions, took.session
-        new = np.flatnonzero((t["dd"][i] >= sites.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
+        new = np.flatnonzero((t["dd"][i] >= ef.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
         if new.size:
             fwd, rev = took.minimum.take(new, axis=1)
             t["began_at"][i[new]] = at
-            sites.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
+            ef.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
     def _waiting(self, at: float) -> Rows:
         """Answered rows since the last tick; one older than `NEAR_NS`, or as far ahead, teaches nothing (counted)."""
@@ -189,7 +185,7 @@ class EdgeWork:
         number = np.cumsum(mask) - 1
         self._jumps = [(k, number[who[mask[who]]], size[mask[who]]) for k, who, size in self._jumps]
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything but the roster."""
         return {
             "pending": [list(r) for r in self._pending],
@@ -198,8 +194,8 @@ class EdgeWork:
             "at": self._at,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self._pending = [Rows._make(columns) for columns in state["pending"]]
         self._jumps = [(int(k), who, size) for k, who, size in state["jumps"]]
         self._ticks, self._at = int(state["ticks"]), float(state["at"])

@@ -126,7 +126,7 @@ class Gather:
             (label, e._replace(src=number[e.src], dst=number[e.dst])) for label, e in (self._kept, *self._came)
         )
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
             "names": self._names,
@@ -137,8 +137,8 @@ class Gather:
             "lags": [list(pair) for pair in self._lags],
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self._names = list(state["names"])
         self._number = {name: k for k, name in enumerate(self._names)}
         self._base_ns, self._heard = state["base_ns"], state["heard"]

@@ -12,17 +12,15 @@ from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import ANOMALY
 from sdfstream.records.units import Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync.belief import COLUMNS, Beliefs, Told
+from sdfstream.sync.bustime import NEAR_NS, Spread
 from sdfstream.sync.clocks import Clocks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.correct import correct, pair_err
-from sdfstream.sync.delays import DelayBook
+from sdfstream.sync.delays import NO_PATH, DelayBook
 from sdfstream.sync.edgework import EdgeWork
+from sdfstream.sync.estimates import COLUMNS, Beliefs, Told, correct, pair_err
 from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.lag import NEAR_NS, Spread
 from sdfstream.sync.meshwork import Report
-from sdfstream.sync.owd import NO_PATH
-from sdfstream.sync.roster import Roster
+from sdfstream.sync.registry import Roster
 
 _TICKS_PER_SWEEP: Final = 100
 
@@ -220,30 +218,30 @@ class HostWork:
         self._beliefs.table.keep(clocks)
         self._known = None
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
-            "roster": self._roster.state(),
-            "edges": self._edges.state(),
-            "book": self._book.state(),
-            "beliefs": self._beliefs.state(),
+            "roster": self._roster.snapshot(),
+            "edges": self._edges.snapshot(),
+            "book": self._book.snapshot(),
+            "beliefs": self._beliefs.snapshot(),
             "usual": self._usual,
             "newest_lag": None if self._newest_lag == np.inf else self._newest_lag,
-            "spread": self._spread.state(),
+            "spread": self._spread.snapshot(),
             "ticks": self._ticks,
-            "told": None if self._told is None else self._told.state(),
+            "told": None if self._told is None else self._told.snapshot(),
             "since": self._since,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
-        self._roster.load(state["roster"])
-        self._edges.load(state["edges"])
-        self._book.load(state["book"])
-        self._beliefs.load(state["beliefs"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
+        self._roster.restore(state["roster"])
+        self._edges.restore(state["edges"])
+        self._book.restore(state["book"])
+        self._beliefs.restore(state["beliefs"])
         self._usual = float(state["usual"])
         self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
-        self._spread.load(state["spread"])
+        self._spread.restore(state["spread"])
         self._ticks = int(state["ticks"])
         self._told = None if state["told"] is None else Told.of(state["told"])
         self._since = [float(at) for at in state["since"]]

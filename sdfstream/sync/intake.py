@@ -1,4 +1,7 @@
-"""From a probe batch to accepted rows: plain arrays, small integers, and a reason for everything refused."""
+"""From a probe message to accepted exchanges: plain arrays and small integers.
+
+Every refused row is counted with its reason, and quoted in a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.hostclock import HOST_EDGE, UTC
+from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Ecn, Int64s, StampKind
+from sdfstream.stats import Counters
 
 _NAMES: Final = ("src", "dst", "transport", "clock_src", "clock_dst")
 _FILL: Final = {
@@ -299,3 +304,64 @@ def _numbered(key: Int64s, span: int) -> tuple[Int64s, Int64s]:
     rows = np.sort(place[place < key.size])
     place[key[rows]] = np.arange(rows.size)
     return place[key], rows
+
+
+def dead_letters(message: Message, refused: npt.NDArray[np.uint8], most: int) -> list[Output]:
+    """One event per message with refused rows: up to `most` of them with their values, the others by number."""
+    assert isinstance(message.body, pa.RecordBatch)
+    rows = np.flatnonzero(refused)
+    counts = np.bincount(refused[rows], minlength=len(REASONS) + 1)[1:].tolist()
+    quoted = message.body.take(pa.array(rows[:most])).to_pylist()
+    data: dict[str, Any] = {
+        "topic": message.topic,
+        "bus_seq": message.bus_seq,
+        "key": message.key,
+        "boot_id": message.boot_id,
+        "batch_seq": message.batch_seq,
+        "reasons": {reason: n for reason, n in zip(REASONS, counts, strict=True) if n},
+        "rows": [
+            {"row": int(row), "reason": REASONS[refused[row] - 1], "value": value}
+            for row, value in zip(rows[:most].tolist(), quoted, strict=True)
+        ],
+        "not_quoted": max(int(rows.size) - most, 0),
+    }
+    event = Event(PROBE.dead_letters, "sync", f"{message.topic}/{message.bus_seq}", message.bus_at_ns, data)
+    return [Output(PROBE.dead_letters, message.key, event)]
+
+
+class Intake:
+    """Reads probe messages for a stage of sync."""
+
+    def __init__(self, most_dead_rows: int, counters: Counters) -> None:
+        self._most = most_dead_rows
+        self._counters = counters
+
+    def take(self, message: Message, out: list[Output]) -> Exchanges | None:
+        """Accepted rows of a message, if any; dead letters of the others go to `out`."""
+        if not isinstance(message.body, pa.RecordBatch):
+            self._refuse(message, "not-a-batch", "", out)
+            return None
+        try:
+            exchanges, refused = read(message.body)
+        except FormatError as problem:
+            self._refuse(message, problem.reason, problem.detail, out)
+            return None
+        self._counters.add("received", n=message.body.num_rows)
+        if exchanges.row.size < message.body.num_rows:
+            for code, count in enumerate(np.bincount(refused)[1:].tolist()):
+                self._counters.add("refused", REASONS[code], count)
+            out += dead_letters(message, refused, self._most)
+        return exchanges if exchanges.row.size else None
+
+    def _refuse(self, message: Message, reason: str, detail: str, out: list[Output]) -> None:
+        self._counters.add("refused-message", reason)
+        self._counters.add("refused", reason, message.rows)
+        data = {
+            "topic": message.topic,
+            "bus_seq": message.bus_seq,
+            "key": message.key,
+            "reason": reason,
+            "detail": detail,
+        }
+        event = Event(PROBE.dead_letters, "sync", f"{message.topic}/{message.bus_seq}", message.bus_at_ns, data)
+        out.append(Output(PROBE.dead_letters, message.key, event))

@@ -8,16 +8,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import ESTIMATE, CLOCK, EDGE
+from sdfstream.records.topics import CLOCK, EDGE, ESTIMATE
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
+from sdfstream.sync.bustime import Ticks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.gather import Gather
 from sdfstream.sync.meshwork import MeshWork
-from sdfstream.sync.table import pack, unpack
-from sdfstream.sync.ticks import Ticks
 
 _TICKS_PER_SWEEP: Final = 100
 
@@ -76,7 +76,8 @@ class SyncMeshStage:
         self.counters.add("received", n=message.body.num_rows)
         if not message.body.num_rows:
             return
-        if self._clock.begin(message.bus_at_ns):
+        if self._clock.next is None:
+            self._clock.begin(message.bus_at_ns)
             self._mesh.begin(message.bus_at_ns, rows.origin_ns)
         self._gather.put(rows)
 
@@ -96,15 +97,15 @@ class SyncMeshStage:
         state: dict[str, Any] = {
             "next_tick": self._clock.next,
             "counters": [[*key, n] for key, n in self.counters.values.items()],
-            "mesh": self._mesh.state(),
-            "gather": self._gather.state(),
+            "mesh": self._mesh.snapshot(),
+            "gather": self._gather.snapshot(),
         }
-        return pack(state)
+        return dump(state)
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot` under the same configuration."""
-        saved = unpack(state)
+        saved = load(state)
         self._clock.next = saved["next_tick"]
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
-        self._mesh.load(saved["mesh"])
-        self._gather.load(saved["gather"])
+        self._mesh.restore(saved["mesh"])
+        self._gather.restore(saved["gather"])

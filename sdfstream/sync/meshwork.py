@@ -14,13 +14,13 @@ from sdfstream.records.topics import CLOCK
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import mesh, publish
+from sdfstream.sync.bustime import Lag
 from sdfstream.sync.clocks import Clocks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.lag import Lag
+from sdfstream.sync.mesh import reach, solve
 from sdfstream.sync.reduce import Edges, empty
 from sdfstream.sync.reference import Bank, Reference
 from sdfstream.sync.smoother import TICKS_PER_PASS, Smoothed, Smoother
-from sdfstream.sync.solve import reach, solve
 from sdfstream.sync.utc import UtcTie
 
 _TICKS_PER_REACH: Final = 10
@@ -224,27 +224,27 @@ class MeshWork:
         self.clocks.keep(keep)
         self._reference.keep(keep)
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
-            "clocks": self.clocks.state(),
-            "lag": self._lag.state(),
-            "smoother": self._smoother.state(),
-            "reference": self._reference.state(),
-            "utc": self._utc.state(),
+            "clocks": self.clocks.snapshot(),
+            "lag": self._lag.snapshot(),
+            "smoother": self._smoother.snapshot(),
+            "reference": self._reference.snapshot(),
+            "utc": self._utc.snapshot(),
             "edges": list(self._edges),
             "usual": self._usual,
             "ticks": self._ticks,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
-        self.clocks.load(state["clocks"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
+        self.clocks.restore(state["clocks"])
         self._known.clear()
-        self._lag.load(state["lag"])
-        self._smoother.load(state["smoother"])
-        self._reference.load(state["reference"])
-        self._utc.load(state["utc"])
+        self._lag.restore(state["lag"])
+        self._smoother.restore(state["smoother"])
+        self._reference.restore(state["reference"])
+        self._utc.restore(state["utc"])
         self._edges = Edges(*state["edges"])
         self._usual = float(state["usual"])
         self._ticks = int(state["ticks"])

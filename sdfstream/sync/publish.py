@@ -1,15 +1,18 @@
-"""Clock states as record batches of their topic."""
+"""Clock states and closed windows of one-way delay as record batches of their topics."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sdfstream.records import arrow, columns
-from sdfstream.records.topics import CLOCK
+from sdfstream.records.fabric import host_of
+from sdfstream.records.message import Output
+from sdfstream.records.topics import CLOCK, OWD
 from sdfstream.records.units import Float64s, Int64s
 
 STATUSES = ("synced", "holdover", "unsynced", "faulty")
@@ -49,3 +52,141 @@ def clock_rows(
             "kind": columns.name_column(np.full(at_ns.size, kind), _dictionary(KINDS)),
         },
     )
+
+
+class Closed(NamedTuple):
+    """Figures of one closed window, one element per (path, dir); NaN where there is no delay."""
+
+    window: int
+    path: Int64s
+    dir: Int64s
+    n: Int64s
+    lost: Int64s
+    ce: Int64s
+    low: Float64s
+    p50: Float64s
+    p99: Float64s
+    high: Float64s
+    err: Float64s
+
+
+_DIRS: Final = ("fwd", "rev")
+_HOSTS_PER_BUILD: Final = 32
+"""Hosts whose batches are built in one go; they share dictionaries, so more would make messages large."""
+
+
+class _Named(NamedTuple):
+    """The columns of one build that say whose rows they are."""
+
+    lane: Int64s
+    """Path · 2 + direction of each row."""
+    columns: dict[str, Any]
+
+
+class DelayRows:
+    """Makes the rows of ``sdf.derived.owd.v1``."""
+
+    def __init__(self) -> None:
+        self._keys: Int64s | None = None
+        """Of all paths, as the registry had them when `_place` and `_host` were made; it makes a new array of them
+        whenever paths come or go."""
+        self._place = np.empty(0, dtype=np.int64)
+        """Each path's place in the order of all paths."""
+        self._host = np.empty(0, dtype=np.int64)
+        """Each path's sending host, numbered in order of names."""
+        self._hosts: list[str] = []
+        self._builds: dict[int, _Named] = {}
+
+    def outputs(
+        self,
+        closed: Closed,
+        excess: Float64s,
+        routes: Sequence[tuple[str, str, str]],
+        path_keys: Int64s,
+        window_ns: int,
+    ) -> list[Output]:
+        """One batch per sending host, hosts and rows in order of their names."""
+        if path_keys is not self._keys:
+            self._learn(routes, path_keys)
+        order = np.argsort(self._place[closed.path] * 2 + closed.dir)
+        host = self._host[closed.path[order]]
+        first = np.flatnonzero(np.diff(host, prepend=-1))
+        cuts = [*first.tolist(), host.size]
+        hosts = [self._hosts[h] for h in host[first].tolist()]
+        out = []
+        for low in range(0, len(hosts), _HOSTS_PER_BUILD):
+            high = min(low + _HOSTS_PER_BUILD, len(hosts))
+            pick = order[cuts[low] : cuts[high]]
+            names = self._named(low, closed.path[pick] * 2 + closed.dir[pick], routes, path_keys)
+            rows = _rows(closed, excess, pick, window_ns, names)
+            out += [
+                Output(OWD.name, hosts[i], rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]))
+                for i in range(low, high)
+            ]
+        return out
+
+    def _learn(self, routes: Sequence[tuple[str, str, str]], path_keys: Int64s) -> None:
+        """Put all paths in order: by sending host, route, class and path selector."""
+        host = [host_of(route[0]) for route in routes]
+        ranked = sorted(range(len(routes)), key=lambda r: (host[r], routes[r]))
+        rank = np.empty(len(routes), dtype=np.int64)
+        rank[ranked] = np.arange(len(ranked))
+        route = path_keys >> 40
+        self._place = np.empty(path_keys.size, dtype=np.int64)
+        self._place[np.lexsort((path_keys & 0xFFFFFFFFFF, rank[route]))] = np.arange(path_keys.size)
+        self._hosts = sorted(set(host))
+        number = {name: i for i, name in enumerate(self._hosts)}
+        self._host = np.array([number[h] for h in host], dtype=np.int64)[route]
+        self._keys = path_keys
+        self._builds.clear()
+
+    def _named(
+        self, build: int, lane: Int64s, routes: Sequence[tuple[str, str, str]], path_keys: Int64s
+    ) -> dict[str, Any]:
+        """The naming columns of rows `lane`; those of the last window again, when they are the same."""
+        known = self._builds.get(build)
+        if known is None or not np.array_equal(known.lane, lane):
+            known = self._builds[build] = _Named(lane, _naming(lane, routes, path_keys))
+        return known.columns
+
+
+def _naming(lane: Int64s, routes: Sequence[tuple[str, str, str]], path_keys: Int64s) -> dict[str, Any]:
+    key = path_keys[lane >> 1]
+    used, inverse = np.unique(key >> 40, return_inverse=True)
+    names = [_numbered([routes[r][part] for r in used.tolist()]) for part in range(3)]
+    parts: list[pa.Array] = [columns.name_column(codes[inverse], dictionary) for codes, dictionary in names]
+    return {
+        "src": parts[0],
+        "dst": parts[1],
+        "transport": parts[2],
+        "path": (key & 0xFFFFFFFF).astype(np.uint32),
+        "dscp": ((key >> 32) & 0xFF).astype(np.uint8),
+        "dir": columns.name_column(lane & 1, _DIRS),
+    }
+
+
+def _rows(c: Closed, excess: Float64s, pick: Int64s, window_ns: int, names: dict[str, Any]) -> pa.RecordBatch:
+    assert OWD.columns is not None
+    return columns.build(
+        OWD.columns,
+        {
+            **names,
+            "at_ns": np.full(pick.size, c.window * window_ns, dtype=np.int64),
+            "window_ns": np.full(pick.size, window_ns, dtype=np.int64),
+            "n": c.n[pick].astype(np.uint32),
+            "lost": c.lost[pick].astype(np.uint32),
+            "ce": c.ce[pick].astype(np.uint32),
+            "owd_min_ns": c.low[pick],
+            "owd_p50_ns": c.p50[pick],
+            "owd_p99_ns": c.p99[pick],
+            "owd_max_ns": c.high[pick],
+            "excess_p50_ns": excess[pick],
+            "err_ns": c.err[pick],
+        },
+    )
+
+
+def _numbered(names: list[str]) -> tuple[Int64s, list[str]]:
+    """Codes into the distinct names, in order of first appearance."""
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return np.array([number[name] for name in names], dtype=np.int64), list(number)

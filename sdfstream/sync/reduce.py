@@ -15,11 +15,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sdfstream.numeric.group import sums
+from sdfstream.numeric.table import Table
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.sites import UNKNOWN
-from sdfstream.sync.table import Table
-from sdfstream.sync.walls import YOUNG_BLOCKS
+from sdfstream.sync.edge_filter import UNKNOWN, YOUNG_BLOCKS
 
 _SURPRISE: Final = 9.0
 _SQUARE_GAIN: Final = 0.01
@@ -114,13 +113,13 @@ def reduce(
 
     trust = np.where(dd < _LOST * UNKNOWN, trust, 0.0)
     weight, skew_weight = total(trust / dd), total(trust / gg)
-    sessions = np.maximum(total(np.ones(t.n)), 1.0)
+    sessions = np.maximum(total(np.ones(t.rows)), 1.0)
     rest = t["d"] - line
-    jumped = np.zeros(t.n)
+    jumped = np.zeros(t.rows)
     jumped[trips[0]] = trips[1]
     step = np.zeros(n)
     np.maximum.at(step, inverse, jumped)
-    heard = np.zeros(t.n)
+    heard = np.zeros(t.rows)
     heard[came[0]] = 1.0
     lasting = (t["settled"] >= 1.0 / _BIAS_GAIN) & (np.abs(t["bias"]) > c.faulty_ns)
     lasting &= t["bias"] ** 2 > _NOISE * (dd + usual)

@@ -259,7 +259,7 @@ class Reference:
             if self._mean is None:
                 self._counters.add("reference-changed")
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
             "name": self._name,
@@ -269,11 +269,11 @@ class Reference:
             "began_at": self._began_at,
             "better_since": self._better_since,
             "fell_back": self._fell_back,
-            "mean": self._mean.state() if self._mean is not None else None,
+            "mean": self._mean.snapshot() if self._mean is not None else None,
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave, made under the same setting."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `snapshot` gave, made under the same setting."""
         self._name = state["name"]
         self._clock = state["clock"]
         self._members = state["members"]
@@ -282,7 +282,7 @@ class Reference:
         self._better_since = state["better_since"]
         self._fell_back = state["fell_back"]
         if self._mean is not None:
-            self._mean.load(state["mean"])
+            self._mean.restore(state["mean"])
 
 
 class _Mean:
@@ -344,7 +344,7 @@ class _Mean:
             self._alone_since = at
         return at - self._alone_since
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return {
             "base_ns": self._base_ns,
@@ -353,8 +353,8 @@ class _Mean:
             "alone_since": self._alone_since,
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self._base_ns = state["base_ns"]
         self._rate = state["rate"]
         self._past = [(at, position, rate) for at, position, rate in state["past"]]

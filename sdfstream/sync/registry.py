@@ -1,7 +1,7 @@
-"""Who probes whom: names to small integers, so that everything after is arithmetic on arrays.
+"""Sessions, paths and clocks by number, so that everything after is arithmetic on arrays.
 
 Numbers are given in the order in which names first appear in accepted rows, so that the state does not depend on how
-the stream was cut into batches.
+the stream was cut into batches. Sessions and clocks are forgotten after long silence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from sdfstream.numeric.table import Table
+from sdfstream.records.units import ABSENT_NS, Bools, Int64s
+from sdfstream.stats import Counters
+from sdfstream.sync.edge_filter import site_table
+from sdfstream.sync.estimates import Beliefs
+from sdfstream.sync.intake import Exchanges
+
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _SPARE_BITS: Final = 2
 """Four to eight places in the table for each key."""
@@ -34,7 +40,7 @@ class Directory:
     """
 
     def __init__(self) -> None:
-        self.load(np.empty(0, dtype=np.int64))
+        self.restore(np.empty(0, dtype=np.int64))
 
     def slots(self, keys: Int64s) -> tuple[Int64s, Int64s]:
         """Slot of each key, adding unknown keys in order of first appearance; and the positions in `keys` of those."""
@@ -52,14 +58,14 @@ class Directory:
     def _add(self, keys: Int64s, unknown: Int64s) -> tuple[Int64s, Int64s]:
         _, first = np.unique(keys[unknown], return_index=True)
         fresh = unknown[np.sort(first)]
-        self.load(np.concatenate([self.keys, keys[fresh]]))
+        self.restore(np.concatenate([self.keys, keys[fresh]]))
         return self._slot[np.searchsorted(self._sorted, keys)], fresh
 
     def _place(self, keys: Int64s) -> npt.NDArray[np.uint64]:
         result: npt.NDArray[np.uint64] = (keys.view(np.uint64) * _MIX) >> self._shift
         return result
 
-    def load(self, keys: Int64s) -> None:
+    def restore(self, keys: Int64s) -> None:
         """Take up saved `keys`, slot by slot."""
         self.keys: Int64s = keys
         """Key of each slot."""
@@ -148,13 +154,13 @@ class Registry:
         for pair in pairs:
             fresh.pair(pair)
         new_pair = np.searchsorted(old_pairs, kept_keys >> 40)
-        fresh.sessions.load((new_pair << 40) | (kept_keys & ((1 << 40) - 1)))
+        fresh.sessions.restore((new_pair << 40) | (kept_keys & ((1 << 40) - 1)))
         new_route = np.array([fresh._route[old_routes[r]] for r in (kept_paths >> 40).tolist()], dtype=np.int64)
-        fresh.paths.load((new_route << 40) | (kept_paths & ((1 << 40) - 1)))
+        fresh.paths.restore((new_route << 40) | (kept_paths & ((1 << 40) - 1)))
         saved.update(fresh.__dict__)
         return old_pairs, old_paths
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
             "clocks": self.clocks,
@@ -163,12 +169,192 @@ class Registry:
             "paths": self.paths.keys,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self.__dict__.update(Registry().__dict__)
         for name in state["clocks"]:
             self.clock(name)
         for pair in state["pairs"]:
             self.pair(Pair(*pair))
-        self.sessions.load(state["sessions"])
-        self.paths.load(state["paths"])
+        self.sessions.restore(state["sessions"])
+        self.paths.restore(state["paths"])
+
+
+UInt32s = npt.NDArray[np.uint32]
+_SLOTS = 64
+
+
+class Seen:
+    """A row is a repeat when the session's previous row of the same seq mod 64 had the same seq and t1.
+
+    So a repeat is recognised while fewer than 64 further probes of its session came in between (4 s at 16/s). The
+    mark is 32 bits of a hash: one fresh row in 4·10⁹ is taken for a repeat. 256 bytes per session.
+    """
+
+    def __init__(self) -> None:
+        self._marks: UInt32s = np.zeros(0, dtype=np.uint32)
+        self._owner: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+
+    def grow(self, sessions: int) -> None:
+        """Room for `sessions` sessions in all."""
+        need = sessions * _SLOTS
+        if self._marks.size < need:
+            size = max(need, 2 * self._marks.size)
+            marks = np.zeros(size, dtype=np.uint32)
+            marks[: self._marks.size] = self._marks
+            self._marks = marks
+            self._owner = np.zeros(size, dtype=np.int32)
+
+    def repeats(self, session: Int64s, seq: Int64s, t1_ns: Int64s) -> Bools:
+        """Which rows are repeats; remembers all of them. Cutting the rows into calls anywhere changes nothing."""
+        slot = session * _SLOTS + (seq & (_SLOTS - 1))
+        mixed = (t1_ns.view(np.uint64) + seq.view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mark = (mixed >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
+        rows = np.arange(slot.size, dtype=np.int32)
+        self._owner[slot] = rows
+        result: Bools
+        if np.array_equal(self._owner[slot], rows):
+            result = self._marks[slot] == mark
+            self._marks[slot] = mark
+            return result
+        order = np.argsort(slot, kind="stable")
+        slots, marks = slot[order], mark[order]
+        first = np.empty(slots.size, dtype=np.bool_)
+        first[0] = True
+        np.not_equal(slots[1:], slots[:-1], out=first[1:])
+        before = np.empty_like(marks)
+        before[1:] = marks[:-1]
+        before[first] = self._marks[slots[first]]
+        last = np.append(first[1:], True)
+        self._marks[slots[last]] = marks[last]
+        result = np.empty(slots.size, dtype=np.bool_)
+        result[order] = before == marks
+        return result
+
+    def keep(self, sessions: Bools) -> None:
+        """Forget the sessions whose mask is False; the others close up."""
+        kept = self._marks[: sessions.size * _SLOTS].reshape(-1, _SLOTS)[sessions].ravel()
+        self._marks = kept.copy()
+        self._owner = np.zeros(kept.size, dtype=np.int32)
+
+    def snapshot(self, sessions: int) -> UInt32s:
+        """The marks of the first `sessions` sessions."""
+        return self._marks[: sessions * _SLOTS]
+
+    def restore(self, marks: UInt32s) -> None:
+        """Take up what `snapshot` gave."""
+        self._marks = marks.copy()
+        self._owner = np.zeros(marks.size, dtype=np.int32)
+
+
+def path_table() -> Table:
+    """One row per path; wide columns have a lane per direction."""
+    return Table({"since": np.int64(-(1 << 62))}, {"now": np.full(2, np.inf), "before": np.full(2, np.inf)})
+
+
+class Roster:
+    """The tables whose rows are sessions and paths, and the names behind all numbers.
+
+    Attributes
+    ----------
+    registry : Registry
+    sessions, paths : Table
+    hello : dict
+        First stamp minus bus time of clocks that have no base yet, ns: the newest wins.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self.registry = Registry()
+        self.sessions = site_table()
+        self.paths = path_table()
+        self.hello: dict[str, int] = {}
+        self._seen = Seen()
+
+    def number(self, x: Exchanges, beliefs: Beliefs, bus_at_ns: int, now: float) -> Int64s:
+        """Session of each row; new sessions, paths and clocks are entered. `now`: bus time since the origin."""
+        registry, table = self.registry, self.sessions
+        pair = np.array(registry.numbers(x.names), dtype=np.int64)[x.pair]
+        rest = (x.dscp << 32) | x.path
+        session, fresh = registry.sessions.slots((pair << 40) | rest)
+        if fresh.size:
+            start = table.rows
+            table.grow(fresh.size)
+            pairs = pair[fresh]
+            table["pair"][start:] = pairs
+            table["clock_src"][start:] = registry.pair_clock_src[pairs]
+            table["clock_dst"][start:] = registry.pair_clock_dst[pairs]
+            path, new_paths = registry.paths.slots((registry.pair_route[pairs] << 40) | rest[fresh])
+            table["path"][start:] = path
+            self.paths.grow(new_paths.size)
+            self._seen.grow(table.rows)
+        table["seen_at"][session] = now
+        if len(registry.clocks) > beliefs.n or beliefs.unbased:
+            self._greet(x, session, beliefs, bus_at_ns)
+        return session
+
+    def _greet(self, x: Exchanges, session: Int64s, beliefs: Beliefs, bus_at_ns: int) -> None:
+        """Note the newest stamp of every clock that the mesh has not given a base yet."""
+        missing = len(self.registry.clocks) - beliefs.n
+        if missing > 0:
+            beliefs.table.grow(missing)
+        src, dst = self.sessions["clock_src"][session], self.sessions["clock_dst"][session]
+        for clock in np.flatnonzero(~beliefs.table["based"]).tolist():
+            name = self.registry.clocks[clock]
+            for end, stamps in ((src, x.t4_ns), (src, x.t1_ns), (dst, x.t2_ns)):
+                rows = (end == clock) & (stamps != ABSENT_NS)
+                if rows.any():
+                    base = int(stamps[rows].max()) - bus_at_ns
+                    self.hello[name] = max(base, self.hello.get(name, base))
+
+    def repeats(self, session: Int64s, x: Exchanges) -> Bools:
+        """Rows that were there before."""
+        repeat = self._seen.repeats(session, x.seq, x.t1_ns)
+        self._counters.add("repeated", n=int(repeat.sum()))
+        return repeat
+
+    def silent(self, before: float) -> tuple[Bools, Bools] | None:
+        """Masks of the sessions and clocks to keep; None unless some, but not all, have been silent since `before`."""
+        keep = self.sessions["seen_at"] >= before
+        if keep.all() or not keep.any():
+            return None
+        clocks = np.zeros(len(self.registry.clocks), dtype=np.bool_)
+        for end in ("clock_src", "clock_dst"):
+            clocks[self.sessions[end][keep]] = True
+        return keep, clocks
+
+    def forget(self, keep: Bools, clocks: Bools) -> Int64s:
+        """Drop what the masks do not keep; returns the old numbers of the kept paths, ascending."""
+        table = self.sessions
+        self._counters.add("forgotten", "sessions", int((~keep).sum()))
+        self._counters.add("forgotten", "clocks", int((~clocks).sum()))
+        old_pairs, old_paths = self.registry.forget(keep, clocks)
+        self._seen.keep(keep)
+        table.keep(keep)
+        number = np.cumsum(clocks) - 1
+        table["pair"] = np.searchsorted(old_pairs, table["pair"])
+        table["path"] = np.searchsorted(old_paths, table["path"])
+        for end in ("clock_src", "clock_dst"):
+            table[end] = number[table[end]]
+        kept = np.zeros(self.paths.rows, dtype=np.bool_)
+        kept[old_paths] = True
+        self.paths.keep(kept)
+        return old_paths
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as plain values and arrays."""
+        return {
+            "registry": self.registry.snapshot(),
+            "sessions": self.sessions.snapshot(),
+            "paths": self.paths.snapshot(),
+            "hello": self.hello,
+            "seen": self._seen.snapshot(self.sessions.rows),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
+        self.registry.restore(state["registry"])
+        self.sessions.restore(state["sessions"])
+        self.paths.restore(state["paths"])
+        self.hello = {name: int(base) for name, base in state["hello"].items()}
+        self._seen.restore(state["seen"])

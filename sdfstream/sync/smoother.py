@@ -8,8 +8,8 @@ import numpy as np
 
 from sdfstream.numeric import kalman
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync.belief import Beliefs
-from sdfstream.sync.sites import UNKNOWN
+from sdfstream.sync.edge_filter import UNKNOWN
+from sdfstream.sync.estimates import Beliefs
 
 TICKS_PER_PASS = 10
 """A pass runs once a second, back over all that is remembered."""
@@ -132,10 +132,10 @@ class Smoother:
         """Forget the clocks whose mask is False."""
         self._past = [Past._make([p.at, *(c[mask] for c in p[1:])]) for p in self._past]
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {"past": [list(p) for p in self._past]}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self._past = [Past(*p) for p in state["past"]]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import ANOMALY, CLOCK, OWD, PROBE
 from sdfstream.stats import Counters
+from sdfstream.sync.bustime import Ticks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.gate import Gate
-from sdfstream.sync.table import pack, unpack
-from sdfstream.sync.ticks import Ticks
-from sdfstream.sync.timeline import Timeline
+from sdfstream.sync.hosts import HostWork
+from sdfstream.sync.intake import Intake
+from sdfstream.sync.meshwork import MeshWork
 
 OUTPUTS: Final = (CLOCK.name, OWD.name, ANOMALY.name, PROBE.dead_letters)
 
@@ -44,9 +45,11 @@ class SyncStage:
     def __init__(self, config: SyncConfig | None = None) -> None:
         self._config = config or SyncConfig()
         self.counters = Counters(self.name)
-        self._line = Timeline(self._config, self.counters)
-        self._gate = Gate(self._config.max_dead_rows, self.counters)
+        self._hosts = HostWork(self._config, self.counters)
+        self._mesh = MeshWork(self._config, self.counters)
+        self._intake = Intake(self._config.max_dead_rows, self.counters)
         self._clock = Ticks(self._config.max_ticks, self.counters)
+        self._ticks = 0
         self._bus_at_ns = 0
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
@@ -57,33 +60,41 @@ class SyncStage:
                 self.counters.add("ignored", message.topic)
                 continue
             self._reach(message.bus_at_ns, out)
-            exchanges = self._gate.take(message, out)
+            exchanges = self._intake.take(message, out)
             if exchanges is not None:
-                self._line.take(exchanges, message.bus_at_ns)
-        self._ticks(now_ns, out)
+                self._hosts.take(exchanges, message.bus_at_ns)
+        self._tick(now_ns, out)
         return out
 
     def finish(self, now_ns: int) -> list[Output]:
         """End of a recording: close every window, publish the smoothed rows that still wait."""
         out: list[Output] = []
-        self._ticks(now_ns, out)
-        out += self._line.close_all()
-        out += self._line.flush()
+        self._tick(now_ns, out)
+        out += self._hosts.close_all()
+        out += self._mesh.flush()
         return out
 
     def _reach(self, bus_at_ns: int, out: list[Output]) -> None:
         """Everything that is due before a message of this instant is looked at."""
-        if self._clock.begin(bus_at_ns):
-            self._line.begin(bus_at_ns)
+        if self._clock.next is None:
+            self._clock.begin(bus_at_ns)
+            self._mesh.begin(bus_at_ns)
+            self._hosts.take_up(self._mesh.clocks, self._mesh.usual)
             self._bus_at_ns = bus_at_ns
-        self._ticks(bus_at_ns, out)
+        self._tick(bus_at_ns, out)
         if bus_at_ns > self._bus_at_ns:
             self._bus_at_ns = bus_at_ns
-            out += self._line.close(bus_at_ns)
+            out += self._hosts.close(bus_at_ns)
 
-    def _ticks(self, now_ns: int, out: list[Output]) -> None:
+    def _tick(self, now_ns: int, out: list[Output]) -> None:
+        """The sessions report, the mesh solves and publishes, its estimates go back to the sessions: once per tick."""
+        if self._clock.next is None or now_ns < self._clock.next:
+            return
         for at_ns in self._clock.upto(now_ns):
-            out += self._line.tick(at_ns)
+            self._ticks += 1
+            out += self._mesh.tick(at_ns, [self._hosts.tick(at_ns, self._ticks)])
+            self._hosts.take_up(self._mesh.clocks, self._mesh.usual)
+            out += self._hosts.turn(at_ns)
             self._bus_at_ns = max(self._bus_at_ns, at_ns)
 
     def snapshot(self) -> bytes:
@@ -92,14 +103,18 @@ class SyncStage:
             "next_tick": self._clock.next,
             "bus_at_ns": self._bus_at_ns,
             "counters": [[*key, n] for key, n in self.counters.values.items()],
-            "line": self._line.state(),
+            "hosts": self._hosts.snapshot(),
+            "mesh": self._mesh.snapshot(),
+            "ticks": self._ticks,
         }
-        return pack(state)
+        return dump(state)
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot` under the same configuration."""
-        saved = unpack(state)
+        saved = load(state)
         self._clock.next = saved["next_tick"]
         self._bus_at_ns = saved["bus_at_ns"]
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
-        self._line.load(saved["line"])
+        self._hosts.restore(saved["hosts"])
+        self._mesh.restore(saved["mesh"])
+        self._ticks = int(saved["ticks"])

@@ -194,12 +194,12 @@ class UtcTie:
     def _told(self, err_ns: float, n: int, status: int) -> Utc:
         return Utc(self._base_ns, self._position, self._rate + self._pull, err_ns, n, status)
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return {name: deepcopy(getattr(self, f"_{name}")) for name in _KEPT}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave, made under the same settings."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `snapshot` gave, made under the same settings."""
         for name in _KEPT:
             setattr(self, f"_{name}", deepcopy(state[name]))
 

@@ -23,9 +23,9 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.numeric.group import sums
+from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.table import Table
 
 HORIZONS: Final = (10, 40, 80, 160, 320)
 """Ticks; the first is the short one."""
@@ -61,19 +61,20 @@ _LEAST_SCALE: Final = 1.0
 NEVER: Final = -1e18
 
 
-def columns() -> tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]:
-    """Columns of the clocks' table that belong here, and which of them have a lane per horizon."""
-    wide = (*(f"then_{name}" for name in ("offset", "skew", "xx", "xg", "gg", "at")), "strayed", "expected")
-    plain = {name: (np.float64, 0.0) for name in wide}
-    plain["then_at"] = (np.float64, NEVER)
-    plain["strayed"] = plain["expected"] = (np.float64, _START)
-    return {
-        **plain,
-        "short_strayed": (np.float64, 3.0),
-        "short_expected": (np.float64, 3.0),
-        "own_log": (np.float64, 0.0),
-        "own_info": (np.float64, _OWN_INFO[0]),
-    }, wide
+COLUMNS: Final = {
+    "short_strayed": np.float64(3.0),
+    "short_expected": np.float64(3.0),
+    "own_log": np.float64(0.0),
+    "own_info": np.float64(_OWN_INFO[0]),
+}
+"""Columns of the clocks' table that belong here."""
+WIDE_COLUMNS: Final = {
+    **{f"then_{name}": np.zeros(len(HORIZONS)) for name in ("offset", "skew", "xx", "xg", "gg")},
+    "then_at": np.full(len(HORIZONS), NEVER),
+    "strayed": np.full(len(HORIZONS), _START),
+    "expected": np.full(len(HORIZONS), _START),
+}
+"""Those with a value per horizon."""
 
 
 def free_errors(label: Int64s) -> Float64s:
@@ -197,10 +198,10 @@ class Wander:
         """These clocks jumped: what they were before says nothing of what they are."""
         t["then_at"] = np.where(who, NEVER, t["then_at"])
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything but the table."""
         return {"log_q": self.log_q, "info": self.info}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self.log_q, self.info = float(state["log_q"]), float(state["info"])

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
-from sdfstream.records.topics import ESTIMATE, EDGE
+from sdfstream.records.topics import EDGE, ESTIMATE
 from sdfstream.records.units import Bools, Float64s, Int64s
-from sdfstream.sync.belief import Beliefs
+from sdfstream.sync.estimates import Beliefs
 from sdfstream.sync.reduce import Edges
 from sdfstream.sync.reference import Place
 

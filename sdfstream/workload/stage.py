@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
-from sdfstream.numeric import frozen
+from sdfstream.numeric import codec
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import CLOCK, QP, QP_WINDOW
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS, Bools, Int64s
@@ -195,7 +195,7 @@ class WorkloadStage:
 
     def snapshot(self) -> bytes:
         """The whole state (arrays and plain values; no pickle)."""
-        return frozen.dump(
+        return codec.dump(
             {
                 "tick": self._tick,
                 "lead_ns": self._lead_ns,
@@ -210,7 +210,7 @@ class WorkloadStage:
 
     def restore(self, state: bytes) -> None:
         """Take up a state made by `snapshot` under the same configuration."""
-        saved = frozen.load(state)
+        saved = codec.load(state)
         self._tick, self._lead_ns = saved["tick"], saved["lead_ns"]
         self._reference.restore(saved["clocks"])
         self._queue_pairs.restore(saved["pairs"])

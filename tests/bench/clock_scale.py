@@ -20,11 +20,11 @@ import numpy as np
 
 from sdfstream.records import columns
 from sdfstream.records.message import Message
-from sdfstream.records.topics import ESTIMATE, EDGE, PROBE
+from sdfstream.records.topics import EDGE, ESTIMATE, PROBE
 from sdfstream.records.units import TICK_NS
 from sdfstream.score.clock.model import START_NS, seeded
 from sdfstream.sync import SyncEdgeStage, SyncMeshStage
-from sdfstream.sync.belief import Beliefs
+from sdfstream.sync.estimates import Beliefs
 from sdfstream.sync.reduce import Edges
 from sdfstream.sync.wire import edge_batches
 
@@ -60,7 +60,7 @@ def _edge(hosts: int) -> dict[str, Any]:
                 spent[name] += cpu
             rows, ticks = rows + probes.rows, ticks + 1
     table = edge._hosts._roster.sessions
-    sessions, pairs = table.n, len(edge._hosts._roster.registry.pairs)
+    sessions, pairs = table.rows, len(edge._hosts._roster.registry.pairs)
     grown = _rss() - began_rss
     tick_s = spent["tick"] / ticks
     exact = _bytes(edge)
@@ -89,8 +89,8 @@ def _bytes(edge: SyncEdgeStage) -> dict[str, int]:
     seen, registry = roster._seen, roster.registry
     directories = (registry.sessions, registry.paths)
     return {
-        "sites": sum(a.nbytes for a in roster.sessions._data.values()),
-        "paths": sum(a.nbytes for a in roster.paths._data.values()),
+        "sites": sum(a.nbytes for a in roster.sessions._columns.values()),
+        "paths": sum(a.nbytes for a in roster.paths._columns.values()),
         "seen": seen._marks.nbytes + seen._owner.nbytes,
         "keys": sum(d.keys.nbytes + d._sorted.nbytes + d._slot.nbytes for d in directories),
         "pairs": sum(sys.getsizeof(p) for p in registry.pairs) + sys.getsizeof(registry._pair),
@@ -161,7 +161,7 @@ def _mesh(clocks: int, peers: int) -> dict[str, Any]:
         t = time.process_time()
         out = stage.step([Message(EDGE.name, "part", batch, at, k) for batch in batches], at)
         spent.append(time.process_time() - t)
-    state = stage._mesh.state()
+    state = stage._mesh.snapshot()
     beliefs = sum(o.body.nbytes for o in out if o.topic == ESTIMATE.name)  # type: ignore[union-attr]
     return {
         "mesh_clocks": clocks,
@@ -175,7 +175,7 @@ def _mesh(clocks: int, peers: int) -> dict[str, Any]:
 
 
 def _width(b: Beliefs) -> int:
-    return round(sum(a.nbytes for a in b.table.state().values()) / b.n)
+    return round(sum(a.nbytes for a in b.table.snapshot().values()) / b.n)
 
 
 def _size(state: Any) -> int:

@@ -25,8 +25,8 @@ from sdfstream.records.message import Message
 from sdfstream.score.clock.sim import Session, mesh, seeded
 from sdfstream.sync import SyncStage
 from sdfstream.sync.blocks import blocks
+from sdfstream.sync.mesh import solve
 from sdfstream.sync.reduce import Edges
-from sdfstream.sync.solve import solve
 
 _ROWS = 5_000
 
@@ -68,10 +68,10 @@ def _replay(seconds: float, runs: int) -> dict[str, Any]:
             stage.step([m], m.bus_at_ns)
         rates.append(round(rows / (time.process_time() - began)))
     roster = stage._line._hosts._roster
-    width = sum(a.nbytes for a in roster.sessions.state().values()) / roster.sessions.n
+    width = sum(a.nbytes for a in roster.sessions.snapshot().values()) / roster.sessions.rows
     directory = roster.registry.sessions
-    width += roster._seen.state(roster.sessions.n).nbytes / roster.sessions.n
-    width += (3 * directory.keys.nbytes + directory._guess.nbytes) / roster.sessions.n
+    width += roster._seen.snapshot(roster.sessions.rows).nbytes / roster.sessions.rows
+    width += (3 * directory.keys.nbytes + directory._guess.nbytes) / roster.sessions.rows
     return {
         "rows_per_message": rows // (len(messages) - half),
         "exchanges_per_cpu_s": sorted(rates),

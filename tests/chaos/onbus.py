@@ -20,7 +20,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from sdfstream.records.position import PARTITION_BITS
-from sdfstream.records.topics import ESTIMATE, CLOCK, COMMAND, EDGE, FINDING, OWD, PROBE, QP, QP_WINDOW, TOPICS
+from sdfstream.records.topics import CLOCK, COMMAND, EDGE, ESTIMATE, FINDING, OWD, PROBE, QP, QP_WINDOW, TOPICS
 from tests.chaos import digest
 from tests.chaos.accounting import Place, Record
 from tests.chaos.judgements import Said

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.records.message import Event, Output
-from sdfstream.records.topics import ARCHIVED, ESTIMATE, CLOCK, EDGE, LIVENESS, OWD, PORT, PROBE, QP, QP_WINDOW
+from sdfstream.records.topics import ARCHIVED, CLOCK, EDGE, ESTIMATE, LIVENESS, OWD, PORT, PROBE, QP, QP_WINDOW
 from sdfstream.records.units import NS_PER_S
 from tests.chaos import accounting, archived, digest, journal, judgements, onbus
 from tests.chaos.accounting import Books, Made, Run

@@ -24,7 +24,7 @@ from sdfstream.bus import codec
 from sdfstream.bus.recording.reader_io import RecordingWriter
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.shapes import SHAPES
-from sdfstream.records.topics import ANOMALY, ARCHIVED, ESTIMATE, EDGE, FINDING, TOPICS, TOPOLOGY
+from sdfstream.records.topics import ANOMALY, ARCHIVED, EDGE, ESTIMATE, FINDING, TOPICS, TOPOLOGY
 from tests.fixtures.archive import EPOCH_NS, FINDING_DATA, bulk, event, message, one_of_each
 from tests.fixtures.shapes import sample
 

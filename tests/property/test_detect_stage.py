@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import FormatError
-from sdfstream.numeric.frozen import dump, load
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import LIVENESS, OWD, PORT, PROBE, TOPOLOGY
 from sdfstream.records.units import TICK_NS

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sdfstream.numeric.group import group, ranked
 from sdfstream.sync.blocks import blocks
+from sdfstream.sync.delays import Delays, Windows
 from sdfstream.sync.intake import LATEST_NS, LONGEST_NS, _judge, _pairs, _spotless
-from sdfstream.sync.owd import Delays, Windows
 from sdfstream.sync.registry import Directory
 
 SEEDS = st.integers(0, 2**32 - 1)

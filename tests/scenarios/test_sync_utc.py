@@ -200,9 +200,9 @@ def test_a_snapshot_is_not_seen(seed: int) -> None:
         one.live, two.live = live, live
         told = one.second()
         if i % 90 == 50:
-            saved = json.loads(json.dumps(two.tie.state()))
+            saved = json.loads(json.dumps(two.tie.snapshot()))
             two.tie = two.fresh()
-            two.tie.load(saved)
+            two.tie.restore(saved)
         assert two.second() == told
 
 

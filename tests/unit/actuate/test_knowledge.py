@@ -18,7 +18,7 @@ from sdfstream.actuate.measurements import RING, Windows
 from sdfstream.actuate.routes import Directed, ProbeKey, Probing, Routes, hops_of
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.errors import ConfigError, FormatError
-from sdfstream.numeric import frozen
+from sdfstream.numeric import codec
 from sdfstream.records import columns
 from sdfstream.records.command import Outcome
 from sdfstream.records.flow import Flow
@@ -147,7 +147,7 @@ def test_evidence_is_forgotten_and_kept_as_configured() -> None:
     made.broken(("a", "b"), "udp", 1, S)
     made.settle(10 * S)
     again = Selectable(made.config)
-    again.restore(frozen.load(frozen.dump({"s": made.snapshot()}))["s"])
+    again.restore(codec.load(codec.dump({"s": made.snapshot()}))["s"])
     assert again.snapshot() == made.snapshot()
     made.forget(500 * S)
     assert made.of("a", "b", 500 * S).answer == "no", "spraying is remembered longer than ways"
@@ -371,4 +371,4 @@ def test_a_wrong_setting_is_named(wrong: dict[str, object], key: str) -> None:
 @pytest.mark.parametrize("bad", [b"", b"{", b"[]", b'{"version":1}', b'{"version":9,"state":{}}'])
 def test_a_foreign_snapshot_is_refused(bad: bytes) -> None:
     with pytest.raises(FormatError):
-        frozen.load(bad)
+        codec.load(bad)

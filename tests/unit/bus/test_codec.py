@@ -16,7 +16,7 @@ from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, FINDING, NAME, PROBE
 from sdfstream.stats import Counters
-from sdfstream.sync.gate import Gate
+from sdfstream.sync.intake import Intake
 from tests.bus_samples import clock, clock_batch, finding, probe_batch
 
 HEADERS = [("schema", CLOCK.name.encode())]
@@ -255,8 +255,8 @@ def test_what_a_stage_refuses_can_be_put_on_kafka(broken: dict[str, object]) -> 
     """Rows that sync refuses once stopped it for good: its letter had no form on Kafka."""
     rows = probe_batch(2).to_pylist()
     body = pa.RecordBatch.from_pylist([{**rows[0], **broken}, rows[1]], schema=_nullable(PROBE.columns))
-    gate, out = Gate(10, Counters("sync")), []
-    gate.take(Message(PROBE.name, "h", body, 5, 7), out)
+    intake, out = Intake(10, Counters("sync")), []
+    intake.take(Message(PROBE.name, "h", body, 5, 7), out)
     (letter,) = out
     headers, value = codec.encode(letter, "b", 0, bus_at_ns=5)
     named = dict(headers)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
 from sdfstream.sync.clocks import Clocks
 from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.edge_filter import UNKNOWN
+from sdfstream.sync.mesh import solve
 from sdfstream.sync.reduce import Edges
 from sdfstream.sync.reference import Scale
-from sdfstream.sync.sites import UNKNOWN
-from sdfstream.sync.solve import solve
-from sdfstream.sync.table import pack, unpack
 from tests.fixtures.sync_edges import edges
 
 CONFIG = SyncConfig()
@@ -175,9 +175,9 @@ def test_all_that_is_known_comes_back_from_its_bytes() -> None:
     clocks, other = known("a", "b", "c"), Clocks(CONFIG)
     for k in range(1, 15):
         tick(clocks, ring(3, offset=[5.0, -2.0, -3.0]), k, 0.1 * k)
-    other.load(unpack(pack(clocks.state())))
-    assert pack(other.state()) == pack(clocks.state())
+    other.restore(load(dump(clocks.snapshot())))
+    assert dump(other.snapshot()) == dump(clocks.snapshot())
     for k in range(15, 30):
         for c in (clocks, other):
             tick(c, ring(3), k, 0.1 * k)
-    assert pack(other.state()) == pack(clocks.state())
+    assert dump(other.snapshot()) == dump(clocks.snapshot())

@@ -9,7 +9,7 @@ import pytest
 from sdfstream.probes import phc
 from sdfstream.records.hostclock import edges_in, paths_only
 from sdfstream.sync import intake
-from sdfstream.sync.owd import NO_PATH, Delays, Windows
+from sdfstream.sync.delays import NO_PATH, Delays, Windows
 
 NOW = 1_800_000_000 * 10**9
 EDGES = {f"h1/r{i}": phc.Sample(NOW + i, NOW + 37 * 10**9, NOW + 900 + i) for i in range(3)}

@@ -11,7 +11,7 @@ import pytest
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.cli import main
 from sdfstream.records.message import Output
-from sdfstream.records.topics import ESTIMATE, CLOCK, EDGE, OWD, PROBE
+from sdfstream.records.topics import CLOCK, EDGE, ESTIMATE, OWD, PROBE
 from sdfstream.runtime.control_io import Control
 from sdfstream.score.clock.sim import mesh
 from sdfstream.serve.stages_io import serve

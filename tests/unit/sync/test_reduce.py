@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sdfstream.numeric.table import Table
 from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.edge_filter import UNKNOWN, site_table
 from sdfstream.sync.reduce import Edges, reduce, residuals
-from sdfstream.sync.sites import UNKNOWN, site_table
-from sdfstream.sync.table import Table
 
 CONFIG = SyncConfig()
 NOW = 100e9
@@ -27,10 +27,10 @@ def sessions(src: list[int], dst: list[int], **columns: Any) -> Table:
 
 
 def reduced(t: Table, trust: object = 1.0, usual: float = 0.0, trips: Any = NOTHING, **more: Any) -> Edges:
-    heard = more.get("heard", np.arange(t.n))
-    alarm = np.broadcast_to(np.asarray(more.get("alarm", 0.0), dtype=float), t.n)
-    trust = np.broadcast_to(np.asarray(trust, dtype=float), t.n)
-    return reduce(t, trust, np.zeros(t.n), usual, NOW, (heard, alarm), trips, CONFIG)
+    heard = more.get("heard", np.arange(t.rows))
+    alarm = np.broadcast_to(np.asarray(more.get("alarm", 0.0), dtype=float), t.rows)
+    trust = np.broadcast_to(np.asarray(trust, dtype=float), t.rows)
+    return reduce(t, trust, np.zeros(t.rows), usual, NOW, (heard, alarm), trips, CONFIG)
 
 
 def test_sums_are_taken_per_directed_pair() -> None:

@@ -8,11 +8,11 @@ import pytest
 from sdfstream import settings
 from sdfstream.cli import main
 from sdfstream.errors import ConfigError
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.reference import HOLD_NS, SLEW_PPB, Bank, Reference, Scale, check
-from sdfstream.sync.table import pack, unpack
 
 TICK = 1e8
 
@@ -269,10 +269,10 @@ def test_a_snapshot_is_not_seen(setting: str) -> None:
             clocks.alive, clocks.offset = alive, clocks.offset + step
             clocks.tick()
         if i % 40 == 7:
-            saved = pack(two.reference.state())
+            saved = dump(two.reference.snapshot())
             two.reference = Reference(setting, two.counters)
-            two.reference.load(unpack(saved))
-            assert pack(two.reference.state()) == saved == pack(one.reference.state())
+            two.reference.restore(load(saved))
+            assert dump(two.reference.snapshot()) == saved == dump(one.reference.snapshot())
         assert place(one) == place(two)
     assert one.counters.as_dict() == two.counters.as_dict()
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S, TICK_NS
-from sdfstream.sync.belief import Beliefs
-from sdfstream.sync.sites import UNKNOWN
+from sdfstream.sync.edge_filter import UNKNOWN
+from sdfstream.sync.estimates import Beliefs
 from sdfstream.sync.smoother import STEP_SKEW, Smoother
-from sdfstream.sync.table import pack, unpack
 
 WALK, PHASE, R = 4.0, 0.09, 100.0
 DT = TICK_NS / NS_PER_S
@@ -129,8 +129,8 @@ def test_clocks_that_go_are_forgotten() -> None:
 
 def test_what_is_remembered_comes_back_from_its_bytes() -> None:
     smoother, other = remembering(20)[0], Smoother(30 * TICK_NS, LIMIT_PPB)
-    other.load(unpack(pack(smoother.state())))
-    assert pack(other.state()) == pack(smoother.state())
+    other.restore(load(dump(smoother.snapshot())))
+    assert dump(other.snapshot()) == dump(smoother.snapshot())
     assert [s.offset.tolist() for s in other.flush()] == [s.offset.tolist() for s in smoother.flush()]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sdfstream.numeric.graph import components
+from sdfstream.sync.mesh import DENSE_CLOCKS, reach, solve
 from sdfstream.sync.reduce import Edges
-from sdfstream.sync.solve import DENSE_CLOCKS, reach, solve
 from tests.fixtures.sync_edges import edges
 
 SEEDS = (1, 2, 3)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from sdfstream.numeric import kalman
-from sdfstream.sync.belief import COLUMNS
+from sdfstream.numeric.codec import dump, load
+from sdfstream.numeric.table import Table
+from sdfstream.sync import wander
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.table import Table, pack, unpack
-from sdfstream.sync.wander import HORIZONS, NEVER, Wander, columns, free_errors
+from sdfstream.sync.estimates import COLUMNS
+from sdfstream.sync.wander import HORIZONS, NEVER, WIDE_COLUMNS, Wander, free_errors
 
 CLOCKS = 24
 SEEDS = (1, 2, 3)
@@ -24,8 +26,7 @@ class Bank:
     def __init__(self, q: object, seed: int, start_ppb: float = 1.3, learn: bool = True) -> None:
         self.q = np.broadcast_to(np.asarray(q, dtype=float), CLOCKS)
         self.wander = Wander(SyncConfig(wander_ppb=start_ppb))
-        wide, lanes = columns()
-        self.t, self.b = Table(wide, len(HORIZONS), lanes), Table(COLUMNS)
+        self.t, self.b = Table(wander.COLUMNS, WIDE_COLUMNS), Table(COLUMNS)
         self.t.grow(CLOCKS)
         self.b.grow(CLOCKS)
         self.b["xx"], self.b["gg"], self.b["phase"] = 1e4, 1e4, PHASE
@@ -142,13 +143,13 @@ def test_a_clock_alone_has_no_error_in_its_own_gauge() -> None:
     np.testing.assert_allclose(free_errors(np.array([0, 0, 2, 3, 3, 3])), [0.5, 0.5, 0.0, 2 / 3, 2 / 3, 2 / 3])
     bank = Bank(3.0, 1)
     bank.label = np.arange(CLOCKS)
-    before = bank.wander.state()
+    before = bank.wander.snapshot()
     bank.run(20.0)
-    assert bank.wander.state() == before
+    assert bank.wander.snapshot() == before
 
 
 def test_what_was_learned_comes_back_from_its_bytes() -> None:
     bank, other = Bank(3.0, 1), Wander(SyncConfig())
     bank.run(10.0)
-    other.load(unpack(pack(bank.wander.state())))
-    assert other.state() == bank.wander.state()
+    other.restore(load(dump(bank.wander.snapshot())))
+    assert other.snapshot() == bank.wander.snapshot()

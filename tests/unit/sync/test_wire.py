@@ -9,14 +9,14 @@ import pytest
 from sdfstream.bus import codec
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Output
-from sdfstream.records.topics import ESTIMATE, EDGE
+from sdfstream.records.topics import EDGE, ESTIMATE
 from sdfstream.records.units import TICK_NS
 from sdfstream.sync import wire
-from sdfstream.sync.belief import COLUMNS, Beliefs
 from sdfstream.sync.clocks import Clocks
 from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.edge_stage import Inbox
+from sdfstream.sync.estimates import COLUMNS, Beliefs
 from sdfstream.sync.gather import KEEP_NS, Gather
-from sdfstream.sync.inbox import Inbox
 from sdfstream.sync.reduce import Edges
 from sdfstream.sync.reference import Place
 
@@ -102,7 +102,7 @@ def test_beliefs_in_pieces_count_once_they_are_complete() -> None:
     assert told.names == NAMES and usual == 1.0
     assert np.array_equal(told.beliefs.table["offset"], beliefs(3, seed=1).table["offset"])
     fresh = Inbox()
-    fresh.load(inbox.state())
+    fresh.restore(inbox.snapshot())
     for box in (inbox, fresh):
         box.put(wire.read_beliefs(second.slice(0, 1)))
         told, usual = box.newest()
@@ -146,8 +146,8 @@ def beliefs(clocks: int, seed: int = 1) -> Beliefs:
     g = np.random.default_rng(seed)
     b = Beliefs()
     b.table.grow(clocks)
-    for name, (kind, _) in COLUMNS.items():
-        if kind is np.float64:
+    for name, default in COLUMNS.items():
+        if default.dtype == np.float64:
             b.table[name] = g.standard_normal(clocks) * 10.0 ** g.integers(-300, 300, clocks)
     b.table["based"] = np.arange(clocks) != 1
     b.table["base_ns"] = np.where(b.table["based"], g.integers(-(1 << 60), 1 << 60, clocks), 0)

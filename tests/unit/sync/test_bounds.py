@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from sdfstream.sync import walls
+from sdfstream.numeric.table import Table
+from sdfstream.sync import edge_filter
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.sites import UNKNOWN, site_table
-from sdfstream.sync.table import Table
+from sdfstream.sync.edge_filter import UNKNOWN, site_table
 
 CONFIG = SyncConfig()
 _ERFC = np.vectorize(math.erfc)
@@ -25,22 +25,22 @@ def session(n: int = 1, **columns: object) -> Table:
     return t
 
 
-def own_view(t: Table, soft: float = 1.0) -> walls.View:
+def own_view(t: Table, soft: float = 1.0) -> edge_filter.View:
     """Along a line of zeros, by a mesh that knows nothing."""
-    n = t.n
-    return walls.view(t, np.arange(n), expected(n, UNKNOWN), np.zeros(n), np.full(n, soft))
+    n = t.rows
+    return edge_filter.view(t, np.arange(n), expected(n, UNKNOWN), np.zeros(n), np.full(n, soft))
 
 
-def expected(n: int, variance: float) -> walls.Expected:
+def expected(n: int, variance: float) -> edge_filter.Expected:
     """A level line at 0, known so well."""
     none = np.zeros(n)
-    return walls.Expected(none, none, np.full(n, variance), none, none)
+    return edge_filter.Expected(none, none, np.full(n, variance), none, none)
 
 
 def teach(t: Table, fwd: object, rev: object, soft: float = 1.0) -> None:
-    n = t.n
+    n = t.rows
     low = np.stack([np.broadcast_to(np.asarray(lane, dtype=float), n) for lane in (fwd, rev)])
-    walls.learn(t, np.arange(n), low, own_view(t, soft), CONFIG)
+    edge_filter.learn_minima(t, np.arange(n), low, own_view(t, soft), CONFIG)
 
 
 def on_a_grid(t: Table, fwd: float, rev: float, soft: float, tilt: tuple[float, float]) -> tuple[float, ...]:
@@ -171,7 +171,7 @@ def test_walls_that_were_soft_for_a_moment_are_not_remembered_as_queues() -> Non
 )
 def test_who_judges_a_block(what: str, columns: dict[str, float], alone: bool) -> None:
     t = session(**{"dd": 400.0, **columns})
-    v = walls.view(t, np.zeros(1, dtype=np.int64), expected(1, 100.0), np.zeros(1), np.ones(1))
+    v = edge_filter.view(t, np.zeros(1, dtype=np.int64), expected(1, 100.0), np.zeros(1), np.ones(1))
     assert bool(v.alone[0]) is alone, what
     assert float(v.mean[0]) == (columns.get("d", 0.0) if alone else 0.0)
     wanted = columns.get("dd", 400.0) if alone else 100.0 + 2.0 * columns.get("bias", 0.0) ** 2
@@ -181,7 +181,7 @@ def test_who_judges_a_block(what: str, columns: dict[str, float], alone: bool) -
 def test_what_others_taught_the_mesh_reaches_the_level() -> None:
     """Offset and level go together as the covariance says."""
     t = session(level_var=100.0, level_cov=60.0, told_mean=0.0, told_var=144.0)
-    walls.pass_on(t, np.zeros(1, dtype=np.int64), np.array([12.0]), np.array([36.0]))
+    edge_filter.pass_on(t, np.zeros(1, dtype=np.int64), np.array([12.0]), np.array([36.0]))
     assert float(t["level"][0]) == pytest.approx(10_000.0 + 60.0 / 144.0 * 12.0)
     # exact conditioning on an offset of variance 36 that was 144
     assert float(t["level_var"][0]) == pytest.approx(100.0 - (60.0 / 144.0) ** 2 * (144.0 - 36.0))
@@ -196,21 +196,21 @@ def test_what_others_taught_the_mesh_reaches_the_level() -> None:
 def test_what_no_queue_explains(short: float, broken: bool, size: float) -> None:
     """σ = 10, scale = 20: doubt from 40 on, broken from 60 = 6 σ = 3 scales on."""
     e = np.array([[-short], [500.0]])
-    got, surprise = walls.gates(e, np.full((2, 1), 10.0), np.full((2, 1), 20.0), CONFIG)
+    got, surprise = edge_filter.gates(e, np.full((2, 1), 10.0), np.full((2, 1), 20.0), CONFIG)
     assert bool(got[0]) is broken
     assert float(surprise[0]) == size
 
 
 def test_sigma_is_that_of_the_walls_place() -> None:
     t = session(dd=400.0, level_var=100.0, level_cov=50.0)
-    fwd, rev = walls.sigma(own_view(t, 1.0), t, np.zeros(1, dtype=np.int64))[:, 0]
+    fwd, rev = edge_filter.sigma(own_view(t, 1.0), t, np.zeros(1, dtype=np.int64))[:, 0]
     assert fwd == pytest.approx(math.sqrt(601.0))
     assert rev == pytest.approx(math.sqrt(401.0))
 
 
 def test_a_level_that_a_break_made_surer_than_its_covariance_allows_stays_a_level() -> None:
     t = session(2, level_var=[4.0, 400.0], level_cov=[-190.0, -190.0], told_var=[100.0, 100.0], told_mean=[5.0, 5.0])
-    walls.pass_on(t, np.arange(2), np.zeros(2), np.zeros(2))
+    edge_filter.pass_on(t, np.arange(2), np.zeros(2), np.zeros(2))
     assert t["level_var"] == pytest.approx([4e-6, 400.0 - 361.0])
     teach(t, [10_000.0, 10_000.0], [10_000.0, 10_000.0])
     assert np.isfinite(t["level"]).all()

@@ -1,4 +1,4 @@
-"""What is believed of every clock: the mesh's state, as the edge work needs it one tick later.
+"""Estimates of all clocks, as the mesh solved them one tick earlier, and stamps corrected by them.
 
 Internal time. Every clock has an integer `base_ns` (near its first stamp minus bus time), so that reading − base lies
 near bus time for every clock, however wrong. On that scale x is the clock's offset from the *ensemble*, a free common
@@ -9,26 +9,27 @@ The covariance is that clock's *own part*: the variance of the difference of two
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sdfstream.records.units import NS_PER_S, Float64s, Int64s
+from sdfstream.numeric.table import Table
+from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.sync.edge_filter import UNKNOWN
+from sdfstream.sync.intake import Exchanges
 from sdfstream.sync.reference import Place
-from sdfstream.sync.sites import UNKNOWN
-from sdfstream.sync.table import Table
 
-COLUMNS: Final[dict[str, tuple[Any, Any]]] = {
-    "base_ns": (np.int64, 0),
-    "based": (np.bool_, False),
-    "offset": (np.float64, 0.0),
-    "skew": (np.float64, 0.0),
-    "xx": (np.float64, UNKNOWN),
-    "xg": (np.float64, 0.0),
-    "gg": (np.float64, 0.0),
-    "walk": (np.float64, 0.0),
-    "phase": (np.float64, 0.0),
-    "bound": (np.float64, UNKNOWN),
+COLUMNS: Final[dict[str, Any]] = {
+    "base_ns": np.int64(0),
+    "based": np.bool_(False),
+    "offset": np.float64(0.0),
+    "skew": np.float64(0.0),
+    "xx": np.float64(UNKNOWN),
+    "xg": np.float64(0.0),
+    "gg": np.float64(0.0),
+    "walk": np.float64(0.0),
+    "phase": np.float64(0.0),
+    "bound": np.float64(UNKNOWN),
 }
 """offset (ns), skew (ns/s = ppb) and the three covariances of the own part; `walk` and `phase`: random walks of the
 frequency (ns²/s³) and of the phase (ns²/s); `bound`: variance behind the published error, ns²."""
@@ -53,7 +54,7 @@ class Beliefs:
     @property
     def n(self) -> int:
         """Clocks known."""
-        return self.table.n
+        return self.table.rows
 
     @property
     def unbased(self) -> bool:
@@ -85,10 +86,10 @@ class Beliefs:
         result: Float64s = column[src] + column[dst]
         return result
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
-            "table": self.table.state(),
+            "table": self.table.snapshot(),
             "origin_ns": self.origin_ns,
             "at": self.at,
             "solved_at": self.solved_at,
@@ -97,9 +98,9 @@ class Beliefs:
             "place": list(self.place),
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
-        self.table.load(state["table"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
+        self.table.restore(state["table"])
         self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
         self.solved_at = float(state["solved_at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
@@ -118,13 +119,79 @@ class Told:
         """Clocks known."""
         return len(self.names)
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
-        return {"names": self.names, "beliefs": self.beliefs.state()}
+        return {"names": self.names, "beliefs": self.beliefs.snapshot()}
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Told:
-        """What `state` gave."""
+        """What `snapshot` gave."""
         beliefs = Beliefs()
-        beliefs.load(state["beliefs"])
+        beliefs.restore(state["beliefs"])
         return cls(list(state["names"]), beliefs)
+
+
+class Rows(NamedTuple):
+    """Exchanges of one message on the internal time line (ns since the stage's origin)."""
+
+    session: Int64s
+    at: Float64s
+    """t1 there."""
+    newest: Float64s
+    """t4 there; NaN for a lost one."""
+    fwd: Float64s
+    """One-way delay t1 → t2, ns; NaN: not measured."""
+    rev: Float64s
+    """One-way delay t3 → t4, ns; NaN: not measured."""
+    clock_src: Int64s
+    clock_dst: Int64s
+
+    @classmethod
+    def none(cls) -> Rows:
+        """No rows."""
+        none, nothing = np.empty(0, dtype=np.int64), np.empty(0)
+        return cls(none, nothing, nothing, nothing, nothing, none, none)
+
+
+def correct(x: Exchanges, session: Int64s, clock_src: Int64s, clock_dst: Int64s, beliefs: Beliefs) -> Rows:
+    """Correct every stamp with its own clock's state: corrected = reading − offset − skew · (reading − at).
+
+    Each of the four stamps is corrected at its own instant, so a skew does not leak into long delays or long
+    turn-rounds. Differences of readings are taken as integers; only what a clock has run since `at` is a float.
+    """
+    t = beliefs.table
+    base = t["base_ns"] + beliefs.origin_ns
+    offset, rate = t["offset"], t["skew"] / NS_PER_S
+    src = base[clock_src], offset[clock_src], rate[clock_src]
+    dst = base[clock_dst], offset[clock_dst], rate[clock_dst]
+
+    def ran(stamp_ns: Int64s, end: tuple[Int64s, Float64s, Float64s]) -> tuple[Int64s, Float64s]:
+        """Reading on the internal scale, and what is to be taken off it."""
+        reading = stamp_ns - end[0]
+        return reading, end[1] + end[2] * (reading - end[1] - beliefs.at)
+
+    r1, off1 = ran(x.t1_ns, src)
+    r2, off2 = ran(x.t2_ns, dst)
+    r3, off3 = ran(x.t3_ns, dst)
+    r4, off4 = ran(x.t4_ns, src)
+    at, newest = r1 - off1, r4 - off4
+    fwd = (r2 - r1) - (off2 - off1)
+    rev = (r4 - r3) - (off4 - off3)
+    if not x.forward.all():
+        fwd[~x.forward] = np.nan
+    if x.lost.any():
+        newest[x.lost] = np.nan
+    if not x.reverse.all():
+        rev[~x.reverse] = np.nan
+    return Rows(session, at, newest, fwd, rev, clock_src, clock_dst)
+
+
+def pair_err(rows: Rows, variance: Float64s, sigmas: float) -> Float64s:
+    """Error bar of each row's delays: the difference of its two clocks, `sigmas` standard deviations wide.
+
+    `variance` is by clock, its own part (`belief`).
+    """
+    total = variance[rows.clock_src] + variance[rows.clock_dst]
+    same: Bools = rows.clock_src == rows.clock_dst
+    result: Float64s = np.where(same, 0.0, sigmas * np.sqrt(total))
+    return result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sdfstream.sync.floors import excess, path_table
+from sdfstream.sync.delays import excess
+from sdfstream.sync.registry import path_table
 
 MEMORY = 100
 

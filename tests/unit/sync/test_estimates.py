@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sdfstream.numeric import kalman
+from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
-from sdfstream.sync.belief import Beliefs
+from sdfstream.sync.edge_filter import UNKNOWN
+from sdfstream.sync.estimates import Beliefs
 from sdfstream.sync.reference import Place
-from sdfstream.sync.sites import UNKNOWN
-from sdfstream.sync.table import pack, unpack
 
 
 def three() -> Beliefs:
@@ -46,10 +46,10 @@ def test_clocks_are_carried_forward_by_the_clock_model(dt_s: float) -> None:
 
 def test_time_that_does_not_pass_changes_nothing() -> None:
     b = three()
-    before = pack(b.table.state())
+    before = dump(b.table.snapshot())
     b.advance(0.0)
     b.advance(-5e8)
-    assert pack(b.table.state()) == before
+    assert dump(b.table.snapshot()) == before
 
 
 def test_a_pair_is_the_difference_of_both_and_the_sum_of_their_doubts() -> None:
@@ -70,6 +70,6 @@ def test_beliefs_come_back_from_their_bytes() -> None:
     b, other = three(), Beliefs()
     b.origin_ns, b.lag_ns, b.reference, b.place = 3_600_000_000_000, 12.5, 2, Place(1.5, -7, 3.25, 8.0)
     b.advance(1.5e9)
-    other.load(unpack(pack(b.state())))
-    assert pack(other.state()) == pack(b.state())
+    other.restore(load(dump(b.snapshot())))
+    assert dump(other.snapshot()) == dump(b.snapshot())
     assert (other.at, other.place, other.n) == (b.at, b.place, 3)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from sdfstream.sync.lag import Spread
+from sdfstream.sync.bustime import Spread
 
 MS = 1e6
 
@@ -54,7 +54,7 @@ def test_it_goes_on_from_a_snapshot_in_mid_tick() -> None:
     for n in range(25):
         told(spread, (100 + n % 7, 40))
     spread.see(np.array([130.0, 61.0]) * MS)
-    again.load(spread.state())
+    again.restore(spread.snapshot())
     for one in (spread, again):
         one.turn()
-    assert again.state() == spread.state() and again.value == spread.value == 130 * MS
+    assert again.snapshot() == spread.snapshot() and again.value == spread.value == 130 * MS

@@ -1,13 +1,42 @@
-"""How far behind the bus evidence is: the newest (the bridge from bus time to the hosts' time line), and the oldest."""
+"""Bus time: the ticks at which sync does its work, and how far behind the bus the evidence is."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from sdfstream.records.units import NS_PER_S, Float64s
+from sdfstream.records.units import NS_PER_S, TICK_NS, Float64s
+from sdfstream.stats import Counters
+
+
+class Ticks:
+    """Every 100 ms boundary after the first message, once, in order; a jump over very many is taken in one stride."""
+
+    def __init__(self, most: int, counters: Counters) -> None:
+        self._most = most
+        self._counters = counters
+        self.next: int | None = None
+        """The next boundary; None before `begin`."""
+
+    def begin(self, bus_at_ns: int) -> None:
+        """The first message is of this instant."""
+        self.next = (bus_at_ns // TICK_NS + 1) * TICK_NS
+
+    def upto(self, now_ns: int) -> Iterator[int]:
+        """Boundaries up to `now_ns`."""
+        if self.next is None or now_ns < self.next:
+            return
+        behind = (now_ns - self.next) // TICK_NS - self._most
+        if behind > 0:
+            self._counters.add("ticks-skipped", n=behind)
+            self.next += behind * TICK_NS
+        while self.next <= now_ns:
+            yield self.next
+            self.next += TICK_NS
+
 
 _TICKS = 20
 NEAR_NS = 10.0 * NS_PER_S
@@ -44,12 +73,12 @@ class Lag:
         """The lag in ns as of the last tick; 0 before anything was seen."""
         return min(self._past, default=0.0)
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything."""
         return {"past": self._past, "now": self._now}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self._past, self._now = list(state["past"]), float(state["now"])
 
 
@@ -93,11 +122,11 @@ class Spread:
         """The lag in ns as of the last tick; infinite until 20 ticks have told of it."""
         return max(self._past) if len(self._past) == _TICKS else math.inf
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything."""
         return {"past": self._past, "seen": [list(one) for one in self._seen]}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `snapshot` gave."""
         self._past = [float(lag) for lag in state["past"]]
         self._seen = [(float(lag), int(rows)) for lag, rows in state["seen"]]

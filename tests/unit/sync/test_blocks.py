@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sdfstream.sync import quiet, walls
-from sdfstream.sync.blocks import Blocks, blocks
+from sdfstream.numeric.table import Table
+from sdfstream.sync import edge_filter
+from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.sites import site_table
-from sdfstream.sync.table import Table
+from sdfstream.sync.edge_filter import site_table
 
 CONFIG = SyncConfig()
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -27,7 +27,7 @@ def session(**columns: object) -> Table:
 
 def block(t: Table, fwd: np.ndarray, rev: np.ndarray) -> Blocks:
     zeros = np.zeros(fwd.size, dtype=np.int64)
-    return blocks(zeros, zeros.astype(float), fwd, rev, t["about"], quiet.narrow(t, CONFIG))
+    return blocks(zeros, zeros.astype(float), fwd, rev, t["about"], narrow(t, CONFIG))
 
 
 def learned(draw: Draw, ticks: int, seed: int = 1, t: Table | None = None) -> Table:
@@ -35,7 +35,7 @@ def learned(draw: Draw, ticks: int, seed: int = 1, t: Table | None = None) -> Ta
     t = session() if t is None else t
     for _ in range(ticks):
         fwd, rev = 8000.0 + draw(g, 8), 8000.0 + draw(g, 8)
-        quiet.learn_moments(t, block(t, fwd, rev), CONFIG)
+        learn_moments(t, block(t, fwd, rev), CONFIG)
     return t
 
 
@@ -75,8 +75,8 @@ def test_moments_do_not_depend_on_where_they_are_taken_about() -> None:
 
 def teach(t: Table, fwd: np.ndarray, rev: np.ndarray) -> None:
     b, none = block(t, fwd, rev), np.zeros(1)
-    v = walls.View(none, t["dd"].copy(), none, none, none, np.ones(1), np.ones(1, dtype=bool))
-    quiet.learn(t, b, np.zeros(1, dtype=np.int64), v, CONFIG)
+    v = edge_filter.View(none, t["dd"].copy(), none, none, none, np.ones(1), np.ones(1, dtype=bool))
+    edge_filter.learn_means(t, b, np.zeros(1, dtype=np.int64), v, CONFIG)
 
 
 def test_half_the_difference_of_the_means_measures_the_clock() -> None:
