@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig, VirtualClock
-from sdfstream.probes.stamp.addresses import octets
-from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
@@ -67,7 +66,7 @@ def datagrams(
         data=data,
         length=np.array([len(p) for p in payloads], dtype=np.int32),
         socket=np.full(n, socket, dtype=np.int32),
-        address=np.frombuffer(octets(address) * n, dtype=np.uint8).reshape(n, 16),
+        address=np.frombuffer(address_octets(address) * n, dtype=np.uint8).reshape(n, 16),
         port=np.full(n, port, dtype=np.uint16) if isinstance(port, int) else np.array(port, dtype=np.uint16),
         at_ns=np.full(n, at_ns, dtype=np.int64),
         kind=np.full(n, kind, dtype=np.uint8),
@@ -87,7 +86,7 @@ def arriving(sent: ToSend, rows: np.ndarray, at_ns: np.ndarray, *, socket: np.nd
         data=data,
         length=sent.length[rows],
         socket=socket.astype(np.int32),
-        address=np.frombuffer(octets(address) * n, dtype=np.uint8).reshape(n, 16),
+        address=np.frombuffer(address_octets(address) * n, dtype=np.uint8).reshape(n, 16),
         port=port.astype(np.uint16),
         at_ns=at_ns,
         kind=np.full(n, StampKind.KERNEL, dtype=np.uint8),

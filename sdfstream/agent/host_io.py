@@ -19,7 +19,7 @@ from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionC
 from sdfstream.probes.net.socket_table_io import SocketTable
 from sdfstream.probes.stamp.liveness import event_data
 from sdfstream.probes.stamp.reflector import SessionReflector
-from sdfstream.probes.stamp.watch_sender import WatchingSender
+from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.probes.trace.raw_io import Made, discard
 from sdfstream.probes.trace.trace_io import Tracing
@@ -106,7 +106,7 @@ class HostAgent:
             hardware=config.hardware_stamps,
             counters=self.counters,
         )
-        self.sender = WatchingSender(
+        self.sender = SessionSender(
             host,
             self._sockets,
             np.random.default_rng(seed),
@@ -192,7 +192,7 @@ class HostAgent:
             return False
         for change, watched in ((watch, True), (plan, False)):
             if change.end:
-                self.sender.watch({}, change.end, now_ns, **self._manner(watched))
+                self.sender.change_sessions({}, change.end, now_ns, **self._manner(watched))
         self._beginning = [(c.begin, watched) for c, watched in ((watch, True), (plan, False)) if c.begin]
         used = {*self._mesh_slots, *self._of(self._watches.sessions), *self._of(self.planned.sessions)}
         self.nic_watch.want([s for s in self._sockets.values() if s not in used], False)
@@ -206,7 +206,7 @@ class HostAgent:
         wanted = self._of(s for begin, _ in self._beginning for s in begin.values())
         if self._beginning and self.nic_watch.settled(wanted):
             for begin, watched in self._beginning:
-                self.sender.watch(begin, (), time.monotonic_ns(), **self._manner(watched))
+                self.sender.change_sessions(begin, (), time.monotonic_ns(), **self._manner(watched))
             self._beginning = []
             self._note_paths()
 
@@ -226,7 +226,7 @@ class HostAgent:
         self.shortest_ns = int(self.sender.probed_intervals_ns().min(initial=NS_PER_S))
         self.judge_ns = self._judge_ns()
         if self._tracing is not None:
-            self._tracing.adopt(self.sender.paths, self.sender.mesh_paths)
+            self._tracing.adopt(self.sender.paths, self.sender.configured_paths)
 
     def reflect(self) -> bool:
         """Answer the probes that have arrived; whether there were any.
@@ -325,7 +325,7 @@ class HostAgent:
     def follow(self, plan: HostPlan) -> bool:
         """Probe what `plan` says from now on, as far as that makes sense and fits the budget; whether it is news."""
         if plan.host == self.name:
-            self.reflector.know(plan.probers)
+            self.reflector.add_peers(plan.probers)
         return self.planned.obey(plan, self.reflector.arriving_pps(self._plan_ports))
 
     @property

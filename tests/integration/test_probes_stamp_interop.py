@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.stamp.addresses import octets
-from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_MS, StampKind
@@ -68,7 +67,7 @@ class Udp:
         now = time.time_ns()
         return Received(
             data=data, length=np.array([len(payload)], np.int32), socket=np.zeros(1, np.int32),
-            address=np.frombuffer(octets(address), np.uint8).reshape(1, 16), port=np.array([port], np.uint16),
+            address=np.frombuffer(address_octets(address), np.uint8).reshape(1, 16), port=np.array([port], np.uint16),
             at_ns=np.array([now]), kind=np.array([StampKind.KERNEL], np.uint8), user_at_ns=now,
             tos=np.array([seen.get(socket.IP_TOS, 0)], np.uint8), ttl=np.array([seen.get(socket.IP_TTL, 0)], np.uint8),
         )  # fmt: skip

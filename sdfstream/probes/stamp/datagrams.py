@@ -6,12 +6,14 @@ All times here are readings of the host's system clock (the engines apply a virt
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.errors import ConfigError
 from sdfstream.records.units import Int32s, Int64s, UInt8s
 
 SENT_TTL: Final = 255
@@ -19,6 +21,8 @@ SENT_TTL: Final = 255
 
 UInt16s = npt.NDArray[np.uint16]
 UInt32s = npt.NDArray[np.uint32]
+UInt64s = npt.NDArray[np.uint64]
+_MIX = (np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(0xC2B2_AE3D_27D4_EB4F), np.uint64(0x1656_67B1_9E37_79F9))
 
 
 @dataclass(slots=True)
@@ -79,3 +83,34 @@ class TxStamps:
     """(n,) StampKind."""
     user_at_ns: Int64s
     """(n,) when user space handed it to the kernel."""
+
+
+def address_octets(address: str) -> bytes:
+    """16 octets of an IP address, IPv4 as ::ffff:a.b.c.d.
+
+    Raises
+    ------
+    ConfigError
+        Not an IP address.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError as e:
+        raise ConfigError(f"{address!r} is not an IP address") from e
+    return parsed.packed if parsed.version == 6 else b"\0" * 10 + b"\xff\xff" + parsed.packed
+
+
+def is_ipv4(address: str) -> bool:
+    """Whether the address is IPv4 (or IPv4 mapped into IPv6)."""
+    return address_octets(address)[:12] == b"\0" * 10 + b"\xff\xff"
+
+
+def address_keys(words: UInt64s, extra: UInt64s) -> UInt64s:
+    """One 64-bit key from an address (n, 2) and another word (n,). Equal inputs give equal keys; unequal ones nearly
+    always unequal keys, so a hit must still be compared.
+    """
+    key = (words[:, 0] ^ (extra * _MIX[2])) * _MIX[0]
+    key ^= key >> np.uint64(29)
+    key = (key ^ words[:, 1]) * _MIX[1]
+    result: UInt64s = key ^ (key >> np.uint64(32))
+    return result

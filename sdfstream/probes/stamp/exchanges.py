@@ -1,11 +1,12 @@
-"""The exchanges under way: one ring per path, all rings in preallocated arrays.
+"""Exchanges in transit: one ring per path, all rings in preallocated arrays; to which of them an answer belongs.
 
 The slot of an exchange is ``first[path] + (seq & mask[path])``. A ring is as deep as the time-out, the wait for the
 follow-up and the longest expected pause between two flushes need; a probe that finds its slot still in use pushes
 the old exchange out, counted as ``shed``.
 
-An answer is kept as its octets (base packet and TLVs in our own arrangement) and decoded when its row is written: a
-flush decodes ten batches in one go. A follow-up is kept as the slot of the answer that carried it, under the
+An answer names its path by socket and SSID (`PathIndex`) and its exchange by sequence number (`Exchanges.match`). Its
+octets are stored (base packet, and TLVs in our own arrangement, `answer_tlvs`) and decoded when its row is written: a
+flush decodes ten batches in one go. A follow-up is stored as the slot of the answer that carried it, under the
 *reflector's* sequence number: it may come before the answer it belongs to (reordering), and a stateful reflector
 numbers answers by itself.
 """
@@ -17,9 +18,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.probes.stamp import tlv
-from sdfstream.probes.stamp.packet import Fields, Mode, fields
-from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int64s, StampKind, UInt8s
+from sdfstream.probes.stamp import packet, tlv
+from sdfstream.probes.stamp.datagrams import Received, UInt64s, address_keys
+from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, Mac, Mode, Verdict, fields, macs_equal
+from sdfstream.probes.stamp.paths import Paths
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
+from sdfstream.stats import Counters
 
 FREE: Final = 0
 SENT: Final = 1
@@ -63,6 +67,49 @@ _PER_SLOT: Final = (
 )
 
 
+_REFUSED: Final = (tlv.U | tlv.M | tlv.I) << 24
+
+
+class PathIndex:
+    """Finds the path that an answer belongs to."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        socket = paths.socket.astype(np.int64)
+        self._by_ssid = _sorted_keys(socket << 16 | (paths.session + 1))
+        words = np.stack(paths.words, axis=1)
+        self._by_address = _unique_keys(
+            address_keys(words, paths.socket.astype(np.uint64) << np.uint64(16) | paths.port)
+        )
+
+    def find(self, received: Received, ssid: Int64s, verdict: Verdict) -> Int64s:
+        """(n,) the path of each answer; 0 for those that are refused.
+
+        By socket and SSID; an answer without SSID (a reflector older than RFC 8972) by socket, address and port,
+        where only one session goes there.
+        """
+        words = received.address.view(np.uint64)
+        keys, path = self._by_ssid
+        wanted = received.socket.astype(np.int64) << 16 | ssid
+        index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        found: Int64s = np.where(keys[index] == wanted, path[index], -1)
+        bare = ssid == 0
+        if np.count_nonzero(bare):
+            found = np.where(bare, self._find_by_address(received, words), found)
+        verdict.refuse(found < 0, Verdict.UNKNOWN_SESSION)
+        found = np.maximum(found, 0)
+        high, low = self._paths.words
+        other = (words[:, 0] != high[found]) | (words[:, 1] != low[found]) | (received.port != self._paths.port[found])
+        verdict.refuse(other, Verdict.WRONG_REFLECTOR)
+        return found
+
+    def _find_by_address(self, received: Received, words: UInt64s) -> Int64s:
+        keys, path = self._by_address
+        wanted = address_keys(words, received.socket.astype(np.uint64) << np.uint64(16) | received.port)
+        index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[index] == wanted, path[index], -1)
+
+
 class Exchanges:
     """Rings of p paths with the given intervals (p,). Arrays are (slots,) unless said otherwise."""
 
@@ -89,12 +136,12 @@ class Exchanges:
         self._base: UInt8s = np.zeros((0, mode.base_bytes), dtype=np.uint8)
         self._extension: UInt8s = np.zeros((0, tlv.EXTENSION.itemsize), dtype=np.uint8)
         self._carrier: Int64s = none
-        """Slot of the answer whose Follow-Up Telemetry speaks of this reflector sequence number."""
+        """Slot of the answer whose Follow-Up Telemetry is about this reflector sequence number."""
         self._mark: Int64s = none
         self.grow(interval_ns)
 
     def grow(self, interval_ns: Int64s) -> None:
-        """Make rings for more paths, behind those that are there; nothing under way is touched."""
+        """Make rings for more paths, behind the present ones, whose exchanges are not touched."""
         shortest = np.maximum(1, (interval_ns * (1 - JITTER)).astype(np.int64))
         need = (timeout_ns(interval_ns) + (WAIT_INTERVALS * interval_ns).astype(np.int64) + FLUSH_PAUSE_NS) // shortest
         depth = 1 << np.ceil(np.log2(need + 2)).astype(np.int64)
@@ -111,7 +158,7 @@ class Exchanges:
         self.extension: Fields = fields(self._extension, tlv.EXTENSION)
 
     def free(self, path: Int64s) -> None:
-        """Forget what is under way on these paths."""
+        """Forget the exchanges of these paths."""
         self.state[np.isin(self.path, path)] = FREE
 
     def __len__(self) -> int:
@@ -150,22 +197,150 @@ class Exchanges:
         self.t1_at[slot] = at_ns[better]
         self.t1_kind[slot] = kind
 
+    def match(
+        self, received: Received, path: Int64s, head: Fields, verdict: Verdict, now_ns: int
+    ) -> tuple[Int64s, Bools]:
+        """(n,) the slot of the exchange that each answer belongs to, and which answers are right but too late."""
+        seq = head["sender_seq"].astype(np.int64)
+        slot = self.slot(path, seq)
+        state = self.state[slot]
+        verdict.refuse((self.seq[slot] != seq) | (state == FREE), Verdict.UNKNOWN_EXCHANGE)
+        verdict.refuse(self.t1_word[slot] != head["sender_t1"], Verdict.ECHO)
+        verdict.refuse((state == ANSWERED) | (state == DONE), Verdict.DUPLICATE)
+        late = ((state == LOST) | self._overdue(received, head, slot, now_ns)) & verdict.good
+        verdict.refuse(late, Verdict.LATE)
+        good = np.flatnonzero(verdict.good)
+        copies = np.zeros(len(slot), dtype=np.bool_)
+        copies[good] = ~self.first_of_each(slot[good])
+        verdict.refuse(copies, Verdict.DUPLICATE)
+        return slot, late
+
+    def _overdue(self, received: Received, head: Fields, slot: Int64s, now_ns: int) -> Bools:
+        """Which answers came too late, by their own stamps: a stalled process may read an answer long after it came.
+
+        The steady clock must agree, since the system clock may have been stepped in between. The time a probe lay at
+        a stalled reflector, t3 - t2, is no transit time either.
+        """
+        limit = self.timeout_ns[self.path[slot]]
+        overdue: Bools = now_ns - self.sent_at[slot] >= limit
+        if np.count_nonzero(overdue):
+            arrived_at = np.where(received.kind == StampKind.KERNEL, received.at_ns, received.user_at_ns)
+            stay = packet.ns_of(head["t3"], head["error"]) - packet.ns_of(head["t2"], head["error"])
+            overdue &= arrived_at - self.t1_user[slot] - np.maximum(stay, 0) >= limit
+        return overdue
+
     def take(self, slot: Int64s, base: UInt8s, extension: UInt8s, arrival: npt.NDArray[np.void]) -> None:
-        """Keep answers: octets of the base packet and of the TLVs, (n, ...), and how they arrived."""
+        """Store answers: octets of the base packet and of the TLVs, (n, ...), and how they arrived."""
         self.state[slot] = ANSWERED
         self._base[slot] = base
         self._extension[slot] = extension
         self.arrival[slot] = arrival
         found = fields(extension, tlv.EXTENSION)
-        tells = (found["fu_head"] == tlv.FU_HEAD) & (found["fu_at"] != 0)
-        carrier = slot[tells]
-        self._carrier[self.slot(self.path[carrier], found["fu_seq"][tells].astype(np.int64))] = carrier
+        carries = (found["fu_head"] == tlv.FU_HEAD) & (found["fu_at"] != 0)
+        carrier = slot[carries]
+        self._carrier[self.slot(self.path[carrier], found["fu_seq"][carries].astype(np.int64))] = carrier
 
     def follow_ups(self, slot: Int64s) -> tuple[Fields, Any, Bools]:
         """The Follow-Up Telemetry of answered exchanges, the error estimate beside it, and whether it came."""
         seq = self.answer["seq"][slot].astype(np.int64)
         carrier = self._carrier[self.slot(self.path[slot], seq)]
         found = self.extension[carrier]
-        told: Bools = (found["fu_head"] == tlv.FU_HEAD) & (found["fu_at"] != 0) & (found["fu_seq"] == seq)
-        told &= self.path[carrier] == self.path[slot]
-        return found, self.answer["error"][carrier], told
+        came: Bools = (found["fu_head"] == tlv.FU_HEAD) & (found["fu_at"] != 0) & (found["fu_seq"] == seq)
+        came &= self.path[carrier] == self.path[slot]
+        return found, self.answer["error"][carrier], came
+
+
+def answer_tlvs(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> UInt8s:
+    """The TLVs of answers as the octets of `EXTENSION`, (n, 36); one that may not be used has header 0.
+
+    Not to be used: absent, flagged U, M or I by the reflector, malformed, behind a malformed one, or under an HMAC
+    TLV that does not verify (RFC 8972 sections 4 and 4.8; counted as ``tlv-integrity``). The result may be a view
+    of `data`.
+    """
+    if not _clean(data, length, mode, mac):
+        return _rearranged(data, length, mode, mac, counters)
+    result = data[:, mode.base_bytes : mode.base_bytes + tlv.EXTENSION.itemsize]
+    if mac is not None:
+        at = np.full(len(data), tlv.least_payload_bytes(mode) - tlv.trailer_bytes(mode), dtype=np.int32)
+        broken = ~_verified(data, at, mode, mac)
+        if broken.any():
+            result = result.copy()
+            _drop(result, broken, counters)
+    return result
+
+
+def _clean(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None) -> bool:
+    """Whether all rows are in our own arrangement and nothing in them is flagged."""
+    if data.shape[1] < mode.base_bytes + tlv.EXTENSION.itemsize:
+        return False
+    found = fields(data, tlv.EXTENSION, mode.base_bytes)
+    clean: Bools = found["fu_head"] == tlv.FU_HEAD
+    clean &= found["cos_head"] == tlv.COS_HEAD
+    clean &= found["ti_head"] == tlv.TI_HEAD
+    clean &= length >= mode.base_bytes + tlv.EXTENSION.itemsize
+    # with an HMAC TLV it also matters what lies behind
+    return bool(clean.all()) and (mac is None or bool(tlv.arranged(data, length, mode).all()))
+
+
+def _drop(octets: UInt8s, broken: Bools, counters: Counters) -> None:
+    n = int(np.count_nonzero(broken))
+    if n:
+        counters.add("refused", "tlv-integrity", n)
+        octets[broken] = 0
+
+
+def _verified(data: UInt8s, at: Int32s, mode: Mode, mac: Mac) -> Bools:
+    rows = np.arange(len(data))
+    carried = tlv.gather(data, rows, at + tlv.HEADER_BYTES, MAC_BYTES)
+    return macs_equal(carried, mac.of_tlvs(data, mode, at))
+
+
+def _rearranged(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> UInt8s:
+    """TLVs of any arrangement, brought into that of our own sender."""
+    found = tlv.walk(data, mode.base_bytes, length)
+    flags = tlv.flags(data, found)
+    broken: Bools = ((flags & tlv.I) != 0).any(axis=1)
+    if mac is not None:
+        broken |= _unproven(data, found, mode, mac)
+    _stop_behind(found, (flags & tlv.M) != 0)
+    raw = np.zeros((len(data), tlv.EXTENSION.itemsize), dtype=np.uint8)
+    for kind, first, count in tlv.ARRANGEMENT:
+        at = found.first(kind)
+        rows = np.flatnonzero(at >= 0)
+        raw[rows, first : first + count] = tlv.gather(data, rows, at[rows], count)
+    result = fields(raw, tlv.EXTENSION)
+    for name in ("fu_head", "cos_head", "ti_head"):
+        # reserved flag bits are ignored on receipt
+        result[name] = np.where(result[name] & _REFUSED, 0, result[name] & tlv.HEAD_MASK)
+    _drop(raw, broken, counters)
+    return raw
+
+
+def _stop_behind(found: tlv.Walk, malformed: Bools) -> None:
+    """Take out of `found` everything from a TLV on that the reflector called malformed."""
+    if malformed.any():
+        found.at[np.logical_or.accumulate(malformed, axis=1)] = -1
+
+
+def _unproven(data: UInt8s, found: tlv.Walk, mode: Mode, mac: Mac) -> Bools:
+    """Rows that carry more than Extra Padding without a right HMAC TLV in its right place."""
+    mac_at, lawful = tlv.mac_tlv_at(found)
+    rows = np.flatnonzero(mac_at >= 0)
+    good = np.zeros(len(data), dtype=np.bool_)
+    good[rows] = _verified(data[rows], mac_at[rows], mode, mac)
+    needed = ((found.at >= 0) & (found.type != tlv.Tlv.EXTRA_PADDING)).any(axis=1)
+    result: Bools = needed & ~(good & lawful)
+    return result
+
+
+def _sorted_keys(keys: Int64s) -> tuple[Int64s, Int64s]:
+    order = np.argsort(keys, kind="stable")
+    return np.append(keys[order], np.iinfo(np.int64).max), np.append(order, -1)
+
+
+def _unique_keys(keys: UInt64s) -> tuple[UInt64s, Int64s]:
+    """Sorted keys and their indices, without the keys that occur more than once: those name no single path."""
+    found, first, times = np.unique(keys, return_index=True, return_counts=True)
+    once = times == 1
+    top = np.array([np.iinfo(np.uint64).max], dtype=np.uint64)
+    return np.append(found[once], top), np.append(first[once], -1)

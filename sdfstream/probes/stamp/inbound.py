@@ -1,7 +1,7 @@
 """The sessions that probe us: a bounded table by (socket, source address, source port, SSID).
 
-A row keeps the number of the next answer, the true sending times of the last few answers, each told once in a later
-answer (Follow-Up Telemetry), and which path of the liveness report the session is.
+A row holds the number of the next answer, the TX stamps of the last few answers, each sent once in a later answer
+(Follow-Up Telemetry), and the session's path in the liveness report.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.probes.stamp.addresses import UInt64s, mixed
+from sdfstream.probes.stamp.datagrams import UInt64s, address_keys
 from sdfstream.probes.stamp.liveness import Liveness, PathName
 from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
 from sdfstream.stats import Counters
@@ -21,9 +21,9 @@ CAPACITY: Final = 16_384
 NEW_PER_CALL: Final = 256
 """New sessions taken up per call; a flood of made-up sources costs no more than this."""
 IDLE_NS: Final = 600 * NS_PER_S
-"""A session not heard for this long may be pushed out."""
-KEPT: Final = 4
-"""Sending times kept per session until they are told."""
+"""A session without a probe for this long may be pushed out."""
+FOLLOW_UPS: Final = 4
+"""TX stamps stored per session until they are sent as follow-ups."""
 _NO_DSCP: Final = 255
 _TOP: Final = np.iinfo(np.uint64).max
 
@@ -33,7 +33,7 @@ Indices = npt.NDArray[np.integer]
 
 
 class Inbound:
-    """Finds the table row of each probe, makes rows for new sessions, keeps their follow-ups.
+    """Finds the table row of each probe, makes rows for new sessions, stores their follow-ups.
 
     Parameters
     ----------
@@ -58,24 +58,24 @@ class Inbound:
         self._high: UInt64s = np.zeros(n, dtype=np.uint64)
         self._low: UInt64s = np.zeros(n, dtype=np.uint64)
         self._dscp: UInt8s = np.zeros(n, dtype=np.uint8)
-        self._heard_at: Int64s = np.zeros(n, dtype=np.int64)
+        self._last_received_at: Int64s = np.zeros(n, dtype=np.int64)
         self._seq: Int64s = np.zeros(n, dtype=np.int64)
         """The latest probe's."""
         self._answers: Int64s = np.zeros(n, dtype=np.int64)
         """Answers numbered so far."""
         self._path: Int64s = np.zeros(n, dtype=np.int64)
         """Index into the liveness table; −1: not reported."""
-        self._written: Int64s = np.zeros(n, dtype=np.int64)
-        """Follow-ups ever kept."""
-        self._told: Int64s = np.zeros(n, dtype=np.int64)
-        """Follow-ups ever told."""
-        self._follow_ups = np.zeros((n, KEPT), dtype=FOLLOW_UP)
+        self._stored_follow_ups: Int64s = np.zeros(n, dtype=np.int64)
+        """Follow-ups ever stored."""
+        self._sent_follow_ups: Int64s = np.zeros(n, dtype=np.int64)
+        """Follow-ups ever sent."""
+        self._follow_ups = np.zeros((n, FOLLOW_UPS), dtype=FOLLOW_UP)
         self._mark: Int64s = np.zeros(n, dtype=np.int64)
         self._used = 0
         self._keys: UInt64s = np.full(1, _TOP, dtype=np.uint64)
-        self._place: Int64s = np.full(1, -1, dtype=np.int64)
+        self._row_of_key: Int64s = np.full(1, -1, dtype=np.int64)
 
-    def know(self, peers: Mapping[bytes, str]) -> None:
+    def add_peers(self, peers: Mapping[bytes, str]) -> None:
         """More senders by address; their sessions are reported from their next probe on."""
         fresh = {address: nic for address, nic in peers.items() if self._peers.get(address) != nic}
         if fresh:
@@ -85,7 +85,7 @@ class Inbound:
 
     def find(self, socket: Int32s, words: UInt64s, port: Int64s, ssid: Int64s, dscp: UInt8s, now_ns: int) -> Int64s:
         """Table rows of n probes, (n,); −1 where there is no room."""
-        key = mixed(words, (socket.astype(np.uint64) << np.uint64(32)) | (port << 16 | ssid).view(np.uint64))
+        key = address_keys(words, (socket.astype(np.uint64) << np.uint64(32)) | (port << 16 | ssid).view(np.uint64))
         row = self._look_up(key)
         if np.count_nonzero(row < 0):
             self._add(np.flatnonzero(row < 0), key, words, now_ns)
@@ -98,7 +98,7 @@ class Inbound:
                 self._watch(int(row[i]), int(socket[i]), words[i], int(port[i]), int(dscp[i]), now_ns)
         return np.where(known, row, -1)
 
-    def hear(self, row: Int64s, seq: Int64s, now_ns: int) -> None:
+    def take_probes(self, row: Int64s, seq: Int64s, now_ns: int) -> None:
         """Probes `seq` of the sessions `row` (repeats allowed, −1 for none) arrived."""
         order = np.arange(len(row))
         self._mark[row] = order
@@ -107,15 +107,15 @@ class Inbound:
             row, seq = row[last], seq[last]
         ahead = (seq - self._seq[row]) & 0xFFFF_FFFF
         self._seq[row] = seq
-        self._heard_at[row] = now_ns
+        self._last_received_at[row] = now_ns
         path = self._path[row]
         watched = path >= 0
         if np.count_nonzero(watched):
             self._liveness.arrived(path[watched], ahead[watched], now_ns)
 
     def shortest_interval_ns(self, now_ns: int, lately_ns: int) -> int:
-        """Mean gap of the busiest session heard within `lately_ns`; 0 when one session's is not known."""
-        path = self._path[: self._used][now_ns - self._heard_at[: self._used] < lately_ns]
+        """Mean gap of the busiest session that sent within `lately_ns`; 0 when one session's is not known."""
+        path = self._path[: self._used][now_ns - self._last_received_at[: self._used] < lately_ns]
         if not len(path) or path.min() < 0:
             return 0
         return int(self._liveness.interval_ns[path].min())
@@ -127,27 +127,27 @@ class Inbound:
         self._answers[row[known]] = number[known] + 1  # of equal rows the last, so the largest, stays
         return np.where(known, number & 0xFFFF_FFFF, 0)
 
-    def keep(self, row: Int64s, seq: Int64s, at_ns: Int64s, kind: UInt8s) -> None:
-        """Keep the true sending times of answers, oldest first for each session; the oldest gives way."""
-        place = self._written[row] + self.rank(row)
+    def store_follow_ups(self, row: Int64s, seq: Int64s, at_ns: Int64s, kind: UInt8s) -> None:
+        """Store TX stamps of answers, oldest first for each session; the oldest is overwritten."""
+        index = self._stored_follow_ups[row] + self.rank(row)
         fresh = np.empty(len(row), dtype=FOLLOW_UP)
         fresh["seq"] = seq
         fresh["at_ns"] = at_ns
         fresh["kind"] = kind
-        self._follow_ups[row, place % KEPT] = fresh
-        self._written[row] = place + 1  # of equal rows the last, so the largest, stays
+        self._follow_ups[row, index % FOLLOW_UPS] = fresh
+        self._stored_follow_ups[row] = index + 1  # of equal rows the last, so the largest, stays
 
-    def tell(self, row: Int64s, rank: Int64s) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+    def next_follow_ups(self, row: Int64s, rank: Int64s) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
         """The next follow-up for an answer to each of `row` (n,), and whether there is one.
 
-        Each is told once, oldest first; when none is left the last one is repeated.
+        Each is sent once, oldest first; when none is left the last one is repeated.
         """
-        written = self._written[row]
-        place = np.maximum(self._told[row], written - KEPT) + rank
-        after = np.minimum(place + 1, written)
+        written = self._stored_follow_ups[row]
+        index = np.maximum(self._sent_follow_ups[row], written - FOLLOW_UPS) + rank
+        after = np.minimum(index + 1, written)
         known = row >= 0
-        self._told[row[known]] = after[known]
-        return self._follow_ups[row, (after - 1) % KEPT], known & (written > 0)
+        self._sent_follow_ups[row[known]] = after[known]
+        return self._follow_ups[row, (after - 1) % FOLLOW_UPS], known & (written > 0)
 
     def rank(self, row: Int64s) -> Int64s:
         """How many earlier entries of `row` are equal: 0, 0, 1, ..."""
@@ -162,8 +162,8 @@ class Inbound:
         return rank
 
     def _look_up(self, key: UInt64s) -> Int64s:
-        place = np.searchsorted(self._keys, key)
-        result: Int64s = np.where(self._keys[place] == key, self._place[place], -1)
+        index = np.searchsorted(self._keys, key)
+        result: Int64s = np.where(self._keys[index] == key, self._row_of_key[index], -1)
         return result
 
     def _add(self, missing: Indices, key: UInt64s, words: UInt64s, now_ns: int) -> None:
@@ -176,20 +176,20 @@ class Inbound:
         self._high[row] = words[fresh, 0]
         self._low[row] = words[fresh, 1]
         self._dscp[row] = _NO_DSCP  # the probe's own is taken up by `find`
-        self._heard_at[row] = now_ns
+        self._last_received_at[row] = now_ns
         self._path[row] = -1
-        self._written[row] = self._told[row] = self._answers[row] = 0
+        self._stored_follow_ups[row] = self._sent_follow_ups[row] = self._answers[row] = 0
         self.generation[row] = (self.generation[row] + 1) & 0x7FFF
         order = np.argsort(self._key[: self._used], kind="stable")
         self._keys = np.append(self._key[order], np.uint64(_TOP))
-        self._place = np.append(order, -1)
+        self._row_of_key = np.append(order, -1)
 
     def _room(self, wanted: int, now_ns: int) -> list[int]:
         """Free table rows, else rows of sessions long silent."""
         rows = list(range(self._used, min(CAPACITY, self._used + wanted)))
         self._used += len(rows)
         if len(rows) < wanted:
-            old = np.flatnonzero(now_ns - self._heard_at > IDLE_NS)
+            old = np.flatnonzero(now_ns - self._last_received_at > IDLE_NS)
             rows += old[: wanted - len(rows)].tolist()
         return rows
 

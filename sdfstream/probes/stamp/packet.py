@@ -1,19 +1,22 @@
-"""The STAMP base packet (RFC 8762, RFC 8972 section 3) as numpy dtypes, its time stamps and error estimate.
+"""The STAMP base packet (RFC 8762, RFC 8972 section 3) as numpy dtypes, its time stamps, error estimate and HMAC.
 
 Whole batches: a batch is an (n, width) uint8 array, one UDP payload per row; `fields` lays a big-endian
 structured dtype over its first bytes without a copy. Octet offsets are those of RFC 8762 figures 2 to 6 with the
-Session-Sender Identifier (SSID) of RFC 8972 in the two octets after the error estimate.
+Session-Sender Identifier (SSID) of RFC 8972 in the two octets after the error estimate. `Verdict` lists why an engine
+refuses a datagram.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.records.units import NS_PER_S, Int64s, UInt8s
+from sdfstream.records.units import NS_PER_S, Bools, Int32s, Int64s, UInt8s
+from sdfstream.stats import Counters
 
 UInt64s = npt.NDArray[np.uint64]
 UInt16s = npt.NDArray[np.uint16]
@@ -22,6 +25,9 @@ Fields = npt.NDArray[np.void]
 
 MAC_BYTES: Final = 16
 """HMAC-SHA-256 truncated to 128 bits (RFC 8762 section 4.4)."""
+_SEQ_BYTES: Final = 4
+_BLOCK_BYTES: Final = 64
+"""Of SHA-256."""
 
 SYNCED: Final = 0x8000
 """S bit of the error estimate: the clock is synchronised to UTC by an external source."""
@@ -183,3 +189,98 @@ def error_ns_of(error: int) -> float:
     """The bound that an Error Estimate word states, ns; infinite where the multiplier is 0 (RFC 4656 forbids it)."""
     multiplier = error & 0xFF
     return multiplier * 2.0 ** ((error >> 8 & 0x3F) - 32) * NS_PER_S if multiplier else float("inf")
+
+
+class Mac:
+    """HMAC-SHA-256 truncated to 128 bits, of whole batches (RFC 8762 section 4.4, RFC 8972 section 4.8).
+
+    The only per-packet Python of the engines, about 1 µs per HMAC: the two halves of RFC 2104 that depend on the key
+    alone are hashed once and copied for every packet.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha256(bytes(b ^ 0x36 for b in block))
+        self._outer = hashlib.sha256(bytes(b ^ 0x5C for b in block))
+
+    def _digest(self, message: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()[:MAC_BYTES]
+
+    def of_base(self, data: UInt8s, mode: Mode) -> UInt8s:
+        """HMAC of the base packet, all octets before its HMAC field, of every row of `data` (n, width): (n, 16)."""
+        size = mode.base_bytes - MAC_BYTES
+        whole = data[:, :size].tobytes()
+        made = b"".join([self._digest(whole[i : i + size]) for i in range(0, len(whole), size)])
+        return np.frombuffer(made, dtype=np.uint8).reshape(len(data), MAC_BYTES)
+
+    def of_tlvs(self, data: UInt8s, mode: Mode, mac_tlv_at: Int32s) -> UInt8s:
+        """HMAC of the sequence number (octets 0..3) and all TLVs before the HMAC TLV of every row: (n, 16).
+
+        Parameters
+        ----------
+        data : (n, width) uint8
+        mode : Mode
+        mac_tlv_at : (n,) int
+            Where the header of the row's HMAC TLV begins.
+        """
+        size = int(mac_tlv_at.max(initial=mode.base_bytes))
+        whole = data[:, :size].tobytes()
+        ends = mac_tlv_at.tolist()
+        made = b"".join(
+            [
+                self._digest(whole[i : i + _SEQ_BYTES] + whole[i + mode.base_bytes : i + end])
+                for i, end in zip(range(0, len(whole), size), ends, strict=True)
+            ]
+        )
+        return np.frombuffer(made, dtype=np.uint8).reshape(len(data), MAC_BYTES)
+
+
+def macs_equal(a: UInt8s, b: UInt8s) -> Bools:
+    """Row by row equality of two (n, 16) arrays; takes the same time wherever they differ."""
+    result: Bools = np.bitwise_or.reduce(a ^ b, axis=1) == 0
+    return result
+
+
+class Verdict:
+    """Which rows of a batch are still good. Every refusal is counted once, under its first reason.
+
+    Counted as ``<stage>.refused.<reason>`` with stage ``sender`` or ``reflector``; the constants are the reasons.
+    """
+
+    __slots__ = ("_counters", "good")
+
+    SHORT: Final = "short"
+    """Fewer octets than the base packet of the mode. RFC 8762 section 4.6 would answer such a TWAMP-Light probe with a
+    larger packet, which would amplify."""
+    CUT: Final = "oversized"
+    """Longer than the receive buffer, so that the end is missing."""
+    HMAC: Final = "hmac"
+    """The base packet's HMAC is wrong; dropped silently."""
+    UNKNOWN_SESSION: Final = "unknown-session"
+    """No session of ours has this socket and SSID."""
+    WRONG_REFLECTOR: Final = "wrong-reflector"
+    """The answer comes from another address or port than the probe went to."""
+    UNKNOWN_EXCHANGE: Final = "unknown-exchange"
+    """No probe with this sequence number was sent lately."""
+    LATE: Final = "late"
+    """The probe had timed out and counts as lost."""
+    ECHO: Final = "echo"
+    """The answer does not repeat the time stamp that the probe carried: another run's or a made-up answer."""
+    DUPLICATE: Final = "duplicate"
+    """The exchange was answered before."""
+    RATE: Final = "rate"
+    """Over the reflector's packets per second."""
+
+    def __init__(self, rows: int, counters: Counters) -> None:
+        self.good: Bools = np.ones(rows, dtype=np.bool_)
+        self._counters = counters
+
+    def refuse(self, bad: Bools, reason: str) -> None:
+        """Refuse the rows where `bad`, unless refused already."""
+        if np.count_nonzero(bad):
+            bad = bad & self.good
+            self._counters.add("refused", reason, int(np.count_nonzero(bad)))
+            self.good &= ~bad

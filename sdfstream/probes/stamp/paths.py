@@ -1,6 +1,6 @@
 """The table of a host's probe paths: one row per session and source port, everything that never changes.
 
-The mesh's paths come first, sorted by sending socket; those of watch sessions (`watches`) follow session by session.
+The configured paths come first, sorted by sending socket; those of watch and planned sessions follow by session.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import SessionConfig
 from sdfstream.probes.stamp import tlv
-from sdfstream.probes.stamp.addresses import UInt64s, halves, is_ipv4, mixed, octets
+from sdfstream.probes.stamp.datagrams import UInt64s, address_octets, is_ipv4
 from sdfstream.probes.stamp.packet import Mode, UInt16s, fields
 from sdfstream.records.fabric import host_of
 from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
@@ -24,8 +24,6 @@ MAX_SESSIONS: Final = 65_535
 """SSIDs are 16 bits and 0 means none."""
 MAX_RATE_HZ: Final = 100_000.0
 _IP_UDP_BYTES: Final = {True: 28, False: 48}
-_NO_KEYS: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
-_NO_ADDRESSES: Final = (np.empty(0, np.uint64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Paths:
     session: Int64s
     """Index into `sessions`; the SSID is one more."""
     socket: Int32s
-    """The shell's index of the socket that sends and hears this path."""
+    """The shell's index of the socket that sends the probes of this path and receives their answers."""
     source_port: UInt16s
     interval_ns: Int64s
     address: UInt8s
@@ -52,32 +50,9 @@ class Paths:
     """IP packet."""
     template: UInt8s
     """(s, width) probe packets without sequence number and time stamp."""
-    _by_ssid: tuple[Int64s, Int64s]
-    _by_address: tuple[UInt64s, Int64s]
 
     def __len__(self) -> int:
         return len(self.session)
-
-    def find(self, socket: Int32s, ssid: Int64s, words: UInt64s, port: UInt16s) -> Int64s:
-        """The path each answer belongs to, (n,); −1: none. Whether address and port fit is not said.
-
-        By socket and SSID; an answer without SSID (a reflector older than RFC 8972) by socket, address and port,
-        where only one session goes there.
-        """
-        keys, path = self._by_ssid
-        wanted = socket.astype(np.int64) << 16 | ssid
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found: Int64s = np.where(keys[place] == wanted, path[place], -1)
-        bare = ssid == 0
-        if np.count_nonzero(bare):
-            found = np.where(bare, self._find_bare(socket, words, port), found)
-        return found
-
-    def _find_bare(self, socket: Int32s, words: UInt64s, port: UInt16s) -> Int64s:
-        keys, path = self._by_address
-        wanted = mixed(words, socket.astype(np.uint64) << np.uint64(16) | port)
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[place] == wanted, path[place], -1)
 
 
 def build(
@@ -113,26 +88,22 @@ def build(
     table = np.array(sorted(rows) if by_socket else rows, dtype=np.int64).reshape(-1, 3)
     session = table[:, 1].copy()
     lengths = np.array([_payload(s, mode) for s in sessions], dtype=np.int32)
-    address = np.frombuffer(b"".join(octets(s.dst_address) for s in sessions), dtype=np.uint8).reshape(-1, 16)[session]
+    address = _address_table(sessions)[session]
+    words = address.view(np.uint64)
     overhead = np.array([_IP_UDP_BYTES[is_ipv4(s.dst_address)] for s in sessions], dtype=np.int32)
-    words = halves(address)
-    return _indexed(
-        Paths(
-            sessions=tuple(sessions),
-            session=session + first,
-            socket=table[:, 0].astype(np.int32),
-            source_port=table[:, 2].astype(np.uint16),
-            interval_ns=np.array([_interval_ns(s) for s in sessions], dtype=np.int64)[session],
-            address=address,
-            words=(words[:, 0].copy(), words[:, 1].copy()),
-            port=np.array([s.dst_port for s in sessions], dtype=np.uint16)[session],
-            tos=np.array([s.dscp << 2 | s.ecn for s in sessions], dtype=np.uint8)[session],
-            length=lengths[session],
-            size_bytes=(lengths + overhead).astype(np.uint16)[session],
-            template=_templates(sessions, lengths, mode, first),
-            _by_ssid=_NO_KEYS,
-            _by_address=_NO_ADDRESSES,
-        )
+    return Paths(
+        sessions=tuple(sessions),
+        session=session + first,
+        socket=table[:, 0].astype(np.int32),
+        source_port=table[:, 2].astype(np.uint16),
+        interval_ns=np.array([_interval_ns(s) for s in sessions], dtype=np.int64)[session],
+        address=address,
+        words=(words[:, 0].copy(), words[:, 1].copy()),
+        port=np.array([s.dst_port for s in sessions], dtype=np.uint16)[session],
+        tos=np.array([s.dscp << 2 | s.ecn for s in sessions], dtype=np.uint8)[session],
+        length=lengths[session],
+        size_bytes=(lengths + overhead).astype(np.uint16)[session],
+        template=_templates(sessions, lengths, mode, first),
     )
 
 
@@ -148,16 +119,7 @@ def joined(paths: Paths, more: Paths) -> Paths:
         if isinstance(getattr(paths, name), np.ndarray) and name != "template"
     }
     arrays["words"] = tuple(np.concatenate(pair) for pair in zip(paths.words, more.words, strict=True))
-    return _indexed(replace(paths, sessions=paths.sessions + more.sessions, template=template, **arrays))
-
-
-def _indexed(paths: Paths) -> Paths:
-    words = np.stack(paths.words, axis=1)
-    socket = paths.socket.astype(np.int64)
-    by_address = mixed(words, paths.socket.astype(np.uint64) << np.uint64(16) | paths.port)
-    return replace(
-        paths, _by_ssid=_sorted_keys(socket << 16 | (paths.session + 1)), _by_address=_unique_keys(by_address)
-    )
+    return replace(paths, sessions=paths.sessions + more.sessions, template=template, **arrays)
 
 
 def _check(s: SessionConfig) -> None:
@@ -183,6 +145,11 @@ def _socket(sockets: Mapping[tuple[str, int], int], s: SessionConfig, port: int)
         raise ConfigError(f"session {s.src} to {s.dst}: no socket for source port {port}") from None
 
 
+def _address_table(sessions: Sequence[SessionConfig]) -> UInt8s:
+    """(s, 16) reflectors' addresses."""
+    return np.frombuffer(b"".join(address_octets(s.dst_address) for s in sessions), dtype=np.uint8).reshape(-1, 16)
+
+
 def _interval_ns(s: SessionConfig) -> int:
     return round(NS_PER_S / s.rate_hz)
 
@@ -197,19 +164,6 @@ def _templates(sessions: Sequence[SessionConfig], lengths: Int32s, mode: Mode, f
         tlv.write_template(template[number], mode, int(lengths[number]), s.dscp, s.ecn)
     fields(template, mode.probe)["ssid"] = np.arange(first + 1, first + len(sessions) + 1)
     return template
-
-
-def _sorted_keys(keys: Int64s) -> tuple[Int64s, Int64s]:
-    order = np.argsort(keys, kind="stable")
-    return np.append(keys[order], np.iinfo(np.int64).max), np.append(order, -1)
-
-
-def _unique_keys(keys: UInt64s) -> tuple[UInt64s, Int64s]:
-    """Sorted keys and their places, keys that stand more than once left out: they tell nothing."""
-    found, first, times = np.unique(keys, return_index=True, return_counts=True)
-    once = times == 1
-    top = np.array([np.iinfo(np.uint64).max], dtype=np.uint64)
-    return np.append(found[once], top), np.append(first[once], -1)
 
 
 def clock_of_far_end(s: SessionConfig, *, hardware: bool) -> str:

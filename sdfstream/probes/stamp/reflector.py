@@ -29,13 +29,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sdfstream.probes.config import HostConfig
-from sdfstream.probes.stamp import packet, refusals, tlv
-from sdfstream.probes.stamp.addresses import halves, octets
-from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
+from sdfstream.probes.stamp import packet, tlv
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.inbound import Inbound
 from sdfstream.probes.stamp.liveness import ALIVE, Liveness
-from sdfstream.probes.stamp.mac import Mac, same
-from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, fields
+from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, Mac, Verdict, fields, macs_equal
 from sdfstream.probes.stamp.tlv_answer import Facts, TlvAnswerer
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int64s, StampKind, UInt8s
@@ -94,7 +92,7 @@ class SessionReflector:
         allowed = np.ones(64, dtype=np.bool_) if classes is None else classes
         self._tlvs = TlvAnswerer(self._mode, self._mac, self.counters, sync=sync, classes=allowed)
         self.life = Liveness("reflector", liveness_ms, self._clock)
-        known = {octets(address): nic for address, nic in peers.items()}
+        known = {address_octets(address): nic for address, nic in peers.items()}
         self._inbound = Inbound(dict(sockets), known, self.life, self.counters)
         self._stateful = stateful
         self._max_pps = max_pps
@@ -106,9 +104,9 @@ class SessionReflector:
         """16-octet address of the sender of each path of `life`."""
         return self._inbound.senders
 
-    def know(self, peers: Mapping[str, str]) -> None:
+    def add_peers(self, peers: Mapping[str, str]) -> None:
         """More senders by address, so that the liveness report can name them."""
-        self._inbound.know({octets(address): nic for address, nic in peers.items()})
+        self._inbound.add_peers({address_octets(address): nic for address, nic in peers.items()})
 
     def arriving_pps(self, ports: range) -> float:
         """Probes that arrive per second, by their mean gaps, from named senders over these source ports."""
@@ -142,23 +140,23 @@ class SessionReflector:
         n = len(length)
         if n and self._mac is None and length.min() >= base and length.max() <= data.shape[1]:
             granted = self._granted(n, now_ns)
-            self.counters.add("refused", refusals.RATE, n - granted)
+            self.counters.add("refused", Verdict.RATE, n - granted)
             return slice(0, granted)
-        verdict = refusals.Verdict(len(received.length), self.counters)
-        verdict.refuse(received.length < base, refusals.SHORT)
-        verdict.refuse(received.length > data.shape[1], refusals.CUT)
+        verdict = Verdict(len(received.length), self.counters)
+        verdict.refuse(received.length < base, Verdict.SHORT)
+        verdict.refuse(received.length > data.shape[1], Verdict.CUT)
         good = np.flatnonzero(verdict.good)
         over = good[self._granted(len(good), now_ns) :]
         if len(over):
             late = np.zeros(len(verdict.good), dtype=np.bool_)
             late[over] = True
-            verdict.refuse(late, refusals.RATE)
+            verdict.refuse(late, Verdict.RATE)
             good = np.flatnonzero(verdict.good)
         if self._mac is not None and len(good):
             wrong = np.zeros(len(verdict.good), dtype=np.bool_)
             heads = data[good, :base]
-            wrong[good] = ~same(heads[:, -MAC_BYTES:], self._mac.of_base(heads, self._mode))
-            verdict.refuse(wrong, refusals.HMAC)
+            wrong[good] = ~macs_equal(heads[:, -MAC_BYTES:], self._mac.of_base(heads, self._mode))
+            verdict.refuse(wrong, Verdict.HMAC)
             good = np.flatnonzero(verdict.good)
         return good
 
@@ -195,7 +193,7 @@ class SessionReflector:
         ours = tlv.arranged(out, length, self._mode)
         row = self._inbound.find(
             received.socket[rows],
-            halves(received.address[rows]),
+            received.address[rows].view(np.uint64),
             received.port[rows].astype(np.int64),
             head["ssid"].astype(np.int64),
             self._tlvs.class_sent(out, ours, tos),
@@ -205,20 +203,20 @@ class SessionReflector:
         named = row if self._stateful else np.full(len(row), -1)
         rank = self._inbound.rank(named)
         number = np.where(named >= 0, self._inbound.number(named, rank), seq)
-        follow_up, told = self._inbound.tell(named, rank)
+        follow_up, present = self._inbound.next_follow_ups(named, rank)
         stamps = packet.stamp_of(self._clock.reading(follow_up["at_ns"]), self._error)
         facts = Facts(
             seq=number,
             tos=tos,
             method_in=tlv.METHOD_OF_KIND[arrival.kind],
-            fu_seq=np.where(told, follow_up["seq"], np.uint32(0)),
-            fu_word=np.where(told, stamps, np.uint64(0)),
-            fu_mode=np.where(told, tlv.METHOD_OF_KIND[follow_up["kind"]], np.uint8(0)),
+            fu_seq=np.where(present, follow_up["seq"], np.uint32(0)),
+            fu_word=np.where(present, stamps, np.uint64(0)),
+            fu_mode=np.where(present, tlv.METHOD_OF_KIND[follow_up["kind"]], np.uint8(0)),
         )
         leaves_with = self._tlvs.answer(out, length, ours, facts)
         name = self._inbound.generation[named] << _ROW_BITS | named
         token[:] = np.where(named >= 0, name << 32 | number, -1)
-        self._inbound.hear(row, seq, now_ns)
+        self._inbound.take_probes(row, seq, now_ns)
         return leaves_with
 
     def seal(self, answers: ToSend, system_ns: int) -> None:
@@ -233,31 +231,33 @@ class SessionReflector:
             answers.data[:, base - MAC_BYTES : base] = self._mac.of_base(answers.data, self._mode)
 
     def take_tx_stamps(self, stamps: TxStamps) -> None:
-        """Take true sending times of answers; the latest of each session goes into its next answer."""
+        """Take TX stamps of answers; the latest of each session goes into its next answer."""
         named = stamps.token >> 32
         row = named & ((1 << _ROW_BITS) - 1)
         good = (stamps.at_ns != ABSENT_NS) & (stamps.kind != _NONE) & (stamps.kind != _USER)
         good &= (stamps.token >= 0) & (row < len(self._inbound.generation))
         row = np.where(good, row, 0)
         good &= self._inbound.generation[row] == named >> _ROW_BITS
-        self._inbound.keep(row[good], stamps.token[good] & 0xFFFF_FFFF, stamps.at_ns[good], stamps.kind[good])
+        self._inbound.store_follow_ups(
+            row[good], stamps.token[good] & 0xFFFF_FFFF, stamps.at_ns[good], stamps.kind[good]
+        )
 
     def follow_up_due_ns(self, now_ns: int) -> int:
-        """How long sending times may stay unread so that each is there for its session's next answer; 0: not known."""
+        """How long TX stamps may stay unread so that each is there for its session's next answer; 0: not known."""
         return self._inbound.shortest_interval_ns(now_ns, NS_PER_S) // 3
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot receive; what it observes is unknown while it cannot."""
         mine = [i for i, name in enumerate(self.life.names) if name.observer == nic]
-        self.life.usable(np.array(mine, dtype=np.int64), usable, now_ns)
+        self.life.set_usable(np.array(mine, dtype=np.int64), usable, now_ns)
 
     def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
-        """Judge all inbound paths; entries of those that changed state since the last call, or of all (`complete`)."""
-        return self.life.judge(now_ns, system_ns, complete=complete)
+        """Assess all inbound paths; entries of those that changed state since the last call, or of all (`complete`)."""
+        return self.life.assess(now_ns, system_ns, complete=complete)
 
 
 class _Arrival:
-    """When the probes in `rows` arrived and who says so; user space where there is no stamp."""
+    """When the probes in `rows` arrived, and the kind of that stamp; user space where there is no stamp."""
 
     __slots__ = ("at_ns", "kind")
     at_ns: Int64s

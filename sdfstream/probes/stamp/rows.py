@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,11 +13,10 @@ import pyarrow as pa
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.stamp import exchanges as ex
 from sdfstream.probes.stamp import packet, tlv
-from sdfstream.probes.stamp.arrow import Names
 from sdfstream.probes.stamp.packet import Fields
 from sdfstream.probes.stamp.paths import Paths, clock_of_far_end
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.arrow import column
+from sdfstream.records.arrow import coded, column, text
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters
@@ -76,8 +76,8 @@ class RowWriter:
 
     def _settled(self, exchanges: ex.Exchanges, slot: Int64s, passed_ns: int) -> Int64s:
         """Answered exchanges that wait for nothing more."""
-        _, _, told = exchanges.follow_ups(slot)
-        settled = told & (exchanges.t1_kind[slot] != StampKind.NONE)
+        _, _, came = exchanges.follow_ups(slot)
+        settled = came & (exchanges.t1_kind[slot] != StampKind.NONE)
         waited = passed_ns - exchanges.arrival["answered_at"][slot]
         settled |= waited >= exchanges.wait_ns[exchanges.path[slot]]
         result: Int64s = slot[settled]
@@ -150,23 +150,23 @@ class RowWriter:
         method = np.where(informed, extension["method_in"], np.uint8(tlv.Method.NONE))
         t2_kind = tlv.KIND_OF_METHOD[method]
         t2_ns = packet.ns_of(answer["t2"], answer["error"])
-        follow_up, error, told = exchanges.follow_ups(slot)
+        follow_up, error, came = exchanges.follow_ups(slot)
         t3_kind = tlv.KIND_OF_METHOD[follow_up["fu_mode"]]
         t3_ns = packet.ns_of(follow_up["fu_at"], error)
-        told &= answered
-        told &= self._plausible(t3_ns - t2_ns, t2_kind, t3_kind, told)
+        came &= answered
+        came &= self._plausible(t3_ns - t2_ns, t2_kind, t3_kind, came)
         return _Far(
             t2_ns=t2_ns,
-            t3_ns=np.where(told, t3_ns, packet.ns_of(answer["t3"], answer["error"])),
+            t3_ns=np.where(came, t3_ns, packet.ns_of(answer["t3"], answer["error"])),
             t2_kind=np.where(answered, t2_kind, np.uint8(StampKind.NONE)),
-            t3_kind=np.where(answered, np.where(told, t3_kind, np.uint8(StampKind.USER)), np.uint8(StampKind.NONE)),
+            t3_kind=np.where(answered, np.where(came, t3_kind, np.uint8(StampKind.USER)), np.uint8(StampKind.NONE)),
         )
 
-    def _plausible(self, stay_ns: Int64s, t2_kind: UInt8s, t3_kind: UInt8s, told: Bools) -> Bools:
+    def _plausible(self, stay_ns: Int64s, t2_kind: UInt8s, t3_kind: UInt8s, came: Bools) -> Bools:
         """Follow-ups that may be this answer's: made by the clock that made t2, and not long after it."""
         same_clock = (t2_kind == StampKind.HARDWARE) == (t3_kind == StampKind.HARDWARE)
         result: Bools = same_clock & (stay_ns >= 0) & (stay_ns <= FOLLOW_UP_LIMIT_NS)
-        self._counters.add("refused", "follow-up", int(np.count_nonzero(told & ~result)))
+        self._counters.add("refused", "follow-up", int(np.count_nonzero(came & ~result)))
         return result
 
 
@@ -191,7 +191,7 @@ class _Near:
     hardware: Bools
     """Where that clock is the NIC's."""
     tx_host: Bools
-    """Where the delay inside this host before sending can be told: both readings are the system clock's."""
+    """Where the delay inside this host before sending can be came: both readings are the system clock's."""
     rx_host: Bools
 
 
@@ -217,6 +217,20 @@ def _near_stamps(exchanges: ex.Exchanges, slot: Int64s, arrival: Fields, answere
 
 def _clipped(delay_ns: Int64s) -> Int32s:
     return np.clip(delay_ns, _INT32.min, _INT32.max).astype(np.int32)
+
+
+class Names:
+    """A dictionary column whose dictionary is built once: code to name, None for null."""
+
+    def __init__(self, names: Sequence[str | None]) -> None:
+        entries = sorted({n for n in names if n is not None})
+        index = {name: i for i, name in enumerate(entries)}
+        self._code = np.array([-1 if n is None else index[n] for n in names], dtype=np.int32)
+        self._entries = text(entries)
+
+    def column(self, code: npt.NDArray[np.integer[Any]]) -> pa.Array:
+        """The names of `code` (n,) as dictionary<int32, utf8>."""
+        return coded(self._code[code], self._entries)
 
 
 _UDP = Names(["udp"])

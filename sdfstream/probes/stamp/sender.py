@@ -11,6 +11,7 @@ API in short (*now_ns*: a steady clock that is never stepped, CLOCK_MONOTONIC, f
     sender.unsent(tokens)                             # never sent (no such device, network unreachable): no row
     sender.take_answers(received, now_ns, due_at_ns)
     sender.rows(now_ns) -> RecordBatch | None         # finished exchanges, topic sdf.raw.probe.v1; once per flush
+    sender.change_sessions(begin, end, now_ns, ...)   # watch and planned sessions come and go
     sender.nic_usable(nic, usable, now_ns)            # a NIC vanished or came back: its paths are unknown and pause
     sender.liveness(now_ns, system_ns, complete=False) -> list[dict]   # entries of the liveness event; [] = no change
     sender.counters                                   # stage "sender": sent, answered, shed, refused.<reason>, ...
@@ -21,20 +22,18 @@ Order of calls in one pass: `take_tx_stamps` and `take_answers` with all that th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.probes.config import HostConfig
+from sdfstream.probes.config import HostConfig, SessionConfig
 from sdfstream.probes.stamp import exchanges as ex
-from sdfstream.probes.stamp import packet, paths, refusals, tlv, tlv_read
-from sdfstream.probes.stamp.addresses import halves
+from sdfstream.probes.stamp import packet, paths, tlv
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
 from sdfstream.probes.stamp.liveness import Liveness, PathName
-from sdfstream.probes.stamp.mac import Mac, same
-from sdfstream.probes.stamp.packet import Fields, fields
+from sdfstream.probes.stamp.packet import Mac, Verdict, fields, macs_equal
 from sdfstream.probes.stamp.rows import RowWriter
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.units import ABSENT_NS, Bools, Float64s, Int64s, StampKind, UInt8s
@@ -48,6 +47,10 @@ NEVER = np.iinfo(np.int64).max
 
 class SessionSender:
     """Sends the probes of one host's sessions when they are due and turns answers into rows.
+
+    The configured paths come first and never change. Behind them lie the paths of watch and planned sessions, which
+    come and go (`change_sessions`), each session in a slot (`agent.slots`). Every array grows with them, and no path
+    ever moves, so exchanges in transit are not touched.
 
     Parameters
     ----------
@@ -90,18 +93,22 @@ class SessionSender:
         self._clock = Clock(host.virtual_clock)
         self._rng = rng
         self._sockets = sockets
-        self._mesh = self.paths = paths.build(host.sessions, sockets, self._mode)
+        self._configured = self.paths = paths.build(host.sessions, sockets, self._mode)
+        self._changing: list[SessionConfig] = []
+        """Sessions that come and go, by slot."""
         self._mixed = False
         """Whether the paths are not sorted by socket."""
         self._away: set[str] = set()
         p = len(self.paths)
-        self._measure()
+        self._in_step: Bools = np.zeros(p, dtype=np.bool_)
+        """Which paths are probed at the same instants."""
+        self._derive()
         self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
         self._next_seq: Int64s = np.zeros(p, dtype=np.int64)
-        self.heard_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
+        self.last_received_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
         """(p,) when each path was last answered, steady clock."""
         self.ttl_fwd: UInt8s = np.zeros(p, dtype=np.uint8)
-        """(p,) TTL with which each path's probes arrive, by the last answer; 0: not told."""
+        """(p,) TTL with which each path's probes arrive, by the last answer; 0: not reported."""
         self._next_due: Int64s = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
         self._usable: Bools = np.ones(p, dtype=np.bool_)
         self._ended: Bools = np.zeros(p, dtype=np.bool_)
@@ -110,8 +117,9 @@ class SessionSender:
         self.life.add(self._names(np.arange(p)), self.paths.interval_ns, now_ns)
         self._rows = RowWriter(host, self.paths, self._clock, self.counters)
 
-    def _measure(self) -> None:
-        """What follows from the table of paths."""
+    def _derive(self) -> None:
+        """Compute what depends on the table of paths."""
+        self._index = ex.PathIndex(self.paths)
         fields(self.paths.template, self._mode.probe)["error"] = self._error
         longest = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode))
         self._width = longest + tlv.HEADER_BYTES
@@ -125,9 +133,9 @@ class SessionSender:
         ]
 
     @property
-    def mesh_paths(self) -> int:
+    def configured_paths(self) -> int:
         """How many of the paths, the first ones, never change."""
-        return len(self._mesh)
+        return len(self._configured)
 
     def probed(self) -> dict[tuple[str, str, int, int], int]:
         """(src, dst, source port, DSCP) of the paths that are probed now to their numbers."""
@@ -140,7 +148,7 @@ class SessionSender:
 
     def next_due_ns(self) -> int:
         """Steady clock: when the next probe is due; far in the future when there is none."""
-        return int(self._next_due.min()) if len(self._next_due) else np.iinfo(np.int64).max
+        return int(self._next_due.min(initial=NEVER))
 
     def due(self, now_ns: int, system_ns: int) -> ToSend:
         """All probes due by `now_ns`, sorted by socket; `system_ns` goes into the packets as T1.
@@ -181,19 +189,27 @@ class SessionSender:
         )
 
     def _pause_ns(self, path: Int64s, interval: Int64s) -> Int64s:
-        """Until the next probe of each path: its interval, jittered so that nothing falls in step with it."""
-        return (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
+        """Until the next probe of each path: its interval, jittered so that nothing falls in step with it.
+
+        Paths in step share one jitter: their packets leave, are answered and are read in one go, a third of the
+        passes that phases of their own would take, and passes are what fast probing costs.
+        """
+        pause: Int64s = (interval * self._rng.uniform(1 - ex.JITTER, 1 + ex.JITTER, len(path))).astype(np.int64)
+        in_step = np.flatnonzero(self._in_step[path])
+        if len(in_step):
+            pause[in_step] = pause[in_step[0]]
+        return pause
 
     def _seal(self, data: UInt8s, mac: Mac) -> None:
         """Write both HMACs of authenticated probes."""
         base = self._mode.base_bytes
         mac_tlv_at = tlv.least_payload_bytes(self._mode) - tlv.trailer_bytes(self._mode)
         data[:, base - packet.MAC_BYTES : base] = mac.of_base(data, self._mode)
-        place = mac_tlv_at + tlv.HEADER_BYTES
+        first = mac_tlv_at + tlv.HEADER_BYTES
         at = np.full(len(data), mac_tlv_at, dtype=np.int32)
-        data[:, place : place + packet.MAC_BYTES] = mac.of_tlvs(data, self._mode, at)
+        data[:, first : first + packet.MAC_BYTES] = mac.of_tlvs(data, self._mode, at)
 
-    def _own(self, token: Int64s) -> tuple[Int64s, Bools]:
+    def _sent_slots(self, token: Int64s) -> tuple[Int64s, Bools]:
         """Slots of tokens, and which of them still name the exchange that lies there."""
         ring = self._exchanges
         slot = token & _SLOT_MASK
@@ -206,7 +222,7 @@ class SessionSender:
 
     def take_tx_stamps(self, stamps: TxStamps) -> None:
         """Take the true sending times of probes; of several stamps for one probe the best kind stays."""
-        slot, known = self._own(stamps.token)
+        slot, known = self._sent_slots(stamps.token)
         kind = np.where(stamps.at_ns == ABSENT_NS, np.uint8(StampKind.NONE), stamps.kind)
         handed = known & (stamps.user_at_ns != ABSENT_NS)
         self._exchanges.t1_user[slot[handed]] = stamps.user_at_ns[handed]
@@ -217,94 +233,52 @@ class SessionSender:
         self.counters.add("refused", "late-stamp", int(np.count_nonzero(~known)))
 
     def unsent(self, token: Int64s) -> None:
-        """Forget probes that never left this host: neither a row nor a sign against the path."""
-        slot, known = self._own(token)
+        """Forget probes that were not sent after all: no row, and no miss for liveness."""
+        slot, known = self._sent_slots(token)
         slot = slot[known]
         self._exchanges.state[slot] = ex.FREE
         self.life.unsent(self._exchanges.path[slot])
         self.counters.add("unsent", n=len(slot))
 
     def take_answers(self, received: Received, now_ns: int, due_at_ns: int = 0) -> None:
-        """Take answers. Anything that is not one is refused and counted; `now_ns` is the steady clock.
+        """Take answers. Any other datagram is refused and counted; `now_ns` is the steady clock.
 
-        `due_at_ns` (system clock): when the shell had planned to read them. What came before that waited on purpose,
-        which is no delay inside this host.
+        `due_at_ns` (system clock): when the shell had planned to read them. An answer that came before waited on
+        purpose, which is no delay inside this host.
         """
         n = len(received.length)
         if not n or not len(self.paths):
-            self.counters.add("refused", refusals.UNKNOWN_SESSION, n)
+            self.counters.add("refused", Verdict.UNKNOWN_SESSION, n)
             return
         data, base = received.data, self._mode.base_bytes
-        verdict = refusals.Verdict(n, self.counters)
-        verdict.refuse(received.length < base, refusals.SHORT)
-        verdict.refuse(received.length > data.shape[1], refusals.CUT)
+        verdict = Verdict(n, self.counters)
+        verdict.refuse(received.length < base, Verdict.SHORT)
+        verdict.refuse(received.length > data.shape[1], Verdict.CUT)
         if data.shape[1] < base:
             return
         # one copy out of the wide rows of the shell's buffer: everything below reads each octet several times
         data = np.ascontiguousarray(data[:, : self._width])
         head = fields(data, self._mode.answer)
-        path = self._path(received, head, verdict)
+        path = self._index.find(received, head["ssid"].astype(np.int64), verdict)
         if self._mac is not None:
             self._verify(data, verdict, self._mac)
-        slot = self._match(received, path, head, verdict, now_ns)
+        slot, late = self._exchanges.match(received, path, head, verdict, now_ns)
+        self.life.received(path[late], now_ns)  # too late for a row, but the path lives
         if verdict.good.all():
-            self._take(data, received, slice(None), slot, now_ns, due_at_ns)
+            self._store(data, received, slice(None), slot, now_ns, due_at_ns)
         elif verdict.good.any():
             rows = np.flatnonzero(verdict.good)
-            self._take(data[rows], received, rows, slot[rows], now_ns, due_at_ns)
+            self._store(data[rows], received, rows, slot[rows], now_ns, due_at_ns)
 
-    def _path(self, received: Received, head: Fields, verdict: refusals.Verdict) -> Int64s:
-        words = halves(received.address)
-        path = self.paths.find(received.socket, head["ssid"].astype(np.int64), words, received.port)
-        verdict.refuse(path < 0, refusals.UNKNOWN_SESSION)
-        path = np.maximum(path, 0)
-        high, low = self.paths.words
-        other = (words[:, 0] != high[path]) | (words[:, 1] != low[path]) | (received.port != self.paths.port[path])
-        verdict.refuse(other, refusals.WRONG_REFLECTOR)
-        return path
-
-    def _verify(self, data: UInt8s, verdict: refusals.Verdict, mac: Mac) -> None:
+    def _verify(self, data: UInt8s, verdict: Verdict, mac: Mac) -> None:
         rows = np.flatnonzero(verdict.good)
         wrong = np.zeros(len(data), dtype=np.bool_)
         heads = data[rows, : self._mode.base_bytes]
-        wrong[rows] = ~same(heads[:, -packet.MAC_BYTES :], mac.of_base(heads, self._mode))
-        verdict.refuse(wrong, refusals.HMAC)
+        wrong[rows] = ~macs_equal(heads[:, -packet.MAC_BYTES :], mac.of_base(heads, self._mode))
+        verdict.refuse(wrong, Verdict.HMAC)
 
-    def _overdue(self, received: Received, head: Fields, slot: Int64s, now_ns: int) -> Bools:
-        """Which answers came too late: by their own stamps, since a stalled process may read them long after.
-
-        The steady clock must agree, since the system clock may have been stepped in between. How long the probe lay
-        at a stalled reflector, by its own stamps, is no time on the way either.
-        """
-        ring = self._exchanges
-        limit = ring.timeout_ns[ring.path[slot]]
-        overdue: Bools = now_ns - ring.sent_at[slot] >= limit
-        if np.count_nonzero(overdue):
-            arrived_at = np.where(received.kind == StampKind.KERNEL, received.at_ns, received.user_at_ns)
-            stay = packet.ns_of(head["t3"], head["error"]) - packet.ns_of(head["t2"], head["error"])
-            overdue &= arrived_at - ring.t1_user[slot] - np.maximum(stay, 0) >= limit
-        return overdue
-
-    def _match(self, received: Received, path: Int64s, head: Fields, verdict: refusals.Verdict, now_ns: int) -> Int64s:
-        ring = self._exchanges
-        seq = head["sender_seq"].astype(np.int64)
-        slot = ring.slot(path, seq)
-        state = ring.state[slot]
-        verdict.refuse((ring.seq[slot] != seq) | (state == ex.FREE), refusals.UNKNOWN_EXCHANGE)
-        verdict.refuse(ring.t1_word[slot] != head["sender_t1"], refusals.ECHO)
-        verdict.refuse((state == ex.ANSWERED) | (state == ex.DONE), refusals.DUPLICATE)
-        late = (state == ex.LOST) | self._overdue(received, head, slot, now_ns)
-        # too late for a row, but the path lives
-        self.life.heard(path[late & verdict.good], now_ns)
-        verdict.refuse(late, refusals.LATE)
-        good = np.flatnonzero(verdict.good)
-        copies = np.zeros(len(slot), dtype=np.bool_)
-        copies[good] = ~ring.first_of_each(slot[good])
-        verdict.refuse(copies, refusals.DUPLICATE)
-        return slot
-
-    def _take(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int, due_at_ns: int) -> None:
-        extension = tlv_read.read(data, received.length[rows], self._mode, self._mac, self.counters)
+    def _store(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int, due_at_ns: int) -> None:
+        extension = ex.answer_tlvs(data, received.length[rows], self._mode, self._mac, self.counters)
         at_ns, kind = received.at_ns[rows], received.kind[rows]
         absent = (at_ns == ABSENT_NS) | (kind == StampKind.NONE)
         arrival = np.empty(len(slot), dtype=ex.ARRIVAL)
@@ -317,8 +291,8 @@ class SessionSender:
         arrival["ttl"] = received.ttl[rows]
         self._exchanges.take(slot, data[:, : self._mode.base_bytes], extension, arrival)
         path = self._exchanges.path[slot]
-        self.life.heard(path, now_ns)
-        self.heard_at_ns[path] = now_ns
+        self.life.received(path, now_ns)
+        self.last_received_at_ns[path] = now_ns
         self.ttl_fwd[path] = fields(data, self._mode.answer)["ttl"]
         self.counters.add("answered", n=len(slot))
 
@@ -337,8 +311,85 @@ class SessionSender:
         mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_) & ~self._ended
         changed = np.flatnonzero(mine & (self._usable != usable))
         self._usable[changed] = usable
-        self.life.usable(changed, usable, now_ns)
+        self.life.set_usable(changed, usable, now_ns)
 
     def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
-        """Judge all paths; entries of those that changed state since the last call, or of all (`complete`)."""
-        return self.life.judge(now_ns, system_ns, complete=complete)
+        """Assess all paths; entries of those that changed state since the last call, or of all (`complete`)."""
+        return self.life.assess(now_ns, system_ns, complete=complete)
+
+    def change_sessions(
+        self,
+        begin: Mapping[int, SessionConfig],
+        end: Sequence[int],
+        now_ns: int,
+        *,
+        liveness_ms: int,
+        in_step: bool = True,
+    ) -> None:
+        """Begin sessions, each in its slot (0, 1, …; a new one at the end), and end those in the slots `end`.
+
+        Paths of other sessions are not touched and keep their numbers. A slot may be given to another session of as
+        many ports and the same rate, `liveness_ms` and `in_step`, once no exchange of the former one is in transit.
+        Sessions `in_step` are probed at the same instants and have one rate.
+        """
+        for slot in end:
+            path = self._paths_in(slot)
+            self._ended[path] = True
+            self._next_due[path] = NEVER
+            self.life.end(path, now_ns)
+        if not begin:
+            return
+        fresh = sorted(slot for slot in begin if slot >= len(self._changing))
+        again = sorted(slot for slot in begin if slot < len(self._changing))
+        moved = [slot for slot in again if begin[slot] != self._changing[slot]]
+        for slot in again:
+            self._changing[slot] = begin[slot]
+        self._changing += [begin[slot] for slot in fresh]
+        more = paths.build(
+            self._changing, self._sockets, self._mode, first=len(self._configured.sessions), by_socket=False
+        )
+        self.paths = paths.joined(self._configured, more)
+        self._derive()
+        self._rows.adopt(self.paths)
+        self._grow(now_ns, liveness_ms, in_step)
+        for slot in moved:
+            self._exchanges.free(self._paths_in(slot))
+        for slot in sorted(begin):
+            self._begin(self._paths_in(slot), begin[slot].src not in self._away, now_ns)
+
+    def _paths_in(self, slot: int) -> Int64s:
+        """Paths of the session in `slot`."""
+        result: Int64s = np.flatnonzero(self.paths.session == len(self._configured.sessions) + slot)
+        return result
+
+    def _grow(self, now_ns: int, liveness_ms: int, in_step: bool) -> None:
+        have, want = len(self._next_seq), len(self.paths)
+        if have == want:
+            return
+        interval = self.paths.interval_ns[have:]
+
+        def grown(array: Any, value: int) -> Any:
+            return np.concatenate([array, np.full(want - have, value, dtype=array.dtype)])
+
+        self._exchanges.grow(interval)
+        self._next_seq = grown(self._next_seq, 0)
+        self.last_received_at_ns = grown(self.last_received_at_ns, ABSENT_NS)
+        self.ttl_fwd = grown(self.ttl_fwd, 0)
+        self._next_due = grown(self._next_due, NEVER)
+        self._usable = grown(self._usable, True)
+        self._ended = grown(self._ended, True)
+        self._in_step = grown(self._in_step, in_step)
+        self.life.add(self._names(np.arange(have, want)), interval, now_ns, liveness_ms=liveness_ms)
+
+    def _begin(self, path: Int64s, usable: bool, now_ns: int) -> None:
+        self._ended[path] = False
+        self._usable[path] = usable
+        self.last_received_at_ns[path] = ABSENT_NS
+        self.ttl_fwd[path] = 0
+        interval_ns = int(self.paths.interval_ns[path].max(initial=1))
+        if self._in_step[path].any():
+            step = int(self._next_due[self._in_step].min(initial=NEVER))
+            self._next_due[path] = step if step < NEVER else now_ns + int(interval_ns * self._rng.random())
+        else:
+            self._next_due[path] = now_ns + (interval_ns * self._rng.random(len(path))).astype(np.int64)
+        self.life.begin(path, self._names(path), usable, now_ns)

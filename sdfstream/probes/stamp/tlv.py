@@ -104,7 +104,7 @@ EXTENSION: Final = layout_of(
 )
 """Follow-Up Telemetry, Class of Service and Timestamp Information, as our sender arranges them."""
 
-PLACES: Final = (
+ARRANGEMENT: Final = (
     (Tlv.FOLLOW_UP_TELEMETRY, 0, 20),
     (Tlv.CLASS_OF_SERVICE, 20, 8),
     (Tlv.TIMESTAMP_INFORMATION, 28, 8),

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.probes.stamp import tlv
-from sdfstream.probes.stamp.mac import Mac, same
-from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, Mode, UInt64s, fields, layout_of
+from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, Mac, Mode, UInt64s, fields, layout_of, macs_equal
 from sdfstream.records.units import Bools, Ecn, Int32s, Int64s, UInt8s, UInt32s
 from sdfstream.stats import Counters
 
@@ -114,7 +113,7 @@ class TlvAnswerer:
 
     def _verified(self, data: UInt8s, at: Int32s, mac: Mac) -> Bools:
         carried = tlv.gather(data, np.arange(len(data)), at + tlv.HEADER_BYTES, MAC_BYTES)
-        return same(carried, mac.of_tlvs(data, self._mode, at))
+        return macs_equal(carried, mac.of_tlvs(data, self._mode, at))
 
     def _answer_ours(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
         fields(out, _WORD)["word"] = facts.seq
@@ -141,7 +140,7 @@ class TlvAnswerer:
         self._zero_malformed_follow_ups(out, found, length)
         raw = np.zeros((len(out), tlv.EXTENSION.itemsize), dtype=np.uint8)
         extension = fields(raw, tlv.EXTENSION)
-        places = [(np.where(failed, -1, found.first(kind)), at, count) for kind, at, count in tlv.PLACES]
+        places = [(np.where(failed, -1, found.first(kind)), at, count) for kind, at, count in tlv.ARRANGEMENT]
         for where, at, count in places:
             rows = np.flatnonzero(where >= 0)
             raw[rows, at : at + count] = tlv.gather(out, rows, where[rows], count)
@@ -179,7 +178,7 @@ class TlvAnswerer:
         at = found.at[rows, column]
         kind = found.type[rows, column]
         again = np.zeros(len(rows), dtype=np.bool_)
-        for known, _, _ in tlv.PLACES:
+        for known, _, _ in tlv.ARRANGEMENT:
             # only the first well-formed TLV of a type is filled in; a further one was not processed
             again |= (kind == known) & ~found.malformed[rows, column] & (at != found.first(known)[rows])
         flags = np.where(tlv.KNOWN[kind] & ~again, 0, tlv.U) | np.where(found.malformed[rows, column], tlv.M, 0)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sdfstream.errors import ConfigError
-from sdfstream.probes.stamp.addresses import octets
+from sdfstream.probes.stamp.datagrams import address_octets
 from sdfstream.probes.stamp.liveness import ALIVE, PathName
 from sdfstream.probes.trace.packets import PROTOCOLS, FiveTuple
 from sdfstream.probes.trace.paths import SETTLE_NS, Distance, Pair, PathBook
@@ -114,7 +114,7 @@ class FlowBook:
         self._tracer = tracer
         self._ready = ready
         self._paths = paths
-        self._own = {nic: octets(address) for nic, address in nics.items()}
+        self._own = {nic: address_octets(address) for nic, address in nics.items()}
         self._counters = counters
         self.templates: dict[Flow, PacketTemplate] = {}
         """By flow that is to be traced."""
@@ -167,7 +167,7 @@ class FlowBook:
         if own is None:
             return None, "flow-foreign-nic"
         try:
-            far = octets(request.dst_address)
+            far = address_octets(request.dst_address)
         except ConfigError:
             return None, "flow-address"
         numbers = (flow.source_port, flow.destination_port)
@@ -199,7 +199,7 @@ class AnswerBook:
         self._tracer = tracer
         self._ready = ready
         self._paths = paths
-        self._own = {nic: octets(address) for nic, address in nics.items()}
+        self._own = {nic: address_octets(address) for nic, address in nics.items()}
         self._port = port
         self._ids: list[PathId] = []
         self._state: UInt8s = np.empty(0, np.uint8)

@@ -93,7 +93,7 @@ class Tracing:
         """Take answers, send what is due; returns the events of finished traces."""
         self._take_quotes()
         outputs = [self._output(trace) for trace in self._tracer.finished(now_ns)]
-        changed, moved = self._path_book.step(sender.heard_at_ns, sender.ttl_fwd, sender.life.state, now_ns)
+        changed, moved = self._path_book.step(sender.last_received_at_ns, sender.ttl_fwd, sender.life.state, now_ns)
         changes = PathChanges(changed, moved, self.raw.opened())
         self._flow_book.step(changes, self._leaves, now_ns)
         self._answer_book.step(reflector.life.names, reflector.senders, reflector.life.state, changes, now_ns)

@@ -19,7 +19,7 @@ from sdfstream.agent.watches import Watches
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.stamp.liveness import ALIVE
-from sdfstream.probes.stamp.watch_sender import WatchingSender
+from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.mesh import HostPlan, PlannedSession, host_here, host_plan
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import MESH
@@ -274,7 +274,7 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
     config = AgentConfig(hosts=(), watch_ports=2, mesh="auto", mesh_first_port=50_000, mesh_ports=4)
     host = host_a(ports=(49_500,))
     pairs = [("ha/r0", p) for p in (49_500, *range(49_600, 49_602), *plan_ports(config))]
-    sender = WatchingSender(host, {pair: SOCKET_A + i for i, pair in enumerate(pairs)}, np.random.default_rng(1), 0)
+    sender = SessionSender(host, {pair: SOCKET_A + i for i, pair in enumerate(pairs)}, np.random.default_rng(1), 0)
     wire = Wire(sender, reflector_of(host_b()))
     places = Places()
     nics = {n.nic: n for n in host.nics}
@@ -287,10 +287,10 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
             wire.run(now + 5_000_000, now)
             sender.liveness(now + 5_000_000, now + 5_000_000)
 
-    sender.watch({places.take(fast, "watch", 8, 0): fast}, (), 0, liveness_ms=50)
+    sender.change_sessions({places.take(fast, "watch", 8, 0): fast}, (), 0, liveness_ms=50)
     wanted = [PlannedSession("ha/r0", "hb/r0", B, 862, p, 0, 16.0, "clock") for p in range(50_000, 50_003)]
     planned.obey(HostPlan("ha", "1", 0, 1, tuple(wanted)))
-    sender.watch(planned.change(0).begin, (), 0, liveness_ms=1000, in_step=False)
+    sender.change_sessions(planned.change(0).begin, (), 0, liveness_ms=1000, in_step=False)
     go(0, S)
     assert sender.life.state.tolist() == [ALIVE] * 6
     due = sender._next_due[[3, 4, 5]]
@@ -298,7 +298,7 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
     assert len(set(sender._next_due[[1, 2]].tolist())) == 1, "watch sessions go in step"
     planned.obey(HostPlan("ha", "2", 0, 2, (wanted[0], wanted[2])))
     change = planned.change(S)
-    sender.watch({}, change.end, S, liveness_ms=1000, in_step=False)
+    sender.change_sessions({}, change.end, S, liveness_ms=1000, in_step=False)
     assert {k[2] for k in sender.probed()} == {49_500, 49_600, 49_601, 50_000, 50_002}
     go(S, 2 * S)
     assert sender.life.state.tolist() == [ALIVE, ALIVE, ALIVE, ALIVE, 0, ALIVE]
@@ -313,14 +313,14 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
 
 def test_a_reflector_learns_names_from_a_plan() -> None:
     config = host_b()
-    sender = WatchingSender(host_a(ports=(49_500,)), {("ha/r0", 49_500): SOCKET_A}, np.random.default_rng(1), 0)
+    sender = SessionSender(host_a(ports=(49_500,)), {("ha/r0", 49_500): SOCKET_A}, np.random.default_rng(1), 0)
     reflector = reflector_of(config)
     reflector._inbound._peers.clear()
     wire = Wire(sender, reflector)
     for now in range(0, S, 5_000_000):
         wire.run(now + 5_000_000, now)
     assert not reflector.liveness(S, S, complete=True)
-    reflector.know({host_a().nics[0].address: "ha/r0"})
+    reflector.add_peers({host_a().nics[0].address: "ha/r0"})
     for now in range(S, 2 * S, 5_000_000):
         wire.run(now + 5_000_000, now)
     assert [e["src"] for e in reflector.liveness(2 * S, 2 * S, complete=True)] == ["ha/r0"]

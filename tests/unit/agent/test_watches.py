@@ -12,7 +12,7 @@ from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, SessionConfig
 from sdfstream.probes.stamp.datagrams import Received
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT, UNKNOWN
-from sdfstream.probes.stamp.watch_sender import WatchingSender
+from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
 from tests.wire import EPOCH, SOCKET_A, B, Wire, host_a, host_b, reflector_of
@@ -80,11 +80,11 @@ class TestWishes:
         assert list(found.change(2 * S + DRAIN_NS).begin) == [0]
 
 
-def watching() -> WatchingSender:
+def watching() -> SessionSender:
     host = host_a(ports=(49_500,))
     pairs = [("ha/r0", 49_500), *(("ha/r0", port) for port in watch_ports(CONFIG))]
     sockets = {pair: SOCKET_A + i for i, pair in enumerate(pairs)}
-    return WatchingSender(host, sockets, np.random.default_rng(1), 0, liveness_ms=1000)
+    return SessionSender(host, sockets, np.random.default_rng(1), 0, liveness_ms=1000)
 
 
 def session(dst: str = "hb/r0", address: str = B) -> SessionConfig:
@@ -102,7 +102,7 @@ def test_a_watch_session_begins_falls_silent_and_ends_beside_the_mesh() -> None:
     sender = watching()
     wire = Wire(sender, reflector_of(host_b()))
     run(wire, 0, S)
-    sender.watch({0: session()}, (), S, liveness_ms=50)
+    sender.change_sessions({0: session()}, (), S, liveness_ms=50)
     assert list(sender.probed()) == [("ha/r0", "hb/r0", port, 0) for port in (49_500, 49_600, 49_601)]
     assert sender.life.state.tolist() == [ALIVE, UNKNOWN, UNKNOWN]
     run(wire, S, 2 * S)
@@ -113,7 +113,7 @@ def test_a_watch_session_begins_falls_silent_and_ends_beside_the_mesh() -> None:
     wire.drop_forward = lambda s: np.zeros(len(s.token), dtype=bool)
     run(wire, 2 * S + 80 * MS, 3 * S)
     assert sender.life.state.tolist() == [ALIVE] * 3
-    sender.watch({}, [0], 3 * S, liveness_ms=50)
+    sender.change_sessions({}, [0], 3 * S, liveness_ms=50)
     told = sender.liveness(3 * S, EPOCH + 3 * S)
     assert [(t["path"], t["state"]) for t in told] == [(49_600, "unknown"), (49_601, "unknown")]
     assert [t["path"] for t in sender.liveness(3 * S, EPOCH, complete=True)] == [49_500]
@@ -132,12 +132,12 @@ def test_a_watch_session_begins_falls_silent_and_ends_beside_the_mesh() -> None:
 def test_a_place_goes_to_another_session_and_a_late_answer_of_the_old_one_is_refused() -> None:
     sender = watching()
     wire = Wire(sender, reflector_of(host_b()))
-    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    sender.change_sessions({0: session()}, (), 0, liveness_ms=50)
     run(wire, 0, S)
     late = wire.answers[-1]
     sender.rows(S)
-    sender.watch({}, [0], S, liveness_ms=50)
-    sender.watch({0: session("hc/r0", "10.0.2.1")}, (), 5 * S, liveness_ms=50)
+    sender.change_sessions({}, [0], S, liveness_ms=50)
+    sender.change_sessions({0: session("hc/r0", "10.0.2.1")}, (), 5 * S, liveness_ms=50)
     assert ("ha/r0", "hc/r0", 49_600, 0) in sender.probed()
     assert ("ha/r0", "hb/r0", 49_600, 0) not in sender.probed()
     assert sender.life.state[1:].tolist() == [UNKNOWN, UNKNOWN]
@@ -150,10 +150,10 @@ def test_a_place_goes_to_another_session_and_a_late_answer_of_the_old_one_is_ref
 def test_sessions_that_stay_keep_number_and_state_when_others_come() -> None:
     sender = watching()
     wire = Wire(sender, reflector_of(host_b()))
-    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    sender.change_sessions({0: session()}, (), 0, liveness_ms=50)
     run(wire, 0, S)
     numbers, since = sender.probed(), sender.life.since_at.copy()
-    sender.watch({1: session("hc/r0", "10.0.2.1")}, (), S, liveness_ms=50)
+    sender.change_sessions({1: session("hc/r0", "10.0.2.1")}, (), S, liveness_ms=50)
     assert {who: n for who, n in sender.probed().items() if who in numbers} == numbers
     assert sender.life.state.tolist() == [ALIVE, ALIVE, ALIVE, UNKNOWN, UNKNOWN]
     assert (sender.life.since_at[:3] == since).all()
@@ -166,7 +166,7 @@ def test_sessions_that_stay_keep_number_and_state_when_others_come() -> None:
 def test_a_session_on_a_nic_that_is_away_is_unknown_until_it_is_back() -> None:
     sender = watching()
     sender.nic_usable("ha/r0", False, 0)
-    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    sender.change_sessions({0: session()}, (), 0, liveness_ms=50)
     assert len(sender.due(S, EPOCH).token) == 0
     sender.nic_usable("ha/r0", True, S)
     assert len(sender.due(2 * S, EPOCH).token) == 3
@@ -182,7 +182,7 @@ def held_back(wire: Wire) -> list[Received]:
 def test_a_late_answer_is_a_sign_of_life_but_no_row() -> None:
     sender = watching()
     wire = Wire(sender, reflector_of(host_b()))
-    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    sender.change_sessions({0: session()}, (), 0, liveness_ms=50)
     waiting = held_back(wire)
     run(wire, 0, 30 * MS)
     del sender.take_answers  # type: ignore[attr-defined]
@@ -198,7 +198,7 @@ def test_a_late_answer_is_a_sign_of_life_but_no_row() -> None:
 def test_a_stay_at_a_stalled_reflector_makes_no_answer_late(turn_ms: int, forward_ms: int, answered: bool) -> None:
     sender = watching()
     wire = Wire(sender, reflector_of(host_b()), turn_ns=40_000 + turn_ms * MS, forward_ns=10_000 + forward_ms * MS)
-    sender.watch({0: session()}, (), 0, liveness_ms=50)
+    sender.change_sessions({0: session()}, (), 0, liveness_ms=50)
     waiting = held_back(wire)
     run(wire, 0, 30 * MS)
     del sender.take_answers  # type: ignore[attr-defined]

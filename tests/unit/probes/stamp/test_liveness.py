@@ -25,24 +25,24 @@ def only(n: int = 0) -> np.ndarray:
     return np.array([n])
 
 
-def judged(watch: Liveness, now_ms: float) -> list[dict]:
+def assessed(watch: Liveness, now_ms: float) -> list[dict]:
     """What is told up to `now_ms` by a caller who judged often enough since the last time."""
     now_ns = int(now_ms * MS)
-    before_ns = 0 if watch._judged_at is None else watch._judged_at
-    told = watch.judge(before_ns, EPOCH + before_ns)
+    before_ns = 0 if watch._assessed_at is None else watch._assessed_at
+    told = watch.assess(before_ns, EPOCH + before_ns)
     for at_ns in np.linspace(before_ns, now_ns, 2 + (now_ns - before_ns) // (5 * MS)).astype(np.int64).tolist():
-        told += watch.judge(at_ns, EPOCH + at_ns)
+        told += watch.assess(at_ns, EPOCH + at_ns)
     return told
 
 
 def states(watch: Liveness, now_ms: float) -> list[str]:
-    return [e["state"] for e in judged(watch, now_ms)]
+    return [e["state"] for e in assessed(watch, now_ms)]
 
 
 @pytest.mark.parametrize(("liveness_ms", "interval_ms", "limit_ms"), [(50, 10, 50), (50, 100, 300), (1000, 62, 1000)])
 def test_the_limit_is_the_longer_of_setting_and_three_intervals(liveness_ms, interval_ms, limit_ms) -> None:
     watch = sender_side(liveness_ms, interval_ms)
-    watch.heard(only(), 0)
+    watch.received(only(), 0)
     assert states(watch, 0) == ["alive"]
     for k in range(1, 4):
         watch.sent(only(), k * interval_ms * MS)
@@ -53,21 +53,21 @@ def test_the_limit_is_the_longer_of_setting_and_three_intervals(liveness_ms, int
 
 def test_a_stopped_process_does_not_take_its_sleep_for_silence() -> None:
     watch = sender_side()
-    watch.heard(only(), 0)
+    watch.received(only(), 0)
     watch.sent(only(), 10 * MS)
     watch.sent(only(), 20 * MS)
-    assert [e["state"] for e in watch.judge(25 * MS, EPOCH)] == ["alive"]
+    assert [e["state"] for e in watch.assess(25 * MS, EPOCH)] == ["alive"]
     # it only ever gets a moment in ten seconds, and judges before it has read its sockets
     for k in range(1, 4):
         watch.sent(only(), 10_000 * k * MS)
-        assert watch.judge(10_000 * k * MS, EPOCH) == []
-    watch.heard(only(), 30_001 * MS)
+        assert watch.assess(10_000 * k * MS, EPOCH) == []
+    watch.received(only(), 30_001 * MS)
     assert states(watch, 30_002) == []
 
 
 def test_one_missed_probe_proves_nothing() -> None:
     watch = sender_side()
-    watch.heard(only(), 0)
+    watch.received(only(), 0)
     watch.sent(only(), 10 * MS)
     assert states(watch, 10_000) == ["alive"]
     watch.sent(only(), 10_001 * MS)
@@ -80,24 +80,24 @@ def test_never_heard_is_unknown_and_then_silent_since_the_first_probe() -> None:
     watch.sent(only(), 1_000 * MS)
     watch.sent(only(), 1_010 * MS)
     assert states(watch, 1_049) == []
-    (entry,) = judged(watch, 1_050)
+    (entry,) = assessed(watch, 1_050)
     assert (entry["state"], entry["since_at_ns"], entry["missed"]) == ("silent", EPOCH + 1_000 * MS, 2)
 
 
 def test_an_outage_between_two_judgements_is_not_seen_but_a_new_since_is_told() -> None:
     watch = sender_side()
-    watch.heard(only(), 0)
+    watch.received(only(), 0)
     assert states(watch, 1) == ["alive"]
-    watch.usable(only(), False, 2 * MS)
-    watch.usable(only(), True, 3 * MS)
-    watch.heard(only(), 4 * MS)
-    (entry,) = watch.judge(5 * MS, EPOCH + 5 * MS)
+    watch.set_usable(only(), False, 2 * MS)
+    watch.set_usable(only(), True, 3 * MS)
+    watch.received(only(), 4 * MS)
+    (entry,) = watch.assess(5 * MS, EPOCH + 5 * MS)
     assert (entry["state"], entry["since_at_ns"]) == ("alive", EPOCH + 4 * MS)
 
 
 def test_probes_that_never_left_do_not_count() -> None:
     watch = sender_side()
-    watch.heard(only(), 0)
+    watch.received(only(), 0)
     for k in range(1, 4):
         watch.sent(only(), k * 10 * MS)
         watch.unsent(only())
@@ -106,22 +106,22 @@ def test_probes_that_never_left_do_not_count() -> None:
 
 def test_a_complete_list_names_every_path() -> None:
     watch = sender_side(n=3)
-    watch.heard(only(1), 0)
-    entries = watch.judge(0, EPOCH, complete=True)
+    watch.received(only(1), 0)
+    entries = watch.assess(0, EPOCH, complete=True)
     assert [e["state"] for e in entries] == ["unknown", "alive", "unknown"]
     assert [e["dst"] for e in entries] == ["h0/r0", "h1/r0", "h2/r0"]
     assert set(entries[0]) == {
         "observer", "role", "src", "dst", "transport", "path", "dscp", "state", "since_at_ns", "interval_ns", "missed",
     }  # fmt: skip
     # what a complete list told is not told again
-    assert watch.judge(1, EPOCH) == []
+    assert watch.assess(1, EPOCH) == []
 
 
 def test_times_told_are_the_hosts_clock() -> None:
     watch = Liveness("sender", 50, Clock(VirtualClock(offset_ns=1e9)))
     watch.add(NAMES[:1], np.array([10 * MS]), 0)
-    watch.heard(only(), 7 * MS)
-    (entry,) = watch.judge(9 * MS, EPOCH)
+    watch.received(only(), 7 * MS)
+    (entry,) = watch.assess(9 * MS, EPOCH)
     assert entry["since_at_ns"] == EPOCH - 2 * MS + NS_PER_S
 
 
@@ -161,8 +161,8 @@ class TestReflectorSide:
         watch = self.watch()
         self.arrive(watch, 0)
         assert states(watch, 10_000) == ["alive", "silent"]
-        assert len(watch.judge(FORGET_NS - 1, EPOCH, complete=True)) == 1
-        assert watch.judge(FORGET_NS, EPOCH, complete=True) == []
+        assert len(watch.assess(FORGET_NS - 1, EPOCH, complete=True)) == 1
+        assert watch.assess(FORGET_NS, EPOCH, complete=True) == []
         self.arrive(watch, FORGET_NS / MS + 5)
         assert states(watch, FORGET_NS / MS + 6) == ["alive"]
 

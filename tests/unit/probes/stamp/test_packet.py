@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sdfstream.errors import ConfigError
-from sdfstream.probes.stamp import addresses, packet
+from sdfstream.probes.stamp import datagrams, packet
 from sdfstream.probes.stamp.packet import AUTHENTICATED, OPEN
 
 
@@ -81,10 +81,10 @@ def test_octet_offsets_are_those_of_rfc_8762(layout: np.dtype, places: dict[str,
 
 
 def test_addresses() -> None:
-    assert addresses.octets("10.1.2.3").hex() == "00000000000000000000ffff0a010203"
-    assert addresses.octets("fd00::1").hex() == "fd000000000000000000000000000001"
-    assert addresses.is_ipv4("10.1.2.3")
-    assert addresses.is_ipv4("::ffff:10.1.2.3")
-    assert not addresses.is_ipv4("fd00::1")
+    assert datagrams.address_octets("10.1.2.3").hex() == "00000000000000000000ffff0a010203"
+    assert datagrams.address_octets("fd00::1").hex() == "fd000000000000000000000000000001"
+    assert datagrams.is_ipv4("10.1.2.3")
+    assert datagrams.is_ipv4("::ffff:10.1.2.3")
+    assert not datagrams.is_ipv4("fd00::1")
     with pytest.raises(ConfigError, match=r"'10\.1\.2' is not an IP address"):
-        addresses.octets("10.1.2")
+        datagrams.address_octets("10.1.2")

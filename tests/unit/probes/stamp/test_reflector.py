@@ -9,8 +9,7 @@ import pytest
 
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.stamp import inbound, packet
-from sdfstream.probes.stamp.addresses import octets
-from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.packet import OPEN, fields
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
@@ -167,7 +166,7 @@ def test_answers_leave_by_the_socket_they_came_in_by() -> None:
     head = fields(answers.data, OPEN.answer)
     assert head["sender_seq"].tolist() == [1, 3, 0, 2]
     assert head["seq"].tolist() == [0, 1, 0, 1]
-    assert (answers.address == np.frombuffer(octets(A), dtype=np.uint8)).all()
+    assert (answers.address == np.frombuffer(address_octets(A), dtype=np.uint8)).all()
     assert answers.port.tolist() == [50_001] * 4
 
 

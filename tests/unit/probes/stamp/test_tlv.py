@@ -9,9 +9,8 @@ import struct
 import numpy as np
 import pytest
 
-from sdfstream.probes.stamp import tlv, tlv_read
-from sdfstream.probes.stamp.mac import Mac
-from sdfstream.probes.stamp.packet import AUTHENTICATED, OPEN, Mode, fields
+from sdfstream.probes.stamp import exchanges, tlv
+from sdfstream.probes.stamp.packet import AUTHENTICATED, OPEN, Mac, Mode, fields
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.stats import Counters
 from tests.wire import A, datagrams, host_b, reflector_of
@@ -171,7 +170,7 @@ class TestSenderReads:
         payload = bytes(mode.base_bytes) + tlvs
         data[0, : len(payload)] = np.frombuffer(payload, dtype=np.uint8)
         mac = None if key is None else Mac(key)
-        read = tlv_read.read(data, np.array([len(payload)], dtype=np.int32), mode, mac, Counters("t"))
+        read = exchanges.answer_tlvs(data, np.array([len(payload)], dtype=np.int32), mode, mac, Counters("t"))
         return fields(read, tlv.EXTENSION)[0]
 
     COS = one(4, bytes.fromhex("bae80000"), 0)
