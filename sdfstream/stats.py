@@ -1,12 +1,13 @@
-"""Counters that sit beside each daemon and stage: received, refused by reason, late, published.
+"""Counters of stages and daemons: received, refused by reason, late, published.
 
-A counter is a plain integer under a dotted name; the first part is the stage. Counters never go down and are
-never lost silently: whatever sheds or refuses something counts it here, and ``status`` and ``top`` show it.
+A counter is a plain integer under a dotted name that begins with the stage's name. Counters never go down. Whatever
+sheds or refuses something counts it here, and ``status`` and ``top`` show it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(slots=True)
@@ -41,3 +42,11 @@ class Counters:
     def as_dict(self) -> dict[str, int]:
         """All counters under dotted names, sorted."""
         return {".".join(p for p in (self.stage, *key) if p): n for key, n in sorted(self.values.items())}
+
+
+class HasCounters(Protocol):
+    """A stage, a bus, a board: whatever counts."""
+
+    @property
+    def counters(self) -> Counters:
+        """Its counters since the process began."""

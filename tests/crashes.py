@@ -24,7 +24,7 @@ from sdfstream.records.position import Positions
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import COMMAND, TOPICS, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
-from sdfstream.runtime.control_io import Control, Keep
+from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.driver import StageMaker
 from sdfstream.runtime.stage_io import StageLoop
 from sdfstream.score.clock.sim import mesh
@@ -116,7 +116,7 @@ class World:
                 if loop is None:
                     loop = loops[maker.name] = await self._begin(maker)
                 for _ in range(2):  # what has come, then the time
-                    await loop.turn()
+                    await loop.iterate()
                 if loop.task.lag() == 0:
                     return
             except KilledError:
@@ -126,9 +126,9 @@ class World:
         work = Work(maker.name, tuple(t for t in maker.reads if t not in maker.for_all), maker.for_all)
         task = Mortal(await self.bus.task(work), self.decide, self.deaths)
         turns = self._turns[maker.name]
-        keep = Keep(commit_s=0.0, idle_s=0.0, snapshot_s=self.snapshot_every)
+        commits = CommitPolicy(commit_s=0.0, idle_s=0.0, snapshot_s=self.snapshot_every)
         loop = StageLoop(
-            maker, task, lambda: self._now_ns, Control(), keep, read_s=0.0, time_s=lambda: float(next(turns))
+            maker, task, lambda: self._now_ns, RunControl(), commits, read_s=0.0, time_s=lambda: float(next(turns))
         )
         maker.running[0] = loop.stage
         await loop.resume()

@@ -26,7 +26,7 @@ from sdfstream.probes.config import AgentConfig
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
 from sdfstream.runtime import loop_io
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 
 if TYPE_CHECKING:
     from sdfstream.bus.kafka.config import KafkaConfig
@@ -42,12 +42,12 @@ class _Watched:
     def __init__(self, publishers: Sequence[OutputPublisher], report: PathReport | None) -> None:
         self._publishers = publishers
         self._report = report
-        self.signs = Control()
+        self.signs = RunControl()
 
     async def publish(self, outputs: Sequence[Output]) -> None:
         for publisher in self._publishers:
             await publisher.publish(outputs)
-        self.signs.progress_s["publish"] = time.monotonic()
+        self.signs.progress_at_s["publish"] = time.monotonic()
         if self._report is not None:  # not before: what fails comes again
             for output in outputs:
                 if output.topic == PROBE.name and isinstance(output.body, pa.RecordBatch):
@@ -120,16 +120,16 @@ async def _telling(
     if address is None:
         yield None
         return
-    from sdfstream.runtime.metrics import Told
-    from sdfstream.runtime.metrics_io import telling
+    from sdfstream.runtime.metrics import ProcessStatus
+    from sdfstream.runtime.metrics_io import serving
 
     parts: list[Any] = [publisher for publisher in publishers if hasattr(publisher, "counters")]
-    told = Told(watched.signs, ["publish"], parts)
+    told = ProcessStatus(watched.signs, ["publish"], parts)
 
     def watch(counters: Callable[[], dict[str, int]]) -> None:
         told.totals = counters
 
-    async with telling(address, told):
+    async with serving(address, told):
         yield watch
 
 

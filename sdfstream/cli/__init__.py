@@ -48,7 +48,7 @@ VERBS: Final[dict[str, str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    allocators.hold()
+    allocators.configure()
     args = list(sys.argv[1:] if argv is None else argv)
     verb = next((a for a in args if not a.startswith("-")), None)
     parser = _parser(only=verb if verb in VERBS else None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,6 @@ from sdfstream.runtime.output_io import emit, progress
 
 if TYPE_CHECKING:
     from sdfstream.archive.writer_io import Archive
-    from sdfstream.bus.recording.reader_io import Recording
-    from sdfstream.records.message import Message
 
 HELP = "run stages over a recording; the same input gives the same bytes"
 EXAMPLE = "sdfstream replay sdfstream-data/recording --out replayed --stages sync,workload,detect,archive"
@@ -40,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream import pipeline, settings
     from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording, write_rejects
     from sdfstream.records.topics import SHARED
-    from sdfstream.runtime import replay as replaying
+    from sdfstream.runtime.replay import replay
+    from sdfstream.runtime.replay_io import ReplayInput
 
     wanted = _wanted(args.stages)
     if args.out.exists() and any(args.out.iterdir()):
@@ -52,10 +50,11 @@ def run(args: argparse.Namespace) -> int:
     chain = [stage for stage in pipeline.stages(chosen) if stage.name in wanted]
     writer = RecordingWriter(args.out, cluster=recording.cluster, start_at_ns=recording.start_at_ns)
     archive = _archive(args.out) if "archive" in wanted else None
-    feed = _Feed(recording, archive, {topic for stage in chain for topic in stage.writes} - SHARED)
+    afresh = {topic for stage in chain for topic in stage.writes} - SHARED
+    recorded = ReplayInput(recording, archive, afresh, progress)
     written: Counter[str] = Counter()
     started_s = time.perf_counter()
-    for message in replaying.replay(feed.messages(), chain, recording.start_at_ns, recording.end_at_ns):
+    for message in replay(recorded.messages(), chain, recording.start_at_ns, recording.end_at_ns):
         writer.write([message])
         written[message.topic] += message.rows
         if archive is not None:
@@ -72,33 +71,10 @@ def run(args: argparse.Namespace) -> int:
     write_rejects(args.out, recording.rejects)
     emit(
         args.json,
-        {"read": feed.rows, "written": dict(written), "counters": counters, "seconds": round(took_s, 3)},
-        _text(args.out, feed.rows, written, counters, took_s, archived=archive is not None),
+        {"read": recorded.rows, "written": dict(written), "counters": counters, "seconds": round(took_s, 3)},
+        _text(args.out, recorded.rows, written, counters, took_s, archived=archive is not None),
     )
     return 0
-
-
-class _Feed:
-    """The recording's messages but those of topics `made` afresh: counted, archived, shown as progress on the way."""
-
-    def __init__(self, recording: Recording, archive: Archive | None, made: Collection[str]) -> None:
-        self._recording = recording
-        self._archive = archive
-        self._topics = [topic for topic in recording.topics if topic not in made]
-        self.rows = 0
-
-    def messages(self) -> Iterator[Message]:
-        told_s = time.perf_counter()
-        for message in self._recording.messages(self._topics):
-            self.rows += message.rows
-            if self._archive is not None:
-                self._archive.add_blocking([message])
-            if time.perf_counter() - told_s > 2:
-                told_s = time.perf_counter()
-                span_ns = max(self._recording.end_at_ns - self._recording.start_at_ns, 1)
-                share = (message.bus_at_ns - self._recording.start_at_ns) / span_ns
-                progress(f"replay: {share:4.0%}, {self.rows:,} rows")
-            yield message
 
 
 def _wanted(text: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,12 @@ from typing import Any
 from sdfstream import pipeline
 from sdfstream.archive.config import REPLAY, ArchiveConfig
 from sdfstream.archive.writer_io import Archive
-from sdfstream.bus.recording.reader_io import Recording, RecordingWriter, open_recording
+from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording
 from sdfstream.errors import ConfigError
-from sdfstream.records.message import Event, Message
+from sdfstream.records.message import Event
 from sdfstream.records.topics import FINDING, SHARED
-from sdfstream.runtime import replay as replaying
+from sdfstream.runtime.replay import replay
+from sdfstream.runtime.replay_io import ReplayInput
 from sdfstream.score.match import match
 from sdfstream.score.report import summary
 from sdfstream.settings import Settings
@@ -41,9 +41,10 @@ def _replay(data: Path, folder: Path) -> tuple[dict[str, Any], str]:
     started_s = time.perf_counter()
     archive = Archive.open(ArchiveConfig(target=str(data / "archive"), bus_id="shipped", limits=REPLAY, replay=True))
     writer = RecordingWriter(data / "replayed", cluster=recording.cluster, start_at_ns=recording.start_at_ns)
-    stages, feed = pipeline.stages(Settings()), _Feed(recording, archive)
+    stages = pipeline.stages(Settings())
+    recorded = ReplayInput(recording, archive, pipeline.WRITTEN - SHARED)
     statements: list[dict[str, Any]] = []
-    for message in replaying.replay(feed.messages(), stages, recording.start_at_ns, recording.end_at_ns):
+    for message in replay(recorded.messages(), stages, recording.start_at_ns, recording.end_at_ns):
         writer.write([message])
         archive.add_blocking([message])
         if message.topic == FINDING.name and isinstance(message.body, Event):
@@ -53,32 +54,16 @@ def _replay(data: Path, folder: Path) -> tuple[dict[str, Any], str]:
     took_s = time.perf_counter() - started_s
     card = match(faults, statements).as_dict()
     span_s = (recording.end_at_ns - recording.start_at_ns) / 1e9
-    head = f"\nreplayed {feed.rows:,} rows, {span_s:.0f} s of a lab's probes, in {took_s:.1f} s\n"
+    head = f"\nreplayed {recorded.rows:,} rows, {span_s:.0f} s of a lab's probes, in {took_s:.1f} s\n"
     outcome = {
         "mode": "recording",
-        "rows": feed.rows,
+        "rows": recorded.rows,
         "seconds": round(took_s, 2),
         "faults": faults,
         "outcome": card,
         "findings": statements,
     }
     return outcome, "\n".join((head, summary(card, data=str(data))))
-
-
-class _Feed:
-    """The recording's messages but those that the stages make afresh, archived and counted on the way."""
-
-    def __init__(self, recording: Recording, archive: Archive) -> None:
-        self._recording = recording
-        self._archive = archive
-        self.rows = 0
-
-    def messages(self) -> Iterator[Message]:
-        made = pipeline.WRITTEN - SHARED
-        for message in self._recording.messages([t for t in self._recording.topics if t not in made]):
-            self.rows += message.rows
-            self._archive.add_blocking([message])
-            yield message
 
 
 def _faults(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The archive as one of those who share work on a bus, and its signs of life."""
+"""The archive as a task of a live bus, and its progress for `RunControl`."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from sdfstream.bus import Bus
 from sdfstream.bus.task import Task, Work
 from sdfstream.records.position import Positions
 from sdfstream.records.topics import ARCHIVED
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 
 ARCHIVE: Final = "archive"
-"""The name of the archive's work, its consumer group and its task."""
+"""Name of the archive's consumer group and task."""
 
 
-async def share_archive(archive: ArchiveWork, bus: Bus, control: Control, member: str) -> None:
-    """Take part in archiving until told to stop: one process does it, others stand by."""
+async def share_archive(archive: ArchiveWork, bus: Bus, control: RunControl, member: str) -> None:
+    """Join the archive's group until `control.stop` is set: one process archives, others stand by."""
     loop = asyncio.get_running_loop()
-    control.joined_s[ARCHIVE] = loop.time()
+    control.joined_at_s[ARCHIVE] = loop.time()
 
     async def serve(task: Task) -> None:
-        control.progress_s.setdefault(ARCHIVE, loop.time())
-        stood: Positions = {}
+        control.progress_at_s.setdefault(ARCHIVE, loop.time())
+        last_positions: Positions = {}
 
-        def tell(held_bytes: int) -> None:
-            nonlocal stood
-            lag, stands = task.lag(), task.positions()
-            if stands != stood or not lag:
-                control.progress_s[ARCHIVE] = loop.time()
-            stood, control.lag[ARCHIVE] = stands, lag
+        def report(held_bytes: int) -> None:
+            nonlocal last_positions
+            lag, positions = task.lag(), task.positions()
+            if positions != last_positions or not lag:
+                control.progress_at_s[ARCHIVE] = loop.time()
+            last_positions, control.lag[ARCHIVE] = positions, lag
             oldest_ns = archive.oldest_ns
             if oldest_ns is None:
-                control.oldest_ns.pop(ARCHIVE, None)
+                control.oldest_at_ns.pop(ARCHIVE, None)
             else:
-                control.oldest_ns[ARCHIVE] = oldest_ns
+                control.oldest_at_ns[ARCHIVE] = oldest_ns
 
         try:
-            await archive.run(task, control.stop, tell)
+            await archive.run(task, control.stop, report)
         finally:
             control.forget(ARCHIVE)
 
     try:
         await bus.shared(Work(ARCHIVE, tuple(ARCHIVED), from_start=True), serve, control.stop, member=member)
     finally:
-        control.joined_s.pop(ARCHIVE, None)
+        control.joined_at_s.pop(ARCHIVE, None)

@@ -1,4 +1,4 @@
-"""What a pipeline's loops are told, when to end and how often to commit, and what they tell while they run."""
+"""Control of a pipeline's loops: when to stop, how often to commit, and the progress that they report."""
 
 from __future__ import annotations
 
@@ -11,71 +11,70 @@ from sdfstream.stats import Counters
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """How often what a stage did is committed, and its whole state kept."""
+class CommitPolicy:
+    """How often a stage's outputs and positions are committed, and its whole state stored."""
 
     commit_s: float = 0.05
-    """Outputs wait at most about so long for their commit; each costs the brokers some requests."""
+    """Longest wait of an output for its commit; each commit costs the brokers some requests."""
     idle_s: float = 1.0
-    """Likewise what was read without an output."""
+    """Longest wait of messages that led to no output."""
     snapshot_s: float = 10.0
-    """A restart repeats at most about so much."""
+    """Interval of snapshots; a restart repeats at most about so much of the stream."""
 
 
 @dataclass(slots=True)
-class Control:
-    """What the pipeline is told and what it tells while it runs."""
+class RunControl:
+    """The stop event of a pipeline, and the progress of its readers (stages, watchers, archive) by their names."""
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     drain: bool = True
-    """Once told to stop, first read all that is on the bus by then, stage after stage; False: the rest is left to the
+    """Once `stop` is set, first read all that is on the bus by then, stage after stage; False: the rest is left to the
     group's next member."""
-    at_work: list[str] = field(default_factory=list)
-    """Stages of this process that have not ended, in the order of the path."""
+    active_stages: list[str] = field(default_factory=list)
+    """Stages of this process that have not ended, in the order of the pipeline."""
     counters: Counters = field(default_factory=lambda: Counters("pipeline"))
     lag: dict[str, int] = field(default_factory=dict)
-    """Messages on the bus that each reader had not read when it last looked."""
-    reached_ns: dict[str, int] = field(default_factory=dict)
+    """Messages on the bus that each reader had not read after its last read."""
+    reached_at_ns: dict[str, int] = field(default_factory=dict)
     """Bus time that each stage has been stepped to."""
-    progress_s: dict[str, float] = field(default_factory=dict)
-    """When each reader last moved, or found nothing left to read, on the event loop's clock. A loop that goes round
-    and gets nothing although there is something has stopped, however busy it looks."""
-    oldest_ns: dict[str, int] = field(default_factory=dict)
-    """When the oldest message that a watcher has taken and not yet settled entered the bus."""
-    joined_s: dict[str, float] = field(default_factory=dict)
-    """Since when this process takes part in each stage's work, on the event loop's clock; with no unit of it, it
-    stands by."""
+    progress_at_s: dict[str, float] = field(default_factory=dict)
+    """When each reader last read a message, or found none left, seconds of the event loop's clock. A loop that gets
+    nothing although its lag is not zero makes no progress, however often it iterates."""
+    oldest_at_ns: dict[str, int] = field(default_factory=dict)
+    """Bus time of the oldest message that a reader has taken and not yet committed; absent: there is none."""
+    joined_at_s: dict[str, float] = field(default_factory=dict)
+    """When this process joined each stage's group, seconds of the event loop's clock; without a unit it stands by."""
 
-    def fed(self, name: str) -> bool:
-        """Whether a stage before `name` is still at work; before a watcher stand all of them."""
-        return bool(self.at_work) and self.at_work[0] != name
+    def has_active_upstream(self, name: str) -> bool:
+        """Whether a stage before `name` is still active; all stages are before a watcher."""
+        return bool(self.active_stages) and self.active_stages[0] != name
 
     def forget(self, name: str) -> None:
-        """Reader `name` is no longer this process's."""
-        for signs in (self.lag, self.reached_ns, self.progress_s, self.oldest_ns):
-            signs.pop(name, None)
+        """Drop the figures of reader `name`, which is no longer this process's."""
+        for figures in (self.lag, self.reached_at_ns, self.progress_at_s, self.oldest_at_ns):
+            figures.pop(name, None)
 
 
-class Ending:
-    """When a reader that is told to stop has read enough.
+class StopCondition:
+    """When a reader that is to stop has read enough.
 
-    Not when nothing more comes: agents that nobody stops go on talking. What counts is what was on the bus once all
-    who stand before the reader had ended.
+    An empty bus cannot be the condition, since agents go on publishing. With `RunControl.drain` a reader stops behind
+    the messages that were on the bus when the last stage before it had ended.
     """
 
-    def __init__(self, control: Control, name: str, clock: Callable[[], int]) -> None:
+    def __init__(self, control: RunControl, name: str, clock: Callable[[], int]) -> None:
         self._control, self._name, self._clock = control, name, clock
-        self._told = False
-        self._upto_ns: int | None = None
+        self._stopping = False
+        self._drain_until_ns: int | None = None
 
-    def look(self) -> None:
-        """Before each read."""
-        self._told = self._control.stop.is_set()
-        if self._told and self._upto_ns is None and not self._control.fed(self._name):
-            self._upto_ns = self._clock()
+    def before_read(self) -> None:
+        """Note, before each read, whether to stop and up to which bus time."""
+        self._stopping = self._control.stop.is_set()
+        if self._stopping and self._drain_until_ns is None and not self._control.has_active_upstream(self._name):
+            self._drain_until_ns = self._clock()
 
-    def reached(self, messages: Sequence[Message]) -> bool:
+    def is_met(self, messages: Sequence[Message]) -> bool:
         """Whether the read that gave `messages`, in bus order, was the last."""
         if not self._control.drain:
-            return self._told
-        return self._upto_ns is not None and (not messages or messages[-1].bus_at_ns > self._upto_ns)
+            return self._stopping
+        return self._drain_until_ns is not None and (not messages or messages[-1].bus_at_ns > self._drain_until_ns)

@@ -1,4 +1,4 @@
-"""A stage and the time it is stepped along: what `pipeline` does with stages, live and in replay, without the bus."""
+"""The `Stage` protocol, and the driver that steps a stage along bus time; without a bus, for live runs and replays."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Stage(Protocol):
         """Take `messages` (none: a tick) that entered the bus up to `now_ns`; return what they cause."""
 
     def finish(self, now_ns: int) -> list[Output]:
-        """The input has ended: return what was held back."""
+        """End of the input: return the outputs that were held back."""
 
     def snapshot(self) -> bytes:
-        """The whole state, so that `restore` in a fresh stage goes on as if nothing had happened."""
+        """The whole state, from which `restore` in a fresh stage goes on as if nothing had happened."""
 
     def restore(self, state: bytes) -> None:
-        """Take up a state made by `snapshot`."""
+        """Replace the state by one that `snapshot` made."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Ticker:
     last_ns: int | None = None
 
     def upto(self, now_ns: int) -> Iterator[int]:
-        """Every boundary after the last one given out and not after `now_ns`; the first call only sets the start."""
+        """Every boundary after the last one yielded and not after `now_ns`; the first call only sets the start."""
         if self.last_ns is None:
             self.last_ns = now_ns // self.tick_ns * self.tick_ns
             return
@@ -57,7 +57,7 @@ class Ticker:
 
 @dataclass(slots=True)
 class Driver:
-    """Steps one stage along bus time; now never goes back, whatever order messages of several topics come in."""
+    """Steps one stage along bus time. `now_ns` never goes back, in whatever order messages of several topics come."""
 
     stage: Stage
     ticker: Ticker = field(default_factory=Ticker)
@@ -72,7 +72,7 @@ class Driver:
         return outputs
 
     def advance(self, to_ns: int) -> list[Output]:
-        """Step with nothing at every boundary up to `to_ns`."""
+        """Step without messages at every boundary up to `to_ns`."""
         outputs: list[Output] = []
         for boundary_ns in self.ticker.upto(to_ns):
             outputs += self.stage.step([], boundary_ns)
@@ -82,20 +82,21 @@ class Driver:
 
 @dataclass(slots=True)
 class StageMaker:
-    """How a stage is made, anew for every unit of its work, and those that were last made here."""
+    """How a stage is made for each unit of its work, and the stages that this process made last."""
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     make: Callable[[str], Stage]
-    """From the unit's name."""
+    """Unit name to a fresh stage."""
     for_all: tuple[str, ...] = ()
-    """Topics of which every unit reads all, where the others are dealt out among the units."""
+    """Topics that every unit reads whole; of the others each unit reads its partition."""
     by_partition: str = ""
     """Topic whose partitions are the units; empty: there is one unit, and further processes stand by."""
     identity: str = ""
-    """Whose snapshots it can take up: stage, version and configuration."""
+    """Stage, version and digest of the configuration: only snapshots of the same identity are restored."""
     running: dict[int, Stage] = field(default_factory=dict)
+    """Stage of each unit, by unit number."""
 
     @property
     def counters(self) -> Counters:

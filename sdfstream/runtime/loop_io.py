@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
-_AGAIN_S: Final = 0.5
-"""A signal that comes sooner is the same one by another way: from the terminal and from a parent."""
+_SAME_SIGNAL_S: Final = 0.5
+"""A second signal within this time is a copy of the first: one came from the terminal, one from a parent process."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -32,21 +32,21 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
         It was stopped by a signal.
     """
     done: list[T] = []
-    told: list[bool] = []
+    stopped: list[bool] = []
 
     async def cancellable() -> None:
         task = asyncio.current_task()
         assert task is not None
 
         def stop() -> None:
-            told.append(True)
+            stopped.append(True)
             task.cancel()
 
         stop_on_signals(stop)
         try:
             done.append(await main)
         except asyncio.CancelledError:
-            if not told:
+            if not stopped:
                 raise
 
     run(cancellable())
@@ -60,12 +60,12 @@ def stop_on_signals(stop: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     first_s: list[float] = []
 
-    def told() -> None:
+    def on_signal() -> None:
         if not first_s:
             first_s.append(loop.time())
             stop()
-        elif loop.time() - first_s[0] > _AGAIN_S:
-            os._exit(130)  # whatever is held goes with the process
+        elif loop.time() - first_s[0] > _SAME_SIGNAL_S:
+            os._exit(130)  # what is in memory is lost
 
     for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, told)
+        loop.add_signal_handler(signum, on_signal)

@@ -1,6 +1,6 @@
-"""A process's counters and signs of life as Prometheus's families.
+"""A process's counters and progress as families of Prometheus.
 
-Names: a counter ``part.what.reason`` is ``sdfstream_<part>_<what>_total{reason=…}``; per task there are
+Names: a counter ``stage.what.reason`` is ``sdfstream_<stage>_<what>_total{reason=…}``; per task there are
 ``sdfstream_task_lag_messages``, ``…_progress_age_seconds``, ``…_bus_time_age_seconds`` and ``…_oldest_age_seconds``.
 Nothing is labelled with a NIC or a pair of them: those live in ClickHouse.
 """
@@ -11,88 +11,82 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sdfstream import __version__
-from sdfstream.runtime.health import STALL_S, Signs, problems
-from sdfstream.stats import Counters
+from sdfstream.runtime.health import STALL_S, ReaderProgress, problems
+from sdfstream.stats import Counters, HasCounters
 
 MOST_REASONS: Final = 200
-"""Label values of one counter; the rarest beyond go under ``other``. Reasons are fixed words: this is for a mistake."""
+"""Label values of one counter; the rarest beyond are summed as ``other``. Reasons are fixed words, so that this bound
+is met only by mistake."""
 _NOT_A_NAME: Final = re.compile(r"[^a-zA-Z0-9]+")
 
 
-class Counted(Protocol):
-    """Anything that counts."""
-
-    @property
-    def counters(self) -> Counters:
-        """What it counted."""
-
-
 @dataclass(slots=True)
-class Told:
-    """What a process tells of itself."""
+class ProcessStatus:
+    """What a process serves as metrics and health: progress of its readers, counters, gauges."""
 
-    signs: Signs
+    readers: ReaderProgress
     expected: Sequence[str] = ()
     """Readers that must be there."""
-    parts: Sequence[Counted] = ()
+    counted: Sequence[HasCounters] = ()
     totals: Callable[[], Mapping[str, int]] = dict
     """Further counters, under dotted names."""
     gauges: Mapping[str, Callable[[], float | None]] = field(default_factory=dict)
-    """Further figures, by names without the prefix ``sdfstream_``; None: not known now."""
+    """Further gauges, by names without the prefix ``sdfstream_``; None: not known now."""
     stall_s: float = STALL_S
-    bus_s: float | None = None
-    """When the bus last answered, seconds of the monotonic clock; None: it is not asked."""
+    bus_answered_at_s: float | None = None
+    """When the bus last answered a poll, seconds of the monotonic clock; None: the bus is not polled."""
 
     def problems(self, now_s: float) -> list[str]:
-        """Why it is not well at `now_s` of the monotonic clock."""
-        found = problems(self.signs, self.expected, now_s, stall_s=self.stall_s)
-        if self.bus_s is not None and now_s - self.bus_s > self.stall_s:
-            found.append(f"the bus has not answered for {now_s - self.bus_s:.0f} s")
+        """Why the process is not well at `now_s`, seconds of the monotonic clock; none when it is."""
+        found = problems(self.readers, self.expected, now_s, stall_s=self.stall_s)
+        if self.bus_answered_at_s is not None and now_s - self.bus_answered_at_s > self.stall_s:
+            found.append(f"the bus has not answered for {now_s - self.bus_answered_at_s:.0f} s")
         return found
 
 
-class TellingCollector(Collector):
-    """`Told` as Prometheus's families, made at each scrape."""
+class StatusCollector(Collector):
+    """`ProcessStatus` as families of Prometheus, made at each scrape."""
 
-    def __init__(self, told: Told, steady_s: Callable[[], float], clock: Callable[[], int]) -> None:
-        self._told, self._steady_s, self._clock = told, steady_s, clock
+    def __init__(self, status: ProcessStatus, steady_s: Callable[[], float], clock: Callable[[], int]) -> None:
+        self._status, self._steady_s, self._clock = status, steady_s, clock
 
     def collect(self) -> Iterable[Metric]:
-        """All families, of this moment."""
-        told, now_s, now_ns = self._told, self._steady_s(), self._clock()
+        """All families, with the values of this moment."""
+        status, now_s, now_ns = self._status, self._steady_s(), self._clock()
         yield InfoMetricFamily("sdfstream", "The program.", {"version": __version__})
         yield GaugeMetricFamily(
-            "sdfstream_healthy", "1: all tasks get on (/health).", value=float(not told.problems(now_s))
+            "sdfstream_healthy", "1: all tasks get on (/health).", value=float(not status.problems(now_s))
         )
         yield from self._tasks(now_s, now_ns)
-        for name, read in told.gauges.items():
+        for name, read in status.gauges.items():
             if (value := read()) is not None:
                 yield GaugeMetricFamily(f"sdfstream_{name}", name.replace("_", " "), value=value)
-        yield from families([*(part.counters for part in told.parts), *_taken_apart(told.totals())])
+        yield from families([*(part.counters for part in status.counted), *_from_dotted(status.totals())])
 
     def _tasks(self, now_s: float, now_ns: int) -> Iterator[Metric]:
-        signs = self._told.signs
-        lag, progress_s, reached_ns, oldest_ns = (
-            sorted(of.copy().items()) for of in (signs.lag, signs.progress_s, signs.reached_ns, signs.oldest_ns)
+        readers = self._status.readers
+        lag, progress_at_s, reached_at_ns, oldest_at_ns = (
+            sorted(of.copy().items())
+            for of in (readers.lag, readers.progress_at_s, readers.reached_at_ns, readers.oldest_at_ns)
         )
         yield _by_task("lag_messages", "Messages on the bus that it has not read.", lag)
-        yield _by_task("progress_age_seconds", "Since it moved.", ((n, now_s - at) for n, at in progress_s))
+        yield _by_task("progress_age_seconds", "Since it moved.", ((n, now_s - at) for n, at in progress_at_s))
         yield _by_task(
             "bus_time_age_seconds",
             "How far behind now the bus time is that it has reached.",
-            ((n, (now_ns - at) / 1e9) for n, at in reached_ns if at),
+            ((n, (now_ns - at) / 1e9) for n, at in reached_at_ns if at),
         )
         yield _by_task(
             "oldest_age_seconds",
             "Age on the bus of the oldest message taken and not settled. Of task archive: the oldest row not archived. "
             "Absent: there is none.",
-            ((n, (now_ns - at) / 1e9) for n, at in oldest_ns),
+            ((n, (now_ns - at) / 1e9) for n, at in oldest_at_ns),
         )
 
 
@@ -104,7 +98,7 @@ def _by_task(name: str, doc: str, values: Iterable[tuple[str, float]]) -> Metric
 
 
 def families(counted: Sequence[Counters]) -> Iterator[Metric]:
-    """Counters as families; those of the same part and name (replicas of a stage in one process) are added up."""
+    """Counters as families; those of one stage and name (units of a stage in one process) are added up."""
     sums: dict[str, Counter[str]] = {}
     for counters in counted:
         for (what, reason), n in list(counters.values.items()):
@@ -119,8 +113,8 @@ def families(counted: Sequence[Counters]) -> Iterator[Metric]:
         yield family
 
 
-def _taken_apart(totals: Mapping[str, int]) -> Iterator[Counters]:
-    """Counters again from their dotted names ``part.what.reason``."""
+def _from_dotted(totals: Mapping[str, int]) -> Iterator[Counters]:
+    """Counters of the dotted names ``stage.what.reason``."""
     for dotted, n in totals.items():
         stage, what, reason = (*dotted.split(".", 2), "", "")[:3]
         yield Counters(stage, {(what, reason): n})

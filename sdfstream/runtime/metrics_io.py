@@ -1,7 +1,7 @@
-"""What a process says of itself over HTTP: ``/metrics`` for Prometheus, ``/health`` for whoever keeps it running.
+"""A process's status over HTTP: ``/metrics`` for Prometheus, ``/health`` for the process's supervisor.
 
-Served from a thread of its own, so that a loop that hangs is told of and not hung with. Loopback unless another
-address is named; whoever can reach the address can read it, and nothing can be changed through it.
+Served from a thread of its own, which goes on answering when the event loop hangs. Everybody who can reach the address
+can read it; nothing can be changed through it.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from sdfstream.errors import ConfigError, SdfError, UnavailableError
-from sdfstream.runtime.metrics import TellingCollector, Told
+from sdfstream.runtime.metrics import ProcessStatus, StatusCollector
 
-_MOST_ASKING: Final = 16
+_MAX_REQUESTS: Final = 16
 _IDLE_S: Final = 10
 _TEXT: Final = "text/plain; charset=utf-8"
-_ASK_S: Final = 5.0
-"""Between two questions to the bus, and the longest wait for an answer."""
+_POLL_S: Final = 5.0
+"""Interval of polls of the bus, and the longest wait for an answer."""
 
 
 @contextlib.asynccontextmanager
-async def telling(
-    address: str | None, told: Told, ask_bus: Callable[[], Awaitable[None]] | None = None
+async def serving(
+    address: str | None, status: ProcessStatus, ask_bus: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[None]:
-    """Serve `told` at `address` while the block runs; without an address do nothing.
+    """Serve `status` at `address` while the block runs; without an address do nothing.
 
-    `ask_bus` returns when the bus has answered, and raises `SdfError` when it has not; None: there is nobody to ask.
+    `ask_bus` returns when the bus has answered, and raises `SdfError` when it has not; None: the bus is not polled.
     """
     if address is None:
         yield
         return
-    asking = None
+    polling = None
     if ask_bus is not None:
-        told.bus_s = time.monotonic()
-        asking = asyncio.create_task(_keep_asking(ask_bus, told), name="ask the bus")
-    server = MetricsServer.start(address, told)
+        status.bus_answered_at_s = time.monotonic()
+        polling = asyncio.create_task(_poll_bus(ask_bus, status), name="ask the bus")
+    server = MetricsServer.start(address, status)
     try:
         yield
     finally:
-        if asking is not None:
-            asking.cancel()
+        if polling is not None:
+            polling.cancel()
         await asyncio.to_thread(server.close)
 
 
-async def _keep_asking(ask_bus: Callable[[], Awaitable[None]], told: Told) -> None:
+async def _poll_bus(ask_bus: Callable[[], Awaitable[None]], status: ProcessStatus) -> None:
     while True:
         with contextlib.suppress(SdfError, TimeoutError):
-            await asyncio.wait_for(ask_bus(), _ASK_S)
-            told.bus_s = time.monotonic()
-        await asyncio.sleep(_ASK_S)
+            await asyncio.wait_for(ask_bus(), _POLL_S)
+            status.bus_answered_at_s = time.monotonic()
+        await asyncio.sleep(_POLL_S)
 
 
 class MetricsServer:
-    """Serves `Told` until it is closed."""
+    """Serves a `ProcessStatus` until `close`."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server: _MetricsHttpServer) -> None:
         self._server = server
         self._thread = threading.Thread(
             target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="metrics", daemon=True
@@ -73,25 +73,25 @@ class MetricsServer:
         self._thread.start()
 
     @classmethod
-    def start(cls, address: str, told: Told) -> MetricsServer:
+    def start(cls, address: str, status: ProcessStatus) -> MetricsServer:
         """Serve at ``HOST:PORT`` (port 0: any free one).
 
         Raises
         ------
         ConfigError
-            The address is none.
+            `address` is no ``HOST:PORT``.
         UnavailableError
-            It cannot be used.
+            The address cannot be used.
         """
         host, port = parse_address(address)
         try:
-            return cls(_Server((host, port), told))
+            return cls(_MetricsHttpServer((host, port), status))
         except OSError as error:
             raise UnavailableError(f"metrics cannot be served on {address}: {error}") from error
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The TCP port in use, also where `start` was given port 0."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
@@ -108,8 +108,8 @@ def parse_address(text: str) -> tuple[str, int]:
     ('::1', 9464)
     """
     try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
+        counted = urlsplit(f"//{text}")
+        host, port = counted.hostname, counted.port
     except ValueError:
         host = port = None
     if not host or port is None:
@@ -117,52 +117,52 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, port
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsHttpServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], told: Told) -> None:
-        self.told = told
+    def __init__(self, address: tuple[str, int], status: ProcessStatus) -> None:
+        self.status = status
         self.registry = CollectorRegistry()
-        self.registry.register(TellingCollector(told, time.monotonic, time.time_ns))
+        self.registry.register(StatusCollector(status, time.monotonic, time.time_ns))
         ProcessCollector(registry=self.registry)  # resident memory, CPU time, open files, start time
         PlatformCollector(registry=self.registry)
-        self._room = threading.BoundedSemaphore(_MOST_ASKING)
+        self._free_threads = threading.BoundedSemaphore(_MAX_REQUESTS)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        super().__init__(address, _MetricsHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread; beyond the limit close it at once."""
-        if self._room.acquire(blocking=False):
+        if self._free_threads.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, then make room for another."""
+        """Answer, then free the thread's place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._free_threads.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no error of ours."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _MetricsHandler(BaseHTTPRequestHandler):
     server_version = "sdfstream"
     sys_version = ""
     timeout = _IDLE_S
 
     def do_GET(self) -> None:
         """One of the two pages."""
-        server = cast(_Server, self.server)
+        server = cast(_MetricsHttpServer, self.server)
         path = urlsplit(self.path).path
         if path == "/metrics":
             self._send(HTTPStatus.OK, generate_latest(server.registry), CONTENT_TYPE_LATEST)
         elif path in ("/health", "/healthz"):
-            found = server.told.problems(time.monotonic())
+            found = server.status.problems(time.monotonic())
             status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
             self._send(status, ("; ".join(found) or "well").encode() + b"\n", _TEXT)
         else:

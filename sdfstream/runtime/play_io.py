@@ -1,4 +1,4 @@
-"""A recording's agents on a live bus, as if they spoke now: what ``sdfstream play`` runs."""
+"""A recording's agents on a live bus, as if they published now: what ``sdfstream play`` runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sdfstream.bus.link.client_io import LinkPublisher
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording.playback import TimeLine
 from sdfstream.bus.recording.reader_io import Recording
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.loop_io import stop_on_signals
-from sdfstream.runtime.metrics import Told
-from sdfstream.runtime.metrics_io import telling
+from sdfstream.runtime.metrics import ProcessStatus
+from sdfstream.runtime.metrics_io import serving
 from sdfstream.runtime.output_io import progress
 from sdfstream.runtime.player_io import Player
 
@@ -49,11 +49,11 @@ async def play(
         progress(f"playing {folder}, {span_s:.0f} s, onto {bus}{', again and again' if loop else ''}")
         faults = _faults(folder)
 
-        def begins(number: int, line: TimeLine) -> None:
-            progress("\n".join([f"pass {number + 1}", *(f"  {text}" for text in _coming(faults, line))]))
+        def on_pass(number: int, line: TimeLine) -> None:
+            progress("\n".join([f"pass {number + 1}", *(f"  {text}" for text in _upcoming(faults, line))]))
 
         async with _telling(metrics, player, publisher):
-            await player.play(stop, loop=loop, begins=begins)
+            await player.play(stop, loop=loop, on_pass=on_pass)
         counters = player.counters.as_dict() | publisher.counters.as_dict()
     return {
         "recording": str(folder),
@@ -69,24 +69,24 @@ async def play(
 
 @asynccontextmanager
 async def _telling(address: str | None, player: Player, publisher: Publisher) -> AsyncIterator[None]:
-    """Metrics and health of the player: it gets on while it publishes, and while it waits for what is due."""
+    """Metrics and health of the player, which makes progress while it publishes and while it waits for due messages."""
     if address is None:
         yield
         return
 
-    signs = Control()
+    signs = RunControl()
 
-    def told(due_ns: int) -> None:
-        signs.progress_s["play"], signs.reached_ns["play"] = time.monotonic(), due_ns
+    def on_published(due_ns: int) -> None:
+        signs.progress_at_s["play"], signs.reached_at_ns["play"] = time.monotonic(), due_ns
 
-    player.told = told
-    async with telling(address, Told(signs, ["play"], [player, publisher]), getattr(publisher, "ask", None)):
+    player.on_published = on_published
+    async with serving(address, ProcessStatus(signs, ["play"], [player, publisher]), getattr(publisher, "ask", None)):
         yield
 
 
 @asynccontextmanager
 async def _publisher(name: str, run_id: str, kafka: KafkaConfig) -> AsyncIterator[Publisher]:
-    """The bus itself: one that is away holds the player back, where an agent would go on and keep what it can."""
+    """The bus without an agent's spill: a bus that is away holds the player back."""
     if name.startswith("link:"):
         async with LinkPublisher(name.removeprefix("link:"), boot_id=run_id) as link:
             yield link
@@ -100,7 +100,7 @@ async def _publisher(name: str, run_id: str, kafka: KafkaConfig) -> AsyncIterato
 
 
 def _faults(folder: Path) -> list[dict[str, Any]]:
-    """What was done to the recorded fabric, for the person who watches; nothing of it reaches the bus."""
+    """Faults of the recorded fabric, to be printed; nothing of them reaches the bus."""
     try:
         lines = (folder / "truth" / "faults.jsonl").read_text(encoding="utf-8").splitlines()
         return [fault for line in lines if isinstance(fault := json.loads(line), dict)]
@@ -108,14 +108,14 @@ def _faults(folder: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _coming(faults: list[dict[str, Any]], line: TimeLine) -> list[str]:
-    told = []
+def _upcoming(faults: list[dict[str, Any]], line: TimeLine) -> list[str]:
+    lines = []
     for fault in faults:
         at_ns, healed_ns = fault.get("at_ns"), fault.get("healed_at_ns")
         if isinstance(at_ns, int):
             until = f" to {_hour(line.at(healed_ns))}" if isinstance(healed_ns, int) else ""
-            told.append(f"{fault.get('kind')} {fault.get('target')}: {_hour(line.at(at_ns))}{until}")
-    return told
+            lines.append(f"{fault.get('kind')} {fault.get('target')}: {_hour(line.at(at_ns))}{until}")
+    return lines
 
 
 def _hour(at_ns: int) -> str:

@@ -16,7 +16,7 @@ from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording.reader_io import RecordingWriter
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.live_io import Watcher, run_watcher, supervise
 from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.output_io import progress
@@ -26,7 +26,7 @@ async def record_bus(
     name: str, kafka: KafkaConfig, out: Path, cluster: str, seconds: float | None, *, from_start: bool
 ) -> dict[str, Any]:
     """Record the bus that `name` names until SIGINT, SIGTERM or `seconds` have passed; what was written."""
-    control = Control(drain=False)
+    control = RunControl(drain=False)
     stop_on_signals(control.stop.set)
     bus = await open_bus(name, time.time_ns, boot_id=uuid.uuid4().hex, kafka=kafka)
     try:
@@ -38,7 +38,7 @@ async def record_bus(
         await bus.close()
 
 
-async def record(bus: Bus, out: Path, cluster: str, control: Control, *, from_start: bool = False) -> dict[str, Any]:
+async def record(bus: Bus, out: Path, cluster: str, control: RunControl, *, from_start: bool = False) -> dict[str, Any]:
     """Write everything that enters `bus` into `out` until `control` says stop; what was written.
 
     Raises

@@ -13,7 +13,7 @@ from sdfstream.runtime.driver import Stage, Ticker
 from sdfstream.stats import Counters
 
 LONGEST_GAP_NS: Final = 24 * 3600 * NS_PER_S
-"""A message this far ahead of the last is refused in a replay: its time is wrong, and ticks up to it never end."""
+"""A message this far ahead of the last is refused: its time is wrong, and the ticks up to it would never end."""
 
 
 @dataclass(slots=True)
@@ -32,13 +32,13 @@ class Chain:
         self._now_ns = at_ns
 
     def advance(self, to_ns: int) -> Iterator[Message]:
-        """Tick all stages at every boundary up to `to_ns`; yields what they cause."""
+        """Tick all stages at every boundary up to `to_ns`; yields their outputs."""
         for boundary_ns in self.ticker.upto(to_ns):
             self._now_ns = max(self._now_ns, boundary_ns)
             yield from self._step([], tick=True)
 
     def take(self, message: Message) -> Iterator[Message]:
-        """Advance to `message`, then let the stages see it; yields what they cause, in order."""
+        """Advance to `message`, then step the stages with it; yields their outputs, in order."""
         if message.bus_at_ns - self._now_ns > LONGEST_GAP_NS:
             self.counters.add("refused", "time-jump")
             return
@@ -47,7 +47,7 @@ class Chain:
         yield from self._step([message], tick=False)
 
     def finish(self, end_ns: int) -> Iterator[Message]:
-        """Advance to the end and let every stage hand out what it held back."""
+        """Advance to the end and finish every stage; yields their outputs."""
         if end_ns - self._now_ns <= LONGEST_GAP_NS:
             yield from self.advance(end_ns)
             self._now_ns = max(self._now_ns, end_ns)
@@ -100,7 +100,7 @@ def replay(
     Yields
     ------
     Message
-        What the stages put on the bus, `bus_at_ns` being the step's now.
+        Outputs of the stages as they enter the bus; `bus_at_ns` is the `now_ns` of the step.
     """
     own = {topic: stage.name for stage in stages for topic in stage.writes}
     chain = Chain(stages)

@@ -1,8 +1,8 @@
 """The one loop of a stage over a task: read, step, commit.
 
-Without a `Keep` (one process) a stage's state ends with its process, and at the end the stage says what it held back.
-With one, every commit keeps a journal entry and some a snapshot, so that whoever has the unit next goes on as if
-nothing had happened (`bus/journal.py`); then a stage is never finished, only put down.
+Without a `CommitPolicy` (one process) a stage's state ends with its process, and at the end the stage publishes what it
+held back. With one, every commit stores a journal entry and some a snapshot, from which the unit's next owner goes on
+as if nothing had happened (`bus/journal.py`); such a stage is never finished.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from sdfstream.errors import BusError, FencedError, FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Positions
 from sdfstream.records.units import NS_PER_S, TICK_NS
-from sdfstream.runtime.control_io import Control, Ending, Keep
+from sdfstream.runtime.control_io import CommitPolicy, RunControl, StopCondition
 from sdfstream.runtime.driver import Driver, StageMaker
 
 log = logging.getLogger("sdfstream.pipeline")
 
 _READ_S = TICK_NS / NS_PER_S / 2
-_TURN_S = 0.02
-"""A stage steps at most about so long while everything else in its process waits."""
-_SLICE_NS = NS_PER_S
-_PATIENCE_S = 60.0
-"""How long what is to be read again may take to come."""
+_TIME_SLICE_S = 0.02
+"""A stage steps for at most about so long before the event loop's other tasks get their turn."""
+_ADVANCE_NS = NS_PER_S
+_REREAD_TIMEOUT_S = 60.0
+"""Longest wait, without any message, for messages that are read a second time."""
 
 
 async def run_stage(
-    maker: StageMaker, task: Task, clock: Callable[[], int], control: Control, keep: Keep | None
+    maker: StageMaker, task: Task, clock: Callable[[], int], control: RunControl, commits: CommitPolicy | None
 ) -> None:
-    """Serve one unit of a stage until told to stop (module's page).
+    """Serve one unit of a stage until `control.stop` is set.
 
     Raises
     ------
     BusError
-        The unit is another process's now, or the bus failed: begin again with a new task.
+        The unit belongs to another process now, or the bus failed: begin again with a new task.
     """
-    loop = StageLoop(maker, task, clock, control, keep)
+    loop = StageLoop(maker, task, clock, control, commits)
     maker.running[task.unit] = loop.stage
-    control.progress_s.setdefault(loop.name, asyncio.get_running_loop().time())
-    ours = False
+    control.progress_at_s.setdefault(loop.name, asyncio.get_running_loop().time())
+    keeps_unit = False
     try:
-        if keep is not None:
+        if commits is not None:
             await loop.resume()
-        while not await loop.turn():
+        while not await loop.iterate():
             pass
     except BusError as error:
-        # begun again and again without getting on is no progress: the last one's age goes on to be told
-        ours = not isinstance(error, FencedError)
+        # a restart is no progress: the age of the last progress must go on growing
+        keeps_unit = not isinstance(error, FencedError)
         raise
     finally:
-        if not ours:
+        if not keeps_unit:
             control.forget(loop.name)
 
 
 class StageLoop:
-    """A stage, its driver, and what they did since the last commit.
+    """A stage, its driver, and its outputs since the last commit.
 
     Parameters
     ----------
     read_s : float
-        How long a read waits when there is nothing.
+        How long a read waits where there is no message.
     time_s : callable, optional
-        What the times of `Keep` are measured by; None: the event loop's clock.
+        Clock of the intervals of `CommitPolicy`, seconds; None: the event loop's clock.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class StageLoop:
         maker: StageMaker,
         task: Task,
         clock: Callable[[], int],
-        control: Control,
-        keep: Keep | None,
+        control: RunControl,
+        commits: CommitPolicy | None,
         *,
         read_s: float = _READ_S,
         time_s: Callable[[], float] | None = None,
@@ -89,14 +89,14 @@ class StageLoop:
         self._read_s = read_s
         self._time_s = time_s or asyncio.get_running_loop().time
         self._control = control
-        self._ending = Ending(control, maker.name, clock)
-        self._keep = keep
+        self._stop_condition = StopCondition(control, maker.name, clock)
+        self._commits = commits
         self._journal = Journal()
         self._outputs: list[Output] = []
-        self._committed_s = self._marked_s = self._time_s()
+        self._committed_at_s = self._snapshot_at_s = self._time_s()
 
     async def resume(self) -> None:
-        """Take up what the last commit left; a unit without a usable state begins one at its positions."""
+        """Restore the state of the last commit; without a usable one begin with an empty state at its positions."""
         saved = self.task.saved
         try:
             if SNAPSHOT not in saved.notes:
@@ -118,30 +118,30 @@ class StageLoop:
         calls = self._journal.resume(self.task.saved.notes)
         self.stage.restore(snapshot.state)
         self.driver.ticker.last_ns, self.driver.now_ns = snapshot.tick_ns, snapshot.now_ns
-        for call in calls:  # what comes of it is on the bus already
+        for call in calls:  # the outputs are on the bus already
             if isinstance(call, Given):
-                await self._take(await read_again(self.task, call.upto))
+                await self._take(await reread(self.task, call.upto))
             else:
                 await self._advance(call.to_ns)
         self._control.counters.add("repeated-calls", self.maker.name, len(calls))
 
-    async def turn(self) -> bool:
-        """Once round; True when told to stop and done."""
-        self._ending.look()
+    async def iterate(self) -> bool:
+        """Read, step and commit once; True when the stage is to stop and nothing is left to do."""
+        self._stop_condition.before_read()
         before = self.task.positions()
         messages = await self.task.read(timeout_s=self._read_s)
         now_s = self._time_s()
         lag = self._control.lag[self.name] = self.task.lag()
         if messages or not lag:
-            self._control.progress_s[self.name] = now_s
-        stopping = self._ending.reached(messages)
+            self._control.progress_at_s[self.name] = now_s
+        stopping = self._stop_condition.is_met(messages)
         await self._step(before, messages)
-        self._control.reached_ns[self.name] = self.driver.now_ns
-        if self._keep is None:
+        self._control.reached_at_ns[self.name] = self.driver.now_ns
+        if self._commits is None:
             await self._publish(stopping, bool(messages))
-        elif stopping or now_s - self._marked_s >= self._keep.snapshot_s:
+        elif stopping or now_s - self._snapshot_at_s >= self._commits.snapshot_s:
             await self._commit(mark=True)
-        elif now_s - self._committed_s >= (self._keep.commit_s if self._outputs else self._keep.idle_s):
+        elif now_s - self._committed_at_s >= (self._commits.commit_s if self._outputs else self._commits.idle_s):
             await self._commit(mark=False)
         return stopping
 
@@ -157,25 +157,25 @@ class StageLoop:
                 self._journal.moved(known_ns)
 
     async def _take(self, messages: list[Message]) -> list[Output]:
-        """`Driver.take` in slices: heartbeats must go out in between, or the group takes a busy process for dead."""
+        """`Driver.take` in time slices: heartbeats must go out in between, or the group expels the process."""
         outputs: list[Output] = []
-        turn = _Turn()
+        time_slice = _TimeSlice()
         for message in messages:
             outputs += self.driver.take([message])
-            await turn.over()
+            await time_slice.yield_if_over()
         return outputs
 
     async def _advance(self, to_ns: int) -> list[Output]:
-        """`Driver.advance` in slices."""
+        """`Driver.advance` in time slices."""
         outputs: list[Output] = []
-        turn = _Turn()
-        while self.driver.now_ns and self.driver.now_ns + _SLICE_NS < to_ns:
-            outputs += self.driver.advance(self.driver.now_ns + _SLICE_NS)
-            await turn.over()
+        time_slice = _TimeSlice()
+        while self.driver.now_ns and self.driver.now_ns + _ADVANCE_NS < to_ns:
+            outputs += self.driver.advance(self.driver.now_ns + _ADVANCE_NS)
+            await time_slice.yield_if_over()
         return outputs + self.driver.advance(to_ns)
 
     async def _publish(self, stopping: bool, read: bool) -> None:
-        """In one process: what was said is published as it comes; at the end, what was held back."""
+        """Without a `CommitPolicy`: publish outputs at once; at the end also what the stage held back."""
         if stopping:
             self._outputs += self.stage.finish(max(self.driver.now_ns, self._clock()))
         if self._outputs or read:
@@ -196,40 +196,40 @@ class StageLoop:
         await self.task.commit(self._outputs, notes=notes, mark=mark)
         self._outputs.clear()
         self._journal.committed(mark=mark)
-        self._committed_s = self._time_s()
+        self._committed_at_s = self._time_s()
         if mark:
-            self._marked_s = self._committed_s
+            self._snapshot_at_s = self._committed_at_s
 
 
-class _Turn:
-    """Gives the event loop to others now and then."""
+class _TimeSlice:
+    """Yields to the event loop's other tasks whenever `_TIME_SLICE_S` are used up."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._since_s = self._loop.time()
+        self._began_s = self._loop.time()
 
-    async def over(self) -> None:
-        """Let others have their turn, if ours has lasted."""
-        if self._loop.time() - self._since_s > _TURN_S:
+    async def yield_if_over(self) -> None:
+        """Yield, if the time slice is used up, and begin the next one."""
+        if self._loop.time() - self._began_s > _TIME_SLICE_S:
             await asyncio.sleep(0)
-            self._since_s = self._loop.time()
+            self._began_s = self._loop.time()
 
 
-async def read_again(task: Task, upto: Positions) -> list[Message]:
-    """Every message from where `task` stands up to `upto`, as one earlier call of `Task.read` gave them.
+async def reread(task: Task, upto: Positions) -> list[Message]:
+    """Every message from the positions of `task` to `upto`, as one earlier call of `Task.read` gave them.
 
     Raises
     ------
     BusError
-        They do not come.
+        Some did not come within `_REREAD_TIMEOUT_S`.
     """
     found: list[Message] = []
     loop = asyncio.get_running_loop()
-    heard_s = loop.time()
-    while any(task.positions().get(part, end) < end for part, end in upto.items()):
+    last_received_s = loop.time()
+    while any(task.positions().get(partition, end) < end for partition, end in upto.items()):
         more = await task.read(timeout_s=0.5, upto=upto)
         found += more
-        heard_s = loop.time() if more else heard_s
-        if loop.time() - heard_s > _PATIENCE_S:
+        last_received_s = loop.time() if more else last_received_s
+        if loop.time() - last_received_s > _REREAD_TIMEOUT_S:
             raise BusError(f"what {task.work.name} has read before does not come again")
     return sorted(found, key=lambda m: (m.bus_at_ns, m.topic, m.bus_seq))

@@ -32,7 +32,7 @@ from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.runtime import live_io
 from sdfstream.runtime.archive_io import ARCHIVE
-from sdfstream.runtime.control_io import Control, Keep
+from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.serve import operator_keys_io
 from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
@@ -91,7 +91,7 @@ async def service(
     data = settings.data
     data.mkdir(parents=True, exist_ok=True)
     alone = settings.bus == "memory"
-    control = Control(drain=alone)
+    control = RunControl(drain=alone)
     run_id = uuid.uuid4().hex
     board, jobs = Board(), JobBoard()
     operator_keys_io.ensure(data)
@@ -118,7 +118,7 @@ async def service(
         http_port = _serve_sql(stack, settings, data)
         authority = pipeline.authority(settings, time.time_ns())
         path = pipeline.makers(settings, authority)
-        keep = None if alone else Keep()
+        commits = None if alone else CommitPolicy()
         running = Service(
             bus,
             board,
@@ -142,7 +142,9 @@ async def service(
             writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
             stack.push_async_callback(writer.close)
             watchers.append(Watcher("recorder", EVERYTHING, _recorder(writer)))
-        work = asyncio.create_task(live_io.run(bus, path, watchers, time.time_ns, control, keep=keep, archive=shared))
+        work = asyncio.create_task(
+            live_io.run(bus, path, watchers, time.time_ns, control, commits=commits, archive=shared)
+        )
         main = asyncio.current_task()
         work.add_done_callback(lambda done: _fail_loudly(done, main))
         stack.push_async_callback(_end, control, work)
@@ -152,15 +154,15 @@ async def service(
         stack.push_async_callback(link.close)
         running.parts = [link, bus, *path, archive, upkeep, board, jobs, control]
         if metrics is not None:
-            from sdfstream.runtime.metrics import Told
-            from sdfstream.runtime.metrics_io import telling
+            from sdfstream.runtime.metrics import ProcessStatus
+            from sdfstream.runtime.metrics_io import serving
 
-            told = Told(
+            told = ProcessStatus(
                 control,
                 list(dict.fromkeys([*(stage.name for stage in path), *(w.name for w in watchers), ARCHIVE])),
                 running.parts,
             )
-            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
+            await stack.enter_async_context(serving(metrics, told, getattr(bus, "ask", None)))
         publishing = Publishing(bus)
         stack.push_async_callback(publishing.close)
         answers = JobAnswers(
@@ -204,7 +206,7 @@ def _fail_loudly(work: asyncio.Task[None], main: asyncio.Task[Any] | None) -> No
         main.cancel()
 
 
-async def _end(control: Control, work: asyncio.Task[None]) -> None:
+async def _end(control: RunControl, work: asyncio.Task[None]) -> None:
     control.stop.set()
     await work
 

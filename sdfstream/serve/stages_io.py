@@ -18,10 +18,10 @@ from sdfstream.archive.work_io import ArchiveWork
 from sdfstream.bus import Bus
 from sdfstream.bus.open_io import open_bus
 from sdfstream.runtime import live_io
-from sdfstream.runtime.control_io import Control, Keep
+from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.loop_io import stop_on_signals
-from sdfstream.runtime.metrics import Told
-from sdfstream.runtime.metrics_io import telling
+from sdfstream.runtime.metrics import ProcessStatus
+from sdfstream.runtime.metrics_io import serving
 from sdfstream.runtime.output_io import progress
 from sdfstream.serve.retry_io import PATIENCE_S, opened
 from sdfstream.settings import Settings
@@ -31,7 +31,7 @@ async def run(
     chosen: Settings, names: list[str], seconds: float | None, member: str, metrics: str | None
 ) -> dict[str, int]:
     """Run the stages `names` until SIGINT, SIGTERM or `seconds` have passed; their counters."""
-    control = Control(drain=False)
+    control = RunControl(drain=False)
     stop_on_signals(control.stop.set)
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, control.stop.set)
@@ -40,7 +40,9 @@ async def run(
     try:
         progress(f"{', '.join(names)} on {chosen.bus}; Ctrl-C stops")
         bus_id = getattr(bus, "cluster_id", "") or chosen.bus
-        return await serve(bus, chosen, names, control, bus_id=bus_id, keep=Keep(), member=member, metrics=metrics)
+        return await serve(
+            bus, chosen, names, control, bus_id=bus_id, commits=CommitPolicy(), member=member, metrics=metrics
+        )
     finally:
         await bus.close()
 
@@ -49,10 +51,10 @@ async def serve(
     bus: Bus,
     chosen: Settings,
     names: list[str],
-    control: Control,
+    control: RunControl,
     *,
     bus_id: str,
-    keep: Keep | None = None,
+    commits: CommitPolicy | None = None,
     member: str = "",
     metrics: str | None = None,
 ) -> dict[str, int]:
@@ -86,9 +88,9 @@ async def serve(
             stack.push_async_callback(asyncio.to_thread, upkeep.close)
             parts += [archive, upkeep]
         if metrics is not None:
-            told = Told(control, names, parts, gauges=_gauges(archive))
-            await stack.enter_async_context(telling(metrics, told, getattr(bus, "ask", None)))
-        await live_io.run(bus, path, (), time.time_ns, control, keep=keep, member=member, archive=archive)
+            told = ProcessStatus(control, names, parts, gauges=_gauges(archive))
+            await stack.enter_async_context(serving(metrics, told, getattr(bus, "ask", None)))
+        await live_io.run(bus, path, (), time.time_ns, control, commits=commits, member=member, archive=archive)
     return {name: n for part in parts for name, n in part.counters.as_dict().items()}
 
 

@@ -12,7 +12,7 @@ from sdfstream.bus.kafka.bus_io import KafkaBus
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK, EDGE, OWD
-from sdfstream.runtime.control_io import Control, Keep
+from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.score.clock.sim import mesh
 from sdfstream.serve.stages_io import serve
 from sdfstream.settings import Settings
@@ -31,10 +31,10 @@ async def test_two_parts_and_a_mesh_share_the_hosts(kafka: Broker) -> None:
             await bus.start()
             stack.push_async_callback(bus.close)
             buses.append(bus)
-        control = Control(drain=False)
+        control = RunControl(drain=False)
         stages = (["sync-edge"], ["sync-edge"], ["sync-mesh"])
         running = [
-            asyncio.create_task(serve(bus, Settings(), names, control, bus_id="b", keep=Keep()))
+            asyncio.create_task(serve(bus, Settings(), names, control, bus_id="b", commits=CommitPolicy()))
             for bus, names in zip(buses[1:], stages, strict=True)
         ]
         await told(buses[0])

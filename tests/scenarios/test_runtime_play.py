@@ -11,8 +11,8 @@ from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import FINDING
 from sdfstream.records.units import NS_PER_S
-from sdfstream.runtime import replay as replaying
 from sdfstream.runtime.player_io import PAUSE_S
+from sdfstream.runtime.replay import replay
 from sdfstream.settings import Settings
 
 SHIPPED = Path(demo.__file__).parent / "shipped_recording"
@@ -42,7 +42,7 @@ def test_the_second_pass_shows_what_the_first_showed_and_the_seam_nothing() -> N
     first_ns = 1_900_000_000 * NS_PER_S
     told: list[list[tuple[str, str, float]]] = [[], []]
     stages = pipeline.stages(Settings())
-    for message in replaying.replay(played(first_ns), stages, first_ns, first_ns + 2 * ROUND_NS):
+    for message in replay(played(first_ns), stages, first_ns, first_ns + 2 * ROUND_NS):
         if message.topic == FINDING.name and isinstance(message.body, Event):
             data = message.body.data
             number, at_ns = divmod(message.bus_at_ns - first_ns, ROUND_NS)

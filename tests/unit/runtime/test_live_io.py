@@ -18,7 +18,7 @@ from sdfstream.errors import BusError, ConfigError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import FINDING, NIC, OWD, PROBE
 from sdfstream.runtime import live_io
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.runtime.record_io import record
 from sdfstream.serve.stages_io import serve
@@ -87,7 +87,7 @@ async def busy(bus: MemoryBus) -> AsyncIterator[None]:
 
 
 async def test_a_stage_of_a_busy_bus_stops_when_told_and_says_what_it_held_back() -> None:
-    bus, stage, control = MemoryBus(time.time_ns), Held(), Control(drain=False)
+    bus, stage, control = MemoryBus(time.time_ns), Held(), RunControl(drain=False)
     end = await bus.subscribe("test", [CLOCK])
     async with busy(bus):
         running = asyncio.create_task(live_io.run(bus, [stage], [], time.time_ns, control))
@@ -101,7 +101,7 @@ async def test_a_stage_of_a_busy_bus_stops_when_told_and_says_what_it_held_back(
 
 
 async def test_on_a_busy_bus_all_that_was_there_when_told_to_stop_is_read_and_then_no_more() -> None:
-    bus, first, second, control = MemoryBus(time.time_ns), Relay(), Held(), Control()
+    bus, first, second, control = MemoryBus(time.time_ns), Relay(), Held(), RunControl()
     second.reads, kept = (FINDING.name, CLOCK), []
 
     async def take(messages: Sequence[Message]) -> None:
@@ -119,12 +119,12 @@ async def test_on_a_busy_bus_all_that_was_there_when_told_to_stop_is_read_and_th
     said = [m for m in kept if m.topic == FINDING.name]
     assert len(said) == 2 * (first.seen + 1), "what it said at its end too, to both watchers"
     assert second.seen >= 2 * first.seen + 1
-    assert not control.at_work
+    assert not control.active_stages
     await bus.close()
 
 
 async def test_what_a_watcher_could_not_take_comes_again() -> None:
-    bus, control, taken = MemoryBus(time.time_ns), Control(), []
+    bus, control, taken = MemoryBus(time.time_ns), RunControl(), []
 
     async def take(messages: Sequence[Message]) -> None:
         taken.append(len(messages))
@@ -144,7 +144,7 @@ async def test_what_a_watcher_could_not_take_comes_again() -> None:
 
 
 async def test_told_to_stop_while_the_bus_is_away_it_stops() -> None:
-    control = Control()
+    control = RunControl()
 
     async def fails() -> None:
         raise BusError("away")
@@ -157,7 +157,7 @@ async def test_told_to_stop_while_the_bus_is_away_it_stops() -> None:
 
 
 async def test_everything_on_a_bus_is_recorded(tmp_path: Path) -> None:
-    bus, control = MemoryBus(time.time_ns), Control(drain=False)
+    bus, control = MemoryBus(time.time_ns), RunControl(drain=False)
     running = asyncio.create_task(record(bus, tmp_path / "out", "c1", control))
     await asyncio.sleep(0.05)
     sent = list(Fabric(1, shape=Shape(hosts=2, ports=1, rate_hz=4.0)).messages(2.0))
@@ -177,7 +177,7 @@ async def test_everything_on_a_bus_is_recorded(tmp_path: Path) -> None:
 
 
 async def test_stages_and_archive_run_on_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bus, control = MemoryBus(time.time_ns, boot_id="b"), Control(drain=False)
+    bus, control = MemoryBus(time.time_ns, boot_id="b"), RunControl(drain=False)
     settings = Settings(data=tmp_path)
     parts = [
         asyncio.create_task(serve(bus, settings, names, control, bus_id="b"))

@@ -23,10 +23,10 @@ from sdfstream.errors import BusError, ConfigError, FencedError, UnavailableErro
 from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message
 from sdfstream.records.position import Partition
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.health import STANDBY_S, problems
-from sdfstream.runtime.metrics import MOST_REASONS, Told, families
-from sdfstream.runtime.metrics_io import MetricsServer, parse_address, telling
+from sdfstream.runtime.metrics import MOST_REASONS, ProcessStatus, families
+from sdfstream.runtime.metrics_io import MetricsServer, parse_address, serving
 from sdfstream.runtime.stage_io import run_stage
 from sdfstream.serve.stages_io import serve
 from sdfstream.settings import Settings
@@ -36,9 +36,9 @@ from tests.bus_samples import clock, finding
 NOW_S = 1000.0
 
 
-def signs(**progress_s: float) -> Control:
-    told = Control()
-    told.progress_s |= progress_s
+def signs(**progress_at_s: float) -> RunControl:
+    told = RunControl()
+    told.progress_at_s |= progress_at_s
     return told
 
 
@@ -55,24 +55,24 @@ def test_what_stopped_is_told_with_how_far_it_is_behind() -> None:
 
 
 def test_what_has_not_begun_is_no_health() -> None:
-    assert problems(Control(), ["sync"], NOW_S) == ["sync has not begun yet"]
+    assert problems(RunControl(), ["sync"], NOW_S) == ["sync has not begun yet"]
     told = signs(sync=NOW_S)
     told.forget("sync")
     assert problems(told, ["sync"], NOW_S) == ["sync has not begun yet"]
 
 
 def test_a_stage_is_its_units_and_who_has_none_of_them_stands_by() -> None:
-    told = Control()
-    told.progress_s |= {"sync-edge/0": NOW_S, "sync-edge/3": NOW_S - 31}
+    told = RunControl()
+    told.progress_at_s |= {"sync-edge/0": NOW_S, "sync-edge/3": NOW_S - 31}
     assert problems(told, ["sync-edge"], NOW_S) == ["sync-edge/3 has not come round for 31 s"]
-    standing_by = Control()
-    standing_by.joined_s["sync"] = NOW_S - STANDBY_S + 1
+    standing_by = RunControl()
+    standing_by.joined_at_s["sync"] = NOW_S - STANDBY_S + 1
     assert problems(standing_by, ["sync"], NOW_S) == ["sync has not begun yet"]
     assert problems(standing_by, ["sync"], NOW_S + 2) == []
 
 
-def test_a_bus_that_does_not_answer_is_told(told: Told) -> None:
-    told.bus_s = time.monotonic() - 31
+def test_a_bus_that_does_not_answer_is_told(told: ProcessStatus) -> None:
+    told.bus_answered_at_s = time.monotonic() - 31
     assert told.problems(time.monotonic()) == ["the bus has not answered for 31 s"]
 
 
@@ -109,30 +109,30 @@ class Turning:
 async def test_a_loop_that_turns_and_gets_nothing_of_what_there_is_does_not_get_on(
     rounds: tuple[int, ...], moved: bool
 ) -> None:
-    control = Control()
+    control = RunControl()
     maker = pipeline.makers(Settings())[0]
     running = asyncio.create_task(
         run_stage(maker, cast(Task, Turning(*rounds, *[rounds[-1]] * 100)), time.time_ns, control, None)
     )
     await asyncio.sleep(0.05)
-    first_s = control.progress_s["sync"]
+    first_s = control.progress_at_s["sync"]
     await asyncio.sleep(0.2)
-    assert (control.progress_s["sync"] - first_s > 0.1) == moved
+    assert (control.progress_at_s["sync"] - first_s > 0.1) == moved
     assert control.lag["sync"] == rounds[-1]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert "sync" not in control.progress_s
+    assert "sync" not in control.progress_at_s
 
 
 @pytest.mark.parametrize(("error", "kept"), [(BusError("connection lost"), True), (FencedError("zombie"), False)])
 async def test_a_unit_that_fails_keeps_its_age_and_one_that_is_anothers_is_forgotten(
     error: BusError, kept: bool
 ) -> None:
-    control = Control()
+    control = RunControl()
     maker = pipeline.makers(Settings())[0]
     with pytest.raises(BusError):
         await run_stage(maker, cast(Task, Turning(0, error)), time.time_ns, control, None)
-    assert ("sync" in control.progress_s) == kept
+    assert ("sync" in control.progress_at_s) == kept
 
 
 class Part:
@@ -143,12 +143,12 @@ class Part:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told(signs(sync=time.monotonic()), ["sync"], [Part("sync"), Part("bus")])
+def told() -> ProcessStatus:
+    return ProcessStatus(signs(sync=time.monotonic()), ["sync"], [Part("sync"), Part("bus")])
 
 
 @pytest.fixture
-def url(told: Told) -> Iterator[str]:
+def url(told: ProcessStatus) -> Iterator[str]:
     server = MetricsServer.start("127.0.0.1:0", told)
     yield f"http://127.0.0.1:{server.port}"
     server.close()
@@ -178,13 +178,13 @@ def samples(url: str) -> dict[tuple[str, str], float]:
     }
 
 
-def test_metrics_are_what_prometheus_reads(told: Told, url: str) -> None:
+def test_metrics_are_what_prometheus_reads(told: ProcessStatus, url: str) -> None:
     told.parts[0].counters.add("refused", "mixed-clocks", 3)
     told.gauges = {"spill_bytes": lambda: 12.0, "unknown_now": lambda: None}
     now_s, now_ns = time.monotonic(), time.time_ns()
-    told.signs.progress_s["sync"], told.signs.lag["sync"] = now_s - 2, 5
-    told.signs.reached_ns["sync"] = now_ns - 3 * 10**9
-    told.signs.oldest_ns["archive"] = now_ns - 10**9
+    told.signs.progress_at_s["sync"], told.signs.lag["sync"] = now_s - 2, 5
+    told.signs.reached_at_ns["sync"] = now_ns - 3 * 10**9
+    told.signs.oldest_at_ns["archive"] = now_ns - 10**9
     found = samples(url)
     assert found["sdfstream_sync_refused_total", "mixed-clocks"] == 3
     assert found["sdfstream_task_lag_messages", "sync"] == 5
@@ -232,17 +232,17 @@ def test_whatever_counters_are_called_prometheus_reads_them(named: list[tuple[st
     assert total == 2 * len(named)
 
 
-def test_health_is_200_or_503_with_a_sentence(told: Told, url: str) -> None:
+def test_health_is_200_or_503_with_a_sentence(told: ProcessStatus, url: str) -> None:
     assert get(f"{url}/health") == "well\n"
-    told.signs.progress_s["sync"] = time.monotonic() - 60
+    told.signs.progress_at_s["sync"] = time.monotonic() - 60
     assert asked(f"{url}/health") == (503, "sync has not come round for 60 s\n")
     assert asked(f"{url}/")[0] == 404
 
 
-def test_the_verb_judges(told: Told, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_judges(told: ProcessStatus, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["health", url]) == 0
     assert cli.main(["health", f"{url}/health"]) == 0
-    told.signs.progress_s["sync"] = time.monotonic() - 60
+    told.signs.progress_at_s["sync"] = time.monotonic() - 60
     assert cli.main(["health", url]) == 1
     assert cli.main(["health", "http://127.0.0.1:1"]) == 1
     assert cli.main(["health", "ftp://127.0.0.1"]) == 2
@@ -258,7 +258,7 @@ def test_an_address_that_is_none_is_said(address: str) -> None:
         parse_address(address)
 
 
-def test_an_address_that_is_taken_is_said(url: str, told: Told) -> None:
+def test_an_address_that_is_taken_is_said(url: str, told: ProcessStatus) -> None:
     with pytest.raises(UnavailableError, match="cannot be served"):
         MetricsServer.start(url.removeprefix("http://"), told)
 
@@ -274,30 +274,30 @@ async def test_the_bus_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch)
             raise answer
         asked.set()
 
-    told = Told(signs(sync=time.monotonic()))
-    async with telling("127.0.0.1:0", told, ask):
-        began_s = told.bus_s
+    told = ProcessStatus(signs(sync=time.monotonic()))
+    async with serving("127.0.0.1:0", told, ask):
+        began_s = told.bus_answered_at_s
         await asyncio.wait_for(asked.wait(), 5.0)
         await asyncio.sleep(0.05)
         assert began_s is not None
-        assert told.bus_s is not None
-        assert told.bus_s > began_s
-    async with telling(None, told, ask):
+        assert told.bus_answered_at_s is not None
+        assert told.bus_answered_at_s > began_s
+    async with serving(None, told, ask):
         pass
 
 
 async def test_stages_tell_of_themselves_while_they_run(tmp_path: Path) -> None:
-    bus, control = MemoryBus(time.time_ns), Control(drain=False)
+    bus, control = MemoryBus(time.time_ns), RunControl(drain=False)
     chosen = Settings(data=tmp_path)
     running = asyncio.create_task(serve(bus, chosen, ["sync", "archive"], control, bus_id="b"))
     await asyncio.sleep(0.3)
     await bus.publish([clock(1), finding(1)])
     for _ in range(100):
-        if {"sync", "archive"} <= control.progress_s.keys() and "sync" in control.reached_ns:
+        if {"sync", "archive"} <= control.progress_at_s.keys() and "sync" in control.reached_at_ns:
             break
         await asyncio.sleep(0.1)
     assert problems(control, ["sync", "archive"], time.monotonic()) == []
-    assert abs(time.time_ns() - control.reached_ns["sync"]) < 10 * 10**9
+    assert abs(time.time_ns() - control.reached_at_ns["sync"]) < 10 * 10**9
     control.stop.set()
     await asyncio.wait_for(running, 10.0)
     await bus.close()

@@ -12,7 +12,7 @@ from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.cli import main
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK, EDGE, ESTIMATE, OWD, PROBE
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 from sdfstream.score.clock.sim import mesh
 from sdfstream.serve.stages_io import serve
 from sdfstream.settings import Settings
@@ -21,7 +21,7 @@ from sdfstream.settings import Settings
 async def test_parts_run_by_name_tell_clocks_and_delays() -> None:
     bus = MemoryBus(time.time_ns)
     reader = await bus.subscribe("test", [CLOCK.name, OWD.name, EDGE.name, ESTIMATE.name])
-    control = Control()
+    control = RunControl()
     running = asyncio.create_task(serve(bus, Settings(), ["sync-edge", "sync-mesh"], control, bus_id="b"))
     await asyncio.sleep(0.1)
     probes = mesh(3, 2, "A", 64.0, seed=1).messages(2.5)

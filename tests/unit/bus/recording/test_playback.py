@@ -157,7 +157,7 @@ async def test_the_whole_of_a_recording_is_played_at_its_pace() -> None:
     lines: list[TimeLine] = []
     topics = [t for t in SPOKEN if t in recording.topics]
     player = Player(recording, topics, taker, "run", speed=1000.0)
-    await asyncio.wait_for(player.play(asyncio.Event(), loop=False, begins=lambda _, line: lines.append(line)), 30.0)
+    await asyncio.wait_for(player.play(asyncio.Event(), loop=False, on_pass=lambda _, line: lines.append(line)), 30.0)
     assert len(taker.got) == sum(1 for _ in recording.messages(topics)) == player.counters.total("messages")
     assert player.counters.get("passes") == len(lines) == 1
     assert {o.topic for o in taker.got} == {PROBE.name, PORT.name, LIVENESS.name, TOPOLOGY.name}
@@ -170,7 +170,7 @@ async def test_a_bus_that_fails_gets_the_same_again_and_what_it_refuses_is_left_
     recording = open_recording(SHIPPED)
     taker = Taker([BusError("away"), FormatError("oversize"), FormatError("oversize")])
     player = Player(recording, [TOPOLOGY.name], taker, "run", speed=1000.0)
-    await asyncio.wait_for(player.play(asyncio.Event(), loop=False, begins=lambda *_: None), 30.0)
+    await asyncio.wait_for(player.play(asyncio.Event(), loop=False, on_pass=lambda *_: None), 30.0)
     every = sum(1 for _ in recording.messages([TOPOLOGY.name]))
     assert player.counters.get("again") == 1
     assert player.counters.total("refused") + len(taker.got) == every
@@ -183,7 +183,7 @@ async def test_a_bus_that_fails_gets_the_same_again_and_what_it_refuses_is_left_
 async def test_it_stops_when_told_in_the_middle_of_waiting() -> None:
     stop, taker = asyncio.Event(), Taker()
     player = Player(open_recording(SHIPPED), [PROBE.name], taker, "run")
-    playing = asyncio.create_task(player.play(stop, loop=True, begins=lambda *_: None))
+    playing = asyncio.create_task(player.play(stop, loop=True, on_pass=lambda *_: None))
     await asyncio.sleep(0.1)
     stop.set()
     await asyncio.wait_for(playing, 2.0)
