@@ -1,6 +1,6 @@
-"""What is true now, kept from the messages on the bus: the model behind `top`, `status` and `findings`.
+"""The state now, from the messages on the bus: the read model of `top`, `status` and `findings`.
 
-Sans-IO: `take` reads messages, `view` gives one plain JSON object. Two rules: what has not been heard of for a
+Sans-IO: `take` reads messages, `view` gives one plain JSON object. Two rules: a NIC or path without messages for a
 while is unknown, never healthy; and memory is bounded, what is shed is counted.
 """
 
@@ -28,15 +28,15 @@ MOST_RESOLVED: Final = 1000
 """Resolved findings remembered; older ones are in the archive."""
 MOST_SILENT: Final = 50_000
 """Silent paths remembered per host."""
-_PATH: Final = ("src", "dst", "transport", "path", "dscp")
+_PATH_FIELDS: Final = ("src", "dst", "transport", "path", "dscp")
 _RATE_NS: Final = 2 * NS_PER_S
 """Time constant of the rates."""
 STATES: Final = ("healthy", "unhealthy", "unknown", "absent")
 
 
 @dataclass(slots=True)
-class Nic:
-    """One NIC: health per direction and what its port says."""
+class NicState:
+    """One NIC: health per direction, and the state of its ports."""
 
     nic: str
     tx: dict[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Nic:
     ports: dict[str, str] = field(default_factory=dict)
     """State by port id."""
     rail: int | None = None
-    heard_at_ns: int = 0
+    last_received_at_ns: int = 0
     """Bus time of the last event of this NIC."""
 
 
@@ -73,21 +73,21 @@ class _Rate:
 
 
 class Board:
-    """The live state. `take` messages as they come; ask for a `view` whenever someone looks."""
+    """The live state. `take` messages as they come; `view` whenever somebody asks."""
 
     reads: tuple[str, ...] = tuple(t.name for t in topics.ARCHIVED.values() if t is not topics.PROBE)
 
     def __init__(self) -> None:
         self.counters = Counters("board")
         self.paths = PathTable(self.counters)
-        self._nics: dict[str, Nic] = {}
+        self._nics: dict[str, NicState] = {}
         self._clocks: dict[str, dict[str, Any]] = {}
         self._findings: dict[str, dict[str, Any]] = {}
         self._resolved: dict[str, dict[str, Any]] = {}
         self._hosts: dict[str, int] = {}
-        """Bus time of the last message of each host, or made from its probes."""
+        """Bus time of the last message of each host, or of delays from its probes."""
         self._silent: dict[str, set[tuple[Any, ...]]] = {}
-        """Paths that each host, as their sender, last called silent."""
+        """Paths that each host, as their sender, last reported silent."""
         self._rates: dict[str, _Rate] = {}
         self._mesh = MeshBoard()
         self._takers = {
@@ -132,12 +132,12 @@ class Board:
         ----------
         now_ns : int, ns since the Unix epoch, bus time
         counters : mapping of dotted name to count, optional
-            Of all parts of the pipeline.
+            Of the whole process.
         lag : mapping of reader to messages not read yet, optional
         run : mapping, optional
-            What the pipeline says of itself (mode, started_at_ns, data folder).
+            The pipeline itself (mode, started_at_ns, data folder).
         hosts : int
-            Rows of the NIC grid; what does not fit is summed up.
+            Rows of the NIC grid; further hosts are summed up.
         worst : int
             Number of paths and clocks listed.
         full : bool
@@ -188,7 +188,7 @@ class Board:
             silent.clear()
         for change in changes:
             if isinstance(change, Mapping) and change.get("role") == "sender":
-                path = tuple(change.get(part) for part in _PATH)
+                path = tuple(change.get(field) for field in _PATH_FIELDS)
                 if change.get("state") != "silent":
                     silent.discard(path)
                 elif len(silent) < MOST_SILENT:
@@ -202,7 +202,7 @@ class Board:
         if data["direction"] not in ("tx", "rx") or data["state"] not in ("healthy", "unhealthy", "unknown"):
             raise FormatError("nic-state", str(data)[:80])
         setattr(nic, data["direction"], dict(data))
-        nic.heard_at_ns = message.bus_at_ns
+        nic.last_received_at_ns = message.bus_at_ns
 
     def _take_finding(self, message: Message) -> None:
         data = dict(_event(message).data)
@@ -216,24 +216,24 @@ class Board:
             self._findings[key] = data
 
     def _take_mesh(self, message: Message) -> None:
-        self._mesh.take(_event(message))
+        self._mesh.take_plan(_event(message))
 
     def _take_topology(self, message: Message) -> None:
         if _event(message).type == HOST_TYPE:
-            self._mesh.hear(_event(message))
+            self._mesh.take_agent(_event(message))
         for nic in _event(message).data.get("nics", ()):
             known = self._nic(nic["id"])
             known.rail = nic.get("rail", known.rail)
 
-    def _nic(self, nic: str) -> Nic:
+    def _nic(self, nic: str) -> NicState:
         if not isinstance(nic, str) or not host_of(nic):
             raise FormatError("nic-id", str(nic)[:80])
-        return self._nics.setdefault(nic, Nic(nic))
+        return self._nics.setdefault(nic, NicState(nic))
 
-    def _nic_view(self, nic: Nic, now_ns: int) -> dict[str, Any]:
+    def _nic_view(self, nic: NicState, now_ns: int) -> dict[str, Any]:
         host = host_of(nic.nic)
-        heard_at_ns = max(self._hosts.get(host, 0), nic.heard_at_ns)
-        stale = now_ns - heard_at_ns > STALE_NS
+        last_received_at_ns = max(self._hosts.get(host, 0), nic.last_received_at_ns)
+        stale = now_ns - last_received_at_ns > STALE_NS
         tx, rx = ("unknown" if stale else str(d.get("state", "unknown")) for d in (nic.tx, nic.rx))
         absent = not stale and bool(nic.ports) and set(nic.ports.values()) == {"absent"}
         worst = nic.tx if tx == "unhealthy" else nic.rx if rx == "unhealthy" else nic.tx or nic.rx
@@ -245,13 +245,13 @@ class Board:
             "rx": "absent" if absent else rx,
             "state": "absent" if absent else _both(tx, rx),
             "port": "unknown" if stale else _one_port(nic.ports),
-            "why": _no_news(now_ns - heard_at_ns, heard_at_ns) if stale else str(worst.get("why", "")),
+            "why": _no_news(now_ns - last_received_at_ns, last_received_at_ns) if stale else str(worst.get("why", "")),
             "since_at_ns": worst.get("since_at_ns"),
-            "age_ns": now_ns - heard_at_ns if heard_at_ns else None,
+            "age_ns": now_ns - last_received_at_ns if last_received_at_ns else None,
         }
 
     def _silent_paths(self, now_ns: int) -> int:
-        """Paths that hosts heard of lately call silent; what a silent host said last is no news."""
+        """Silent paths of hosts that still publish; the last report of a silent host does not count."""
         return sum(len(paths) for host, paths in self._silent.items() if now_ns - self._hosts.get(host, 0) <= STALE_NS)
 
     def _clocks_view(self, now_ns: int, worst: int) -> dict[str, Any]:
@@ -340,8 +340,8 @@ def _one_port(ports: Mapping[str, str]) -> str:
     return states.pop() if len(states) == 1 else "mixed" if states else "unknown"
 
 
-def _no_news(age_ns: int, heard_at_ns: int) -> str:
-    return f"nothing heard for {age_ns / NS_PER_S:.0f} s" if heard_at_ns else "nothing heard yet"
+def _no_news(age_ns: int, last_received_at_ns: int) -> str:
+    return f"nothing heard for {age_ns / NS_PER_S:.0f} s" if last_received_at_ns else "nothing heard yet"
 
 
 def _number(value: Any) -> float:

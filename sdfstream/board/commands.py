@@ -1,8 +1,8 @@
-"""What the loop did: every command with what became of it, from the command, outcome and override topics.
+"""Commands of the control loop with their outcomes, from the command, outcome and override topics.
 
 A command is known by its id; a renewal repeats it, outcomes follow. An outcome without a command is a proposal that
-the controller's guard refused; one whose target names an override answers that. Bounded: commands that are over go
-first.
+the controller's guard refused; one whose target names an override answers that. Bounded: commands that are over are
+forgotten first.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WAITING: Final = {
     "approve": "waits for approval",
     "enforce": "no answer yet",
 }
-"""What a command is that nobody has answered, by its mode."""
+"""State, in words, of a command without an outcome, by its mode."""
 
 
 @dataclass(slots=True)
-class Entry:
+class CommandRecord:
     """One command, or one refused proposal."""
 
     id: str
@@ -52,12 +52,12 @@ class Entry:
 
     @property
     def target(self) -> Mapping[str, Any]:
-        """What it is done to."""
+        """Type and id of what the command changes."""
         return self.command.target if self.command else self.outcomes[-1][1].target if self.outcomes else {}
 
     @property
     def job(self) -> str | None:
-        """Whose queue pair it is done to."""
+        """Job of the target, where it has one."""
         return self.target.get("job")
 
     @property
@@ -67,27 +67,27 @@ class Entry:
 
     @property
     def changed_ns(self) -> int:
-        """When it began or something became of it."""
+        """Bus time of its last outcome, or the time of issue where that is later."""
         said = self.outcomes[-1][0] if self.outcomes else 0
         return max(said, self.issued_at_ns or 0)
 
     @property
     def is_enforced(self) -> bool:
-        """Whether agents are to obey it."""
+        """Whether agents are to obey the command."""
         return self.command is not None and self.command.mode == "enforce"
 
 
-class CommandBook:
+class CommandTable:
     """Commands, outcomes and overrides; `take` messages, ask for views."""
 
     reads: tuple[str, ...] = (COMMAND.name, OUTCOME.name, OVERRIDE.name)
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._entries: dict[str, Entry] = {}
+        self._records: dict[str, CommandRecord] = {}
         self._overrides: dict[str, tuple[int, Override]] = {}
         self.mode: dict[str, Any] | None = None
-        """What the controller last took from an operator: mode, operator, at_ns; None: the mode of the settings."""
+        """The last mode that an operator set: mode, operator, at_ns; None: the mode of the settings is in force."""
 
     def take(self, message: Message) -> None:
         """Take one message.
@@ -118,7 +118,7 @@ class CommandBook:
         since_ns: int | None = None,
         most: int = MOST_COMMANDS,
     ) -> list[dict[str, Any]]:
-        """Commands, the newest first; what answers an override is none.
+        """Commands, the newest first, without answers to overrides.
 
         Parameters
         ----------
@@ -131,32 +131,32 @@ class CommandBook:
             Not more than these, the newest.
         """
         chosen = [
-            (entry.changed_ns, entry.id, entry)
-            for entry in self._entries.values()
-            if not entry.is_answer
-            and entry.id not in self._overrides
-            and (job is None or entry.job == job or not set(reasons).isdisjoint(entry.reasons))
-            and (since_ns is None or entry.changed_ns >= since_ns or is_in_force(entry, now_ns))
+            (record.changed_ns, record.id, record)
+            for record in self._records.values()
+            if not record.is_answer
+            and record.id not in self._overrides
+            and (job is None or record.job == job or not set(reasons).isdisjoint(record.reasons))
+            and (since_ns is None or record.changed_ns >= since_ns or is_in_force(record, now_ns))
         ]
         newest = heapq.nlargest(most, chosen, key=lambda c: c[:2])
-        found = [view(entry, now_ns) for _, _, entry in newest]
+        found = [view(record, now_ns) for _, _, record in newest]
         return sorted(found, key=lambda v: (-int(v["began_at_ns"]), v["id"]))
 
     def in_force(self, now_ns: int) -> Counter[str | None]:
         """How many commands are in force, by job."""
-        return Counter(e.job for e in self._entries.values() if is_in_force(e, now_ns) and e.is_enforced)
+        return Counter(e.job for e in self._records.values() if is_in_force(e, now_ns) and e.is_enforced)
 
     def waiting(self) -> int:
-        """How many wait for a person."""
-        entries = self._entries.values()
-        return sum(e.command is not None and e.command.mode == "approve" and not e.outcomes for e in entries)
+        """How many commands wait for approval."""
+        records = self._records.values()
+        return sum(e.command is not None and e.command.mode == "approve" and not e.outcomes for e in records)
 
     def outcomes(self, ids: Iterable[str], since_ns: int) -> list[dict[str, Any]]:
         """Outcomes of these commands (or overrides) that entered the bus since `since_ns`, in order."""
         found = [
             (at_ns, said.as_data() | {"said_at_ns": at_ns})
             for name in ids
-            for at_ns, said in (self._entries[name].outcomes if name in self._entries else ())
+            for at_ns, said in (self._records[name].outcomes if name in self._records else ())
             if at_ns >= since_ns
         ]
         return [data for _, data in sorted(found, key=lambda f: f[0])]
@@ -171,76 +171,100 @@ class CommandBook:
         return [data for _, data in sorted(live, key=lambda f: -f[0])]
 
     def _take_command(self, said: Command, at_ns: int) -> None:
-        entry = self._entry(said.id, at_ns)
-        if entry.command is None or said.issued_at_ns > entry.command.issued_at_ns:
-            entry.command = said
-        entry.issued_at_ns = min(entry.issued_at_ns or said.issued_at_ns, said.issued_at_ns)
+        record = self._record(said.id, at_ns)
+        if record.command is None or said.issued_at_ns > record.command.issued_at_ns:
+            record.command = said
+        record.issued_at_ns = min(record.issued_at_ns or said.issued_at_ns, said.issued_at_ns)
 
     def _take_outcome(self, said: Outcome, at_ns: int) -> None:
         answered = said.target.get("override")
-        entry = self._entry(str(answered or said.command), at_ns)
-        entry.is_answer |= bool(answered)
-        entry.outcomes.append((at_ns, said))
-        del entry.outcomes[:-MOST_OUTCOMES]
+        record = self._record(str(answered or said.command), at_ns)
+        record.is_answer |= bool(answered)
+        record.outcomes.append((at_ns, said))
+        del record.outcomes[:-MOST_OUTCOMES]
         if gain_of(said) is not None:
-            entry.measured = said
-        if said.state == "applied" and entry.applied is None:
-            entry.applied = at_ns, said
-            self._note_mode(entry.id, at_ns)
+            record.measured = said
+        if said.state == "applied" and record.applied is None:
+            record.applied = at_ns, said
+            self._note_mode(record.id, at_ns)
 
     def _note_mode(self, name: str, at_ns: int) -> None:
         _, given = self._overrides.get(name, (0, None))
         if given is not None and given.what == "mode":
             self.mode = {"mode": given.set.get("mode"), "operator": given.operator, "at_ns": at_ns}
 
-    def _entry(self, name: str, at_ns: int) -> Entry:
-        entry = self._entries.setdefault(name, Entry(name))
-        if len(self._entries) > MOST_COMMANDS:
-            over = (e.id for e in self._entries.values() if e.id != name and not is_in_force(e, at_ns))
-            gone = next(over, None) or next(iter(self._entries))
-            del self._entries[gone]
+    def _record(self, name: str, at_ns: int) -> CommandRecord:
+        record = self._records.setdefault(name, CommandRecord(name))
+        if len(self._records) > MOST_COMMANDS:
+            over = (e.id for e in self._records.values() if e.id != name and not is_in_force(e, at_ns))
+            gone = next(over, None) or next(iter(self._records))
+            del self._records[gone]
             self._counters.add("forgotten", "commands")
-        return entry
+        return record
 
 
-def is_in_force(entry: Entry, now_ns: int) -> bool:
-    """Whether its lease runs and nobody said that nothing is left of it."""
-    if entry.command is None or entry.command.expires_at_ns <= now_ns:
+def is_in_force(record: CommandRecord, now_ns: int) -> bool:
+    """Whether its lease runs and no outcome has ended it."""
+    if record.command is None or record.command.expires_at_ns <= now_ns:
         return False
-    return not entry.outcomes or entry.outcomes[-1][1].state in IN_FORCE
+    return not record.outcomes or record.outcomes[-1][1].state in IN_FORCE
 
 
-def view(entry: Entry, now_ns: int) -> dict[str, Any]:
+def view(record: CommandRecord, now_ns: int) -> dict[str, Any]:
     """One command as plain JSON; ``state`` is its last outcome's, or says why there is none."""
-    said, last = entry.command, entry.outcomes[-1] if entry.outcomes else None
-    outcome_said = last[1] if last else None
-    applied = entry.applied[1] if entry.applied else None
-    measured = entry.measured or applied
-    left_ns = said.expires_at_ns - now_ns if said and is_in_force(entry, now_ns) else None
+    left_ns = record.command.expires_at_ns - now_ns if record.command and is_in_force(record, now_ns) else None
     return {
-        "id": entry.id,
-        "began_at_ns": entry.issued_at_ns if entry.issued_at_ns is not None else last[0] if last else 0,
-        "action": said.action if said else (outcome_said.action if outcome_said else ""),
-        "mode": said.mode if said else None,
-        "target": dict(entry.target),
-        "job": entry.job,
-        "set": dict(said.set) if said else None,
-        "reason": list(entry.reasons),
-        "issued_at_ns": said.issued_at_ns if said else None,
-        "expires_at_ns": said.expires_at_ns if said else None,
+        "id": record.id,
+        "target": dict(record.target),
+        "job": record.job,
+        "reason": list(record.reasons),
         "lease_left_ns": left_ns,
-        "in_force": left_ns is not None and entry.is_enforced,
-        "state": outcome_said.state if outcome_said else None,
-        "waits": None if outcome_said or said is None else WAITING.get(said.mode, said.mode),
-        "why": outcome_said.why if outcome_said else None,
-        "said_by": outcome_said.host if outcome_said else None,
-        "said_at_ns": last[0] if last else None,
+        "in_force": left_ns is not None and record.is_enforced,
+        "states": list(dict.fromkeys(o.state for _, o in record.outcomes)),
+        **_command_view(record),
+        **_outcome_view(record),
+        **_effect_view(record),
+    }
+
+
+def _command_view(record: CommandRecord) -> dict[str, Any]:
+    """The command itself; of a refused proposal, which has none, the action and time of its outcome."""
+    issued = record.command
+    if issued is None:
+        at_ns, last = record.outcomes[-1] if record.outcomes else (0, None)
+        return dict.fromkeys(("mode", "set", "issued_at_ns", "expires_at_ns")) | {
+            "began_at_ns": record.issued_at_ns if record.issued_at_ns is not None else at_ns,
+            "action": last.action if last else "",
+        }
+    return {
+        "began_at_ns": record.issued_at_ns,
+        "action": issued.action,
+        "mode": issued.mode,
+        "set": dict(issued.set),
+        "issued_at_ns": issued.issued_at_ns,
+        "expires_at_ns": issued.expires_at_ns,
+    }
+
+
+def _outcome_view(record: CommandRecord) -> dict[str, Any]:
+    """The last outcome, or what the command waits for."""
+    if not record.outcomes:
+        waits = WAITING.get(record.command.mode, record.command.mode) if record.command else None
+        return dict.fromkeys(("state", "why", "said_by", "said_at_ns")) | {"waits": waits}
+    at_ns, last = record.outcomes[-1]
+    return {"state": last.state, "waits": None, "why": last.why, "said_by": last.host, "said_at_ns": at_ns}
+
+
+def _effect_view(record: CommandRecord) -> dict[str, Any]:
+    """When the command was first applied, and throughput before and after."""
+    bus_at_ns, applied = record.applied or (None, None)
+    measured = record.measured or applied
+    return {
         "applied_at_ns": applied.applied_at_ns if applied else None,
-        "applied_bus_at_ns": entry.applied[0] if entry.applied else None,
+        "applied_bus_at_ns": bus_at_ns,
         "before": dict(measured.before) if measured else None,
         "after": dict(measured.after) if measured else None,
         "gain": gain_of(measured) if measured else None,
-        "states": list(dict.fromkeys(o.state for _, o in entry.outcomes)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Figures as people read them: durations, shares, rates, shapes for states. One place, so that every verb agrees."""
+"""Figures as people read them: durations, shares, rates, shapes for states; the same in every verb."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ LEAST_STRETCHES: Final = 3
 SLOW: Final = 0.8
 """A job below this share of its own median is slow; closer to 1, its own rhythm is called slow."""
 STALE_NS: Final = 5 * NS_PER_S
-"""Agents give a sign of life every second."""
-STALE_PART_NS: Final = 25 * NS_PER_S
-"""Where only job parts come (every ten seconds)."""
+"""Agents publish liveness every second."""
+STALE_SHARD_NS: Final = 25 * NS_PER_S
+"""Where only job shards come (every ten seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class JobThroughput:
     """Payload acknowledged of all the job's queue pairs together, in stretches of 5 s of reference time."""
 
     now_bps: float | None = None
@@ -39,7 +39,7 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
-class QpFact:
+class QpFacts:
     """One queue pair over the newest stretch."""
 
     qp: str
@@ -54,18 +54,18 @@ class QpFact:
     """Mean of the windows' median one-way delays."""
     err_ns: float | None
     ce_share: float | None
-    """Of its packets; None: not told."""
+    """Of its packets; None: not reported."""
     resent_share: float | None
     chunks: int
-    parts: frozenset[str] = frozenset()
-    """Parts of the fabric that its data and answers cross, as suspects of findings are named."""
+    elements: frozenset[str] = frozenset()
+    """Elements of the fabric that its data and answers cross, as suspects of findings are named."""
     armed: bool = False
     """A failover is armed for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything `why.explain` judges by."""
+class JobFacts:
+    """Everything that `why.explain` decides by."""
 
     job: str
     at_ns: int
@@ -78,9 +78,9 @@ class Facts:
     ranks: int = 0
     hosts: tuple[str, ...] = ()
     stale: Mapping[str, int | None] = field(default_factory=dict)
-    """Hosts of the job whose agent is silent now, with the age of its last sign of life."""
-    throughput: Throughput = Throughput()
-    qps: tuple[QpFact, ...] = ()
+    """Hosts of the job whose agent is silent now, with the age [ns] of its last message."""
+    throughput: JobThroughput = JobThroughput()
+    qps: tuple[QpFacts, ...] = ()
     findings: tuple[Mapping[str, Any], ...] = ()
     """Open ones that touch the job, the gravest first."""
     ended_findings: tuple[Mapping[str, Any], ...] = ()
@@ -93,13 +93,13 @@ class Facts:
     """Other running jobs that its findings name, or that are slow now."""
 
 
-def is_idle(rate: Throughput) -> bool:
-    """Whether nothing was heard of its queue pairs for a while: none had anything to send, or nobody tells."""
+def is_idle(rate: JobThroughput) -> bool:
+    """Whether no window of its queue pairs came for a while: none had anything to send, or nobody measures."""
     return rate.age_ns is None or rate.age_ns > 2 * STALE_NS
 
 
-def is_slow(rate: Throughput) -> bool | None:
-    """Whether it is below `SLOW` of its own median; None: there is nothing to compare, or nothing new."""
+def is_slow(rate: JobThroughput) -> bool | None:
+    """Whether it is below `SLOW` of its own median; None: no median, or no new window."""
     if rate.now_bps is None or not rate.before_bps or rate.before_n < LEAST_STRETCHES or is_idle(rate):
         return None
     return rate.now_bps < SLOW * rate.before_bps

@@ -1,7 +1,7 @@
-"""Jobs as the bus tells of them: parts, queue pairs' ways and throughput, findings that touch them, what was done.
+"""Jobs as the bus shows them: shards, queue pairs' elements and throughput, findings that touch them, commands.
 
 Sans-IO and bounded, beside `board.Board`: `take` messages as they come, ask for a `view` of all jobs or for the
-`facts` of one. Both answer from what was said up to now; what was not heard of for a while is stale, never healthy.
+`facts` of one. Both answer from the messages up to now; a host without messages for a while is stale, never healthy.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.board.commands import CommandBook
+from sdfstream.board.commands import CommandTable
 from sdfstream.board.job_facts import (
     BEFORE_S,
     STALE_NS,
-    STALE_PART_NS,
+    STALE_SHARD_NS,
     STRETCH_S,
-    Facts,
-    QpFact,
-    Throughput,
+    JobFacts,
+    JobThroughput,
+    QpFacts,
     is_network,
     is_slow,
 )
@@ -37,12 +37,12 @@ from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
 RECENT_NS: Final = 600 * NS_PER_S
-MOST_PARTS: Final = 20_000
+MOST_SHARDS: Final = 20_000
 MOST_FLOWS: Final = 200_000
 MOST_FINDINGS: Final = 2_000
 _LIKELY: Final = 0.3
 """A suspect less likely than this does not make a finding the job's."""
-_GRAVITY: Final = {"urgent": 0, "warning": 1, "info": 2}
+_SEVERITY_ORDER: Final = {"urgent": 0, "warning": 1, "info": 2}
 
 
 class JobBoard:
@@ -54,14 +54,14 @@ class JobBoard:
 
     def __init__(self) -> None:
         self.counters = Counters("jobs")
-        self.commands = CommandBook(self.counters)
+        self.commands = CommandTable(self.counters)
         self._rates = RateTable(self.counters)
-        self._parts: dict[str, dict[str, JobShard]] = {}
-        """Job → host → its part."""
-        self._alive: dict[str, int] = {}
-        """Host → bus time of its agent's last sign of life."""
-        self._told: dict[str, int] = {}
-        """Host → bus time of its last job part."""
+        self._shards: dict[str, dict[str, JobShard]] = {}
+        """Job → host → the host's shard of it."""
+        self._last_liveness_at_ns: dict[str, int] = {}
+        """Host → bus time of its last liveness message."""
+        self._last_shard_at_ns: dict[str, int] = {}
+        """Host → bus time of its last job shard."""
         self._findings: dict[str, Mapping[str, Any]] = {}
         self._flows: dict[Flow, tuple[str | None, ...]] = {}
         self._topology = Topology()
@@ -76,67 +76,62 @@ class JobBoard:
 
     def names(self) -> tuple[str, ...]:
         """Every job known, running ones first."""
-        ended = [job for job in self._parts if self._state(job) == "ended"]
-        return (*sorted(self._parts.keys() - set(ended)), *sorted(ended))
+        ended = [job for job in self._shards if self._state(job) == "ended"]
+        return (*sorted(self._shards.keys() - set(ended)), *sorted(ended))
 
     def view(self, now_ns: int) -> list[dict[str, Any]]:
         """All jobs as plain JSON, running ones first."""
         in_force = self.commands.in_force(now_ns)
         return [self._summary(job, now_ns) | {"commands": in_force[job]} for job in self.names()]
 
-    def facts(self, job: str, now_ns: int) -> Facts:
-        """What is known of `job` (its id, or its name where only one has it)."""
-        named = [j for j, parts in self._parts.items() if any(p.name == job for p in parts.values())]
-        job = named[0] if job not in self._parts and len(named) == 1 else job
-        if job not in self._parts:
-            return Facts(job, now_ns, "unknown", known=self.names())
-        parts = self._parts[job]
-        ways = {qp.qp: self.parts_of(qp, self._rates.path(job, qp.qp)) for qp in self._qps(job)}
-        touched = self._touched(job, ways)
-        mine = [f for f in self._findings.values() if is_on(f, job, touched)]
-        findings = sorted((f for f in mine if f["status"] != "resolved"), key=_gravity)
-        ended = [f for f in mine if f["status"] == "resolved" and now_ns - _ended_ns(f) <= RECENT_NS]
+    def facts(self, job: str, now_ns: int) -> JobFacts:
+        """What is known of `job` (its id, or its name where only one job has it)."""
+        job = self._id_of(job)
+        if job not in self._shards:
+            return JobFacts(job, now_ns, "unknown", known=self.names())
+        shards = self._shards[job]
+        crossed = {qp.qp: self.elements_of(qp, self._rates.path(job, qp.qp)) for qp in self._qps(job)}
+        findings, ended = self._findings_on(job, crossed, now_ns)
         commands = self._commands_of(job, [*findings, *ended], now_ns)
-        trouble = min((int(f["since_at_ns"]) for f in [*findings, *ended]), default=None)
+        trouble_ns = min((int(f["since_at_ns"]) for f in [*findings, *ended]), default=None)
         armed = {c["target"].get("id") for c in commands if c["action"] == "failover" and c["in_force"]}
-        return Facts(
+        return JobFacts(
             job=job,
             at_ns=now_ns,
             state="ended" if self._state(job) == "ended" else "running",
             known=self.names(),
-            name=next((p.name for p in parts.values() if p.name), ""),
-            since_at_ns=min((p.since_at_ns for p in parts.values() if p.since_at_ns), default=None),
-            ranks=sum(len(p.ranks) for p in parts.values()),
-            hosts=tuple(sorted(parts)),
-            stale=self._stale(parts, now_ns),
-            throughput=self._throughput(job, trouble, now_ns),
-            qps=tuple(self._qp_facts(job, ways, armed)),
+            name=_name(shards, ""),
+            since_at_ns=min((p.since_at_ns for p in shards.values() if p.since_at_ns), default=None),
+            ranks=_ranks(shards),
+            hosts=tuple(sorted(shards)),
+            stale=self._stale(shards, now_ns),
+            throughput=self._throughput(job, trouble_ns, now_ns),
+            qps=tuple(self._qp_facts(job, crossed, armed)),
             findings=tuple(findings),
-            ended_findings=tuple(sorted(ended, key=lambda f: -_ended_ns(f))),
-            elsewhere=sum(is_network(f) and f["status"] != "resolved" for f in self._findings.values())
-            - sum(map(is_network, findings)),
+            ended_findings=tuple(ended),
+            elsewhere=sum(map(is_network, filter(_is_open, self._findings.values()))) - sum(map(is_network, findings)),
             commands=tuple(commands),
             others=self._others(job, findings, now_ns),
         )
 
-    def parts_of(self, qp: QueuePair, path: int | None = None) -> frozenset[str]:
-        """Parts of the fabric that the queue pair's data and answers cross on a source port, as far as traced."""
+    def elements_of(self, qp: QueuePair, path: int | None = None) -> frozenset[str]:
+        """Elements of the fabric that the queue pair's data and answers cross on a source port, as far as traced."""
         found = {f"tx {qp.src}", f"rx {qp.dst}", f"tx {qp.dst}", f"rx {qp.src}"}
         for flow in (qp.flow(path), qp.answers(path)):
             hops = self._flows.get(flow)
             if hops:
                 crossed = self._topology.traced(flow.src, flow.dst, hops)
-                found |= {part for part, probability in crossed.items() if probability >= 0.5}
+                found |= {element for element, probability in crossed.items() if probability >= 0.5}
         return frozenset(found)
 
-    # --- taking ---------------------------------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------------------------
 
     def _take(self, message: Message) -> None:
         if message.topic == QP_WINDOW.name:
             if not isinstance(message.body, pa.RecordBatch):
                 raise FormatError("form", "an event on a bulk topic")
             self._rates.take(message.body, message.bus_at_ns)
-        elif message.topic in CommandBook.reads:
+        elif message.topic in CommandTable.reads:
             self.commands.take(message)
         elif isinstance(message.body, Event):
             self._take_event(message, message.body)
@@ -145,9 +140,9 @@ class JobBoard:
 
     def _take_event(self, message: Message, body: Event) -> None:
         if message.topic == LIVENESS.name:
-            self._alive[message.key] = message.bus_at_ns
+            self._last_liveness_at_ns[message.key] = message.bus_at_ns
         elif message.topic == JOB.name:
-            self._take_part(job_shard(body.data), message.bus_at_ns)
+            self._take_shard(job_shard(body.data), message.bus_at_ns)
         elif message.topic == FINDING.name:
             self._take_finding(dict(body.data))
         elif body.type == FLOW_TYPE:
@@ -162,14 +157,14 @@ class JobBoard:
                 raise fault.error
             self._topology = topology
 
-    def _take_part(self, part: JobShard, at_ns: int) -> None:
-        self._told[part.host] = at_ns
-        parts = self._parts.pop(part.job, {})
-        parts[part.host] = part
-        self._parts[part.job] = parts
-        while sum(map(len, self._parts.values())) > MOST_PARTS:
-            ended = (job for job in self._parts if self._state(job) == "ended")
-            del self._parts[next(ended, None) or next(iter(self._parts))]
+    def _take_shard(self, shard: JobShard, at_ns: int) -> None:
+        self._last_shard_at_ns[shard.host] = at_ns
+        shards = self._shards.pop(shard.job, {})
+        shards[shard.host] = shard
+        self._shards[shard.job] = shards
+        while sum(map(len, self._shards.values())) > MOST_SHARDS:
+            ended = (job for job in self._shards if self._state(job) == "ended")
+            del self._shards[next(ended, None) or next(iter(self._shards))]
             self.counters.add("shed", "jobs")
 
     def _take_finding(self, data: dict[str, Any]) -> None:
@@ -192,19 +187,19 @@ class JobBoard:
             del held[next(iter(held))]
             self.counters.add("shed", what)
 
-    # --- telling --------------------------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------------------------
 
     def _summary(self, job: str, now_ns: int) -> dict[str, Any]:
-        parts = self._parts[job]
+        shards = self._shards[job]
         rate = self._throughput(job, None, now_ns)
         slowest = self._slowest(job)
         return {
             "job": job,
-            "name": next((p.name for p in parts.values() if p.name), job),
+            "name": _name(shards, job),
             "state": self._state(job),
-            "hosts": sorted(parts),
-            "stale_hosts": sorted(self._stale(parts, now_ns)),
-            "ranks": sum(len(p.ranks) for p in parts.values()),
+            "hosts": sorted(shards),
+            "stale_hosts": sorted(self._stale(shards, now_ns)),
+            "ranks": _ranks(shards),
             "qps": len(self._qps(job)),
             "throughput_bps": rate.now_bps,
             "usual_bps": rate.before_bps,
@@ -226,32 +221,32 @@ class JobBoard:
         return min(((bps, qp) for bps, qp in rates if bps is not None), default=None)
 
     def _state(self, job: str) -> str:
-        return "running" if any(p.state == "running" for p in self._parts[job].values()) else "ended"
+        return "running" if any(p.state == "running" for p in self._shards[job].values()) else "ended"
 
     def _qps(self, job: str) -> list[QueuePair]:
-        return [qp for part in self._parts[job].values() if part.state == "running" for qp in part.qps]
+        return [qp for shard in self._shards[job].values() if shard.state == "running" for qp in shard.qps]
 
-    def _stale(self, parts: Mapping[str, JobShard], now_ns: int) -> dict[str, int | None]:
+    def _stale(self, shards: Mapping[str, JobShard], now_ns: int) -> dict[str, int | None]:
         ages: dict[str, int | None] = {}
-        for host, part in parts.items():
-            alive, told = self._alive.get(host), self._told.get(host, 0)
-            limit = STALE_NS if alive is not None else STALE_PART_NS
-            age = now_ns - max(alive or 0, told)
-            if part.state == "running" and age > limit:
+        for host, shard in shards.items():
+            liveness_at_ns, shard_at_ns = self._last_liveness_at_ns.get(host), self._last_shard_at_ns.get(host, 0)
+            limit = STALE_NS if liveness_at_ns is not None else STALE_SHARD_NS
+            age = now_ns - max(liveness_at_ns or 0, shard_at_ns)
+            if shard.state == "running" and age > limit:
                 ages[host] = age
         return ages
 
-    def _throughput(self, job: str, trouble_ns: int | None, now_ns: int) -> Throughput:
-        heard = self._rates.heard_at_ns(job)
-        return throughput(self._rates.job(job), trouble_ns, None if heard is None else now_ns - heard)
+    def _throughput(self, job: str, trouble_ns: int | None, now_ns: int) -> JobThroughput:
+        received_at_ns = self._rates.last_received_at_ns(job)
+        return throughput(self._rates.job(job), trouble_ns, None if received_at_ns is None else now_ns - received_at_ns)
 
-    def _qp_facts(self, job: str, ways: Mapping[str, frozenset[str]], armed: set[str]) -> Iterable[QpFact]:
+    def _qp_facts(self, job: str, crossed: Mapping[str, frozenset[str]], armed: set[str]) -> Iterable[QpFacts]:
         end = _end(self._rates.job(job))
         series = self._rates.qps(job)
         for qp in self._qps(job):
             s = series.get(qp.qp, _NOTHING).between(end - STRETCH_S, end)
             busy_ns = float(s.column("busy_ns").sum())
-            yield QpFact(
+            yield QpFacts(
                 qp.qp, qp.src, qp.dst, self._rates.path(job, qp.qp) or qp.path, qp.rank, qp.peer_rank,
                 rate_bps=8e9 * float(s.column("bytes").sum()) / busy_ns if busy_ns else None,
                 owd_ns=_mean(s, "owd"),
@@ -259,18 +254,32 @@ class JobBoard:
                 ce_share=_mean(s, "ce"),
                 resent_share=_mean(s, "resent"),
                 chunks=int(s.column("chunks").sum()),
-                parts=ways[qp.qp],
+                elements=crossed[qp.qp],
                 armed=qp.qp in armed,
             )  # fmt: skip
 
-    def _touched(self, job: str, ways: Mapping[str, frozenset[str]]) -> set[str]:
+    def _touched(self, job: str, crossed: Mapping[str, frozenset[str]]) -> set[str]:
         """Every name by which a finding may mean something that the job uses."""
-        found = {"all agents"}.union(*ways.values())  # a finding about all of them is about ours
-        for part in self._parts[job].values():
-            nics = {nic for rank in part.ranks for nic in rank.nics} | {qp.src for qp in part.qps}
-            found |= {part.host, *nics} | {f"{way} {nic}" for nic in nics for way in ("tx", "rx")}
-        found |= {link_id(*part.split("->", 1)) for part in found if "->" in part}
-        return found | {part.removeprefix("node ") for part in found if part.startswith("node ")}
+        found = {"all agents"}.union(*crossed.values())  # a finding about all of them is about ours
+        for shard in self._shards[job].values():
+            nics = {nic for rank in shard.ranks for nic in rank.nics} | {qp.src for qp in shard.qps}
+            found |= {shard.host, *nics} | {f"{direction} {nic}" for nic in nics for direction in ("tx", "rx")}
+        found |= {link_id(*element.split("->", 1)) for element in found if "->" in element}
+        return found | {element.removeprefix("node ") for element in found if element.startswith("node ")}
+
+    def _id_of(self, job: str) -> str:
+        """`job` itself where it is an id; else the id of the only job with this name, if there is one."""
+        named = [j for j, shards in self._shards.items() if any(s.name == job for s in shards.values())]
+        return named[0] if job not in self._shards and len(named) == 1 else job
+
+    def _findings_on(
+        self, job: str, crossed: Mapping[str, frozenset[str]], now_ns: int
+    ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """Findings that touch the job: open ones, the gravest first; those of `RECENT_NS` ago or less that ended."""
+        touched = self._touched(job, crossed)
+        found = [f for f in self._findings.values() if is_on(f, job, touched)]
+        ended = [f for f in found if not _is_open(f) and now_ns - _ended_ns(f) <= RECENT_NS]
+        return sorted(filter(_is_open, found), key=_severity_order), sorted(ended, key=lambda f: -_ended_ns(f))
 
     def _commands_of(self, job: str, findings: Iterable[Mapping[str, Any]], now_ns: int) -> list[dict[str, Any]]:
         ids = {str(f["id"]) for f in findings}
@@ -279,7 +288,7 @@ class JobBoard:
     def _others(self, job: str, findings: Iterable[Mapping[str, Any]], now_ns: int) -> tuple[str, ...]:
         named = {str(other) for f in findings for other in f.get("jobs") or ()}
         slow = {
-            other for other in self._parts
+            other for other in self._shards
             if self._state(other) == "running" and is_slow(self._throughput(other, None, now_ns))
         }  # fmt: skip
         return tuple(sorted((named | slow) - {job}))
@@ -288,14 +297,14 @@ class JobBoard:
 _NOTHING: Final = Series(np.empty(0, np.int64), np.empty((0, 12)))
 
 
-def throughput(series: Series, trouble_ns: int | None, age_ns: int | None) -> Throughput:
+def throughput(series: Series, trouble_ns: int | None, age_ns: int | None) -> JobThroughput:
     """The newest stretch against the median of those before, of one job's sums.
 
     The newest second is still filling up and is left out. Stretches are laid backwards from the newest one, or from
     where the trouble began; one in which nothing was sent says nothing.
     """
     if not len(series.seconds):
-        return Throughput(age_ns=age_ns)
+        return JobThroughput(age_ns=age_ns)
     end = _end(series)
     now = _bps(series.between(end - STRETCH_S, end))
     edge = end - STRETCH_S if trouble_ns is None else min(end - STRETCH_S, trouble_ns // NS_PER_S)
@@ -303,7 +312,7 @@ def throughput(series: Series, trouble_ns: int | None, age_ns: int | None) -> Th
     starts = range(edge - STRETCH_S, max(edge - BEFORE_S, first) - 1, -STRETCH_S)
     before = [bps for start in starts if (bps := _bps(series.between(start, start + STRETCH_S))) is not None]
     since = series.between(edge, end)
-    return Throughput(
+    return JobThroughput(
         now_bps=now,
         before_bps=float(np.median(before)) if before else None,
         before_n=len(before),
@@ -320,10 +329,22 @@ def is_on(finding: Mapping[str, Any], job: str, touched: set[str]) -> bool:
     return bool(({str(finding["subject"].get("id"))} | suspects) & touched)
 
 
-def _gravity(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+def _name(shards: Mapping[str, JobShard], otherwise: str) -> str:
+    return next((s.name for s in shards.values() if s.name), otherwise)
+
+
+def _ranks(shards: Mapping[str, JobShard]) -> int:
+    return sum(len(s.ranks) for s in shards.values())
+
+
+def _is_open(finding: Mapping[str, Any]) -> bool:
+    return bool(finding["status"] != "resolved")
+
+
+def _severity_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         not is_network(finding),
-        _GRAVITY.get(str(finding.get("severity")), 3),
+        _SEVERITY_ORDER.get(str(finding.get("severity")), 3),
         int(finding["since_at_ns"]),
         str(finding["id"]),
     )

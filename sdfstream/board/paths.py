@@ -1,4 +1,4 @@
-"""Every path's delay, loss and marks of the last seconds, updated a batch at a time."""
+"""Delay, loss and marks of every path over the last seconds, updated a batch at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sdfstream.records.units import NS_PER_S, Float64s, Int64s
 from sdfstream.stats import Counters
 
 HALF_LIFE_NS: Final = 3 * NS_PER_S
-"""Weight of what was measured this long ago: half. Shorter shows noise, longer hides that a fault ended."""
+"""Age at which a measurement has half its weight. Shorter shows noise, longer hides that a fault ended."""
 STALE_NS: Final = 5 * NS_PER_S
 """A path without a row for this long says nothing about now."""
 MOST_PATHS: Final = 500_000
@@ -27,8 +27,8 @@ FORGET_NS: Final = 600 * NS_PER_S
 """A path without a row for this long is no longer listed as known: sessions come and go with their source ports."""
 _FORGET_EVERY_NS: Final = 60 * NS_PER_S
 _GATHER_NS: Final = NS_PER_S // 2
-"""Rows are gathered for so long, unless somebody looks: short beside `HALF_LIFE_NS`."""
-_MOST_WAITING: Final = 1000
+"""Rows are gathered for so long, unless `view` is called: short beside `HALF_LIFE_NS`."""
+_MAX_PENDING: Final = 1000
 """Messages gathered at most."""
 
 _UINT64S = npt.NDArray[np.uint64]
@@ -49,7 +49,7 @@ class PathTable:
         self._nics: dict[str, int] = {}
         self._selectors: dict[tuple[str, int, int, str], int] = {}
         self._keys: _UINT64S = np.empty(0, np.uint64)
-        self._places: Int64s = np.empty(0, np.int64)
+        self._rows: Int64s = np.empty(0, np.int64)
         """Row of each key, in the order of the keys."""
         self._used = 0
         self._sums = {name: np.zeros(0) for name in _SUMS}
@@ -59,13 +59,13 @@ class PathTable:
         """Key of each row."""
         self._looked_ns = 0
         """When paths to forget were last searched for, bus time."""
-        self._waiting: list[pa.RecordBatch] = []
+        self._pending: list[pa.RecordBatch] = []
         """Rows that are in no sum yet: many small messages cost much more than a large one."""
         self._since_ns = self._last_ns = 0
         """Bus time of the first and the last of them."""
 
     def __len__(self) -> int:
-        self._enter()
+        self._flush()
         return self._used
 
     def take(self, batch: pa.RecordBatch, bus_at_ns: int) -> None:
@@ -79,18 +79,18 @@ class PathTable:
         if not batch.schema.equals(OWD.columns):  # another release's: read for what it has
             self._take(batch, bus_at_ns)
             return
-        if bus_at_ns - self._since_ns >= _GATHER_NS or len(self._waiting) >= _MOST_WAITING:
-            self._enter()
-        self._since_ns = self._since_ns if self._waiting else bus_at_ns
+        if bus_at_ns - self._since_ns >= _GATHER_NS or len(self._pending) >= _MAX_PENDING:
+            self._flush()
+        self._since_ns = self._since_ns if self._pending else bus_at_ns
         self._last_ns = bus_at_ns
-        self._waiting.append(batch)
+        self._pending.append(batch)
 
-    def _enter(self) -> None:
-        """Let what was gathered into the sums."""
-        if not self._waiting:
+    def _flush(self) -> None:
+        """Add the gathered rows to the sums."""
+        if not self._pending:
             return
-        table = pa.Table.from_batches(self._waiting).unify_dictionaries().combine_chunks()
-        self._waiting.clear()
+        table = pa.Table.from_batches(self._pending).unify_dictionaries().combine_chunks()
+        self._pending.clear()
         for batch in table.to_batches():
             try:
                 self._take(batch, self._last_ns)
@@ -102,7 +102,7 @@ class PathTable:
             self._looked_ns = bus_at_ns
             self._forget(bus_at_ns - FORGET_NS)
         keys, good = self._keys_of(batch)
-        rows = self._rows_of(keys)
+        rows = self._find_rows(keys)
         good &= rows >= 0
         self._counters.add("shed", "paths", int((rows < 0).sum()))
         n = columns.values(batch, "n").astype(np.float64)
@@ -125,7 +125,7 @@ class PathTable:
 
     def view(self, now_ns: int, worst: int) -> dict[str, Any]:
         """Numbers over all paths, and the `worst` ones of now, worst first."""
-        self._enter()
+        self._flush()
         rows = np.flatnonzero(now_ns - self._seen_at_ns[: self._used] <= STALE_NS)
         with np.errstate(invalid="ignore", divide="ignore"):
             sums = {name: values[rows] for name, values in self._sums.items()}
@@ -162,18 +162,18 @@ class PathTable:
         src, src_ok = self._nic_codes(batch, "src")
         dst, dst_ok = self._nic_codes(batch, "dst")
         transport, transports = columns.names(batch, "transport")
-        way, ways = columns.names(batch, "dir")
+        direction, directions = columns.names(batch, "dir")
         path = columns.values(batch, "path").astype(np.int64)
         dscp = columns.values(batch, "dscp").astype(np.int64)
-        good = src_ok & dst_ok & (transport >= 0) & (way >= 0)
+        good = src_ok & dst_ok & (transport >= 0) & (direction >= 0)
         self._counters.add("refused", "owd.null-name", int((~good).sum()))
-        local = path << 24 | dscp << 16 | (transport.astype(np.int64) & 0xFF) << 8 | way.astype(np.int64) & 0xFF
+        local = path << 24 | dscp << 16 | (transport.astype(np.int64) & 0xFF) << 8 | direction.astype(np.int64) & 0xFF
         unique, inverse = np.unique(local, return_inverse=True)
         codes = np.zeros(len(unique), np.uint64)
         for i, value in enumerate(unique.tolist()):
             t, w = value >> 8 & 0xFF, value & 0xFF
-            if t < len(transports) and w < len(ways):  # else null, refused above
-                selector = (str(transports[t]), value >> 24, value >> 16 & 0xFF, str(ways[w]))
+            if t < len(transports) and w < len(directions):  # else null, refused above
+                selector = (str(transports[t]), value >> 24, value >> 16 & 0xFF, str(directions[w]))
                 codes[i] = self._selectors.setdefault(selector, len(self._selectors))
         return src << np.uint64(40) | dst << np.uint64(16) | codes[inverse.ravel()], good
 
@@ -182,36 +182,36 @@ class PathTable:
         table = np.array([self._nics.setdefault(nic, len(self._nics)) for nic in names] or [0], np.uint64)
         return table[np.maximum(codes, 0)], codes >= 0
 
-    def _rows_of(self, keys: _UINT64S) -> Int64s:
-        """Row of each key, making rows for new ones; −1 where there is no more room."""
+    def _find_rows(self, keys: _UINT64S) -> Int64s:
+        """Row of each key, with new rows for new keys; −1 beyond `MOST_PATHS`."""
         if len(self._selectors) > 0xFFFF or len(self._nics) > 0xFFFFFF:
             raise FormatError("too-many-names", f"{len(self._selectors)} selectors, {len(self._nics)} NICs")
         fresh = np.setdiff1d(keys, self._keys)[: MOST_PATHS - self._used]
         if fresh.size:
             at = np.searchsorted(self._keys, fresh)
             self._keys = np.insert(self._keys, at, fresh)
-            self._places = np.insert(self._places, at, np.arange(self._used, self._used + fresh.size))
+            self._rows = np.insert(self._rows, at, np.arange(self._used, self._used + fresh.size))
             self._grow(fresh)
         if not self._keys.size:
             return np.full(len(keys), -1, np.int64)
         found = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
-        return np.where(self._keys[found] == keys, self._places[found], -1)
+        return np.where(self._keys[found] == keys, self._rows[found], -1)
 
     def _forget(self, before_ns: int) -> None:
-        """Drop the paths not heard of since, and the names that only they had; the others close up."""
-        kept = np.flatnonzero(self._seen_at_ns[: self._used] >= before_ns)
-        if kept.size == self._used:
+        """Drop the paths without rows since `before_ns`, and the names that only they had; renumber the others."""
+        retained = np.flatnonzero(self._seen_at_ns[: self._used] >= before_ns)
+        if retained.size == self._used:
             return
-        keys = np.array(self._ids, np.uint64)[kept]
+        keys = np.array(self._ids, np.uint64)[retained]
         src, dst = keys >> np.uint64(40), keys >> np.uint64(16) & np.uint64(0xFFFFFF)
         nics, names = _closed_up(self._nics, np.concatenate([src, dst]))
         selectors, self._selectors = _closed_up(self._selectors, keys & np.uint64(0xFFFF))
         self._nics = names
         keys = nics[src] << np.uint64(40) | nics[dst] << np.uint64(16) | selectors[keys & np.uint64(0xFFFF)]
-        self._places = np.argsort(keys)
-        self._keys, self._ids, self._used = keys[self._places], keys.tolist(), kept.size
-        self._sums = {name: values[kept] for name, values in self._sums.items()}
-        self._err_ns, self._seen_at_ns = self._err_ns[kept], self._seen_at_ns[kept]
+        self._rows = np.argsort(keys)
+        self._keys, self._ids, self._used = keys[self._rows], keys.tolist(), retained.size
+        self._sums = {name: values[retained] for name, values in self._sums.items()}
+        self._err_ns, self._seen_at_ns = self._err_ns[retained], self._seen_at_ns[retained]
 
     def _grow(self, fresh: _UINT64S) -> None:
         self._used += fresh.size
@@ -235,8 +235,8 @@ class PathTable:
         nics, selectors = list(self._nics), list(self._selectors)
         found = []
         for key in (self._ids[row] for row in rows.tolist()):
-            transport, path, dscp, way = selectors[key & 0xFFFF]
-            where = PathId(nics[key >> 40], nics[key >> 16 & 0xFFFFFF], transport, path, dscp, way)
+            transport, path, dscp, direction = selectors[key & 0xFFFF]
+            where = PathId(nics[key >> 40], nics[key >> 16 & 0xFFFFFF], transport, path, dscp, direction)
             found.append(where._asdict() | {"id": str(where)})
         return found
 
@@ -247,16 +247,16 @@ def _closed_up(numbers: dict[_T, int], used: _UINT64S) -> tuple[_UINT64S, dict[_
     new = np.zeros(len(numbers), np.uint64)
     new[still] = np.arange(still.size)
     names = list(numbers)
-    return new, {names[old]: place for place, old in enumerate(still.tolist())}
+    return new, {names[old]: new for new, old in enumerate(still.tolist())}
 
 
 def badness(excess_ns: Float64s, loss: Float64s, ce: Float64s) -> Float64s:
     """How bad a path is, to sort by: one point per 100 µs of excess, per 1 % of loss, per 10 % of CE marks.
 
-    An unknown part counts nothing; the figures themselves are shown beside each other, never this sum.
+    An unknown term counts nothing. The three figures are shown side by side, never this sum.
     """
-    parts = (excess_ns / 100_000.0, loss / 0.01, ce / 0.1)
-    total: Float64s = np.sum([np.nan_to_num(np.maximum(part, 0.0)) for part in parts], axis=0)
+    terms = (excess_ns / 100_000.0, loss / 0.01, ce / 0.1)
+    total: Float64s = np.sum([np.nan_to_num(np.maximum(term, 0.0)) for term in terms], axis=0)
     return total
 
 

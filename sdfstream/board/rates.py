@@ -1,7 +1,7 @@
-"""What jobs and queue pairs got, second by second of reference time, from ``sdf.derived.qp.v1``.
+"""Throughput of jobs and queue pairs, second by second of reference time, from ``sdf.derived.qp.v1``.
 
-Sums per whole second in rings: of a job the last ten minutes, of a queue pair the last minute. Bounded; what is shed,
-or comes too late for its ring, is counted.
+Sums per whole second in rings: of a job the last ten minutes, of a queue pair the last minute. Bounded; windows that
+are shed, or come too late for their ring, are counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_JOBS: Final = 1_000
 MOST_QPS: Final = 10_000
 """Bound on memory: 10 000 × 60 s × 12 sums × 8 bytes = 58 MB, reached only with so many queue pairs."""
 FORGET_NS: Final = 900 * NS_PER_S
-"""A job or queue pair without a window for this long gives its place to a new one."""
+"""A job or queue pair without a window for this long gives its row to a new one."""
 
 SUMS: Final = (
     "bytes",
@@ -43,7 +43,7 @@ SUMS: Final = (
 """ce_of, resent_of: packets of windows that know ce, retransmits. owd, err: sums weighted by the chunks in …_of."""
 
 
-class Ring:
+class SecondRing:
     """Sums by whole second for numbered rows, the newest `seconds` of each."""
 
     def __init__(self, seconds: int) -> None:
@@ -53,19 +53,19 @@ class Ring:
         """The second that each slot holds; −1: none."""
 
     def add(self, rows: Int64s, seconds: Int64s, values: Float64s) -> int:
-        """Add `values`, (n, sums), to (row, second); returns how many came too late for the ring."""
+        """Add `values`, (n, sums), to (row, second); returns how many were too old for the ring."""
         self._grow(int(rows.max(initial=-1)) + 1)
         slots = seconds % self.seconds
         before = self._stamp[rows, slots]
         np.maximum.at(self._stamp, (rows, slots), seconds)
         newer = self._stamp[rows, slots] > before
         self._sums[rows[newer], slots[newer]] = 0.0
-        kept = seconds == self._stamp[rows, slots]
-        np.add.at(self._sums, (rows[kept], slots[kept]), values[kept])
-        return int((~kept).sum())
+        current = seconds == self._stamp[rows, slots]
+        np.add.at(self._sums, (rows[current], slots[current]), values[current])
+        return int((~current).sum())
 
     def series(self, row: int) -> Series:
-        """What `row` holds, oldest second first."""
+        """The sums of `row`, oldest second first."""
         if row >= len(self._stamp):
             return Series(np.empty(0, np.int64), np.empty((0, len(SUMS))))
         stamp = self._stamp[row]
@@ -74,7 +74,7 @@ class Ring:
         return Series(stamp[order], self._sums[row, order])
 
     def clear(self, row: int) -> None:
-        """The row is given to another."""
+        """Empty `row`, for its next owner."""
         if row < len(self._stamp):
             self._stamp[row] = -1
 
@@ -105,8 +105,8 @@ class Series:
         return Series(self.seconds[chosen], self.sums[chosen])
 
 
-class Places:
-    """Numbers for names: at most `most`, the one unseen for longest gives way once `FORGET_NS` are over."""
+class RowIndex:
+    """Row numbers of names: at most `most`; the name unseen for longest is replaced once `FORGET_NS` are over."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -115,7 +115,7 @@ class Places:
         """In order of the last window, bus time."""
 
     def of(self, name: Any, at_ns: int) -> tuple[int, bool]:
-        """(row of `name`, whether it is new there); (−1, False): there is no room."""
+        """(row of `name`, whether the row is new); (−1, False): all rows are in use."""
         fresh = name not in self.row
         if fresh and len(self.row) >= self._most:
             oldest = next(iter(self.seen_at_ns))
@@ -141,8 +141,8 @@ class RateTable:
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._jobs, self._qps = Places(MOST_JOBS), Places(MOST_QPS)
-        self._job_ring, self._qp_ring = Ring(JOB_SECONDS), Ring(QP_SECONDS)
+        self._jobs, self._qps = RowIndex(MOST_JOBS), RowIndex(MOST_QPS)
+        self._job_ring, self._qp_ring = SecondRing(JOB_SECONDS), SecondRing(QP_SECONDS)
         self._path: dict[tuple[str, str], tuple[int, int]] = {}
         """(job, qp) → (window start, source port) of its newest window."""
 
@@ -164,40 +164,40 @@ class RateTable:
         qp_rows = np.full(len(at_ns), -1, np.int64)
         for i in np.flatnonzero(good).tolist():
             job, qp = str(jobs[i]), str(qps[i])
-            job_rows[i] = self._place(self._jobs, self._job_ring, job, bus_at_ns, "jobs")
-            qp_rows[i] = self._place(self._qps, self._qp_ring, (job, qp), bus_at_ns, "qps")
+            job_rows[i] = self._row(self._jobs, self._job_ring, job, bus_at_ns, "jobs")
+            qp_rows[i] = self._row(self._qps, self._qp_ring, (job, qp), bus_at_ns, "qps")
             if qp_rows[i] >= 0 and int(at_ns[i]) >= self._path.get((job, qp), (0, 0))[0]:
                 self._path[job, qp] = int(at_ns[i]), paths[i]
         if len(self._path) > MOST_QPS:
             self._path = {name: path for name, path in self._path.items() if name in self._qps.row}
         seconds = at_ns // NS_PER_S
         for ring, rows in ((self._job_ring, job_rows), (self._qp_ring, qp_rows)):
-            placed = rows >= 0
-            late = ring.add(rows[placed], seconds[placed], values[placed])
+            has_row = rows >= 0
+            late = ring.add(rows[has_row], seconds[has_row], values[has_row])
             self._counters.add("late", "qp-window", late if ring is self._job_ring else 0)
 
     def job(self, job: str) -> Series:
-        """What the job's queue pairs got together."""
+        """Sums over all queue pairs of the job."""
         return self._job_ring.series(self._jobs.row.get(job, len(self._jobs.row)))
 
     def qps(self, job: str) -> dict[str, Series]:
-        """What each of the job's queue pairs got."""
+        """Sums of each queue pair of the job."""
         return {qp: self._qp_ring.series(row) for (owner, qp), row in self._qps.row.items() if owner == job}
 
     def path(self, job: str, qp: str) -> int | None:
         """The source port of the queue pair's newest window."""
         return self._path.get((job, qp), (0, None))[1]
 
-    def heard_at_ns(self, job: str) -> int | None:
+    def last_received_at_ns(self, job: str) -> int | None:
         """Bus time of the job's last window."""
         return self._jobs.seen_at_ns.get(job)
 
     def names(self) -> list[str]:
-        """Jobs that windows came of."""
+        """Jobs with windows."""
         return list(self._jobs.row)
 
-    def _place(self, places: Places, ring: Ring, name: Any, at_ns: int, what: str) -> int:
-        row, fresh = places.of(name, at_ns)
+    def _row(self, index: RowIndex, ring: SecondRing, name: Any, at_ns: int, what: str) -> int:
+        row, fresh = index.of(name, at_ns)
         if row < 0:
             self._counters.add("shed", what)
         elif fresh:

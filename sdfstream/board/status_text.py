@@ -37,8 +37,10 @@ def _nics(board: Mapping[str, Any]) -> Lines:
     odd = [n for n in board.get("nic_list", ()) if n["state"] != "healthy"]
     odd.sort(key=lambda n: (n["state"] != "unhealthy", n["nic"]))
     for nic in odd[:8]:
-        ways = f"tx {nic['tx']}, rx {nic['rx']}, port {nic['port']}"
-        lines.append(("", f"{SHAPES[nic['state']]} {nic['nic']}: {ways}" + (f"; {nic['why']}" if nic["why"] else "")))
+        directions = f"tx {nic['tx']}, rx {nic['rx']}, port {nic['port']}"
+        lines.append(
+            ("", f"{SHAPES[nic['state']]} {nic['nic']}: {directions}" + (f"; {nic['why']}" if nic["why"] else ""))
+        )
     if len(odd) > 8:
         lines.append(("", f"and {number(len(odd) - 8)} more; see sdfstream top"))
     return lines

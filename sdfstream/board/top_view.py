@@ -97,22 +97,22 @@ def nic_grid(board: Board, width: int) -> RenderableType:
         return Text("no NIC known yet: no agent has reported", style="yellow")
     name_width = max(len(h["host"]) for h in hosts)
     cell = max(2, *(len(c) for c in columns)) + 1
-    parts: list[RenderableType] = []
+    lines: list[RenderableType] = []
     if name_width + 1 + cell * len(columns) <= width:
         block = name_width + 1 + cell * len(columns)
-        parts.append(_grid_blocks(hosts, columns, name_width, cell, max(1, (width + 3) // (block + 3))))
+        lines.append(_grid_blocks(hosts, columns, name_width, cell, max(1, (width + 3) // (block + 3))))
     else:
-        parts.extend(_host_line(host, name_width) for host in hosts)
+        lines.extend(_host_line(host, name_width) for host in hosts)
     more = grid.get("more", {})
     if more.get("hosts"):
         line = Text(f"and {number(more['hosts'])} hosts more: ", style="dim")
         for state, shape in SHAPES.items():
             if more.get(state):
                 line.append(f"{shape} {number(more[state])} {state}  ", style=STYLES[state])
-        parts.append(line)
+        lines.append(line)
     legend = "  ".join(f"{shape} {state}" for state, shape in SHAPES.items())
-    parts.append(Text(f"first shape sending, second receiving; {legend}", style="dim"))
-    return Group(*parts)
+    lines.append(Text(f"first shape sending, second receiving; {legend}", style="dim"))
+    return Group(*lines)
 
 
 def _grid_blocks(
@@ -154,8 +154,8 @@ def _host_line(host: Mapping[str, Any], name_width: int) -> Text:
 _ORDER: Final = ("unhealthy", "unknown", "absent", "healthy")
 
 
-_WAYS: Final = {"fwd": "→", "rev": "←"}
-"""A path is named by its session, sender first; the arrow is the way the packets went."""
+_ARROWS: Final = {"fwd": "→", "rev": "←"}
+"""A path is named by its session, sender first; the arrow is the direction of the packets."""
 
 
 def worst_paths(board: Board, rows: int, width: int) -> RenderableType:
@@ -166,7 +166,7 @@ def worst_paths(board: Board, rows: int, width: int) -> RenderableType:
         return Text(f"no delay measured now ({number(known)} paths known)", style="yellow")
     table = _table("path", "p50", "excess", "loss", "CE", "± err")
     for path in paths.get("worst", ())[:rows]:
-        name = f"{path['src']} {_WAYS.get(path['dir'], '?')} {path['dst']}" + (
+        name = f"{path['src']} {_ARROWS.get(path['dir'], '?')} {path['dst']}" + (
             f"  {path['transport']}:{path['path']}" if width >= 90 else ""
         )
         name += f" dscp{path['dscp']}" if width >= 110 else ""
@@ -275,8 +275,8 @@ def pipeline(board: Board, rows: int) -> RenderableType:
 
 def _table(*heads: str, right: Sequence[str] | None = None) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for place, head in enumerate(heads):
-        is_right = head in right if right is not None else place > 0
+    for column, head in enumerate(heads):
+        is_right = head in right if right is not None else column > 0
         table.add_column(head, justify="right" if is_right else "left", no_wrap=True, overflow="ellipsis")
     return table
 

@@ -1,4 +1,4 @@
-"""The words of ``sdfstream why``: figures and findings in plain language. `why_cases` puts them into sentences."""
+"""The phrases of ``sdfstream why``: figures and findings in plain language. `why` puts them into sentences."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from statistics import median
 from typing import Any, Final
 
 from sdfstream.board.humanize import bitrate, clock_time, duration, figure, listed, number, plural, share
-from sdfstream.board.job_facts import SLOW, STRETCH_S, Facts, QpFact, Throughput
+from sdfstream.board.job_facts import SLOW, STRETCH_S, JobFacts, JobThroughput, QpFacts
 from sdfstream.records.units import NS_PER_S
 
 Data = Mapping[str, Any]
 
 TROUBLES: Final[dict[str, tuple[str, str]]] = {
-    # kind of finding: what its place does, and did when it is over
+    # kind of finding: what its subject does, and did when it is over
     "nic-down": ("passes no packets", "passed no packets"),
     "link-down": ("passes no packets", "passed no packets"),
     "path-down": ("passes no packets", "passed no packets"),
@@ -41,8 +41,8 @@ ODD_NS: Final = 100_000
 SOON_NS: Final = 60 * NS_PER_S
 
 
-def place_of(finding: Data) -> str:
-    """Where, with its direction.
+def location_of(finding: Data) -> str:
+    """Subject of a finding, with its direction.
 
     >>> place_of({"subject": {"type": "link", "id": "l0--s1"}, "suspects": [{"id": "l0->s1", "probability": 0.9}]})
     'link l0--s1 (from l0 to s1)'
@@ -52,8 +52,8 @@ def place_of(finding: Data) -> str:
     if subject.get("id") == "all agents":
         return "the whole fabric"
     name = f"{'NIC' if kind == 'nic' else kind} {subject.get('id', '?')}"
-    ways = [words for suspect in likely(finding) if (words := _direction(suspect, str(subject.get("id"))))]
-    return f"{name} ({' and '.join(ways)})" if ways else name
+    directions = [words for suspect in likely(finding) if (words := _direction(suspect, str(subject.get("id"))))]
+    return f"{name} ({' and '.join(directions)})" if directions else name
 
 
 def likely(finding: Data) -> list[str]:
@@ -76,7 +76,7 @@ def trouble(finding: Data, now_ns: int) -> str:
         when = f"since {clock_time(since)}, {duration(now_ns - since)} ago"
     cause = str(finding.get("cause", "unknown")).replace("-", " ")
     sure = f", {share(finding['confidence'])} sure" if isinstance(finding.get("confidence"), int | float) else ""
-    return f"{place_of(finding)}{doubt} {does}, {when} (cause: {cause}{sure}; finding {finding['id']})"
+    return f"{location_of(finding)}{doubt} {does}, {when} (cause: {cause}{sure}; finding {finding['id']})"
 
 
 def evidence(finding: Data, most: int = 2) -> str:
@@ -92,7 +92,7 @@ def evidence(finding: Data, most: int = 2) -> str:
     return listed(words)
 
 
-def rates(rate: Throughput) -> str:
+def rates(rate: JobThroughput) -> str:
     """Throughput now against before, with the count behind it."""
     if rate.now_bps is None:
         return f"it sent nothing in the newest {STRETCH_S} s"
@@ -106,7 +106,7 @@ def rates(rate: Throughput) -> str:
     return words
 
 
-def slowest(qps: Sequence[QpFact]) -> str:
+def slowest(qps: Sequence[QpFacts]) -> str:
     """The slowest queue pair beside the median of the others; empty where none sent anything."""
     sending = sorted((qp.rate_bps, qp.qp, qp) for qp in qps if qp.rate_bps is not None)
     if not sending:
@@ -120,20 +120,20 @@ def slowest(qps: Sequence[QpFact]) -> str:
         words += f", one-way delay {duration(first.owd_ns)}"
         theirs = _median([qp.owd_ns for qp in rest])
         words += f" against {duration(theirs)}" if theirs is not None else ""
-    resent = _part(first.resent_share, "sent again", "no packet sent again", "packets sent again not told")
-    marked = _part(first.ce_share, "marked", "none marked", "marks not told")
+    resent = _packet_share(first.resent_share, "sent again", "no packet sent again", "packets sent again not told")
+    marked = _packet_share(first.ce_share, "marked", "none marked", "marks not told")
     return f"{words}, {resent}, {marked}"
 
 
-def crossing(finding: Data, qps: Sequence[QpFact]) -> str:
-    """How many of the queue pairs cross the place; empty where none is known to."""
+def crossing(finding: Data, qps: Sequence[QpFacts]) -> str:
+    """How many of the queue pairs cross the finding's subject or suspects; empty where none is known to."""
     subject = str(finding["subject"].get("id"))
-    places = {*likely(finding), f"node {subject}", f"tx {subject}", f"rx {subject}"}
-    n = sum(bool(qp.parts & places) for qp in qps)
+    elements = {*likely(finding), f"node {subject}", f"tx {subject}", f"rx {subject}"}
+    n = sum(bool(qp.elements & elements) for qp in qps)
     return f"{number(n)} of its {plural(len(qps), 'queue pair')} cross{'es' if n == 1 else ''} it" if n else ""
 
 
-def signs(qps: Sequence[QpFact]) -> list[str]:
+def signs(qps: Sequence[QpFacts]) -> list[str]:
     """Signs of trouble in band: packets sent again, marks, one delay out of line."""
     found = []
     for name, least, what in (
@@ -182,14 +182,14 @@ def refusal(commands: Sequence[Data]) -> str:
     return f"{commands[0]['action'] or 'an action'} of {which} was refused{why}"
 
 
-def people(facts: Facts) -> str:
+def people(facts: JobFacts) -> str:
     """The job in a few words."""
     name = facts.job + (f" ({facts.name})" if facts.name and facts.name != facts.job else "")
     ranks = f"{plural(facts.ranks, 'rank')} on " if facts.ranks else "on "
     return f"{name}, {ranks}{listed(facts.hosts, 4)}," if facts.hosts else name
 
 
-def stale(facts: Facts) -> str:
+def stale(facts: JobFacts) -> str:
     """Which agents are silent."""
     ages = [f"{host} ({duration(age)})" if age is not None else host for host, age in sorted(facts.stale.items())]
     return f"the agent{'s' if len(ages) != 1 else ''} of {listed(ages)} {'is' if len(ages) == 1 else 'are'} silent"
@@ -218,7 +218,7 @@ def _gain(command: Data) -> str:
     return f": {change} (×{command['gain']:.1f}{n})"
 
 
-def _part(value: float | None, what: str, none: str, unknown: str) -> str:
+def _packet_share(value: float | None, what: str, none: str, unknown: str) -> str:
     return unknown if value is None else none if value == 0 else f"{share(value)} of its packets {what}"
 
 

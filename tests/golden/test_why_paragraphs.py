@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from sdfstream.board.jobs import JobBoard
-from sdfstream.board.why import explain
-from sdfstream.board.why_cases import Verdict
+from sdfstream.board.why import Explanation, explain
 from sdfstream.runtime.output_io import compact
 from tests.fixtures.job_cases import STORIES, told
 from tests.fixtures.job_messages import NOW_NS
@@ -22,7 +21,7 @@ from tests.fixtures.job_messages import NOW_NS
 HERE = Path(__file__).parent / "why"
 
 
-def verdict_of(story: str) -> Verdict:
+def verdict_of(story: str) -> Explanation:
     board = JobBoard()
     board.take(told(story))
     assert board.counters.as_dict() == {}

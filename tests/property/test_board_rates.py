@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sdfstream.board.job_facts import STRETCH_S
 from sdfstream.board.jobs import throughput
-from sdfstream.board.rates import SUMS, Places, Ring, Series
+from sdfstream.board.rates import SUMS, RowIndex, SecondRing, Series
 from sdfstream.records.units import NS_PER_S
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 9)), max_size=60)
@@ -19,8 +19,8 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 
 @given(ROWS, st.integers(1, 60))
 @settings(deadline=None)
 def test_a_ring_holds_the_sums_of_its_newest_seconds(rows: list[tuple[int, int, int]], cut: int) -> None:
-    ring = Ring(8)
-    kept: dict[tuple[int, int], float] = {}
+    ring = SecondRing(8)
+    current: dict[tuple[int, int], float] = {}
     late = 0
     newest: dict[tuple[int, int], int] = {}
     for start in range(0, len(rows), cut):
@@ -34,10 +34,10 @@ def test_a_ring_holds_the_sums_of_its_newest_seconds(rows: list[tuple[int, int, 
             newest[row, second % 8] = max(newest.get((row, second % 8), -1), second)
         for row, second, value in part:
             if newest[row, second % 8] == second:
-                kept[row, second] = kept.get((row, second), 0.0) + value
-        kept = {(r, s): v for (r, s), v in kept.items() if newest[r, s % 8] == s}
+                current[row, second] = current.get((row, second), 0.0) + value
+        current = {(r, s): v for (r, s), v in current.items() if newest[r, s % 8] == s}
     for row in range(3):
-        expected = {s: v for (r, s), v in kept.items() if r == row}
+        expected = {s: v for (r, s), v in current.items() if r == row}
         top = max(expected, default=0)
         series = ring.series(row)
         assert dict(zip(series.seconds.tolist(), series.column("bytes").tolist(), strict=True)) == {
@@ -74,13 +74,13 @@ def test_throughput_is_the_newest_stretch_against_the_median_of_those_before(
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3)), max_size=60))
 def test_places_are_never_more_than_allowed_and_nobody_loses_one_he_uses(uses: list[tuple[str, int]]) -> None:
-    places, at_ns = Places(3), 0
+    index, at_ns = RowIndex(3), 0
     for name, pause in uses:
         at_ns += pause * 400 * NS_PER_S
-        before = dict(places.seen_at_ns)
-        row, fresh = places.of(name, at_ns)
-        assert len(places.row) <= 3
-        assert len(set(places.row.values())) == len(places.row)
+        before = dict(index.seen_at_ns)
+        row, fresh = index.of(name, at_ns)
+        assert len(index.row) <= 3
+        assert len(set(index.row.values())) == len(index.row)
         if row < 0:
             assert len(before) == 3
             assert min(before.values()) > at_ns - 900 * NS_PER_S

@@ -8,7 +8,7 @@ import pytest
 
 from sdfstream.board import commands as board_commands
 from sdfstream.board import jobs as board_jobs
-from sdfstream.board.job_facts import Throughput, is_idle, is_slow
+from sdfstream.board.job_facts import JobThroughput, is_idle, is_slow
 from sdfstream.board.jobs import JobBoard
 from sdfstream.records.finding import Subject
 from sdfstream.records.message import Event, Message
@@ -30,9 +30,9 @@ def test_a_queue_pairs_parts_follow_its_path_both_ways() -> None:
     made = board(*World().running("train-7"))
     ends = {"tx h00/r0", "rx h00/r0", "tx h02/r0", "rx h02/r0"}
     ways = {"node l0", "node s1", "node l1", "l0->s1", "s1->l1", "l1->s1", "s1->l0"}
-    assert made.parts_of(qp) == ends | ways
-    assert "l0->s0" not in made.parts_of(qp, 50003)
-    assert made.parts_of(qp, 50009) == ends, "not traced: only the ends are known"
+    assert made.elements_of(qp) == ends | ways
+    assert "l0->s0" not in made.elements_of(qp, 50003)
+    assert made.elements_of(qp, 50009) == ends, "not traced: only the ends are known"
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_the_path_of_a_window_is_newer_than_the_parts() -> None:
 
 
 def test_slow_needs_something_to_compare_with() -> None:
-    assert is_slow(Throughput(5e8, 1e9, 10, age_ns=0)) is True
-    assert is_slow(Throughput(9e8, 1e9, 10, age_ns=0)) is False
-    assert is_slow(Throughput(0.0, 1e9, 10, age_ns=0)) is True
-    assert is_slow(Throughput(5e8, 1e9, 2, age_ns=0)) is None
-    assert is_slow(Throughput(5e8, 1e9, 10, age_ns=11 * NS_PER_S)) is None
-    assert is_slow(Throughput(None, 1e9, 10, age_ns=0)) is None
-    assert is_idle(Throughput())
+    assert is_slow(JobThroughput(5e8, 1e9, 10, age_ns=0)) is True
+    assert is_slow(JobThroughput(9e8, 1e9, 10, age_ns=0)) is False
+    assert is_slow(JobThroughput(0.0, 1e9, 10, age_ns=0)) is True
+    assert is_slow(JobThroughput(5e8, 1e9, 2, age_ns=0)) is None
+    assert is_slow(JobThroughput(5e8, 1e9, 10, age_ns=11 * NS_PER_S)) is None
+    assert is_slow(JobThroughput(None, 1e9, 10, age_ns=0)) is None
+    assert is_idle(JobThroughput())
 
 
 def test_a_command_as_it_stands() -> None:
@@ -176,7 +176,7 @@ def test_rubbish_is_counted_and_the_rest_counts() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MOST_PARTS", "MOST_FLOWS", "MOST_FINDINGS"):
+    for name in ("MOST_SHARDS", "MOST_FLOWS", "MOST_FINDINGS"):
         monkeypatch.setattr(board_jobs, name, 3)
     monkeypatch.setattr(board_commands, "MOST_COMMANDS", 3)
     w = World()
