@@ -1,7 +1,7 @@
 """Failovers, armed beforehand: for every queue pair that can be steered a leased command with what to watch and where
 to go, so that its agent can move it within its own process when its own probes find the path dead.
 
-The life of one armed queue pair, as seen from here (what the agent does meanwhile is `lease.py`):
+The life of one armed queue pair, as seen from here (what the agent does meanwhile is `command.py`):
 
 ============ ============================================== ==============================================
 where        what happens                                   what follows
@@ -27,15 +27,15 @@ Of a kernel flow the receiving host must translate source ports back: a *peer* c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.actuate.config import ns
-from sdfstream.actuate.context import Parts
-from sdfstream.actuate.guard import Proposal, check
-from sdfstream.actuate.jobs import Owned
-from sdfstream.actuate.ledger import Doubt, Lease
-from sdfstream.actuate.paths import Mapped, Plan, draw, failover_set, watch_of
+from sdfstream.actuate.context import Context
+from sdfstream.actuate.guard import Proposal
+from sdfstream.actuate.jobs import OwnedQp
+from sdfstream.actuate.ledger import Doubt, IssuedCommand
+from sdfstream.actuate.paths import FailoverPlan, MappedPath, draw, failover_set, watch_of
 from sdfstream.records.command import Outcome
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
@@ -55,7 +55,7 @@ _MOST_DOUBLINGS: Final = 6
 class _Armed:
     due_ns: int
     looked_ns: int = -(1 << 60)
-    lease: str = ""
+    command: str = ""
     peer: str = ""
     moves: list[int] = field(default_factory=list)
     """When it was moved by a failover, lately."""
@@ -64,13 +64,13 @@ class _Armed:
 class Arming:
     """Armed failovers of all queue pairs."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._armed: dict[str, _Armed] = {}
 
     def touch(self, qps: list[str], now_ns: int) -> None:
         """Something that matters to these queue pairs changed."""
-        pause_ns = ns(self._parts.config.rearm_s)
+        pause_ns = ns(self._context.config.rearm_s)
         for qp in qps:
             record = self._armed.get(qp)
             if record is None:
@@ -80,168 +80,190 @@ class Arming:
     def gone(self, qp: str, now_ns: int) -> None:
         """The queue pair is there no more: its leases are not renewed."""
         record = self._armed.pop(qp, None)
-        for command in (record.lease, record.peer) if record is not None else ():
-            if (lease := self._parts.ledger.get(command)) is not None:
-                self._parts.ledger.end(lease, now_ns)
-        self._parts.loads.reserve(qp, ())
+        for command_id in (record.command, record.peer) if record is not None else ():
+            if (command := self._context.ledger.get(command_id)) is not None:
+                self._context.ledger.end(command, now_ns)
+        self._context.loads.reserve(qp, ())
 
-    def lease(self, qp: str) -> Lease | None:
-        """The failover command of a queue pair, as long as it is not over."""
+    def command(self, qp: str) -> IssuedCommand | None:
+        """The failover command of a queue pair, unless it is over."""
         record = self._armed.get(qp)
-        lease = None if record is None else self._parts.ledger.get(record.lease)
-        return None if lease is None or lease.state == "over" else lease
+        command = None if record is None else self._context.ledger.get(record.command)
+        return None if command is None or command.state == "over" else command
 
-    def outcome(self, lease: Lease, outcome: Outcome, now_ns: int) -> None:
-        """An agent told what became of a failover of ours."""
-        record = self._armed.get(lease.qp)
-        if record is None or lease.id not in (record.lease, record.peer):
+    def outcome(self, command: IssuedCommand, outcome: Outcome, now_ns: int) -> None:
+        """Take an agent's outcome of a failover command."""
+        record = self._armed.get(command.qp)
+        if record is None or command.id not in (record.command, record.peer):
             return
-        if outcome.state == "applied" and lease.id == record.lease:
+        if outcome.state == "applied" and command.id == record.command:
             record.moves.append(now_ns)
         if outcome.state in ("failed", "refused"):
-            pause_ns = ns(self._parts.config.path_ban_s) if outcome.state == "failed" else _REFUSED_NS
-            self._parts.facts.banned[lease.qp, 0] = now_ns + pause_ns
+            pause_ns = ns(self._context.config.path_ban_s) if outcome.state == "failed" else _REFUSED_NS
+            self._context.facts.ban(command.qp, now_ns + pause_ns)
         if outcome.state not in ("accepted", "held"):
             record.due_ns = min(record.due_ns, now_ns)
 
     def tick(self, now_ns: int) -> list[Output]:
-        """See to the queue pairs whose time has come, the longest waiting first."""
+        """Arm or renew the queue pairs whose time has come, the longest waiting first."""
         due = [(record.due_ns, qp) for qp, record in self._armed.items() if record.due_ns <= now_ns]
         out: list[Output] = []
         for _, qp in sorted(due)[:_MOST_A_TICK]:
-            owned = self._parts.jobs.get(qp)
+            owned = self._context.jobs.get(qp)
             if owned is None:
                 self.gone(qp, now_ns)
             else:
-                out += self._see_to(owned, self._armed[qp], now_ns)
+                out += self._arm_or_renew(owned, self._armed[qp], now_ns)
         return out
 
-    def _see_to(self, owned: Owned, record: _Armed, now_ns: int) -> list[Output]:
-        parts = self._parts
+    def _arm_or_renew(self, owned: OwnedQp, record: _Armed, now_ns: int) -> list[Output]:
+        context = self._context
         record.looked_ns = now_ns
-        record.moves = [at for at in record.moves if now_ns - at < ns(parts.config.breaker_window_s)]
+        record.moves = [at for at in record.moves if now_ns - at < ns(context.config.breaker_window_s)]
         if owned.pair.steering == "none":
             record.due_ns = _NEVER
             return []
         out = self._peer(owned, record, now_ns)
-        if not parts.config.failover:
+        if not context.config.failover:
             record.due_ns = now_ns + _RETRY_NS
             return out
-        lease = self._current(owned, record, now_ns)
-        moved = lease is not None and lease.state in ("applied", "held")
-        keeps = lease is not None and lease.in_force
-        proposal = Proposal("failover", owned, renewal=keeps, moved=moved)
-        doubt = check(proposal, parts.facts, now_ns)
+        command = self._current(owned, record, now_ns)
+        moved = command is not None and command.state in ("applied", "held")
+        renewal = command is not None and command.in_force
+        proposal = Proposal("failover", owned, renewal=renewal, moved=moved)
+        doubt = context.check(proposal, now_ns)
         if doubt is None and not self.ready(owned):
             doubt = Doubt("peer", f"{host_of(owned.pair.dst)} does not translate its source ports back yet")
         if doubt is not None:
             record.due_ns = now_ns + (_PEER_RETRY_NS if doubt.rule == "peer" else _RETRY_NS)
-            return out + parts.refuse(proposal, doubt, now_ns)
-        if lease is not None and moved:
-            return out + self._keep_moved(owned, record, lease, now_ns)
-        plan = parts.mapper.plan(owned, now_ns)
-        if isinstance(plan, Plan) and not keeps and (segment := parts.mapper.clean(owned.pair.src, plan.present)):
-            plan = Doubt(
-                "not-clean", f"no probe shows {parts.topology.direction(segment)} on its present path to be alive"
-            )
+            return out + context.refuse(proposal, doubt, now_ns)
+        if command is not None and moved:
+            return out + self._renew_moved(owned, record, command, now_ns)
+        plan = self._plan(owned, now_ns, renewal=renewal)
         if isinstance(plan, Doubt):
             record.due_ns = now_ns + _RETRY_NS
-            return out + parts.refuse(proposal, plan, now_ns)
-        return out + self._arm(owned, record, lease, plan, now_ns)
+            return out + context.refuse(proposal, plan, now_ns)
+        return out + self._arm(owned, record, command, plan, now_ns)
 
-    def _current(self, owned: Owned, record: _Armed, now_ns: int) -> Lease | None:
-        """The lease as far as it may go on; let go when the mode or the queue pair's path has changed under it."""
-        lease = self._parts.ledger.get(record.lease)
-        if lease is None or not self._parts.wanted(lease, now_ns):
-            return None
-        if lease.state not in ("applied", "held") and lease.expected.get("path") != owned.pair.path:
-            self._parts.ledger.end(lease, now_ns)
-            return None
-        if lease.state == "approved" and self._parts.approved(lease, Proposal("failover", owned), now_ns):
-            return None
-        return lease
+    def _plan(self, owned: OwnedQp, now_ns: int, *, renewal: bool) -> FailoverPlan | Doubt:
+        """What is to be armed; a path is armed for the first time only while probes show it alive."""
+        context = self._context
+        plan = context.mapper.plan(owned, now_ns)
+        if isinstance(plan, Doubt) or renewal:
+            return plan
+        segment = context.mapper.unclean_segment(owned.pair.src, plan.present)
+        if not segment:
+            return plan
+        name = context.topology.direction(segment)
+        return Doubt("not-clean", f"no probe shows {name} on its present path to be alive")
 
-    def _arm(self, owned: Owned, record: _Armed, lease: Lease | None, plan: Plan, now_ns: int) -> list[Output]:
-        parts = self._parts
+    def _current(self, owned: OwnedQp, record: _Armed, now_ns: int) -> IssuedCommand | None:
+        """Its command as far as it may go on; ended when the mode or the queue pair's path has changed under it."""
+        command = self._context.ledger.get(record.command)
+        if command is None or not self._context.goes_on(command, now_ns):
+            return None
+        if command.state not in ("applied", "held") and command.expected.get("path") != owned.pair.path:
+            self._context.ledger.end(command, now_ns)
+            return None
+        if command.state == "approved" and self._context.release(command, Proposal("failover", owned), now_ns):
+            return None
+        return command
+
+    def _arm(
+        self, owned: OwnedQp, record: _Armed, command: IssuedCommand | None, plan: FailoverPlan, now_ns: int
+    ) -> list[Output]:
+        context = self._context
         wanted = failover_set(
-            plan.present.watch, [(m.path, m.watch) for m in plan.alternates], parts.config, self._hold_down_ms(record)
+            plan.present.watch, [(m.path, m.watch) for m in plan.alternates], context.config, self._hold_down_ms(record)
         )
         record.due_ns = now_ns + self._renew_ns(owned)
-        if lease is None:
+        if command is None:
             back = {"path": owned.pair.path}
-            lease, out = parts.open(Proposal("failover", owned), back, wanted, back, now_ns)
-            record.lease = "" if lease is None else lease.id
+            command, out = context.open(Proposal("failover", owned), back, wanted, back, now_ns)
+            record.command = "" if command is None else command.id
             return out
-        if lease.state == "waiting" or (lease.state == "told" and _ports(lease.set) == _ports(wanted)):
+        if command.state == "waiting" or (command.state == "told" and _ports(command.set) == _ports(wanted)):
             return []
-        lease.set = wanted
-        return [parts.say(lease, now_ns)]
+        command.set = wanted
+        return [context.publish(command, now_ns)]
 
-    def _keep_moved(self, owned: Owned, record: _Armed, lease: Lease, now_ns: int) -> list[Output]:
+    def _renew_moved(self, owned: OwnedQp, record: _Armed, command: IssuedCommand, now_ns: int) -> list[Output]:
         """Renew the lease of a queue pair that was moved, with what is known now of the path it left and of others."""
-        parts = self._parts
-        former = int(lease.expected["path"])
-        left = parts.mapper.path(owned, former, now_ns)
-        watch = left.watch if isinstance(left, Mapped) else lease.set["watch"]
-        present = parts.mapper.path(owned, owned.pair.path, now_ns)
-        known = present.watch if isinstance(present, Mapped) else watch_of(lease.set, owned.pair.path)
+        context = self._context
+        former = int(command.expected["path"])
+        left = context.mapper.path(owned, former, now_ns)
+        watch = left.watch if isinstance(left, MappedPath) else command.set["watch"]
+        present = context.mapper.path(owned, owned.pair.path, now_ns)
+        known = present.watch if isinstance(present, MappedPath) else watch_of(command.set, owned.pair.path)
         alternates = [] if known is None or owned.pair.path == former else [(owned.pair.path, known)]
-        if isinstance(present, Mapped):
-            others = parts.mapper.others(owned, present, but=former, now_ns=now_ns)
+        if isinstance(present, MappedPath):
+            others = context.mapper.others(owned, present, but=former, now_ns=now_ns)
             alternates += [(m.path, m.watch) for m in others]
-        lease.set = failover_set(watch, alternates, parts.config, self._hold_down_ms(record))
+        command.set = failover_set(watch, alternates, context.config, self._hold_down_ms(record))
         record.due_ns = now_ns + self._renew_ns(owned)
-        return [parts.say(lease, now_ns)]
+        return [context.publish(command, now_ns)]
 
-    def _renew_ns(self, owned: Owned) -> int:
+    def _renew_ns(self, owned: OwnedQp) -> int:
         """Until the next renewal: by lot a little less than a third of the lease, so that not all come due at once."""
-        renew_ns = self._parts.config.renew_ns
-        return renew_ns - draw(self._parts.config.seed, "renewal", owned.pair.qp) % (renew_ns // 4)
+        renew_ns = self._context.config.renew_ns
+        return renew_ns - draw(self._context.config.seed, "renewal", owned.pair.qp) % (renew_ns // 4)
 
     def _hold_down_ms(self, record: _Armed) -> int:
         """The longer, the more often the queue pair was moved lately: a flapping path is not followed."""
         doublings = min(max(0, len(record.moves) - 1), _MOST_DOUBLINGS)
-        return int(self._parts.config.hold_down_ms << doublings)
+        return int(self._context.config.hold_down_ms << doublings)
 
     # --- the receiving end of kernel flows ------------------------------------------------------------------------
 
-    def ready(self, owned: Owned) -> bool:
+    def ready(self, owned: OwnedQp) -> bool:
         """Whether the receiving end is prepared for other source ports."""
-        if owned.pair.steering != "kernel" or self._parts.facts.mode != "enforce":
+        if owned.pair.steering != "kernel" or self._context.mode != "enforce":
             return True
         record = self._armed.get(owned.pair.qp)
-        peer = None if record is None else self._parts.ledger.get(record.peer)
+        peer = None if record is None else self._context.ledger.get(record.peer)
         return peer is not None and peer.state == "applied"
 
-    def _peer(self, owned: Owned, record: _Armed, now_ns: int) -> list[Output]:
+    def _peer(self, owned: OwnedQp, record: _Armed, now_ns: int) -> list[Output]:
         """Have the receiving host translate the flow's source ports back, and keep it at that."""
-        parts, pair = self._parts, owned.pair
+        context, pair = self._context, owned.pair
         ports = sorted({port for port in (*pair.alternates, owned.own) if port != owned.own})
-        if pair.steering != "kernel" or parts.facts.mode != "enforce" or not ports:
+        if pair.steering != "kernel" or context.mode != "enforce" or not ports:
             return []
-        peer = parts.ledger.get(record.peer)
-        if peer is not None and parts.wanted(peer, now_ns):
-            if now_ns < peer.issued_at_ns + parts.config.renew_ns:
+        peer = context.ledger.get(record.peer)
+        if peer is not None and context.goes_on(peer, now_ns):
+            if now_ns < peer.issued_at_ns + context.config.renew_ns:
                 return []
             peer.set = {"part": "peer", "paths": ports}
-            return [parts.say(peer, now_ns)]
-        if parts.facts.banned.get((pair.qp, 0), 0) > now_ns or parts.facts.breaker.open_since_ns is not None:
+            return [context.publish(peer, now_ns)]
+        if context.facts.is_banned(pair.qp, now_ns) or context.breaker_open:
             return []
         target = {"type": "qp", "id": pair.qp, "host": host_of(pair.dst), "job": owned.job}
         own = {"path": owned.own}
-        peer = parts.ledger.open("failover", target, own, {"part": "peer", "paths": ports}, own, (), "enforce")
+        peer = context.ledger.open("failover", target, own, {"part": "peer", "paths": ports}, own, (), "enforce")
         record.peer = peer.id
-        return [parts.say(peer, now_ns)]
+        return [context.publish(peer, now_ns)]
 
     # --- state ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
-        return [[qp, asdict(record)] for qp, record in self._armed.items()]
+        return [[qp, _as_row(record)] for qp, record in self._armed.items()]
 
     def restore(self, state: list[Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._armed = {qp: _Armed(**row) for qp, row in state}
+        self._armed = {
+            qp: _Armed(row["due_ns"], row["looked_ns"], row["lease"], row["peer"], row["moves"]) for qp, row in state
+        }
+
+
+def _as_row(record: _Armed) -> dict[str, Any]:
+    return {
+        "due_ns": record.due_ns,
+        "looked_ns": record.looked_ns,
+        "lease": record.command,
+        "peer": record.peer,
+        "moves": list(record.moves),
+    }
 
 
 def _ports(set_: Mapping[str, Any]) -> list[int]:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.actuate.config import ActuateConfig, ns
-from sdfstream.actuate.guard import Breaker, Facts, Proposal, check, gone_out
-from sdfstream.actuate.jobs import Jobs
-from sdfstream.actuate.ledger import Doubt, Lease, Ledger, Refusals
-from sdfstream.actuate.measurements import Excess, Queue, Windows
+from sdfstream.actuate.guard import Breaker, GuardFacts, Proposal, check, gone_out
+from sdfstream.actuate.jobs import RunningJobs
+from sdfstream.actuate.ledger import CommandLedger, Doubt, IssuedCommand, Refusals
+from sdfstream.actuate.measurements import LinkQueue, QpWindows, QueueDelays
 from sdfstream.actuate.paths import Loads, Mapper
 from sdfstream.actuate.routes import Probing, Routes
 from sdfstream.actuate.selectable import Selectable
@@ -36,7 +36,7 @@ _LIKELY: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class OpenFinding:
     """An open finding that may move something."""
 
     id: str
@@ -47,32 +47,32 @@ class Trouble:
     """Link directions ``a->b`` that it may be about."""
     confidence: float
     seen_ns: int
-    """Bus time at which it was last said."""
+    """Bus time of its newest statement."""
 
 
 class Findings:
-    """Open findings of some kinds."""
+    """Open findings of the kinds that may move something."""
 
     def __init__(self, kinds: tuple[str, ...]) -> None:
         self._kinds = frozenset(kinds)
-        self._open: dict[str, Trouble] = {}
+        self._open: dict[str, OpenFinding] = {}
 
     def __iter__(self) -> Any:
         return iter(self._open.values())
 
     def take(self, data: Mapping[str, Any], at_ns: int) -> bool:
-        """Take a finding; True when it tells that the fabric changes (something is down, or up again)."""
+        """Take a finding; True when the fabric changes by it (something is down, or up again)."""
         kind, status, name = str(data["kind"]), data["status"], str(data["id"])
         if kind in self._kinds:
             if status == "resolved":
                 self._open.pop(name, None)
             elif name in self._open or len(self._open) < _MOST_FINDINGS:
-                self._open[name] = _trouble(data, at_ns)
+                self._open[name] = _finding(data, at_ns)
         return kind in _UNREST and status != "update"
 
     def forget(self, before_ns: int) -> None:
         """Drop what was not repeated since: its resolution was lost."""
-        self._open = {name: trouble for name, trouble in self._open.items() if trouble.seen_ns >= before_ns}
+        self._open = {name: finding for name, finding in self._open.items() if finding.seen_ns >= before_ns}
 
     def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
@@ -83,29 +83,31 @@ class Findings:
 
     def restore(self, state: list[Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._open = {row[0]: Trouble(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6]) for row in state}
+        self._open = {
+            row[0]: OpenFinding(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6]) for row in state
+        }
 
 
-def _trouble(data: Mapping[str, Any], at_ns: int) -> Trouble:
+def _finding(data: Mapping[str, Any], at_ns: int) -> OpenFinding:
     subject = data["subject"]
     kind, name = str(subject["type"]), str(subject["id"])
-    told = [word for word in str(data.get("detail") or "").split() if "->" in word]
+    named = [word for word in str(data.get("detail") or "").split() if "->" in word]
     suspects = [str(s["id"]) for s in data.get("suspects", ()) if float(s["probability"]) >= _LIKELY]
-    named = told if kind in ("link", "nic") else []
+    named = named if kind in ("link", "nic") else []
     directions = tuple(dict.fromkeys([*named, *(s for s in suspects if "->" in s)]))
     if not directions and kind == "link":
         a, dashes, b = name.partition("--")
         directions = (f"{a}->{b}", f"{b}->{a}") if dashes else (name,)
-    return Trouble(str(data["id"]), str(data["kind"]), kind, name, directions, float(data["confidence"]), at_ns)
+    return OpenFinding(str(data["id"]), str(data["kind"]), kind, name, directions, float(data["confidence"]), at_ns)
 
 
 UNKNOWN_NS: Final = float(3600 * NS_PER_S)
-"""Error bar of a clock that nothing is known of, or that is not trusted."""
+"""Error bar of a clock without a row, or one that is not trusted."""
 _CLOCK_FRESH_NS: Final = 3 * NS_PER_S
 _MOST_CLOCKS: Final = 200_000
 
 
-class Clocks:
+class ClockErrors:
     """Error bar of every clock by its last causal row."""
 
     def __init__(self) -> None:
@@ -133,7 +135,7 @@ class Clocks:
         return UNKNOWN_NS
 
     def forget(self, before_ns: int) -> None:
-        """Drop clocks that were not heard of since."""
+        """Drop clocks without a row since."""
         self._err = {name: row for name, row in self._err.items() if row[1] >= before_ns}
 
     def snapshot(self) -> list[Any]:
@@ -149,37 +151,39 @@ _PACKET_BITS: Final = 1_500 * 8
 
 
 @dataclass(slots=True)
-class Parts:
-    """One of each."""
+class Context:
+    """One of each piece of knowledge, the guard, and what the engines do together: ask, refuse, publish, undo."""
 
     config: ActuateConfig
     counters: Counters
-    jobs: Jobs
+    jobs: RunningJobs
     routes: Routes
     probing: Probing
     selectable: Selectable
-    windows: Windows
+    windows: QpWindows
     loads: Loads
     mapper: Mapper
-    ledger: Ledger
-    facts: Facts
+    ledger: CommandLedger
+    facts: GuardFacts
     refusals: Refusals
-    excess: Excess
-    clocks: Clocks
+    queue_delays: QueueDelays
+    clocks: ClockErrors
     findings: Findings
     topology: Topology = field(default_factory=Topology)
     trusted: bool = False
     """Whether there is a key that agents trust; without one nothing is enforced."""
 
     @classmethod
-    def make(cls, config: ActuateConfig, counters: Counters, signer: Signer, epoch: int) -> Parts:
+    def make(cls, config: ActuateConfig, counters: Counters, signer: Signer, epoch: int) -> Context:
         """Everything empty."""
-        jobs, probing, loads = Jobs(), Probing(), Loads()
+        jobs, probing, loads = RunningJobs(), Probing(), Loads()
         routes = Routes(ns(config.route_max_age_s))
         selectable = Selectable(config)
-        windows = Windows(counters)
-        ledger = Ledger(signer, epoch)
-        facts = Facts(config, jobs, probing, selectable, ledger, Breaker(config), config.mode, seen_path=windows.path)
+        windows = QpWindows(counters)
+        ledger = CommandLedger(signer, epoch)
+        facts = GuardFacts(
+            config, jobs, probing, selectable, ledger, Breaker(config), config.mode, seen_path=windows.path
+        )
         mapper = Mapper(config, routes, probing, loads)
         return cls(
             config,
@@ -194,24 +198,47 @@ class Parts:
             ledger,
             facts,
             Refusals(config),
-            Excess(counters),
-            Clocks(),
+            QueueDelays(counters),
+            ClockErrors(),
             Findings(config.steer_on),
         )
+
+    @property
+    def mode(self) -> str:
+        """The mode in force: `config.Mode`."""
+        return self.facts.mode
+
+    def change_mode(self, mode: str) -> None:
+        """An operator's mode; the breaker is closed again."""
+        self.facts.mode = mode
+        self.facts.breaker.reset()
+
+    @property
+    def breaker_open(self) -> bool:
+        """Whether too many commands went wrong."""
+        return self.facts.breaker.open_since_ns is not None
+
+    def check(self, proposal: Proposal, now_ns: int) -> Doubt | None:
+        """The first rule of the guard that speaks against `proposal`; None: it may go."""
+        return check(proposal, self.facts, now_ns)
+
+    def ban(self, qp: str, now_ns: int, path: int = 0) -> None:
+        """Try nothing with the queue pair (on `path` alone, where one is given) for `config.path_ban_s`."""
+        self.facts.ban(qp, now_ns + ns(self.config.path_ban_s), path)
 
     def declare(self, topology: Topology) -> None:
         """Take the declared cabling."""
         self.topology = self.mapper.topology = topology
 
-    def place(self, qp: str, now_ns: int) -> None:
+    def update_load(self, qp: str, now_ns: int) -> None:
         """Work out anew which links the queue pair's data load."""
         owned = self.jobs.get(qp)
-        way = None if owned is None else self.routes.flow(owned.pair.flow(), now_ns)
-        self.loads.put(qp, way or ())
+        route = None if owned is None else self.routes.flow(owned.pair.flow(), now_ns)
+        self.loads.put(qp, route or ())
 
-    def queue(self, hop: str, now_ns: int, dscp: int | None = None) -> Queue:
+    def queue(self, hop: str, now_ns: int, dscp: int | None = None) -> LinkQueue:
         """What the probes over a link say of its queue; those of class `dscp` alone, where there are any."""
-        return self.excess.queue(self.routes.over(hop, now_ns), now_ns, dscp)
+        return self.queue_delays.queue(self.routes.over(hop, now_ns), now_ns, dscp)
 
     def standing_ns(self, hop: str) -> float:
         """Excess from which a queue stands on a link: a slow one is late by some packets without being full."""
@@ -220,11 +247,11 @@ class Parts:
         return max(self.config.excess_us * NS_PER_US, packets_ns)
 
     def refuse(self, proposal: Proposal, doubt: Doubt, now_ns: int) -> list[Output]:
-        """The proposal is not carried out; say so, unless it was said lately or nothing is to be published."""
+        """Do not carry out the proposal; the outcome, unless it was published lately or nothing is to be published."""
         self.counters.add("refusals", doubt.rule)
-        if self.facts.mode in ("off", "observe"):
+        if self.mode in ("off", "observe"):
             return []
-        return self.refusals.tell(proposal.action, proposal.owned.target, doubt, proposal.reason, now_ns)
+        return self.refusals.refuse(proposal.action, proposal.owned.target, doubt, proposal.reason, now_ns)
 
     def open(
         self,
@@ -233,37 +260,37 @@ class Parts:
         set_: Mapping[str, Any],
         undo: Mapping[str, Any],
         now_ns: int,
-    ) -> tuple[Lease | None, list[Output]]:
+    ) -> tuple[IssuedCommand | None, list[Output]]:
         """Publish a command for a proposal that passed the guard, in the mode that is in force."""
-        mode = self.facts.mode
+        mode = self.mode
         if mode in ("off", "observe"):
             self.counters.add("observed", proposal.action)
             return None, []
-        lease = self.ledger.open(proposal.action, proposal.owned.target, expected, set_, undo, proposal.reason, mode)
+        command = self.ledger.open(proposal.action, proposal.owned.target, expected, set_, undo, proposal.reason, mode)
         if mode != "approve":
             gone_out(proposal, self.facts, now_ns)
-        return lease, [self.say(lease, now_ns)]
+        return command, [self.publish(command, now_ns)]
 
-    def say(self, lease: Lease, now_ns: int) -> Output:
-        """State a command: for the first time, or anew."""
-        self.counters.add("commands", f"{lease.action}-{lease.mode}")
-        for_ns = ns(self.config.approval_s) if lease.mode == "approve" else self.config.lease_ns
-        return self.ledger.say(lease, now_ns, for_ns)
+    def publish(self, command: IssuedCommand, now_ns: int) -> Output:
+        """A statement of a command: its first, or a renewal."""
+        self.counters.add("commands", f"{command.action}-{command.mode}")
+        for_ns = ns(self.config.approval_s) if command.mode == "approve" else self.config.lease_ns
+        return self.ledger.publish(command, now_ns, for_ns)
 
-    def approved(self, lease: Lease, proposal: Proposal, now_ns: int) -> Doubt | None:
-        """A person agreed to `lease`: look once more, and let it go out if nothing speaks against it."""
-        doubt = check(proposal, self.facts, now_ns)
-        if doubt is None and proposal.owned.pair.path != lease.expected.get("path", proposal.owned.pair.path):
+    def release(self, command: IssuedCommand, proposal: Proposal, now_ns: int) -> Doubt | None:
+        """A person agreed to `command`: ask the guard once more, and let it go out if nothing speaks against it."""
+        doubt = self.check(proposal, now_ns)
+        if doubt is None and proposal.owned.pair.path != command.expected.get("path", proposal.owned.pair.path):
             doubt = Doubt("unexpected-state", "it is on another path by now")
         if doubt is not None:
-            self.ledger.end(lease, now_ns)
+            self.ledger.end(command, now_ns)
             return doubt
-        lease.mode, lease.state = "enforce", "sent"
+        command.mode, command.state = "enforce", "sent"
         gone_out(proposal, self.facts, now_ns)
         return None
 
-    def judged(self, bad: bool, now_ns: int) -> list[Output]:
-        """A command went well or wrong; says so when that opens the breaker."""
+    def count_result(self, bad: bool, now_ns: int) -> list[Output]:
+        """Count a command that went well or wrong; an outcome when that opens the breaker."""
         if not self.facts.breaker.note(bad, now_ns):
             return []
         self.counters.add("breaker", "opened")
@@ -273,24 +300,26 @@ class Parts:
             f"{wrong} of {len(self.facts.breaker.marks)} commands within {self.config.breaker_window_s:g} s failed or "
             "were taken back; nothing new is done until an operator's mode override",
         )
-        return [self.refusals.say("breaker", "refused", doubt, "", {"type": "job", "id": "*"}, (), now_ns)]
+        return [self.refusals.publish("breaker", "refused", doubt, "", {"type": "job", "id": "*"}, (), now_ns)]
 
-    def undo(self, lease: Lease, reason: tuple[str, ...], now_ns: int) -> list[Output]:
+    def undo(self, command: IssuedCommand, reason: tuple[str, ...], now_ns: int) -> list[Output]:
         """End a command before its lease does; it is not renewed any more."""
-        enforced = lease.mode == "enforce" and lease.in_force
-        self.ledger.end(lease, now_ns)
+        enforced = command.mode == "enforce" and command.in_force
+        self.ledger.end(command, now_ns)
         if not enforced:
             return []
-        ending = self.ledger.open("undo", lease.target, {}, {"command": lease.id}, dict(lease.undo), reason, "enforce")
-        return [self.say(ending, now_ns)]
+        ending = self.ledger.open(
+            "undo", command.target, {}, {"command": command.id}, dict(command.undo), reason, "enforce"
+        )
+        return [self.publish(ending, now_ns)]
 
-    def wanted(self, lease: Lease, now_ns: int) -> bool:
-        """Whether `lease` may go on in the mode that is in force; ends it when not."""
-        if lease.state == "over":
+    def goes_on(self, command: IssuedCommand, now_ns: int) -> bool:
+        """Whether `command` may go on in the mode that is in force; ends it when not."""
+        if command.state == "over":
             return False
-        mode = self.facts.mode
-        fits = mode in ("enforce", "approve") if lease.mode == "enforce" else lease.mode == mode
-        over = lease.state == "waiting" and now_ns >= lease.expires_at_ns
+        mode = self.mode
+        fits = mode in ("enforce", "approve") if command.mode == "enforce" else command.mode == mode
+        over = command.state == "waiting" and now_ns >= command.expires_at_ns
         if not fits or over:
-            self.ledger.end(lease, now_ns)
+            self.ledger.end(command, now_ns)
         return fits and not over

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.actuate.config import ActuateConfig, ns
-from sdfstream.actuate.jobs import Jobs, Owned
-from sdfstream.actuate.ledger import Doubt, Ledger
+from sdfstream.actuate.jobs import OwnedQp, RunningJobs
+from sdfstream.actuate.ledger import CommandLedger, Doubt
 from sdfstream.actuate.routes import Probing
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -28,7 +28,7 @@ class Proposal:
 
     action: str
     """failover (arming), steer or throttle."""
-    owned: Owned
+    owned: OwnedQp
     path: int | None = None
     """Source port it would go to."""
     reason: tuple[str, ...] = ()
@@ -79,21 +79,21 @@ class Hold:
     id: str
     until_ns: int
 
-    def covers(self, owned: Owned) -> bool:
+    def covers(self, owned: OwnedQp) -> bool:
         """Whether it speaks of this queue pair."""
         names = {"qp": (owned.pair.qp,), "job": (owned.job, owned.name), "host": (owned.host,)}
         return self.type == "all" or self.id in names.get(self.type, ())
 
 
 @dataclass(slots=True)
-class Facts:
+class GuardFacts:
     """What the rules look at."""
 
     config: ActuateConfig
-    jobs: Jobs
+    jobs: RunningJobs
     probing: Probing
     selectable: Selectable
-    ledger: Ledger
+    ledger: CommandLedger
     breaker: Breaker
     mode: str
     seen_path: Callable[[str, int], int | None] = lambda qp, now_ns: None
@@ -109,6 +109,22 @@ class Facts:
     """Queue pair under trial to its rail: moved for contention, effect not measured yet."""
     tokens: float = 0.0
     filled_ns: int = 0
+
+    def measure(self, qp: str, rail: str) -> None:
+        """The effect of a move on this rail is being measured: moves on other rails wait."""
+        self.rails[qp] = rail
+
+    def end_measuring(self, qp: str) -> None:
+        """Its effect is known, or will not be."""
+        self.rails.pop(qp, None)
+
+    def ban(self, qp: str, until_ns: int, path: int = 0) -> None:
+        """Try nothing with a queue pair until `until_ns` (bus time): on one source port, or (0) on all."""
+        self.banned[qp, path] = until_ns
+
+    def is_banned(self, qp: str, now_ns: int, path: int = 0) -> bool:
+        """Whether a ban of just this source port (0: of all) is in force."""
+        return self.banned.get((qp, path), 0) > now_ns
 
     def expire(self, now_ns: int) -> None:
         """Forget what is over; fill the bucket."""
@@ -148,30 +164,30 @@ class Facts:
         self.tokens, self.filled_ns = state["bucket"]
 
 
-def breaker(p: Proposal, f: Facts, now_ns: int) -> str:
+def breaker(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Too many commands went wrong; a person has to look first."""
     if f.breaker.open_since_ns is None or p.moved:
         return ""
     return "too many commands failed or were taken back lately; an operator's mode override closes the breaker again"
 
 
-def hold(p: Proposal, f: Facts, now_ns: int) -> str:
+def hold(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """An operator holds it."""
     held = next((h for h in f.holds if h.covers(p.owned)), None)
     return "" if held is None or p.moved else f"an operator's override {held.override} holds it"
 
 
-def opt_out(p: Proposal, f: Facts, now_ns: int) -> str:
+def opt_out(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """The job is to be left alone."""
     return "its job opted out" if {p.owned.job, p.owned.name} & set(f.config.opt_out) else ""
 
 
-def steering(p: Proposal, f: Facts, now_ns: int) -> str:
+def steering(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Nothing on its host can change it."""
     return "nothing on its host can change its path" if p.owned.pair.steering == "none" else ""
 
 
-def stale_agent(p: Proposal, f: Facts, now_ns: int) -> str:
+def stale_agent(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Its agent must have been heard lately."""
     silence_ns = f.probing.silence_ns(p.owned.host, now_ns)
     if silence_ns is None:
@@ -181,7 +197,7 @@ def stale_agent(p: Proposal, f: Facts, now_ns: int) -> str:
     return ""
 
 
-def not_selectable(p: Proposal, f: Facts, now_ns: int) -> str:
+def not_selectable(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """The source port must select the path."""
     if p.action == "throttle":
         return ""
@@ -189,7 +205,7 @@ def not_selectable(p: Proposal, f: Facts, now_ns: int) -> str:
     return "" if verdict.answer == "yes" else f"path_selectable is {verdict.answer}: {verdict.why}"
 
 
-def unexpected(p: Proposal, f: Facts, now_ns: int) -> str:
+def unexpected(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """What is in force must be clear."""
     qp = p.owned.pair.qp
     if f.jobs.contested(qp):
@@ -203,30 +219,30 @@ def unexpected(p: Proposal, f: Facts, now_ns: int) -> str:
     return ""
 
 
-def wide_clock(p: Proposal, f: Facts, now_ns: int) -> str:
+def wide_clock(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Delays that decide must be known well enough."""
     if p.err_ns is None or p.err_ns <= f.config.max_err_us * 1e3:
         return ""
     return f"clocks are known to {p.err_ns / NS_PER_MS:.1f} ms only, and the decision rests on one-way delays"
 
 
-def budget(p: Proposal, f: Facts, now_ns: int) -> str:
+def budget(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """So many leases and no more."""
     most = f.config.max_leases
     full = not p.renewal and len(f.ledger) >= most and f.ledger.in_force() >= most
     return f"{f.config.max_leases} commands are in force already" if full else ""
 
 
-def banned(p: Proposal, f: Facts, now_ns: int) -> str:
+def banned(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Not again what has just failed."""
     if p.renewal:
         return ""
     qp = p.owned.pair.qp
-    until_ns = max(f.banned.get((qp, 0), 0), f.banned.get((qp, p.path or 0), 0))
-    return "it failed or gained nothing there lately" if until_ns > now_ns else ""
+    hit = f.is_banned(qp, now_ns) or f.is_banned(qp, now_ns, p.path or 0)
+    return "it failed or gained nothing there lately" if hit else ""
 
 
-def dwell(p: Proposal, f: Facts, now_ns: int) -> str:
+def dwell(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """One steer per queue pair and dwell."""
     at_ns = f.steered.get(p.owned.pair.qp)
     if p.action == "failover" or p.renewal or at_ns is None or now_ns - at_ns >= ns(f.config.dwell_s):
@@ -234,7 +250,7 @@ def dwell(p: Proposal, f: Facts, now_ns: int) -> str:
     return f"it was steered less than {f.config.dwell_s:g} s ago"
 
 
-def job_share(p: Proposal, f: Facts, now_ns: int) -> str:
+def job_share(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Few queue pairs of a job at once."""
     if p.action == "failover" or p.renewal:
         return ""
@@ -243,7 +259,7 @@ def job_share(p: Proposal, f: Facts, now_ns: int) -> str:
     return f"{steered} queue pairs of its job were steered within {f.config.dwell_s:g} s" if steered >= most else ""
 
 
-def one_rail(p: Proposal, f: Facts, now_ns: int) -> str:
+def one_rail(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """One rail at a time."""
     if p.action != "steer" or p.renewal:
         return ""
@@ -251,18 +267,18 @@ def one_rail(p: Proposal, f: Facts, now_ns: int) -> str:
     return "" if other is None else f"a move on rail {other} is being measured"
 
 
-def bucket(p: Proposal, f: Facts, now_ns: int) -> str:
+def bucket(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """So many actions in a time and no more."""
     if p.action == "failover" or p.renewal or f.tokens >= 1:
         return ""
     return f"more than {f.config.bucket_rate_hz:g} actions a second"
 
 
-Check = Callable[[Proposal, Facts, int], str]
+Check = Callable[[Proposal, GuardFacts, int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GuardRule:
     """A rule and how a refusal by it is called."""
 
     name: str
@@ -275,25 +291,25 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("breaker", breaker),
-    Rule("hold", hold),
-    Rule("opt-out", opt_out),
-    Rule("not-steerable", steering),
-    Rule("stale-agent", stale_agent),
-    Rule("not-selectable", not_selectable),
-    Rule("unexpected-state", unexpected),
-    Rule("wide-clock", wide_clock),
-    Rule("lease-budget", budget),
-    Rule("banned", banned),
-    Rule("dwell", dwell),
-    Rule("job-share", job_share),
-    Rule("one-rail", one_rail),
-    Rule("bucket", bucket),
+    GuardRule("breaker", breaker),
+    GuardRule("hold", hold),
+    GuardRule("opt-out", opt_out),
+    GuardRule("not-steerable", steering),
+    GuardRule("stale-agent", stale_agent),
+    GuardRule("not-selectable", not_selectable),
+    GuardRule("unexpected-state", unexpected),
+    GuardRule("wide-clock", wide_clock),
+    GuardRule("lease-budget", budget),
+    GuardRule("banned", banned),
+    GuardRule("dwell", dwell),
+    GuardRule("job-share", job_share),
+    GuardRule("one-rail", one_rail),
+    GuardRule("bucket", bucket),
 )
 """In this order: what is told is the first that speaks against."""
 
 
-def check(proposal: Proposal, facts: Facts, now_ns: int) -> Doubt | None:
+def check(proposal: Proposal, facts: GuardFacts, now_ns: int) -> Doubt | None:
     """The first rule that speaks against the proposal; None: it may go."""
     for rule in RULES:
         why = rule.check(proposal, facts, now_ns)
@@ -302,7 +318,7 @@ def check(proposal: Proposal, facts: Facts, now_ns: int) -> Doubt | None:
     return None
 
 
-def gone_out(proposal: Proposal, facts: Facts, now_ns: int) -> None:
+def gone_out(proposal: Proposal, facts: GuardFacts, now_ns: int) -> None:
     """A command for this proposal was published: it counts for the rules from now on."""
     if proposal.action == "failover":
         return

@@ -1,6 +1,6 @@
 """Several queue pairs converge on one NIC: each is limited to its fair share of the NIC's cable, less a little.
 
-No other way helps against incast, for all ways end in the same cable. Off by default. A limit is a lease like any
+No other path helps against incast, for all paths end in the same cable. Off by default. A limit is a lease like any
 other: it is renewed while the finding is open, lifted when that has been gone for a while or after `throttle_max_s`,
 and the host lifts it by itself when the controller is lost.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sdfstream.actuate.config import ns
-from sdfstream.actuate.context import Parts
-from sdfstream.actuate.guard import Proposal, check
-from sdfstream.actuate.ledger import Doubt, Lease
+from sdfstream.actuate.context import Context
+from sdfstream.actuate.guard import Proposal
+from sdfstream.actuate.ledger import Doubt, IssuedCommand
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S
 
@@ -34,109 +34,124 @@ class Incast:
 class Throttles:
     """Limits of queue pairs, by queue pair."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._leases: dict[str, str] = {}
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._commands: dict[str, str] = {}
         self._wanted_ns: dict[str, int] = {}
         """When a finding last asked for the limit."""
 
     def tick(self, tick: int, now_ns: int) -> list[Output]:
         """Limit, renew, lift."""
-        if tick % _LOOK_EVERY or not (self._parts.config.throttle_incast or self._leases):
+        if tick % _LOOK_EVERY or not (self._context.config.throttle_incast or self._commands):
             return []
         out: list[Output] = []
-        if self._parts.config.throttle_incast:
-            rates = self._parts.windows.rates(10, now_ns)
-            for place in incasts(self._parts):
-                out += self._share(place, rates, now_ns)
-        for qp in list(self._leases):
-            out += self._keep(qp, now_ns)
+        if self._context.config.throttle_incast:
+            rates = self._context.windows.rates(10, now_ns)
+            for incast in incasts(self._context):
+                out += self._limit(incast, rates, now_ns)
+        for qp in list(self._commands):
+            out += self._renew(qp, now_ns)
         return out
 
-    def _share(self, place: Incast, rates: Mapping[str, float], now_ns: int) -> list[Output]:
+    def _limit(self, incast: Incast, rates: Mapping[str, float], now_ns: int) -> list[Output]:
         """Limit every queue pair that converges on the NIC."""
-        parts, out = self._parts, list[Output]()
-        speed = parts.topology.nic_speed_bps(place.nic)
+        context, out = self._context, list[Output]()
+        speed = context.topology.nic_speed_bps(incast.nic)
         several = [
             owned
-            for owned in parts.jobs
-            if owned.pair.dst == place.nic
-            and rates.get(owned.pair.qp, 0.0) >= parts.config.busy_share * speed
+            for owned in context.jobs
+            if owned.pair.dst == incast.nic
+            and rates.get(owned.pair.qp, 0.0) >= context.config.busy_share * speed
             and owned.pair.steering != "none"
         ]
         if len(several) < 2:
             return []
-        rate = int(speed / len(several) * parts.config.throttle_headroom)
+        rate = int(speed / len(several) * context.config.throttle_headroom)
         for owned in several:
             qp = owned.pair.qp
             self._wanted_ns[qp] = now_ns
-            if self._lease(qp) is not None:
+            if self._command(qp) is not None:
                 continue
-            proposal = Proposal("throttle", owned, reason=place.reason)
-            doubt = check(proposal, parts.facts, now_ns)
+            proposal = Proposal("throttle", owned, reason=incast.reason)
+            doubt = context.check(proposal, now_ns)
             if doubt is not None:
-                out += parts.refuse(proposal, doubt, now_ns)
+                out += context.refuse(proposal, doubt, now_ns)
                 continue
             before = {"rate_bps": owned.pair.rate_bps}
-            lease, said = parts.open(proposal, before, {"rate_bps": rate}, {"rate_bps": None}, now_ns)
+            command, said = context.open(proposal, before, {"rate_bps": rate}, {"rate_bps": None}, now_ns)
             out += said
-            if lease is not None:
-                self._leases[qp] = lease.id
+            if command is not None:
+                self._commands[qp] = command.id
         return out
 
-    def _lease(self, qp: str) -> Lease | None:
-        lease = self._parts.ledger.get(self._leases.get(qp, ""))
-        return None if lease is None or lease.state == "over" else lease
+    def _command(self, qp: str) -> IssuedCommand | None:
+        command = self._context.ledger.get(self._commands.get(qp, ""))
+        return None if command is None or command.state == "over" else command
 
-    def _keep(self, qp: str, now_ns: int) -> list[Output]:
-        parts, lease = self._parts, self._lease(qp)
-        owned = parts.jobs.get(qp)
-        if lease is None or owned is None or not parts.wanted(lease, now_ns):
-            if lease is not None:
-                parts.ledger.end(lease, now_ns)
+    def _renew(self, qp: str, now_ns: int) -> list[Output]:
+        """Renew, lift or let go the limit of one queue pair."""
+        context, command = self._context, self._command(qp)
+        owned = context.jobs.get(qp)
+        if command is None or owned is None or not context.goes_on(command, now_ns):
+            if command is not None:
+                context.ledger.end(command, now_ns)
             self._drop(qp)
             return []
-        if lease.state == "told":
-            if now_ns >= lease.expires_at_ns:
-                parts.ledger.end(lease, now_ns)
+        if command.state == "told":
+            if now_ns >= command.expires_at_ns:
+                context.ledger.end(command, now_ns)
             return []
-        proposal = Proposal("throttle", owned, reason=tuple(lease.reason), renewal=lease.state != "approved")
-        if lease.state == "approved":
-            doubt: Doubt | None = parts.approved(lease, proposal, now_ns)
-            return parts.refuse(proposal, doubt, now_ns) if doubt is not None else [parts.say(lease, now_ns)]
+        proposal = Proposal("throttle", owned, reason=tuple(command.reason), renewal=command.state != "approved")
+        if command.state == "approved":
+            return self._publish_unless(context.release(command, proposal, now_ns), command, proposal, now_ns)
+        if not command.in_force:
+            return []
+        if (lifted := self._lift(qp, command, now_ns)) is not None:
+            return lifted
+        if now_ns < command.issued_at_ns + context.config.renew_ns:
+            return []
+        return self._publish_unless(context.check(proposal, now_ns), command, proposal, now_ns)
+
+    def _lift(self, qp: str, command: IssuedCommand, now_ns: int) -> list[Output] | None:
+        """Undo a limit whose finding is gone, or that has lasted for `throttle_max_s`; None: it goes on."""
+        context = self._context
         calm = now_ns - self._wanted_ns.get(qp, now_ns) >= _CALM_NS
-        spent = now_ns - lease.began_at_ns >= ns(parts.config.throttle_max_s)
-        if lease.in_force and (calm or spent):
-            self._drop(qp)
-            parts.facts.banned[qp, 0] = now_ns + (ns(parts.config.path_ban_s) if spent else 0)
-            return parts.undo(lease, tuple(lease.reason), now_ns)
-        if not lease.in_force or now_ns < lease.issued_at_ns + parts.config.renew_ns:
-            return []
-        doubt = check(proposal, parts.facts, now_ns)
-        return parts.refuse(proposal, doubt, now_ns) if doubt is not None else [parts.say(lease, now_ns)]
+        spent = now_ns - command.began_at_ns >= ns(context.config.throttle_max_s)
+        if not calm and not spent:
+            return None
+        self._drop(qp)
+        context.facts.ban(qp, now_ns + (ns(context.config.path_ban_s) if spent else 0))
+        return context.undo(command, tuple(command.reason), now_ns)
+
+    def _publish_unless(
+        self, doubt: Doubt | None, command: IssuedCommand, proposal: Proposal, now_ns: int
+    ) -> list[Output]:
+        if doubt is not None:
+            return self._context.refuse(proposal, doubt, now_ns)
+        return [self._context.publish(command, now_ns)]
 
     def _drop(self, qp: str) -> None:
-        self._leases.pop(qp, None)
+        self._commands.pop(qp, None)
         self._wanted_ns.pop(qp, None)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
-        return {"leases": list(self._leases.items()), "wanted": list(self._wanted_ns.items())}
+        return {"leases": list(self._commands.items()), "wanted": list(self._wanted_ns.items())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._leases = {qp: name for qp, name in state["leases"]}
+        self._commands = {qp: name for qp, name in state["leases"]}
         self._wanted_ns = {qp: at_ns for qp, at_ns in state["wanted"]}
 
 
-def incasts(parts: Parts) -> list[Incast]:
+def incasts(context: Context) -> list[Incast]:
     """NICs that a finding says are converged upon."""
     found: dict[str, tuple[str, ...]] = {}
-    for trouble in parts.findings:
-        if trouble.kind != "congestion" or not trouble.confidence >= parts.config.least_confidence:
+    for finding in context.findings:
+        if finding.kind != "congestion" or not finding.confidence >= context.config.least_confidence:
             continue
-        for direction in trouble.directions:
+        for direction in finding.directions:
             nic = direction.partition("->")[2]
-            if parts.topology.nic_speed_bps(nic):
-                found[nic] = (*found.get(nic, ()), trouble.id)
+            if context.topology.nic_speed_bps(nic):
+                found[nic] = (*found.get(nic, ()), finding.id)
     return [Incast(nic, reason) for nic, reason in sorted(found.items())]

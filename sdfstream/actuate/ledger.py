@@ -46,7 +46,7 @@ _STATE: Final = {
 
 
 @dataclass(slots=True)
-class Lease:
+class IssuedCommand:
     """One command of ours."""
 
     id: str
@@ -85,28 +85,28 @@ class Lease:
         return self.state in ("sent", "accepted", "applied", "held")
 
 
-class Ledger:
+class CommandLedger:
     """Commands by id. `epoch` fences: agents refuse any lower than the highest they have seen."""
 
     def __init__(self, signer: Signer, epoch: int) -> None:
         self._signer = signer
         self.epoch = epoch
-        self._leases: dict[str, Lease] = {}
+        self._commands: dict[str, IssuedCommand] = {}
         self._number = 0
 
-    def __iter__(self) -> Iterator[Lease]:
-        return iter(self._leases.values())
+    def __iter__(self) -> Iterator[IssuedCommand]:
+        return iter(self._commands.values())
 
-    def get(self, command: str) -> Lease | None:
+    def get(self, command_id: str) -> IssuedCommand | None:
         """The command of this id; None: not ours, or long over."""
-        return self._leases.get(command)
+        return self._commands.get(command_id)
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return len(self._commands)
 
     def in_force(self) -> int:
         """Commands in force."""
-        return sum(lease.in_force for lease in self._leases.values())
+        return sum(command.in_force for command in self._commands.values())
 
     def open(
         self,
@@ -117,11 +117,11 @@ class Ledger:
         undo: Mapping[str, Any],
         reason: tuple[str, ...],
         mode: str,
-    ) -> Lease:
-        """A new command; `say` publishes it."""
+    ) -> IssuedCommand:
+        """A new command; `publish` publishes it."""
         self._number += 1
         state = {"dry-run": "told", "approve": "waiting"}.get(mode, "sent")
-        lease = Lease(
+        command = IssuedCommand(
             f"{self.epoch:x}-{self._number}",
             action,
             dict(target),
@@ -132,72 +132,74 @@ class Ledger:
             mode,
             state=state,
         )
-        self._leases[lease.id] = lease
-        return lease
+        self._commands[command.id] = command
+        return command
 
-    def say(self, lease: Lease, now_ns: int, for_ns: int) -> Output:
+    def publish(self, command: IssuedCommand, now_ns: int, for_ns: int) -> Output:
         """The command, signed, in force for `for_ns` from now: its first statement or a renewal."""
-        assert for_ns > 0 and lease.undo, "no command without a lease, no lease without an undo"
-        lease.issued_at_ns = max(now_ns, lease.issued_at_ns + 1)
-        lease.expires_at_ns = lease.issued_at_ns + for_ns
-        lease.began_at_ns = lease.began_at_ns or now_ns
-        lease.said += 1
+        assert for_ns > 0 and command.undo, "no command without a lease, no lease without an undo"
+        command.issued_at_ns = max(now_ns, command.issued_at_ns + 1)
+        command.expires_at_ns = command.issued_at_ns + for_ns
+        command.began_at_ns = command.began_at_ns or now_ns
+        command.said += 1
         data = self._signer.sign(
             {  # as `Command.as_data`, but for the copy of a large watch: `set` is replaced, never changed
-                "id": lease.id,
+                "id": command.id,
                 "epoch": self.epoch,
-                "issued_at_ns": lease.issued_at_ns,
-                "expires_at_ns": lease.expires_at_ns,
-                "mode": lease.mode,
-                "action": lease.action,
-                "target": lease.target,
-                "expected": lease.expected,
-                "set": lease.set,
-                "undo": lease.undo,
-                "reason": list(lease.reason),
+                "issued_at_ns": command.issued_at_ns,
+                "expires_at_ns": command.expires_at_ns,
+                "mode": command.mode,
+                "action": command.action,
+                "target": command.target,
+                "expected": command.expected,
+                "set": command.set,
+                "undo": command.undo,
+                "reason": list(command.reason),
             }
         )
-        return Output(COMMAND.name, lease.host, Event(COMMAND.name, SOURCE, f"{lease.id}-{lease.said}", now_ns, data))
+        return Output(
+            COMMAND.name, command.host, Event(COMMAND.name, SOURCE, f"{command.id}-{command.said}", now_ns, data)
+        )
 
-    def take(self, outcome: Outcome, now_ns: int) -> Lease | None:
+    def take(self, outcome: Outcome, now_ns: int) -> IssuedCommand | None:
         """Take what an agent says of a command; None when that is no news of a command of ours."""
-        lease = self._leases.get(outcome.command)
-        if lease is None or outcome.host != lease.host or outcome.at_ns < lease.seen_ns:
+        command = self._commands.get(outcome.command)
+        if command is None or outcome.host != command.host or outcome.at_ns < command.seen_ns:
             return None
-        if lease.mode != "enforce":
+        if command.mode != "enforce":
             return None
-        lease.seen_ns = outcome.at_ns
-        lease.why = outcome.why
-        lease.state = _STATE[outcome.state]
-        if lease.state == "over":
-            lease.over_at_ns = now_ns
-        return lease
+        command.seen_ns = outcome.at_ns
+        command.why = outcome.why
+        command.state = _STATE[outcome.state]
+        if command.state == "over":
+            command.over_at_ns = now_ns
+        return command
 
-    def end(self, lease: Lease, now_ns: int) -> None:
+    def end(self, command: IssuedCommand, now_ns: int) -> None:
         """Ours no more: it is not renewed."""
-        if lease.state != "over":
-            lease.state, lease.over_at_ns = "over", now_ns
+        if command.state != "over":
+            command.state, command.over_at_ns = "over", now_ns
 
     def forget(self, before_ns: int) -> None:
         """Drop what has been over, or not renewed, since before `before_ns`."""
-        for lease in list(self._leases.values()):
-            at_ns = lease.over_at_ns if lease.state == "over" else lease.expires_at_ns
+        for command in list(self._commands.values()):
+            at_ns = command.over_at_ns if command.state == "over" else command.expires_at_ns
             if at_ns < before_ns:
-                del self._leases[lease.id]
+                del self._commands[command.id]
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {
             "epoch": self.epoch,
             "number": self._number,
-            "leases": [asdict(lease) for lease in self._leases.values()],
+            "leases": [asdict(command) for command in self._commands.values()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`, its epoch included: whoever goes on from it says what was said before."""
         self.epoch = state["epoch"]
         self._number = state["number"]
-        self._leases = {row["id"]: Lease(**row) for row in state["leases"]}
+        self._commands = {row["id"]: IssuedCommand(**row) for row in state["leases"]}
 
 
 def outcome_event(outcome: Outcome, number: int, now_ns: int) -> Output:
@@ -223,29 +225,29 @@ class Refusals:
 
     def __init__(self, config: ActuateConfig) -> None:
         self._every_ns = ns(config.refused_every_s)
-        self._told: dict[tuple[str, str], tuple[int, int, int]] = {}
+        self._published: dict[tuple[str, str], tuple[int, int, int]] = {}
         """(target, rule) to (told, met last, pause until it is told again)."""
         self._number = 0
 
-    def tell(
+    def refuse(
         self, action: str, target: Mapping[str, Any], doubt: Doubt, reason: tuple[str, ...], now_ns: int
     ) -> list[Output]:
         """The refusal as an outcome, unless it was told lately."""
         key = (f"{action} {target.get('type')} {target.get('id')}", doubt.rule)
-        told_ns, met_ns, pause_ns = self._told.get(key, (-1, -1, self._every_ns))
-        if told_ns >= 0 and now_ns - told_ns < pause_ns:
-            self._told[key] = (told_ns, now_ns, pause_ns)
+        published_at_ns, met_ns, pause_ns = self._published.get(key, (-1, -1, self._every_ns))
+        if published_at_ns >= 0 and now_ns - published_at_ns < pause_ns:
+            self._published[key] = (published_at_ns, now_ns, pause_ns)
             return []
-        lasting = told_ns >= 0 and now_ns - met_ns < self._every_ns
+        lasting = published_at_ns >= 0 and now_ns - met_ns < self._every_ns
         pause_ns = min(2 * pause_ns, _LONGEST_PAUSE_NS) if lasting else self._every_ns
-        if key not in self._told and len(self._told) >= _MOST_REFUSALS:
+        if key not in self._published and len(self._published) >= _MOST_REFUSALS:
             return []
-        self._told[key] = (now_ns, now_ns, pause_ns)
-        return [self.say(f"proposal {key[0]}", "refused", doubt, action, target, reason, now_ns)]
+        self._published[key] = (now_ns, now_ns, pause_ns)
+        return [self.publish(f"proposal {key[0]}", "refused", doubt, action, target, reason, now_ns)]
 
-    def say(
+    def publish(
         self,
-        command: str,
+        command_id: str,
         state: str,
         doubt: Doubt,
         action: str,
@@ -259,7 +261,7 @@ class Refusals:
         self._number += 1
         why = f"{doubt.rule}: {doubt.why}"
         outcome = Outcome(
-            command,
+            command_id,
             state,
             why,
             HOST,
@@ -274,13 +276,13 @@ class Refusals:
 
     def forget(self, before_ns: int) -> None:
         """Drop what was not met since."""
-        self._told = {key: row for key, row in self._told.items() if row[1] >= before_ns}
+        self._published = {key: row for key, row in self._published.items() if row[1] >= before_ns}
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
-        return {"told": [[*key, *row] for key, row in self._told.items()], "number": self._number}
+        return {"told": [[*key, *row] for key, row in self._published.items()], "number": self._number}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._told = {(a, b): (told, met, pause) for a, b, told, met, pause in state["told"]}
+        self._published = {(a, b): (told, met, pause) for a, b, told, met, pause in state["told"]}
         self._number = state["number"]

@@ -3,8 +3,8 @@
 **Queues**, by the probes that cross a link (``sdf.derived.owd.v1``): delay over each path's own floor, with its error
 bar. Of every directed probe path the last window counts, for two seconds. A link's excess is the median over the probe
 paths that cross it: a queue elsewhere on one of them does not make it look congested, a queue on it shows on all.
-`Excess` receives tens of thousands of paths ten times a second and is seldom asked, so it only keeps the messages of
-the last two seconds until a queue is asked for.
+`QueueDelays` receives tens of thousands of paths ten times a second and is seldom asked, so it only keeps the messages
+of the last two seconds until a queue is asked for.
 
 **Throughput** (``sdf.derived.qp.v1``): the last windows of each queue pair, in arrays. A queue pair has a window only
 while it has something to send, so the mean over its windows is what it got while it wanted something; a pause between
@@ -39,7 +39,7 @@ _DELAYS_FRESH_NS: Final = 2 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class LinkQueue:
     """What the probes over some link say of its queue."""
 
     excess_ns: float
@@ -49,7 +49,7 @@ class Queue:
     """Probe paths behind it; 0: nothing is known."""
 
 
-class _Told(NamedTuple):
+class _DelayRows(NamedTuple):
     """The rows of one message: codes into its own names, −1 for null."""
 
     at_ns: int
@@ -63,7 +63,7 @@ class _Told(NamedTuple):
     err: Floats
 
 
-class Excess:
+class QueueDelays:
     """The last window of every directed probe path."""
 
     def __init__(self, counters: Counters) -> None:
@@ -73,43 +73,45 @@ class Excess:
         self._table = Table(
             {"start_ns": np.int64(ABSENT_NS), "seen_ns": np.int64(ABSENT_NS), "excess": np.nan, "err": np.nan}
         )
-        self._waiting: deque[_Told] = deque()
+        self._waiting: deque[_DelayRows] = deque()
         """What came in the last two seconds and nobody has asked about."""
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take corrected delays; FormatError when a column cannot be read."""
-        way, ways = columns.names(batch, "dir")
-        told = _Told(
+        direction, directions = columns.names(batch, "dir")
+        delays = _DelayRows(
             at_ns,
             columns.names(batch, "src"),
             columns.names(batch, "dst"),
-            np.array([{"fwd": 0, "rev": 1}.get(name, -1) for name in ways] + [-1], np.int64)[way],
+            np.array([{"fwd": 0, "rev": 1}.get(name, -1) for name in directions] + [-1], np.int64)[direction],
             columns.values(batch, "path").astype(np.int64),
             columns.values(batch, "dscp").astype(np.int64),
             columns.values(batch, "at_ns").astype(np.int64),
             columns.filled(batch, "excess_p50_ns", np.nan).astype(np.float64),
             columns.filled(batch, "err_ns", np.nan).astype(np.float64),
         )
-        self._counters.add("refused", "owd-row", batch.num_rows - int(np.count_nonzero(_good(told))))
-        self._waiting.append(told)
+        self._counters.add("refused", "owd-row", batch.num_rows - int(np.count_nonzero(_good(delays))))
+        self._waiting.append(delays)
         while self._waiting and at_ns - self._waiting[0].at_ns > _DELAYS_FRESH_NS:
             self._waiting.popleft()
 
     def _settle(self) -> None:
         """Enter what waits into the table, in order. What is older than two seconds stands in nobody's way."""
         while self._waiting:
-            told = self._waiting.popleft()
-            good = _good(told) & ~np.isnan(told.excess) & ~np.isnan(told.err)
-            src, dst = self._numbers(*told.src), self._numbers(*told.dst)
+            delays = self._waiting.popleft()
+            good = _good(delays) & ~np.isnan(delays.excess) & ~np.isnan(delays.err)
+            src, dst = self._numbers(*delays.src), self._numbers(*delays.dst)
             good &= (src >= 0) & (dst >= 0)
-            slot = self._index.add(_packed(src[good], dst[good], told.path[good], told.dscp[good], told.rev[good]))
+            slot = self._index.add(
+                _packed(src[good], dst[good], delays.path[good], delays.dscp[good], delays.rev[good])
+            )
             self._table.ensure(self._index.slots)
-            t, start_ns = self._table, told.start_ns[good]
+            t, start_ns = self._table, delays.start_ns[good]
             keep = slot >= 0
-            keep &= (start_ns >= t["start_ns"][slot]) | (told.at_ns - t["seen_ns"][slot] > _DELAYS_FRESH_NS)
+            keep &= (start_ns >= t["start_ns"][slot]) | (delays.at_ns - t["seen_ns"][slot] > _DELAYS_FRESH_NS)
             slot = slot[keep]
-            t["start_ns"][slot], t["seen_ns"][slot] = start_ns[keep], told.at_ns
-            t["excess"][slot], t["err"][slot] = told.excess[good][keep], told.err[good][keep]
+            t["start_ns"][slot], t["seen_ns"][slot] = start_ns[keep], delays.at_ns
+            t["excess"][slot], t["err"][slot] = delays.excess[good][keep], delays.err[good][keep]
 
     def forget(self, before_ns: int) -> None:
         """Drop paths that nothing was heard of since."""
@@ -128,7 +130,7 @@ class Excess:
             return -1
         return self._nics.setdefault(nic, len(self._nics))
 
-    def queue(self, paths: Sequence[Directed], now_ns: int, dscp: int | None = None) -> Queue:
+    def queue(self, paths: Sequence[Directed], now_ns: int, dscp: int | None = None) -> LinkQueue:
         """What these directed probe paths show together; those of class `dscp` alone, where there are any."""
         self._settle()
         same = [p for p in paths if p.key.dscp == dscp]
@@ -136,9 +138,9 @@ class Excess:
         slots = slots[slots >= 0]
         slots = slots[now_ns - self._table["seen_ns"][slots] <= _DELAYS_FRESH_NS] if slots.size else slots
         if not slots.size:
-            return Queue(0.0, 0.0, 0)
+            return LinkQueue(0.0, 0.0, 0)
         excess, err = self._table["excess"][slots], self._table["err"][slots]
-        return Queue(float(np.median(excess)), float(np.median(err)), int(slots.size))
+        return LinkQueue(float(np.median(excess)), float(np.median(err)), int(slots.size))
 
     def _slots(self, paths: Sequence[Directed]) -> Ints:
         known = [p for p in paths if p.key.src in self._nics and p.key.dst in self._nics]
@@ -164,9 +166,9 @@ class Excess:
         self._table.restore(state["table"])
 
 
-def _good(told: _Told) -> npt.NDArray[np.bool_]:
-    good: npt.NDArray[np.bool_] = (told.src[0] >= 0) & (told.dst[0] >= 0) & (told.rev >= 0)
-    good &= (told.path < 65_536) & (told.dscp < 64)
+def _good(delays: _DelayRows) -> npt.NDArray[np.bool_]:
+    good: npt.NDArray[np.bool_] = (delays.src[0] >= 0) & (delays.dst[0] >= 0) & (delays.rev >= 0)
+    good &= (delays.path < 65_536) & (delays.dscp < 64)
     return good
 
 
@@ -182,7 +184,7 @@ _WINDOWS_FRESH_NS: Final = 3 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class MeanRate:
     """What a queue pair got over some windows."""
 
     bps: float
@@ -191,7 +193,7 @@ class Throughput:
     n: int
 
 
-class Windows:
+class QpWindows:
     """The last windows of every queue pair."""
 
     def __init__(self, counters: Counters) -> None:
@@ -258,11 +260,11 @@ class Windows:
         alive = fresh & (n >= max(1, span // 2))
         return {qp: float(bps[slot]) for qp, slot in self._slot.items() if alive[slot]}
 
-    def between(self, qp: str, first: int, last: int, path: int | None = None) -> Throughput:
+    def between(self, qp: str, first: int, last: int, path: int | None = None) -> MeanRate:
         """Throughput over the windows numbered `first` to `last`, both included; with `path` of those on it only."""
         slot = self._slot.get(qp)
         if slot is None:
-            return Throughput(0.0, 0.0, 0)
+            return MeanRate(0.0, 0.0, 0)
         window = self._table["window"][slot]
         used = (window >= first) & (window <= last)
         if path is not None:
@@ -270,7 +272,7 @@ class Windows:
         bps = self._table["bytes"][slot][used] * 8 * NS_PER_S / TICK_NS
         n = int(bps.size)
         error = float(bps.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-        return Throughput(float(bps.mean()) if n else 0.0, error, n)
+        return MeanRate(float(bps.mean()) if n else 0.0, error, n)
 
     def newest_of(self, qp: str) -> int:
         """Number of its newest window; −1: none."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sdfstream.actuate.config import ns
-from sdfstream.actuate.context import Parts
+from sdfstream.actuate.context import Context
 from sdfstream.actuate.guard import Hold
-from sdfstream.actuate.ledger import Doubt, Lease
+from sdfstream.actuate.ledger import Doubt, IssuedCommand
 from sdfstream.errors import FormatError
 from sdfstream.records.command import MODES, Override, override
 from sdfstream.records.message import Output
@@ -37,8 +36,8 @@ _HOLDS: Final = ("qp", "job", "host", "all")
 class Overrides:
     """Judges overrides and does what they say."""
 
-    def __init__(self, parts: Parts, operators: KeyRing) -> None:
-        self._parts = parts
+    def __init__(self, context: Context, operators: KeyRing) -> None:
+        self._context = context
         self._operators = operators
         self._seen: dict[str, int] = {}
         """Override id to its end."""
@@ -54,7 +53,7 @@ class Overrides:
             self._seen[read.id] = read.expires_at_ns
             doubt, out = self._do(read, now_ns)
             if doubt is None:
-                self._parts.counters.add("overrides", read.what)
+                self._context.counters.add("overrides", read.what)
                 return [self._taken(read, now_ns), *out]
         return self._refuse(read.id, read.command, doubt, now_ns)
 
@@ -89,49 +88,48 @@ class Overrides:
         mode = read.set.get("mode")
         if mode not in MODES:
             return Doubt("malformed", f"set.mode is one of {', '.join(MODES)}, not {mode!r}")
-        if mode in ("approve", "enforce") and not self._parts.trusted:
+        if mode in ("approve", "enforce") and not self._context.trusted:
             return Doubt("no-key", "there is no key here that agents trust, so nothing can be enforced")
-        self._parts.facts.mode = mode
-        self._parts.facts.breaker.reset()
+        self._context.change_mode(mode)
         return None
 
     def _hold(self, read: Override) -> Doubt | None:
         kind, name = read.target.get("type"), read.target.get("id", "")
         if kind not in _HOLDS or not isinstance(name, str):
             return Doubt("malformed", f"target.type of a hold is one of {', '.join(_HOLDS)}, not {kind!r}")
-        self._parts.facts.holds.append(Hold(read.id, str(kind), name, read.expires_at_ns))
+        self._context.facts.holds.append(Hold(read.id, str(kind), name, read.expires_at_ns))
         return None
 
     def _undo(self, read: Override, now_ns: int) -> tuple[Doubt | None, list[Output]]:
-        lease = self._parts.ledger.get(read.command)
-        if lease is None or lease.state == "over":
+        command = self._context.ledger.get(read.command)
+        if command is None or command.state == "over":
             return Doubt("unknown-command", f"no command {read.command!r} is in force"), []
-        self._parts.facts.banned[lease.qp, 0] = now_ns + ns(self._parts.config.path_ban_s)
-        return None, self._parts.undo(lease, (read.id,), now_ns)
+        self._context.ban(command.qp, now_ns)
+        return None, self._context.undo(command, (read.id,), now_ns)
 
     def _decide(self, read: Override, now_ns: int) -> Doubt | None:
-        waiting = [lease for lease in self._parts.ledger if lease.state == "waiting" and _names(read, lease)]
+        waiting = [command for command in self._context.ledger if command.state == "waiting" and _names(read, command)]
         if not waiting:
             return Doubt("unknown-command", f"no command {read.command or read.target!r} waits for approval")
-        for lease in waiting:
+        for command in waiting:
             if read.what == "approve":
-                lease.state = "approved"
+                command.state = "approved"
             else:
-                self._parts.ledger.end(lease, now_ns)
-                self._parts.facts.banned[lease.qp, 0] = now_ns + ns(self._parts.config.path_ban_s)
+                self._context.ledger.end(command, now_ns)
+                self._context.ban(command.qp, now_ns)
         return None
 
-    def _refuse(self, name: str, command: str, doubt: Doubt, now_ns: int) -> list[Output]:
-        self._parts.counters.add("refused", f"override-{doubt.rule}")
-        target = {"type": "command", "id": command or name, "override": name}
+    def _refuse(self, name: str, command_id: str, doubt: Doubt, now_ns: int) -> list[Output]:
+        self._context.counters.add("refused", f"override-{doubt.rule}")
+        target = {"type": "command", "id": command_id or name, "override": name}
         if doubt.rule in _UNTRUSTED:  # anyone may send those: not more often than any other refusal
-            return self._parts.refusals.tell("override", target, doubt, (), now_ns)
-        return [self._parts.refusals.say(name, "refused", doubt, "override", target, (), now_ns)]
+            return self._context.refusals.refuse("override", target, doubt, (), now_ns)
+        return [self._context.refusals.publish(name, "refused", doubt, "override", target, (), now_ns)]
 
     def _taken(self, read: Override, now_ns: int) -> Output:
         target = {"type": "command", "id": read.command or read.id, "override": read.id}
         said = _TAKEN[read.what].format(mode=read.set.get("mode"), id=read.target.get("id"), command=read.command)
-        return self._parts.refusals.say(read.id, "applied", Doubt("taken", said), "override", target, (), now_ns)
+        return self._context.refusals.publish(read.id, "applied", Doubt("taken", said), "override", target, (), now_ns)
 
     def forget(self, now_ns: int) -> None:
         """Drop what is over: it would be refused as expired."""
@@ -146,9 +144,9 @@ class Overrides:
         self._seen = {name: until_ns for name, until_ns in state}
 
 
-def _names(read: Override, lease: Lease) -> bool:
+def _names(read: Override, command: IssuedCommand) -> bool:
     """Whether the override speaks of this command: by its id, or by the queue pair or job it is for."""
     if read.command:
-        return read.command == lease.id
+        return read.command == command.id
     kind, name = read.target.get("type"), read.target.get("id")
-    return (kind == "qp" and name == lease.qp) or (kind == "job" and name == lease.target.get("job"))
+    return (kind == "qp" and name == command.qp) or (kind == "job" and name == command.target.get("job"))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.jobs import Jobs, Owned
+from sdfstream.actuate.jobs import OwnedQp, RunningJobs
 from sdfstream.actuate.ledger import Doubt
 from sdfstream.actuate.routes import ProbeKey, Probing, Routes, segments
 from sdfstream.records.topology import Topology
@@ -31,7 +31,7 @@ _LOOK_AGAIN_NS: Final = NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class MappedPath:
     """One path of a queue pair with all that is known of it."""
 
     path: int
@@ -44,11 +44,11 @@ class Mapped:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FailoverPlan:
     """What would be armed."""
 
-    present: Mapped
-    alternates: tuple[Mapped, ...]
+    present: MappedPath
+    alternates: tuple[MappedPath, ...]
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class Mapper:
         self._found: dict[tuple[str, str, str], list[ProbeKey]] = {}
         self._found_at = (-1, -1, -1)
 
-    def path(self, owned: Owned, path: int, now_ns: int) -> Mapped | Doubt:
+    def path(self, owned: OwnedQp, path: int, now_ns: int) -> MappedPath | Doubt:
         """What is known of the queue pair on this source port."""
         pair = owned.pair
         data = self.routes.flow(pair.flow(path), now_ns)
@@ -145,7 +145,7 @@ class Mapper:
                 return Doubt("uncovered", f"no probe path of {pair.src} crosses {name}, which source port {path} needs")
             covered = min(covered, len(probes))
             watch.append({"segment": segment, "paths": [[p.dst, p.path, p.dscp] for p in probes]})
-        return Mapped(path, data, crossed, watch, covered)
+        return MappedPath(path, data, crossed, watch, covered)
 
     def _probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:
         """Probe paths to watch a segment by: the fast ones where there are any, those to the same far NIC first."""
@@ -168,14 +168,14 @@ class Mapper:
         chosen = fast or [key for _, key in found]
         return sorted(chosen, key=lambda key: (key.dst != dst, key))[: self.config.most_watch_paths]
 
-    def clean(self, nic: str, mapped: Mapped) -> str:
+    def unclean_segment(self, nic: str, mapped: MappedPath) -> str:
         """The first segment that no alive probe path shows to be clean; empty: all are."""
-        for part in mapped.watch:
-            if not any(self.probing.alive(ProbeKey(nic, *path)) for path in part["paths"]):
-                return str(part["segment"])
+        for segment in mapped.watch:
+            if not any(self.probing.alive(ProbeKey(nic, *path)) for path in segment["paths"]):
+                return str(segment["segment"])
         return ""
 
-    def plan(self, owned: Owned, now_ns: int) -> Plan | Doubt:
+    def plan(self, owned: OwnedQp, now_ns: int) -> FailoverPlan | Doubt:
         """The present path and the best alternates."""
         present = self.path(owned, owned.pair.path, now_ns)
         if isinstance(present, Doubt):
@@ -189,25 +189,25 @@ class Mapper:
                 f"of {len(owned.pair.alternates)} source ports none has a known way apart from the present one "
                 f"({doubts} not known or not covered)",
             )
-        return Plan(present, tuple(chosen))
+        return FailoverPlan(present, tuple(chosen))
 
-    def alternates(self, owned: Owned, now_ns: int) -> list[Mapped]:
+    def alternates(self, owned: OwnedQp, now_ns: int) -> list[MappedPath]:
         """All other source ports of the queue pair whose way is known and can be watched."""
         ports = (port for port in owned.pair.alternates if port != owned.pair.path)
         mapped = (self.path(owned, port, now_ns) for port in dict.fromkeys(ports))
-        return [m for m in mapped if isinstance(m, Mapped)]
+        return [m for m in mapped if isinstance(m, MappedPath)]
 
-    def others(self, owned: Owned, present: Mapped, but: int, now_ns: int) -> list[Mapped]:
+    def others(self, owned: OwnedQp, present: MappedPath, but: int, now_ns: int) -> list[MappedPath]:
         """Alternates to a path that the queue pair was moved to, the one it left apart."""
         found = [m for m in self.alternates(owned, now_ns) if m.path != but and m.segments != present.segments]
         return self._choose(owned, present, found)
 
-    def _choose(self, owned: Owned, present: Mapped, found: Sequence[Mapped]) -> list[Mapped]:
+    def _choose(self, owned: OwnedQp, present: MappedPath, found: Sequence[MappedPath]) -> list[MappedPath]:
         """Apart from the present path and from each other where possible, better covered and less loaded first.
 
         Ties are drawn by a hash of the queue pair, so that those that share a link do not all run to the same other.
         """
-        chosen: list[Mapped] = []
+        chosen: list[MappedPath] = []
         taken = set(present.segments)
         rest = list(found)
         while rest and len(chosen) < self.config.most_alternates:
@@ -230,7 +230,7 @@ class Mapper:
 
 def draw(seed: int, *what: object) -> int:
     """A number that is the same for the same arguments and spread evenly otherwise: a lot without a state."""
-    text = "|".join(str(part) for part in (seed, *what))
+    text = "|".join(str(segment) for segment in (seed, *what))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
@@ -286,7 +286,7 @@ class Shares:
         rates: Mapping[str, float],
         crossing: Mapping[str, Sequence[str]],
         busy_share: float,
-        jobs: Jobs,
+        jobs: RunningJobs,
     ) -> Shares:
         """Count what every NIC carries."""
         shares = cls(topology, rates, crossing, busy_share)
@@ -301,19 +301,19 @@ class Shares:
         """What queue pairs move over a link."""
         return sum(self.rates.get(qp, 0.0) for qp in self.crossing.get(hop, ()))
 
-    def hoped(self, owned: Owned, way: Mapped, hot: str) -> float:
-        """bit/s that the queue pair may hope for on `way`, coming from the full link `hot`."""
+    def predicted_bps(self, owned: OwnedQp, mapped: MappedPath, hot: str) -> float:
+        """bit/s that the queue pair may hope for on `mapped`, coming from the full link `hot`."""
         qp, pair = owned.pair.qp, owned.pair
         like_hot = self.load_bps(hot)
-        hoped = float("inf")
-        for hop in way.data[1:]:
+        predicted_bps = float("inf")
+        for hop in mapped.data[1:]:
             speed = self.topology.speed_bps(hop) * PAYLOAD or like_hot
             others = sum(self.rates.get(q, _UNKNOWN) >= self.busy_share * speed for q in self._others(hop, qp))
-            hoped = min(hoped, speed / (others + 1))
+            predicted_bps = min(predicted_bps, speed / (others + 1))
         for nic, count in ((pair.src, self.sent), (pair.dst, self.received)):
             if speed := self.topology.nic_speed_bps(nic) * PAYLOAD:
-                hoped = min(hoped, speed / max(1, count.get(nic, 0)))
-        return hoped
+                predicted_bps = min(predicted_bps, speed / max(1, count.get(nic, 0)))
+        return predicted_bps
 
     def _others(self, hop: str, qp: str) -> list[str]:
         return [other for other in self.crossing.get(hop, ()) if other != qp]

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from sdfstream.records.fabric import host_of
 from sdfstream.records.flow import Flow
 
-MAX_WAYS: Final = 400_000
+MAX_ROUTES: Final = 400_000
 """Ways held at once, flows and probe paths together; more are refused and counted."""
 
 Change = Literal["new", "same", "changed", "gaps"]
@@ -40,7 +40,7 @@ class Directed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Way:
+class Route:
     """What the last traces said."""
 
     hops: Hops
@@ -72,8 +72,8 @@ class Routes:
 
     def __init__(self, max_age_ns: int) -> None:
         self.max_age_ns = max_age_ns
-        self._flows: dict[Flow, Way] = {}
-        self._probes: dict[Directed, Way] = {}
+        self._flows: dict[Flow, Route] = {}
+        self._probes: dict[Directed, Route] = {}
         self._crossing: dict[tuple[str, str], dict[Directed, None]] = {}
         """(sending NIC, hop) to its probe paths whose way crosses the hop."""
         self._over: dict[str, dict[Directed, None]] = {}
@@ -93,27 +93,27 @@ class Routes:
         before = self._probes.get(path)
         old = before.hops if before is not None and before.complete else ()
         learned = self._take(self._probes, path, hops, complete, at_ns)
-        way = self._probes.get(path)
-        new = way.hops if way is not None and way.complete else ()
+        route = self._probes.get(path)
+        new = route.hops if route is not None and route.complete else ()
         if old != new:
             self._index(path, old, new)
         return learned
 
-    def _take(self, ways: dict[Any, Way], key: Any, hops: Hops, complete: bool, at_ns: int) -> Learned | None:
-        before = ways.get(key)
+    def _take(self, table: dict[Any, Route], key: Any, hops: Hops, complete: bool, at_ns: int) -> Learned | None:
+        before = table.get(key)
         if before is None:
-            if len(self) >= MAX_WAYS:
+            if len(self) >= MAX_ROUTES:
                 return None
-            ways[key] = Way(hops, complete, at_ns)
+            table[key] = Route(hops, complete, at_ns)
             return Learned("new", at_ns, complete)
         before_ns = before.at_ns
         if not _agree(before.hops, hops):
-            ways[key] = Way(hops, complete, at_ns)
+            table[key] = Route(hops, complete, at_ns)
             return Learned("changed", before_ns, complete)
         if not complete:
             return Learned("gaps", before_ns, before.complete)
         same = before.complete
-        ways[key] = Way(hops, True, at_ns, before.traces + 1 if same else 1)
+        table[key] = Route(hops, True, at_ns, before.traces + 1 if same else 1)
         return Learned("same" if same else "new", before_ns, True)
 
     def flow(self, flow: Flow, now_ns: int) -> tuple[str, ...] | None:
@@ -124,10 +124,10 @@ class Routes:
         """The way of one direction of a probe path; None: unknown."""
         return self._known(self._probes.get(path), now_ns)
 
-    def _known(self, way: Way | None, now_ns: int) -> tuple[str, ...] | None:
-        if way is None or not way.complete or now_ns - way.at_ns > self.max_age_ns:
+    def _known(self, route: Route | None, now_ns: int) -> tuple[str, ...] | None:
+        if route is None or not route.complete or now_ns - route.at_ns > self.max_age_ns:
             return None
-        return tuple(hop for hop in way.hops if hop is not None)
+        return tuple(hop for hop in route.hops if hop is not None)
 
     def crossing(self, nic: str, hop: str, now_ns: int) -> list[ProbeKey]:
         """Probe paths that `nic` sends which cross `hop` there or back, in order of their names."""
@@ -142,12 +142,12 @@ class Routes:
     def forget(self, now_ns: int) -> int:
         """Drop what was not traced for three times the age at which it is unknown; how much."""
         before_ns, gone = now_ns - 3 * self.max_age_ns, 0
-        for flow in [f for f, way in self._flows.items() if way.at_ns < before_ns]:
+        for flow in [f for f, route in self._flows.items() if route.at_ns < before_ns]:
             del self._flows[flow]
             gone += 1
-        for path in [p for p, way in self._probes.items() if way.at_ns < before_ns]:
-            way = self._probes.pop(path)
-            self._index(path, way.hops if way.complete else (), ())
+        for path in [p for p, route in self._probes.items() if route.at_ns < before_ns]:
+            route = self._probes.pop(path)
+            self._index(path, route.hops if route.complete else (), ())
             gone += 1
         return gone
 
@@ -171,12 +171,12 @@ class Routes:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._flows = {Flow(*row[:6]): _way(row[6:]) for row in state["flows"]}
-        self._probes = {Directed(ProbeKey(*row[:4]), row[4]): _way(row[5:]) for row in state["probes"]}
+        self._flows = {Flow(*row[:6]): _route_of(row[6:]) for row in state["flows"]}
+        self._probes = {Directed(ProbeKey(*row[:4]), row[4]): _route_of(row[5:]) for row in state["probes"]}
         self._crossing, self._over = {}, {}
-        for path, way in self._probes.items():
-            if way.complete:
-                self._index(path, (), way.hops)
+        for path, route in self._probes.items():
+            if route.complete:
+                self._index(path, (), route.hops)
 
 
 def hops_of(value: Any) -> Hops:
@@ -211,8 +211,8 @@ def _agree(before: Iterable[str | None], now: Iterable[str | None]) -> bool:
     return len(old) == len(new) and all(a is None or b is None or a == b for a, b in zip(old, new, strict=True))
 
 
-def _way(row: Sequence[Any]) -> Way:
-    return Way(tuple(row[0]), bool(row[1]), int(row[2]), int(row[3]))
+def _route_of(row: Sequence[Any]) -> Route:
+    return Route(tuple(row[0]), bool(row[1]), int(row[2]), int(row[3]))
 
 
 MAX_PATHS: Final = 200_000
@@ -223,7 +223,7 @@ class Probing:
     """Hosts by last sign of life (bus time), and the probe paths that their agents send."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, int] = {}
+        self._last_received_at_ns: dict[str, int] = {}
         self._paths: dict[ProbeKey, tuple[str, int]] = {}
         """State and interval (ns) of every path that exists."""
         self._of_host: dict[str, dict[ProbeKey, None]] = {}
@@ -232,14 +232,14 @@ class Probing:
         self.shed = 0
         """Paths that there was no room for, since it was last read."""
 
-    def hear(self, host: str, at_ns: int) -> None:
+    def received_from(self, host: str, at_ns: int) -> None:
         """Something of this host's agent came."""
         if host:
-            self._heard[host] = max(at_ns, self._heard.get(host, at_ns))
+            self._last_received_at_ns[host] = max(at_ns, self._last_received_at_ns.get(host, at_ns))
 
     def silence_ns(self, host: str, now_ns: int) -> int | None:
         """How long the host's agent has not been heard; None: never was."""
-        at_ns = self._heard.get(host)
+        at_ns = self._last_received_at_ns.get(host)
         return None if at_ns is None else now_ns - at_ns
 
     def take(self, data: Mapping[str, Any]) -> tuple[set[str], bool]:
@@ -303,8 +303,8 @@ class Probing:
 
     def forget(self, before_ns: int) -> None:
         """Drop hosts that were not heard since."""
-        for host in [h for h, at_ns in self._heard.items() if at_ns < before_ns]:
-            del self._heard[host]
+        for host in [h for h, at_ns in self._last_received_at_ns.items() if at_ns < before_ns]:
+            del self._last_received_at_ns[host]
             for key in self._of_host.pop(host, {}):
                 self._paths.pop(key, None)
                 self.version += 1
@@ -313,14 +313,14 @@ class Probing:
         """The whole state as plain values."""
         of = {key: host for host, keys in self._of_host.items() for key in keys}
         return {
-            "heard": list(self._heard.items()),
+            "heard": list(self._last_received_at_ns.items()),
             "paths": [[*key, *about, of.get(key, host_of(key.src))] for key, about in self._paths.items()],
             "shed": self.shed,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._heard = {host: at_ns for host, at_ns in state["heard"]}
+        self._last_received_at_ns = {host: at_ns for host, at_ns in state["heard"]}
         self._paths, self._of_host = {}, {}
         for src, dst, path, dscp, name, interval_ns, host in state["paths"]:
             key = ProbeKey(src, dst, path, dscp)

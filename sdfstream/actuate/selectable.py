@@ -32,7 +32,7 @@ _MOST_PENDING: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Selectability:
     """Whether the source port selects a path from one NIC to another, and what that rests on."""
 
     src: str
@@ -41,7 +41,7 @@ class Verdict:
     why: str
     ports: int
     """Source ports of the most telling class of five-tuples with a whole, fresh way."""
-    ways: int
+    routes: int
     """Different ways among them."""
     traces: int
     """Whole traces of the pair, both directions."""
@@ -51,7 +51,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Evidence:
-    ways: dict[str, dict[int, tuple[Hops, int]]] = field(default_factory=dict)
+    routes: dict[str, dict[int, tuple[Hops, int]]] = field(default_factory=dict)
     """Class of five-tuples (all but the source port) to source port to (way, when traced)."""
     traces: int = 0
     streaks: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Selectable:
     def note(self, pair: Pair, kind: str, port: int, hops: Hops, change: Change, before_ns: int, at_ns: int) -> None:
         """Take a trace: `change` says how it compares with the trace before, at `before_ns`."""
         found = self._pairs.setdefault(pair, _Evidence())
-        ports = found.ways.setdefault(kind, {})
+        ports = found.routes.setdefault(kind, {})
         if None not in hops:
             found.traces += 1
             ports[port] = (hops, at_ns)
@@ -94,7 +94,7 @@ class Selectable:
     def broken(self, pair: Pair, kind: str, port: int, at_ns: int) -> None:
         """A trace of this pair holds hops that are no neighbours."""
         found = self._pairs.setdefault(pair, _Evidence())
-        found.ways.get(kind, {}).pop(port, None)
+        found.routes.get(kind, {}).pop(port, None)
         streaks = found.streaks.setdefault(kind, {})
         streaks[port] = streaks.get(port, 0) + 1
         self._suspect(_Pending(pair, at_ns - ns(self.config.explain_s), at_ns))
@@ -125,14 +125,14 @@ class Selectable:
         at = bisect_left(self._unrest, change.from_ns - wait_ns)
         return at < len(self._unrest) and self._unrest[at] <= change.at_ns + wait_ns
 
-    def of(self, src: str, dst: str, now_ns: int) -> Verdict:
+    def of(self, src: str, dst: str, now_ns: int) -> Selectability:
         """Verdict for data from `src` to `dst`, whose answers come back."""
         there, back = self._pairs.get((src, dst), _Evidence()), self._pairs.get((dst, src), _Evidence())
-        ports, ways = self._telling(there, now_ns)
+        ports, routes = self._best_evidence(there, now_ns)
         traces = there.traces + back.traces
         memory_ns = now_ns - ns(self.config.spray_memory_s)
         changes = sum(at > memory_ns for one in (there, back) for at in one.sprayed)
-        answer, why = self._judge(ports, ways, traces)
+        answer, why = self._decide(ports, routes, traces)
         if any(change.pair in ((src, dst), (dst, src)) for change in self._pending):
             answer, why = "unknown", "a way has just changed and the reason is not known yet"
         if _restless(there) or _restless(back):
@@ -142,26 +142,26 @@ class Selectable:
             )
         if changes:
             answer, why = "no", f"the same five-tuple took different ways without a cause, {changes} times"
-        return Verdict(src, dst, answer, why, ports, ways, traces, changes)
+        return Selectability(src, dst, answer, why, ports, routes, traces, changes)
 
-    def _telling(self, found: _Evidence, now_ns: int) -> tuple[int, int]:
+    def _best_evidence(self, found: _Evidence, now_ns: int) -> tuple[int, int]:
         """(ports, different ways) of the class of five-tuples that says most."""
         oldest_ns, best = now_ns - ns(self.config.route_max_age_s), (0, 0)
-        for ports in found.ways.values():
+        for ports in found.routes.values():
             fresh = [hops for hops, at_ns in ports.values() if at_ns >= oldest_ns]
-            ways = len(set(fresh))
-            if (ways, len(fresh)) > (best[1], best[0]):
-                best = (len(fresh), ways)
+            routes = len(set(fresh))
+            if (routes, len(fresh)) > (best[1], best[0]):
+                best = (len(fresh), routes)
         return best
 
-    def _judge(self, ports: int, ways: int, traces: int) -> tuple[Answer, str]:
-        if ways >= 2 and traces >= self.config.selectable_traces:
-            return "yes", f"{ports} source ports went {ways} different ways"
-        if ways == 1 and ports >= self.config.selectable_ports:
+    def _decide(self, ports: int, routes: int, traces: int) -> tuple[Answer, str]:
+        if routes >= 2 and traces >= self.config.selectable_traces:
+            return "yes", f"{ports} source ports went {routes} different ways"
+        if routes == 1 and ports >= self.config.selectable_ports:
             return "no", f"{ports} source ports were traced and all went one way"
-        return "unknown", f"{ports} source ports traced whole, {ways} ways, {traces} traces: too little to tell"
+        return "unknown", f"{ports} source ports traced whole, {routes} ways, {traces} traces: too little to tell"
 
-    def all(self, now_ns: int) -> list[Verdict]:
+    def all(self, now_ns: int) -> list[Selectability]:
         """Verdicts of all pairs that anything is known of, by name."""
         return [self.of(src, dst, now_ns) for src, dst in sorted(self._pairs)]
 
@@ -172,12 +172,12 @@ class Selectable:
         self._unrest = self._unrest[bisect_left(self._unrest, min(oldest_ns, memory_ns)) :]
         for pair, found in list(self._pairs.items()):
             found.sprayed = [at for at in found.sprayed if at > memory_ns]
-            for kind, ports in list(found.ways.items()):
-                found.ways[kind] = {p: way for p, way in ports.items() if way[1] >= oldest_ns}
-                if not found.ways[kind]:
-                    del found.ways[kind]
+            for kind, ports in list(found.routes.items()):
+                found.routes[kind] = {p: route for p, route in ports.items() if route[1] >= oldest_ns}
+                if not found.routes[kind]:
+                    del found.routes[kind]
                     found.streaks.pop(kind, None)
-            if not found.ways and not found.sprayed and not any(p.pair == pair for p in self._pending):
+            if not found.routes and not found.sprayed and not any(p.pair == pair for p in self._pending):
                 del self._pairs[pair]
 
     def snapshot(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Selectable:
         pairs = [
             [
                 *pair,
-                [[kind, [[p, list(h), at] for p, (h, at) in ports.items()]] for kind, ports in e.ways.items()],
+                [[kind, [[p, list(h), at] for p, (h, at) in ports.items()]] for kind, ports in e.routes.items()],
                 e.traces,
                 [[kind, list(streaks.items())] for kind, streaks in e.streaks.items()],
                 e.sprayed,
@@ -199,9 +199,9 @@ class Selectable:
         """Take up a state made by `snapshot`."""
         self._pairs = {}
         for src, dst, kinds, traces, rows, sprayed in state["pairs"]:
-            ways = {kind: {p: (tuple(h), at) for p, h, at in ports} for kind, ports in kinds}
+            routes = {kind: {p: (tuple(h), at) for p, h, at in ports} for kind, ports in kinds}
             streaks = {kind: {port: n for port, n in row} for kind, row in rows}
-            self._pairs[src, dst] = _Evidence(ways, traces, streaks, list(sprayed))
+            self._pairs[src, dst] = _Evidence(routes, traces, streaks, list(sprayed))
         self._unrest = list(state["unrest"])
         self._pending = [_Pending((a, b), from_ns, at_ns) for a, b, from_ns, at_ns in state["pending"]]
 

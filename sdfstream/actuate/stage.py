@@ -17,13 +17,13 @@ from typing import Any, Final
 from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.actuate.contention import Contention
-from sdfstream.actuate.context import Parts
-from sdfstream.actuate.effect import Trials
+from sdfstream.actuate.context import Context
+from sdfstream.actuate.effect import MoveTrials
 from sdfstream.actuate.incast import Throttles
-from sdfstream.actuate.ledger import HOST, Lease
+from sdfstream.actuate.ledger import HOST
 from sdfstream.actuate.overrides import Overrides
 from sdfstream.actuate.routes import Directed, Hops, Learned, ProbeKey, hops_of
-from sdfstream.actuate.selectable import Verdict
+from sdfstream.actuate.selectable import Selectability
 from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.command import Outcome
@@ -90,23 +90,23 @@ class ActuateStage:
         self.counters = Counters(self.name)
         signer = authority.signer if authority is not None else Signer(REPLAY_KEY)
         epoch = authority.epoch if authority is not None else REPLAY_EPOCH
-        self._parts = Parts.make(self.config, self.counters, signer, epoch)
-        self._parts.trusted = authority is not None
+        self._context = Context.make(self.config, self.counters, signer, epoch)
+        self._context.trusted = authority is not None
         if authority is None and self.config.mode in ("approve", "enforce"):
-            self._parts.facts.mode = "dry-run"
-        self._arming = Arming(self._parts)
-        self._trials = Trials(self._parts)
-        self._contention = Contention(self._parts, self._arming, self._trials)
-        self._throttles = Throttles(self._parts)
-        self._overrides = Overrides(self._parts, authority.operators if authority is not None else KeyRing(()))
-        self._intake = Intake(self._parts, self._arming)
+            self._context.change_mode("dry-run")
+        self._arming = Arming(self._context)
+        self._trials = MoveTrials(self._context)
+        self._contention = Contention(self._context, self._arming, self._trials)
+        self._throttles = Throttles(self._context)
+        self._overrides = Overrides(self._context, authority.operators if authority is not None else KeyRing(()))
+        self._intake = Intake(self._context, self._arming)
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
 
     @property
     def mode(self) -> str:
         """The mode in force."""
-        return self._parts.facts.mode
+        return self._context.mode
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
@@ -121,13 +121,9 @@ class ActuateStage:
         """End of the input: leases are left to lapse, for whoever comes next knows nothing of them."""
         return self._until(now_ns)
 
-    def selectable(self) -> list[Verdict]:
+    def selectable(self) -> list[Selectability]:
         """``path_selectable`` of every pair of NICs that was traced, with the counts it rests on."""
-        return self._parts.selectable.all(max(0, self._tick) * TICK_NS)
-
-    def leases(self) -> list[Lease]:
-        """Commands that are not forgotten yet."""
-        return list(self._parts.ledger)
+        return self._context.selectable.all(max(0, self._tick) * TICK_NS)
 
     def _until(self, now_ns: int) -> list[Output]:
         last = now_ns // TICK_NS
@@ -153,9 +149,9 @@ class ActuateStage:
 
     def _evaluate(self, now_ns: int) -> list[Output]:
         """Everything that is decided at a 100 ms boundary."""
-        parts = self._parts
-        parts.facts.expire(now_ns)
-        parts.selectable.settle(now_ns)
+        context = self._context
+        context.facts.expire(now_ns)
+        context.selectable.settle(now_ns)
         out = self._arming.tick(now_ns)
         out += self._trials.tick(now_ns)
         out += self._contention.tick(self._tick, now_ns)
@@ -165,24 +161,24 @@ class ActuateStage:
         return out
 
     def _forget(self, now_ns: int) -> None:
-        parts = self._parts
-        parts.routes.forget(now_ns)
-        parts.selectable.forget(now_ns)
-        parts.ledger.forget(now_ns - _KEEP_NS)
-        parts.refusals.forget(now_ns - 10 * _KEEP_NS)
-        parts.probing.forget(now_ns - 2 * _JOB_SILENT_NS)
-        parts.clocks.forget(now_ns - _KEEP_NS)
-        parts.excess.forget(now_ns - _KEEP_NS)
-        parts.findings.forget(now_ns - _KEEP_NS)
+        context = self._context
+        context.routes.forget(now_ns)
+        context.selectable.forget(now_ns)
+        context.ledger.forget(now_ns - _KEEP_NS)
+        context.refusals.forget(now_ns - 10 * _KEEP_NS)
+        context.probing.forget(now_ns - 2 * _JOB_SILENT_NS)
+        context.clocks.forget(now_ns - _KEEP_NS)
+        context.queue_delays.forget(now_ns - _KEEP_NS)
+        context.findings.forget(now_ns - _KEEP_NS)
         self._overrides.forget(now_ns)
-        self._intake.gone(parts.jobs.forget(now_ns - _JOB_SILENT_NS), now_ns)
+        self._intake.gone(context.jobs.forget(now_ns - _JOB_SILENT_NS), now_ns)
 
     def snapshot(self) -> bytes:
         """The whole state, deterministic bytes."""
         engines = {name: engine.snapshot() for name, engine in self._engines().items()}
         rest = {
             "tick": self._tick,
-            "declared": self._parts.topology.declared,
+            "declared": self._context.topology.declared,
             "counters": [[*key, n] for key, n in sorted(self.counters.values.items())],
         }
         return codec.dump({"engines": engines, "rest": rest})
@@ -200,29 +196,29 @@ class ActuateStage:
             engine.restore(saved["engines"][name])
         rest = saved["rest"]
         self._tick = int(rest["tick"])
-        self._parts.declare(Topology(rest["declared"]))
+        self._context.declare(Topology(rest["declared"]))
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}
 
     def _engines(self) -> dict[str, Any]:
-        parts = self._parts
+        context = self._context
         return {
-            "jobs": parts.jobs,
-            "routes": parts.routes,
-            "probing": parts.probing,
-            "selectable": parts.selectable,
-            "windows": parts.windows,
-            "loads": parts.loads,
-            "ledger": parts.ledger,
-            "facts": parts.facts,
-            "refusals": parts.refusals,
+            "jobs": context.jobs,
+            "routes": context.routes,
+            "probing": context.probing,
+            "selectable": context.selectable,
+            "windows": context.windows,
+            "loads": context.loads,
+            "ledger": context.ledger,
+            "facts": context.facts,
+            "refusals": context.refusals,
             "arming": self._arming,
             "trials": self._trials,
             "contention": self._contention,
             "throttles": self._throttles,
             "overrides": self._overrides,
-            "excess": parts.excess,
-            "clocks": parts.clocks,
-            "findings": parts.findings,
+            "excess": context.queue_delays,
+            "clocks": context.clocks,
+            "findings": context.findings,
         }
 
 
@@ -233,14 +229,18 @@ _NEUTRAL: Final = ("not-enforced", "unexpected-state", "unknown-target")
 class Intake:
     """Takes one message at a time."""
 
-    def __init__(self, parts: Parts, arming: Arming) -> None:
-        self._parts, self._arming = parts, arming
+    def __init__(self, context: Context, arming: Arming) -> None:
+        self._context, self._arming = context, arming
 
     def take(self, message: Message) -> list[Output]:
         """Take a message; raises FormatError, KeyError, TypeError, ValueError when it is not as its topic says."""
-        parts, body, at_ns = self._parts, message.body, message.bus_at_ns
+        context, body, at_ns = self._context, message.body, message.bus_at_ns
         if not isinstance(body, Event):
-            bulk = {QP_WINDOW.name: parts.windows.take, OWD.name: parts.excess.take, CLOCK.name: parts.clocks.take}
+            bulk = {
+                QP_WINDOW.name: context.windows.take,
+                OWD.name: context.queue_delays.take,
+                CLOCK.name: context.clocks.take,
+            }
             if message.topic not in bulk:
                 raise FormatError("form", f"{message.topic} carries no batches")
             bulk[message.topic](body, at_ns)
@@ -260,25 +260,25 @@ class Intake:
         """These queue pairs are there no more."""
         for qp in qps:
             self._arming.gone(qp, now_ns)
-            self._parts.loads.put(qp, ())
-            self._parts.windows.drop(qp)
+            self._context.loads.put(qp, ())
+            self._context.windows.drop(qp)
 
     # --- ways ------------------------------------------------------------------------------------------------------
 
     def _topology(self, event: Event, at_ns: int) -> list[Output]:
         data = event.data
         if event.type == DECLARED_TYPE:
-            self._parts.declare(Topology(data).refuse("nics", "links", "links.speed_mbps"))
+            self._context.declare(Topology(data).refuse("nics", "links", "links.speed_mbps"))
         elif event.type == PATH_TYPE:
-            self._probe_way(data, at_ns)
-            self._parts.probing.hear(event.source, at_ns)
+            self._take_probe_route(data, at_ns)
+            self._context.probing.received_from(event.source, at_ns)
         elif event.type == FLOW_TYPE:
-            self._flow_way(data, at_ns)
-            self._parts.probing.hear(event.source, at_ns)
+            self._take_flow_route(data, at_ns)
+            self._context.probing.received_from(event.source, at_ns)
         return []
 
-    def _probe_way(self, data: Mapping[str, Any], at_ns: int) -> None:
-        parts = self._parts
+    def _take_probe_route(self, data: Mapping[str, Any], at_ns: int) -> None:
+        context = self._context
         key = ProbeKey(str(data["src"]), str(data["dst"]), int(data["path"]), int(data["dscp"]))
         direction = data["dir"]
         if direction not in ("fwd", "rev"):
@@ -286,32 +286,32 @@ class Intake:
         pair = (key.src, key.dst) if direction == "fwd" else (key.dst, key.src)
         kind = f"probe {direction} {data['transport']} dscp{key.dscp}"
         hops, complete = self._hops(data, pair, kind, key.path, at_ns)
-        learned = parts.routes.take_probe(Directed(key, direction), hops, complete, at_ns)
+        learned = context.routes.take_probe(Directed(key, direction), hops, complete, at_ns)
         if self._learn(learned, pair, kind, key.path, hops, at_ns):
-            self._arming.touch(parts.jobs.of_nic(key.src), at_ns)
+            self._arming.touch(context.jobs.of_nic(key.src), at_ns)
 
-    def _flow_way(self, data: Mapping[str, Any], at_ns: int) -> None:
-        parts = self._parts
+    def _take_flow_route(self, data: Mapping[str, Any], at_ns: int) -> None:
+        context = self._context
         flow = flow_from(dict(data))
         pair = (flow.src, flow.dst)
         kind = f"{flow.protocol} to {flow.destination_port} dscp{flow.dscp}"
         hops, complete = self._hops(data, pair, kind, flow.source_port, at_ns)
-        learned = parts.routes.take_flow(flow, hops, complete, at_ns)
+        learned = context.routes.take_flow(flow, hops, complete, at_ns)
         if self._learn(learned, pair, kind, flow.source_port, hops, at_ns):
-            qps = parts.jobs.of_flow(flow)
+            qps = context.jobs.of_flow(flow)
             self._arming.touch(qps, at_ns)
             for qp in qps:
-                parts.place(qp, at_ns)
+                context.update_load(qp, at_ns)
 
     def _hops(
         self, data: Mapping[str, Any], pair: tuple[str, str], kind: str, port: int, at_ns: int
     ) -> tuple[Hops, bool]:
         """The hops of a trace and whether it is whole; one whose packets went several ways is not."""
         hops = hops_of(data["hops"])
-        broken = self._parts.topology.contradicted_by(hops)
+        broken = self._context.topology.contradicted_by(hops)
         if broken:
-            self._parts.selectable.broken(pair, kind, port, at_ns)
-            self._parts.counters.add("traces", "several-ways")
+            self._context.selectable.broken(pair, kind, port, at_ns)
+            self._context.counters.add("traces", "several-ways")
         return hops, bool(data["complete"]) and None not in hops and not broken
 
     def _learn(
@@ -319,64 +319,64 @@ class Intake:
     ) -> bool:
         """Note a trace as evidence; whether it changed what is known."""
         if learned is None:
-            self._parts.counters.add("refused", "ways-full")
+            self._context.counters.add("refused", "ways-full")
             return False
-        self._parts.counters.add("traces", learned.change)
-        if not self._parts.topology.contradicted_by(hops):
-            self._parts.selectable.note(pair, kind, port, hops, learned.change, learned.before_ns, at_ns)
+        self._context.counters.add("traces", learned.change)
+        if not self._context.topology.contradicted_by(hops):
+            self._context.selectable.note(pair, kind, port, hops, learned.change, learned.before_ns, at_ns)
         return learned.change in ("new", "changed")
 
     # --- jobs, probes, trouble ------------------------------------------------------------------------------------
 
     def _job(self, event: Event, at_ns: int) -> list[Output]:
-        part = job_shard(event.data)
-        self._parts.probing.hear(part.host, at_ns)
-        changed, gone = self._parts.jobs.take(part, at_ns)
+        shard = job_shard(event.data)
+        self._context.probing.received_from(shard.host, at_ns)
+        changed, gone = self._context.jobs.take(shard, at_ns)
         self._arming.touch(changed, at_ns)
         for qp in changed:
-            self._parts.place(qp, at_ns)
+            self._context.update_load(qp, at_ns)
         self.gone(gone, at_ns)
         return []
 
     def _liveness(self, event: Event, at_ns: int) -> list[Output]:
-        self._parts.probing.hear(str(event.data["host"]), at_ns)
-        touched, unrest = self._parts.probing.take(event.data)
+        self._context.probing.received_from(str(event.data["host"]), at_ns)
+        touched, unrest = self._context.probing.take(event.data)
         for nic in sorted(touched):
-            self._arming.touch(self._parts.jobs.of_nic(nic), at_ns)
+            self._arming.touch(self._context.jobs.of_nic(nic), at_ns)
         if unrest:
-            self._parts.selectable.unrest(at_ns)
+            self._context.selectable.unrest(at_ns)
         return []
 
     def _finding(self, event: Event, at_ns: int) -> list[Output]:
-        if self._parts.findings.take(event.data, at_ns):
-            self._parts.selectable.unrest(at_ns)
+        if self._context.findings.take(event.data, at_ns):
+            self._context.selectable.unrest(at_ns)
         return []
 
     def _outcome(self, event: Event, at_ns: int) -> list[Output]:
         outcome = read_outcome(event.data)
         if outcome.host == HOST:
             return []
-        parts = self._parts
-        parts.probing.hear(outcome.host, at_ns)
+        context = self._context
+        context.probing.received_from(outcome.host, at_ns)
         path = outcome.after.get("path")
         if outcome.state in ("applied", "undone") and isinstance(path, int) and not isinstance(path, bool):
             qp = str(outcome.target.get("id", ""))
-            owned = parts.jobs.get(qp)
-            if owned is not None and owned.host == outcome.host and parts.jobs.moved(qp, path, outcome.at_ns):
-                parts.place(qp, at_ns)
+            owned = context.jobs.get(qp)
+            if owned is not None and owned.host == outcome.host and context.jobs.moved(qp, path, outcome.at_ns):
+                context.update_load(qp, at_ns)
                 self._arming.touch([qp], at_ns)
-        lease = parts.ledger.take(outcome, at_ns)
-        if lease is None:
-            parts.counters.add("outcomes", "not-ours")
+        command = context.ledger.take(outcome, at_ns)
+        if command is None:
+            context.counters.add("outcomes", "not-ours")
             return []
-        parts.counters.add("outcomes", outcome.state)
-        self._arming.outcome(lease, outcome, at_ns)
-        return self._judge(outcome, at_ns)
+        context.counters.add("outcomes", outcome.state)
+        self._arming.outcome(command, outcome, at_ns)
+        return self._count_result(outcome, at_ns)
 
-    def _judge(self, outcome: Outcome, at_ns: int) -> list[Output]:
+    def _count_result(self, outcome: Outcome, at_ns: int) -> list[Output]:
         """Count what went well and wrong; when it is too much, say that the breaker is open."""
         reason = outcome.why.partition(":")[0]
         bad = outcome.state == "failed" or (outcome.state == "refused" and reason not in _NEUTRAL)
         if not bad and outcome.state != "applied":
             return []
-        return self._parts.judged(bad, at_ns)
+        return self._context.count_result(bad, at_ns)

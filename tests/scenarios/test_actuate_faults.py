@@ -52,9 +52,9 @@ def test_a_dead_link_moves_the_queue_pair_over_what_was_armed_and_back_when_it_h
     plant.run(4)
     armed = plant.said("failover")[-1]
     assert armed["expected"] == armed["undo"] == {"path": a.path}
-    ways = {m["path"]: plant.way(a.flow(m["path"]))[1:3] for m in armed["set"]["alternates"]}
-    assert len(ways) == 3 and all("s1" not in "".join(way) for way in ways.values()), "apart from the present path"
-    assert len({way[0] for way in ways.values()}) >= 2, "and from each other, as far as there are other ways"
+    routes = {m["path"]: plant.way(a.flow(m["path"]))[1:3] for m in armed["set"]["alternates"]}
+    assert len(routes) == 3 and all("s1" not in "".join(way) for way in routes.values()), "apart from the present path"
+    assert len({way[0] for way in routes.values()}) >= 2, "and from each other, as far as there are other ways"
     link = plant.way(a.flow())[1]
     plant.dead.add(link)
     plant.run(2)
@@ -224,7 +224,7 @@ def test_a_fabric_that_sprays_is_reported_and_nothing_is_steered(declared: bool)
     plant, _, _ = collided(hash="spray", declared=declared, trace_s=1.0)
     plant.run(15)
     moves_nothing(plant)
-    assert any(v.answer == "no" and v.ways >= 2 for v in plant.stage.selectable()) or declared
+    assert any(v.answer == "no" and v.routes >= 2 for v in plant.stage.selectable()) or declared
     assert plant.refused("not-selectable")
 
 

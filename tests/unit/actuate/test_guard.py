@@ -9,9 +9,9 @@ import pytest
 
 from sdfstream.actuate import guard
 from sdfstream.actuate.config import ActuateConfig, ns
-from sdfstream.actuate.guard import RULES, Breaker, Facts, Hold, Proposal, check, gone_out
-from sdfstream.actuate.jobs import Jobs
-from sdfstream.actuate.ledger import Ledger
+from sdfstream.actuate.guard import RULES, Breaker, GuardFacts, Hold, Proposal, check, gone_out
+from sdfstream.actuate.jobs import RunningJobs
+from sdfstream.actuate.ledger import CommandLedger
 from sdfstream.actuate.routes import Probing
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.records.job import JobShard, QueuePair
@@ -22,84 +22,86 @@ NOW = 1_000 * NS_PER_S
 PAIR = QueuePair("h0/r0#1", 0, 1, "h0/r0", "h1/r0", "10.0.0.2", 51_000, 4791, steering="socket", alternates=(51_001,))
 
 
-def facts(config: ActuateConfig | None = None, qps: int = 1) -> Facts:
+def facts(config: ActuateConfig | None = None, qps: int = 1) -> GuardFacts:
     """Nothing speaks against a steer of `PAIR`."""
     config = config or ActuateConfig(mode="enforce")
-    jobs, probing, selectable = Jobs(), Probing(), Selectable(config)
+    jobs, probing, selectable = RunningJobs(), Probing(), Selectable(config)
     pairs = tuple(replace(PAIR, qp=f"h0/r0#{i + 1}") for i in range(qps))
     jobs.take(JobShard("j", "h0", name="train", qps=pairs), NOW)
-    probing.hear("h0", NOW)
+    probing.received_from("h0", NOW)
     for port, hop in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
         selectable.note(("h0/r0", "h1/r0"), "udp", port, ("l", hop, "m"), "new", NOW, NOW)
-    made = Facts(config, jobs, probing, selectable, Ledger(Signer(b"k" * 32), 7), Breaker(config), "enforce")
+    made = GuardFacts(
+        config, jobs, probing, selectable, CommandLedger(Signer(b"k" * 32), 7), Breaker(config), "enforce"
+    )
     made.expire(NOW)
     return made
 
 
-def proposal(f: Facts, qp: int = 1, action: str = "steer", **more: object) -> Proposal:
+def proposal(f: GuardFacts, qp: int = 1, action: str = "steer", **more: object) -> Proposal:
     owned = f.jobs.get(f"h0/r0#{qp}")
     assert owned is not None
     return Proposal(action, owned, **{"path": 51_001, "rail": "r0", **more})  # type: ignore[arg-type]
 
 
-def break_nothing(f: Facts) -> None:
+def break_nothing(f: GuardFacts) -> None:
     """All is well."""
 
 
-def open_breaker(f: Facts) -> None:
+def open_breaker(f: GuardFacts) -> None:
     f.breaker.open_since_ns = NOW
 
 
-def hold_job(f: Facts) -> None:
+def hold_job(f: GuardFacts) -> None:
     f.holds.append(Hold("o1", "job", "train", NOW + NS_PER_S))
 
 
-def contest(f: Facts) -> None:
+def contest(f: GuardFacts) -> None:
     f.jobs.take(JobShard("other", "h0", qps=(PAIR,)), NOW)
 
 
-def another_path_seen(f: Facts) -> None:
+def another_path_seen(f: GuardFacts) -> None:
     f.seen_path = lambda qp, now_ns: 51_009
 
 
-def never_heard(f: Facts) -> None:
+def never_heard(f: GuardFacts) -> None:
     f.probing.restore({"heard": [], "paths": [], "shed": 0})
 
 
-def heard_long_ago(f: Facts) -> None:
+def heard_long_ago(f: GuardFacts) -> None:
     f.probing.restore({"heard": [["h0", NOW - 3 * NS_PER_S]], "paths": [], "shed": 0})
 
 
-def nothing_traced(f: Facts) -> None:
+def nothing_traced(f: GuardFacts) -> None:
     f.selectable.restore({"pairs": [], "unrest": [], "pending": []})
 
 
-def ban(f: Facts) -> None:
+def ban(f: GuardFacts) -> None:
     f.banned["h0/r0#1", 51_001] = NOW + 1
 
 
-def steer_just_now(f: Facts) -> None:
+def steer_just_now(f: GuardFacts) -> None:
     f.steered["h0/r0#1"] = NOW - ns(9.9)
 
 
-def steer_another(f: Facts) -> None:
+def steer_another(f: GuardFacts) -> None:
     f.steers.append((NOW - NS_PER_S, "j"))
 
 
-def other_rail(f: Facts) -> None:
+def other_rail(f: GuardFacts) -> None:
     f.rails["h9/r1#1"] = "r1"
 
 
-def empty_bucket(f: Facts) -> None:
+def empty_bucket(f: GuardFacts) -> None:
     f.tokens = 0.4
 
 
-def full(f: Facts) -> None:
+def full(f: GuardFacts) -> None:
     f.config = replace(f.config, max_leases=1)
     f.ledger.open("steer", {"id": "x"}, {}, {}, {"path": 1}, (), "enforce")
 
 
-def opt_out(f: Facts) -> None:
+def opt_out(f: GuardFacts) -> None:
     f.config = replace(f.config, opt_out=("train",))
 
 
@@ -123,7 +125,7 @@ def opt_out(f: Facts) -> None:
         (empty_bucket, "bucket"),
     ],
 )
-def test_each_rule_stops_what_it_is_for(spoil: Callable[[Facts], None], rule: str) -> None:
+def test_each_rule_stops_what_it_is_for(spoil: Callable[[GuardFacts], None], rule: str) -> None:
     f = facts()
     spoil(f)
     doubt = check(proposal(f), f, NOW)
@@ -177,7 +179,7 @@ def test_a_twentieth_of_a_job_may_be_steered_within_a_dwell() -> None:
     doubt = check(proposal(f, 4), f, NOW)
     assert doubt is not None and doubt.rule == "job-share"
     f.expire(NOW + 10 * NS_PER_S)
-    f.probing.hear("h0", NOW + 10 * NS_PER_S)
+    f.probing.received_from("h0", NOW + 10 * NS_PER_S)
     assert check(proposal(f, 4), f, NOW + 10 * NS_PER_S) is None
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.context import UNKNOWN_NS, Clocks, Findings
-from sdfstream.actuate.jobs import Jobs
-from sdfstream.actuate.ledger import Doubt, Ledger, Refusals
-from sdfstream.actuate.measurements import RING, Windows
+from sdfstream.actuate.context import UNKNOWN_NS, ClockErrors, Findings
+from sdfstream.actuate.jobs import RunningJobs
+from sdfstream.actuate.ledger import CommandLedger, Doubt, Refusals
+from sdfstream.actuate.measurements import RING, QpWindows
 from sdfstream.actuate.routes import Directed, ProbeKey, Probing, Routes, hops_of
 from sdfstream.actuate.selectable import Selectable
 from sdfstream.errors import ConfigError, FormatError
@@ -102,7 +102,7 @@ def traced(ways: dict[int, str], **config: object) -> Selectable:
 def test_yes_no_and_unknown_by_what_was_traced(ways: dict[int, str], answer: str) -> None:
     verdict = traced(ways).of("a", "b", S)
     assert verdict.answer == answer
-    assert verdict.ports == len(ways) and verdict.ways == len(set(ways.values()))
+    assert verdict.ports == len(ways) and verdict.routes == len(set(ways.values()))
     assert traced(ways).of("a", "b", 400 * S).answer == "unknown", "all too old"
 
 
@@ -159,29 +159,29 @@ def test_evidence_is_forgotten_and_kept_as_configured() -> None:
 
 
 def test_the_later_word_about_a_path_counts() -> None:
-    jobs = Jobs()
-    part = JobShard("j", "h0", seen_at_ns=10, qps=(PAIR,))
-    assert jobs.take(part, S) == (["h0/r0#1"], [])
+    jobs = RunningJobs()
+    shard = JobShard("j", "h0", seen_at_ns=10, qps=(PAIR,))
+    assert jobs.take(shard, S) == (["h0/r0#1"], [])
     assert jobs.moved("h0/r0#1", 51_001, 20)
-    jobs.take(replace(part, seen_at_ns=15), 2 * S)
+    jobs.take(replace(shard, seen_at_ns=15), 2 * S)
     assert jobs.get("h0/r0#1").pair.path == 51_001, "written before the move"  # type: ignore[union-attr]
-    changed, _ = jobs.take(replace(part, seen_at_ns=25), 3 * S)
+    changed, _ = jobs.take(replace(shard, seen_at_ns=25), 3 * S)
     assert changed and jobs.get("h0/r0#1").pair.path == 51_000  # type: ignore[union-attr]
     assert not jobs.moved("h0/r0#1", 51_001, 5), "an old outcome that comes late"
 
 
 def test_the_job_map_does_not_know_the_path_of_a_kernel_flow() -> None:
-    jobs = Jobs()
-    part = JobShard("j", "h0", seen_at_ns=10, qps=(replace(PAIR, steering="kernel"),))
-    jobs.take(part, S)
+    jobs = RunningJobs()
+    shard = JobShard("j", "h0", seen_at_ns=10, qps=(replace(PAIR, steering="kernel"),))
+    jobs.take(shard, S)
     jobs.moved("h0/r0#1", 51_001, 20)
-    jobs.take(replace(part, seen_at_ns=90), 3 * S)
+    jobs.take(replace(shard, seen_at_ns=90), 3 * S)
     owned = jobs.get("h0/r0#1")
     assert owned is not None and owned.pair.path == 51_001 and owned.own == 51_000
 
 
 def test_queue_pairs_are_found_by_flow_and_nic_and_go_with_their_job() -> None:
-    jobs = Jobs()
+    jobs = RunningJobs()
     jobs.take(JobShard("j", "h0", qps=(PAIR,)), S)
     assert jobs.of_flow(PAIR.answers(51_001)) == ["h0/r0#1"] == jobs.of_nic("h0/r0")
     jobs.take(JobShard("k", "h0", qps=(PAIR,)), S)
@@ -216,7 +216,7 @@ def qp_batch(rows: list[tuple[int, int, int]], qp: str = "q") -> object:
 
 
 def test_throughput_is_the_mean_over_windows_with_something_to_send() -> None:
-    windows = Windows(Counters("t"))
+    windows = QpWindows(Counters("t"))
     windows.take(qp_batch([(w, 1_000 if w < 10 else 3_000, 1 if w < 10 else 2) for w in (*range(5), *range(8, 14))]), S)  # type: ignore[arg-type]
     assert windows.between("q", 0, 9).bps == pytest.approx(80_000) and windows.between("q", 0, 9).n == 7
     assert windows.between("q", 0, 99, path=2).bps == pytest.approx(240_000)
@@ -232,7 +232,7 @@ def test_throughput_is_the_mean_over_windows_with_something_to_send() -> None:
 
 
 def test_clocks_that_are_not_known_have_the_widest_bar() -> None:
-    clocks = Clocks()
+    clocks = ClockErrors()
     row = {
         "at_ns": np.zeros(3, np.int64),
         "offset_ns": np.zeros(3),
@@ -286,9 +286,9 @@ def test_findings_point_at_link_directions() -> None:
 
 def test_a_renewal_is_later_and_signed_anew() -> None:
     signer = Signer(b"k" * 32)
-    ledger = Ledger(signer, epoch=7)
+    ledger = CommandLedger(signer, epoch=7)
     lease = ledger.open("steer", {"id": "q", "host": "h0"}, {"path": 1}, {"path": 2}, {"path": 1}, ("f",), "enforce")
-    first, second = (ledger.say(lease, 5 * S, 30 * S).body.data for _ in range(2))  # type: ignore[union-attr]
+    first, second = (ledger.publish(lease, 5 * S, 30 * S).body.data for _ in range(2))  # type: ignore[union-attr]
     assert first["issued_at_ns"] < second["issued_at_ns"] and first["id"] == second["id"]
     assert second["expires_at_ns"] - second["issued_at_ns"] == 30 * S and second["epoch"] == 7
     ring = KeyRing([signer.public])
@@ -296,9 +296,9 @@ def test_a_renewal_is_later_and_signed_anew() -> None:
 
 
 def test_only_the_host_that_was_told_can_answer_and_only_forwards() -> None:
-    ledger = Ledger(Signer(b"k" * 32), epoch=7)
+    ledger = CommandLedger(Signer(b"k" * 32), epoch=7)
     lease = ledger.open("steer", {"id": "q", "host": "h0"}, {}, {"path": 2}, {"path": 1}, (), "enforce")
-    ledger.say(lease, S, S)
+    ledger.publish(lease, S, S)
     assert ledger.take(Outcome(lease.id, "applied", "", "h1", 5), S) is None
     assert ledger.take(Outcome("other", "applied", "", "h0", 5), S) is None
     assert ledger.take(Outcome(lease.id, "applied", "", "h0", 5), S) is lease and lease.state == "applied"
@@ -310,10 +310,10 @@ def test_only_the_host_that_was_told_can_answer_and_only_forwards() -> None:
 def test_the_same_refusal_is_told_ever_more_seldom() -> None:
     refusals = Refusals(ActuateConfig())
     target, doubt = {"type": "qp", "id": "q"}, Doubt("dwell", "because")
-    told = [second for second in range(300) if refusals.tell("steer", target, doubt, (), second * S)]
-    assert told == [0, 10, 30, 70, 150]
-    assert refusals.tell("steer", target, Doubt("hold", "because"), (), 300 * S), "another rule is news"
-    assert refusals.tell("steer", {"type": "qp", "id": "r"}, Doubt("dwell", "because"), (), 300 * S)
+    first = [second for second in range(300) if refusals.refuse("steer", target, doubt, (), second * S)]
+    assert first == [0, 10, 30, 70, 150]
+    assert refusals.refuse("steer", target, Doubt("hold", "because"), (), 300 * S), "another rule is news"
+    assert refusals.refuse("steer", {"type": "qp", "id": "r"}, Doubt("dwell", "because"), (), 300 * S)
 
 
 def test_paths_that_are_gone_from_a_complete_list_are_gone() -> None:
