@@ -1,4 +1,4 @@
-"""Running an agent for a person: where its outputs go, a progress line, the closing report."""
+"""Running an agent from the command line: its publishers, a progress line, the closing report."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 _PROGRESS_S: Final = 1.0
 
 Watch: TypeAlias = Callable[[Callable[[], dict[str, int]]], None]
+"""Given, once, what reads the agent's counters."""
 
 
-class _Watched:
-    """Publishes to all of `publishers` and keeps account of the rows."""
+class _AllPublishers:
+    """Publishes to all of `publishers`, adds the rows to `report`, and reports progress to `signs`."""
 
     def __init__(self, publishers: Sequence[OutputPublisher], report: PathReport | None) -> None:
         self._publishers = publishers
@@ -64,7 +65,7 @@ async def run(
     kafka: KafkaConfig | None = None,
     metrics: str | None = None,
 ) -> dict[str, Any]:
-    """Run an agent until SIGINT, SIGTERM or `seconds` have passed; what there is to report.
+    """Run an agent until SIGINT, SIGTERM or `seconds` have passed; figures for `readable`.
 
     Parameters
     ----------
@@ -75,65 +76,67 @@ async def run(
         Folder for a recording.
     seconds : float or None
     report : bool
-        Keep account of every path, for the closing report and the progress line.
+        Summarise every path, for the closing report and the progress line.
     kafka : KafkaConfig, optional
         How the brokers of a Kafka bus are reached.
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
     gc.freeze()  # what is loaded by now stays: the collector need not look at it again
-    stop = asyncio.Event()
-    loop_io.stop_on_signals(stop.set)
-    if seconds is not None:
-        asyncio.get_running_loop().call_later(seconds, stop.set)
-    account = PathReport(np.random.default_rng()) if report else None
+    stop = _stop_event(seconds)
+    paths = PathReport(np.random.default_rng()) if report else None
     boot_id = secrets.token_hex(8)
     async with contextlib.AsyncExitStack() as stack:
         names = [name for name in (bus, str(out) if out else None) if name]
         opening = [open_publisher(name, boot_id, kafka=kafka, compression=config.compression) for name in names]
         publishers = [await stack.enter_async_context(one) for one in opening]
-        progress = asyncio.create_task(_progress(account)) if account is not None else None
         began = time.monotonic()
         clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))
-        try:
-            watched = _Watched(publishers, account)
-            watch = await stack.enter_async_context(_telling(metrics, watched, publishers))
-            counters = await _run_beside(config, watched, publishers, stop, boot_id, watch)
-            counters |= clock_counters()
-        finally:
-            if progress is not None:
-                progress.cancel()
+        await stack.enter_async_context(_progress_line(paths))
+        publisher = _AllPublishers(publishers, paths)
+        watch = await stack.enter_async_context(_metrics(metrics, publisher, publishers))
+        counters = await _run_with_services(config, publisher, publishers, stop, boot_id, watch)
+        counters |= clock_counters()
     return {
         "host": ", ".join(h.host for h in config.hosts),
         "seconds": round(time.monotonic() - began, 3),
-        "paths": account.paths() if account is not None else None,
+        "paths": paths.paths() if paths is not None else None,
         "counters": counters,
         "recording": str(out) if out else None,
     }
 
 
+def _stop_event(seconds: float | None) -> asyncio.Event:
+    """Set by SIGINT, SIGTERM, or once `seconds` have passed."""
+    stop = asyncio.Event()
+    loop_io.stop_on_signals(stop.set)
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    return stop
+
+
 @contextlib.asynccontextmanager
-async def _telling(
-    address: str | None, watched: _Watched, publishers: Sequence[OutputPublisher]
+async def _metrics(
+    address: str | None, publisher: _AllPublishers, publishers: Sequence[OutputPublisher]
 ) -> AsyncIterator[Watch | None]:
-    """Metrics and health of the agent: it gets on while what it says reaches its bus."""
+    """Serve metrics and health of the agent while the block runs: it is healthy while its outputs reach the bus."""
     if address is None:
         yield None
         return
     from sdfstream.runtime.metrics import ProcessStatus
     from sdfstream.runtime.metrics_io import serving
 
-    parts: list[Any] = [publisher for publisher in publishers if hasattr(publisher, "counters")]
-    told = ProcessStatus(watched.signs, ["publish"], parts)
+    counted: list[Any] = [one for one in publishers if hasattr(one, "counters")]
+    status = ProcessStatus(publisher.signs, ["publish"], counted)
 
     def watch(counters: Callable[[], dict[str, int]]) -> None:
-        told.totals = counters
+        status.totals = counters
 
-    async with serving(address, told):
+    async with serving(address, status):
         yield watch
 
 
-async def _run_beside(
+async def _run_with_services(
     config: AgentConfig,
     publisher: OutputPublisher,
     publishers: Sequence[OutputPublisher],
@@ -153,7 +156,7 @@ async def _run_beside(
     async with downlink_of(config, publishers) as downlink:
         services = AgentServices(config, boot_id, downlink)
         serving = asyncio.create_task(services.run(), name="services")
-        serving.add_done_callback(lambda _: stop.set())  # without it the agent would no longer be what it was set to be
+        serving.add_done_callback(lambda _: stop.set())  # an agent that lost its services does not go on
         try:
             counters = await run_agent(config, publisher, PortReader, stop, observer=services, **more)
         finally:
@@ -164,14 +167,27 @@ async def _run_beside(
         return counters | services.all_counters()
 
 
-async def _progress(account: PathReport) -> None:
+@contextlib.asynccontextmanager
+async def _progress_line(paths: PathReport | None) -> AsyncIterator[None]:
+    """Show progress on stderr while the block runs; None: do not."""
+    if paths is None:
+        yield
+        return
+    task = asyncio.create_task(_show_progress(paths))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _show_progress(paths: PathReport) -> None:
     """One line on stderr that is written over; on a pipe, a line every ten seconds."""
     terminal = sys.stderr.isatty()
     began = time.monotonic()
     try:
         while True:
             await asyncio.sleep(_PROGRESS_S if terminal else 10 * _PROGRESS_S)
-            answered, lost = account.totals()
+            answered, lost = paths.totals()
             line = f"{time.monotonic() - began:6.0f} s  {answered} answered, {lost} lost"
             sys.stderr.write(f"\r{line}\033[K" if terminal else f"{line}\n")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What an agent's own rows say, path by path: how many, how many lost, round trip, spread of each direction.
+"""Summary of an agent's own rows, path by path, for people: count, losses, round trip, spread of each direction.
 
 One-way delays need a common clock, which a single agent does not have; their *spread* over the run (p99 − minimum)
 needs none, as long as the clocks do not drift by as much in that time. Drift is taken out by the slope between the
@@ -17,13 +17,13 @@ from sdfstream.records import columns
 from sdfstream.records.hostclock import paths_only
 from sdfstream.records.units import ABSENT_NS, Ecn, Float64s, Int64s
 
-KEPT: Final = 8192
-"""Exchanges kept per path: a uniform sample of all (Vitter's algorithm R)."""
+SAMPLES: Final = 8192
+"""Exchanges sampled per path, uniformly of all (Vitter's algorithm R)."""
 
 
 @dataclass(slots=True)
-class _Path:
-    """What is kept of one path. Sampled columns: t1, round trip, forward and reverse difference, ns."""
+class _PathSummary:
+    """Counts and sample of one path. Sampled columns: t1, round trip, forward and reverse difference, ns."""
 
     sent: int = 0
     lost: int = 0
@@ -34,11 +34,11 @@ class _Path:
     ttl_fwd: set[int] = field(default_factory=set)
     ttl_rev: set[int] = field(default_factory=set)
     answered: int = 0
-    sample: Int64s = field(default_factory=lambda: np.empty((KEPT, 4), np.int64))
+    sample: Int64s = field(default_factory=lambda: np.empty((SAMPLES, 4), np.int64))
 
 
 class PathReport:
-    """Running account of one agent's probe rows.
+    """Running summary of one agent's probe rows.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class PathReport:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
-        self._paths: dict[tuple[str, str, int, int], _Path] = {}
+        self._paths: dict[tuple[str, str, int, int], _PathSummary] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows of schema PROBE."""
@@ -65,7 +65,7 @@ class PathReport:
         ttls = {name: columns.filled(batch, name, 0) for name in ("ttl_fwd", "ttl_rev")}
         for number, (s, d, p, c) in enumerate(distinct.tolist()):
             rows = np.flatnonzero(member.reshape(-1) == number)
-            path = self._paths.setdefault((src_names[s], dst_names[d], p, c), _Path())
+            path = self._paths.setdefault((src_names[s], dst_names[d], p, c), _PathSummary())
             answered = rows[stamps[rows, 3] != ABSENT_NS]
             path.sent += len(rows)
             path.lost += len(rows) - len(answered)
@@ -74,15 +74,15 @@ class PathReport:
             path.kernel += int(np.isin(kinds[answered], (1, 2)).all(axis=1).sum())
             path.ttl_fwd |= set(ttls["ttl_fwd"][answered].tolist()) - {0}
             path.ttl_rev |= set(ttls["ttl_rev"][answered].tolist()) - {0}
-            self._keep(path, stamps[answered])
+            self._sample(path, stamps[answered])
 
-    def _keep(self, path: _Path, stamps: Int64s) -> None:
+    def _sample(self, path: _PathSummary, stamps: Int64s) -> None:
         t1, t2, t3, t4 = stamps.T
         rows = np.stack([t1, (t4 - t1) - (t3 - t2), t2 - t1, t4 - t3], axis=1)
         number = np.arange(path.answered, path.answered + len(rows))
-        place = np.where(number < KEPT, number, (self._rng.random(len(rows)) * (number + 1)).astype(np.int64))
-        kept = place < KEPT
-        path.sample[place[kept]] = rows[kept]
+        slot = np.where(number < SAMPLES, number, (self._rng.random(len(rows)) * (number + 1)).astype(np.int64))
+        in_sample = slot < SAMPLES
+        path.sample[slot[in_sample]] = rows[in_sample]
         path.answered += len(rows)
 
     def totals(self) -> tuple[int, int]:
@@ -97,8 +97,8 @@ class PathReport:
         ]
 
 
-def _figures(path: _Path) -> dict[str, Any]:
-    sample = path.sample[: min(path.answered, KEPT)]
+def _figures(path: _PathSummary) -> dict[str, Any]:
+    sample = path.sample[: min(path.answered, SAMPLES)]
     result: dict[str, Any] = {
         "n": path.sent,
         "lost": path.lost,
@@ -130,7 +130,7 @@ def _spread(at_ns: Int64s, delay_ns: Int64s) -> int:
 
 
 def table(paths: list[dict[str, Any]]) -> str:
-    """The report as a person reads it: times in µs."""
+    """The report as a table for people: times in µs."""
     head = ("peer", "path", "dscp", "n", "lost", "rtt min", "p50", "p99 µs", "fwd spread", "rev µs", "CE", "TTL")
     rows = [head, *(_row(p) for p in paths)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]

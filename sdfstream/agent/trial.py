@@ -1,9 +1,9 @@
-"""Two hosts, no configuration file: what an agent is told when it gets nothing but peers.
+"""The configuration of an agent that is given nothing but peers: two hosts, no configuration file.
 
 Both ends must call a NIC the same, or their recordings could not be put together. So in a trial a NIC is called
 ``host/address``, and a host is called by its address towards its first peer unless it is given a name. Two machines
-that name each other's address therefore agree without another word; a host with a name (``--name``) is given to its
-peers with that name (``NAME=ADDRESS``).
+that name each other's address therefore agree; a host with a name (``--name``) is given to its peers with that name
+(``NAME=ADDRESS``).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Peer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """How a trial probes."""
+class TrialConfig:
+    """Ports, rate and packets of a trial's probes."""
 
     port: int = 8620
-    """UDP port of the reflector, here and (unless said otherwise) there; above 1023, so no root is needed."""
+    """UDP port of the reflector, here and (unless a peer has its own) there; above 1023, so no root is needed."""
     first_path: int = 49152
     paths: int = 4
     """Source ports per peer."""
@@ -39,8 +39,8 @@ class Trial:
     size_bytes: int = 128
 
 
-class Way(NamedTuple):
-    """A peer and what leads there."""
+class PeerRoute(NamedTuple):
+    """A peer, and the local address and device that reach it."""
 
     peer: Peer
     address: str
@@ -62,7 +62,7 @@ def parse_peer(text: str) -> Peer:
     Raises
     ------
     ConfigError
-        It cannot be read.
+        It is malformed.
     """
     name, equals, rest = text.partition("=")
     if not equals:
@@ -94,33 +94,38 @@ def nic_id(host: str | None, address: str) -> str:
     return f"{host or label}/{label}"
 
 
-def build(name: str | None, ways: Sequence[Way], trial: Trial, *, reflect_only: bool = False) -> AgentConfig:
+def build(
+    name: str | None, routes: Sequence[PeerRoute], trial: TrialConfig, *, reflect_only: bool = False
+) -> AgentConfig:
     """The configuration of this host's agent.
 
     Raises
     ------
     ConfigError
-        No way, or two peers with the same address.
+        No route, or two peers with the same address.
     """
-    if not ways:
+    if not routes:
         raise ConfigError("no peer is given")
-    host = name or nic_id(None, ways[0].own_address).partition("/")[0]
-    addresses = [way.address for way in ways]
+    host = name or nic_id(None, routes[0].own_address).partition("/")[0]
+    addresses = [route.address for route in routes]
     if len(set(addresses)) < len(addresses):
         raise ConfigError("two peers have the same address")
-    nics = {way.own_address: NicConfig(nic_id(host, way.own_address), way.device, way.own_address) for way in ways}
+    nics = {
+        route.own_address: NicConfig(nic_id(host, route.own_address), route.device, route.own_address)
+        for route in routes
+    }
     sessions = tuple(
         SessionConfig(
-            src=nics[way.own_address].nic,
-            dst=nic_id(way.peer.name, way.address),
-            dst_address=way.address,
-            dst_port=way.peer.port or trial.port,
+            src=nics[route.own_address].nic,
+            dst=nic_id(route.peer.name, route.address),
+            dst_address=route.address,
+            dst_port=route.peer.port or trial.port,
             source_ports=tuple(range(trial.first_path, trial.first_path + trial.paths)),
             dscp=trial.dscp,
             size_bytes=trial.size_bytes,
             rate_hz=trial.rate_hz,
         )
-        for way in ways
+        for route in routes
     )
     here = HostConfig(host=host, nics=tuple(nics.values()), sessions=() if reflect_only else sessions)
     return AgentConfig(hosts=(here,), reflector_port=trial.port, spill_bytes=0)  # a trial leaves nothing behind

@@ -127,16 +127,20 @@ def _from_peers(args: argparse.Namespace) -> AgentConfig:
     from sdfstream.agent import trial
     from sdfstream.probes.net import route_io
 
-    how = trial.Trial(port=args.port, paths=args.paths, rate_hz=args.rate, dscp=args.dscp, size_bytes=args.size)
-    ways = []
+    config = trial.TrialConfig(
+        port=args.port, paths=args.paths, rate_hz=args.rate, dscp=args.dscp, size_bytes=args.size
+    )
+    routes = []
     for text in args.peer:
         peer = trial.parse_peer(text)
         address = route_io.resolve(peer.host)
         own = route_io.Local(args.own, route_io.device_of(args.own)) if args.own else route_io.local_towards(address)
-        ways.append(trial.Way(peer, address, own.address, own.device))
-    if args.reflect_only and not ways:
-        ways = [trial.Way(trial.Peer(None, "", None), f"-{i}", *own) for i, own in enumerate(_own_addresses(args.own))]
-    return trial.build(args.name, ways, how, reflect_only=args.reflect_only)
+        routes.append(trial.PeerRoute(peer, address, own.address, own.device))
+    if args.reflect_only and not routes:
+        routes = [
+            trial.PeerRoute(trial.Peer(None, "", None), f"-{i}", *own) for i, own in enumerate(_own_addresses(args.own))
+        ]
+    return trial.build(args.name, routes, config, reflect_only=args.reflect_only)
 
 
 def _own_addresses(own: str | None) -> list[Any]:

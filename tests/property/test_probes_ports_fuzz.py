@@ -10,7 +10,7 @@ from sdfstream.errors import FormatError
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.net import netlink as nl
 from sdfstream.probes.ports import rtnetlink as pn
-from sdfstream.probes.ports.optics import Window, identify, read_module
+from sdfstream.probes.ports.optics import MemoryWindow, identify, read_module
 from sdfstream.probes.ports.reader_io import PortReader
 from sdfstream.probes.ports.reading import count
 from sdfstream.stats import Counters
@@ -91,7 +91,7 @@ def test_attributes_round_trip(pairs: list[tuple[int, bytes]]) -> None:
 def test_any_module_memory(memory: bytes, identifier: int) -> None:
     page = bytes([identifier]) + memory[1:]
 
-    def fetch(window: Window) -> bytes:
+    def fetch(window: MemoryWindow) -> bytes:
         return page[window.offset : window.offset + window.length]
 
     module = identify(fetch)

@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 from sdfstream.probes.net.netlink_io import Answer
 from sdfstream.probes.ports import rtnetlink as pn
-from sdfstream.probes.ports.driver_stats import Places, driver_reading, places
-from sdfstream.probes.ports.optics import NO_MODULE, Module, Window, identify, read_module
-from sdfstream.probes.ports.reading import Reading
+from sdfstream.probes.ports.driver_stats import CounterIndexes, counter_indexes, driver_reading
+from sdfstream.probes.ports.optics import NO_MODULE, MemoryWindow, Module, identify, read_module
+from sdfstream.probes.ports.reading import PortReading
 from sdfstream.stats import Counters
 
 NEVER: Final = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
@@ -22,7 +22,7 @@ _SLOW_NS: Final = 2_000_000
 
 
 class Kernel(Protocol):
-    """What a device needs of its namespace."""
+    """The kernel as seen in the namespace of a device."""
 
     def link(self, device: str, refused: Counters) -> pn.Link | None:
         """The device, None when it is not there."""
@@ -38,7 +38,7 @@ class Kernel(Protocol):
 
 
 class NetDevice:
-    """A device by name; what is learnt of it is forgotten when another device takes the name."""
+    """A device by name; its state is reset when another device takes the name."""
 
     clock_ns = staticmethod(time.monotonic_ns)
     """Measures how long a driver takes; a test may replace it."""
@@ -54,7 +54,7 @@ class NetDevice:
         """Interface index; 0 while there is no such device."""
         self.address = address
         self._commands = list(pn.READ_COMMANDS)
-        self._places: Places | None = None
+        self._indexes: CounterIndexes | None = None
         self._names_n = 0
         self._slow_n = 0
         self._driver_at_ns = -(1 << 62)
@@ -62,7 +62,7 @@ class NetDevice:
         self._module_at_ns = -(1 << 62)
         self._carrier_changes: int | float | None = None
 
-    def read(self, now_ns: int) -> list[Reading]:
+    def read(self, now_ns: int) -> list[PortReading]:
         """Readings, the best source first; empty when there is no such device.
 
         Raises
@@ -94,13 +94,13 @@ class NetDevice:
         self._module_at_ns = now_ns
         if self._module is None:
             found = identify(self._fetch)
-            self._module = self._module or found  # fetching may have shown that there is no way to any module
+            self._module = self._module or found  # fetching may have shown that no module can be read
         values = read_module(self._module, self._fetch).values if self._module else {}
         if not values and self._module is not NO_MODULE:
-            self._module = None  # pulled out: what is plugged in next may be of another kind
+            self._module = None  # pulled out: the next one plugged in may be of another kind
         return values
 
-    def _ethtool(self) -> Reading:
+    def _ethtool(self) -> PortReading:
         asked = tuple(self._commands)
         answers: dict[int, bytes] = {}
         replies = self._kernel.ethtool([pn.ethtool_request(command, self.index) for command in asked])
@@ -111,30 +111,30 @@ class NetDevice:
                 answers[command] = answer.bodies[0]
         return pn.ethtool_reading(answers, self._refused)
 
-    def _driver(self, now_ns: int) -> Reading:
+    def _driver(self, now_ns: int) -> PortReading:
         is_due = self._slow_n < 2 or abs(now_ns - self._driver_at_ns) >= _SELDOM_NS
-        if self._places == {} or not is_due:
-            return Reading("driver")
+        if self._indexes == {} or not is_due:
+            return PortReading("driver")
         self._driver_at_ns = now_ns
         try:
-            if self._places is None:
+            if self._indexes is None:
                 names = self._kernel.driver_names(self.device)
-                self._places, self._names_n = places(names), len(names)
-                if not self._places:
-                    return Reading("driver")
+                self._indexes, self._names_n = counter_indexes(names), len(names)
+                if not self._indexes:
+                    return PortReading("driver")
             began_ns = self.clock_ns()
             values = self._kernel.driver_values(self.device)
             self._slow_n = self._slow_n + 1 if self.clock_ns() - began_ns > _SLOW_NS else 0
         except OSError as error:
             if error.errno in NEVER:
-                self._places = {}
-            return Reading("driver")
-        if len(values) != self._names_n:  # the driver was set up anew: its counters may stand elsewhere now
-            self._places = None
-            return Reading("driver")
-        return driver_reading(self._places, values)
+                self._indexes = {}
+            return PortReading("driver")
+        if len(values) != self._names_n:  # the driver was set up anew: its counters may have other indexes now
+            self._indexes = None
+            return PortReading("driver")
+        return driver_reading(self._indexes, values)
 
-    def _fetch(self, window: Window) -> bytes:
+    def _fetch(self, window: MemoryWindow) -> bytes:
         if self._module is NO_MODULE:
             return b""
         request = pn.eeprom_request(
@@ -142,7 +142,7 @@ class NetDevice:
         )
         for answer in self._kernel.ethtool([request]):
             if answer.errno in NEVER:
-                self._module = NO_MODULE  # the driver gives no way to its module, or not to us
+                self._module = NO_MODULE  # the driver does not read its module, or not for us
             elif not answer.errno and answer.bodies:
                 return pn.eeprom_data(answer.bodies[0])
         return b""

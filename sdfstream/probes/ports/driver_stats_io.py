@@ -40,9 +40,9 @@ class DriverStats:
         buffer = ctypes.create_string_buffer(12 + (n + _SPARE) * _NAME_BYTES)
         struct.pack_into("=III", buffer, 0, _GSTRINGS, _ETH_SS_STATS, n)
         self._ask(device, buffer)
-        (told,) = struct.unpack_from("=I", buffer, 8)
+        (announced,) = struct.unpack_from("=I", buffer, 8)
         raw = bytes(buffer)[12:]
-        cut = (raw[i * _NAME_BYTES : (i + 1) * _NAME_BYTES] for i in range(min(told, n)))
+        cut = (raw[i * _NAME_BYTES : (i + 1) * _NAME_BYTES] for i in range(min(announced, n)))
         return [name.partition(b"\0")[0].decode("ascii", "replace").strip() for name in cut]
 
     def values(self, device: str) -> tuple[int, ...]:
@@ -51,8 +51,8 @@ class DriverStats:
         buffer = ctypes.create_string_buffer(8 + (n + _SPARE) * 8)
         struct.pack_into("=II", buffer, 0, _GSTATS, n)
         self._ask(device, buffer)
-        (told,) = struct.unpack_from("=I", buffer, 4)
-        return struct.unpack_from(f"={min(told, n)}Q", buffer, 8)
+        (announced,) = struct.unpack_from("=I", buffer, 4)
+        return struct.unpack_from(f"={min(announced, n)}Q", buffer, 8)
 
     def _count(self, device: str) -> int:
         buffer = ctypes.create_string_buffer(20)

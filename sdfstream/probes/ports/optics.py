@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from sdfstream.probes.ports.reading import Reading
+from sdfstream.probes.ports.reading import PortReading
 
 Kind = Literal["sfp", "qsfp", "cmis", "none"]
 
 
-class Window(NamedTuple):
+class MemoryWindow(NamedTuple):
     """Octets of one page of a module's memory; a window never crosses octet 128."""
 
     page: int
@@ -27,17 +27,17 @@ class Window(NamedTuple):
     """Two-wire address: 0x50, or 0x51 for an SFP's diagnostics (A2h)."""
 
 
-Fetch = Callable[[Window], bytes]
+Fetch = Callable[[MemoryWindow], bytes]
 """Octets of a window; shorter or empty when the module does not give them."""
 
-LOWER: Final = Window(0, 0, 128)
-_UPPER: Final = Window(0, 128, 128)
-_CMIS_LANE_MONITORS: Final = Window(1, 160, 1)
+LOWER: Final = MemoryWindow(0, 0, 128)
+_UPPER: Final = MemoryWindow(0, 128, 128)
+_CMIS_CHANNEL_MONITORS: Final = MemoryWindow(1, 160, 1)
 """01h:160: bit 1 transmit power, bit 2 receive power are monitored (CMIS 5.0, 8.4.6)."""
-_MONITORS: Final[dict[Kind, tuple[Window, ...]]] = {
-    "sfp": (Window(0, 96, 10, 0x51),),
-    "qsfp": (Window(0, 22, 36),),
-    "cmis": (Window(0, 14, 2), Window(0x11, 154, 48)),
+_MONITORS: Final[dict[Kind, tuple[MemoryWindow, ...]]] = {
+    "sfp": (MemoryWindow(0, 96, 10, 0x51),),
+    "qsfp": (MemoryWindow(0, 22, 36),),
+    "cmis": (MemoryWindow(0, 14, 2), MemoryWindow(0x11, 154, 48)),
     "none": (),
 }
 _DARK_DBM: Final = -40.0
@@ -49,8 +49,8 @@ class Module:
     """What must be known of a module to read its monitors."""
 
     kind: Kind
-    lanes: tuple[int, ...] = ()
-    """Optical lanes that exist, from 0."""
+    channels: tuple[int, ...] = ()
+    """Optical channels (CMIS: lanes) that exist, from 0."""
     has_tx_power: bool = False
     has_rx_power: bool = False
 
@@ -59,7 +59,7 @@ NO_MODULE: Final = Module("none")
 
 
 def identify(fetch: Fetch) -> Module | None:
-    """The module's kind and lanes; `NO_MODULE` when it has no optical monitors, None when it cannot be read."""
+    """The module's kind and channels; `NO_MODULE` when it has no optical monitors, None when it cannot be read."""
     lower = fetch(LOWER)
     if len(lower) < LOWER.length:
         return None
@@ -73,9 +73,9 @@ def identify(fetch: Fetch) -> Module | None:
     return NO_MODULE
 
 
-def read_module(module: Module, fetch: Fetch) -> Reading:
+def read_module(module: Module, fetch: Fetch) -> PortReading:
     """The monitors of an identified module; what it does not give is not in the reading."""
-    reading = Reading("module")
+    reading = PortReading("module")
     data = [fetch(window) for window in _MONITORS[module.kind]]
     whole = all(len(d) == w.length for d, w in zip(data, _MONITORS[module.kind], strict=True))
     if not data or not whole:
@@ -102,30 +102,30 @@ def _qsfp(lower: bytes, upper: bytes) -> Module | None:
         return None
     if upper[147 - 128] >= 0xA0:
         return NO_MODULE
-    lanes = tuple(lane for lane in range(4) if not lower[113] >> lane & 1)
-    return Module("qsfp", lanes, bool(upper[220 - 128] & 0x04), True)
+    channels = tuple(channel for channel in range(4) if not lower[113] >> channel & 1)
+    return Module("qsfp", channels, bool(upper[220 - 128] & 0x04), True)
 
 
 def _cmis(lower: bytes, fetch: Fetch) -> Module | None:
     """CMIS: octet 2 bit 7 flat memory (no page 11h), 85 media type (1, 2: optical), 00h:210 lanes not there."""
     if lower[2] & 0x80 or lower[85] not in (1, 2):
         return NO_MODULE
-    upper, monitors = fetch(_UPPER), fetch(_CMIS_LANE_MONITORS)
+    upper, monitors = fetch(_UPPER), fetch(_CMIS_CHANNEL_MONITORS)
     if len(upper) < _UPPER.length or not monitors:
         return None
-    lanes = tuple(lane for lane in range(8) if not upper[210 - 128] >> lane & 1)
-    return Module("cmis", lanes, bool(monitors[0] & 0x02), bool(monitors[0] & 0x04))
+    channels = tuple(channel for channel in range(8) if not upper[210 - 128] >> channel & 1)
+    return Module("cmis", channels, bool(monitors[0] & 0x02), bool(monitors[0] & 0x04))
 
 
-def _put(reading: Reading, module: Module, temperature: bytes, tx: bytes, rx: bytes) -> None:
+def _put(reading: PortReading, module: Module, temperature: bytes, tx: bytes, rx: bytes) -> None:
     reading.values["module_temp_c"] = int.from_bytes(temperature, "big", signed=True) / 256
-    if module.lanes and module.has_tx_power:
-        reading.values["tx_power_dbm"] = _weakest_dbm(tx, module.lanes)
-    if module.lanes and module.has_rx_power:
-        reading.values["rx_power_dbm"] = _weakest_dbm(rx, module.lanes)
+    if module.channels and module.has_tx_power:
+        reading.values["tx_power_dbm"] = _weakest_dbm(tx, module.channels)
+    if module.channels and module.has_rx_power:
+        reading.values["rx_power_dbm"] = _weakest_dbm(rx, module.channels)
 
 
-def _weakest_dbm(powers: bytes, lanes: Sequence[int]) -> float:
-    """The weakest lane of 16-bit counts of 0.1 µW: 10·log10(count / 10 000), since 1 mW is 10 000 counts."""
-    weakest = min(int.from_bytes(powers[2 * lane : 2 * lane + 2], "big") for lane in lanes)
+def _weakest_dbm(powers: bytes, channels: Sequence[int]) -> float:
+    """The weakest channel of 16-bit counts of 0.1 µW: 10·log10(count / 10 000), since 1 mW is 10 000 counts."""
+    weakest = min(int.from_bytes(powers[2 * channel : 2 * channel + 2], "big") for channel in channels)
     return 10 * math.log10(weakest / 10_000) if weakest else _DARK_DBM

@@ -1,7 +1,7 @@
 """Ports, reading part: rtnetlink and ethtool inside each NIC's namespace, sysfs below a root.
 
 With root "/" the kernel's netlink is asked first and sysfs adds what it does not know (RDMA ports above all);
-with any other root only files are read. One set of sockets per namespace stays open and is given up as soon as the
+with any other root only files are read. One set of sockets per namespace stays open and is closed as soon as the
 namespace's path is gone, so that a reader never keeps a dead namespace alive.
 
 A bond has one port per device below it (two, for a NIC wired to two leaves), numbered from 1 in the order of their
@@ -20,23 +20,23 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.ports.device_io import NetDevice
-from sdfstream.probes.ports.reading import PortRow, Reading, combine, rows, state_of
+from sdfstream.probes.ports.reading import PortReading, PortRow, combine, rows, state_of
 from sdfstream.probes.ports.rtnetlink_io import NamespaceGoneError, PortKernel
 from sdfstream.probes.ports.sysfs import is_infiniband, net_reading, rdma_reading
 from sdfstream.probes.ports.sysfs_io import PortFiles
 from sdfstream.stats import Counters
 
-_LOOK_AGAIN: Final = 60
+_SEARCH_EVERY: Final = 60
 """Readings between two searches for RDMA ports and bonded devices (a driver may be loaded late)."""
 
 
 @dataclass(slots=True)
-class _Port:
-    """What is remembered of one device of a NIC until it vanishes."""
+class _DeviceState:
+    """State of one device of a NIC until it vanishes."""
 
     live: NetDevice | None
     index: int = 0
-    kept: dict[int, dict[str, str]] = field(default_factory=dict)
+    sources: dict[int, dict[str, str]] = field(default_factory=dict)
     """By port number: the source of each column."""
     in_sysfs: bool = False
     """Whether the sysfs folder of that name is this device."""
@@ -44,8 +44,8 @@ class _Port:
     """Its RDMA ports (device, number)."""
     below: tuple[str, ...] = ()
     """Devices it bonds."""
-    look_in: int = 0
-    """Readings until RDMA ports and bonded devices are looked for again."""
+    search_in: int = 0
+    """Readings until the next search for RDMA ports and bonded devices."""
 
 
 class PortReader:
@@ -67,7 +67,7 @@ class PortReader:
         self._nics = tuple(nics)
         self._files = PortFiles(root)
         self._kernels = {nic.netns: PortKernel(nic.netns) for nic in self._nics} if root == "/" else {}
-        self._ports: dict[tuple[str, str], _Port] = {}
+        self._ports: dict[tuple[str, str], _DeviceState] = {}
         self._turn = 0
         """Whose module may be read next: the bus to it is slow, so one device per reading."""
 
@@ -80,11 +80,11 @@ class PortReader:
         """
         found = [(row, nic, device) for nic in self._nics for row, device in self._nic(nic, now_ns)]
         if self._kernels and found:
-            place = self._turn % len(found)
+            index = self._turn % len(found)
             self._turn += 1
-            row, nic, device = found[place]
+            row, nic, device = found[index]
             values = self._module(nic, device, now_ns)
-            found[place] = (row._replace(values={**row.values, **values}), nic, device)
+            found[index] = (row._replace(values={**row.values, **values}), nic, device)
         return rows(self._host, now_ns, [row for row, _, _ in found])
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class PortReader:
         try:
             readings = self._readings(nic, device, now_ns)
             port = self._port(nic, device)
-            ports = self._around(nic, device, port, bool(readings))
+            ports = self._sysfs_ports(nic, device, port, bool(readings))
         except (OSError, FormatError) as error:
             self.counters.add("refused", f"nic.{_why(error)}")
             return [PortRow(nic.nic, 1, "unknown", {})]
@@ -113,18 +113,18 @@ class PortReader:
             self._ports.pop((nic.nic, device), None)
             return [PortRow(nic.nic, 1, "absent", {})]
         if not ports:
-            return [PortRow(nic.nic, 1, state_of(readings), combine(readings, port.kept.setdefault(1, {})))]
+            return [PortRow(nic.nic, 1, state_of(readings), combine(readings, port.sources.setdefault(1, {})))]
         return [_joined(nic, port, readings, *one) for one in ports]
 
-    def _port(self, nic: NicConfig, device: str) -> _Port:
+    def _port(self, nic: NicConfig, device: str) -> _DeviceState:
         port = self._ports.get((nic.nic, device))
         if port is None:
             kernel = self._kernels.get(nic.netns)
             live = NetDevice(device, kernel, self.counters) if kernel else None
-            port = self._ports[nic.nic, device] = _Port(live)
+            port = self._ports[nic.nic, device] = _DeviceState(live)
         return port
 
-    def _readings(self, nic: NicConfig, device: str, now_ns: int) -> list[Reading]:
+    def _readings(self, nic: NicConfig, device: str, now_ns: int) -> list[PortReading]:
         """Readings of the net device, the best source first; empty when there is no such device."""
         port = self._port(nic, device)
         live = port.live
@@ -140,27 +140,29 @@ class PortReader:
             self.counters.add("refused", f"netlink.{_why(error)}")
             return self._from_files(device)  # this kernel or container has no netlink for us
         if port.index != live.index:
-            port.index, port.kept, port.look_in = live.index, {}, 0
+            port.index, port.sources, port.search_in = live.index, {}, 0
             port.in_sysfs = bool(readings) and self._files.is_device(device, live.index, live.address)
         if port.in_sysfs and not self._kernels[nic.netns].has_ethtool:
             readings += self._from_files(device)
         return readings
 
-    def _from_files(self, device: str) -> list[Reading]:
+    def _from_files(self, device: str) -> list[PortReading]:
         texts = self._files.net_texts(device)
         return [] if texts is None else [net_reading(texts, self.counters)]
 
-    def _around(self, nic: NicConfig, device: str, port: _Port, has_device: bool) -> list[tuple[int, Reading, bool]]:
-        """What sysfs knows around the device: per RDMA port its number, reading, whether it is InfiniBand's."""
+    def _sysfs_ports(
+        self, nic: NicConfig, device: str, port: _DeviceState, has_device: bool
+    ) -> list[tuple[int, PortReading, bool]]:
+        """RDMA ports of the device by sysfs: number, reading, whether it is an InfiniBand port."""
         if port.live and (nic.netns is not None or (has_device and not port.in_sysfs)):
             return []  # sysfs shows another namespace's devices
-        port.look_in -= 1
-        if port.look_in < 0:
+        port.search_in -= 1
+        if port.search_in < 0:
             port.rdma, port.below = self._files.rdma_ports(device), self._files.bonded(device)
-            port.look_in = _LOOK_AGAIN
+            port.search_in = _SEARCH_EVERY
         texts = {number: self._files.rdma_texts(rdma, number) for rdma, number in port.rdma}
         if None in texts.values():
-            port.look_in = 0
+            port.search_in = 0
         return [(n, rdma_reading(t, self.counters), is_infiniband(t)) for n, t in texts.items() if t is not None]
 
     def _module(self, nic: NicConfig, device: str, now_ns: int) -> dict[str, int | float]:
@@ -173,11 +175,11 @@ class PortReader:
 
 
 def _joined(
-    nic: NicConfig, port: _Port, readings: list[Reading], number: int, rdma: Reading, infiniband: bool
+    nic: NicConfig, port: _DeviceState, readings: list[PortReading], number: int, rdma: PortReading, infiniband: bool
 ) -> PortRow:
     # an InfiniBand port's own counters see all traffic; those of an Ethernet port see only RDMA's share
     order = [rdma, *readings] if infiniband else [*readings, rdma]
-    values = combine(order, port.kept.setdefault(number, {}))
+    values = combine(order, port.sources.setdefault(number, {}))
     return PortRow(nic.nic, number, state_of(readings) if readings else rdma.state, values)
 
 

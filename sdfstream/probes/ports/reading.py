@@ -1,6 +1,6 @@
-"""Ports, pure part: what each source says of a port becomes one row of ``sdf.raw.port.v1``.
+"""Ports, pure part: the readings of a port by several sources become one row of ``sdf.raw.port.v1``.
 
-A source (a sysfs folder, an rtnetlink answer, an ethtool answer, a module's EEPROM) yields one `Reading`;
+A source (a sysfs folder, an rtnetlink answer, an ethtool answer, a module's EEPROM) yields one `PortReading`;
 `combine` joins the readings of a port by precedence; `rows` makes the record batch. Rules that hold everywhere:
 
 - a value that is absent, odd, saturated or a driver's "not known" is null, never 0, and each odd one is counted
@@ -28,19 +28,19 @@ from sdfstream.stats import Counters
 State = Literal["up", "down", "disabled", "absent", "unknown"]
 
 NOT_KNOWN_32: Final = 0xFFFF_FFFF
-"""What drivers write for "not known" (SPEED_UNKNOWN) and where 32-bit IB counters stand still."""
+"""Written by drivers for "not known" (SPEED_UNKNOWN); the value at which 32-bit IB counters saturate."""
 NOT_SET_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 """ETHTOOL_STAT_NOT_SET of the kernel."""
 
 
 @dataclass(slots=True)
-class Reading:
-    """What one source says of one port."""
+class PortReading:
+    """State and counters of one port by one source."""
 
     source: str
     state: State = "unknown"
     values: dict[str, int | float] = field(default_factory=dict)
-    """By column of the topic; what is not known is not in it."""
+    """By column of the topic, without those that are not known."""
 
 
 class PortRow(NamedTuple):
@@ -59,7 +59,7 @@ def count(text: str, bits: int = 64) -> int:
     Parameters
     ----------
     text : str
-        What the file held.
+        Content of the file.
     bits : int
         Width of the hardware counter. InfiniBand's port counters stop at their largest value instead of wrapping
         (IBTA vol. 1, 16.1.3.5), so that value says "at least", which is no count.
@@ -94,22 +94,22 @@ def count(text: str, bits: int = 64) -> int:
     return number
 
 
-def combine(readings: Sequence[Reading], kept: dict[str, str]) -> dict[str, int | float]:
-    """Values of `readings`, first source first; `kept` (column to source) holds each column to its source."""
+def combine(readings: Sequence[PortReading], sources: dict[str, str]) -> dict[str, int | float]:
+    """Values of `readings`, first source first; `sources` (column to source) binds each column to its first source."""
     values: dict[str, int | float] = {}
     for reading in readings:
         for column, value in reading.values.items():
-            if column not in values and kept.setdefault(column, reading.source) == reading.source:
+            if column not in values and sources.setdefault(column, reading.source) == reading.source:
                 values[column] = value
     return values
 
 
-def state_of(readings: Sequence[Reading]) -> State:
+def state_of(readings: Sequence[PortReading]) -> State:
     """The first state that is not ``unknown``."""
     return next((r.state for r in readings if r.state != "unknown"), "unknown")
 
 
-def put(reading: Reading, refused: Counters, column: str, number: int, bits: int = 64) -> None:
+def put(reading: PortReading, refused: Counters, column: str, number: int, bits: int = 64) -> None:
     """Take a binary counter of `bits` into `reading`, or count why not."""
     if 0 <= number < (1 << bits) - 1:
         reading.values[column] = number
@@ -129,7 +129,7 @@ def rows(host: str, at_ns: int, ports: Sequence[PortRow]) -> pa.RecordBatch | No
     host : str
         The agent's host.
     at_ns : int, ns since the Unix epoch, the host's clock
-        When they were read.
+        Instant of the reading.
     ports : sequence of PortRow
     """
     if not ports:

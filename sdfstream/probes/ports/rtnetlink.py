@@ -1,6 +1,6 @@
-"""Ports as the kernel's netlink tells of them: rtnetlink link messages and ethtool generic netlink answers.
+"""Ports by the kernel's netlink: rtnetlink link messages and ethtool generic netlink answers.
 
-Requests are bodies for `sdfstream.probes.net.netlink.request`; answers become a `Reading`. Numbers are those of
+Requests are bodies for `sdfstream.probes.net.netlink.request`; answers become a `PortReading`. Numbers are those of
 linux/if_link.h and linux/ethtool_netlink.h.
 """
 
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from sdfstream.errors import FormatError
 from sdfstream.probes.net import netlink as nl
-from sdfstream.probes.ports.reading import NOT_KNOWN_32, Reading, State, put
+from sdfstream.probes.ports.reading import NOT_KNOWN_32, PortReading, State, put
 from sdfstream.stats import Counters
 
 RTM_NEWLINK: Final = 16
@@ -24,7 +24,7 @@ _IFF_UP: Final = 0x1
 _IFNAMSIZ: Final = 16
 _STATS: Final = {"rx_packets": 0, "tx_packets": 1, "rx_bytes": 2, "tx_bytes": 3, "rx_errors": 4, "tx_errors": 5}
 _RX_DROPPED, _TX_DROPPED, _RX_MISSED = 6, 7, 15
-"""Places in struct rtnl_link_stats64."""
+"""Indexes in struct rtnl_link_stats64."""
 _OPER_UP: Final = 6
 _OPER_NOT_PRESENT: Final = 1
 
@@ -47,7 +47,7 @@ class Link(NamedTuple):
     ifindex: int
     address: bytes
     """Link-layer address."""
-    reading: Reading
+    reading: PortReading
 
 
 def link_request(device: str) -> bytes:
@@ -68,7 +68,7 @@ def link(body: bytes, refused: Counters) -> Link:
         raise FormatError("truncated", "ifinfomsg")
     _, _, index, flags, _ = _IFINFO.unpack_from(body)
     found = nl.attributes(body[_IFINFO.size :])
-    reading = Reading("rtnetlink", state=_state(flags, found))
+    reading = PortReading("rtnetlink", state=_state(flags, found))
     for column, kind in (
         ("mtu_bytes", _MTU),
         ("carrier_changes", _CARRIER_CHANGES),
@@ -92,12 +92,12 @@ def _state(flags: int, found: dict[int, bytes]) -> State:
     return "unknown" if not operstate else "up" if operstate == _OPER_UP else "down"
 
 
-def _stats64(reading: Reading, data: bytes, refused: Counters) -> None:
+def _stats64(reading: PortReading, data: bytes, refused: Counters) -> None:
     stats = struct.unpack_from(f"={len(data) // 8}Q", data)
     if len(stats) <= _TX_DROPPED:
         return
-    for column, place in _STATS.items():
-        put(reading, refused, column, stats[place])
+    for column, index in _STATS.items():
+        put(reading, refused, column, stats[index])
     missed = stats[_RX_MISSED] if len(stats) > _RX_MISSED else 0  # dropped excludes missed (if_link.h)
     put(reading, refused, "rx_discards", stats[_RX_DROPPED] + missed)
     put(reading, refused, "tx_discards", stats[_TX_DROPPED])
@@ -115,9 +115,9 @@ def family_of(body: bytes) -> int | None:
 
 def ethtool_request(command: int, index: int) -> bytes:
     """Body of one of `READ_COMMANDS` for the device with that interface index."""
-    place = 2 if command == STATS_GET else 1
+    header = 2 if command == STATS_GET else 1
     flags = _FLAG_COMPACT | (_FLAG_STATS if command in (PAUSE_GET, FEC_GET) else 0)
-    body = _genl(command) + nl.nested(place, nl.u32(1, index), nl.u32(3, flags))
+    body = _genl(command) + nl.nested(header, nl.u32(1, index), nl.u32(3, flags))
     if command == STATS_GET:
         groups = (1 << _GROUP_PHY | 1 << _GROUP_MAC).to_bytes(4, "little" if _LITTLE else "big")
         body += nl.nested(3, nl.attribute(1, b""), nl.u32(2, _GROUP_MAC + 1), nl.attribute(4, groups))
@@ -127,8 +127,8 @@ def ethtool_request(command: int, index: int) -> bytes:
 def eeprom_request(index: int, *, offset: int, length: int, page: int, address: int) -> bytes:
     """Body of ETHTOOL_MSG_MODULE_EEPROM_GET: `length` octets of one page, which may not cross octet 128."""
     header = nl.nested(1, nl.u32(1, index))
-    where = nl.u32(2, offset) + nl.u32(3, length) + nl.u8(4, page) + nl.u8(5, 0) + nl.u8(6, address)
-    return _genl(EEPROM_GET) + header + where
+    window = nl.u32(2, offset) + nl.u32(3, length) + nl.u8(4, page) + nl.u8(5, 0) + nl.u8(6, address)
+    return _genl(EEPROM_GET) + header + window
 
 
 def eeprom_data(body: bytes) -> bytes:
@@ -136,9 +136,9 @@ def eeprom_data(body: bytes) -> bytes:
     return nl.attributes(body[4:]).get(7, b"")
 
 
-def ethtool_reading(answers: dict[int, bytes], refused: Counters) -> Reading:
-    """What the answers (command to body) say; an answer that cannot be read is counted and left out."""
-    reading = Reading("ethtool")
+def ethtool_reading(answers: dict[int, bytes], refused: Counters) -> PortReading:
+    """The reading in the answers (command to body); an answer that cannot be read is counted and left out."""
+    reading = PortReading("ethtool")
     for command, body in answers.items():
         try:
             _READERS[command](reading, body[4:], refused)
@@ -147,7 +147,7 @@ def ethtool_reading(answers: dict[int, bytes], refused: Counters) -> Reading:
     return reading
 
 
-def _linkmodes(reading: Reading, data: bytes, refused: Counters) -> None:
+def _linkmodes(reading: PortReading, data: bytes, refused: Counters) -> None:
     speed = nl.number(nl.attributes(data).get(5))
     if speed is not None and 0 < speed < NOT_KNOWN_32:
         reading.values["speed_mbps"] = speed
@@ -155,19 +155,19 @@ def _linkmodes(reading: Reading, data: bytes, refused: Counters) -> None:
         refused.add("refused", "speed_mbps.not-known")
 
 
-def _linkstate(reading: Reading, data: bytes, refused: Counters) -> None:
+def _linkstate(reading: PortReading, data: bytes, refused: Counters) -> None:
     if (downs := nl.number(nl.attributes(data).get(7))) is not None:
         put(reading, refused, "link_downed", downs, 32)
 
 
-def _pause(reading: Reading, data: bytes, refused: Counters) -> None:
+def _pause(reading: PortReading, data: bytes, refused: Counters) -> None:
     stats = nl.attributes(nl.attributes(data).get(5, b""))
     for column, kind in (("tx_pause", 2), ("rx_pause", 3)):
         if (frames := nl.number(stats.get(kind))) is not None:
             put(reading, refused, column, frames)
 
 
-def _fec(reading: Reading, data: bytes, refused: Counters) -> None:
+def _fec(reading: PortReading, data: bytes, refused: Counters) -> None:
     """Each attribute is an array of u64: the total, then one per lane or PCS instance."""
     stats = nl.attributes(nl.attributes(data).get(5, b""))
     for column, kind in (("fec_corrected", 2), ("fec_uncorrectable", 3)):
@@ -175,7 +175,7 @@ def _fec(reading: Reading, data: bytes, refused: Counters) -> None:
             put(reading, refused, column, total)
 
 
-def _standard_stats(reading: Reading, data: bytes, refused: Counters) -> None:
+def _standard_stats(reading: PortReading, data: bytes, refused: Counters) -> None:
     for kind, group in nl.walk(data):
         if kind != 4:
             continue

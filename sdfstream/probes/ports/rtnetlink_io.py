@@ -14,11 +14,11 @@ from sdfstream.probes.ports.driver_stats_io import DriverStats
 from sdfstream.stats import Counters
 
 _GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL)
-"""What opening or entering a namespace's path says once nothing is mounted there any more."""
+"""Errors of opening or entering a namespace's path once nothing is mounted there any more."""
 
 
 class NamespaceGoneError(OSError):
-    """The namespace's path leads to no namespace: what was in it is absent."""
+    """The path leads to no namespace: its devices are absent."""
 
 
 class PortKernel:
@@ -88,7 +88,7 @@ class PortKernel:
             raise
 
     def _open(self) -> None:
-        identity = self._look()
+        identity = self._namespace()
         if self._route is not None and identity == self._identity:
             return
         self.close()
@@ -104,8 +104,8 @@ class PortKernel:
         answer = self._guard(self._generic, [Question(pn.GENL_CTRL, pn.family_request(pn.ETHTOOL))])[0]
         self._family = pn.family_of(answer.bodies[0]) if answer.bodies else 0
 
-    def _look(self) -> tuple[int, int] | None:
-        """Which namespace the path leads to now; a fresh one under an old name is another one."""
+    def _namespace(self) -> tuple[int, int] | None:
+        """Device and inode of the namespace at the path; one mounted anew has others."""
         if self._path is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Ports as sysfs tells of them: texts of ``class/net/DEV`` and ``class/infiniband/DEV/ports/N`` become a `Reading`.
+"""Ports as sysfs tells of them: texts of ``class/net/DEV`` and ``class/infiniband/DEV/ports/N`` become a `PortReading`.
 
 Texts come as a mapping from file name (relative to the folder) to its text, or None where the file is there but
 refuses to be read; a file that is not there is not in the mapping.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sdfstream.errors import FormatError
-from sdfstream.probes.ports.reading import Reading, State, count
+from sdfstream.probes.ports.reading import PortReading, State, count
 from sdfstream.stats import Counters
 
 Files = Mapping[str, str | None]
@@ -63,13 +63,13 @@ RDMA_FILES: Final = (
 _IFF_UP: Final = 0x1
 
 
-def net_reading(files: Files, refused: Counters) -> Reading:
+def net_reading(files: Files, refused: Counters) -> PortReading:
     """A net device from the texts of its folder."""
-    reading = Reading("sysfs", state=_net_state(files, refused))
+    reading = PortReading("sysfs", state=_net_state(files, refused))
     for column, file in _NET_COUNTS.items():
         _take(reading, column, files, file, refused, 32 if column == "mtu_bytes" else 64)
     _take(reading, "speed_mbps", files, "speed", refused, 32)
-    dropped = Reading("")
+    dropped = PortReading("")
     _take(dropped, "rx_discards", files, "statistics/rx_dropped", refused)
     _take(dropped, "missed", files, "statistics/rx_missed_errors", refused)
     if "rx_discards" in dropped.values:
@@ -77,9 +77,9 @@ def net_reading(files: Files, refused: Counters) -> Reading:
     return reading
 
 
-def rdma_reading(files: Files, refused: Counters) -> Reading:
+def rdma_reading(files: Files, refused: Counters) -> PortReading:
     """A port of an RDMA device from the texts of its folder."""
-    reading = Reading("rdma", state=_rdma_state(files, refused))
+    reading = PortReading("rdma", state=_rdma_state(files, refused))
     for column, (file, bits, factor) in _RDMA_COUNTS.items():
         _take(reading, column, files, file, refused, bits, factor)
     if "counters/link_downed" not in files:  # soft devices have a 64-bit one instead
@@ -98,7 +98,7 @@ def is_infiniband(files: Files) -> bool:
 
 
 def _take(
-    reading: Reading, column: str, files: Files, file: str, refused: Counters, bits: int = 64, factor: int = 1
+    reading: PortReading, column: str, files: Files, file: str, refused: Counters, bits: int = 64, factor: int = 1
 ) -> None:
     if file not in files:
         return
@@ -120,7 +120,7 @@ def _rate_mbps(text: str | None) -> int:
         raise FormatError("unreadable")
     number, _, rest = text.strip().partition(" ")
     whole, _, tenths = number.partition(".")
-    plain = all(part.isascii() and part.isdigit() and len(part) < 8 for part in (whole, tenths or "0"))
+    plain = all(digits.isascii() and digits.isdigit() and len(digits) < 8 for digits in (whole, tenths or "0"))
     if not plain or not rest.startswith("Gb/sec"):
         raise FormatError("not-a-rate", text[:40])
     mbps = round(float(number) * 1000)

@@ -7,8 +7,8 @@ import pytest
 
 from sdfstream.agent import trial
 from sdfstream.agent.config_file import check
-from sdfstream.agent.report import KEPT, PathReport, table
-from sdfstream.agent.trial import Peer, Trial, Way, parse_peer
+from sdfstream.agent.report import SAMPLES, PathReport, table
+from sdfstream.agent.trial import Peer, PeerRoute, TrialConfig, parse_peer
 from sdfstream.errors import ConfigError
 from sdfstream.records import columns
 from sdfstream.records.topics import PROBE
@@ -47,8 +47,8 @@ def test_what_is_no_peer_is_refused(text: str) -> None:
 def test_both_ends_call_both_nics_the_same(
     a_name: str | None, b_name: str | None, a_peer: str | None, b_peer: str | None
 ) -> None:
-    a = trial.build(a_name, [Way(Peer(a_peer, "x", None), "10.0.0.2", "10.0.0.1", "eth0")], Trial())
-    b = trial.build(b_name, [Way(Peer(b_peer, "y", None), "10.0.0.1", "10.0.0.2", "eth1")], Trial())
+    a = trial.build(a_name, [PeerRoute(Peer(a_peer, "x", None), "10.0.0.2", "10.0.0.1", "eth0")], TrialConfig())
+    b = trial.build(b_name, [PeerRoute(Peer(b_peer, "y", None), "10.0.0.1", "10.0.0.2", "eth1")], TrialConfig())
     check(a)
     check(b)
     assert a.hosts[0].sessions[0].dst == b.hosts[0].nics[0].nic
@@ -57,23 +57,23 @@ def test_both_ends_call_both_nics_the_same(
 
 
 def test_one_nic_serves_several_peers_and_v6_names_have_no_colon() -> None:
-    ways = [Way(Peer(None, "x", port), f"fd00::{i}", "fd00::1", "eth0") for i, port in ((2, None), (3, 9))]
-    config = trial.build(None, ways, Trial(paths=2))
+    routes = [PeerRoute(Peer(None, "x", port), f"fd00::{i}", "fd00::1", "eth0") for i, port in ((2, None), (3, 9))]
+    config = trial.build(None, routes, TrialConfig(paths=2))
     check(config)
     assert [n.nic for n in config.hosts[0].nics] == ["fd00__1/fd00__1"]
     assert [(s.dst, s.dst_port) for s in config.hosts[0].sessions] == [
         ("fd00__2/fd00__2", 8620),
         ("fd00__3/fd00__3", 9),
     ]
-    assert trial.build("h", ways, Trial(), reflect_only=True).hosts[0].sessions == ()
+    assert trial.build("h", routes, TrialConfig(), reflect_only=True).hosts[0].sessions == ()
 
 
 def test_impossible_trials_are_refused() -> None:
     with pytest.raises(ConfigError, match="no peer"):
-        trial.build(None, [], Trial())
-    twice = [Way(Peer(None, "x", None), "10.0.0.2", "10.0.0.1", "eth0")] * 2
+        trial.build(None, [], TrialConfig())
+    twice = [PeerRoute(Peer(None, "x", None), "10.0.0.2", "10.0.0.1", "eth0")] * 2
     with pytest.raises(ConfigError, match="same address"):
-        trial.build(None, twice, Trial())
+        trial.build(None, twice, TrialConfig())
 
 
 def exchanges(n: int, lost: int = 0, drift_ppm: float = 0.0, spread_ns: int = 1000, offset_ns: int = 10**9) -> object:
@@ -124,9 +124,9 @@ def test_a_drift_of_the_clocks_is_no_spread() -> None:
 
 def test_long_runs_keep_a_bounded_sample_of_everything() -> None:
     report = PathReport(np.random.default_rng(1))
-    report.add(exchanges(3 * KEPT))
+    report.add(exchanges(3 * SAMPLES))
     (path,) = report.paths()
-    assert path["n"] == 3 * KEPT
+    assert path["n"] == 3 * SAMPLES
     assert 9_450 <= path["rtt_p50_ns"] <= 9_550
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from sdfstream.probes.ports.optics import NO_MODULE, Fetch, Window, identify, read_module
+from sdfstream.probes.ports.optics import NO_MODULE, Fetch, MemoryWindow, identify, read_module
 
 Memory = dict[tuple[int, int], bytearray]
 """(address, page) to 256 octets; the lower half is read from page 0."""
 
 
-def fetch_from(memory: Memory, asked: list[Window] | None = None) -> Fetch:
-    def fetch(window: Window) -> bytes:
+def fetch_from(memory: Memory, asked: list[MemoryWindow] | None = None) -> Fetch:
+    def fetch(window: MemoryWindow) -> bytes:
         if asked is not None:
             asked.append(window)
         page = memory.get((window.address, window.page))
@@ -67,7 +67,7 @@ def test_monitors_of_each_kind(memory: Memory, temperature: float, tx: float, rx
     assert values["rx_power_dbm"] == pytest.approx(rx, abs=0.01)
 
 
-def test_lanes_that_do_not_exist_are_not_dark() -> None:
+def test_channels_that_do_not_exist_are_not_dark() -> None:
     memory = qsfp(b113=0b1100)
     put16(memory[0x50, 0], 34, 10_000, 10_000, 0, 0)
     module = identify(fetch_from(memory))
@@ -107,11 +107,11 @@ def test_a_module_that_does_not_answer_is_not_identified() -> None:
 
 
 def test_once_identified_only_monitors_are_fetched() -> None:
-    asked: list[Window] = []
+    asked: list[MemoryWindow] = []
     module = identify(fetch_from(cmis()))
     assert module is not None
     read_module(module, fetch_from(cmis(), asked))
-    assert asked == [Window(0, 14, 2), Window(0x11, 154, 48)]
+    assert asked == [MemoryWindow(0, 14, 2), MemoryWindow(0x11, 154, 48)]
 
 
 def test_transmit_power_is_left_out_where_the_module_does_not_measure_it() -> None:

@@ -12,10 +12,10 @@ from sdfstream.probes.net import netlink as nl
 from sdfstream.probes.net.netlink_io import Answer
 from sdfstream.probes.ports import rtnetlink as pn
 from sdfstream.probes.ports.device_io import NetDevice
-from sdfstream.probes.ports.driver_stats import places
-from sdfstream.probes.ports.optics import Window
+from sdfstream.probes.ports.driver_stats import counter_indexes
+from sdfstream.probes.ports.optics import MemoryWindow
 from sdfstream.probes.ports.reader_io import PortReader
-from sdfstream.probes.ports.reading import NOT_SET_64, Reading
+from sdfstream.probes.ports.reading import NOT_SET_64, PortReading
 from sdfstream.stats import Counters
 from tests.unit.probes.ports.test_optics import fetch_from, sfp
 
@@ -150,7 +150,7 @@ class PretendedKernel:
 
     def link(self, device: str, refused: Counters) -> pn.Link | None:
         values: dict[str, int | float] = {"carrier_changes": self.index}
-        return pn.Link(self.index, b"", Reading("rtnetlink", "up", values)) if self.present else None
+        return pn.Link(self.index, b"", PortReading("rtnetlink", "up", values)) if self.present else None
 
     def ethtool(self, bodies: Sequence[bytes]) -> list[Answer]:
         commands = [body[0] for body in bodies]
@@ -166,7 +166,7 @@ class PretendedKernel:
         if command != pn.EEPROM_GET:
             return Answer(0, [ANSWERS[command]])
         asked = {kind: nl.number(value) or 0 for kind, value in nl.walk(body[4:]) if kind != 1}
-        memory = self.memory(Window(asked[4], asked[2], asked[3], asked[6]))
+        memory = self.memory(MemoryWindow(asked[4], asked[2], asked[3], asked[6]))
         return Answer(0, [genl(nl.attribute(7, memory))]) if memory else Answer(errno.EIO, [])
 
 
@@ -279,4 +279,4 @@ def test_a_driver_with_nothing_to_add_is_asked_once(kernel: PretendedKernel, por
     ],
 )
 def test_names_of_several_drivers(name: str, column: str | None) -> None:
-    assert places([name]) == ({column: (0,)} if column else {})
+    assert counter_indexes([name]) == ({column: (0,)} if column else {})
