@@ -37,7 +37,7 @@ CounterIndexes = Mapping[str, tuple[int, ...]]
 def counter_indexes(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Which of a driver's counters make which column; columns without any are left out.
 
-    >>> places(["rx_packets", "rx_prio0_pause", "rx_prio3_pause", "link_down_events_phy"])
+    >>> counter_indexes(["rx_packets", "rx_prio0_pause", "rx_prio3_pause", "link_down_events_phy"])
     {'rx_pause': (1, 2), 'link_downed': (3,)}
     """
     found = {c: tuple(i for i, n in enumerate(names) if p.fullmatch(n)) for c, p in _MEANING.items()}
