@@ -1,4 +1,4 @@
-"""A lab that another process owns: orders by its control socket, the way in for agents, and entering it."""
+"""A lab that another process owns: requests to its control socket, agents' configuration, and entering it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import mesh, topology
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.plan import FabricPlan
 from sdfstream.lab.runtime_io import LabFolder, names
 from sdfstream.lab.spec import FabricSpec
 from sdfstream.probes.config import AgentConfig
@@ -44,7 +44,7 @@ class RunningLab:
         self.pid = owner
 
     def ask(self, action: str, **arguments: Any) -> dict[str, Any]:
-        """Have the owner do something (`control.ACTIONS`) and return what it answers.
+        """Have the owner do something (`control.ACTIONS`) and return its answer.
 
         Raises
         ------
@@ -80,13 +80,13 @@ class RunningLab:
     def agent_config(self, spec: mesh.MeshSpec | None = None, hosts: Sequence[str] | None = None) -> AgentConfig:
         """As `Fabric.agent_config`, from outside the owner."""
         status = self.ask("status")
-        plan, paths = Plan(_spec(status["spec"])), status["netns"]
+        plan, paths = FabricPlan(_spec(status["spec"])), status["netns"]
         chosen = hosts or plan.spec.host_names
         return mesh.agent_config(plan, spec or mesh.MeshSpec(), lambda node: str(paths[node]), chosen)
 
     def topology(self) -> dict[str, Any]:
         """As `Fabric.topology`, from outside the owner."""
-        return topology.declared(Plan(_spec(self.ask("status")["spec"])))
+        return topology.declared(FabricPlan(_spec(self.ask("status")["spec"])))
 
     def inside_command(self, command: Sequence[str]) -> list[str]:
         """`command`, run in the lab's user namespace where that is not ours."""

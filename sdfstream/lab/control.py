@@ -1,4 +1,4 @@
-"""What the owner of a running lab does when asked: one request, one answer, both plain JSON objects."""
+"""Requests to the owner of a running lab: one request, one answer, both plain JSON objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def answer(fabric: Fabric, request: object) -> dict[str, Any]:
 
 
 def status(fabric: Fabric) -> dict[str, Any]:
-    """Everything worth knowing about a running lab: sizes, features, faults, ways in, queues that stand."""
+    """The state of a running lab: spec, features, active faults, namespace paths, queues with a backlog."""
     waiting = {}
     for direction, (port, far) in fabric.plan.by_direction.items():
         if port.end == port.node and far.end == far.node and (backlog := fabric.backlog_bytes(direction)):

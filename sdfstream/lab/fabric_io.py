@@ -1,4 +1,4 @@
-"""A running lab fabric: up, down, the way in for agents, what it declares, and what is true about its paths."""
+"""A running lab fabric: up, down, agents' configuration, declared topology, faults."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from sdfstream.lab.faults_io import Faults
 from sdfstream.lab.features import describe
 from sdfstream.lab.kernel.namespaces_io import Namespaces
 from sdfstream.lab.kernel.wire_io import start
-from sdfstream.lab.plan import Cable, Plan
+from sdfstream.lab.network_io import LabNetwork
+from sdfstream.lab.plan import FabricPlan
 from sdfstream.lab.spec import FabricSpec
-from sdfstream.lab.truth_io import Truth
+from sdfstream.lab.timed_io import TimedFaults
 from sdfstream.probes.config import AgentConfig
 
 
-class Fabric(Truth):
+class Fabric(LabNetwork):
     """A leaf-spine of network namespaces, owned by this process and gone with it.
 
     Use ``with Fabric.up(FabricSpec(...)) as fabric:``. All methods may be called from any thread.
     """
 
     def __init__(self, spec: FabricSpec, namespaces: Namespaces, truth_dir: Path | None) -> None:
-        super().__init__(Plan(spec, frozenset(spec.miscabled_hosts)), namespaces)
-        self.spec = spec
+        super().__init__(FabricPlan(spec, frozenset(spec.miscabled_hosts)), namespaces)
         self.faults = Faults(self, truth_dir)
+        self.timed_faults = TimedFaults(self, self.faults)
 
     @classmethod
     def up(cls, spec: FabricSpec | None = None, truth_dir: Path | None = None) -> Fabric:
@@ -43,7 +44,7 @@ class Fabric(Truth):
             Neither root nor a user namespace can give us one, or the kernel lacks a part; nothing is left behind.
         """
         spec = spec or FabricSpec()
-        namespaces = Namespaces.create(Plan(spec))
+        namespaces = Namespaces.create(FabricPlan(spec))
         fabric = cls(spec, namespaces, truth_dir)
         try:
             fabric._build()
@@ -65,16 +66,9 @@ class Fabric(Truth):
         self.features = describe(self.spec, self.wire, self.namespaces.absent_sysctls, reasons)
         self.faults.declare_miscabled(self.spec.miscabled_hosts)
 
-    def plug_in(self, cable: Cable, *, up: bool) -> None:
-        """Set up the leaf's end of a host cable that was moved there; `up` False leaves it set down."""
-        requests = setup.plug_in(self.plan, cable.b, cable, up=up)
-        if self.wire:
-            requests += self.wire.attach([(cable.b, cable.a)])
-        self.namespaces.route(cable.b.node).apply(requests)
-
     def down(self) -> None:
-        """Stop what runs and let go of everything; calling it again is fine."""
-        self.faults.timed.stop()
+        """End timed faults and close everything; calling it again is fine."""
+        self.timed_faults.stop()
         with self.lock:
             if self.wire:
                 self.wire.close()
@@ -140,7 +134,7 @@ class Fabric(Truth):
 
         Returns at once; the fault heals itself after the last outage, and its parameters list every transition.
         """
-        return self.faults.timed.flap(target, times, period_s, down_s, end)
+        return self.timed_faults.flap(target, times, period_s, down_s, end)
 
     def congest(
         self, target: str, load: float = 1.3, seconds: float | None = None, *, dscp: int = 0, flows: int = 8
@@ -160,7 +154,7 @@ class Fabric(Truth):
         flows : int
             How many flows (host pairs) share the load.
         """
-        return self.faults.timed.congest(target, load, seconds, dscp, flows)
+        return self.timed_faults.congest(target, load, seconds, dscp, flows)
 
     def heal(self, which: str | None = None) -> list[Fault]:
         """Heal a fault by id, all faults of a target, or everything; routes and queues are as they were before."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.errors import ConfigError
-from sdfstream.lab.plan import Cable, Plan, Port
+from sdfstream.lab.plan import Cable, FabricPlan, Port
 from sdfstream.records.fabric import host_of
 
 KINDS: Final[dict[str, str]] = {
@@ -22,7 +22,7 @@ KINDS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a fault does while it holds, in terms that survive re-cabling: interface indexes."""
+    """The effects of an active fault, by interface index, which survives re-cabling."""
 
     down: frozenset[int] = frozenset()
     """Ports set down."""
@@ -58,8 +58,8 @@ class Fault:
         }
 
 
-def effects(plan: Plan, kind: str, target: str, share: float, end: str | None) -> Effects:
-    """What a fault of `kind` on `target` does.
+def effects(plan: FabricPlan, kind: str, target: str, share: float, end: str | None) -> Effects:
+    """The effects of a fault of `kind` on `target`.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def effects(plan: Plan, kind: str, target: str, share: float, end: str | None) -
 
 
 def combined(held: Iterable[Effects]) -> Effects:
-    """What several faults do together; independent losses multiply: 1 − ∏(1 − share)."""
+    """The effects of several faults together; independent losses combine to 1 − ∏(1 − share)."""
     down: set[int] = set()
     swapped: set[str] = set()
     passed: dict[int, float] = {}
@@ -109,13 +109,13 @@ def combined(held: Iterable[Effects]) -> Effects:
     return Effects(frozenset(down), {ifindex: 1.0 - p for ifindex, p in passed.items()}, frozenset(swapped))
 
 
-def dead_ports(plan: Plan, down: Iterable[int]) -> frozenset[int]:
+def dead_ports(plan: FabricPlan, down: Iterable[int]) -> frozenset[int]:
     """Both ends of every cable that has an end set down: ports without carrier."""
     pairs = (plan.by_ifindex[ifindex] for ifindex in down)
     return frozenset(port.ifindex for pair in pairs for port in pair)
 
 
-def _senders(plan: Plan, target: str, cables: list[Cable]) -> list[int]:
+def _senders(plan: FabricPlan, target: str, cables: list[Cable]) -> list[int]:
     if target in plan.by_direction:
         return [plan.by_direction[target][0].ifindex]
     return [port.ifindex for cable in cables for port in (cable.a, cable.b)]
@@ -130,7 +130,7 @@ def _end(cable: Cable, end: str | None) -> Port:
     raise ConfigError(f"{end!r} is no end of {cable.link}")
 
 
-def _swappable(plan: Plan, target: str) -> str:
+def _swappable(plan: FabricPlan, target: str) -> str:
     host = host_of(target)
     if plan.kinds.get(host) != "host":
         raise ConfigError(f"miscabled needs a host such as h03, not {target!r}")

@@ -1,36 +1,35 @@
-"""Injecting and healing faults: the kernel is brought to what the held faults ask for, and back."""
+"""Injecting and healing faults: the kernels are brought to the combined effects of the active faults, and back."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import setup
 from sdfstream.lab.faults import Effects, Fault, combined, dead_ports, effects
 from sdfstream.lab.kernel import rtnl
-from sdfstream.lab.plan import Cable, Plan
-from sdfstream.lab.timed_io import Timed
-
-if TYPE_CHECKING:
-    from sdfstream.lab.fabric_io import Fabric
+from sdfstream.lab.network_io import LabNetwork
+from sdfstream.lab.plan import Cable, FabricPlan
 
 
 class Faults:
-    """The faults of one fabric. Every change goes the same way: alter what is held, then reconcile the kernel."""
+    """The faults of one fabric. Every change has two steps: alter the active effects, then reconcile the kernels."""
 
-    def __init__(self, fabric: Fabric, truth_dir: Path | None) -> None:
-        self._fabric = fabric
+    def __init__(self, network: LabNetwork, truth_dir: Path | None) -> None:
+        self._network = network
         self._truth = truth_dir / "faults.jsonl" if truth_dir else None
         self._ids = itertools.count(1)
-        self._applied = Effects(swapped=fabric.plan.swapped)
-        self._held: dict[str, Effects] = {}
-        self.timed = Timed(fabric)
+        self._applied = Effects(swapped=network.plan.swapped)
+        self._active_effects: dict[str, Effects] = {}
+        """By fault id."""
+        self.before_heal: list[Callable[[Fault], None]] = []
+        """Called, under the network's lock, with every fault that is about to be healed."""
         self.all: list[Fault] = []
         """Every fault so far, healed ones too, oldest first."""
 
@@ -41,8 +40,8 @@ class Faults:
 
     def inject(self, target: str, kind: str, share: float, end: str | None) -> Fault:
         """Apply one fault now; see `Fabric.inject`."""
-        with self._fabric.lock:
-            wanted = effects(self._fabric.plan, kind, target, share, end)
+        with self._network.lock:
+            wanted = effects(self._network.plan, kind, target, share, end)
             parameters: dict[str, Any] = {"share": share} if kind == "gray-loss" else {}
             if end:
                 parameters["end"] = end
@@ -57,36 +56,36 @@ class Faults:
     def declare_miscabled(self, hosts: Sequence[str]) -> None:
         """Hosts that were mis-cabled from the start: they can be healed like any fault."""
         for host in hosts:
-            self._held[self.record("miscabled", host, {}).id] = Effects(swapped=frozenset({host}))
+            self._active_effects[self.record("miscabled", host, {}).id] = Effects(swapped=frozenset({host}))
         self.write_truth()
 
     def record(self, kind: str, target: str, parameters: dict[str, Any]) -> Fault:
-        """A new fault that holds nothing yet."""
-        direction = target if target in self._fabric.plan.by_direction else None
+        """A new fault without effect yet."""
+        direction = target if target in self._network.plan.by_direction else None
         fault = Fault(f"f{next(self._ids)}", kind, target, direction, time.time_ns(), None, parameters)
         self.all.append(fault)
         return fault
 
     def forget(self, fault: Fault) -> None:
-        """Strike a recorded fault that never came about."""
+        """Remove a recorded fault that could not be injected."""
         self.all.remove(fault)
 
     def hold(self, fault: Fault, wanted: Effects) -> None:
-        """Let `fault` do `wanted` from now on."""
-        with self._fabric.lock:
-            self._held[fault.id] = wanted
+        """Apply the effects `wanted` of `fault` from now on."""
+        with self._network.lock:
+            self._active_effects[fault.id] = wanted
             try:
                 self._reconcile()
             except BaseException:
-                del self._held[fault.id]
+                del self._active_effects[fault.id]
                 self._reconcile()
                 raise
             self.write_truth()
 
     def release(self, fault: Fault) -> None:
-        """Let `fault` do nothing for now (a flap between two outages)."""
-        with self._fabric.lock:
-            if self._held.pop(fault.id, None) is not None:
+        """Suspend the effects of `fault` (a flap between two outages)."""
+        with self._network.lock:
+            if self._active_effects.pop(fault.id, None) is not None:
                 self._reconcile()
 
     def heal(self, which: str | None = None) -> list[Fault]:
@@ -97,13 +96,14 @@ class Faults:
         ConfigError
             No active fault has that id or target.
         """
-        with self._fabric.lock:
+        with self._network.lock:
             chosen = [fault for fault in self.active if which in (None, fault.id, fault.target)]
             if which is not None and not chosen:
                 raise ConfigError(f"no active fault has the id or target {which!r}")
             for fault in chosen:
-                self._held.pop(fault.id, None)
-                self.timed.ended(fault)
+                self._active_effects.pop(fault.id, None)
+                for observer in self.before_heal:
+                    observer(fault)
             self._reconcile()
             for fault in chosen:
                 fault.healed_at_ns = time.time_ns()
@@ -120,58 +120,66 @@ class Faults:
         fresh.replace(self._truth)
 
     def _reconcile(self) -> None:
-        fabric, before, after = self._fabric, self._applied, combined(self._held.values())
-        # Noted at once: should a step fail, the way back undoes what was done.
+        network, before, after = self._network, self._applied, combined(self._active_effects.values())
+        # Set at once: should a step fail, reconciling back undoes what was done.
         self._applied = after
         moves = self._move_cables(after)
         changed = {*before.down, *after.down}.difference(before.down & after.down)
         self._switch_ports(changed, after.down)
-        fabric.dead_ports = dead = dead_ports(fabric.plan, after.down)
-        ports = [fabric.plan.by_ifindex[ifindex] for ifindex in changed]
+        network.dead_ports = dead = dead_ports(network.plan, after.down)
+        ports = [network.plan.by_ifindex[ifindex] for ifindex in changed]
         ports += [(cable.a, cable.b) for cable in moves]
-        fabric.wait_for_carriers(port for pair in ports for port in pair)
+        network.wait_for_carriers(port for pair in ports for port in pair)
         # Both nodes of a cable that came back: the kernel forgot their nexthops, neighbours and routes.
-        nodes = {port.node for pair in ports for port in pair} if not moves else set(fabric.plan.kinds)
+        nodes = {port.node for pair in ports for port in pair} if not moves else set(network.plan.kinds)
         for node in sorted(nodes):
-            fabric.namespaces.route(node).apply(setup.restore(fabric.plan, node, dead))
+            network.namespaces.route(node).apply(setup.restore(network.plan, node, dead))
         self._losses(before.loss, after.loss, [port.ifindex for cable in moves for port in (cable.a, cable.b)])
 
     def _move_cables(self, after: Effects) -> list[Cable]:
-        """Bring the cables to where they are swapped to; those that were moved, as they lie now."""
-        old, fabric = self._fabric.plan, self._fabric
+        """Move cables to the ports they are swapped to; the moved ones, as cabled now."""
+        old, network = self._network.plan, self._network
         if after.swapped == old.swapped:
             return []
-        new = Plan(fabric.spec, after.swapped)
+        new = FabricPlan(network.spec, after.swapped)
         moves = [(a, b) for a, b in zip(old.cables, new.cables, strict=True) if a.b.node != b.b.node]
-        if fabric.wire:
-            fabric.wire.detach(port.ifindex for _, cable in moves for port in (cable.a, cable.b))
+        if network.wire:
+            network.wire.detach(port.ifindex for _, cable in moves for port in (cable.a, cable.b))
         for was, now in moves:
-            fd = fabric.namespaces.fds[now.b.node]
-            fabric.namespaces.route(was.b.node).apply([rtnl.move_link(was.b.ifindex, fd, was.b.device)])
+            fd = network.namespaces.fds[now.b.node]
+            network.namespaces.route(was.b.node).apply([rtnl.move_link(was.b.ifindex, fd, was.b.device)])
         for node in new.kinds:
-            fabric.namespaces.route(node).apply(setup.obsolete_routes(old, new, node))
-        fabric.plan = new
+            network.namespaces.route(node).apply(setup.obsolete_routes(old, new, node))
+        network.plan = new
         for _, cable in moves:
-            fabric.plug_in(cable, up=cable.b.ifindex not in after.down)
+            self._plug_in(cable, up=cable.b.ifindex not in after.down)
         return [cable for _, cable in moves]
+
+    def _plug_in(self, cable: Cable, *, up: bool) -> None:
+        """Set up the leaf's end of a host cable that was moved there; `up` False leaves it set down."""
+        network = self._network
+        requests = setup.plug_in(network.plan, cable.b, cable, up=up)
+        if network.wire:
+            requests += network.wire.attach([(cable.b, cable.a)])
+        network.namespaces.route(cable.b.node).apply(requests)
 
     def _switch_ports(self, changed: Iterable[int], down: frozenset[int]) -> None:
         for ifindex in changed:
-            port, _ = self._fabric.plan.by_ifindex[ifindex]
+            port, _ = self._network.plan.by_ifindex[ifindex]
             request = rtnl.link_up(ifindex, ifindex not in down, f"{port.node}:{port.device}")
-            self._fabric.namespaces.route(port.node).apply([request])
+            self._network.namespaces.route(port.node).apply([request])
 
     def _losses(self, before: Mapping[int, float], after: Mapping[int, float], moved: Iterable[int]) -> None:
         changed = {i for i in {*before, *after} if before.get(i, 0.0) != after.get(i, 0.0)}
         self._rules({ifindex: after.get(ifindex, 0.0) for ifindex in changed.union(moved)})
 
     def _rules(self, losses: Mapping[int, float]) -> None:
-        fabric = self._fabric
+        network = self._network
         rules = {
-            ifindex: replace(setup.base_rule(fabric.plan, fabric.plan.by_ifindex[ifindex][0]), loss=loss)
+            ifindex: replace(setup.base_rule(network.plan, network.plan.by_ifindex[ifindex][0]), loss=loss)
             for ifindex, loss in losses.items()
         }
-        if fabric.wire:
-            fabric.wire.set_rules(fabric.plan, rules)
+        if network.wire:
+            network.wire.set_rules(network.plan, rules)
         elif any(losses.values()):
-            raise LabUnavailableError("nothing here can drop packets: " + "; ".join(fabric.features.missing))
+            raise LabUnavailableError("nothing here can drop packets: " + "; ".join(network.features.missing))

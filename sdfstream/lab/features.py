@@ -9,12 +9,12 @@ from typing import Literal, Protocol
 from sdfstream.lab.spec import FabricSpec
 
 
-class Engine(Protocol):
-    """What is asked of the engine that drops and marks packets."""
+class PacketEngine(Protocol):
+    """The engine that drops and marks packets (`kernel.wire_io`), as far as needed here."""
 
     @property
     def name(self) -> Literal["ebpf", "nft"]:
-        """Which it is."""
+        """Its name in `Features.drops`."""
 
     def marks(self, spec: FabricSpec) -> bool:
         """Whether it can set CE in this fabric's packets."""
@@ -39,7 +39,9 @@ class Features:
     """What is not there, and why."""
 
 
-def describe(spec: FabricSpec, engine: Engine | None, absent_sysctls: Set[str], reasons: Sequence[str]) -> Features:
+def describe(
+    spec: FabricSpec, engine: PacketEngine | None, absent_sysctls: Set[str], reasons: Sequence[str]
+) -> Features:
     """Features from the engine in use, the kernel settings that are absent, and why better engines were refused."""
     exact = not any(name.endswith(_EXACT_PATHS) for name in absent_sysctls)
     seed = not any(name.endswith("fib_multipath_hash_seed") for name in absent_sysctls)

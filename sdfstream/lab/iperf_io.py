@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from sdfstream.errors import LabUnavailableError
-from sdfstream.lab.truth_io import Truth
+from sdfstream.lab.network_io import LabNetwork
 from sdfstream.records.fabric import host_of
 from sdfstream.records.job import FILE_VERSION, JobShard, QueuePair, Rank
 
@@ -48,7 +48,7 @@ class IperfJob:
         There is no iperf3, or a server or client did not start.
     """
 
-    def __init__(self, lab: Truth, job: str, flows: Sequence[IperfFlow], jobs_dir: Path, seconds: float) -> None:
+    def __init__(self, lab: LabNetwork, job: str, flows: Sequence[IperfFlow], jobs_dir: Path, seconds: float) -> None:
         program = shutil.which("iperf3")
         if program is None:
             raise LabUnavailableError("iperf3 is not installed")
@@ -111,7 +111,7 @@ class IperfJob:
         pairs = [self.queue_pair(number) for number in range(len(self.flows))]
         made = []
         for host in sorted({host_of(nic) for flow in self.flows for nic in (flow.src, flow.dst)}):
-            part = JobShard(
+            shard = JobShard(
                 job=self.job,
                 host=host,
                 name=f"iperf3 {self.job}",
@@ -122,7 +122,7 @@ class IperfJob:
             )
             path = jobs_dir / f"{self.job}@{host}.json"
             new = path.with_suffix(".new")
-            new.write_text(json.dumps({"version": FILE_VERSION, **part.as_data()}))
+            new.write_text(json.dumps({"version": FILE_VERSION, **shard.as_data()}))
             new.replace(path)
             made.append(path)
         return made

@@ -1,8 +1,8 @@
-"""Emulated training jobs on a lab: started as a process of their own, asked and stopped over their control sockets.
+"""Emulated training jobs on a lab: each a process of its own, queried and stopped over its control sockets.
 
-The process itself is ``sdfstream lab job run``; it gets its orders as one JSON line on standard input, says ``ready``
-(or why not) on standard output, and at its end what it has to report. As long as standard input is open its starter
-lives; with the starter, however it ends, goes the job, unless it was started to stay.
+The process is ``sdfstream lab job run``: its configuration is one JSON line on standard input, its output ``ready``
+(or why not) and at its end its figures. As long as standard input is open its starter lives; the job ends with the
+starter, however that ends, unless it was started to stay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -87,7 +87,7 @@ class Job:
         spec = replace(spec, block=free_block(jobs_dir, range(BLOCKS)))
         orders = {
             "spec": asdict(spec),
-            "places": [asdict(nic) for nic in places(lab, spec)],
+            "places": [asdict(nic) for nic in nics_of(lab, spec)],
             "jobs_dir": str(jobs_dir),
             "keys": [bytes(key).hex() for key in trusted_keys],
             "link": str(bus_link) if bus_link else None,
@@ -96,20 +96,7 @@ class Job:
         }
         jobs_dir.mkdir(parents=True, exist_ok=True)
         command = lab.inside_command(RUN) if isinstance(lab, RunningLab) else list(RUN)
-        with (jobs_dir / f"{spec.name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
-        try:
-            _tell(process, orders, stays=stays)
-            _wait_until_ready(process, jobs_dir / f"{spec.name}.log")
-        except BaseException:
-            process.kill()
-            process.wait()
-            _close(process)
-            raise
-        if stays:
-            _close(process)
+        process = _spawn(command, orders, jobs_dir / f"{spec.name}.log", stays=stays)
         return cls(spec.name, jobs_dir, None if stays else process)
 
     @classmethod
@@ -200,7 +187,7 @@ class Job:
         return self._last
 
 
-def places(lab: Fabric | RunningLab, spec: JobSpec) -> list[NicEndpoint]:
+def nics_of(lab: Fabric | RunningLab, spec: JobSpec) -> list[NicEndpoint]:
     """The ranks' NICs in a lab; ConfigError when there is no such host or rail."""
     config = lab.agent_config(MeshSpec(peers_per_nic=1, ports_per_peer=1), spec.hosts)
     nics = {nic.nic: nic for host in config.hosts for nic in host.nics}
@@ -216,13 +203,32 @@ def default_jobs_dir(lab: str) -> Path:
     return LabFolder(lab).path / "jobs"
 
 
-def _tell(process: subprocess.Popen[bytes], orders: Mapping[str, Any], *, stays: bool) -> None:
+def _spawn(command: Sequence[str], orders: Mapping[str, Any], log: Path, *, stays: bool) -> subprocess.Popen[bytes]:
+    """Start the process and wait until it is ready; it is killed where it does not become so."""
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
+    try:
+        _send_orders(process, orders, stays=stays)
+        _wait_until_ready(process, log)
+    except BaseException:
+        process.kill()
+        process.wait()
+        _close(process)
+        raise
+    if stays:
+        _close(process)
+    return process
+
+
+def _send_orders(process: subprocess.Popen[bytes], orders: Mapping[str, Any], *, stays: bool) -> None:
     assert process.stdin is not None
     try:
         process.stdin.write(json.dumps(orders).encode() + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
-        return  # it has ended; what it said is read next
+        return  # the process has ended; its output is read next
     if stays:
         process.stdin.close()
 
@@ -244,7 +250,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _read_to_end(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """What a process still says; None when it goes on for longer. Its standard input stays open meanwhile."""
+    """A process's output to its end; None when it runs longer. Its standard input stays open meanwhile."""
     assert process.stdout is not None
     said = b""
     end_s = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""Who probes whom in a lab: the configuration of one agent process that serves every lab host."""
+"""The probe mesh of a lab: the configuration of one agent process that serves every lab host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.plan import FabricPlan
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
 
 
@@ -35,7 +35,7 @@ class MeshSpec:
     """TTL-limited packets per second and host; a lab's routers answer all of them."""
     turnaround_ms: float = 4.0
     tick_ms: float = 5.0
-    """One process serves all hosts of a lab: it rests a little longer between passes than an agent of one host does."""
+    """Longer than that of an agent of one host: one process serves all hosts of a lab."""
     virtual_clocks: Mapping[str, VirtualClock] = field(default_factory=dict)
     """Clocks that are wrong on purpose, by host."""
     watch_rate_hz: float = 100.0
@@ -67,7 +67,9 @@ def peer_offsets(members: int, peers: int | None) -> list[int]:
     return chosen[:wanted]
 
 
-def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], hosts: Sequence[str]) -> AgentConfig:
+def agent_config(
+    plan: FabricPlan, mesh: MeshSpec, netns_path: Callable[[str], str], hosts: Sequence[str]
+) -> AgentConfig:
     """One agent process for `hosts` (all lab hosts, or some); sessions stay on their own rail."""
     chosen = [host for host in plan.spec.host_names if host in set(hosts)]
     return AgentConfig(
@@ -85,11 +87,11 @@ def agent_config(plan: Plan, mesh: MeshSpec, netns_path: Callable[[str], str], h
         watch_liveness_ms=mesh.watch_liveness_ms,
         jobs_dir=mesh.jobs_dir,
         clock_pages=mesh.clock_pages,
-        spill_bytes=0,  # the next lab has the same hosts, and must not hear of this one
+        spill_bytes=0,  # the next lab has the same hosts, and must not get rows of this one
     )
 
 
-def _host(plan: Plan, mesh: MeshSpec, host: str, netns: str) -> HostConfig:
+def _host(plan: FabricPlan, mesh: MeshSpec, host: str, netns: str) -> HostConfig:
     ports = [port for port, _ in plan.ports[host]]
     return HostConfig(
         host=host,
@@ -99,7 +101,7 @@ def _host(plan: Plan, mesh: MeshSpec, host: str, netns: str) -> HostConfig:
     )
 
 
-def _sessions(plan: Plan, mesh: MeshSpec, host: str, device: str) -> list[SessionConfig]:
+def _sessions(plan: FabricPlan, mesh: MeshSpec, host: str, device: str) -> list[SessionConfig]:
     names = plan.spec.host_names
     own = names.index(host)
     ports = tuple(range(mesh.first_port, mesh.first_port + mesh.ports_per_peer))

@@ -64,16 +64,16 @@ def _detach_and_own(folder: LabFolder, spec: FabricSpec, truth_dir: Path | None,
         _leave_terminal(folder.log, {writing, lock})
         _own(folder, spec, truth_dir, writing)
     except SdfError as error:
-        _tell(writing, str(error).encode())
+        _report(writing, str(error).encode())
     except Exception as error:
-        _tell(writing, f"the lab's owner failed: {error!r}".encode())
+        _report(writing, f"the lab's owner failed: {error!r}".encode())
     finally:
         if lock is not None:
             folder.remove()
         os._exit(0)
 
 
-def _tell(writing: int, text: bytes) -> None:
+def _report(writing: int, text: bytes) -> None:
     with contextlib.suppress(OSError):
         os.write(writing, text)
 

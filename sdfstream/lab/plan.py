@@ -67,7 +67,7 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class IpRoute:
     """To `prefix`/`bits` by `gateway` on `ifindex`, or by the nexthop group when `gateway` is None."""
 
     prefix: str
@@ -77,7 +77,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FabricPlan:
     """Everything about a fabric that can be known without building it.
 
     Parameters
@@ -180,7 +180,7 @@ class Plan:
         raise ConfigError(f"nothing in the lab is called {target!r}; name a NIC (h03/r1), link (l0--s1), direction "
                           "(l0->s1) or node (s1)")  # fmt: skip
 
-    def routes(self, node: str) -> list[Route]:
+    def routes(self, node: str) -> list[IpRoute]:
         """The routes a node needs beside its connected ones."""
         kind = self.kinds[node]
         if kind == "host":
@@ -219,28 +219,28 @@ class Plan:
                 )
                 index += 2
 
-    def _host_routes(self, host: str) -> Iterator[Route]:
+    def _host_routes(self, host: str) -> Iterator[IpRoute]:
         for port, cable in self.ports[host]:
             rail = self.rail_of(port.end)
             for leaf in range(rail, self.spec.leaves, self.spec.rails):
-                yield Route(*self._leaf_prefix(leaf), cable.b.address, port.ifindex)
+                yield IpRoute(*self._leaf_prefix(leaf), cable.b.address, port.ifindex)
 
-    def _leaf_routes(self, leaf: str) -> Iterator[Route]:
+    def _leaf_routes(self, leaf: str) -> Iterator[IpRoute]:
         for i, other in enumerate(self.spec.leaf_names):
             if other != leaf:
-                yield Route(*self._leaf_prefix(i))
+                yield IpRoute(*self._leaf_prefix(i))
         for nic, cable in self._moved():
             if cable.b.node != leaf and self.by_nic[nic].planned.endswith(f"--{leaf}"):
-                yield Route(cable.b.address, self.link_bits)
+                yield IpRoute(cable.b.address, self.link_bits)
 
-    def _spine_routes(self, spine: str) -> Iterator[Route]:
+    def _spine_routes(self, spine: str) -> Iterator[IpRoute]:
         down = {cable.a.node: (port, cable.a) for port, cable in self.ports[spine]}
         for i, leaf in enumerate(self.spec.leaf_names):
             own, far = down[leaf]
-            yield Route(*self._leaf_prefix(i), far.address, own.ifindex)
+            yield IpRoute(*self._leaf_prefix(i), far.address, own.ifindex)
         for _, cable in self._moved():
             own, far = down[cable.b.node]
-            yield Route(cable.b.address, self.link_bits, far.address, own.ifindex)
+            yield IpRoute(cable.b.address, self.link_bits, far.address, own.ifindex)
 
     def _moved(self) -> Iterator[tuple[str, Cable]]:
         return ((nic, c) for nic, c in self.by_nic.items() if c.link != c.planned)

@@ -1,6 +1,6 @@
-"""Where running labs are found: a private folder per lab with the owner's lock and control socket.
+"""Folders of running labs: a private one per lab, with the owner's lock and control socket.
 
-The owner holds the lock as long as it lives, however it ends; a folder whose lock is free is what a dead owner left.
+The owner holds the lock as long as it lives, however it ends; a folder whose lock is free is a dead owner's.
 """
 
 from __future__ import annotations

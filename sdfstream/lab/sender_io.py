@@ -1,7 +1,7 @@
 """The process that sends cross traffic: a plain script on the standard library, so that it starts in 30 ms.
 
-It gets packet sockets by inheritance and its orders as one JSON line on standard input; when standard input ends
-(its owner stopped it, or died) it ends too. On the way out it says how much it sent.
+Packet sockets are inherited, the flows one JSON line on standard input; when standard input ends (the owner stopped
+the process, or died) the process ends too. Its last output is the number of packets sent.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class _Message(ctypes.Structure):
     )
 
 
-class Flow:
+class FlowSender:
     """One packet, sent again and again to one link-layer address over one socket."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
-        self._fd = order["fd"]
-        self._address = ctypes.create_string_buffer(bytes.fromhex(order["address"]))
-        self._frame = ctypes.create_string_buffer(bytes.fromhex(order["frame"]))
+    def __init__(self, flow: dict[str, Any]) -> None:
+        self._fd = flow["fd"]
+        self._address = ctypes.create_string_buffer(bytes.fromhex(flow["address"]))
+        self._frame = ctypes.create_string_buffer(bytes.fromhex(flow["frame"]))
         iov = _Iovec(ctypes.addressof(self._frame), len(self._frame) - 1)
         self._iov = iov
         self._batch = (_Message * _BATCH)()
@@ -53,14 +53,14 @@ class Flow:
             message.iov, message.iov_size = ctypes.addressof(iov), 1
 
     def send(self, packets: int) -> int:
-        """Hand up to `packets` to the kernel; how many it took."""
+        """Hand up to `packets` to the kernel; the number it took."""
         taken: int = _libc.sendmmsg(self._fd, self._batch, min(packets, _BATCH), 0)
         return max(taken, 0)
 
 
 def run(orders: dict[str, Any]) -> dict[str, Any]:
     """Send until the time is up or standard input ends."""
-    flows = [(Flow(order), order["packets_per_s"]) for order in orders["flows"]]
+    flows = [(FlowSender(flow), flow["packets_per_s"]) for flow in orders["flows"]]
     os.write(1, b"started\n")
     start = last = time.monotonic()
     end = start + orders["seconds"] if orders["seconds"] else float("inf")

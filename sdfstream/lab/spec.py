@@ -1,4 +1,4 @@
-"""What a lab fabric is made of: sizes, rates and the switches that make it lie like a real one."""
+"""Configuration of a lab fabric: sizes, rates, ECMP hash, mis-cabling."""
 
 from __future__ import annotations
 

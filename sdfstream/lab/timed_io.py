@@ -5,26 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sdfstream.errors import ConfigError, SdfError
 from sdfstream.lab import traffic
 from sdfstream.lab.faults import Fault, effects
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.faults_io import Faults
+from sdfstream.lab.network_io import LabNetwork
+from sdfstream.lab.plan import FabricPlan
 from sdfstream.lab.traffic_io import Traffic
-
-if TYPE_CHECKING:
-    from sdfstream.lab.fabric_io import Fabric
 
 _MAX_TIMES = 10_000
 
 
-class Timed:
+class TimedFaults:
     """Runs of flaps and cross traffic, one thread each; healing a fault ends its run."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self._fabric = fabric
-        self._ends: dict[str, threading.Event] = {}
+    def __init__(self, network: LabNetwork, faults: Faults) -> None:
+        self._network = network
+        self._faults = faults
+        faults.before_heal.append(self._end_run)
+        self._stop_events: dict[str, threading.Event] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._traffic: dict[str, Traffic] = {}
 
@@ -35,9 +36,9 @@ class Timed:
             raise ConfigError(
                 f"flap: times 1..{_MAX_TIMES} and 0.001 <= down_s < period_s, not {times}, {down_s}, {period_s}"
             )
-        with self._fabric.lock:
-            faults = self._fabric.faults
-            effect = effects(self._fabric.plan, "flap", target, 1.0, end)
+        faults = self._faults
+        with self._network.lock:
+            effect = effects(self._network.plan, "flap", target, 1.0, end)
             parameters: dict[str, Any] = {"times": times, "period_s": period_s, "down_s": down_s, "transitions": []}
             fault = faults.record("flap", target, parameters)
             faults.write_truth()
@@ -56,41 +57,41 @@ class Timed:
 
     def congest(self, target: str, load: float, seconds: float | None, dscp: int, flows: int) -> Fault:
         """See `Fabric.congest`."""
-        fabric = self._fabric
+        network = self._network
         if not 0 <= dscp <= 63:
             raise ConfigError(f"dscp must be 0..63, not {dscp}")
-        with fabric.lock:
-            plan = fabric.plan
+        with network.lock:
+            plan = network.plan
 
             def route(src: str, dst: str, port: int) -> list[str]:
-                return fabric.path(src, dst, port, traffic.DISCARD_PORT)
+                return network.path(src, dst, port, traffic.DISCARD_PORT)
 
             loads = [traffic.plan_load(plan, route, one, load, dscp, flows) for one in _directions(plan, target)]
-            running = Traffic(plan, fabric.namespaces, loads, seconds)
-            fault = fabric.faults.record("congestion", target, traffic.truth(loads))
+            running = Traffic(plan, network.namespaces, loads, seconds)
+            fault = self._faults.record("congestion", target, traffic.truth(loads))
             self._traffic[fault.id] = running
-            fabric.faults.write_truth()
+            self._faults.write_truth()
         if seconds:
             self._start(fault, [(seconds, lambda: None)])
         return fault
 
-    def ended(self, fault: Fault) -> None:
-        """`fault` is being healed: end its run and note what was truly sent."""
+    def _end_run(self, fault: Fault) -> None:
+        """`fault` is about to be healed: end its run and record what was truly sent."""
         self._threads.pop(fault.id, None)
-        if event := self._ends.pop(fault.id, None):
+        if event := self._stop_events.pop(fault.id, None):
             event.set()
         if running := self._traffic.pop(fault.id, None):
             fault.parameters["sent"] = running.stop()
 
     def stop(self) -> None:
         """End every run and wait for its thread."""
-        with self._fabric.lock:
+        with self._network.lock:
             threads = list(self._threads.values())
-            for event in self._ends.values():
+            for event in self._stop_events.values():
                 event.set()
         for thread in threads:
             thread.join()
-        with self._fabric.lock:
+        with self._network.lock:
             for running in self._traffic.values():
                 running.stop()
             self._traffic.clear()
@@ -98,14 +99,14 @@ class Timed:
     def _start(self, fault: Fault, steps: list[tuple[float, Callable[[], None]]]) -> None:
         event = threading.Event()
         thread = threading.Thread(target=self._run, args=(fault, steps, event), name=f"lab-{fault.id}", daemon=True)
-        self._ends[fault.id], self._threads[fault.id] = event, thread
+        self._stop_events[fault.id], self._threads[fault.id] = event, thread
         thread.start()
 
     def _run(self, fault: Fault, steps: list[tuple[float, Callable[[], None]]], event: threading.Event) -> None:
         start = time.monotonic()
         for at_s, do in steps:
             event.wait(max(0.0, start + at_s - time.monotonic()))
-            with self._fabric.lock:
+            with self._network.lock:
                 if event.is_set():
                     return
                 try:
@@ -113,12 +114,12 @@ class Timed:
                 except SdfError as error:
                     fault.parameters["ended_by"] = str(error)
                     break
-        with self._fabric.lock:
+        with self._network.lock:
             if not event.is_set():
-                self._fabric.heal(fault.id)
+                self._faults.heal(fault.id)
 
 
-def _directions(plan: Plan, target: str) -> list[str]:
+def _directions(plan: FabricPlan, target: str) -> list[str]:
     if target in plan.by_direction:
         return [target]
     if target in plan.by_link and plan.by_link[target].is_fabric:

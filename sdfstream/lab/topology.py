@@ -1,16 +1,16 @@
-"""What the lab declares about itself on ``sdf.state.topology.v1``: the plan, never the truth."""
+"""The lab's declared topology (``sdf.state.topology.v1``): the plan, never the truth."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sdfstream.lab.plan import Cable, Plan, Port
+from sdfstream.lab.plan import Cable, FabricPlan, Port
 
 _HOST_LINK_MBPS = 10_000
 """What a veth reports; host links are not limited unless the spec says so."""
 
 
-def declared(plan: Plan) -> dict[str, Any]:
+def declared(plan: FabricPlan) -> dict[str, Any]:
     """Nodes, links and NICs as planned; a mis-cabled host looks here as it should be.
 
     Parameters
@@ -23,7 +23,7 @@ def declared(plan: Plan) -> dict[str, Any]:
     dict
         Data of ``sdf.state.topology.declared.v1``.
     """
-    planned = Plan(plan.spec)
+    planned = FabricPlan(plan.spec)
     return {
         "nodes": [{"id": node, "kind": kind} for node, kind in planned.kinds.items()],
         "links": [_link(cable, planned) for cable in planned.cables],
@@ -31,7 +31,7 @@ def declared(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _link(cable: Cable, plan: Plan) -> dict[str, Any]:
+def _link(cable: Cable, plan: FabricPlan) -> dict[str, Any]:
     if cable.is_fabric:
         speed_mbps = plan.spec.rate_bps // 1_000_000
     else:
@@ -43,7 +43,7 @@ def _end(port: Port) -> dict[str, str]:
     return {"node": port.end, "port": port.device, "address": port.address}
 
 
-def _nic(nic: str, cable: Cable, plan: Plan) -> dict[str, Any]:
+def _nic(nic: str, cable: Cable, plan: FabricPlan) -> dict[str, Any]:
     return {
         "id": nic,
         "host": cable.a.node,

@@ -1,4 +1,4 @@
-"""Cross traffic on paper: which NICs load a direction, and the very bytes they send."""
+"""Cross traffic as planned: the NICs that load a direction, and the bytes they send."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from sdfstream.errors import ConfigError
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.plan import FabricPlan
 
 DISCARD_PORT = 9
 """Where cross traffic goes: the discard port (RFC 863)."""
@@ -37,7 +37,12 @@ class Load:
 
 
 def plan_load(
-    plan: Plan, route: Callable[[str, str, int], list[str]], direction: str, load: float, dscp: int, flows: int = 8
+    plan: FabricPlan,
+    route: Callable[[str, str, int], list[str]],
+    direction: str,
+    load: float,
+    dscp: int,
+    flows: int = 8,
 ) -> Load:
     """Flows between lab hosts that bring `load` times the rate of `direction`'s queue over it.
 
@@ -80,12 +85,12 @@ def plan_load(
     return Load(direction, tuple(chosen), load * rate_bps / 8 / frame_bytes(plan), load, dscp)
 
 
-def frame_bytes(plan: Plan) -> int:
+def frame_bytes(plan: FabricPlan) -> int:
     """Bytes of one cross-traffic frame as the queues count it, Ethernet header included."""
     return _ETHERNET_BYTES + (20 if plan.spec.ip_version == 4 else 40) + 8 + PAYLOAD_BYTES
 
 
-def _queue_rate_bps(plan: Plan, direction: str, dscp: int) -> int:
+def _queue_rate_bps(plan: FabricPlan, direction: str, dscp: int) -> int:
     sending, receiving = plan.by_direction[direction]
     spec = plan.spec
     if plan.kinds[sending.node] == "host":
@@ -99,7 +104,7 @@ def _queue_rate_bps(plan: Plan, direction: str, dscp: int) -> int:
     return spec.class_rate_bps if dscp == spec.class_dscp else spec.rate_bps - spec.class_rate_bps
 
 
-def _pairs(plan: Plan, direction: str) -> list[tuple[str, str]]:
+def _pairs(plan: FabricPlan, direction: str) -> list[tuple[str, str]]:
     """NIC pairs that may cross a direction, leaves taken in turn so that no other queue fills first."""
     sending, receiving = plan.by_direction[direction]
     at_leaf: dict[str, list[str]] = {leaf: [] for leaf in plan.spec.leaf_names}
@@ -122,7 +127,7 @@ def _in_turn(groups: dict[str, list[str]]) -> list[str]:
     return [group[i] for i in range(depth) for group in groups.values() if i < len(group)]
 
 
-def _check_upstream(plan: Plan, direction: str, load: float, flows: list[tuple[str, str, int]]) -> None:
+def _check_upstream(plan: FabricPlan, direction: str, load: float, flows: list[tuple[str, str, int]]) -> None:
     sending, _ = plan.by_direction[direction]
     if plan.kinds[sending.node] != "spine":
         return
@@ -135,7 +140,7 @@ def _check_upstream(plan: Plan, direction: str, load: float, flows: list[tuple[s
         )
 
 
-def frame(plan: Plan, flow: tuple[str, str, int], dscp: int) -> bytes:
+def frame(plan: FabricPlan, flow: tuple[str, str, int], dscp: int) -> bytes:
     """One IP packet of a flow: UDP to the discard port, ECT(0), checksums filled in."""
     src, dst, source_port = flow
     source = ip_address(plan.nic(src).a.address).packed

@@ -14,7 +14,7 @@ from typing import Any
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import traffic
 from sdfstream.lab.kernel.namespaces_io import Namespaces
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.plan import FabricPlan
 
 _SCRIPT = Path(__file__).with_name("sender_io.py")
 _CATCH_UP_S = 0.02
@@ -31,9 +31,11 @@ class Traffic:
         A socket cannot be had, or the sender did not start.
     """
 
-    def __init__(self, plan: Plan, namespaces: Namespaces, loads: list[traffic.Load], seconds: float | None) -> None:
+    def __init__(
+        self, plan: FabricPlan, namespaces: Namespaces, loads: list[traffic.Load], seconds: float | None
+    ) -> None:
         with contextlib.ExitStack() as undo:
-            orders = [order for load in loads for order in self._orders(undo, plan, namespaces, load)]
+            orders = [order for load in loads for order in self._flow_orders(undo, plan, namespaces, load)]
             for node in {plan.nic(dst).a.node for load in loads for _, dst, _ in load.flows}:
                 undo.enter_context(namespaces.run(node, lambda: _sink(plan.spec.ip_version)))
             gentle = all(load.load < 1.0 for load in loads)
@@ -47,7 +49,7 @@ class Traffic:
             )
             undo.callback(self._end)
             catch_up_s = _GENTLE_CATCH_UP_S if gentle else _CATCH_UP_S
-            self._say({"seconds": seconds, "catch_up_s": catch_up_s, "flows": orders})
+            self._send_orders({"seconds": seconds, "catch_up_s": catch_up_s, "flows": orders})
             self._wait_for_start()
             self._open = undo.pop_all()
 
@@ -60,7 +62,7 @@ class Traffic:
         self._open.close()
         return json.loads(said) if said else {}
 
-    def _say(self, orders: dict[str, Any]) -> None:
+    def _send_orders(self, orders: dict[str, Any]) -> None:
         assert self._child.stdin
         self._child.stdin.write(json.dumps(orders).encode() + b"\n")
         self._child.stdin.flush()
@@ -81,8 +83,8 @@ class Traffic:
             self._child.kill()
             self._child.wait()
 
-    def _orders(
-        self, undo: contextlib.ExitStack, plan: Plan, namespaces: Namespaces, load: traffic.Load
+    def _flow_orders(
+        self, undo: contextlib.ExitStack, plan: FabricPlan, namespaces: Namespaces, load: traffic.Load
     ) -> list[dict[str, Any]]:
         orders = []
         for flow in load.flows:

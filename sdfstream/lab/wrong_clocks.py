@@ -1,7 +1,7 @@
 """Clocks that are wrong on purpose, for the hosts of a lab, and the truth about them.
 
-All lab hosts share one kernel clock. To see whether sync finds what differs, each host's agent reads a clock of its
-own (`probes.virtual_clock`): the k-th host is off by a multiple of the offset and the skew, and every one walks.
+All lab hosts share one kernel clock. To test sync, each host's agent reads a clock of its own
+(`probes.virtual_clock`): the k-th host has a multiple of the offset and the skew, and every clock a random walk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def wrong_clocks(hosts: Sequence[str], seed: int, epoch_at_ns: int) -> dict[str,
 
 
 def true_offsets(clocks: Mapping[str, VirtualClock], from_ns: int, to_ns: int) -> Iterator[dict[str, Any]]:
-    """Lines of ``truth/clock.jsonl``: each clock at every bend of its walk; between two it goes straight."""
+    """Lines of ``truth/clock.jsonl``: each clock's offset at every knot of its walk, linear between two."""
     for name, settings in clocks.items():
         clock = Clock(settings)
         first = settings.epoch_at_ns + (from_ns - settings.epoch_at_ns) // KNOT_NS * KNOT_NS

@@ -21,7 +21,7 @@ from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import Fabric, control
 from sdfstream.lab.kernel import rtnl
 from sdfstream.lab.kernel.netlink_io import NodeSocket
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.plan import FabricPlan
 from sdfstream.probes.net.netns_io import inside
 from tests.fixtures.lab import SMALL, up_or_skip
 
@@ -122,7 +122,7 @@ def test_a_killed_owner_leaves_nothing(sdfstream: Callable[..., dict[str, Any]],
     os.kill(owner, number)
     # Holding a host shows that its leaves went, holding a spine that all leaves went.
     for node, fd in held.items():
-        for port, _ in Plan(SMALL).ports[node]:
+        for port, _ in FabricPlan(SMALL).ports[node]:
             wait_until_gone(fd, port.ifindex)
         os.close(fd)
     assert not any(_runs(pid) for pid in [owner, *children])

@@ -11,8 +11,8 @@ from sdfstream.errors import FormatError
 from sdfstream.lab import FabricSpec
 from sdfstream.lab.kernel import netlink, nft
 from sdfstream.lab.kernel.btf import Btf
-from sdfstream.lab.kernel.netlink import Request
-from sdfstream.lab.plan import FIRST_IFINDEX, Plan
+from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.plan import FIRST_IFINDEX, FabricPlan
 from sdfstream.lab.traffic import checksum
 from sdfstream.probes.net import netlink as nl
 
@@ -34,7 +34,7 @@ def specs(draw: st.DrawFn) -> FabricSpec:
 def test_every_plan_has_unique_ports_and_routes_that_lead_on(spec: FabricSpec, data: st.DataObject) -> None:
     """Walk every pair of a rail by the plan's own routes, whichever spine is taken: it arrives."""
     swapped = data.draw(st.frozensets(st.sampled_from(spec.host_names), max_size=3)) if spec.rails > 1 else frozenset()
-    plan = Plan(spec, swapped)
+    plan = FabricPlan(spec, swapped)
     ports = [port for cable in plan.cables for port in (cable.a, cable.b)]
     assert sorted(port.ifindex for port in ports) == list(range(FIRST_IFINDEX, FIRST_IFINDEX + len(ports)))
     assert len({port.address for port in ports}) == len(ports)
@@ -46,7 +46,7 @@ def test_every_plan_has_unique_ports_and_routes_that_lead_on(spec: FabricSpec, d
         assert _walk(plan, src, dst, spine)[-1] == dst.partition("/")[0]
 
 
-def _walk(plan: Plan, src: str, dst: str, spine: int) -> list[str]:
+def _walk(plan: FabricPlan, src: str, dst: str, spine: int) -> list[str]:
     """Nodes on the way from `src` to `dst` by longest prefix, taking uplink `spine` where a group decides."""
     target = plan.by_nic[dst].a
     nodes = [plan.by_nic[src].a.node]
@@ -57,7 +57,7 @@ def _walk(plan: Plan, src: str, dst: str, spine: int) -> list[str]:
     return nodes
 
 
-def _next(plan: Plan, node: str, address: str, spine: int) -> int:
+def _next(plan: FabricPlan, node: str, address: str, spine: int) -> int:
     best_bits, best = -1, 0
     for port, _ in plan.ports[node]:
         if ip_address(address) in ip_network(f"{port.address}/{plan.link_bits}", strict=False):
@@ -71,7 +71,7 @@ def _next(plan: Plan, node: str, address: str, spine: int) -> int:
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=30), st.integers(64, 4096))
 def test_cutting_requests_into_sends_changes_nothing(bodies: list[bytes], limit: int) -> None:
-    requests = [Request(16, 0, body, str(i)) for i, body in enumerate(bodies)]
+    requests = [NetlinkRequest(16, 0, body, str(i)) for i, body in enumerate(bodies)]
     sends = list(netlink.batches(requests, 1, limit))
     seen = [reply for data, _ in sends for reply in nl.packets(data)]
     assert [reply.body for reply in seen] == bodies

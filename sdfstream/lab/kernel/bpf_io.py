@@ -98,8 +98,8 @@ def load_program(bytecode: bytes) -> int:
     except OSError as error:
         if error.errno == 1:
             raise
-    told = head + struct.pack("=IIQII16s", 1, _LOG_BYTES, ctypes.addressof(log), 0, 0, b"sdfstream_wire")
+    verbose = head + struct.pack("=IIQII16s", 1, _LOG_BYTES, ctypes.addressof(log), 0, 0, b"sdfstream_wire")
     try:
-        return _bpf(_PROG_LOAD, told, "load the program")
+        return _bpf(_PROG_LOAD, verbose, "load the program")
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror}; verifier: {log.value[-400:].decode(errors='replace')}") from None

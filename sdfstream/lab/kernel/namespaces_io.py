@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sdfstream.lab.kernel import netns_io, sysctls
 from sdfstream.lab.kernel.netlink_io import NodeSocket
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.plan import FabricPlan
 from sdfstream.probes.net.netlink_io import NETLINK_NETFILTER
 from sdfstream.probes.net.netns_io import apart, inside
 
@@ -25,7 +25,7 @@ class Namespaces:
         self._netfilter: dict[str, NodeSocket] = {}
 
     @classmethod
-    def create(cls, plan: Plan) -> Namespaces:
+    def create(cls, plan: FabricPlan) -> Namespaces:
         """A namespace with its kernel settings for every node of the plan.
 
         Raises

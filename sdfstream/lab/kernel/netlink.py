@@ -12,19 +12,19 @@ from sdfstream.probes.net.netlink import request as framed
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class NetlinkRequest:
     """One message to the kernel, without sequence number."""
 
     kind: int
     flags: int
     body: bytes
     what: str
-    """What it asks, for the error sentence."""
+    """Its subject, for the error sentence."""
     tolerate: frozenset[int] = frozenset()
     """Error numbers that are fine here (the thing is gone already, or there already)."""
 
 
-def batches(requests: Sequence[Request], first_sequence: int, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
+def batches(requests: Sequence[NetlinkRequest], first_sequence: int, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Requests packed into sends of at most `limit_bytes`; only the last of each send asks for an acknowledgement.
 
     The kernel works a send off in order and reports every failure anyway, so one acknowledgement tells that all
@@ -47,16 +47,18 @@ def batches(requests: Sequence[Request], first_sequence: int, limit_bytes: int) 
             packed, size = [], 0
 
 
-def _framed_bytes(request: Request) -> int:
+def _framed_bytes(request: NetlinkRequest) -> int:
     return 16 + len(request.body) + (-len(request.body) % 4)
 
 
-def error_sentence(request: Request, error: int) -> str:
+def error_sentence(request: NetlinkRequest, error: int) -> str:
     """What was asked and what the kernel said."""
     return f"{request.what}: {os.strerror(error)} ({errno.errorcode.get(error, error)})"
 
 
-def failures(requests: Sequence[Request], first_sequence: int, answers: Iterable[Packet]) -> list[tuple[Request, int]]:
+def failures(
+    requests: Sequence[NetlinkRequest], first_sequence: int, answers: Iterable[Packet]
+) -> list[tuple[NetlinkRequest, int]]:
     """Requests the kernel refused and did not tolerate, with the error number."""
     refused = []
     for reply in answers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from sdfstream.lab.kernel.netlink import Request
+from sdfstream.lab.kernel.netlink import NetlinkRequest
 from sdfstream.probes.net.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, attribute, attributes, nested, text
 
 _SUBSYSTEM = 10 << 8
@@ -29,14 +29,14 @@ def _be64(kind: int, value: int) -> bytes:
     return attribute(kind, value.to_bytes(8, "big"))
 
 
-def _request(command: int, flags: int, body: bytes, what: str) -> Request:
-    return Request(_SUBSYSTEM | command, flags, bytes([_NETDEV, 0, 0, 0]) + body, what)
+def _request(command: int, flags: int, body: bytes, what: str) -> NetlinkRequest:
+    return NetlinkRequest(_SUBSYSTEM | command, flags, bytes([_NETDEV, 0, 0, 0]) + body, what)
 
 
-def begin_and_end() -> tuple[Request, Request]:
+def begin_and_end() -> tuple[NetlinkRequest, NetlinkRequest]:
     """The messages around a transaction: all of it is done, or nothing."""
     body = struct.pack(">BBH", 0, 0, 10)
-    return Request(0x10, 0, body, "begin"), Request(0x11, 0, body, "end")
+    return NetlinkRequest(0x10, 0, body, "begin"), NetlinkRequest(0x11, 0, body, "end")
 
 
 def table_name(ifindex: int) -> str:
@@ -46,7 +46,7 @@ def table_name(ifindex: int) -> str:
 
 def replace_table(
     ifindex: int, device: str, *, ingress: bool, loss: float, ce_over_pps: int, existed: bool
-) -> list[Request]:
+) -> list[NetlinkRequest]:
     """The whole table of one port: a hook, a rule that drops a share, and a rule that marks above a packet rate.
 
     Parameters
@@ -77,12 +77,12 @@ def replace_table(
     return requests
 
 
-def delete_table(ifindex: int) -> Request:
+def delete_table(ifindex: int) -> NetlinkRequest:
     """A port's table with all in it."""
     return _request(_DELETE_TABLE, 0, text(1, table_name(ifindex)), "delete table")
 
 
-def get_rules(ifindex: int) -> Request:
+def get_rules(ifindex: int) -> NetlinkRequest:
     """All rules of a port's table, counters included."""
     return _request(_GET_RULE, NLM_F_DUMP, text(1, table_name(ifindex)), "read rules")
 
@@ -103,19 +103,19 @@ def _expressions(data: bytes) -> list[tuple[str, bytes]]:
         size = struct.unpack_from("=H", data, position)[0]
         if size < 4:
             break
-        parts = attributes(data[position + 4 : position + size])
-        found.append((parts[1].rstrip(b"\0").decode(), parts.get(2, b"")))
+        fields = attributes(data[position + 4 : position + size])
+        found.append((fields[1].rstrip(b"\0").decode(), fields.get(2, b"")))
         position += size + (-size % 4)
     return found
 
 
-def _rule(ifindex: int, expressions: Sequence[bytes]) -> Request:
+def _rule(ifindex: int, expressions: Sequence[bytes]) -> NetlinkRequest:
     body = text(1, table_name(ifindex)) + text(2, "wire") + nested(4, *expressions)
     return _request(_NEW_RULE, NLM_F_CREATE | NLM_F_APPEND, body, "add rule")
 
 
-def _expression(name: str, *parts: bytes) -> bytes:
-    return nested(1, text(1, name), nested(2, *parts))
+def _expression(name: str, *operands: bytes) -> bytes:
+    return nested(1, text(1, name), nested(2, *operands))
 
 
 def _value(kind: int, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What is done to packets on their way out of a port: loss and CE marks, as an eBPF program and its map entries.
+"""Loss and CE marks at a port's egress, as an eBPF program and its map entries.
 
 The program runs at the port's egress before the queue (or, for packets from a host, at its leaf's ingress). CE is
 set when the queue's true backlog, read from the kernel's own structures, is above the threshold.
@@ -23,8 +23,8 @@ RULE_BYTES, COUNTS_BYTES = _RULE.size, _COUNTS.size
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What to do at one port: the value of its map entry."""
+class PortRule:
+    """Loss and marking at one port: the value of its map entry."""
 
     loss: float = 0.0
     """Share of packets dropped, 0..1."""
@@ -40,7 +40,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was done at one port so far."""
+    """Packets dropped and marked at one port so far."""
 
     dropped: int = 0
     marked: int = 0
@@ -53,7 +53,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where this kernel keeps what the program reads, in bytes."""
+    """Offsets of the members that the program reads from this kernel's structures, in bytes."""
 
     device: int
     """``sk_buff.dev``."""

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, Protocol
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab.kernel import bpf_io, nft, queues
 from sdfstream.lab.kernel.namespaces_io import Namespaces
-from sdfstream.lab.kernel.netlink import Request
-from sdfstream.lab.kernel.wire import COUNTS_BYTES, RULE_BYTES, Counts, Rule, program
-from sdfstream.lab.plan import Plan, Port
+from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.wire import COUNTS_BYTES, RULE_BYTES, Counts, PortRule, program
+from sdfstream.lab.plan import FabricPlan, Port
 from sdfstream.lab.spec import FabricSpec
 
 _MEAN_FRAME_BYTES = 1_200
@@ -20,26 +20,26 @@ _MEAN_FRAME_BYTES = 1_200
 
 
 class Wire(Protocol):
-    """What happens to the packets a port sends; hosts' packets are treated at their leaf's ingress."""
+    """Drops and marks the packets a port sends; hosts' packets are treated at their leaf's ingress."""
 
     name: ClassVar[Literal["ebpf", "nft"]]
     gives: ClassVar[str]
-    """What is missing where this engine is."""
+    """What the lab lacks without this engine."""
 
-    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
+    def __init__(self, plan: FabricPlan, namespaces: Namespaces) -> None:
         """Take what the engine needs; LabUnavailableError where that is not allowed."""
 
     def marks(self, spec: FabricSpec) -> bool:
         """Whether it can set CE in this fabric's packets."""
 
-    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[Request]:
+    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[NetlinkRequest]:
         """Requests, for the node of the first of each (own, far) pair, that put the engine on those ports."""
 
-    def set_rules(self, plan: Plan, rules: dict[int, Rule]) -> None:
-        """From now on do this to the packets of these sending ports."""
+    def set_rules(self, plan: FabricPlan, rules: dict[int, PortRule]) -> None:
+        """Apply these rules from now on, by sending port."""
 
     def counts(self, ifindex: int) -> Counts:
-        """What was done to a sending port's packets."""
+        """Packets dropped and marked of a sending port."""
 
     def detach(self, ifindexes: Iterable[int]) -> None:
         """These cables are about to be moved: forget what holds on to their ends."""
@@ -54,7 +54,7 @@ class EbpfWire:
     name: ClassVar[Literal["ebpf", "nft"]] = "ebpf"
     gives: ClassVar[str] = "CE marks by true backlog (eBPF)"
 
-    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
+    def __init__(self, plan: FabricPlan, namespaces: Namespaces) -> None:
         entries = 2 * len(plan.cables)
         with contextlib.ExitStack() as undo:
             try:
@@ -71,7 +71,7 @@ class EbpfWire:
                 raise LabUnavailableError(str(error.strerror)) from error
             self._open = undo.pop_all()
 
-    def _load(self, plan: Plan, key_offset: int) -> int:
+    def _load(self, plan: FabricPlan, key_offset: int) -> int:
         offsets = bpf_io.kernel_offsets()
         code = program(offsets, self._rules.fd, self._counts.fd, plan.spec.ip_version, key_offset)
         return bpf_io.load_program(code)
@@ -80,14 +80,14 @@ class EbpfWire:
         """In any."""
         return True
 
-    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[Request]:
+    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[NetlinkRequest]:
         """A hook and its programs on every port."""
         requests = [queues.classifier_hook(own.ifindex) for own, _ in ports]
         requests += [queues.program(own.ifindex, self._egress, ingress=False) for own, _ in ports]
         from_hosts = [own for own, far in ports if far.end != far.node]
         return requests + [queues.program(own.ifindex, self._ingress, ingress=True) for own in from_hosts]
 
-    def set_rules(self, plan: Plan, rules: dict[int, Rule]) -> None:
+    def set_rules(self, plan: FabricPlan, rules: dict[int, PortRule]) -> None:
         """Write the map entries."""
         for ifindex, rule in rules.items():
             self._rules.set(ifindex, rule.packed())
@@ -110,7 +110,7 @@ class NftWire:
     name: ClassVar[Literal["ebpf", "nft"]] = "nft"
     gives: ClassVar[str] = "black holes, gray loss and CE marks (nf_tables)"
 
-    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
+    def __init__(self, plan: FabricPlan, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
         self._tables: dict[int, Port] = {}
 
@@ -118,11 +118,11 @@ class NftWire:
         """Only in IPv4: the traffic class of IPv6 is not on a byte boundary."""
         return spec.ip_version == 4
 
-    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[Request]:
+    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[NetlinkRequest]:
         """Nothing beforehand: tables come with their first rule."""
         return []
 
-    def set_rules(self, plan: Plan, rules: dict[int, Rule]) -> None:
+    def set_rules(self, plan: FabricPlan, rules: dict[int, PortRule]) -> None:
         """Replace the tables of these ports."""
         for ifindex, rule in rules.items():
             own, far = plan.by_ifindex[ifindex]
@@ -159,9 +159,13 @@ class NftWire:
 
 
 def start(
-    plan: Plan, namespaces: Namespaces, rules: dict[int, Rule], *, engines: Sequence[type[Wire]] = (EbpfWire, NftWire)
+    plan: FabricPlan,
+    namespaces: Namespaces,
+    rules: dict[int, PortRule],
+    *,
+    engines: Sequence[type[Wire]] = (EbpfWire, NftWire),
 ) -> tuple[Wire | None, list[str]]:
-    """The first engine that this machine allows, in place on every router port and told its first rules.
+    """The first engine that this machine allows, attached to every router port, with its first rules set.
 
     Parameters
     ----------
@@ -191,8 +195,8 @@ def start(
             for node in (*plan.spec.leaf_names, *plan.spec.spine_names):
                 pairs = [(port, cable.far(port)) for port, cable in plan.ports[node]]
                 namespaces.route(node).apply(wire.attach(pairs))
-            # An empty rule, where there is nothing to say yet, tells whether rules are possible at all.
-            wire.set_rules(plan, rules or {plan.cables[-1].a.ifindex: Rule()})
+            # Without first rules an empty one shows whether rules are possible at all.
+            wire.set_rules(plan, rules or {plan.cables[-1].a.ifindex: PortRule()})
         except LabUnavailableError as error:
             wire.close()
             reasons.append(f"{engine.gives}: {error}")

@@ -13,11 +13,11 @@ from sdfstream.errors import ConfigError, FormatError
 from sdfstream.lab import FabricSpec, traffic
 from sdfstream.lab.kernel import ebpf, netlink, nft, queues, rtnl, wire
 from sdfstream.lab.kernel.btf import Btf
-from sdfstream.lab.kernel.netlink import Request
-from sdfstream.lab.plan import Plan
+from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.plan import FabricPlan
 from sdfstream.probes.net import netlink as nl
 
-PLAN = Plan(FabricSpec())
+PLAN = FabricPlan(FabricSpec())
 
 
 def test_golden_route_and_neighbour() -> None:
@@ -50,7 +50,7 @@ def test_golden_dscp_filter() -> None:
 
 
 def test_only_the_last_message_of_a_send_is_acknowledged() -> None:
-    requests = [Request(24, 0x500, bytes(20), "x") for _ in range(10)]
+    requests = [NetlinkRequest(24, 0x500, bytes(20), "x") for _ in range(10)]
     sends = list(netlink.batches(requests, 100, 120))
     assert [end for _, end in sends] == [102, 105, 108, 109]
     for data, end in sends:
@@ -68,7 +68,7 @@ def _frames(data: bytes) -> list[tuple[int, ...]]:
 
 
 def test_refusals_name_the_request_and_tolerated_ones_do_not() -> None:
-    requests = [Request(1, 0, b"", "first"), Request(1, 0, b"", "second", frozenset({errno.ENOENT}))]
+    requests = [NetlinkRequest(1, 0, b"", "first"), NetlinkRequest(1, 0, b"", "second", frozenset({errno.ENOENT}))]
     answers = [nl.Packet(nl.NLMSG_ERROR, 7 + i, struct.pack("=i", -errno.ENOENT)) for i in range(2)]
     refused = netlink.failures(requests, 7, answers)
     assert [request.what for request, _ in refused] == ["first"]
@@ -88,8 +88,8 @@ def test_jumps_reach_their_labels() -> None:
 
 
 def test_rules_are_what_the_program_reads() -> None:
-    assert wire.Rule(1.0, 50_000, 46).packed().hex() == "0000000001000000" + "50c30000" + "2e000000"
-    assert wire.Rule(0.5).packed()[:8] == (1 << 31).to_bytes(8, "little")
+    assert wire.PortRule(1.0, 50_000, 46).packed().hex() == "0000000001000000" + "50c30000" + "2e000000"
+    assert wire.PortRule(0.5).packed()[:8] == (1 << 31).to_bytes(8, "little")
     assert wire.Counts.unpacked(bytes([3] + [0] * 7 + [4] + [0] * 7)) == wire.Counts(3, 4)
 
 
@@ -151,7 +151,7 @@ def test_a_nft_counter_is_read_back() -> None:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_cross_traffic_packets_have_right_checksums(version: int) -> None:
-    plan = Plan(FabricSpec(ip_version=version))
+    plan = FabricPlan(FabricSpec(ip_version=version))
     packet = traffic.frame(plan, ("h00/r0", "h04/r0", 40_000), 46)
     head = 20 if version == 4 else 40
     assert len(packet) + 14 == traffic.frame_bytes(plan)
@@ -194,6 +194,6 @@ def test_loads_that_cannot_be_are_refused(direction: str, load: float, why: str)
 
 
 def test_a_class_has_its_own_rate() -> None:
-    plan = Plan(FabricSpec(class_dscp=46, class_rate_bps=20_000_000))
+    plan = FabricPlan(FabricSpec(class_dscp=46, class_rate_bps=20_000_000))
     rates = [traffic.plan_load(plan, every_path, "l0->s1", 1.0, dscp).packets_per_s * 8 * 1442 for dscp in (46, 0)]
     assert rates == pytest.approx([20e6, 30e6])

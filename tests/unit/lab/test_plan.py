@@ -11,10 +11,10 @@ from sdfstream.errors import ConfigError
 from sdfstream.lab import FabricSpec, MeshSpec, faults, mesh, setup, topology
 from sdfstream.lab.features import describe
 from sdfstream.lab.kernel import sysctls
-from sdfstream.lab.plan import GROUP_ID, Plan
+from sdfstream.lab.plan import GROUP_ID, FabricPlan
 from sdfstream.probes.config import VirtualClock
 
-PLAN = Plan(FabricSpec())
+PLAN = FabricPlan(FabricSpec())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_addresses_are_as_written_in_the_plan() -> None:
     assert (link.a.address, link.b.address) == ("172.16.2.2", "172.16.2.3")
     assert (link.a.device, link.b.device) == ("u1", "d2")
     assert (nic.a.device, nic.b.device) == ("r1", "h05-r1")
-    six = Plan(FabricSpec(ip_version=6))
+    six = FabricPlan(FabricSpec(ip_version=6))
     assert six.by_nic["h05/r1"].a.address == "fd00:0:3:5::1"
     assert six.by_link["l2--s1"].b.address == "fd00:ffff:2:1::1"
 
@@ -68,7 +68,7 @@ def test_leaves_route_by_group_and_spines_by_leaf() -> None:
 
 
 def test_a_swapped_host_is_announced_by_its_real_leaf() -> None:
-    plan = Plan(FabricSpec(), frozenset({"h00"}))
+    plan = FabricPlan(FabricSpec(), frozenset({"h00"}))
     assert plan.by_nic["h00/r0"].link == "h00/r0--l1"
     assert plan.by_nic["h00/r0"].planned == "h00/r0--l0"
     assert plan.by_nic["h00/r0"].a.address == "10.0.0.1"
@@ -148,13 +148,13 @@ def test_sysctls_leave_the_source_port_out_on_request() -> None:
 
 def test_marks_only_where_there_is_a_queue() -> None:
     spec = FabricSpec(class_dscp=46)
-    plan = Plan(spec)
+    plan = FabricPlan(spec)
     fabric, host = plan.by_link["l0--s1"], plan.by_nic["h00/r0"]
     assert setup.base_rule(plan, fabric.b).ce_threshold_bytes == spec.ce_threshold_bytes
     assert setup.base_rule(plan, fabric.a).ce_dscp == 46
     assert setup.base_rule(plan, host.b).ce_threshold_bytes == 0
     assert setup.base_rule(plan, host.a).ce_threshold_bytes == 0
-    incast = Plan(dataclasses.replace(spec, host_rate_bps=10_000_000))
+    incast = FabricPlan(dataclasses.replace(spec, host_rate_bps=10_000_000))
     assert setup.base_rule(incast, incast.by_nic["h00/r0"].b).ce_threshold_bytes > 0
 
 

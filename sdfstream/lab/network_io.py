@@ -1,4 +1,7 @@
-"""What is true about a running fabric: paths, queues, counters. For tests and scores; no stage may see it."""
+"""The kernels of a running fabric: cabling as it is now, and what is true about paths, queues and counters.
+
+The truth is for tests and scores; no stage may see it.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,32 @@ from collections.abc import Iterable
 
 from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import oracle
+from sdfstream.lab.features import Features
 from sdfstream.lab.kernel import queues, rtnl
 from sdfstream.lab.kernel.namespaces_io import Namespaces
-from sdfstream.lab.kernel.netlink import Request
+from sdfstream.lab.kernel.netlink import NetlinkRequest
 from sdfstream.lab.kernel.wire import Counts
 from sdfstream.lab.kernel.wire_io import Wire
-from sdfstream.lab.plan import Plan, Port
+from sdfstream.lab.plan import FabricPlan, Port
 
 _CARRIER_TIMEOUT_S = 10.0
 _FRUITLESS_PORTS = 2_048
 """So many ports in a row that miss a direction mean that none will cross it: with 128 spines, 1 in 10 million."""
 
 
-class Truth:
-    """Questions to the kernels of the fabric's nodes; all methods may be called from any thread."""
+class LabNetwork:
+    """The fabric's nodes and questions to their kernels; all methods may be called from any thread."""
 
-    def __init__(self, plan: Plan, namespaces: Namespaces) -> None:
+    features: Features
+    """Set once the fabric is built."""
+
+    def __init__(self, plan: FabricPlan, namespaces: Namespaces) -> None:
+        self.spec = plan.spec
         self.plan = plan
         """Cabling as it is now."""
         self.namespaces = namespaces
         self.wire: Wire | None = None
-        """What drops and marks packets; None where nothing here can."""
+        """The engine that drops and marks packets; None where the machine allows none."""
         self.lock = threading.RLock()
         self.dead_ports: frozenset[int] = frozenset()
         """Interface indexes without carrier now."""
@@ -36,8 +44,8 @@ class Truth:
     def path(self, src: str, dst: str, source_port: int, dest_port: int = 862, proto: str = "udp") -> list[str]:
         """Directions a packet takes now, e.g. ``["h00/r0->l0", "l0->s1", "s1->l2", "l2->h04/r0"]``.
 
-        Exact: the kernel of every router on the way is asked. Short (down to empty) where there is no way on. It knows
-        routes, not black holes: those packets vanish on the path it names.
+        Exact: the kernel of every router on the path is asked. Short (down to empty) where a router has no route. Black
+        holes are not considered: packets vanish on the path that is returned.
         """
         with self.lock:
             return oracle.path(self.plan, self.dead_ports, self._ask, (src, dst, source_port, dest_port, proto))
@@ -91,7 +99,7 @@ class Truth:
         return queues.queue_stats(body)
 
     def done_to(self, direction: str) -> Counts:
-        """Packets the lab itself dropped or marked in a direction."""
+        """Packets that the lab itself dropped or marked in a direction."""
         port, _ = self._direction(direction)
         with self.lock:
             return self.wire.counts(port.ifindex) if self.wire else Counts()
@@ -120,5 +128,5 @@ class Truth:
             raise ConfigError(f"no such direction in the lab: {direction!r}")
         return self.plan.by_direction[direction]
 
-    def _ask(self, node: str, request: Request) -> list[bytes]:
+    def _ask(self, node: str, request: NetlinkRequest) -> list[bytes]:
         return self.namespaces.route(node).ask(request)
