@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sdfstream.archive import tables
-from sdfstream.archive.rows import Reject, Rows, bus_columns
+from sdfstream.archive.rows import Reject, TableRows, bus_columns
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY, Topic
@@ -187,10 +187,10 @@ PICKS: Final[dict[str, tuple[Pick, ...]]] = {
 """The typed columns of every event topic; those of the migrations, in their order."""
 
 
-def event_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
+def event_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRows:
     """One row per event of `messages`, all of the event topic `topic`."""
     picks = PICKS[topic.name]
-    kept: list[tuple[Message, Event, str, list[Any]]] = []
+    accepted: list[tuple[Message, Event, str, list[Any]]] = []
     rejects: list[Reject] = []
     for message in messages:
         try:
@@ -198,15 +198,15 @@ def event_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
         except FormatError as error:
             rejects.append(Reject(message, error.reason, error.detail, 1, _body(message)))
             continue
-        kept.append((message, event, payload, values))
-    columns: dict[str, Any] = {pick.column: _column([k[3][i] for k in kept], pick) for i, pick in enumerate(picks)}
-    events = [k[1] for k in kept]
+        accepted.append((message, event, payload, values))
+    columns: dict[str, Any] = {pick.column: _column([k[3][i] for k in accepted], pick) for i, pick in enumerate(picks)}
+    events = [k[1] for k in accepted]
     for name in ("id", "type", "source"):
         columns[f"event_{name}"] = pa.array([getattr(e, name) for e in events], pa.utf8())
     columns["event_time"] = pa.array([e.time_ns for e in events], pa.int64()).cast(tables.INSTANT)
-    columns["data"] = pa.array([k[2] for k in kept], pa.utf8())
-    columns |= bus_columns([k[0] for k in kept], [1] * len(kept), bus_id)
-    return Rows(pa.table(columns), tuple(rejects))
+    columns["data"] = pa.array([k[2] for k in accepted], pa.utf8())
+    columns |= bus_columns([k[0] for k in accepted], [1] * len(accepted), bus_id)
+    return TableRows(pa.table(columns), tuple(rejects))
 
 
 def _read(message: Message, picks: Sequence[Pick]) -> tuple[Event, str, list[Any]]:

@@ -14,7 +14,7 @@ from sdfstream.archive.failed_inserts_io import FailedInserts
 from sdfstream.archive.failures import EngineError
 from sdfstream.archive.insert_file import TableInsert
 from sdfstream.archive.intent import Intent
-from sdfstream.archive.rows import Reject, Rows, bulk_rows, reject_rows
+from sdfstream.archive.rows import Reject, TableRows, bulk_rows, reject_rows
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED, Topic
@@ -34,7 +34,7 @@ class Store(Protocol):
         """Run a statement. Raises EngineError."""
 
 
-def build_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
+def build_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRows:
     """The rows of `messages`; a message that our own code fails on is refused alone."""
     build = bulk_rows if topic.form == "bulk" else event_rows
     try:
@@ -44,10 +44,10 @@ def build_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
             body = repr(messages[0].body).encode("utf-8", "backslashreplace")
             reject = Reject(messages[0], "defect", repr(error), messages[0].rows, body)
             empty = build(topic, (), bus_id).table
-            return Rows(empty, (reject,))
+            return TableRows(empty, (reject,))
     singles = [build_rows(topic, [message], bus_id) for message in messages]
     table = pa.concat_tables([single.table for single in singles]).unify_dictionaries().combine_chunks()
-    return Rows(table, tuple(reject for single in singles for reject in single.rejects))
+    return TableRows(table, tuple(reject for single in singles for reject in single.rejects))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""What one insert covers, said on the bus before the insert is made: the archive's log of intents.
+"""The messages of one insert, written to the bus before the insert is made: the archive's log of intents.
 
 An `Intent` names a topic, the insert's deduplication token, and per partition the range of offsets with the runs of
-offsets whose messages are in it. What lies in the range outside the runs was left out when the batch was first read
-(the bus's own marks, messages that another producer's retry repeated), so whoever makes the insert again takes the
-same messages, whatever his reader remembers of repeats.
+offsets whose messages are in it. Offsets of the range outside the runs were left out when the batch was first read
+(the bus's own marks, repeats by a producer), so the insert is repeated with the same messages, whatever the reader of
+the next owner remembers of repeats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Span:
     """The share of one partition in a batch."""
 
     start: int
-    """The position before it: every message before was dealt with by earlier batches. -1: there were none."""
+    """The position before it: every message before is in earlier batches. -1: there were none."""
     end: int
     """The position behind it."""
     runs: tuple[tuple[int, int], ...]
@@ -45,38 +45,38 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One insert to be made; see the module."""
+    """One insert to be made."""
 
     topic: str
     token: str
     rows: int
     spans: Mapping[int, Span]
-    """By partition. Empty for rows that no bus has any more."""
+    """By partition. Empty for rows that are on no bus any more."""
     at_ns: int = 0
-    """When the oldest of its messages entered the bus; 0 when not known."""
+    """Bus time of the oldest message; 0 when not known."""
 
     @property
     def note(self) -> str:
-        """The name of the note that carries it."""
+        """Name of the note that holds the intent."""
         return NOTE_PREFIX + self.topic
 
     @property
     def messages(self) -> int:
-        """How many messages are in it."""
+        """Number of messages."""
         return sum(behind - first for span in self.spans.values() for first, behind in span.runs)
 
     def to_bytes(self) -> bytes:
         """As JSON; `from_bytes` reads it."""
         spans = {str(p): [s.start, s.end, [n for run in s.runs for n in run]] for p, s in self.spans.items()}
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "v": _VERSION,
             "topic": self.topic,
             "token": self.token,
             "rows": self.rows,
             "spans": spans,
         }
-        said["at"] = self.at_ns
-        return json.dumps(said, separators=(",", ":")).encode()
+        fields["at"] = self.at_ns
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Intent:
@@ -88,11 +88,11 @@ class Intent:
             ``intent``: it is none, or of a later version.
         """
         try:
-            said = json.loads(data)
-            if said["v"] != _VERSION:
-                raise FormatError("intent", f"version {said['v']}")
-            spans = {int(p): _span(*given) for p, given in said["spans"].items()}
-            return cls(str(said["topic"]), str(said["token"]), int(said["rows"]), spans, int(said.get("at", 0)))
+            fields = json.loads(data)
+            if fields["v"] != _VERSION:
+                raise FormatError("intent", f"version {fields['v']}")
+            spans = {int(p): _span(*given) for p, given in fields["spans"].items()}
+            return cls(str(fields["topic"]), str(fields["token"]), int(fields["rows"]), spans, int(fields.get("at", 0)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError("intent", f"{error!r}") from error
 
@@ -130,11 +130,11 @@ def runs_of(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
 def token(bus_id: str, topic: str, messages: Sequence[Message]) -> str:
     """The deduplication token of one insert: bus, topic, partitions and offsets.
 
-    Ends and number of the messages are there to be read; a digest of every message's place and time on the bus tells
+    Ends and number of the messages are for the human reader; a digest of every message's position and bus time tells
     apart sets with the same ends, and a topic from one that was made anew under its name.
     """
-    places = np.array([(m.bus_seq & _UINT64, m.bus_at_ns & _UINT64) for m in messages], dtype="<u8")
-    digest = hashlib.blake2s(places.tobytes(), digest_size=8).hexdigest()
+    positions = np.array([(m.bus_seq & _UINT64, m.bus_at_ns & _UINT64) for m in messages], dtype="<u8")
+    digest = hashlib.blake2s(positions.tobytes(), digest_size=8).hexdigest()
     partitions = sorted({partition_of(m)[1] for m in messages})
     where = f"{partitions[0]}" if len(partitions) == 1 else f"{partitions[0]}..{partitions[-1]}"
     ends = f"{offset_of(messages[0])}-{offset_of(messages[-1])}"

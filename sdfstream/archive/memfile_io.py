@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Final
 
-KEPT_BYTES: Final = 256 << 20
-"""Memory that a `Scratch` keeps from one use to the next."""
+RETAINED_BYTES: Final = 256 << 20
+"""Most memory that a `Scratch` retains from one use to the next."""
 
 
 class Scratch:
@@ -32,7 +32,7 @@ class Scratch:
         try:
             yield f"/proc/self/fd/{file.fileno()}" if hasattr(os, "memfd_create") else str(file.name)
         finally:
-            if file.tell() > KEPT_BYTES:
+            if file.tell() > RETAINED_BYTES:
                 self.close()
 
     def close(self) -> None:

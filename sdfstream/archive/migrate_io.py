@@ -1,4 +1,4 @@
-"""Bring an archive to the newest migration, and say how long its rows stay."""
+"""Bring an archive to the newest migration, and set the retention of its tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from sdfstream.archive import migration
 from sdfstream.archive.engine_io import Engine
-from sdfstream.archive.migrate_lock_io import turn
+from sdfstream.archive.migrate_lock_io import migration_lock
 from sdfstream.archive.migration import Migration
 from sdfstream.archive.retention import AGING, Retention, ttl
 from sdfstream.archive.sqltext import literal
@@ -29,10 +29,10 @@ def migrations() -> list[Migration]:
 
 
 def migrate(engine: Engine, steps: Sequence[Migration] | None = None) -> list[str]:
-    """Apply what is pending, each once, and record it; returns the names applied.
+    """Apply pending migrations, each once, and record them; returns their names.
 
     A crash in between repeats the interrupted migration at the next start, which its statements allow. Processes that
-    share a server take turns.
+    share a server wait for each other.
 
     Raises
     ------
@@ -42,11 +42,11 @@ def migrate(engine: Engine, steps: Sequence[Migration] | None = None) -> list[st
     ours = migrations() if steps is None else steps
     if not _pending(engine, ours):
         return []
-    with turn(engine) as still_ours, _patient(engine) as engine:
+    with migration_lock(engine) as check_held, _patient(engine) as engine:
         todo = _pending(engine, ours)
         for step in todo:
             for statement in step.statements:
-                still_ours()
+                check_held()
                 condition = migration.guard(statement)
                 if condition is None or engine.rows(condition)[0][0]:
                     engine.command(statement)
@@ -57,7 +57,7 @@ def migrate(engine: Engine, steps: Sequence[Migration] | None = None) -> list[st
 
 @contextmanager
 def _patient(engine: Engine) -> Iterator[Engine]:
-    """A handle that waits for a statement that moves all rows of a server's table: half of it done twice is worse."""
+    """A handle that waits for a statement that rewrites a server's table: giving up half-way would repeat it."""
     if isinstance(engine.target, Folder):
         yield engine
         return
@@ -72,7 +72,7 @@ def _pending(engine: Engine, ours: Sequence[Migration]) -> list[Migration]:
 
 
 def set_retention(engine: Engine, retention: Retention | None, *, replay: str | None = None) -> Retention | None:
-    """Let rows go as `retention` says (None: never), by the wall clock; returns what is in force.
+    """A handle that waits long: a statement that rewrites a server's table and is given up half-way would be repeated."""
 
     Old rows of a replay would go at once. So an archive with rows that age takes no replay, and one that holds a
     replay ages no more.

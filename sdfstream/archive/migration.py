@@ -42,8 +42,8 @@ class Migration:
     @property
     def statements(self) -> list[str]:
         """The statements; each ends with a semicolon at the end of a line."""
-        parts = (part.strip() for part in re.split(r";[ \t]*$", self.sql, flags=re.MULTILINE))
-        return [part for part in parts if _without_comments(part)]
+        statements = (s.strip() for s in re.split(r";[ \t]*$", self.sql, flags=re.MULTILINE))
+        return [s for s in statements if _without_comments(s)]
 
 
 def guard(statement: str) -> str | None:

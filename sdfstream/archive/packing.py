@@ -43,8 +43,8 @@ def current(table: str, rows: pa.Table) -> pa.Table:
         return rows
     t1, t21, t31, t41, tx, rx = (rows.column(name) for name in _OF_THE_PAST)
     packed = _packed(t1.cast(pa.int64()), t21, t31, t41, tx, rx)
-    kept = {name: rows.column(name) for name in rows.column_names if name not in _OF_THE_PAST}
-    return pa.table(kept | packed)
+    others = {name: rows.column(name) for name in rows.column_names if name not in _OF_THE_PAST}
+    return pa.table(others | packed)
 
 
 def _packed(t1: Any, t21: Any, t31: Any, t41: Any, tx_host: Any, rx_host: Any) -> dict[str, Any]:

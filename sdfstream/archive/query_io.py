@@ -21,7 +21,7 @@ _FORMAT: Final = re.compile(r"\bFORMAT\s+([A-Za-z]\w*)\s*(?:SETTINGS\b[^;]*)?$",
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """Rows of a query, as JSON values."""
 
     columns: list[str]
@@ -64,16 +64,16 @@ class Console:
         statement = _bare(sql)
         return self._ask(statement, None if has_format(statement) else fmt)
 
-    def answer(self, sql: str) -> Answer:
+    def answer(self, sql: str) -> QueryResult:
         """The rows of `sql`."""
         statement = _bare(sql)
         if has_format(statement):
             raise ArchiveError("a FORMAT clause and --json exclude each other")
         printed = self._ask(statement, "JSON")
         if not printed.strip():
-            return Answer([], [])
+            return QueryResult([], [])
         found = json.loads(printed)
-        return Answer([c["name"] for c in found["meta"]], found["data"])
+        return QueryResult([c["name"] for c in found["meta"]], found["data"])
 
     def catalogue(self) -> list[tuple[str, str]]:
         """Every view and table with its one-line description, views first."""

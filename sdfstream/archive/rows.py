@@ -33,16 +33,16 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """What one insert carries, and what was refused on the way to it."""
 
     table: pa.Table
     rejects: tuple[Reject, ...]
 
 
-def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
+def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRows:
     """The rows of `messages`, all of the bulk topic `topic`, in order, under the stored columns' names."""
-    kept: list[tuple[Message, pa.RecordBatch]] = []
+    accepted: list[tuple[Message, pa.RecordBatch]] = []
     rejects: list[Reject] = []
     for message in messages:
         try:
@@ -52,12 +52,12 @@ def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> Rows:
             continue
         rejects.extend(refused)
         if batch.num_rows:
-            kept.append((message, batch))
-    merged = pa.Table.from_batches([batch for _, batch in kept], schema=topic.columns)
+            accepted.append((message, batch))
+    merged = pa.Table.from_batches([batch for _, batch in accepted], schema=topic.columns)
     merged = merged.unify_dictionaries().combine_chunks()
     columns = _stored(topic, merged)
-    columns |= bus_columns([m for m, _ in kept], [b.num_rows for _, b in kept], bus_id)
-    return Rows(pa.table(columns), tuple(rejects))
+    columns |= bus_columns([m for m, _ in accepted], [b.num_rows for _, b in accepted], bus_id)
+    return TableRows(pa.table(columns), tuple(rejects))
 
 
 def bus_columns(messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> dict[str, pa.Array]:

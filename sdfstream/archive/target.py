@@ -63,18 +63,18 @@ def parse(target: str) -> Folder | Server:
     if scheme not in ("http", "https"):
         raise ConfigError(f"archive target: scheme {scheme} is not known; use a folder, http:// or https://")
     try:
-        parts = urlsplit(target)
-        port = parts.port
+        url = urlsplit(target)
+        port = url.port
     except ValueError as error:
         raise ConfigError(f"archive target: {scheme}://… is not a URL ({error})") from None
-    if not parts.hostname:
+    if not url.hostname:
         raise ConfigError(f"archive target: {scheme}://… names no host")
     secure = scheme == "https"
     return Server(
-        host=parts.hostname,
+        host=url.hostname,
         port=port or (8443 if secure else 8123),
-        user=unquote(parts.username or "default"),
-        password=unquote(parts.password or ""),
-        database=unquote(parts.path.strip("/")) or DATABASE,
+        user=unquote(url.username or "default"),
+        password=unquote(url.password or ""),
+        database=unquote(url.path.strip("/")) or DATABASE,
         secure=secure,
     )

@@ -136,7 +136,7 @@ def due(pending: Collection[int], span_ns: int, most: int) -> list[tuple[int, in
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class FindingStatement:
     """A finding as opened or resolved: when, about what."""
 
     finding: str
@@ -149,10 +149,10 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RetainedWindow:
     """Raw rows to be kept: from when to when (bus time), of which paths."""
 
-    statement: Statement
+    statement: FindingStatement
     from_ns: int
     to_ns: int
     where: str
@@ -160,17 +160,19 @@ class Window:
     parameters: dict[str, Any]
 
 
-def window(said: Statement, retention: Retention) -> Window | None:
+def window(statement: FindingStatement, retention: Retention) -> RetainedWindow | None:
     """What is to be kept for a statement; None when no path can be told from its subject."""
-    scope = scope_of(said.subject_type, said.subject)
+    scope = scope_of(statement.subject_type, statement.subject)
     if scope is None:
         return None
     around_ns = round(retention.around_minutes * 60 * NS_PER_S)
-    since_ns = said.said_ns
-    if said.status == "open" and said.since_ns is not None:
-        since_ns = min(said.said_ns, max(said.since_ns, said.said_ns - HOUR_NS))  # a clock's error is no reason to scan
+    since_ns = statement.said_ns
+    if statement.status == "open" and statement.since_ns is not None:
+        since_ns = min(
+            statement.said_ns, max(statement.since_ns, statement.said_ns - HOUR_NS)
+        )  # a clock's error is no reason to scan
     where, parameters = scope
-    return Window(said, since_ns - around_ns, said.said_ns + around_ns, where, parameters)
+    return RetainedWindow(statement, since_ns - around_ns, statement.said_ns + around_ns, where, parameters)
 
 
 _PROBE_PATH: Final = "src, dst, transport, path, dscp_sent"
@@ -222,7 +224,7 @@ _OWD: Final = (
 )
 
 
-def worst_paths(w: Window) -> str:
+def worst_paths(w: RetainedWindow) -> str:
     """Which path ids of the window's scope to keep, those with most loss and delay first."""
     return f"""
         SELECT {_PROBE_PATH} FROM raw_probe

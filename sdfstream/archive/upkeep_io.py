@@ -15,9 +15,9 @@ from sdfstream.archive.sqltext import literal
 from sdfstream.archive.upkeep import (
     FINISHERS,
     HOUR_NS,
+    FindingStatement,
     Finisher,
-    Statement,
-    Window,
+    RetainedWindow,
     copies,
     counts,
     due,
@@ -90,16 +90,16 @@ class Upkeep:
 
     def _keep(self) -> None:
         ((newest_ns,),) = self._engine.rows("SELECT toUnixTimestamp64Nano(max(bus_at)) FROM raw_probe")
-        for said in self._statements(newest_ns):
-            wanted = window(said, self._retention)
+        for statement in self._statements(newest_ns):
+            wanted = window(statement, self._retention)
             if wanted is None:
-                if (said.finding, said.status) not in self._unscoped:
-                    self._unscoped.add((said.finding, said.status))
+                if (statement.finding, statement.status) not in self._unscoped:
+                    self._unscoped.add((statement.finding, statement.status))
                     self.counters.add("unscoped")
             elif wanted.to_ns + 2 * NS_PER_S < newest_ns:
                 self._copy(wanted)
 
-    def _statements(self, newest_ns: int) -> list[Statement]:
+    def _statements(self, newest_ns: int) -> list[FindingStatement]:
         """First and last statements of findings that were said lately and are not dealt with."""
         hours = self._retention.raw_hours
         back_ns = round((hours if hours is not None else 24.0) * HOUR_NS)
@@ -116,10 +116,11 @@ class Upkeep:
             {"from_ns": max(0, newest_ns - back_ns)},
         )
         return [
-            Statement(i, status, kind or "", name or "", since, said) for i, status, kind, name, since, said in rows
+            FindingStatement(i, status, kind or "", name or "", since, statement)
+            for i, status, kind, name, since, statement in rows
         ]
 
-    def _copy(self, w: Window) -> None:
+    def _copy(self, w: RetainedWindow) -> None:
         span = {"from_ns": w.from_ns, "to_ns": w.to_ns}
         found = self._engine.rows(worst_paths(w), w.parameters | span)
         paths: list[Any] = found[: self._retention.kept_paths]
@@ -128,8 +129,8 @@ class Upkeep:
             ((probes, windows),) = self._engine.rows(counts(paths), span)
             for sql in copies(paths):
                 self._engine.command(sql, span)
-        said = w.statement
-        values = [said.finding, said.status, f"{said.subject_type} {said.subject}"]
+        statement = w.statement
+        values = [statement.finding, statement.status, f"{statement.subject_type} {statement.subject}"]
         self._engine.command(
             "INSERT INTO kept_window (finding, status, subject, from_at, to_at, paths, left_out, probes, windows)"
             f" SELECT {', '.join(map(literal, values))}, fromUnixTimestamp64Nano({{from_ns:Int64}}, 'UTC'),"

@@ -39,7 +39,7 @@ _BARE: Final = {t.name: t.columns.remove_metadata() for t in TOPICS.values() if 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a message's bytes say."""
+    """A decoded message."""
 
     body: Body
     boot_id: str
@@ -115,7 +115,7 @@ def encode(
 
 
 def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> Decoded:
-    """What a message of `topic` says.
+    """Decode a message of `topic`.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""How a message that could not be read is kept: in ``<topic>.dlq``, whole, with the reason.
+"""Dead letters: a message that could not be read, whole, with the reason, in ``<topic>.dlq``.
 
 Inside sdfstream a dead letter is an `Event` whose data holds the reason, the headers and the bytes in base64 (so
-recordings and the archive keep it like any event). On Kafka its value is the original bytes, unchanged, beside the
+recordings and the archive hold it like any event). On Kafka its value is the original bytes, unchanged, beside the
 original headers; the reason stands in the headers ``dlq_reason`` and ``dlq_detail``. `pack` and `unpack` join the two.
 """
 
@@ -19,7 +19,7 @@ from sdfstream.records.message import Event, Output
 
 SUFFIX: Final = ".dlq"
 MAX_DETAIL: Final = 500
-"""Characters of the detail that are kept; it may quote the input."""
+"""Most characters of the detail, which may quote the input."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -40,7 +40,7 @@ def dead_letter(
         "headers": [[name, _text(raw)] for name, raw in headers],
         "value": _text(value),
     }
-    # the id depends on the bytes alone, so that a letter met twice is recognised as one
+    # the id depends on the bytes alone, so that a dead letter made twice is recognised as one
     event = Event(
         type=dead, source="bus", id=hashlib.blake2b(value, digest_size=12).hexdigest(), time_ns=at_ns, data=data
     )
@@ -50,8 +50,8 @@ def dead_letter(
 def pack(event: Event) -> tuple[Headers, bytes]:
     """Kafka form of a dead letter: the original headers with the reason, and the original bytes.
 
-    A stage that refuses rows of a message which could be read names the message and quotes them: its letter is
-    written as it is, with the reasons beside it.
+    A stage that refuses rows of a readable message names the message and quotes the rows: its dead letter is written as
+    it is, with the reasons in the headers.
 
     Raises
     ------
@@ -60,8 +60,8 @@ def pack(event: Event) -> tuple[Headers, bytes]:
     """
     if "headers" not in event.data and {"topic", "bus_seq"} <= event.data.keys():
         reason = str(event.data.get("reason") or ",".join(event.data.get("reasons", ())) or "refused")
-        told = [("content-type", cloudevents.CONTENT_TYPE.encode()), ("dlq_reason", reason.encode())]
-        return [*told, ("dlq_time_ns", b"%d" % event.time_ns)], cloudevents.encode_event(event)
+        given = [("content-type", cloudevents.CONTENT_TYPE.encode()), ("dlq_reason", reason.encode())]
+        return [*given, ("dlq_time_ns", b"%d" % event.time_ns)], cloudevents.encode_event(event)
     try:
         headers = [(str(name), _bytes(raw)) for name, raw in event.data["headers"]]
         value = _bytes(event.data["value"])
@@ -82,9 +82,9 @@ def unpack(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> Ev
             others.append((name, raw))
     why = FormatError(ours["dlq_reason"].decode(errors="replace"), ours["dlq_detail"].decode(errors="replace"))
     at = ours["dlq_time_ns"]
-    letter = dead_letter(topic.removesuffix(SUFFIX), "", others, value, why, int(at) if at.isdigit() else 0)
-    assert isinstance(letter.body, Event)
-    return letter.body
+    dead = dead_letter(topic.removesuffix(SUFFIX), "", others, value, why, int(at) if at.isdigit() else 0)
+    assert isinstance(dead.body, Event)
+    return dead.body
 
 
 def _text(raw: bytes) -> str:

@@ -1,12 +1,12 @@
-"""What a stage keeps with its commits, so that a crash changes nothing of what it says. Pure.
+"""The notes in a stage's commits from which its state is made again, so that a crash changes no output. Pure.
 
-A **snapshot** is the whole state, dear, and taken now and then (a commit with a mark). Between two snapshots every
-commit keeps one **entry**: which messages the stage was given since the commit before, call by call, and how far its
-time was moved. Stages answer the same calls with the same outputs; so the next owner takes up the snapshot, repeats
-the entries' calls with the outputs thrown away (they are on the bus), and is exactly where the last commit was::
+A **snapshot** is the whole state; it is costly, and taken now and then (a commit with a mark). Between two snapshots
+every commit adds one **entry**: the messages that the stage was given since the commit before, call by call, and how
+far its time was moved. Stages answer the same calls with the same outputs; so the next owner restores the snapshot,
+repeats the entries' calls, drops the outputs (they are on the bus), and has exactly the state of the last commit::
 
     mark ──► entry ──► entry ──► entry ──► what was read and never committed
-    snapshot └──── repeated, outputs thrown away ────┘         read afresh
+    snapshot └──── repeated, outputs dropped ────────┘         read again
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Call: TypeAlias = Given | Moved
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A stage's state and where its driver stood."""
+    """A stage's state, and its driver's time."""
 
     maker: str
-    """What can take it up: name and version of the stage, and a digest of its configuration."""
+    """Which stage can restore it: name, version, and a digest of the configuration."""
     tick_ns: int | None
     """The last boundary that the stage was stepped at."""
     now_ns: int
@@ -67,7 +67,7 @@ class Snapshot:
         Raises
         ------
         FormatError
-            It is none.
+            ``snapshot``: the note is none.
         """
         magic, _, rest = note.partition(b"\n")
         head, newline, state = rest.partition(b"\n")
@@ -120,7 +120,7 @@ class Journal:
         Raises
         ------
         FormatError
-            An entry is missing or cannot be read: the state cannot be made again.
+            ``journal``: an entry is missing or cannot be read; the state cannot be made again.
         """
         names = sorted(name for name in notes if name.startswith(_ENTRY))
         if names != [f"{_ENTRY}{i:06d}" for i in range(len(names))]:

@@ -25,7 +25,7 @@ async def open_bus(name: str, clock: Callable[[], int], *, boot_id: str, kafka: 
     boot_id : str
         Names this run.
     kafka : KafkaConfig, optional
-        Everything about Kafka but where it is.
+        Settings of Kafka; `servers` is overwritten.
 
     Raises
     ------

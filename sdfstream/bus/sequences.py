@@ -20,7 +20,7 @@ class Numbers:
     """Gives out ``batch_seq`` per topic and key, from 0.
 
     Once a topic has more than `max_keys` keys, further keys get −1 (not numbered) rather than a number that would
-    later look like a gap or a repeat; only topics keyed by finding can come there.
+    later look like a gap or a repeat; only topics keyed by finding can have that many.
     """
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
@@ -50,7 +50,7 @@ class SequenceWatch:
         self._last: OrderedDict[tuple[str, str, str], int] = OrderedDict()
 
     def see(self, topic: str, key: str, boot_id: str, batch_seq: int) -> bool:
-        """Take note of one message in its order of arrival; False for a repeat."""
+        """Count one message, in order of arrival; False for a repeat."""
         if batch_seq < 0:
             return True
         stream = (topic, key, boot_id)
@@ -67,13 +67,13 @@ class SequenceWatch:
         return fresh
 
     def forget(self) -> None:
-        """Start afresh, as after a rebalance: another member may have read what lies between."""
+        """Clear the memory, as after a rebalance: another member may have read messages in between."""
         self._last.clear()
 
     def dump(self) -> list[list[str | int]]:
-        """What is remembered, for `load`; the stream unseen for longest first."""
+        """The last number of every stream, for `load`; the stream unseen for longest first."""
         return [[*stream, last] for stream, last in self._last.items()]
 
     def load(self, dumped: Iterable[Sequence[str | int]]) -> None:
-        """Remember what `dump` gave, and nothing else."""
+        """Replace the memory by what `dump` gave."""
         self._last = OrderedDict(((str(t), str(k), str(b)), int(n)) for t, k, b, n in dumped)

@@ -1,6 +1,6 @@
-"""An ear on a bus for one process: a consumer group of its own, from the end, nothing committed.
+"""The tail of some topics for one process: a consumer group of its own that starts at the end and commits nothing.
 
-What was said while it was away it does not hear.
+Messages that entered the bus while the process was away are not read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from sdfstream.records.message import Message
 from sdfstream.stats import Counters
 
 
-class Listener:
-    """Reads some topics of a bus for one process and drops what is under other keys.
+class Tail:
+    """Reads some topics from their end on, and drops messages under other keys.
 
     Notes
     -----
@@ -26,8 +26,8 @@ class Listener:
         self._keys = None if keys is None else frozenset(keys)
 
     @classmethod
-    async def open(cls, bus: Bus, group: str, topics: Sequence[str], keys: Sequence[str] | None = None) -> Listener:
-        """Begin at the end of `topics`; `group` must be nobody else's. Closing the bus closes it.
+    async def open(cls, bus: Bus, group: str, topics: Sequence[str], keys: Sequence[str] | None = None) -> Tail:
+        """Begin at the end of `topics`; `group` must have no other member. Closing the bus closes it.
 
         Raises
         ------
@@ -39,7 +39,7 @@ class Listener:
         return cls(await bus.subscribe(group, topics), keys)
 
     async def read(self, timeout_s: float) -> list[Message]:
-        """What came since the last call under our keys; empty after `timeout_s`, or sooner when all was for others."""
+        """Messages under our keys since the last call; empty after `timeout_s`, or sooner when all had other keys."""
         found = await self._subscription.read(timeout_s=timeout_s)
         ours = found if self._keys is None else [m for m in found if m.key in self._keys]
         self.counters.add("heard", n=len(ours))

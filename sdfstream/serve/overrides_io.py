@@ -167,19 +167,19 @@ async def _send_kafka(by: Hand, name: str, overrides: Sequence[Mapping[str, Any]
     import asyncio
 
     from sdfstream.bus.open_io import KAFKA, open_bus
-    from sdfstream.bus.tail_io import Listener
+    from sdfstream.bus.tail_io import Tail
 
     if not name.startswith(KAFKA):
         raise ConfigError("--bus is kafka://HOST:PORT[,HOST:PORT]; leave it out for the pipeline on the data folder")
     boot_id = secrets.token_hex(8)
     bus = await open_bus(name, time.time_ns, boot_id=boot_id, kafka=by.kafka)
     try:
-        ear = await Listener.open(bus, f"operator-{boot_id}", [OUTCOME.name])
+        tail = await Tail.open(bus, f"operator-{boot_id}", [OUTCOME.name])
         await bus.publish([output_of(o) for o in overrides])
         answers, clock = Answers(overrides), asyncio.get_running_loop()
         began_s = clock.time()
         while not answers.done(waited := clock.time() - began_s) and waited < by.wait_s:
-            for message in await ear.read(POLL_S):
+            for message in await tail.read(POLL_S):
                 if isinstance(message.body, Event):
                     answers.take(message.body.data)
         return answers.found

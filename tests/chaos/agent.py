@@ -26,7 +26,7 @@ from sdfstream.agent.queues import OutputQueue
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.sequences import Numbers
-from sdfstream.bus.tail_io import Listener
+from sdfstream.bus.tail_io import Tail
 from sdfstream.errors import SdfError
 from sdfstream.records.command import Outcome
 from sdfstream.records.message import Event, Output
@@ -108,7 +108,7 @@ class Agent:
         while True:
             try:
                 bus = await self.bus.bus()
-                listener = await Listener.open(bus, f"agent-{self.args.boot}", [COMMAND.name], hosts)
+                listener = await Tail.open(bus, f"agent-{self.args.boot}", [COMMAND.name], hosts)
                 while True:
                     for message in await listener.read(1.0):
                         if isinstance(message.body, Event):

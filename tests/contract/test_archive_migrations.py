@@ -175,11 +175,11 @@ def test_processes_that_share_a_server_take_turns(tmp_path) -> None:
 
 def test_the_turn_of_a_process_that_died_is_taken_over(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(migrate_lock_io, "_STALE_S", 0.5)
-    monkeypatch.setattr(migrate_lock_io, "_BEAT_S", 0.1)
+    monkeypatch.setattr(migrate_lock_io, "_HEARTBEAT_S", 0.1)
     folder = str(tmp_path / "archive")
     front = SqlFront.start(folder, token="t")
     with Engine.open(f"http://x:t@127.0.0.1:{front.port}/sdf", create=True) as engine:
-        engine.command(migrate_lock_io._TURN_SQL)
+        engine.command(migrate_lock_io._LOCK_SQL)
         engine.command("INSERT INTO migration_turn (holder) VALUES ('dead')")
         assert len(migrate(engine)) == NEWEST
         assert engine.rows("EXISTS TABLE migration_turn") == [(0,)]
@@ -187,13 +187,16 @@ def test_the_turn_of_a_process_that_died_is_taken_over(tmp_path, monkeypatch) ->
 
 
 def test_a_process_that_lost_its_turn_goes_no_further(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(migrate_lock_io, "_BEAT_S", 60)
+    monkeypatch.setattr(migrate_lock_io, "_HEARTBEAT_S", 60)
     folder = str(tmp_path / "archive")
     front = SqlFront.start(folder, token="t")
     with Engine.open(f"http://x:t@127.0.0.1:{front.port}/sdf", create=True) as engine:
-        with pytest.raises(ArchiveError, match="another process took over"), migrate_lock_io.turn(engine) as still_ours:
-            still_ours()
+        with (
+            pytest.raises(ArchiveError, match="another process took over"),
+            migrate_lock_io.migration_lock(engine) as check_held,
+        ):
+            check_held()
             engine.command("INSERT INTO migration_turn (holder, at) VALUES ('other', now64(3) + 1)")
-            still_ours()
+            check_held()
         assert engine.rows("SELECT count() FROM migration_turn") == [(2,)], "what is another's is left alone"
     front.close()

@@ -70,13 +70,13 @@ def test_a_frame_is_these_bytes() -> None:
 
 def test_link_words_of_both_ways_are_these_bytes() -> None:
     """Version 1 clients and servers meet version 2 ones: none of these may change."""
-    assert (frames.MAGIC, frames.MAGIC_BOTH) == (b"SDFLINK1", b"SDFLINK2")
+    assert (frames.MAGIC, frames.MAGIC_V2) == (b"SDFLINK1", b"SDFLINK2")
     assert frames.ACK.pack(7) == b"\0\0\0\0\0\0\0\x07"
     assert frames.ACK.pack(7 | frames.REFUSED) == b"\x80\0\0\0\0\0\0\x07"
-    wish = frames.Wish(("sdf.x.v1",), frozenset({"h1", "h0"}), "run", {"sdf.x.v1": (3,)})
+    request = frames.SubscribeRequest(("sdf.x.v1",), frozenset({"h1", "h0"}), "run", {"sdf.x.v1": (3,)})
     opening = b'SDFLINK2\0\0\0\x4f{"topics":["sdf.x.v1"],"keys":["h0","h1"],"bus":"run","after":{"sdf.x.v1":[3]}}'
-    assert frames.opening(wish) == opening
-    assert frames.parse_wish(opening[12:]) == wish
+    assert frames.opening(request) == opening
+    assert frames.parse_request(opening[12:]) == request
     welcome = frames.Welcome("run", {"sdf.x.v1": (9,)}, {"sdf.x.v1": 2})
     answer = b'\0\0\0\x39{"bus":"run","at":{"sdf.x.v1":[9]},"lost":{"sdf.x.v1":2}}'
     assert frames.welcome(welcome) == answer

@@ -43,7 +43,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlFront]:
     front.close()
 
 
-def ask(front: SqlFront, method: str, path: str, body: bytes | str | None = None, **headers: str):
+def request(front: SqlFront, method: str, path: str, body: bytes | str | None = None, **headers: str):
     """One request; returns (status, headers, body)."""
     connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=10)
     connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
@@ -54,7 +54,7 @@ def ask(front: SqlFront, method: str, path: str, body: bytes | str | None = None
 
 
 def sql(front: SqlFront, text: str, path: str = "/", **headers: str) -> bytes:
-    status, _, body = ask(front, "POST", path, text.encode(), **headers)
+    status, _, body = request(front, "POST", path, text.encode(), **headers)
     assert status == 200, body
     return body
 
@@ -63,15 +63,15 @@ def sql(front: SqlFront, text: str, path: str = "/", **headers: str) -> bytes:
 
 
 def test_signs_of_life(front: SqlFront) -> None:
-    assert ask(front, "GET", "/ping")[::2] == (200, b"Ok.\n")
-    assert ask(front, "GET", "/")[::2] == (200, b"Ok.\n")
-    assert ask(front, "GET", "/play")[0] == 404
+    assert request(front, "GET", "/ping")[::2] == (200, b"Ok.\n")
+    assert request(front, "GET", "/")[::2] == (200, b"Ok.\n")
+    assert request(front, "GET", "/play")[0] == 404
 
 
 def test_a_query_may_stand_in_the_url_in_the_body_or_in_both(front: SqlFront) -> None:
-    assert ask(front, "GET", "/?query=SELECT%201")[2] == b"1\n"
+    assert request(front, "GET", "/?query=SELECT%201")[2] == b"1\n"
     assert sql(front, "SELECT 1;") == b"1\n"
-    assert ask(front, "POST", "/?query=SELECT", b" 1")[2] == b"1\n"
+    assert request(front, "POST", "/?query=SELECT", b" 1")[2] == b"1\n"
 
 
 def test_formats_by_clause_parameter_and_header(front: SqlFront) -> None:
@@ -79,7 +79,7 @@ def test_formats_by_clause_parameter_and_header(front: SqlFront) -> None:
     assert sql(front, query, "/?default_format=JSONEachRow") == b'{"a":1}\n'
     assert sql(front, query, X_ClickHouse_Format="CSVWithNames") == b'"a"\n1\n'
     assert sql(front, f"{query} FORMAT TSVWithNames", "/?default_format=JSON") == b"a\n1\n"
-    _, headers, _ = ask(front, "POST", "/", f"{query} FORMAT JSON -- FORMAT CSV")
+    _, headers, _ = request(front, "POST", "/", f"{query} FORMAT JSON -- FORMAT CSV")
     assert headers["x-clickhouse-format"] == "JSON"
     assert headers["content-type"].startswith("application/json")
     assert json.loads(headers["x-clickhouse-summary"])["read_rows"] == "1"
@@ -90,8 +90,8 @@ def test_database_parameters_and_settings(front: SqlFront) -> None:
     assert sql(front, "SELECT currentDatabase()", "/?database=system") == b"system\n"
     assert sql(front, "SELECT {a:UInt8} + 1, {s:String}", "/?param_a=4&param_s=x%5Cty") == b"5\tx\\ty\n"
     assert sql(front, "SELECT getSetting('max_threads')", "/?max_threads=1") == b"1\n"
-    assert ask(front, "POST", "/?no_such_setting=1", b"SELECT 1")[1]["x-clickhouse-exception-code"] == "115"
-    assert ask(front, "POST", "/?a%27b=1", b"SELECT 1")[1]["x-clickhouse-exception-code"] == "115"
+    assert request(front, "POST", "/?no_such_setting=1", b"SELECT 1")[1]["x-clickhouse-exception-code"] == "115"
+    assert request(front, "POST", "/?a%27b=1", b"SELECT 1")[1]["x-clickhouse-exception-code"] == "115"
 
 
 @pytest.mark.parametrize(
@@ -110,25 +110,25 @@ def test_database_parameters_and_settings(front: SqlFront) -> None:
     ],
 )
 def test_errors_have_clickhouses_code_in_header_and_body(front: SqlFront, query: str, status: int, code: int) -> None:
-    got, headers, body = ask(front, "POST", "/?wait_end_of_query=1", query.encode() or b" ")
+    got, headers, body = request(front, "POST", "/?wait_end_of_query=1", query.encode() or b" ")
     assert (got, headers["x-clickhouse-exception-code"]) == (status, str(code)), body
     assert body.startswith(f"Code: {code}. DB::Exception: ".encode())
 
 
 def test_a_query_that_is_not_utf8_is_refused(front: SqlFront) -> None:
-    assert ask(front, "POST", "/", b"SELECT '\xff\xfe'")[1]["x-clickhouse-exception-code"] == "62"
+    assert request(front, "POST", "/", b"SELECT '\xff\xfe'")[1]["x-clickhouse-exception-code"] == "62"
 
 
 def test_answers_are_compressed_when_asked_for(front: SqlFront) -> None:
     query = b"SELECT number FROM numbers(5000)"
-    plain = ask(front, "POST", "/", query)[2]
-    _, headers, packed = ask(front, "POST", "/", query, Accept_Encoding="gzip")
+    plain = request(front, "POST", "/", query)[2]
+    _, headers, packed = request(front, "POST", "/", query, Accept_Encoding="gzip")
     assert headers["content-encoding"] == "gzip"
     assert gzip.decompress(packed) == plain
-    _, headers, packed = ask(front, "POST", "/", query, Accept_Encoding="lz4, zstd;q=0.5")
+    _, headers, packed = request(front, "POST", "/", query, Accept_Encoding="lz4, zstd;q=0.5")
     assert headers["content-encoding"] == "zstd"
     assert pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read() == plain
-    assert "content-encoding" not in ask(front, "POST", "/", b"SELECT 1", Accept_Encoding="gzip")[1]
+    assert "content-encoding" not in request(front, "POST", "/", b"SELECT 1", Accept_Encoding="gzip")[1]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd", "chunked"])
@@ -141,15 +141,15 @@ def test_requests_may_be_compressed_or_chunked(front: SqlFront, coding: str) -> 
         assert connection.getresponse().read() == b"42\n"
         connection.close()
     else:
-        assert ask(front, "POST", "/", packed[coding](body), Content_Encoding=coding)[2] == b"42\n"
+        assert request(front, "POST", "/", packed[coding](body), Content_Encoding=coding)[2] == b"42\n"
 
 
 def test_bodies_that_cannot_be_read_are_refused(front: SqlFront) -> None:
-    assert ask(front, "POST", "/", b"not gzip", Content_Encoding="gzip")[0] == 400
-    assert ask(front, "POST", "/", b"x", Content_Encoding="snappy")[0] == 400
-    assert ask(front, "POST", "/", gzip.compress(b" " * (9 << 20)), Content_Encoding="gzip")[0] == 413
-    assert ask(front, "POST", "/", b"", Content_Length="-5")[0] == 413
-    assert ask(front, "POST", "/", b"x", Content_Type="multipart/form-data; boundary=x")[0] == 501
+    assert request(front, "POST", "/", b"not gzip", Content_Encoding="gzip")[0] == 400
+    assert request(front, "POST", "/", b"x", Content_Encoding="snappy")[0] == 400
+    assert request(front, "POST", "/", gzip.compress(b" " * (9 << 20)), Content_Encoding="gzip")[0] == 413
+    assert request(front, "POST", "/", b"", Content_Length="-5")[0] == 413
+    assert request(front, "POST", "/", b"x", Content_Type="multipart/form-data; boundary=x")[0] == 501
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -235,7 +235,7 @@ def test_a_clients_writes_with_the_token(front: SqlFront) -> None:
 def test_a_reader_can_change_nothing_and_reach_nothing(front: SqlFront, statement: str) -> None:
     before = sql(front, "SELECT count() FROM raw_probe")
     for suffix in ("", "?readonly=0", "?readonly=2"):
-        status, headers, body = ask(front, "POST", f"/{suffix}", statement.encode())
+        status, headers, body = request(front, "POST", f"/{suffix}", statement.encode())
         assert status in (400, 403, 501), body
         assert headers["x-clickhouse-exception-code"] in ("164", "62", "48"), body
     assert sql(front, "SELECT count() FROM raw_probe") == before
@@ -262,7 +262,7 @@ def test_a_reader_can_change_nothing_and_reach_nothing(front: SqlFront, statemen
 )  # fmt: skip
 def test_no_disguise_lets_a_reader_read_a_file(front: SqlFront, name: str, gap: str, form: str) -> None:
     query = form.format(n=name, g=gap, p=front.secret)
-    _, _, body = ask(front, "POST", "/", query.encode())
+    _, _, body = request(front, "POST", "/", query.encode())
     assert b"the secret" not in body, query
 
 
@@ -284,21 +284,22 @@ def test_what_chdb_offers_to_readers_has_been_reviewed(front: SqlFront) -> None:
 
 
 def test_a_wrong_password_is_no_password(front: SqlFront) -> None:
-    status, headers, _ = ask(front, "POST", "/", b"SELECT 1", X_ClickHouse_Key="wrong")
+    status, headers, _ = request(front, "POST", "/", b"SELECT 1", X_ClickHouse_Key="wrong")
     assert (status, headers["x-clickhouse-exception-code"]) == (403, "516")
-    assert ask(front, "POST", "/", b"SELECT 1", Authorization="Basic ?")[0] == 403
+    assert request(front, "POST", "/", b"SELECT 1", Authorization="Basic ?")[0] == 403
     assert (
-        ask(front, "POST", "/", b"CREATE TABLE x (a Int8) ENGINE = Memory", Authorization=f"Bearer {TOKEN}")[0] == 200
+        request(front, "POST", "/", b"CREATE TABLE x (a Int8) ENGINE = Memory", Authorization=f"Bearer {TOKEN}")[0]
+        == 200
     )
-    assert ask(front, "GET", f"/?password={TOKEN}&query=DROP%20TABLE%20x")[0] == 403, "a GET changes nothing"
-    assert ask(front, "POST", f"/?password={TOKEN}", b"DROP TABLE x")[0] == 200
+    assert request(front, "GET", f"/?password={TOKEN}&query=DROP%20TABLE%20x")[0] == 403, "a GET changes nothing"
+    assert request(front, "POST", f"/?password={TOKEN}", b"DROP TABLE x")[0] == 200
 
 
 def test_beyond_loopback_nothing_goes_without_the_token(front: SqlFront) -> None:
     wide = SqlFront.start(front.folder, host="0.0.0.0", token=TOKEN)
     try:
-        assert ask(wide, "POST", "/", b"SELECT 1")[0] == 403
-        assert ask(wide, "POST", "/", b"SELECT 1", X_ClickHouse_Key=TOKEN, Host="any.name")[2] == b"1\n"
+        assert request(wide, "POST", "/", b"SELECT 1")[0] == 403
+        assert request(wide, "POST", "/", b"SELECT 1", X_ClickHouse_Key=TOKEN, Host="any.name")[2] == b"1\n"
     finally:
         wide.close()
 
@@ -309,16 +310,16 @@ def test_an_address_in_use_is_a_sentence(front: SqlFront) -> None:
 
 
 def test_a_web_page_under_another_name_is_refused(front: SqlFront) -> None:
-    assert ask(front, "POST", "/", b"SELECT 1", Host="evil.example")[0] == 403
-    assert ask(front, "POST", "/", b"SELECT 1", Host=f"localhost:{front.port}")[0] == 200
-    assert ask(front, "POST", "/", b"SELECT 1", Host=f"[::1]:{front.port}")[0] == 200
+    assert request(front, "POST", "/", b"SELECT 1", Host="evil.example")[0] == 403
+    assert request(front, "POST", "/", b"SELECT 1", Host=f"localhost:{front.port}")[0] == 200
+    assert request(front, "POST", "/", b"SELECT 1", Host=f"[::1]:{front.port}")[0] == 200
 
 
 def test_too_many_questions_wait_then_are_told_to_come_back(front: SqlFront) -> None:
     codes: list[int] = []
 
     def long() -> None:
-        codes.append(ask(front, "POST", "/", b"SELECT sleep(1.2)")[0])
+        codes.append(request(front, "POST", "/", b"SELECT sleep(1.2)")[0])
 
     threads = [threading.Thread(target=long) for _ in range(4)]
     for thread in threads:
@@ -339,7 +340,7 @@ def test_junk_on_the_socket_harms_nobody(front: SqlFront, junk: bytes, head: byt
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(65536):
             pass
-    assert ask(front, "GET", "/ping")[0] == 200
+    assert request(front, "GET", "/ping")[0] == 200
 
 
 def test_more_connections_than_there_is_room_for_are_closed_and_the_rest_go_on(front: SqlFront) -> None:
@@ -356,7 +357,7 @@ def test_more_connections_than_there_is_room_for_are_closed_and_the_rest_go_on(f
             connection.close()
     for _ in range(100):
         try:
-            assert ask(front, "GET", "/ping")[0] == 200
+            assert request(front, "GET", "/ping")[0] == 200
             break
         except (ConnectionError, http.client.HTTPException):
             continue

@@ -317,7 +317,7 @@ def hand_in(world: World, sent: list[Message]) -> ArchiveWork:
     closing.set()
     with queue.changed:
         queue.put(sent)
-    asyncio.run(work.run(queue, _Drained(closing, queue), queue.held))
+    asyncio.run(work.run(queue, _Drained(closing, queue), queue.stepped))
     return work
 
 

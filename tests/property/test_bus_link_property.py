@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sdfstream.bus.link import frames
 from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher, LinkServer
-from sdfstream.bus.link.down import Inbox, unpacked
+from sdfstream.bus.link.down import LinkInbox, unpacked
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
@@ -87,7 +87,7 @@ RUBBISH = st.binary(max_size=200) | PLAIN.map(frames._json)
 @given(RUBBISH)
 @settings(deadline=None, max_examples=300)
 def test_no_bytes_from_outside_raise_anything_but_a_reason(raw: bytes) -> None:
-    parsers = (frames.parse_wish, frames.parse_welcome, frames.parse_down_head, frames.parse_head)
+    parsers = (frames.parse_request, frames.parse_welcome, frames.parse_down_head, frames.parse_head)
     for parse in parsers:
         try:
             parse(raw)
@@ -107,15 +107,15 @@ def test_no_bytes_from_outside_raise_anything_but_a_reason(raw: bytes) -> None:
 def test_a_wish_comes_back_as_it_was(
     topics: list[str], keys: frozenset[str] | None, after: dict[str, tuple[int, ...]]
 ) -> None:
-    wish = frames.Wish(tuple(topics), keys, "run", after)
-    opening = frames.opening(wish)
+    request = frames.SubscribeRequest(tuple(topics), keys, "run", after)
+    opening = frames.opening(request)
     assert frames.parse_length(opening[8:12]) == len(opening) - 12
-    assert frames.parse_wish(opening[12:]) == wish
+    assert frames.parse_request(opening[12:]) == request
 
 
 def test_an_inbox_without_a_break_asks_for_the_end() -> None:
-    inbox = Inbox(Counters("link"), 1000)
+    inbox = LinkInbox(Counters("link"), 1000)
     inbox.want([COMMAND.name, COMMAND.name], ["h0"])
-    assert inbox.wish() == frames.Wish((COMMAND.name,), frozenset({"h0"}), "", {})
+    assert inbox.request() == frames.SubscribeRequest((COMMAND.name,), frozenset({"h0"}), "", {})
     inbox.welcomed(frames.Welcome("run", {COMMAND.name: (4, 1 << 48)}))
-    assert inbox.wish().after == {COMMAND.name: (4, 1 << 48)}
+    assert inbox.request().after == {COMMAND.name: (4, 1 << 48)}

@@ -20,7 +20,7 @@ from sdfstream.agent.downlink import Downlink
 from sdfstream.agent.downlink_io import LateDownlink
 from sdfstream.bus import Bus
 from sdfstream.bus.link.client_io import LinkPublisher
-from sdfstream.bus.tail_io import Listener
+from sdfstream.bus.tail_io import Tail
 from sdfstream.errors import BusError, FormatError, UnavailableError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.virtual_clock import Clock
@@ -81,7 +81,7 @@ async def _downlink(
             link.subscribe([CLOCK.name])
             return link
         if hasattr(publisher, "subscribe"):
-            late = LateDownlink(partial(Listener.open, cast(Bus, publisher), f"agent-clock-{boot_id}", [CLOCK.name]))
+            late = LateDownlink(partial(Tail.open, cast(Bus, publisher), f"agent-clock-{boot_id}", [CLOCK.name]))
             if not isinstance(publisher, WaitingBus) or publisher.is_there():
                 await late.open()
             return late

@@ -52,7 +52,7 @@ def read_body(source: Source, headers: dict[str, str], limit: int) -> bytes:
 
 def encode(body: bytes, accepted: str) -> tuple[bytes, str | None]:
     """`body` in the first of zstd and gzip that an Accept-Encoding header names, and that coding's name."""
-    wanted = {part.partition(";")[0] for part in accepted.replace(" ", "").split(",")}
+    wanted = {coding.partition(";")[0] for coding in accepted.replace(" ", "").split(",")}
     if len(body) < _COMPRESS_FROM_BYTES:
         return body, None
     if "zstd" in wanted:
@@ -64,21 +64,21 @@ def encode(body: bytes, accepted: str) -> tuple[bytes, str | None]:
 
 def _chunked(source: Source, limit: int) -> bytes:
     """A body in chunks (RFC 9112 section 7.1)."""
-    parts, total = [], 0
+    chunks, total = [], 0
     while True:
         size = int(source.readline(1 << 10).split(b";")[0], 16)
         total += size
         if size < 0 or total > limit:
             raise TooLargeError
-        part = source.read(size)
-        if len(part) != size:
+        chunk = source.read(size)
+        if len(chunk) != size:
             raise ValueError("the last chunk is cut short")
-        parts.append(part)
+        chunks.append(chunk)
         line = source.readline(1 << 10)
         if size == 0:
             while line not in (b"\r\n", b"\n", b""):  # trailers
                 line = source.readline(1 << 16)
-            return b"".join(parts)
+            return b"".join(chunks)
 
 
 def _decoded(raw: bytes, coding: str, limit: int) -> bytes:

@@ -1,4 +1,4 @@
-"""How a verb finds the pipeline that runs on a data folder: the small file ``<data>/run.json``.
+"""The file ``<data>/run.json``, by which a verb finds the pipeline that runs on a data folder.
 
 The pipeline writes it when it is ready and removes it when it ends. A file left behind by a killed pipeline is
 recognised: its process is gone, or its number now belongs to a process that started later.
@@ -18,7 +18,7 @@ FILE: Final = "run.json"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a running pipeline answers."""
+    """Process and SQL address of a running pipeline."""
 
     pid: int
     http_port: int
@@ -40,9 +40,9 @@ def write_endpoint(data: str | Path, http_port: int, *, http_host: str = "127.0.
     folder = Path(data)
     folder.mkdir(parents=True, exist_ok=True)
     endpoint = Endpoint(os.getpid(), http_port, http_host, database, _started(os.getpid()) or "")
-    part = folder / f".{FILE}.{os.getpid()}"
-    part.write_text(json.dumps(asdict(endpoint)) + "\n", encoding="utf-8")
-    part.replace(folder / FILE)
+    unfinished = folder / f".{FILE}.{os.getpid()}"
+    unfinished.write_text(json.dumps(asdict(endpoint)) + "\n", encoding="utf-8")
+    unfinished.replace(folder / FILE)
     return folder / FILE
 
 

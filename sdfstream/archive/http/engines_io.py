@@ -24,7 +24,7 @@ from sdfstream.archive.failures import (
     engine_error,
 )
 from sdfstream.archive.http import guard
-from sdfstream.archive.http.query import Ask, split_insert
+from sdfstream.archive.http.query import SqlRequest, split_insert
 from sdfstream.archive.http.reply import empty_native
 from sdfstream.archive.memfile_io import Scratch
 from sdfstream.archive.sqltext import literal, parameter, quoted
@@ -90,7 +90,7 @@ class Front:
         except RuntimeError as error:
             raise UnavailableError(f"the archive in {path} cannot be opened for questions: {error}") from error
 
-    def answer(self, ask: Ask) -> Reply:
+    def answer(self, request: SqlRequest) -> Reply:
         """Run one question.
 
         Raises
@@ -98,14 +98,14 @@ class Front:
         EngineError
             The engine's refusal or ours, with ClickHouse's code.
         """
-        writable = self._may_write(ask.password) and ask.method == "POST"
+        writable = self._may_write(request.password) and request.method == "POST"
         if not self._turns.acquire(timeout=self._limits.wait_s):
             raise EngineError(f"{self._limits.queries} queries already run", TOO_MANY_SIMULTANEOUS_QUERIES)
         try:
             if self._closed:
                 raise EngineError("the archive is closing", ABORTED)
             with self._handle() as handle:
-                return self._run(handle, ask, writable)
+                return self._run(handle, request, writable)
         finally:
             self._turns.release()
 
@@ -133,22 +133,22 @@ class Front:
         finally:
             handle.close()
 
-    def _run(self, handle: Any, ask: Ask, writable: bool) -> Reply:
-        statement = guard.check(ask.sql, _tokens(handle, ask.sql), writable=writable)
-        self._use(handle, ask.database)
-        for name, value in self._settings(ask, writable).items():
+    def _run(self, handle: Any, request: SqlRequest, writable: bool) -> Reply:
+        statement = guard.check(request.sql, _tokens(handle, request.sql), writable=writable)
+        self._use(handle, request.database)
+        for name, value in self._settings(request, writable).items():
             _query(handle, f"SET {name} = {literal(value)}")
-        insert = split_insert(ask.sql) if ask.data is not None else None
-        if insert is not None and ask.data is not None:
-            result = _insert(handle, insert.head, insert.settings, insert.format, ask.data)
+        insert = split_insert(request.sql) if request.data is not None else None
+        if insert is not None and request.data is not None:
+            result = _insert(handle, insert.head, insert.settings, insert.format, request.data)
             return Reply(b"", None, _summary(result, written=True))
-        fmt = statement.format or ask.default_format or _DEFAULT_FORMAT
-        result = _query(handle, statement.sql, fmt, dict(ask.parameters))
+        fmt = statement.format or request.default_format or _DEFAULT_FORMAT
+        result = _query(handle, statement.sql, fmt, dict(request.parameters))
         body = bytes(result.bytes() or b"")
         if not body and statement.verb not in guard.READS:
             return Reply(b"", None, _summary(result))
         if not body and fmt == "Native" and statement.verb in ("SELECT", "WITH", "FROM"):
-            body = _native_header(handle, statement.query, dict(ask.parameters))
+            body = _native_header(handle, statement.query, dict(request.parameters))
         return Reply(body, fmt, _summary(result))
 
     def _use(self, handle: Any, database: str | None) -> None:
@@ -158,9 +158,9 @@ class Front:
             if database is not None or error.code != UNKNOWN_DATABASE:
                 raise  # before the first migration ours does not exist; whoever names none may ask all the same
 
-    def _settings(self, ask: Ask, writable: bool) -> dict[str, str]:
+    def _settings(self, request: SqlRequest, writable: bool) -> dict[str, str]:
         """The question's settings within the limits; read-only last, since nothing can be set after it."""
-        asked = {k: v for k, v in ask.settings.items() if k != "readonly"}
+        asked = {k: v for k, v in request.settings.items() if k != "readonly"}
         if writable:
             return asked
         caps = {
@@ -186,9 +186,9 @@ def _tokens(handle: Any, sql: bytes) -> list[list[Any]]:
         text = sql.decode()
     except UnicodeDecodeError as error:
         raise EngineError(f"the query is not UTF-8: {error.reason} at byte {error.start}", guard.SYNTAX_ERROR) from None
-    ask = "SELECT arrayMap(t -> (t.1, t.2, toString(t.3)), tokenizeQuery({q:String}))"
+    sql = "SELECT arrayMap(t -> (t.1, t.2, toString(t.3)), tokenizeQuery({q:String}))"
     printed = _query(
-        handle, f"{ask} SETTINGS output_format_json_named_tuples_as_objects = 0", "JSONCompact", {"q": parameter(text)}
+        handle, f"{sql} SETTINGS output_format_json_named_tuples_as_objects = 0", "JSONCompact", {"q": parameter(text)}
     )
     tokens: list[list[Any]] = json.loads(printed.bytes())["data"][0][0]
     return tokens

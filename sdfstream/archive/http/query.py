@@ -55,7 +55,7 @@ _INSERT: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SqlRequest:
     """What a request asks the engine to do."""
 
     sql: bytes
@@ -80,7 +80,7 @@ class Insert:
     format: str
 
 
-def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: str = "POST") -> Ask:
+def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: str = "POST") -> SqlRequest:
     """The question in a request to `target` (path and query string) with lower-case `headers`.
 
     Raises
@@ -98,7 +98,7 @@ def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: 
     for name in settings:
         if not _SETTING.match(name):
             raise EngineError(f"{name[:60]!r} is not a setting's name", UNKNOWN_SETTING)
-    return Ask(
+    return SqlRequest(
         sql=sql,
         data=data,
         database=given.get("database") or headers.get("x-clickhouse-database"),

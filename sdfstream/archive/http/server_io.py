@@ -36,7 +36,7 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 class SqlFront:
     """The HTTP server in threads of its own; `start`, `port`, `close`."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server: _SqlServer) -> None:
         self._server = server
         self._thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="sql-front")
         self._thread.daemon = True
@@ -68,7 +68,7 @@ class SqlFront:
         loopback = host in _LOOPBACK
         front = Front(path, database, token, loopback, limits)
         try:
-            server = _Server((host, port), front, limits, connections)
+            server = _SqlServer((host, port), front, limits, connections)
         except OSError as error:
             front.close()
             raise UnavailableError(f"SQL cannot be served on {host}:{port}: {error}") from error
@@ -88,7 +88,7 @@ class SqlFront:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _SqlServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
@@ -101,7 +101,7 @@ class _Server(ThreadingHTTPServer):
         self._room = threading.BoundedSemaphore(connections)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        super().__init__(address, _SqlHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread; beyond the limit close it at once."""
@@ -129,7 +129,7 @@ class _Server(ThreadingHTTPServer):
         """A client that went away is no error of ours; the connection is closed and that is all."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _SqlHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "sdfstream"
     sys_version = ""
@@ -165,16 +165,16 @@ class _Handler(BaseHTTPRequestHandler):
         return {name.lower(): value for name, value in self.headers.items()}
 
     @property
-    def _our(self) -> _Server:
-        return cast(_Server, self.server)
+    def _our(self) -> _SqlServer:
+        return cast(_SqlServer, self.server)
 
     def _question(self, body: bytes) -> None:
         if not self._known_name():
             self._refuse(EngineError("this address is not known by the name in the Host header", 516), 403)
             return
         try:
-            ask = parse_request(self.path, self._lower, body, self.command)
-            reply = self._our.front.answer(ask)
+            request = parse_request(self.path, self._lower, body, self.command)
+            reply = self._our.front.answer(request)
         except EngineError as error:
             self._refuse(error, http_status(error.code))
         else:

@@ -1,4 +1,4 @@
-"""Reads what the last commit of a task left on the checkpoint topic."""
+"""Reads the notes of a task's last commit from the checkpoint topic."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def task_name(work: Work, unit: int) -> str:
 
 
 async def read_notes(consumer: Any, partition: Any, name: str) -> NoteReader:
-    """The notes of task `name`, which nobody else writes any more.
+    """The notes of task `name`, whose former owner is fenced.
 
-    Another task's open transaction may hide the end of the partition for a while; what was there when we came is
-    waited for.
+    Another task's open transaction may hide the end of the partition for a while; the call waits until every record
+    that was there at its start is readable or aborted.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a user may set about Kafka."""
+"""Settings of Kafka."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RecordCompression: TypeAlias = Literal["zstd"] | None
 SLACK_BYTES: Final = 64 << 10
 """Room for key, headers and the record batch's own bytes around a message of ``max_message_bytes``."""
 CHECKPOINT_PARTITIONS: Final = 16
-"""Partitions that checkpoints are spread over. A number for all time, since a task looks for its notes in the one that
-it makes of its name; the topic has more where there are more units than that, but keeps notes in these alone."""
+"""Partitions that hold the tasks' notes. The number never changes, since the partition of a task follows from its name
+and this; the topic has more where there are more units, but notes lie in these alone."""
 NAMES: Final = (*(n for t in TOPICS.values() for n in (t.name, t.dead_letters)), CHECKPOINT.name)
-"""Every topic there is on the brokers, without the prefix: dead letters and checkpoints too."""
+"""Every topic on the brokers, without the prefix: dead letters and checkpoints too."""
 
 Security: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism: TypeAlias = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
@@ -33,7 +33,7 @@ class Principals:
     """
 
     agent: tuple[str, ...] = ("User:sdf-agent",)
-    """Agents on the hosts: write raw topics, hear commands."""
+    """Agents on the hosts: write raw topics, read commands."""
     stage: tuple[str, ...] = ("User:sdf-stage",)
     """`sdfstream run` with any stage but the archive."""
     archive: tuple[str, ...] = ("User:sdf-archive",)
@@ -126,10 +126,16 @@ class KafkaConfig:
 
     def _check_security(self) -> None:
         tls, sasl = "SSL" in self.security, self.security.startswith("SASL")
+        self._check_tls(tls)
+        self._check_sasl(tls, sasl)
+
+    def _check_tls(self, tls: bool) -> None:
         if not tls and (self.ca_file or self.cert_file or self.key_file):
             raise ConfigError(f"kafka.security is {self.security}, which uses no ca_file, cert_file or key_file")
         if bool(self.cert_file) != bool(self.key_file):
             raise ConfigError("kafka.cert_file and kafka.key_file belong together: one of them is missing")
+
+    def _check_sasl(self, tls: bool, sasl: bool) -> None:
         if not sasl and (self.user or self.password_file or self.password_env):
             raise ConfigError(f"kafka.security is {self.security}, which uses no user and no password")
         if sasl and not self.user:

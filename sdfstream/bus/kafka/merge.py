@@ -1,9 +1,8 @@
 """Several partitions read as one stream in bus order, whatever order the brokers hand them out in. Pure.
 
-A partition that is **behind** (the brokers have more of it than has come) and has nothing waiting here holds all
-others back: its next message may be older than theirs. So after an outage a stage meets what it missed in the order in
-which it would have met it, and does not take an unread topic for a silent one. A partition that is read to its end
-holds nobody back.
+A partition that is **behind** (the brokers have more of it than was fetched) and has no message queued here holds all
+others back: its next message may be older than theirs. So after an outage a stage reads the messages of the outage in
+bus order, and does not take an unread topic for a silent one. A partition that is read to its end holds none back.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ T = TypeVar("T")
 
 
 class QueuedRecord(NamedTuple, Generic[T]):
-    """A message that waits for its turn."""
+    """A fetched message that waits for its turn."""
 
     at_ns: int
     offset: int
@@ -30,26 +29,26 @@ class QueuedRecord(NamedTuple, Generic[T]):
 
 @dataclass(slots=True)
 class Merge(Generic[T]):
-    """The waiting messages of every partition of a task."""
+    """The queued messages of every partition of a task."""
 
     queues: dict[Partition, deque[QueuedRecord[T]]] = field(default_factory=dict)
     bytes: dict[Partition, int] = field(default_factory=dict)
-    """Of what waits in each lane, for whoever limits it."""
+    """Queued bytes per partition."""
 
     def open(self, partitions: Iterable[Partition]) -> None:
-        """Begin with nothing waiting in `partitions`."""
+        """Begin with empty queues of `partitions`."""
         self.queues = {partition: deque() for partition in sorted(partitions)}
         self.bytes = dict.fromkeys(self.queues, 0)
 
-    def put(self, partition: Partition, held: Iterable[QueuedRecord[T]]) -> None:
-        """Messages of `partition`, behind those that came before; their times never go back."""
+    def put(self, partition: Partition, records: Iterable[QueuedRecord[T]]) -> None:
+        """Queue `records` of `partition`; their times never go back."""
         queue = self.queues[partition]
-        for one in held:
-            queue.append(one)
-            self.bytes[partition] += one.size_bytes
+        for record in records:
+            queue.append(record)
+            self.bytes[partition] += record.size_bytes
 
     def waiting(self, partition: Partition) -> bool:
-        """Whether something of `partition` waits here."""
+        """Whether a message of `partition` is queued."""
         return bool(self.queues[partition])
 
     def head(self, partition: Partition) -> QueuedRecord[T] | None:
@@ -58,7 +57,7 @@ class Merge(Generic[T]):
         return queue[0] if queue else None
 
     def clear(self, partition: Partition) -> None:
-        """Forget what waits of `partition`."""
+        """Drop the queued messages of `partition`."""
         self.queues[partition].clear()
         self.bytes[partition] = 0
 
@@ -70,7 +69,7 @@ class Merge(Generic[T]):
         Parameters
         ----------
         behind : set of Part
-            Partitions of which the brokers have more than has come.
+            Partitions of which the brokers have more than was fetched.
         max_messages, max_bytes : int
             Where to stop.
         """
@@ -82,9 +81,9 @@ class Merge(Generic[T]):
         size = 0
         while heads and len(taken) < max_messages and (size < max_bytes or not taken):
             _, partition = heapq.heappop(heads)
-            held = self._pop(partition)
-            size += held.size_bytes
-            taken.append((partition, held))
+            record = self._pop(partition)
+            size += record.size_bytes
+            taken.append((partition, record))
             if self.queues[partition]:
                 heapq.heappush(heads, (self.queues[partition][0].at_ns, partition))
             elif partition in behind:
@@ -92,18 +91,18 @@ class Merge(Generic[T]):
         return taken
 
     def take_until(self, upto: Positions, max_messages: int, max_bytes: int) -> list[tuple[Partition, QueuedRecord[T]]]:
-        """What waits before the offsets `upto`, partition by partition: for one who knows how far to read."""
+        """Queued messages before the offsets `upto`, partition by partition, whichever others are behind."""
         taken: list[tuple[Partition, QueuedRecord[T]]] = []
         size = 0
         for partition, end in upto.items():
             queue = self.queues[partition]
             while queue and queue[0].offset < end and len(taken) < max_messages and (size < max_bytes or not taken):
-                held = self._pop(partition)
-                size += held.size_bytes
-                taken.append((partition, held))
+                record = self._pop(partition)
+                size += record.size_bytes
+                taken.append((partition, record))
         return taken
 
     def _pop(self, partition: Partition) -> QueuedRecord[T]:
-        held = self.queues[partition].popleft()
-        self.bytes[partition] -= held.size_bytes
-        return held
+        record = self.queues[partition].popleft()
+        self.bytes[partition] -= record.size_bytes
+        return record

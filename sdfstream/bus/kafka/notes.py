@@ -1,9 +1,9 @@
 """A task's notes as records of the compacted topic ``sdf.state.checkpoint.v1``, and back. Pure.
 
 Every commit writes, in one transaction with its outputs, the notes that changed and the positions. A commit with a
-mark begins with the record ``@begin``: whatever stands before it is void, so that a reader may start at the last one
-that it knows of. A note is cut into pieces that fit into a message; a piece's key makes compaction keep the last of
-each. Keys: ``<task>|<note>|<piece>``.
+mark begins with the record ``@begin``: records before it are void, so that a reader may start at the last one that it
+knows of. A note is cut into pieces that fit into a message; compaction retains the last record of each piece's key,
+``<task>|<note>|<piece>``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NoteRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a task begins to read again, with what it knew there."""
+    """Positions at which a task begins to read again, with its memory at them."""
 
     positions: dict[Partition, int]
     numbers: list[list[str | int]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Mark:
     floors_ns: dict[Partition, int] = field(default_factory=dict)
     """Time of the message before, per partition: bus time never goes back."""
     own: bool = True
-    """Set by the task's user; otherwise by the task itself, which then begins to read at the positions."""
+    """Set by the task's user; False: by the task itself, which then begins to read at the committed positions."""
 
 
 def records(
@@ -65,7 +65,7 @@ def records(
 
 @dataclass(slots=True)
 class NoteReader:
-    """Reads the records of one task in their order; `saved` and `mark` are what they come to."""
+    """Reads the records of one task in their order; `checkpoint` and `mark` are the result."""
 
     task: str
     begin_offset: int | None = None
@@ -75,7 +75,7 @@ class NoteReader:
     _notes: dict[str, tuple[int, dict[int, bytes], int]] = field(default_factory=dict)
 
     def feed(self, offset: int, key: bytes | None, headers: Sequence[tuple[str, bytes]], value: bytes | None) -> None:
-        """Take one record of the topic, whoever's it is."""
+        """Take one record of the topic; those of other tasks are skipped."""
         name = self._name(key)
         if name is None:
             return
@@ -98,7 +98,7 @@ class NoteReader:
         pieces[piece] = value
         self._notes[note] = (number, pieces, of)
 
-    def saved(self) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
         """Positions and notes after the last commit read.
 
         Raises
@@ -114,7 +114,7 @@ class NoteReader:
         return Checkpoint(positions, notes, mark.positions if mark is not None and mark.own else {})
 
     def mark(self) -> Mark | None:
-        """The last mark; errors as `saved`."""
+        """The last mark; errors as `checkpoint`."""
         if _MARK not in self._notes:
             return None
         try:
@@ -138,8 +138,8 @@ class NoteReader:
 
 
 def _pieces(task: str, name: str, note: bytes, number: int) -> Iterable[NoteRecord]:
-    parts = [note[i : i + PIECE_BYTES] for i in range(0, max(1, len(note)), PIECE_BYTES)]
-    return [NoteRecord(f"{task}|{name}|{i}", _headers(number, len(parts)), part) for i, part in enumerate(parts)]
+    pieces = [note[i : i + PIECE_BYTES] for i in range(0, max(1, len(note)), PIECE_BYTES)]
+    return [NoteRecord(f"{task}|{name}|{i}", _headers(number, len(pieces)), piece) for i, piece in enumerate(pieces)]
 
 
 def _headers(number: int, of: int) -> list[tuple[str, bytes]]:

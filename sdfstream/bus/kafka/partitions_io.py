@@ -1,4 +1,4 @@
-"""A task's consumer as partitions merged in bus order: what waits, how far everything is known, what is behind."""
+"""A task's consumer, whose partitions are merged in bus order."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from sdfstream.records.units import NS_PER_MS
 
 LOG_APPEND_TIME: Final = 1
 _QUEUE_BYTES: Final = 16 << 20
-"""Beyond this a partition is not fetched until others have caught up."""
+"""A partition with more queued is not fetched until others have caught up."""
 _SETTLE_NS: Final = 20 * NS_PER_MS
-"""A message may be so long on its way from its producer's clock to a consumer of a quick broker."""
+"""Longest time from a producer's clock reading to the fetch, with a broker that is quick."""
 
 
 class MergedPartitions:
-    """See the module; `fetch` first, then `take`."""
+    """The partitions of one task: call `fetch`, then `take`."""
 
     def __init__(self, consumer: Any, config: KafkaConfig, lost: Callable[[str, int], None]) -> None:
         self.next: dict[Partition, int] = {}
-        """Partition → where the next taken message stands, or would."""
+        """Partition → offset of the next message to give out."""
         self.floors_ns: dict[Partition, int] = {}
         """Time of the last message given out, per partition."""
         self._consumer = consumer
@@ -56,7 +56,7 @@ class MergedPartitions:
         self.seek(start)
 
     def seek(self, positions: Positions) -> None:
-        """Go on there; what was fetched of those partitions is dropped."""
+        """Go on at `positions`; queued messages of those partitions are dropped."""
         for partition, offset in positions.items():
             self._consumer.seek(self._to_kafka[partition], offset)
             self._merge.clear(partition)
@@ -64,7 +64,7 @@ class MergedPartitions:
             self._fetched_ns[partition] = self.floors_ns[partition]
 
     async def fetch(self, timeout_s: float) -> None:
-        """Fetch what there is; when there is nothing, wait for it."""
+        """Fetch what the brokers have, waiting for it at most `timeout_s`."""
         self._limit()
         try:
             found = await self._consumer.getmany(timeout_ms=max(0, round(timeout_s * 1000)))
@@ -91,7 +91,7 @@ class MergedPartitions:
     def take_until(
         self, upto: Positions, max_messages: int = 1000, max_bytes: int = 16 << 20
     ) -> list[tuple[Partition, QueuedRecord[Any]]]:
-        """What waits before `upto`; partitions that have nothing more before it have reached it."""
+        """Queued messages before `upto`; `next` of partitions without any more moves to it."""
         taken = self._given_out(self._merge.take_until(upto, max_messages, max_bytes))
         for partition, end in upto.items():
             head = self._merge.head(partition)
@@ -100,11 +100,11 @@ class MergedPartitions:
         return taken
 
     def held_back(self) -> bool:
-        """Whether something waits for a partition that is behind."""
+        """Whether queued messages wait for a partition that is behind."""
         return any(self._merge.waiting(partition) for partition in self.next)
 
     def known_until_ns(self) -> int | None:
-        """When all partitions were last heard to have nothing more, in bus time."""
+        """Bus time of the last poll at which every partition was read to its end; None: one is behind."""
         if self._origin_ns is None:
             return None
         polled_ms = []
@@ -121,11 +121,11 @@ class MergedPartitions:
         return time.monotonic_ns() + (self._origin_ns or 0)
 
     def set_broker_time(self, at_ns: int) -> None:
-        """The brokers' clock reads `at_ns` now."""
+        """Take bus time from the brokers' clock, which reads `at_ns` now."""
         self._origin_ns = at_ns - time.monotonic_ns()
 
     def lag(self) -> int:
-        """Records behind what was given out, as far as the brokers' last answers told."""
+        """Records not given out yet, by the brokers' last answers."""
         lag = 0
         for partition, topic_partition in self._to_kafka.items():
             with suppress(IllegalStateError):
@@ -133,7 +133,7 @@ class MergedPartitions:
         return lag
 
     async def stalled(self) -> bool:
-        """Whether the brokers have more than they gave; False when they do not answer."""
+        """Whether the consumer stands still although the brokers have more; False when they do not answer."""
         with suppress(KafkaError, TimeoutError):
             async with asyncio.timeout(STOP_S):
                 ends = await self._consumer.end_offsets(list(self._from_kafka))
@@ -141,16 +141,16 @@ class MergedPartitions:
         return False
 
     def _behind(self, partition: Partition) -> bool:
-        """Whether the brokers have more of `partition`, as they last said, or have not said anything yet."""
+        """Whether the brokers have more of `partition` by their last answer, or have not answered yet."""
         stable = self._consumer.last_stable_offset(self._to_kafka[partition])
         return stable is None or stable > self._reached[partition]
 
     def _given_out(self, taken: list[tuple[Partition, QueuedRecord[Any]]]) -> list[tuple[Partition, QueuedRecord[Any]]]:
-        for partition, held in taken:
-            self.next[partition] = held.offset + 1
-            self.floors_ns[partition] = held.at_ns
+        for partition, record in taken:
+            self.next[partition] = record.offset + 1
+            self.floors_ns[partition] = record.at_ns
         for partition, reached in self._reached.items():
-            if not self._merge.waiting(partition):  # behind records that tell of transactions only
+            if not self._merge.waiting(partition):  # behind markers of transactions
                 self.next[partition] = max(self.next[partition], reached)
         return taken
 
@@ -162,7 +162,7 @@ class MergedPartitions:
         return QueuedRecord(at_ns, record.offset, len(record.value or b"") + 512, record)
 
     def _limit(self) -> None:
-        """Do not fetch what has much waiting."""
+        """Pause fetching of partitions with much queued."""
         for partition, size in self._merge.bytes.items():
             if size > _QUEUE_BYTES and partition not in self._paused:
                 self._paused.add(partition)
@@ -172,7 +172,7 @@ class MergedPartitions:
                 self._consumer.resume(self._to_kafka[partition])
 
     async def _seek_to_oldest(self, where: Mapping[Any, int]) -> None:
-        """Positions that are no more: go on with the oldest record, and count what is gone."""
+        """Move positions that retention removed to the oldest record, and count what is gone."""
         begins = await self._consumer.beginning_offsets(list(where))
         for topic_partition, offset in where.items():
             if topic_partition not in self._from_kafka:

@@ -1,6 +1,6 @@
-"""Why the brokers do not talk to us: the client only says that it could not connect, so we ask once more and listen.
+"""Why the brokers refuse a connection: the client only reports that it failed, so one more attempt looks for the cause.
 
-Called after a failure, never on the good way. Whatever is found is a sentence that names the setting to look at.
+Called after a failure only. Every cause becomes a sentence that names the setting to look at.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRONG_NAME: Final = frozenset({62, 64})
 
 
 async def why(config: KafkaConfig, doing: str, brokers: Iterable[tuple[str, int]] = ()) -> SdfError:
-    """What keeps us from the brokers: those that `config` names, and `brokers` that they sent us on to.
+    """Why the brokers cannot be used: those that `config` names, and `brokers` whose addresses those gave.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ async def why(config: KafkaConfig, doing: str, brokers: Iterable[tuple[str, int]
 
 
 async def _one(config: KafkaConfig, host: str, port: int) -> SdfError | None:
-    """What is wrong with one broker; None: it answers."""
+    """The cause at one broker; None: it answers."""
     at = f"{host}:{port}"
     settings = {name: value for name, value in client_settings(config).items() if name != "bootstrap_servers"}
     try:
@@ -61,15 +61,15 @@ async def _one(config: KafkaConfig, host: str, port: int) -> SdfError | None:
             finally:
                 connection.close()
     except Exception as error:
-        for part in _causes(error):
-            if (said := _sentence(part, config, at)) is not None:
+        for cause in _causes(error):
+            if (said := _sentence(cause, config, at)) is not None:
                 return said
         return await _silent(config, host, port)
     return None
 
 
 def _sentence(error: BaseException, config: KafkaConfig, at: str) -> SdfError | None:
-    """What one exception says of us or of them; None: nothing yet."""
+    """The cause that one exception shows; None: none."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConfigError(_certificate(error, config, at))
     if isinstance(error, ssl.SSLError):
@@ -111,7 +111,7 @@ def _certificate(error: ssl.SSLCertVerificationError, config: KafkaConfig, at: s
 
 
 async def _silent(config: KafkaConfig, host: str, port: int) -> SdfError:
-    """The broker took the connection and gave no answer: it may speak another protocol than we do."""
+    """The cause when a broker took the connection and gave no answer: it may speak another protocol."""
     at = f"{host}:{port}"
     tls, sasl = "SSL" in config.security, config.security.startswith("SASL")
     if not tls and await _speaks_tls(host, port):

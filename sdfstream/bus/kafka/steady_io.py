@@ -1,4 +1,4 @@
-"""A bus's idempotent producer over its client's failures: what is retried, what is not known, when there is a new one.
+"""A bus's idempotent producer: which of the client's failures are retried, and when a new producer takes over.
 
 aiokafka gives every batch a sequence number when it first sends it, keeps one batch per partition in flight, and sends
 a batch again for ever while the answer is one that may pass (no connection, no leader yet, no answer in time); the
@@ -13,14 +13,14 @@ for too long, no right
 a record's future fails: no leader for     not known: the batch may      a new producer, since the failed batch has used
 longer than the time-out                   have been sent before         up sequence numbers: all that follows would be
                                                                          refused as out of order
-a record's future fails: refused (size,    no                            the same; one that is too large is told as
+a record's future fails: refused (size,    no                            the same; one that is too large is raised as
 rights, out of order, fenced, brokers                                    `FormatError`, and never sent again
 that lost their state)
 the client's sender died                   not known                     a new producer
 =========================================  ============================  =============================================
 
-Whoever sends again does so under the same boot id and number, and readers drop what came before. The old producer gets
-a moment for what others wait for; what then has no answer fails for them too.
+A message sent again has the same boot id and number, and readers drop the repeat. The old producer gets `RETIRE_S` for
+records that other callers wait for; records without an answer by then fail for those callers too.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from sdfstream.stats import Counters
 _log = logging.getLogger("sdfstream.bus")
 
 RETIRE_S: Final = 5.0
-"""What an old producer gets to finish what others wait for."""
+"""Time for an old producer to finish records that other callers wait for."""
 NOT_QUEUED: Final = (
     kafka.KafkaTimeoutError,
     kafka.UnknownTopicOrPartitionError,
     kafka.TopicAuthorizationFailedError,
     kafka.MessageSizeTooLargeError,
 )
-"""What `send` raises before it has queued anything, and with the producer in order."""
+"""Raised by `send` before anything is queued; the producer can go on."""
 TOO_LARGE: Final = (kafka.MessageSizeTooLargeError, kafka.RecordListTooLargeError)
 
 
@@ -99,10 +99,10 @@ class SteadyProducer:
         if failed:
             self._counters.add("publish-failed", n=len(failed))
             self.broken(producer, failed[0])
-            raise _told(failed[0])
+            raise _raisable(failed[0])
 
     def broken(self, producer: Any, why: BaseException) -> None:
-        """`producer` failed as `why` says; where that means so, the next `get` makes another."""
+        """`producer` can send no more, because of `why`: the next `get` makes another."""
         if producer is not self._producer or self._closed:
             return
         self._producer = None
@@ -119,7 +119,7 @@ class SteadyProducer:
             self.broken(producer, cause)
 
     async def close(self) -> None:
-        """Send what is under way, for a moment, and disconnect."""
+        """Send what is in flight, for at most `RETIRE_S`, and disconnect."""
         self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:
@@ -129,13 +129,13 @@ class SteadyProducer:
 
 
 def forget(waiting: Iterable[asyncio.Future[Any]]) -> None:
-    """Nobody waits for these any more; they may still be taken."""
+    """Stop waiting for these records; the brokers may still take them."""
     for future in waiting:
         future.cancel()
 
 
 async def retire(producer: Any) -> None:
-    """Stop a producer that may be unable to: after a moment whoever waits for it is told that it failed."""
+    """Stop a producer, within 3 `RETIRE_S` also when brokers are away; then whoever waits for it gets an error."""
     with suppress(TimeoutError, kafka.KafkaError):
         async with asyncio.timeout(RETIRE_S):
             await producer.stop()
@@ -154,11 +154,11 @@ async def retire(producer: Any) -> None:
             sender.exception()
 
 
-def _told(error: BaseException) -> BaseException:
+def _raisable(error: BaseException) -> BaseException:
     if isinstance(error, TOO_LARGE):
-        told: BaseException = FormatError("oversize", f"a topic takes no message of this size: {error}")
+        raised: BaseException = FormatError("oversize", f"a topic takes no message of this size: {error}")
     else:
-        told = (ours(error, "publishing") if isinstance(error, Exception) else None) or error
-    if told is not error:
-        told.__cause__ = error
-    return told
+        raised = (ours(error, "publishing") if isinstance(error, Exception) else None) or error
+    if raised is not error:
+        raised.__cause__ = error
+    return raised

@@ -105,7 +105,7 @@ class KafkaTask:
         number = numbers[(sum(self.work.name.encode()) + self.unit) % min(len(numbers), CHECKPOINT_PARTITIONS)]
         checkpoint = self._topic_partition((CHECKPOINT.name, number))
         reader = await read_notes(self._consumer, checkpoint, self.name)
-        self.saved, mark = reader.saved(), reader.mark()
+        self.saved, mark = reader.checkpoint(), reader.mark()
         self._writer = CommitWriter(
             self._bus, self.name, self._producer, checkpoint, reader.number + 1, reader.begin_offset
         )
@@ -222,7 +222,7 @@ class KafkaTask:
         """See `sdfstream.bus.task.Task`."""
         self._check()
         where = self.positions() if positions is None else {**self._committed, **positions}
-        dead = [letter for partition, offset, letter in self._dead_letters if offset < where.get(partition, 0)]
+        dead = [output for partition, offset, output in self._dead_letters if offset < where.get(partition, 0)]
         encoded = self._writer.encode([*outputs, *dead])
         marked = self._mark(where, own=mark)
         after = {**({} if mark else self._notes), **(notes or {})}
@@ -332,8 +332,8 @@ class KafkaTask:
     ) -> None:
         """Queue a dead letter, unless the last commit has passed its message: then that commit sent it."""
         if not dead_letters.is_dead(partition[0]) and offset >= self._committed.get(partition, 0):
-            letter = dead_letters.dead_letter(partition[0], key, headers, value, why, self._bus.clock())
-            self._dead_letters.append((partition, offset, letter))
+            dead = dead_letters.dead_letter(partition[0], key, headers, value, why, self._bus.clock())
+            self._dead_letters.append((partition, offset, dead))
 
     async def _check_stalled(self, now_s: float) -> None:
         """End the task when its consumer got nothing for `stall_s` although the brokers have more."""

@@ -1,4 +1,4 @@
-"""When a Kafka record entered the bus, to the nanosecond where that can be believed."""
+"""Bus time of a Kafka record, to the nanosecond where its header is plausible."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 MAX_LATE_NS: Final = NS_PER_S
-"""An older header was written long before the message entered the bus (its producer's broker was away, and it sent the
-message again and again), or by a clock that is behind. Either way the broker's stamp says better when it entered:
-after an outage messages must not seem to have been there all along."""
+"""A header older than this was written long before the message entered the bus (during an outage of the brokers the
+producer repeats it), or by a clock that is behind. The broker's stamp is then the better one: after an outage messages
+must not seem to have been on the bus all along."""
 MAX_EARLY_NS: Final = NS_PER_S
-"""How far a producer's clock may run ahead of the broker's before its header is not believed."""
+"""A header further ahead of the broker's stamp is set aside."""
 
 
 def entered_at_ns(header_ns: int | None, record_ms: int, by_broker: bool, before_ns: int) -> tuple[int, bool]:
-    """``bus_at_ns`` of a record, and whether what its producer wrote had to be set aside.
+    """``bus_at_ns`` of a record, and whether its producer's header was set aside.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def entered_at_ns(header_ns: int | None, record_ms: int, by_broker: bool, before
     record_ns = record_ms * NS_PER_MS
     if header_ns is None:
         return max(record_ns, before_ns), False
-    believed = not by_broker or -MAX_LATE_NS <= header_ns - record_ns <= MAX_EARLY_NS
-    return max(header_ns if believed else record_ns, before_ns), not believed
+    plausible = not by_broker or -MAX_LATE_NS <= header_ns - record_ns <= MAX_EARLY_NS
+    return max(header_ns if plausible else record_ns, before_ns), not plausible
 
 
 def header_at_ns(headers: Iterable[tuple[str, bytes | None]]) -> int | None:

@@ -37,7 +37,7 @@ What: TypeAlias = Literal["absent", "partitions", "replication", "setting"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What one topic must be like."""
+    """Required partitions, replication and settings of one topic."""
 
     topic: str
     """Without the prefix."""
@@ -51,15 +51,15 @@ class Policy:
     @property
     def most_bytes(self) -> int | None:
         """Disk that the topic can come to occupy on all brokers together; None: no limit is set."""
-        kept, segment = int(self.settings.get("retention.bytes", FOR_EVER)), int(self.settings["segment.bytes"])
-        if kept == FOR_EVER:
+        retained, segment = int(self.settings.get("retention.bytes", FOR_EVER)), int(self.settings["segment.bytes"])
+        if retained == FOR_EVER:
             return None
-        return (kept + segment) * self.partitions * self.replication
+        return (retained + segment) * self.partitions * self.replication
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What one topic is like."""
+class TopicState:
+    """Partitions, replication and settings of one topic on the brokers."""
 
     partitions: int
     replication: int
@@ -68,7 +68,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which a topic is not as it must be."""
+    """One difference of a topic from its policy."""
 
     name: str
     """On the brokers."""
@@ -80,16 +80,16 @@ class Difference:
     repairable: bool = True
     """`apply` can make it so."""
     note: str = ""
-    """What a person should know of it, or do."""
+    """Consequence, or what the operator can do."""
 
 
 def policies(config: KafkaConfig) -> list[Policy]:
-    """What all topics must be like under `config`, in the order of the vocabulary."""
+    """The policies of all topics under `config`, in the order of `NAMES`."""
     return [policy(config, name) for name in NAMES]
 
 
 def policy(config: KafkaConfig, topic: str) -> Policy:
-    """What the topic called `topic` (without the prefix) must be like under `config`."""
+    """The policy of `topic` (without the prefix) under `config`."""
     rule = ruled(topic, config.rules)
     settings = {
         "max.message.bytes": str(_largest(config, topic)),
@@ -112,13 +112,13 @@ def policy(config: KafkaConfig, topic: str) -> Policy:
     )
 
 
-def differences(wanted: Sequence[Policy], found: Mapping[str, Found]) -> list[Difference]:
-    """In what the topics `found` (by name on the brokers) are not as `wanted`."""
+def differences(wanted: Sequence[Policy], found: Mapping[str, TopicState]) -> list[Difference]:
+    """Differences of the topics `found` (by name on the brokers) from the policies `wanted`."""
     return [d for one in wanted for d in _of_topic(one, found.get(one.name))]
 
 
 def what_growth_means(topic: str, have: int, want: int) -> str:
-    """What more partitions of `topic` mean for those who read it."""
+    """What more partitions of `topic` mean for its readers."""
     if topic == CHECKPOINT.name:
         if have >= CHECKPOINT_PARTITIONS:
             return "room for more units; notes stay where they are"
@@ -131,7 +131,7 @@ def what_growth_means(topic: str, have: int, want: int) -> str:
     )
 
 
-def _of_topic(wanted: Policy, found: Found | None) -> Iterator[Difference]:
+def _of_topic(wanted: Policy, found: TopicState | None) -> Iterator[Difference]:
     if found is None:
         yield Difference(wanted.name, "absent", "absent", "absent", f"{wanted.partitions} partitions")
         return
@@ -171,19 +171,19 @@ def _deleted(largest: int, retention_h: float | None, retention_bytes: int | Non
     assert retention_h is not None, "the default rules name one for every topic"
     assert retention_bytes is not None
     forever = retention_h == FOR_EVER
-    kept_ms = FOR_EVER if forever else round(retention_h * MS_PER_H)
+    retention_ms = FOR_EVER if forever else round(retention_h * MS_PER_H)
     segment = GIB if retention_bytes == FOR_EVER else retention_bytes // SEGMENTS
     return {
         "cleanup.policy": "delete",
-        "retention.ms": str(kept_ms),
+        "retention.ms": str(retention_ms),
         "retention.bytes": str(retention_bytes),
-        "segment.ms": str(7 * 24 * MS_PER_H if forever else max(MINUTE_MS, kept_ms // SEGMENTS)),
+        "segment.ms": str(7 * 24 * MS_PER_H if forever else max(MINUTE_MS, retention_ms // SEGMENTS)),
         "segment.bytes": str(_segment(segment, largest)),
     }
 
 
 def _compacted(largest: int) -> dict[str, str]:
-    """The last message of every key; who comes late has a day to see that one was taken back."""
+    """The last message of every key; a late reader has a day to read a deletion."""
     return {
         "cleanup.policy": "compact",
         "segment.ms": str(MS_PER_H),
@@ -195,7 +195,7 @@ def _compacted(largest: int) -> dict[str, str]:
 
 
 def _checkpoints(largest: int) -> dict[str, str]:
-    """As `_compacted`, sooner: a stage that starts reads what is not compacted yet, over and over the same notes."""
+    """As `_compacted`, sooner: a stage that starts reads every record that is not compacted yet."""
     return {
         "cleanup.policy": "compact",
         "segment.ms": str(10 * MINUTE_MS),
@@ -206,6 +206,6 @@ def _checkpoints(largest: int) -> dict[str, str]:
     }
 
 
-def _segment(wish: int, largest: int) -> int:
+def _segment(wanted: int, largest: int) -> int:
     """A segment must hold two of the largest messages, and brokers allow none above 1 GiB or below 1 MiB."""
-    return min(GIB, max(wish, 2 * largest, 1 << 20))
+    return min(GIB, max(wanted, 2 * largest, 1 << 20))

@@ -15,7 +15,7 @@ from sdfstream.bus.kafka import denied as kafka_denied
 from sdfstream.bus.kafka.admin_io import SETTLE_S, admin_of, create, described
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.kafka.errors_io import mapped
-from sdfstream.bus.kafka.topic_policy import Difference, Found, Policy, differences, policies
+from sdfstream.bus.kafka.topic_policy import Difference, Policy, TopicState, differences, policies
 from sdfstream.errors import ConfigError
 
 SET_ON_TOPIC: Final = 1
@@ -24,15 +24,15 @@ SET_ON_TOPIC: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `apply` found and did."""
+    """Differences that `apply` found and left."""
 
     before: list[Difference]
     after: list[Difference]
-    """What is left: nothing but what cannot be repaired."""
+    """Left: only what cannot be repaired."""
 
 
-async def look(config: KafkaConfig) -> tuple[dict[str, Found], list[Difference]]:
-    """What our topics are like, by name on the brokers, and in what that is not as it must be.
+async def look(config: KafkaConfig) -> tuple[dict[str, TopicState], list[Difference]]:
+    """The state of our topics by name on the brokers, and its differences from the policies.
 
     Raises
     ------
@@ -60,30 +60,33 @@ async def apply(config: KafkaConfig) -> Applied:
     async with admin_of(config) as admin:
         with mapped("reading the topics"):
             before = differences(wanted, await _found(admin, wanted))
-        todo = [d for d in before if d.repairable]
-        by_name = {p.name: p for p in wanted}
-        with mapped("creating topics"):
-            absent = [by_name[d.name] for d in todo if d.what == "absent"]
-            if absent and (denied := await create(admin, absent)):
-                raise ConfigError(f"Kafka, creating topics: {kafka_denied.of_topics(denied[:1])}")
-        with mapped("adding partitions"):
-            grown = {d.name: NewPartitions(total_count=int(d.want)) for d in todo if d.what == "partitions"}
-            if grown:
-                await admin.create_partitions(grown)
-        with mapped("changing settings of topics"):
-            changed: dict[str, dict[str, str]] = {}
-            for d in todo:
-                if d.what == "setting":
-                    changed.setdefault(d.name, {})[d.key] = d.want
-            if changed:
-                await _change(admin, changed)
+        await _repair(admin, [d for d in before if d.repairable], {p.name: p for p in wanted})
         with mapped("reading the topics"):
             after = await _settled(admin, wanted)
     return Applied(before, after)
 
 
+async def _repair(admin: Any, todo: Sequence[Difference], policy_of: Mapping[str, Policy]) -> None:
+    """Make the topics so that none of the differences `todo` is left."""
+    with mapped("creating topics"):
+        absent = [policy_of[d.name] for d in todo if d.what == "absent"]
+        if absent and (denied := await create(admin, absent)):
+            raise ConfigError(f"Kafka, creating topics: {kafka_denied.of_topics(denied[:1])}")
+    with mapped("adding partitions"):
+        grown = {d.name: NewPartitions(total_count=int(d.want)) for d in todo if d.what == "partitions"}
+        if grown:
+            await admin.create_partitions(grown)
+    with mapped("changing settings of topics"):
+        changed: dict[str, dict[str, str]] = {}
+        for d in todo:
+            if d.what == "setting":
+                changed.setdefault(d.name, {})[d.key] = d.want
+        if changed:
+            await _change(admin, changed)
+
+
 async def _settled(admin: Any, wanted: Sequence[Policy]) -> list[Difference]:
-    """What differs once the brokers all know what was changed."""
+    """The differences once every broker knows the changes."""
     clock = asyncio.get_running_loop()
     deadline_s = clock.time() + SETTLE_S
     while True:
@@ -93,8 +96,8 @@ async def _settled(admin: Any, wanted: Sequence[Policy]) -> list[Difference]:
         await asyncio.sleep(0.1)
 
 
-async def _found(admin: Any, wanted: Sequence[Policy]) -> dict[str, Found]:
-    """What is there. All topics are listed, not ours by name: to ask for an absent one's partitions may create it."""
+async def _found(admin: Any, wanted: Sequence[Policy]) -> dict[str, TopicState]:
+    """The topics on the brokers. All are listed, not ours by name: asking for an absent one may create it."""
     there = {t["topic"]: t["partitions"] for t in await admin.describe_topics()}
     found = {}
     for name, (code, why, settings) in (await described(admin, [p.name for p in wanted])).items():
@@ -103,12 +106,12 @@ async def _found(admin: Any, wanted: Sequence[Policy]) -> dict[str, Found]:
         if code:
             raise for_code(code)(name, why)
         replicas = min((len(p["replicas"]) for p in there[name]), default=0)
-        found[name] = Found(len(there[name]), replicas, {key: value for key, (value, _) in settings.items()})
+        found[name] = TopicState(len(there[name]), replicas, {key: value for key, (value, _) in settings.items()})
     return found
 
 
 async def _change(admin: Any, changed: Mapping[str, Mapping[str, str]]) -> None:
-    """Set some settings of topics. The request replaces all that a topic was ever given, so those go along."""
+    """Set some settings of topics. The request replaces all settings of a topic, so earlier ones go along."""
     given = {
         name: {key: value for key, (value, source) in settings.items() if source == SET_ON_TOPIC}
         for name, (_, _, settings) in (await described(admin, changed)).items()

@@ -1,14 +1,14 @@
-"""How an agent's process hands its outputs to a pipeline's without Kafka, and hears from it: the agent's end.
+"""The link from an agent's process to a pipeline's, for use without Kafka: the agent's end.
 
 `LinkPublisher` never makes its caller wait: outputs go into a bounded buffer that sheds its oldest and counts that.
-With `LinkConfig.hold` it is the other way round: nothing is shed, and the caller waits for the acknowledgement. What
-was sent stays until it is acknowledged, and is sent again after a reconnect, so delivery is at least once; the reader
-recognises a repeat by boot id and batch number.
+With `LinkConfig.hold` nothing is shed, and the caller waits for the acknowledgement. A frame is held until it is
+acknowledged, and is sent again after a reconnect, so delivery is at least once; the reader recognises a repeat by boot
+id and batch number.
 
-The other way, `LinkPublisher.subscribe` and `read` give messages of the pipeline's bus at once. After a break they go
-on behind the last one seen, as far as the server still holds them (its newest MiB per topic). Missed, and counted as
-``down-lost`` where it can be known, are messages beyond that, and those that fell into a restart of the pipeline:
-a reader must live on what is said again (a command is renewed until its lease ends). There is no latest state of
+In the other direction, `LinkPublisher.subscribe` and `read` give messages of the pipeline's bus. After a break they go
+on behind the last one read, as far as the server still holds them (its newest MiB per topic). Lost, and counted as
+``down-lost`` where that can be known, are messages beyond that, and those published during a restart of the pipeline:
+a reader must rely on repeated messages (a command is renewed until its lease ends). There is no latest state of
 compacted topics. Agents import this module: it knows pyarrow, and nothing of
 polars, pydantic, chDB or Kafka. The serving end is `server_io`.
 """
@@ -26,7 +26,7 @@ from types import TracebackType
 
 from sdfstream.bus import codec
 from sdfstream.bus.link import frames
-from sdfstream.bus.link.down import Inbox
+from sdfstream.bus.link.down import LinkInbox
 from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.sequences import Numbers
 from sdfstream.errors import BusError, FormatError
@@ -44,7 +44,7 @@ class LinkConfig:
     window_bytes: int = 4 << 20
     max_message_bytes: int = 8 << 20
     inbox_bytes: int = 8 << 20
-    """Messages that came down and were not read; beyond it the oldest go, counted."""
+    """Messages received and not read; beyond it the oldest are shed, counted."""
     hold: bool = False
     """`publish` returns when the server's bus has the outputs; then nothing is shed here, and a caller that keeps what
     it could not publish (an agent's buffer, with its spill) sheds by its own bound."""
@@ -53,7 +53,7 @@ class LinkConfig:
 
 
 class LinkPublisher:
-    """Sends outputs to the `LinkServer` at a path, and gives what it says on subscribed topics.
+    """Sends outputs to the `LinkServer` at a path, and receives messages of subscribed topics.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class LinkPublisher:
     -----
     Counters: ``published``, ``acknowledged``, ``shed`` (buffer full), ``refused`` (too large, or by the server),
     ``resent``, ``connected``, ``connect-failed``, ``disconnected``, ``unsent-at-close``, ``welcomed``,
-    ``wish-refused`` (reason), and those of `down.Inbox`.
+    ``wish-refused`` (reason), and those of `down.LinkInbox`.
     """
 
     def __init__(self, path: Path | str, *, boot_id: str = "", config: LinkConfig | None = None) -> None:
@@ -87,8 +87,8 @@ class LinkPublisher:
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        self._inbox = Inbox(self.counters, self._config.inbox_bytes)
-        self._came = asyncio.Event()
+        self._inbox = LinkInbox(self.counters, self._config.inbox_bytes)
+        self._received = asyncio.Event()
         self._welcome = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
 
@@ -136,7 +136,7 @@ class LinkPublisher:
             await self._settling.wait()
 
     def subscribe(self, topics: Sequence[str], keys: Sequence[str] | None = None) -> None:
-        """Ask for messages of `topics` under `keys` (None: all) from now on, in place of what was asked before.
+        """Request messages of `topics` under `keys` (None: all) from now on, in place of an earlier request.
 
         On a link that is connected it takes a new connection; what is not acknowledged then is sent again.
 
@@ -145,21 +145,21 @@ class LinkPublisher:
         FormatError
             ``topic-unknown``.
         """
-        self._inbox.want(topics, keys)
+        self._inbox.subscribe(topics, keys)
         self._welcome.clear()
         if self._writer is not None:
             self._writer.transport.abort()
         self.start()
 
     async def subscribed(self, timeout_s: float) -> bool:
-        """Whether the server takes part in the subscription now; waits for that at most `timeout_s`."""
+        """Whether the server has welcomed the subscription; waits for that at most `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._welcome.wait()
         return self._welcome.is_set()
 
     async def read(self, timeout_s: float) -> list[Message]:
-        """What came down since the last call, in order; waits for the first at most `timeout_s`.
+        """Messages received since the last call, in order; waits for the first at most `timeout_s`.
 
         Raises
         ------
@@ -169,10 +169,10 @@ class LinkPublisher:
         if not (found := self._inbox.take()):
             if self._closed:
                 raise BusError("the link is closed")
-            self._came.clear()
+            self._received.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    await self._came.wait()
+                    await self._received.wait()
             found = self._inbox.take()
         return found
 
@@ -181,7 +181,7 @@ class LinkPublisher:
         if self._closed:
             return
         self._closed = True
-        self._came.set()
+        self._received.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -221,7 +221,7 @@ class LinkPublisher:
             before = self._progress()
             self._writer = writer
             try:
-                await self._talk(reader, writer)
+                await self._exchange(reader, writer)
             except (OSError, EOFError):
                 self.counters.add("disconnected")
             finally:
@@ -236,15 +236,15 @@ class LinkPublisher:
     def _progress(self) -> int:
         return self.counters.get("acknowledged") + self.counters.get("welcomed")
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.counters.add("resent", n=len(self._sent))
         self._waiting.extendleft(reversed(self._sent))
         self._waiting_bytes += self._sent_bytes
         self._sent.clear()
         self._sent_bytes = 0
-        writer.write(frames.opening(self._inbox.wish()) if self._inbox.topics else frames.MAGIC)
+        writer.write(frames.opening(self._inbox.request()) if self._inbox.topics else frames.MAGIC)
         # not a TaskGroup: one whose task has just failed swallows the cancellation by which `close` ends us (3.11)
-        both = [asyncio.create_task(self._hear(reader)), asyncio.create_task(self._send(writer))]
+        both = [asyncio.create_task(self._receive(reader)), asyncio.create_task(self._send(writer))]
         try:
             ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -266,14 +266,14 @@ class LinkPublisher:
             self._wake.clear()
             await self._wake.wait()
 
-    async def _hear(self, reader: asyncio.StreamReader) -> None:
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
         done = 0
         if self._inbox.topics:
-            await self._hear_welcome(reader)
+            await self._receive_welcome(reader)
         while True:
             (word,) = frames.ACK.unpack(await reader.readexactly(frames.ACK.size))
             if word == frames.DOWN:
-                await self._hear_message(reader)
+                await self._receive_message(reader)
                 continue
             refused, total = bool(word & frames.REFUSED), word & ~frames.REFUSED
             if not done <= total <= done + len(self._sent):
@@ -290,7 +290,7 @@ class LinkPublisher:
             if refused:
                 raise ConnectionError("the server refused a frame and will read no more")
 
-    async def _hear_welcome(self, reader: asyncio.StreamReader) -> None:
+    async def _receive_welcome(self, reader: asyncio.StreamReader) -> None:
         with _broken_by("welcome"):
             length = frames.parse_length(await reader.readexactly(frames.LENGTH.size))
             answer = frames.parse_welcome(await reader.readexactly(length))
@@ -301,13 +301,13 @@ class LinkPublisher:
         self.counters.add("welcomed")
         self._welcome.set()
 
-    async def _hear_message(self, reader: asyncio.StreamReader) -> None:
+    async def _receive_message(self, reader: asyncio.StreamReader) -> None:
         lengths = await reader.readexactly(frames.LENGTHS.size)
         with _broken_by("message"):
             head_bytes, payload_bytes = frames.parse_lengths(lengths, 2 * self._config.max_message_bytes)
             head, payload = await reader.readexactly(head_bytes), await reader.readexactly(payload_bytes)
             self._inbox.add(head, payload)
-        self._came.set()
+        self._received.set()
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""What goes down the link, without I/O: the server's ring and queues, the client's inbox. All are bounded in bytes.
+"""Messages down the link, without I/O: the server's rings and queues, the client's inbox. All are bounded in bytes.
 
-A message's place is (topic, partition, bus_seq); the partition is the bits of bus_seq from 48 up, 0 in process.
+A message is identified by (topic, partition, bus_seq); the partition is the bits of bus_seq from 48 up, 0 in process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from sdfstream.bus import codec
 from sdfstream.bus.link import frames
-from sdfstream.bus.link.frames import Welcome, Wish
+from sdfstream.bus.link.frames import SubscribeRequest, Welcome
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import PARTITION_BITS
@@ -23,7 +23,7 @@ OVERHEAD_BYTES: Final = 512
 
 
 class Packed(NamedTuple):
-    """A message as it goes down; made once, whoever wants it."""
+    """A message in wire form; encoded once for all clients."""
 
     topic: str
     key: str
@@ -40,12 +40,12 @@ def packed(message: Message) -> Packed:
 
 
 def unpacked(head: bytes, payload: bytes) -> Message:
-    """The message of a frame that came down.
+    """The message of a frame from the server.
 
     Raises
     ------
     FormatError
-        ``link-head`` (nothing behind it can be trusted), or what the codec said of the payload.
+        ``link-head`` (nothing behind it can be trusted), or as `codec.decode`.
     """
     (topic, key, headers), at_ns, seq = frames.parse_down_head(head)
     decoded = codec.decode(topic, headers, payload)
@@ -53,8 +53,8 @@ def unpacked(head: bytes, payload: bytes) -> Message:
 
 
 @dataclass(slots=True)
-class Ring:
-    """The newest messages of one topic, for clients that come back; holds at most `most_bytes` and one message."""
+class ReplayRing:
+    """The newest messages of one topic, for clients that reconnect; holds at most `most_bytes` and one message."""
 
     most_bytes: int
     _held: deque[Packed] = field(default_factory=deque)
@@ -65,24 +65,24 @@ class Ring:
     """Partition → first and last bus_seq that were dropped."""
 
     def add(self, message: Packed) -> None:
-        """Keep `message`, and drop the oldest beyond the bound."""
+        """Add `message`, and drop the oldest beyond the bound."""
         self._last[partition_number(message.seq)] = message.seq
         self._held.append(message)
         self._bytes += len(message.raw) + OVERHEAD_BYTES
         while self._bytes > self.most_bytes and len(self._held) > 1:
             old = self._held.popleft()
             self._bytes -= len(old.raw) + OVERHEAD_BYTES
-            place = partition_number(old.seq)
-            self._gone[place] = (self._gone.get(place, (old.seq, 0))[0], old.seq)
+            partition = partition_number(old.seq)
+            self._gone[partition] = (self._gone.get(partition, (old.seq, 0))[0], old.seq)
 
     def at(self) -> tuple[int, ...]:
         """The last bus_seq of each partition."""
         return tuple(seq for _, seq in sorted(self._last.items()))
 
     def behind(self, after: Iterable[int]) -> tuple[list[Packed], int]:
-        """(what is held behind the positions `after`, how many messages behind them are gone).
+        """(messages held behind the positions `after`, number of messages behind them that are gone).
 
-        Of a partition without a position nothing was seen yet, so all that came of it counts as behind.
+        Every message of a partition without a position counts as behind.
         """
         seen = {partition_number(seq): seq for seq in sorted(after)}
         found = [m for m in self._held if m.seq > seen.get(partition_number(m.seq), -1)]
@@ -90,19 +90,19 @@ class Ring:
         return found, lost
 
 
-class Queue:
-    """What one client is still to be sent; sheds its oldest beyond `most_bytes` and counts that as ``down-shed``."""
+class ClientQueue:
+    """Messages not yet sent to one client; sheds the oldest beyond `most_bytes` and counts that as ``down-shed``."""
 
-    def __init__(self, wish: Wish, counters: Counters, most_bytes: int) -> None:
-        self._topics = frozenset(wish.topics)
-        self._keys = wish.keys
+    def __init__(self, request: SubscribeRequest, counters: Counters, most_bytes: int) -> None:
+        self._topics = frozenset(request.topics)
+        self._keys = request.keys
         self._counters = counters
         self._most_bytes = most_bytes
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
 
     def offer(self, message: Packed) -> bool:
-        """Take `message` when the client wants it."""
+        """Queue `message` if the client requested it."""
         if message.topic not in self._topics or (self._keys is not None and message.key not in self._keys):
             return False
         self._waiting.append(message.raw)
@@ -121,13 +121,13 @@ class Queue:
         return raw
 
 
-class Inbox:
-    """The client's end: what came down and was not read yet, and what to ask for after a break.
+class LinkInbox:
+    """The client's end: messages received and not read yet, and what to request after a break.
 
     Notes
     -----
     Counters: ``down`` (topic), ``down-repeat`` (seen before), ``down-shed`` (not read in time, the oldest goes),
-    ``down-refused`` (reason), ``down-lost`` (topic: gone when we came back, or the server's run is another one: 1
+    ``down-refused`` (reason), ``down-lost`` (topic: gone before the reconnect, or the server's run is another one: 1
     stands for an unknown number).
     """
 
@@ -141,8 +141,8 @@ class Inbox:
         self._bus = ""
         self._seen: dict[tuple[str, int], int] = {}
 
-    def want(self, topics: Sequence[str], keys: Sequence[str] | None) -> None:
-        """What to ask for from now on.
+    def subscribe(self, topics: Sequence[str], keys: Sequence[str] | None) -> None:
+        """Request `topics` under `keys` (None: all) from now on.
 
         Raises
         ------
@@ -153,17 +153,17 @@ class Inbox:
             codec.topic_of(topic)
         self.topics = tuple(dict.fromkeys(topics))
         self._keys = None if keys is None else frozenset(keys)
-        self._seen = {place: seq for place, seq in self._seen.items() if place[0] in self.topics}
+        self._seen = {partition: seq for partition, seq in self._seen.items() if partition[0] in self.topics}
 
-    def wish(self) -> Wish:
-        """What to open a connection with."""
+    def request(self) -> SubscribeRequest:
+        """The request that opens a connection."""
         after: dict[str, tuple[int, ...]] = {}
         for (topic, _), seq in sorted(self._seen.items()):
             after[topic] = (*after.get(topic, ()), seq)
-        return Wish(self.topics, self._keys, self._bus, after)
+        return SubscribeRequest(self.topics, self._keys, self._bus, after)
 
     def welcomed(self, answer: Welcome) -> None:
-        """The server took the wish."""
+        """Take the server's answer to the request."""
         if answer.bus != self._bus:
             self._seen = {(topic, partition_number(seq)): seq for topic, seqs in answer.at.items() for seq in seqs}
             for topic in self.topics if self._bus else ():
@@ -187,11 +187,11 @@ class Inbox:
             if error.reason == "link-head":
                 raise
             return
-        place = (message.topic, partition_number(message.bus_seq))
-        if message.bus_seq <= self._seen.get(place, -1) or message.topic not in self.topics:
+        partition = (message.topic, partition_number(message.bus_seq))
+        if message.bus_seq <= self._seen.get(partition, -1) or message.topic not in self.topics:
             self._counters.add("down-repeat", message.topic)
             return
-        self._seen[place] = message.bus_seq
+        self._seen[partition] = message.bus_seq
         self._counters.add("down", message.topic)
         self._waiting.append((message, len(payload) + OVERHEAD_BYTES))
         self._bytes += len(payload) + OVERHEAD_BYTES
@@ -200,7 +200,7 @@ class Inbox:
             self._counters.add("down-shed")
 
     def take(self) -> list[Message]:
-        """Everything that waits, in the order it came."""
+        """Every message received and not read yet, in order."""
         found = [message for message, _ in self._waiting]
         self._waiting.clear()
         self._bytes = 0

@@ -1,7 +1,7 @@
-"""The server's side of what goes down the link: one reader of the bus per topic, a queue per client.
+"""The server's end of messages down the link: one reader of the bus per topic, a queue per client.
 
-A topic is read from the moment its first client asks for it until the server closes, at the bus's pace: rings and
-queues are bounded and never make the bus wait. A message is encoded once, whoever wants it.
+A topic is read from its first request until the server closes, at the bus's pace: rings and queues are bounded and
+never make the bus wait. A message is encoded once for all clients.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 
 from sdfstream.bus import Bus, Subscription, codec
 from sdfstream.bus.link import frames
-from sdfstream.bus.link.down import Packed, Queue, Ring, packed
-from sdfstream.bus.link.frames import Welcome, Wish
+from sdfstream.bus.link.down import ClientQueue, Packed, ReplayRing, packed
+from sdfstream.bus.link.frames import SubscribeRequest, Welcome
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message
 from sdfstream.stats import Counters
@@ -25,15 +25,15 @@ MOST_TOPICS: Final = 64
 class Client:
     """One connected client: its queue, and the task that empties it into the socket."""
 
-    def __init__(self, queue: Queue, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, queue: ClientQueue, writer: asyncio.StreamWriter) -> None:
         self._queue = queue
         self._writer = writer
         self._wake = asyncio.Event()
-        self.turn = asyncio.Lock()
-        """Held while something is written and drained: acknowledgements go by the same socket."""
+        self.write_lock = asyncio.Lock()
+        """Held from write to drain: acknowledgements use the same socket."""
 
     def offer(self, message: Packed) -> None:
-        """Queue `message` when the client wants it."""
+        """Queue `message` if the client requested it."""
         if self._queue.offer(message):
             self._wake.set()
 
@@ -41,7 +41,7 @@ class Client:
         """Send what is queued, for ever."""
         while True:
             while (raw := self._queue.take()) is not None:
-                async with self.turn:
+                async with self.write_lock:
                     self._writer.write(raw)
                     await self._writer.drain()
             self._wake.clear()
@@ -49,11 +49,11 @@ class Client:
 
 
 class Feed:
-    """Reads wished topics of `bus` and hands their messages to the clients.
+    """Reads requested topics of `bus` and hands their messages to the clients.
 
     Notes
     -----
-    Counters: ``wishes``, ``down-shed`` (topic: a client did not take it in time), ``down-failed`` (topic: the bus
+    Counters: ``requests``, ``down-shed`` (topic: a client did not take it in time), ``down-failed`` (topic: the bus
     could not be read, tried again), ``down-unpackable`` (reason).
     """
 
@@ -63,13 +63,13 @@ class Feed:
         self._counters = counters
         self._ring_bytes = ring_bytes
         self._queue_bytes = queue_bytes
-        self._rings: dict[str, Ring] = {}
+        self._rings: dict[str, ReplayRing] = {}
         self._readers: dict[str, asyncio.Task[None]] = {}
         self._clients: set[Client] = set()
         self._joining = asyncio.Lock()
 
-    async def join(self, wish: Wish, writer: asyncio.StreamWriter) -> Client:
-        """Take a client on and welcome it.
+    async def join(self, request: SubscribeRequest, writer: asyncio.StreamWriter) -> Client:
+        """Add a client and send its welcome.
 
         Raises
         ------
@@ -78,22 +78,22 @@ class Feed:
         BusError
             The bus could not be read.
         """
-        if len(wish.topics) > MOST_TOPICS:
-            raise FormatError("link-wish", f"{len(wish.topics)} topics; at most {MOST_TOPICS}")
-        for topic in wish.topics:
+        if len(request.topics) > MOST_TOPICS:
+            raise FormatError("link-wish", f"{len(request.topics)} topics; at most {MOST_TOPICS}")
+        for topic in request.topics:
             codec.topic_of(topic)
         async with self._joining:
-            for topic in wish.topics:
+            for topic in request.topics:
                 if topic not in self._readers:
                     await self._open(topic)
         self._counters.add("wishes")
-        client = Client(Queue(wish, self._counters, self._queue_bytes), writer)
-        # from here on no waiting: what a reader brings in later goes to the client, what it brought is in the ring
-        at = {topic: self._rings[topic].at() for topic in wish.topics}
+        client = Client(ClientQueue(request, self._counters, self._queue_bytes), writer)
+        # no await from here on: messages read so far are in the ring, later ones go to the client
+        at = {topic: self._rings[topic].at() for topic in request.topics}
         lost = {}
-        if wish.bus == self._run_id:
-            for topic in wish.topics:
-                missed, lost[topic] = self._rings[topic].behind(wish.after.get(topic, ()))
+        if request.bus == self._run_id:
+            for topic in request.topics:
+                missed, lost[topic] = self._rings[topic].behind(request.after.get(topic, ()))
                 for message in missed:
                     client.offer(message)
         self._clients.add(client)
@@ -113,7 +113,7 @@ class Feed:
 
     async def _open(self, topic: str) -> None:
         subscription = await self._bus.subscribe(self._group(topic), [topic])
-        self._rings[topic] = Ring(self._ring_bytes)
+        self._rings[topic] = ReplayRing(self._ring_bytes)
         self._readers[topic] = asyncio.create_task(self._read(topic, subscription), name=f"link-down {topic}")
 
     async def _read(self, topic: str, subscription: Subscription) -> None:

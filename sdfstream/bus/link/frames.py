@@ -8,7 +8,7 @@ The head is JSON ``[topic, key, [[header, value], …]]``, the payload the bytes
 frame it has dealt with by a uint64: the number of frames dealt with on this connection; with `REFUSED` set, the last
 of them was refused (too large, unreadable head) and the server hangs up, since the rest cannot be trusted.
 
-**Version 2**, outputs up and messages down. The client opens with `MAGIC_BOTH` and its wish::
+**Version 2**, outputs up and messages down. The client opens with `MAGIC_V2` and its request::
 
     "SDFLINK2" · uint32 length ·
     JSON {"topics": [...], "keys": [...] or null, "bus": id, "after": {topic: [bus_seq, ...]}}
@@ -18,14 +18,14 @@ and the server answers with its welcome, or with the reason of a refusal, after 
     uint32 length · JSON {"bus": id, "at": {topic: [bus_seq, ...]}, "lost": {topic: n}}     or     {"refused": reason}
 
 From there on the client sends frames as in version 1 (it need not wait for the welcome). What the server sends are
-uint64 words: acknowledgements as in version 1, and `DOWN`, which one frame follows, a message of a wished topic under
-a wished key; its head is ``[topic, key, [[header, value], …], bus_at_ns, bus_seq]``. Within a topic (on Kafka: within
-a partition, the bits of bus_seq from 48 up) messages come in order of bus_seq.
+uint64 words: acknowledgements as in version 1, and `DOWN`, which one frame follows, a message of a requested topic
+under a requested key; its head is ``[topic, key, [[header, value], …], bus_at_ns, bus_seq]``. Within a topic (on Kafka:
+within a partition, the bits of bus_seq from 48 up) messages come in order of bus_seq.
 
 ``bus`` names the server's run; without one, or with another's, messages begin behind ``at`` of the welcome, which is
 now. With the server's own, they begin behind the bus_seqs in ``after`` (of a partition that is not named there:
 with the first that the server read) as far as the server still holds them; ``lost`` says how many it does not (at
-most: some of them may have had other keys). A server of version 1 hangs up on `MAGIC_BOTH`; a server of version 2
+most: some of them may have had other keys). A server of version 1 hangs up on `MAGIC_V2`; a server of version 2
 serves clients of version 1 as ever.
 """
 
@@ -46,14 +46,14 @@ ACK: Final = struct.Struct(">Q")
 REFUSED: Final = 1 << 63
 MAX_HEAD_BYTES: Final = 64 << 10
 
-MAGIC_BOTH: Final = b"SDFLINK2"
+MAGIC_V2: Final = b"SDFLINK2"
 LENGTH: Final = struct.Struct(">I")
 DOWN: Final = 1 << 62
-MAX_WISH_BYTES: Final = 1 << 20
+MAX_REQUEST_BYTES: Final = 1 << 20
 
 
 class Head(NamedTuple):
-    """What a frame's head says."""
+    """The head of a frame."""
 
     topic: str
     key: str
@@ -61,27 +61,29 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a client wants to be told."""
+class SubscribeRequest:
+    """The topics and keys that a client subscribes to, and the positions it goes on behind."""
 
     topics: tuple[str, ...]
     keys: frozenset[str] | None = None
     """Only messages under these keys; None: all."""
     bus: str = ""
-    """The server's run that `after` speaks of; empty: none yet."""
+    """Id of the server's run in which `after` counts; empty: none yet."""
     after: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Topic → the last bus_seq that was seen of each of its partitions."""
+    """Topic → the last bus_seq read of each of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What the server answers to a wish."""
+    """The server's answer to a request."""
 
     bus: str
     at: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Topic → the last bus_seq that went through of each of its partitions."""
+    """Topic → the last bus_seq that the server read of each of its partitions."""
     lost: Mapping[str, int] = field(default_factory=dict)
+    """Topic → messages behind `SubscribeRequest.after` that the server does not hold any more."""
     refused: str = ""
+    """Reason of a refusal; empty: none."""
 
 
 def frame(topic: str, key: str, headers: Iterable[tuple[str, bytes]], payload: bytes) -> bytes:
@@ -121,39 +123,39 @@ def parse_head(raw: bytes) -> Head:
         raise FormatError("link-head", str(error)[:200]) from error
 
 
-def opening(wish: Wish) -> bytes:
-    """How a client of version 2 opens."""
-    told = {
-        "topics": list(wish.topics),
-        "keys": None if wish.keys is None else sorted(wish.keys),
-        "bus": wish.bus,
-        "after": wish.after,
+def opening(request: SubscribeRequest) -> bytes:
+    """The opening of a client of version 2."""
+    fields = {
+        "topics": list(request.topics),
+        "keys": None if request.keys is None else sorted(request.keys),
+        "bus": request.bus,
+        "after": request.after,
     }
-    return MAGIC_BOTH + _counted(told)
+    return MAGIC_V2 + _counted(fields)
 
 
 def welcome(answer: Welcome) -> bytes:
-    """The server's answer to a wish."""
-    told = {"bus": answer.bus, "at": answer.at, "lost": answer.lost}
-    return _counted({"refused": answer.refused} if answer.refused else told)
+    """The server's answer to a request."""
+    fields = {"bus": answer.bus, "at": answer.at, "lost": answer.lost}
+    return _counted({"refused": answer.refused} if answer.refused else fields)
 
 
 def down(topic: str, key: str, headers: Iterable[tuple[str, bytes]], payload: bytes, at_ns: int, seq: int) -> bytes:
-    """A message on its way down: the word and its frame."""
+    """The word `DOWN` and the frame of a message."""
     head = _json([topic, key, [[name, value.decode()] for name, value in headers], at_ns, seq])
     return ACK.pack(DOWN) + LENGTHS.pack(len(head), len(payload)) + head + payload
 
 
 def parse_length(raw: bytes) -> int:
-    """Length of the wish or welcome that `raw` opens; FormatError ``link-oversize``."""
+    """Length of the request or welcome that `raw` opens; FormatError ``link-oversize``."""
     (length,) = LENGTH.unpack(raw)
-    if length > MAX_WISH_BYTES:
-        raise FormatError("link-oversize", f"a wish or welcome of {length} bytes; at most {MAX_WISH_BYTES}")
+    if length > MAX_REQUEST_BYTES:
+        raise FormatError("link-oversize", f"a wish or welcome of {length} bytes; at most {MAX_REQUEST_BYTES}")
     return int(length)
 
 
-def parse_wish(raw: bytes) -> Wish:
-    """What a client wants.
+def parse_request(raw: bytes) -> SubscribeRequest:
+    """The request of a client.
 
     Raises
     ------
@@ -164,25 +166,25 @@ def parse_wish(raw: bytes) -> Wish:
         given = _object(parse_json(raw))
         topics = tuple(_text(topic) for topic in _list(given["topics"]))
         keys = None if given["keys"] is None else frozenset(_text(key) for key in _list(given["keys"]))
-        return Wish(topics, keys, _text(given["bus"]), _places(given["after"]))
+        return SubscribeRequest(topics, keys, _text(given["bus"]), _seqs(given["after"]))
     except (FormatError, ValueError, KeyError) as error:
         raise FormatError("link-wish", str(error)[:200]) from error
 
 
 def parse_welcome(raw: bytes) -> Welcome:
-    """What the server answered; FormatError ``link-welcome``."""
+    """The answer of the server; FormatError ``link-welcome``."""
     try:
         given = _object(parse_json(raw))
         if "refused" in given:
             return Welcome("", refused=_text(given["refused"]) or "no reason")
         lost = {topic: _whole(n) for topic, n in _object(given["lost"]).items()}
-        return Welcome(_text(given["bus"]), _places(given["at"]), lost)
+        return Welcome(_text(given["bus"]), _seqs(given["at"]), lost)
     except (FormatError, ValueError, KeyError) as error:
         raise FormatError("link-welcome", str(error)[:200]) from error
 
 
 def parse_down_head(raw: bytes) -> tuple[Head, int, int]:
-    """(head, bus_at_ns, bus_seq) of a frame on its way down; FormatError ``link-head``."""
+    """(head, bus_at_ns, bus_seq) of a frame from the server; FormatError ``link-head``."""
     try:
         topic, key, headers, at_ns, seq = _list(parse_json(raw))
         named = [(_text(name), _text(value).encode()) for name, value in headers]
@@ -200,7 +202,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _places(value: Any) -> dict[str, tuple[int, ...]]:
+def _seqs(value: Any) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(_whole(seq) for seq in _list(seqs)) for topic, seqs in _object(value).items()}
 
 

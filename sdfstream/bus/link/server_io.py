@@ -1,10 +1,10 @@
-"""How an agent's process hands its outputs to a pipeline's process without Kafka: the serving end.
+"""The link from agents' processes to a pipeline's process, for use without Kafka: the server's end.
 
 A unix stream socket that only its owner may open. A frame whose lengths or head cannot be read is refused with its
 reason, counted, and ends the connection, since nothing behind it can be trusted; a well-framed message that the codec
 cannot read goes to ``<topic>.dlq`` and the connection goes on. A frame is acknowledged once the bus has taken it, so
-a slow pipeline slows the agent's sending and never grows this process. A client of version 2 is also told what it
-wished to know; `feed_io` does that.
+a slow pipeline slows the agent's sending and never grows this process. A client of version 2 also gets the
+messages it requested, from `feed_io`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_PATH_BYTES = 107
 
 
 class LinkServer:
-    """Takes frames from `LinkPublisher`s and puts them on `bus`; hands out what they subscribed to.
+    """Takes frames from `LinkPublisher`s and puts them on `bus`; sends them the topics they subscribed to.
 
     Parameters
     ----------
@@ -37,9 +37,8 @@ class LinkServer:
     max_message_bytes : int
         The largest payload taken.
     ring_bytes, queue_bytes : int
-        Per topic, what is kept for clients that come back; per client, what it may leave unread before its oldest
-        messages are shed. All that is kept down the link is at most topics · ring_bytes + clients · queue_bytes and
-        one message each.
+        Per topic, messages held for clients that reconnect; per client, messages it may leave unread before the
+        oldest are shed. Memory is at most topics · ring_bytes + clients · queue_bytes and one message each.
 
     Notes
     -----
@@ -61,7 +60,7 @@ class LinkServer:
         self._path = Path(path)
         self._max_bytes = max_message_bytes
         self._server: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         run_id = uuid.uuid4().hex  # a bus that starts afresh numbers afresh, and so does its server
         self._feed = Feed(bus, run_id, self.counters, ring_bytes=ring_bytes, queue_bytes=queue_bytes)
 
@@ -83,13 +82,13 @@ class LinkServer:
         self._server = await asyncio.start_unix_server(self._accept, sock=listener)
 
     async def close(self) -> None:
-        """Stop listening and end every connection; what was not acknowledged its publisher still has."""
+        """Stop listening and end every connection; publishers still have what was not acknowledged."""
         if self._server is None:
             return
         self._server.close()
-        for talk in list(self._talks):
-            talk.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
         await self._feed.close()
         await self._server.wait_closed()
         self._server = None
@@ -109,41 +108,41 @@ class LinkServer:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._talks.add(task)
+        self._connections.add(task)
         self.counters.add("connected")
         try:
-            await self._talk(reader, writer)
+            await self._serve(reader, writer)
         except (OSError, BusError):
             pass  # not acknowledged: the publisher sends it again
         except asyncio.CancelledError:
             pass  # closing; ending the task quietly is what cancels a streams handler
         finally:
             self.counters.add("disconnected")
-            self._talks.discard(task)
+            self._connections.discard(task)
             writer.close()
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             magic = await reader.readexactly(len(frames.MAGIC))
             if magic == frames.MAGIC:
                 await self._take_all(reader, writer, asyncio.Lock())
-            elif magic == frames.MAGIC_BOTH:
-                await self._both(reader, writer)
+            elif magic == frames.MAGIC_V2:
+                await self._serve_v2(reader, writer)
             else:
                 self.counters.add("refused", "link-magic")
         except asyncio.IncompleteReadError as error:
             if error.partial:
                 self.counters.add("refused", "link-truncated")
 
-    async def _both(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Version 2: the wish, then both directions until either ends."""
+    async def _serve_v2(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Version 2: the request, then both directions until either ends."""
         client = await self._welcome(reader, writer)
         if client is None:
             return
         sending = asyncio.create_task(client.send(), name="link-down-client")
-        taking = asyncio.create_task(self._take_all(reader, writer, client.turn), name="link-up-client")
+        taking = asyncio.create_task(self._take_all(reader, writer, client.write_lock), name="link-up-client")
         try:
             await asyncio.wait((sending, taking), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -158,8 +157,8 @@ class LinkServer:
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Client | None:
         try:
             length = frames.parse_length(await _rest(reader, frames.LENGTH.size))
-            wish = frames.parse_wish(await _rest(reader, length))
-            return await self._feed.join(wish, writer)
+            request = frames.parse_request(await _rest(reader, length))
+            return await self._feed.join(request, writer)
         except FormatError as error:
             self.counters.add("refused", error.reason)
             writer.write(frames.welcome(frames.Welcome("", refused=error.reason)))
@@ -167,11 +166,13 @@ class LinkServer:
             await _drain(reader)
             return None
 
-    async def _take_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: asyncio.Lock) -> None:
+    async def _take_all(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, write_lock: asyncio.Lock
+    ) -> None:
         taken = 0
 
         async def answer(word: int) -> None:
-            async with turn:
+            async with write_lock:
                 writer.write(frames.ACK.pack(word))
                 await writer.drain()
 
@@ -203,7 +204,7 @@ async def _rest(reader: asyncio.StreamReader, size: int) -> bytes:
 
 
 async def _drain(reader: asyncio.StreamReader) -> None:
-    """Read on until the publisher hangs up, since closing over unread bytes would take our last answer away."""
+    """Read on until the publisher hangs up, since closing with unread bytes would lose our last answer."""
     with suppress(TimeoutError):
         async with asyncio.timeout(1.0):
             while await reader.read(1 << 16):

@@ -88,36 +88,36 @@ class MemoryBus:
         except FormatError as error:
             why = error
             self.counters.add("refused", error.reason)
-        with suppress(FormatError):  # a message of no known topic has nowhere to be kept; it is counted
+        with suppress(FormatError):  # a message of an unknown topic has no dead-letter topic; it is counted
             codec.topic_of(topic)
-            letter = dead_letters.dead_letter(topic, key, given, value, why, self._clock())
-            await self._append(letter, letter.body)
+            dead = dead_letters.dead_letter(topic, key, given, value, why, self._clock())
+            await self._append(dead, dead.body)
 
     async def subscribe(self, group: str, topics: Sequence[str], *, from_start: bool = False) -> MemorySubscription:
         """Join `group`; see `sdfstream.bus.Bus.subscribe`."""
         self.check_open()
-        team = self.groups.setdefault(group, Group())
+        state = self.groups.setdefault(group, Group())
         for topic in topics:
             codec.topic_of(topic)
             log = self.log(topic)
-            team.committed.setdefault(topic, log.first_seq if from_start else log.next_seq)
-        member = MemorySubscription(self, group, team, tuple(topics))
-        team.members.append(member)
-        team.assign()
+            state.committed.setdefault(topic, log.first_seq if from_start else log.next_seq)
+        member = MemorySubscription(self, group, state, tuple(topics))
+        state.members.append(member)
+        state.assign()
         return member
 
     async def partitions(self, topic: str) -> int:
-        """One: order in a process is whole."""
+        """Always one."""
         codec.topic_of(topic)
         return 1
 
     async def task(self, work: Work, unit: int = 0) -> MemoryTask:
-        """Take a unit of `work` into this caller's hands, out of anybody else's; see `sdfstream.bus.Bus.task`."""
+        """Own a unit of `work`, in place of its former owner; see `sdfstream.bus.Bus.task`."""
         self.check_open()
-        kept = self._units.setdefault((work.name, unit, work.units), Unit())
-        if kept.owner is not None:
-            await kept.owner.close()
-        return MemoryTask(self, work, unit, kept)
+        state = self._units.setdefault((work.name, unit, work.units), Unit())
+        if state.owner is not None:
+            await state.owner.close()
+        return MemoryTask(self, work, unit, state)
 
     async def shared(
         self, work: Work, run: Callable[[MemoryTask], Awaitable[None]], stop: Stop, *, member: str = ""
@@ -148,11 +148,11 @@ class MemoryBus:
                 member.wake.set()
 
     def held_bytes(self) -> int:
-        """Bytes of messages the bus keeps alive; bounded as the module's page says."""
+        """Bytes of messages that the bus holds; bounded by the module's formula."""
         return sum(log.held_bytes() for log in self._logs.values())
 
     def freed(self) -> None:
-        """A reader went on or left: waiting publishers look again."""
+        """Let waiting publishers look for room again: a reader went on or left."""
         self._space.set()
         self._space.clear()
 

@@ -6,20 +6,33 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from sdfstream.bus.memory.topic_log import Position
+from sdfstream.bus.memory.topic_log import Position, TopicLog
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError
 from sdfstream.records.message import Message
+from sdfstream.stats import Counters
 
-if TYPE_CHECKING:
-    from sdfstream.bus.memory.bus_io import MemoryBus
+
+class Logs(Protocol):
+    """What a reader needs of the bus."""
+
+    counters: Counters
+
+    def log(self, topic: str) -> TopicLog:
+        """The log of `topic`."""
+
+    def freed(self) -> None:
+        """Let waiting publishers look for room again."""
+
+    def check_open(self) -> None:
+        """Raise `BusError` once the bus is closed."""
 
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group: where it has committed, per topic, and its members in order of joining."""
+    """A consumer group: its committed position per topic, and its members in order of joining."""
 
     committed: dict[str, int] = field(default_factory=dict)
     members: list[MemorySubscription] = field(default_factory=list)
@@ -36,23 +49,23 @@ class MemorySubscription:
     """One member of a consumer group; made by `MemoryBus.subscribe`."""
 
     def __init__(
-        self, bus: MemoryBus, group: str, team: Group, topics: tuple[str, ...], *, drop_repeats: bool = False
+        self, bus: Logs, group: str, state: Group, topics: tuple[str, ...], *, drop_repeats: bool = False
     ) -> None:
         self.topics = topics
         self.drop_repeats = drop_repeats
         self.positions: dict[str, Position] = {}
-        """Where this member stands in the topics it owns; another member of the group owns the rest."""
+        """Position in the topics that this member owns; other members of the group own the rest."""
         self.wake = asyncio.Event()
         self._bus = bus
         self._group = group
-        self._team = team
+        self._state = state
         self.watch = SequenceWatch(bus.counters, group)
         self._closed = False
 
     def take_over(self, topic: str) -> None:
-        """Own `topic` from the group's committed position on."""
+        """Own `topic`, from the group's committed position on."""
         log = self._bus.log(topic)
-        committed = self._team.committed[topic]
+        committed = self._state.committed[topic]
         self._bus.counters.add("lost", f"{self._group}:{topic}", max(0, log.first_seq - committed))
         self.positions[topic] = log.attach(committed)
         self.watch.forget()
@@ -63,7 +76,7 @@ class MemorySubscription:
     ) -> list[Message]:
         """Messages in order of (bus_at_ns, topic, bus_seq); empty when none came within `timeout_s`.
 
-        With `upto` only those of its topics that stand before the numbers it gives.
+        With `upto` only messages of its topics, before its numbers.
         """
         self._check_open()
         found = self._take(max_messages, upto)
@@ -78,12 +91,12 @@ class MemorySubscription:
         return found
 
     async def commit(self) -> None:
-        """Everything read so far is dealt with."""
+        """Commit the positions behind every message read."""
         self._check_open()
-        self._team.committed.update({topic: position.seq for topic, position in self.positions.items()})
+        self._state.committed.update({topic: position.seq for topic, position in self.positions.items()})
 
     def lag(self) -> int:
-        """Messages of the owned topics that were not read yet."""
+        """Messages of the owned topics that are not read yet."""
         return sum(self._bus.log(topic).next_seq - p.seq for topic, p in self.positions.items())
 
     async def close(self) -> None:
@@ -92,15 +105,15 @@ class MemorySubscription:
             return
         self._closed = True
         self.wake.set()
-        self._team.members = [m for m in self._team.members if m is not self]
+        self._state.members = [m for m in self._state.members if m is not self]
         for topic, position in self.positions.items():
             self._bus.log(topic).detach(position)
         self.positions.clear()
-        self._team.assign()
+        self._state.assign()
         self._bus.freed()
 
     def seek(self, topic: str, seq: int) -> None:
-        """Take the message numbered `seq` of `topic` next, or the first one still here."""
+        """Read message number `seq` of `topic` next, or the first one that the log still has."""
         log = self._bus.log(topic)
         log.detach(self.positions[topic])
         self.positions[topic] = log.attach(seq)

@@ -1,6 +1,6 @@
-"""Units of work on the in-process bus: every topic is one partition, and what a commit keeps lives as long as the bus.
+"""Units of work on the in-process bus: every topic is one partition, and a checkpoint lives as long as the bus.
 
-So a stage that fails is taken up where its last commit left it; a process that ends loses bus and units alike.
+So a stage that fails goes on from its last commit; a process that ends loses bus and units alike.
 """
 
 from __future__ import annotations
@@ -8,39 +8,48 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sdfstream.bus import codec
-from sdfstream.bus.memory.reader_io import Group, MemorySubscription
+from sdfstream.bus.memory.reader_io import Group, Logs, MemorySubscription
 from sdfstream.bus.task import Work
 from sdfstream.errors import FencedError
 from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Partition, Positions
 
-if TYPE_CHECKING:
-    from sdfstream.bus.memory.bus_io import MemoryBus
+
+class TaskLogs(Logs, Protocol):
+    """What a task needs of the bus."""
+
+    groups: dict[str, Group]
+
+    def now_ns(self) -> int:
+        """Bus time, ns since the Unix epoch."""
+
+    async def publish(self, outputs: Sequence[Output]) -> None:
+        """See `sdfstream.bus.Bus.publish`."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """What is kept of a unit, and who has it."""
+    """A unit's last commit, and the task that owns it."""
 
     saved: Checkpoint = field(default_factory=Checkpoint)
     numbers: list[list[str | int]] = field(default_factory=list)
-    """The memory of repeats at the mark."""
+    """The memory of repeats (`SequenceWatch.dump`) at the mark."""
     owner: MemoryTask | None = None
 
 
 class MemoryTask:
     """A unit in this process's hands (`sdfstream.bus.task.Task`); made by `MemoryBus.task`."""
 
-    def __init__(self, bus: MemoryBus, work: Work, unit: int, kept: Unit) -> None:
+    def __init__(self, bus: TaskLogs, work: Work, unit: int, state: Unit) -> None:
         self.work = work
         self.unit = unit
-        self.saved = kept.saved
+        self.saved = state.saved
         self._bus = bus
-        self._kept = kept
+        self._state = state
         self._group = f"task {work.name}/{unit}of{work.units}"
         self._reader = self._join()
 
@@ -50,15 +59,15 @@ class MemoryTask:
             codec.topic_of(topic)
         begin = self.saved.mark or self.saved.positions
         start = {t: begin.get((t, 0), self._first(t)) for t in topics}
-        team = Group(committed=start)
-        reader = MemorySubscription(self._bus, self._group, team, topics, drop_repeats=True)
-        team.members.append(reader)
-        self._bus.groups[self._group] = team
-        team.assign()
-        reader.watch.load(self._kept.numbers)  # joining forgets
-        self._kept.owner = self
+        group = Group(committed=start)
+        reader = MemorySubscription(self._bus, self._group, group, topics, drop_repeats=True)
+        group.members.append(reader)
+        self._bus.groups[self._group] = group
+        group.assign()
+        reader.watch.load(self._state.numbers)  # joining a group clears the memory of repeats
+        self._state.owner = self
         if not self.saved.positions:
-            self.saved = self._kept.saved = Checkpoint({(topic, 0): seq for topic, seq in start.items()})
+            self.saved = self._state.saved = Checkpoint({(topic, 0): seq for topic, seq in start.items()})
         return reader
 
     def _first(self, topic: str) -> int:
@@ -93,7 +102,7 @@ class MemoryTask:
     ) -> None:
         """See `sdfstream.bus.task.Task`."""
         self._check()
-        # whoever is cancelled in here has committed
+        # a caller that is cancelled here has committed
         await asyncio.shield(self._commit(outputs, positions, notes or {}, mark))
 
     async def _commit(
@@ -101,15 +110,15 @@ class MemoryTask:
     ) -> None:
         for output in outputs:
             codec.check(output)
-        where = self.positions() if positions is None else {**self._kept.saved.positions, **positions}
+        where = self.positions() if positions is None else {**self._state.saved.positions, **positions}
         numbers = self._reader.watch.dump() if mark else []
         await self._bus.publish(outputs)
         self._check()
-        had = {} if mark else self._kept.saved.notes
-        kept = {name: note for name, note in {**had, **notes}.items() if note is not None}
-        self._kept.saved = Checkpoint(where, kept, where if mark else self._kept.saved.mark)
+        before = {} if mark else self._state.saved.notes
+        after = {name: note for name, note in {**before, **notes}.items() if note is not None}
+        self._state.saved = Checkpoint(where, after, where if mark else self._state.saved.mark)
         if mark:
-            self._kept.numbers = numbers
+            self._state.numbers = numbers
 
     def known_until_ns(self) -> int | None:
         """See `sdfstream.bus.task.Task`."""
@@ -121,11 +130,11 @@ class MemoryTask:
 
     async def close(self) -> None:
         """See `sdfstream.bus.task.Task`."""
-        if self._kept.owner is self:
-            self._kept.owner = None
+        if self._state.owner is self:
+            self._state.owner = None
         await self._reader.close()
 
     def _check(self) -> None:
         self._bus.check_open()
-        if self._kept.owner is not self:
+        if self._state.owner is not self:
             raise FencedError(f"{self._group} is somebody else's now")

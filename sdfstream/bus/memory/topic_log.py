@@ -1,4 +1,4 @@
-"""The messages of one topic inside the in-process bus: numbered, sized, kept until read, then a while longer.
+"""The messages of one topic of the in-process bus: numbered, sized, held until read, then a while longer.
 
 Readers hold positions. What the slowest of them has not read yet is the **backlog**; behind it up to `replay_bytes`
 of read messages stay, so that a member that resumes from its last commit finds them.
@@ -12,12 +12,12 @@ from typing import Final
 from sdfstream.records.message import Message
 
 OVERHEAD_BYTES: Final = 1024
-"""What a message costs beside its payload (objects, headers); keeps a flood of tiny events bounded too."""
+"""Cost of a message beside its payload (objects, headers), so that a flood of tiny events is bounded too."""
 
 
 @dataclass(slots=True)
 class Position:
-    """Where a reader stands: the next message it takes, and the bytes that entered the topic before that one."""
+    """A reader's next message, and the bytes that entered the topic before it."""
 
     seq: int
     offset_bytes: int
@@ -53,20 +53,20 @@ class TopicLog:
         return self.end_bytes - min((r.offset_bytes for r in self._readers), default=self.end_bytes)
 
     def held_bytes(self) -> int:
-        """Bytes the log keeps alive."""
+        """Bytes of the messages in the log."""
         if not self._messages:
             return 0
         return self.end_bytes - self._start_of(self.first_seq)
 
     def attach(self, seq: int) -> Position:
-        """A reader that takes `seq` next, or the first message still here when that is gone."""
+        """A reader whose next message is `seq`, or the first one in the log when that is gone."""
         at = min(max(seq, self.first_seq), self.next_seq)
         position = Position(at, self._start_of(at))
         self._readers.append(position)
         return position
 
     def detach(self, position: Position) -> None:
-        """Forget a reader; what only it had not read may now go."""
+        """Forget a reader; messages that only it had not read may go."""
         self._readers = [r for r in self._readers if r is not position]
         self.trim()
 
@@ -76,7 +76,7 @@ class TopicLog:
         return entry[0] if entry else None
 
     def advance(self, position: Position) -> None:
-        """The reader has taken its next message."""
+        """Move `position` behind its next message."""
         position.offset_bytes = self._messages[position.seq][2]
         position.seq += 1
 

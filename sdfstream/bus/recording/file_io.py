@@ -13,7 +13,7 @@ import pyarrow as pa
 from sdfstream.bus import codec
 from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.recording import format as recording
-from sdfstream.bus.recording.format import Reject
+from sdfstream.bus.recording.format import RecordingReject
 from sdfstream.errors import FormatError
 from sdfstream.records import arrow
 from sdfstream.records.message import Message
@@ -23,7 +23,7 @@ MAX_LINE_BYTES: Final = 32 << 20
 MAX_PIECES_BYTES: Final = 512 << 20
 """How much of one message cut over several blocks is joined; a file whose rows all share one bus_seq ends here."""
 
-Refuse: TypeAlias = Callable[[Reject], None]
+Refuse: TypeAlias = Callable[[RecordingReject], None]
 
 _FIRST: Final = (-(1 << 63), 0)
 _FAILURES: Final = (pa.ArrowException, OSError, MemoryError, UnicodeError)
@@ -61,7 +61,7 @@ class TopicFile:
         """The file's messages in order of (bus_at_ns, bus_seq); what cannot be read goes to `refuse`."""
         topic = self.topic
         if topic is None:
-            refuse(Reject(self.path.name, "topic-unknown", self.name, "the file", 1))
+            refuse(RecordingReject(self.path.name, "topic-unknown", self.name, "the file", 1))
             return
         read = self._events if topic.columns is None else self._whole_messages
         for message in read(topic, refuse):
@@ -89,7 +89,9 @@ class TopicFile:
                 pieces, size = [], 0
             size += size_bytes(topic.name, message.body) if pieces else 0
             if pieces and size > MAX_PIECES_BYTES:
-                refuse(Reject(self.path.name, "oversize", f"bus_seq {message.bus_seq}", "a message", message.rows))
+                refuse(
+                    RecordingReject(self.path.name, "oversize", f"bus_seq {message.bus_seq}", "a message", message.rows)
+                )
                 continue
             pieces.append(message)
         if pieces:
@@ -102,10 +104,10 @@ class TopicFile:
                 messages, refused = recording.split(topic, block, after)
             except FormatError as error:
                 where = f"block {number}"
-                refuse(Reject(self.path.name, error.reason, error.detail, where, max(block.num_rows, 1)))
+                refuse(RecordingReject(self.path.name, error.reason, error.detail, where, max(block.num_rows, 1)))
                 continue
             for reason, rows in refused.items():
-                refuse(Reject(self.path.name, reason, f"{rows} rows", f"block {number}", rows))
+                refuse(RecordingReject(self.path.name, reason, f"{rows} rows", f"block {number}", rows))
             if messages:
                 after = (messages[-1].bus_at_ns, messages[-1].bus_seq)
             yield from messages
@@ -121,7 +123,7 @@ class TopicFile:
         except _FAILURES as error:
             reason = "truncated" if _is_truncation(error) else "arrow-corrupt"
             where = f"from block {number} on"
-            refuse(Reject(self.path.name, reason, f"{type(error).__name__}: {error}"[:300], where, 1))
+            refuse(RecordingReject(self.path.name, reason, f"{type(error).__name__}: {error}"[:300], where, 1))
 
     def _events(self, topic: Topic, refuse: Refuse) -> Iterator[Message]:
         after = _FIRST
@@ -135,7 +137,7 @@ class TopicFile:
                         raise FormatError("order", f"bus_at_ns {message.bus_at_ns} stands behind a later message")
                 except FormatError as error:
                     reason = error.reason if raw.endswith(b"\n") else "truncated"
-                    refuse(Reject(self.path.name, reason, error.detail[:300], f"line {number}", 1))
+                    refuse(RecordingReject(self.path.name, reason, error.detail[:300], f"line {number}", 1))
                     continue
                 after = (message.bus_at_ns, message.bus_seq)
                 yield message
@@ -155,7 +157,7 @@ class TopicFile:
             return  # `messages` says what is wrong with it
 
     def _event_times(self) -> Iterator[tuple[int, int]]:
-        ignored: list[Reject] = []
+        ignored: list[RecordingReject] = []
         assert self.topic is not None
         for message in self._events(self.topic, ignored.append):
             yield message.bus_at_ns, message.bus_at_ns

@@ -234,7 +234,7 @@ def merged_key(message: Message) -> tuple[int, str, int]:
     return message.bus_at_ns, message.topic, message.bus_seq
 
 
-class Reject(NamedTuple):
+class RecordingReject(NamedTuple):
     """Something in a recording that could not be read."""
 
     file: str
@@ -246,6 +246,6 @@ class Reject(NamedTuple):
     """Rows, lines or blocks refused; 1 where that cannot be told."""
 
 
-def reject_lines(rejects: list[Reject]) -> Iterator[bytes]:
+def reject_lines(rejects: list[RecordingReject]) -> Iterator[bytes]:
     """The lines of a ``rejects.jsonl``."""
     return (cloudevents.canonical(r._asdict()) + b"\n" for r in rejects)

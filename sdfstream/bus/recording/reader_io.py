@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from sdfstream.bus.recording import format as recording
 from sdfstream.bus.recording.file_io import topic_files
-from sdfstream.bus.recording.format import Reject
+from sdfstream.bus.recording.format import RecordingReject
 from sdfstream.bus.recording.writer_io import META, RecordingWriter
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.message import Message
 from sdfstream.stats import Counters
 
-__all__ = ["META", "REJECTS", "Recording", "RecordingWriter", "Reject", "open_recording", "write_rejects"]
+__all__ = ["META", "REJECTS", "Recording", "RecordingReject", "RecordingWriter", "open_recording", "write_rejects"]
 
 REJECTS: Final = "rejects.jsonl"
 
@@ -37,7 +37,7 @@ class Recording:
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.counters = Counters("recording")
-        self.rejects: list[Reject] = []
+        self.rejects: list[RecordingReject] = []
         self.directories = tuple(directories)
         self._files = [f for i, d in enumerate(directories) for f in topic_files(d, source=i)]
         metas = [self._read_meta(d) for d in directories]
@@ -69,7 +69,7 @@ class Recording:
         for reject in self._meta_rejects:
             self._reject(reject)
 
-    def _reject(self, reject: Reject) -> None:
+    def _reject(self, reject: RecordingReject) -> None:
         self.counters.add("refused", reject.reason, reject.n)
         if len(self.rejects) < self.MAX_REJECTS:
             self.rejects.append(reject)
@@ -78,12 +78,12 @@ class Recording:
         try:
             raw = (directory / META).read_bytes()
         except FileNotFoundError:
-            self._reject(Reject(META, "missing", "times are taken from the messages", "the file", 1))
+            self._reject(RecordingReject(META, "missing", "times are taken from the messages", "the file", 1))
             return {}
         try:
             meta = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            self._reject(Reject(META, "json", str(error), "the file", 1))
+            self._reject(RecordingReject(META, "json", str(error), "the file", 1))
             return {}
         if not isinstance(meta, dict) or meta.get("version") != recording.VERSION:
             raise FormatError("recording-version", f"{directory / META} is not of version {recording.VERSION}")
@@ -118,7 +118,7 @@ def open_recording(path: Path | str, *more: Path | str) -> Recording:
     return Recording(directories)
 
 
-def write_rejects(directory: Path, rejects: list[Reject]) -> Path | None:
+def write_rejects(directory: Path, rejects: list[RecordingReject]) -> Path | None:
     """Keep `rejects` as ``rejects.jsonl`` in `directory`; nothing is written when there are none."""
     if not rejects:
         return None

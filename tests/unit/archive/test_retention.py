@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sdfstream.archive import retention, upkeep
 from sdfstream.archive.retention import AGING, Retention, ttl
 from sdfstream.archive.tables import table_of
-from sdfstream.archive.upkeep import Statement, due, scope_of, window
+from sdfstream.archive.upkeep import FindingStatement, due, scope_of, window
 from sdfstream.errors import ConfigError
 from sdfstream.records.fabric import PathId
 from sdfstream.records.topics import ARCHIVED
@@ -86,12 +86,12 @@ def test_which_rows_a_finding_is_about() -> None:
 def test_the_window_around_a_statement() -> None:
     minute, hour = 60 * NS_PER_S, 3600 * NS_PER_S
     keep = Retention(around_minutes=2)
-    said = Statement("f", "open", "nic", "h00/r0", 100 * hour - minute, 100 * hour)
-    found = window(said, keep)
+    statement = FindingStatement("f", "open", "nic", "h00/r0", 100 * hour - minute, 100 * hour)
+    found = window(statement, keep)
     assert (found.from_ns, found.to_ns) == (100 * hour - 3 * minute, 100 * hour + 2 * minute)
-    odd_clock = Statement("f", "open", "nic", "h00/r0", 0, 100 * hour)
+    odd_clock = FindingStatement("f", "open", "nic", "h00/r0", 0, 100 * hour)
     assert window(odd_clock, keep).from_ns == 99 * hour - 2 * minute
-    ahead = Statement("f", "open", "nic", "h00/r0", 200 * hour, 100 * hour)
+    ahead = FindingStatement("f", "open", "nic", "h00/r0", 200 * hour, 100 * hour)
     assert window(ahead, keep).from_ns == 100 * hour - 2 * minute
-    end = Statement("f", "resolved", "nic", "h00/r0", 0, 100 * hour)
+    end = FindingStatement("f", "resolved", "nic", "h00/r0", 0, 100 * hour)
     assert window(end, keep).from_ns == 100 * hour - 2 * minute

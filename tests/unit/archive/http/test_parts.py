@@ -20,7 +20,7 @@ from sdfstream.archive.http import guard
 from sdfstream.archive.http import query as http_query
 from sdfstream.archive.http import reply as http_reply
 from sdfstream.archive.http.body import TooLargeError, encode, read_body
-from sdfstream.archive.http.query import Ask, parse_request, split_insert
+from sdfstream.archive.http.query import SqlRequest, parse_request, split_insert
 from sdfstream.errors import ArchiveError, ConfigError
 
 
@@ -175,9 +175,11 @@ def test_plain_words_are_not_denied() -> None:
 
 
 def test_requests() -> None:
-    ask = parse_request("/?query=SELECT%20{a:UInt8}&param_a=1&max_threads=2&database=d&session_id=x", {}, b"")
-    assert ask == Ask(b"SELECT {a:UInt8}", None, "d", None, {"a": "1"}, {"max_threads": "2"})
-    assert parse_request("/", {"x-clickhouse-format": "CSV"}, b"SELECT 1") == Ask(b"SELECT 1", default_format="CSV")
+    request = parse_request("/?query=SELECT%20{a:UInt8}&param_a=1&max_threads=2&database=d&session_id=x", {}, b"")
+    assert request == SqlRequest(b"SELECT {a:UInt8}", None, "d", None, {"a": "1"}, {"max_threads": "2"})
+    assert parse_request("/", {"x-clickhouse-format": "CSV"}, b"SELECT 1") == SqlRequest(
+        b"SELECT 1", default_format="CSV"
+    )
     whole = b"INSERT INTO t (a) FORMAT CSV\n1;\n2\n"
     assert parse_request("/", {}, whole).data == b"1;\n2\n"
     split = parse_request("/?query=INSERT+INTO+t+SETTINGS+x%3D1+FORMAT+Native", {}, b"\0\1")
@@ -203,11 +205,11 @@ def test_inserts_are_taken_apart() -> None:
 @given(st.text(max_size=60), st.binary(max_size=60), st.text(max_size=30))
 def test_any_request_is_parsed_or_refused(path: str, body: bytes, authorization: str) -> None:
     try:
-        ask = parse_request("/?" + path, {"authorization": authorization}, body)
+        request = parse_request("/?" + path, {"authorization": authorization}, body)
     except EngineError as error:
         assert error.code in (48, 115)
     else:
-        assert isinstance(ask.sql, bytes)
+        assert isinstance(request.sql, bytes)
 
 
 # -- bodies -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sdfstream.bus.kafka import denied, topic_rules, topics_text
 from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS, NAMES, KafkaConfig
-from sdfstream.bus.kafka.topic_policy import SPREAD, Found, Policy, differences, policies, policy
+from sdfstream.bus.kafka.topic_policy import SPREAD, Policy, TopicState, differences, policies, policy
 from sdfstream.bus.kafka.topic_rules import DEFAULT_RULES, GIB, TopicRule, ruled
 from sdfstream.cli import main
 from sdfstream.errors import ConfigError
@@ -124,8 +124,8 @@ def test_settings_are_ones_that_brokers_take(message: int, kept_h: float, kept: 
         assert (p.most_bytes is None) == ("retention.bytes" not in p.settings or kept == -1)
 
 
-def there(p: Policy) -> Found:
-    return Found(p.partitions, p.replication, {**p.settings, "compression.type": "producer"})
+def there(p: Policy) -> TopicState:
+    return TopicState(p.partitions, p.replication, {**p.settings, "compression.type": "producer"})
 
 
 def test_what_is_as_it_must_be_differs_in_nothing() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from sdfstream.bus.link import frames
 from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher, LinkServer
-from sdfstream.bus.link.down import Inbox, Queue, Ring, packed
-from sdfstream.bus.link.frames import Welcome, Wish
+from sdfstream.bus.link.down import ClientQueue, LinkInbox, ReplayRing, packed
+from sdfstream.bus.link.frames import SubscribeRequest, Welcome
 from sdfstream.bus.memory.bus_io import MemoryBus
-from sdfstream.bus.tail_io import Listener
+from sdfstream.bus.tail_io import Tail
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING
@@ -173,7 +173,7 @@ async def test_a_client_that_does_not_read_holds_nobody_up(bus: MemoryBus, tmp_p
     server = LinkServer(bus, tmp_path / "link", queue_bytes=50_000)
     await server.start()
     reader, writer = await asyncio.open_unix_connection(tmp_path / "link", limit=1 << 10)
-    writer.write(frames.opening(Wish((COMMAND.name,))))
+    writer.write(frames.opening(SubscribeRequest((COMMAND.name,))))
     (length,) = frames.LENGTH.unpack(await reader.readexactly(4))
     assert frames.parse_welcome(await reader.readexactly(length)).bus
     link = LinkPublisher(tmp_path / "link")
@@ -205,22 +205,22 @@ async def test_a_reader_that_is_away_loses_the_oldest_and_counts_them(
 
 
 def _opening(raw: bytes) -> bytes:
-    return frames.MAGIC_BOTH + struct.pack(">I", len(raw)) + raw
+    return frames.MAGIC_V2 + struct.pack(">I", len(raw)) + raw
 
 
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [
-        (frames.MAGIC_BOTH, "link-truncated"),
-        (frames.MAGIC_BOTH + b"\0\0", "link-truncated"),
-        (frames.MAGIC_BOTH + struct.pack(">I", 1 << 30), "link-oversize"),
+        (frames.MAGIC_V2, "link-truncated"),
+        (frames.MAGIC_V2 + b"\0\0", "link-truncated"),
+        (frames.MAGIC_V2 + struct.pack(">I", 1 << 30), "link-oversize"),
         (_opening(b"nonsense"), "link-wish"),
         (_opening(b'{"topics":"all","keys":null,"bus":"","after":{}}'), "link-wish"),
         (_opening(b'{"topics":[],"keys":[7],"bus":"","after":{}}'), "link-wish"),
         (_opening(b'{"topics":[],"keys":[],"bus":"","after":{"a":[1.5]}}'), "link-wish"),
         (_opening(b'{"topics":["nope"],"keys":[],"bus":"","after":{}}'), "topic-unknown"),
-        (frames.opening(Wish((COMMAND.name,) * 65)), "link-wish"),
-        (frames.opening(Wish((COMMAND.name,))) + frames.LENGTHS.pack(4, 0) + b"nope", "link-head"),
+        (frames.opening(SubscribeRequest((COMMAND.name,) * 65)), "link-wish"),
+        (frames.opening(SubscribeRequest((COMMAND.name,))) + frames.LENGTHS.pack(4, 0) + b"nope", "link-head"),
     ],
 )
 async def test_a_wish_that_cannot_be_read_ends_its_connection_only(
@@ -297,11 +297,11 @@ async def test_a_message_that_cannot_be_read_is_counted_and_the_next_comes(tmp_p
 
 def test_an_unknown_topic_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="topic-unknown"):
-        Inbox(Counters("link"), 1000).want(["nope"], None)
+        LinkInbox(Counters("link"), 1000).subscribe(["nope"], None)
 
 
 def test_the_ring_says_what_is_gone() -> None:
-    ring = Ring(most_bytes=3_500)
+    ring = ReplayRing(most_bytes=3_500)
     for i in range(10):
         ring.add(packed(message(i, i)))
     held, lost = ring.behind([0])
@@ -315,7 +315,7 @@ def test_the_ring_says_what_is_gone() -> None:
 
 
 def test_partitions_are_told_apart() -> None:
-    ring, second = Ring(1 << 20), 1 << 48
+    ring, second = ReplayRing(1 << 20), 1 << 48
     for seq in (0, second + 5, 1, second + 6):
         ring.add(packed(message(seq % 1000, seq)))
     assert [m.seq for m in ring.behind([0, second + 5])[0]] == [1, second + 6]
@@ -325,7 +325,7 @@ def test_partitions_are_told_apart() -> None:
 
 def test_a_queue_takes_what_is_wished_and_sheds_its_oldest() -> None:
     counters = Counters("s")
-    queue = Queue(Wish((COMMAND.name,), frozenset({"h1"})), counters, most_bytes=4_000)
+    queue = ClientQueue(SubscribeRequest((COMMAND.name,), frozenset({"h1"})), counters, most_bytes=4_000)
     assert not queue.offer(packed(message(0, 0, "h0")))
     assert not queue.offer(packed(Message(FINDING.name, "h1", command(1).body, 1, 1)))
     for i in range(10):
@@ -339,7 +339,7 @@ def test_a_queue_takes_what_is_wished_and_sheds_its_oldest() -> None:
 
 async def test_the_ear_on_a_bus_hears_its_keys_from_now_on(bus: MemoryBus) -> None:
     await bus.publish([command(0)])
-    ear = await Listener.open(bus, "agent-1", [COMMAND.name], ["h1"])
+    tail = await Tail.open(bus, "agent-1", [COMMAND.name], ["h1"])
     await bus.publish([command(i, f"h{i % 2}") for i in range(1, 5)])
-    assert marks(await ear.read(1.0)) == [1, 3]
-    assert (ear.counters.get("heard"), ear.counters.get("for-others")) == (2, 2)
+    assert marks(await tail.read(1.0)) == [1, 3]
+    assert (tail.counters.get("heard"), tail.counters.get("for-others")) == (2, 2)
