@@ -57,7 +57,7 @@ def migrate(engine: Engine, steps: Sequence[Migration] | None = None) -> list[st
 
 @contextmanager
 def _patient(engine: Engine) -> Iterator[Engine]:
-    """A handle that waits for a statement that rewrites a server's table: giving up half-way would repeat it."""
+    """A handle that waits for a statement that rewrites a server's table: one given up half-way is repeated."""
     if isinstance(engine.target, Folder):
         yield engine
         return
@@ -72,7 +72,7 @@ def _pending(engine: Engine, ours: Sequence[Migration]) -> list[Migration]:
 
 
 def set_retention(engine: Engine, retention: Retention | None, *, replay: str | None = None) -> Retention | None:
-    """A handle that waits long: a statement that rewrites a server's table and is given up half-way would be repeated."""
+    """Set the tables' TTL from `retention` (None: rows stay for good), by the wall clock; returns the one in force.
 
     Old rows of a replay would go at once. So an archive with rows that age takes no replay, and one that holds a
     replay ages no more.
