@@ -188,7 +188,10 @@ def _tokens(handle: Any, sql: bytes) -> list[list[Any]]:
         raise EngineError(f"the query is not UTF-8: {error.reason} at byte {error.start}", guard.SYNTAX_ERROR) from None
     question = "SELECT arrayMap(t -> (t.1, t.2, toString(t.3)), tokenizeQuery({q:String}))"
     printed = _query(
-        handle, f"{question} SETTINGS output_format_json_named_tuples_as_objects = 0", "JSONCompact", {"q": parameter(text)}
+        handle,
+        f"{question} SETTINGS output_format_json_named_tuples_as_objects = 0",
+        "JSONCompact",
+        {"q": parameter(text)},
     )
     tokens: list[list[Any]] = json.loads(printed.bytes())["data"][0][0]
     return tokens
