@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records import columns
+from sdfstream.records.fabric import host_of
+from sdfstream.records.units import ABSENT_NS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
 
@@ -76,6 +79,31 @@ class BusTime:
         dated: Ints = np.clip(readings_ns + known.offset_ns, at_ns - _BACK_NS, at_ns)
         return dated
 
+    def of_one(self, clock: str, reading_ns: int, at_ns: int) -> int:
+        """`of` a single reading."""
+        return int(self.of(clock, np.array([reading_ns]), at_ns)[0])
+
+    def of_exchanges(self, batch: pa.RecordBatch, at_ns: int) -> tuple[Ints, list[tuple[str, int]]]:
+        """(rows,) bus time at which each exchange of a probe batch ended; and up to when each host has reported.
+
+        An exchange ends with its answer, or for want of one with the probe's sending. The newest reading of every
+        clock is taken as by `note`.
+        """
+        t4_ns = columns.instants(batch, "t4_ns")
+        ended_ns = np.where(t4_ns == ABSENT_NS, columns.values(batch, "t1_ns"), t4_ns)
+        src, nics = columns.coded(batch, "src")
+        clock, clocks = columns.coded(batch, "clock_src")
+        seen_ns = np.full(batch.num_rows, at_ns, np.int64)
+        hosts: list[tuple[str, int]] = []
+        for number, mine in _by_code(clock):
+            name, nic = clocks[number].as_py(), nics[int(src[mine][0])].as_py()
+            if name is None or nic is None:
+                continue
+            self.note(name, int(ended_ns[mine].max()), at_ns)
+            seen_ns[mine] = self.of(name, ended_ns[mine], at_ns)
+            hosts.append((host_of(nic), int(seen_ns[mine].max())))
+        return seen_ns, hosts
+
     def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [[name, *astuple(clock)] for name, clock in self._clocks.items()]
@@ -83,3 +111,10 @@ class BusTime:
     def restore(self, state: list[Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._clocks = {name: _Clock(*rest) for name, *rest in state}
+
+
+def _by_code(codes: npt.NDArray[np.int32]) -> list[tuple[int, Any]]:
+    """Each code that is no null, and which rows have it; an agent's rows are mostly of one clock."""
+    if codes.size and codes[0] >= 0 and bool((codes == codes[0]).all()):
+        return [(int(codes[0]), slice(None))]
+    return [(number, codes == number) for number in np.unique(codes[codes >= 0]).tolist()]

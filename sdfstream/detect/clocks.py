@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.instant import Instant
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
@@ -66,8 +67,9 @@ class Clocks:
             old.seen_ns, old.err_ns, old.offset_ns, old.n = at_ns, err, offset, n
             old.was_synced |= state == "synced"
 
-    def detections(self, excused: set[str], now_ns: int) -> list[Detection]:
-        """Clocks to be told of; those of the hosts in `excused` are somebody else's symptom."""
+    def detections(self, now: Instant) -> list[Detection]:
+        """Clocks that are faulty or unsynced for no reason that a silence detection gives already."""
+        now_ns, excused = now.now_ns, now.silence.hosts
         sick: dict[str, tuple[str, _Clock]] = {}
         watched = 0
         for name, clock in self._clocks.items():

@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.cache import LocationCache
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import Delays
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
+from sdfstream.detect.marks import Marks
 from sdfstream.detect.problem import Observations
+from sdfstream.detect.recent import LocationCache
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
@@ -31,26 +33,18 @@ _TRIALS = 8.0
 class Congestion:
     """Lays slow paths to queues."""
 
-    def __init__(self, config: DetectConfig, delays: Delays, cabling: Cabling) -> None:
-        self.config, self.delays, self.cabling = config, delays, cabling
+    def __init__(self, config: DetectConfig, delays: Delays, marks: Marks, cabling: Cabling) -> None:
+        self.config, self.delays, self.marks, self.cabling = config, delays, marks, cabling
         self.blamed: frozenset[str] = frozenset()
         self._cache = LocationCache()
 
-    def detections(self, left_out: Bools, ce_share: Floats, reported: frozenset[str], now_ns: int) -> list[Detection]:
+    def detections(self, now: Instant) -> list[Detection]:
         """Queues that stand now.
 
-        Parameters
-        ----------
-        left_out : (sessions,) bool
-            Sessions that another verdict explains.
-        ce_share : (2·sessions,) float64
-            Share of marked arrivals of every directed path, NaN where nothing arrived.
-        told : frozenset of str
-            Subjects that have been told: they stay until their paths are released. A new one takes paths that are
-            high now, for else a burst that is over would live on in the release.
-        now_ns : int
-            Bus time.
+        A subject with an open finding stays until its paths are released. A new one takes paths that are high now, for
+        else a burst that is over would live on in the release.
         """
+        now_ns, left_out = now.now_ns, now.left_out
         everything = self.delays.slow(now_ns) & ~np.repeat(left_out, 2)
         if not everything.any():
             self.blamed = frozenset()
@@ -65,13 +59,14 @@ class Congestion:
                 if location.subject in found:
                     number = np.concatenate([found[location.subject][1], number])
                 found[location.subject] = (location, number)
-        hot = self.delays.hot()
+        hot, reported = self.delays.hot(), now.findings.reported("congestion")
         detected = [
             (location, number)
             for subject, (location, number) in found.items()
             if number.size and (subject.id in reported or 2 * int(hot[number].sum()) >= number.size)
         ]
         self.blamed = frozenset(location.subject.id for location, _ in detected)
+        ce_share = self.marks.share(now_ns)
         return [self._detection(location, number, ce_share) for location, number in detected]
 
     def _locate(self, seen: Observations) -> list[Location]:

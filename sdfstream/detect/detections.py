@@ -1,9 +1,9 @@
-"""What an engine claims at one instant; the ledger turns claims into findings with a life."""
+"""What a detector finds at one instant; the ledger turns detections into findings with a life."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sdfstream.records.finding import Evidence, Severity, Subject
 from sdfstream.records.units import NS_PER_S
@@ -13,7 +13,7 @@ MAX_SYMPTOMS = 20
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A condition that holds now. It is repeated at every evaluation for as long as it holds."""
+    """A condition that holds now, repeated at every evaluation for as long as it holds."""
 
     kind: str
     subject: Subject
@@ -27,9 +27,9 @@ class Detection:
     symptoms: tuple[dict[str, Any], ...] = ()
     plane: str | None = None
     confirm_ns: int = 0
-    """It must have been claimed for this long before it is said."""
+    """Detected for this long before a finding is opened."""
     hold_ns: int = NS_PER_S
-    """It is withdrawn once it has not been claimed for this long."""
+    """Not detected for this long before the finding is resolved."""
     detail: str = ""
     """What a reader should know beside kind and subject; changes are worth an update."""
     directions: tuple[str, ...] = ()
@@ -45,3 +45,27 @@ class Detection:
 def symptom(kind: str, subject: Subject, since_ns: int) -> dict[str, Any]:
     """A finding-like object for what is only a consequence."""
     return {"kind": kind, "subject": {"type": subject.type, "id": subject.id}, "since_at_ns": int(since_ns)}
+
+
+_REMEDIES: Final[dict[str, str]] = {
+    "nic-down": "Check cable and transceiver of {id} and its leaf port; move its traffic to other rails.",
+    "link-down": "Check cable, optics and forwarding entries of {id}; drain it from the ECMP group until probes pass.",
+    "path-down": "Trace {id} hop by hop; a hash bucket, an access list or a class may drop just this path.",
+    "host-silent": "Check power, management access and the agent of {id}; reschedule its jobs.",
+    "link-flap": "Reseat or replace the cable and optics of {id}; keep it out of service until it has been stable.",
+    "loss": "Read the error counters at both ends of {id}; clean or replace its optics, drain it meanwhile.",
+    "congestion": "Find what fills the queue at {id}: spread its flows over other ports, or slow the sender.",
+    "ecn-marks": "Compare the marking thresholds of {id} with its tier and look for the flows that fill it.",
+    "class-rewritten": "Correct the DSCP trust and rewrite rules at {id}; traffic leaves its class there.",
+    "port-errors": "Clean or replace the optics and cable of {id}; watch whether its error counters go on rising.",
+    "qp-slow": "Probe the way of {id} in its own class, and look at both its hosts; move it to another path meanwhile.",
+    "miscabled": "Compare the cabling of {id} with the plan; move the cable, or correct the plan.",
+    "clock-unsynced": "Check that the agent of clock {id} runs and that some path to it answers.",
+    "clock-faulty": "Check the clock source and time daemon of {id}; its delays are not judged meanwhile.",
+    "agent-stale": "Restart the agent of {id} or its way to the bus; what it watches is unknown until then.",
+}
+
+
+def remedy(kind: str, subject: Subject) -> str:
+    """The sentence for this finding."""
+    return _REMEDIES.get(kind, "Look at the evidence of {id}.").format(id=subject.id)

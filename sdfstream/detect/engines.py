@@ -1,4 +1,4 @@
-"""The detectors' engines and what they share: made, given room, emptied, frozen and thawed together."""
+"""The engines of the detect stage: made, given room, emptied, saved and restored together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sdfstream.detect.congestion import Congestion
 from sdfstream.detect.delays import Delays
 from sdfstream.detect.flap import Flaps
 from sdfstream.detect.flows import Flows
-from sdfstream.detect.gaps import Gaps
 from sdfstream.detect.health import Health
 from sdfstream.detect.inband import InBand
+from sdfstream.detect.instant import Detector
 from sdfstream.detect.jobs import Jobs
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import Liveness
@@ -27,8 +27,8 @@ from sdfstream.detect.marks import Marks
 from sdfstream.detect.miscabled import Miscabled
 from sdfstream.detect.ports import Ports
 from sdfstream.detect.presence import Presence
-from sdfstream.detect.recent import Recent
-from sdfstream.detect.runs import LossRuns
+from sdfstream.detect.recent import RecentFaults
+from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import SilenceDetector
 from sdfstream.detect.slow_pairs import SlowPairs
@@ -51,22 +51,47 @@ class Engines:
         self.slow_pairs = SlowPairs(self.inband, self.jobs, self.flows, self.cabling)
         self.liveness = Liveness(self.config, self.sessions, self.presence, self.counters)
         self.bustime = BusTime()
-        self.recent = Recent(self.cabling)
+        self.recent = RecentFaults(self.cabling)
         self.silence = SilenceDetector(
             self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent
         )
         self.health = Health(self.config, self.sessions, self.presence, self.cabling)
         self.delays = Delays(self.config, self.sessions, self.counters)
-        self.congestion = Congestion(self.config, self.delays, self.cabling)
         self.runs = LossRuns(self.sessions)
-        self.loss = Loss(self.config, self.runs, self.cabling)
-        self.marks = Marks(self.config, self.sessions, self.cabling)
+        self.loss = Loss(self.config, self.runs, self.cabling, self.recent)
+        self.marks = Marks(self.config, self.sessions, self.cabling, self.delays)
+        self.congestion = Congestion(self.config, self.delays, self.marks, self.cabling)
         self.miscabled = Miscabled()
-        self.gaps = Gaps(self.runs, self.cabling)
-        self.flaps = Flaps(self.config)
+        self.gaps = Gaps(self.runs, self.liveness, self.cabling)
+        self.flaps = Flaps(self.config, self.gaps.closed)
         self.ports = Ports(self.config)
         self.clocks = Clocks(self.config)
         self.ledger = Ledger(self.config, self.counters)
+        self.detectors: tuple[tuple[str, int, Detector], ...] = (
+            ("congestion", 1, self.congestion),
+            ("marks", 1, self.marks),
+            ("loss", 2, self.loss),
+            ("flap", 1, self.flaps),
+            ("ports", 5, self.ports),
+            ("cabling", 5, self.miscabled),
+            ("clocks", 5, self.clocks),
+            ("inband", 1, self.slow_pairs),
+        )
+        """Name in the ledger, asked at every how manieth boundary, detector; in the order in which they are asked."""
+
+    def begin(self, tick: int) -> None:
+        """Enter the 100 ms boundary number `tick`."""
+        self.presence.mark(tick)
+        self.cabling.refresh()
+
+    def advance(self, now_ns: int) -> npt.NDArray[np.bool_]:
+        """Fold what was taken since the last boundary into the baselines; (sessions,) the `troubled` ones."""
+        self.inband.tick()
+        self.jobs.refresh()
+        troubled = self.troubled(now_ns)
+        self.runs.wipe(np.flatnonzero(troubled))
+        self.delays.tick()
+        return troubled
 
     def admit(self) -> None:
         """Give every engine room for what was seen for the first time."""
@@ -108,6 +133,7 @@ class Engines:
         """Take up what `snapshot` gave."""
         for name, engine in self._named().items():
             engine.restore(saved[name])
+        self.miscabled.declare(self.cabling.topology)
 
     def _named(self) -> dict[str, Any]:
         return {

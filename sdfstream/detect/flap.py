@@ -17,6 +17,7 @@ An outage is timed by probes to ± one probe interval, by port readings to ± on
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection
+from sdfstream.detect.instant import Instant
+from sdfstream.detect.runs import Gap
 from sdfstream.numeric.damping import Damping
 from sdfstream.records import columns
 from sdfstream.records.finding import Evidence, Subject
@@ -68,8 +71,10 @@ class _Port:
 class Flaps:
     """Outages per subject (``nic h03/r1``, ``link l0--s1``, ``switch s1``) and downs per port."""
 
-    def __init__(self, config: DetectConfig) -> None:
+    def __init__(self, config: DetectConfig, closed: Callable[[Instant], list[Gap]] = lambda _: []) -> None:
         self.config = config
+        self._closed = closed
+        """Short gaps that closed since the last evaluation."""
         self._outages: dict[str, deque[Outage]] = {}
         self._ports: dict[str, _Port] = {}
         self._damping: dict[str, Damping] = {}
@@ -145,8 +150,17 @@ class Flaps:
         outages.append(Outage(down_ns, up_ns, now_ns))
         self._penalise(key, 1, down_ns)
 
-    def detections(self, now_ns: int) -> list[Detection]:
-        """Subjects to which at least one rule applies now."""
+    def detections(self, now: Instant) -> list[Detection]:
+        """Subjects to which at least one rule applies, once the gaps that closed and what is down now are taken."""
+        for gap in self._closed(now):
+            self.pulse(gap.subject, gap.down_ns, gap.up_ns)
+        down = {d.subject: d.since_ns for d in now.silence.detections if now.findings.is_open(d.kind, d.subject)}
+        down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}
+        self.update(down, now.now_ns)
+        return self.flapping(now.now_ns)
+
+    def flapping(self, now_ns: int) -> list[Detection]:
+        """Subjects to which at least one rule applies at `now_ns`."""
         after_ns = now_ns - int(self.config.flap_window_s * NS_PER_S)
         self._prune(after_ns)
         keys = dict.fromkeys(

@@ -22,8 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.detections import Detection
-from sdfstream.detect.remedies import remedy
+from sdfstream.detect.detections import Detection, remedy
 from sdfstream.numeric.damping import Damping
 from sdfstream.records.finding import Evidence, Finding, Subject
 from sdfstream.records.message import Event, Output

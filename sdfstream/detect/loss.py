@@ -23,8 +23,10 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
+from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.numeric.binomial import log_tail_bound, wilson
 from sdfstream.numeric.bins import RingBins
@@ -44,13 +46,16 @@ _ALIKE, _UNLIKE, _MOST_HARMED = 1.0, 2.5, 0.6
 class Loss:
     """Judges loss events of all sessions."""
 
-    def __init__(self, config: DetectConfig, runs: LossRuns, cabling: Cabling) -> None:
-        self.config, self.runs, self.cabling = config, runs, cabling
+    def __init__(self, config: DetectConfig, runs: LossRuns, cabling: Cabling, recent: RecentFaults) -> None:
+        self.config, self.runs, self.cabling, self.recent = config, runs, cabling, recent
         self.limit = float(np.log(config.loss_false_alarm))
         self.blamed: frozenset[str] = frozenset()
 
-    def detections(self, left_out: Bools, now_ns: int) -> list[Detection]:
-        """Parts that lose probes now; sessions `left_out` are another verdict's."""
+    def detections(self, now: Instant) -> list[Detection]:
+        """Elements that lose probes now; what sessions lose over a recent fault is its aftermath."""
+        now_ns, left_out = now.now_ns, now.left_out
+        everyone = np.arange(self.runs.sessions.count)
+        self.runs.wipe(np.flatnonzero(self.recent.touched(everyone, now_ns, surely=True)))
         detections: dict[Subject, Detection] = {}
         for ring in self.runs.windows:
             ring.advance(now_ns)

@@ -13,11 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.cache import LocationCache
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.delays import Delays
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
+from sdfstream.detect.recent import LocationCache
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.binomial import wilson
 from sdfstream.numeric.bins import RingBins
@@ -39,8 +41,8 @@ _CE, _NOT_ECT = int(Ecn.CE), int(Ecn.NOT_ECT)
 class Marks:
     """Arrivals, CE marks and rewritten headers of every directed path in the last 2 s."""
 
-    def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling) -> None:
-        self.config, self.sessions, self.cabling = config, sessions, cabling
+    def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling, delays: Delays) -> None:
+        self.config, self.sessions, self.cabling, self.delays = config, sessions, cabling, delays
         self.window = RingBins(_BINS, 100 * NS_PER_MS, ("arrived", "marked", "rewritten"))
         self.table = Table({"dscp_seen": np.int64(-1)})
         """Per directed path: the DSCP it last arrived with when that was not the one sent."""
@@ -89,12 +91,15 @@ class Marks:
         arrived = self.window.totals("arrived").astype(np.float64)
         return np.where(arrived > 0, self.window.totals("marked") / np.maximum(arrived, 1.0), np.nan)
 
-    def detections(self, left_out: Bools, slow: Bools, queues: frozenset[str], now_ns: int) -> list[Detection]:
-        """Parts that mark or rewrite now.
+    def detections(self, now: Instant) -> list[Detection]:
+        """Elements that mark or rewrite now.
 
-        Marks on paths that are `slow` already, (2·sessions,) bool, or of subjects that have a queue, are evidence
-        there and no claim of their own.
+        Marks on paths that are slow already, or of subjects that have a queue, are evidence there and no detection of
+        their own.
         """
+        now_ns, left_out, slow = now.now_ns, now.left_out, self.delays.slow(now.now_ns)
+        queues = now.findings.open_ids(("congestion",))
+        queues |= {suspect for queue in now.found.get("congestion", ()) for suspect, _ in queue.suspects}
         self.window.advance(now_ns)
         if not (self.window.holds("marked") or self.window.holds("rewritten")):
             self.blamed = frozenset()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sdfstream.detect.detections import Detection, symptom
+from sdfstream.detect.instant import Instant
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.topology import Topology
@@ -25,15 +26,20 @@ class Miscabled:
     """What the last traces said of the leaf of every NIC."""
 
     def __init__(self) -> None:
+        self.topology = Topology()
         self._seen: dict[str, list[str]] = {}
         """NIC to the leaves of its last traces, oldest first."""
         self._wrong: dict[str, tuple[str, int]] = {}
         """NIC to the leaf it is found on instead, and the bus time of the first trace that said so."""
 
-    def take(self, topology: Topology, sender: str, receiver: str, hops: list[str | None], at_ns: int) -> None:
+    def declare(self, topology: Topology) -> None:
+        """Take the cabling as planned."""
+        self.topology = topology
+
+    def take(self, sender: str, receiver: str, hops: list[str | None], at_ns: int) -> None:
         """Take one trace, bus time `at_ns`; without a declaration nothing is planned and nothing wrong."""
-        for nic, leaf in _leaves(topology, sender, receiver, hops):
-            planned = topology.leaf_of.get(nic)
+        for nic, leaf in _leaves(self.topology, sender, receiver, hops):
+            planned = self.topology.leaf_of.get(nic)
             if planned is None or (nic not in self._seen and len(self._seen) >= _MOST):
                 continue
             last = self._seen[nic] = [*self._seen.get(nic, [])[1 - _AGREE :], leaf]
@@ -44,26 +50,24 @@ class Miscabled:
             elif self._wrong.get(nic, ("", 0))[0] != leaf:
                 self._wrong[nic] = (leaf, at_ns)
 
-    def detections(self, topology: Topology) -> list[Detection]:
+    def detections(self, now: Instant) -> list[Detection]:
         """NICs, and hosts with swapped cables, that are not cabled as planned."""
+        del now  # it is a matter of traces alone
         left, detections = dict(sorted(self._wrong.items())), []
         for nic, (leaf, _) in list(left.items()):
-            other = next(
-                (n for n, (at, _) in left.items() if n != nic and self._swapped(topology, nic, leaf, n, at)), None
-            )
+            other = next((n for n, (at, _) in left.items() if n != nic and self._swapped(nic, leaf, n, at)), None)
             if nic in left and other is not None:
-                detections.append(self._detection(topology, Subject("host", host_of(nic)), [nic, other]))
+                detections.append(self._detection(Subject("host", host_of(nic)), [nic, other]))
                 del left[nic], left[other]
-        return detections + [self._detection(topology, Subject("nic", nic), [nic]) for nic in left]
+        return detections + [self._detection(Subject("nic", nic), [nic]) for nic in left]
 
-    @staticmethod
-    def _swapped(topology: Topology, nic: str, leaf: str, other: str, at: str) -> bool:
-        planned = (topology.leaf_of.get(nic), topology.leaf_of.get(other))
+    def _swapped(self, nic: str, leaf: str, other: str, at: str) -> bool:
+        planned = (self.topology.leaf_of.get(nic), self.topology.leaf_of.get(other))
         return host_of(nic) == host_of(other) and planned == (at, leaf)
 
-    def _detection(self, topology: Topology, subject: Subject, nics: list[str]) -> Detection:
+    def _detection(self, subject: Subject, nics: list[str]) -> Detection:
         since_ns = min(self._wrong[nic][1] for nic in nics)
-        found = [f"{nic} on {self._wrong[nic][0]}, planned on {topology.leaf_of.get(nic)}" for nic in nics]
+        found = [f"{nic} on {self._wrong[nic][0]}, planned on {self.topology.leaf_of.get(nic)}" for nic in nics]
         return Detection(
             "miscabled",
             subject,

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection
+from sdfstream.detect.instant import Instant
 from sdfstream.records import columns
 from sdfstream.records.finding import Evidence, Severity, Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -102,13 +103,13 @@ class Ports:
         port.fec_hz += (rate - port.fec_hz) / min(port.fec_n, 300)
         return {}
 
-    def detections(self, now_ns: int) -> list[Detection]:
+    def detections(self, now: Instant) -> list[Detection]:
         """Ports whose counters rose lately."""
         quiet_ns = int(self.config.port_quiet_s * NS_PER_S)
         return [
             self._detection(name, port)
             for name, port in self._ports.items()
-            if port.risen_ns and now_ns - port.risen_ns <= quiet_ns
+            if port.risen_ns and now.now_ns - port.risen_ns <= quiet_ns
         ]
 
     def _detection(self, name: str, port: _Port) -> Detection:

@@ -3,18 +3,29 @@
 A **loss event** is a run of consecutive lost probes, as long as it is short; once it has grown to `LONG_RUN` probes
 it is an outage and is taken back from the counts. Counting events rather than probes keeps bursts from looking like
 a high rate of independent loss.
+
+A **gap** is a run that ends before it counts as silence. It is no finding (half a second without an answer is allowed),
+but a link that gaps again and again is flapping: sessions that gapped at the same time go to `localise` together with
+those that did not, and the element that explains them gets one pulse in its flap record.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.instant import Instant
+from sdfstream.detect.liveness import Liveness
+from sdfstream.detect.localise import locate
+from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.bins import RingBins
 from sdfstream.numeric.table import Table
+from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -23,6 +34,11 @@ Bools = npt.NDArray[np.bool_]
 LONG_RUN = 4
 """Lost probes in a row that are an outage rather than gray loss."""
 BINS = 32
+
+_SETTLED_NS = 400 * NS_PER_MS
+"""A group of gaps is located once no run in it has grown for this long."""
+_TOGETHER_NS = 700 * NS_PER_MS
+"""Runs that outgrew within this time belong to one gap: time-outs and flushes spread them."""
 
 
 class LossRuns:
@@ -107,3 +123,49 @@ class LossRuns:
         self.table.restore(state["table"])
         for window, saved in zip(self.windows, state["windows"], strict=True):
             window.restore(saved)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One short outage of one subject, bus time, to about ± one flush and one probe interval."""
+
+    subject: Subject
+    down_ns: int
+    up_ns: int
+
+
+class Gaps:
+    """Groups of runs that ended, located once each (which were, stands with the runs)."""
+
+    def __init__(self, runs: LossRuns, liveness: Liveness, cabling: Cabling) -> None:
+        self.runs, self.liveness, self.cabling = runs, liveness, cabling
+
+    def closed(self, now: Instant) -> list[Gap]:
+        """Gaps that have closed since they were last asked for."""
+        now_ns, silent = now.now_ns, now.silence.sightings.silent
+        answered_ns, interval_ns = self.liveness.table["ok_ns"], self.liveness.table["interval_ns"]
+        t = self.runs.table
+        fresh = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] != t["judged_ns"])
+        if not fresh.any():
+            return []
+        t["judged_ns"][silent] = t["outgrew_ns"][silent]  # an outage: `silence` has it
+        ended = fresh & ~silent & (now_ns - t["lost_ns"] >= _SETTLED_NS)
+        if not ended.any():
+            return []
+        first_ns = int(t["outgrew_ns"][ended].min())
+        group = ended & (t["outgrew_ns"] <= first_ns + _TOGETHER_NS)
+        t["judged_ns"][group] = t["outgrew_ns"][group]
+        passing = ~fresh & ~silent & (answered_ns >= first_ns)
+        bad, good = np.flatnonzero(group), np.flatnonzero(passing)
+        seen = Observations.join([Observations.of(bad, "both", 8.0, 8.0), Observations.of(good, "both", 0.0, 8.0)])
+        found = locate(self.cabling, seen, noise=1e-3, least_share=0.9)
+        gaps = []
+        for location in found:
+            if location.subject.type == "path" or location.probability < 0.5:
+                continue
+            each_ns = np.maximum(interval_ns[location.slots], 1)
+            length_ns = int(np.median(t["run"][location.slots] * each_ns))
+            timeout_ns = np.minimum(NS_PER_S, 5 * each_ns)  # a lost probe is a row only after this
+            up_ns = int((t["lost_ns"][location.slots] - timeout_ns).min())
+            gaps.append(Gap(location.subject, up_ns - length_ns, up_ns))
+        return gaps

@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.cache import LocationCache
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.liveness import SLACK_NS, Liveness, Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
-from sdfstream.detect.recent import Recent
+from sdfstream.detect.recent import LocationCache, RecentFaults
 from sdfstream.detect.sessions import Sessions
+from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Severity, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 
@@ -57,7 +57,15 @@ class Silence:
     """(nics,) not in their host."""
     stale: Bools
     """(hosts,) agent silent."""
+    stale_hosts: frozenset[str]
+    """Their names."""
     locations: list[Location]
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Hosts that are unreachable as a whole or by a NIC: their agent is stale, or silence was laid to them."""
+        subjects = (detection.subject for detection in self.detections)
+        return self.stale_hosts | {host_of(s.id) for s in subjects if s.type in ("nic", "host")}
 
 
 class SilenceDetector:
@@ -70,7 +78,7 @@ class SilenceDetector:
         presence: Presence,
         liveness: Liveness,
         cabling: Cabling,
-        recent: Recent,
+        recent: RecentFaults,
     ) -> None:
         self.config, self.sessions, self.presence = config, sessions, presence
         self.liveness, self.cabling, self.recent = liveness, cabling, recent
@@ -96,12 +104,13 @@ class SilenceDetector:
         src, dst = table["src"], table["dst"]
         absent = self._absent(seen, now_ns)
         stale = self.presence.stale(now_ns, int(self.config.agent_stale_s * NS_PER_S))
+        names = frozenset(self.sessions.hosts.list[h] for h in np.flatnonzero(stale).tolist())
         detections = self._hosts(seen, stale, now_ns)
         if not seen.silent.any():
             self.blamed = frozenset()
             self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
             ports = self._ports_down(seen, now_ns, set())
-            return Silence(detections + ports, seen, seen.silent, absent, stale, [])
+            return Silence(detections + ports, seen, seen.silent, absent, stale, names, [])
         bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
         host = np.append(self.sessions.nic_host, -1)
         gone = np.append(stale, False)
@@ -114,7 +123,7 @@ class SilenceDetector:
         locations = self._without_aftermath(locations, now_ns)
         detections += [self._detection(x, seen, now_ns) for x in locations]
         detections += self._ports_down(seen, now_ns, {nic for x in locations for nic in x.nics})
-        return Silence(detections, seen, bad, absent, stale, locations)
+        return Silence(detections, seen, bad, absent, stale, names, locations)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
         """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.

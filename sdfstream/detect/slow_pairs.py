@@ -8,7 +8,6 @@ and no well ones, have in common: the suspects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.flows import Flows
 from sdfstream.detect.inband import InBand
+from sdfstream.detect.instant import Instant
 from sdfstream.detect.jobs import APART, Jobs
 from sdfstream.numeric.blame import Trials, blame
 from sdfstream.records.fabric import host_of
@@ -56,8 +56,12 @@ class SlowPairs:
                 found.append(pair)
         return found
 
-    def annotated(self, detection: Detection, slow: list[int]) -> Detection:
-        """The claim with the slow queue pairs that it explains, as symptoms and evidence."""
+    def annotate(self, detections: list[Detection], now_ns: int) -> list[Detection]:
+        """The detections with the slow queue pairs that each explains, as symptoms and evidence."""
+        slow = self.inband.slow(now_ns) if detections else []
+        return [self._annotated(detection, slow) for detection in detections] if slow else detections
+
+    def _annotated(self, detection: Detection, slow: list[int]) -> Detection:
         if detection.kind in APART:
             return detection
         mine = self.explained_by(detection, slow)
@@ -83,9 +87,18 @@ class SlowPairs:
 
     # -- on their own -------------------------------------------------------------------------------------------
 
-    def detections(self, explained: Iterable[int], reported: frozenset[str], now_ns: int) -> list[Detection]:
-        """Slow queue pairs, and jobs, that nothing explains; `reported`: subjects of open ``qp-slow`` findings."""
-        gone, t = set(explained), self.inband.table
+    def detections(self, now: Instant) -> list[Detection]:
+        """Slow queue pairs, and jobs slow as a whole, that no standing detection of another kind explains."""
+        slow = self.inband.slow(now.now_ns)
+        explained: set[int] = set()
+        roots = [d for d in now.findings.standing("inband") if d.kind not in APART] if slow else []
+        for detection in roots:
+            explained.update(self.explained_by(detection, slow))
+        return self._unexplained(explained, now.findings.reported("qp-slow"), now.now_ns)
+
+    def _unexplained(self, explained: set[int], reported: frozenset[str], now_ns: int) -> list[Detection]:
+        """Of the slow queue pairs that nothing explains; `reported`: subjects of open ``qp-slow`` findings."""
+        gone, t = explained, self.inband.table
         left = [pair for pair in self.inband.slow(now_ns) if pair not in gone]
         by_job: dict[int, list[int]] = {}
         for pair in left:

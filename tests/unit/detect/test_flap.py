@@ -32,7 +32,7 @@ def play(flaps: Flaps, outages: list[tuple[float, float]], until_s: float) -> li
         since = [T0 + int(a * S) for a, b in outages if a <= tick / 10 < b]
         down = {NIC: since[0]} if since else {}
         flaps.update(down, now)
-        said += [dict(o.body.data) for o in ledger.take("flap", flaps.detections(now), now)]
+        said += [dict(o.body.data) for o in ledger.take("flap", flaps.flapping(now), now)]
     return said
 
 
@@ -68,11 +68,11 @@ def test_a_link_that_is_still_down_is_not_flapping() -> None:
     flaps.update({}, T0 + 2 * S)
     for i in range(400):
         flaps.update({NIC: T0 + 10 * S}, T0 + 10 * S + i * S // 10)
-        assert flaps.detections(T0 + 10 * S + i * S // 10) == []
+        assert flaps.flapping(T0 + 10 * S + i * S // 10) == []
 
 
 def count(flaps: Flaps, now_ns: int) -> dict[str, float]:
-    (detection,) = flaps.detections(now_ns)
+    (detection,) = flaps.flapping(now_ns)
     return {e.what: e.value for e in detection.evidence}
 
 
@@ -90,7 +90,7 @@ def test_a_counter_reset_a_new_boot_and_a_pinned_counter_are_no_flaps() -> None:
         flaps.take_ports(reading("up", changes, downed), T0 + i * S)
     flaps.restarted("h03")
     flaps.take_ports(reading("up", 90, 250), T0 + 9 * S)
-    assert flaps.detections(T0 + 10 * S) == []
+    assert flaps.flapping(T0 + 10 * S) == []
     flaps.take_ports(reading("up", 90, 252), T0 + 11 * S)
     assert count(flaps, T0 + 12 * S)["flaps-by-link-downed"] == 2
 

@@ -3,6 +3,7 @@
 from sdfstream.detect.miscabled import Miscabled
 from sdfstream.records.finding import Subject
 from sdfstream.records.topology import Topology
+from tests.unit.detect.instants import at
 from tests.unit.records.test_topology import address, declare
 
 PLAN = declare(
@@ -12,28 +13,29 @@ PLAN = declare(
 
 
 def hops(first: str, a: str, spine: str, b: str) -> list[str | None]:
-    """The addresses on a way from leaf `a` to leaf `b`, the gateway's own being `first`."""
+    """The addresses on a route from leaf `a` to leaf `b`, the gateway's own being `first`."""
     return [first, address(a, spine), address(spine, b)]
 
 
 def feed(engine: Miscabled, topology: Topology, sender: str, receiver: str, a: str, b: str, times: int = 3) -> None:
+    engine.declare(topology)
     for i in range(times):
-        engine.take(topology, sender, receiver, hops(address(sender, "l0"), a, f"s{i % 2}", b), 1000 + i)
+        engine.take(sender, receiver, hops(address(sender, "l0"), a, f"s{i % 2}", b), 1000 + i)
 
 
 def test_cables_as_planned_are_no_claim() -> None:
     engine = Miscabled()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2", 9)
-    assert engine.detections(PLAN) == []
+    assert engine.detections(at(0)) == []
 
 
 def test_one_cable_on_another_leaf_is_told_by_sender_and_by_receiver() -> None:
     for sender, receiver, a, b in (("h0/r0", "h1/r0", "l3", "l2"), ("h1/r0", "h0/r0", "l2", "l3")):
         engine = Miscabled()
         feed(engine, PLAN, sender, receiver, a, b, 2)
-        assert engine.detections(PLAN) == []
+        assert engine.detections(at(0)) == []
         feed(engine, PLAN, sender, receiver, a, b, 1)
-        (detection,) = engine.detections(PLAN)
+        (detection,) = engine.detections(at(0))
         assert detection.subject == Subject("nic", "h0/r0") and detection.kind == "miscabled"
         assert detection.detail == "h0/r0 on l3, planned on l0"
 
@@ -42,20 +44,22 @@ def test_swapped_cables_of_a_host_are_one_claim_that_ends_when_they_are_put_righ
     engine = Miscabled()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l1", "l2")
     feed(engine, PLAN, "h0/r1", "h1/r1", "l0", "l3")
-    (detection,) = engine.detections(PLAN)
+    (detection,) = engine.detections(at(0))
     assert detection.subject == Subject("host", "h0") and len(detection.symptoms) == 2
     again = Miscabled()
     again.restore(engine.snapshot())
-    assert again.detections(PLAN) == [detection]
+    again.declare(PLAN)
+    assert again.detections(at(0)) == [detection]
     feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2")
     feed(engine, PLAN, "h0/r1", "h1/r1", "l1", "l3")
-    assert engine.detections(PLAN) == []
+    assert engine.detections(at(0)) == []
 
 
-def test_short_ways_gaps_and_strangers_say_nothing() -> None:
+def test_short_routes_gaps_and_strangers_say_nothing() -> None:
     engine = Miscabled()
-    for way in ([], [None], ["x"], [None, None, None], ["x", "y", "z"]):
+    engine.declare(PLAN)
+    for route in ([], [None], ["x"], [None, None, None], ["x", "y", "z"]):
         for _ in range(4):
-            engine.take(PLAN, "h0/r0", "h1/r0", way, 5)
+            engine.take("h0/r0", "h1/r0", route, 5)
     feed(engine, Topology(), "h0/r0", "h1/r0", "l3", "l2")
-    assert engine.detections(PLAN) == []
+    assert engine.detections(at(0)) == []

@@ -8,6 +8,7 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.ports import Ports
 from sdfstream.records import columns
 from sdfstream.records.topics import CLOCK, PORT
+from tests.unit.detect.instants import at
 
 S = 1_000_000_000
 T0 = 1_800_000_000 * S
@@ -22,7 +23,7 @@ def reading(at_s: float, **counters: int | None) -> pa.RecordBatch:
 def feed(ports: Ports, counter: str, values: list[int | None]) -> list:
     for i, value in enumerate(values):
         ports.take(reading(i, **{counter: value}), T0 + i * S)
-    return ports.detections(T0 + len(values) * S)
+    return ports.detections(at(T0 + len(values) * S))
 
 
 def test_errors_above_the_rate_are_told_with_their_rate() -> None:
@@ -44,7 +45,7 @@ def test_resets_absences_and_new_boots_are_no_rises() -> None:
     feed(ports, "rx_errors", [5, 5])
     ports.restarted("h")
     ports.take(reading(9, rx_errors=10**9), T0 + 9 * S)
-    assert ports.detections(T0 + 9 * S) == []
+    assert ports.detections(at(T0 + 9 * S)) == []
 
 
 def test_corrected_blocks_are_normal_until_they_leave_their_own_past() -> None:
@@ -57,7 +58,7 @@ def test_corrected_blocks_are_normal_until_they_leave_their_own_past() -> None:
 def test_a_report_ends_after_quiet() -> None:
     ports = Ports(DetectConfig(port_quiet_s=5))
     assert feed(ports, "rx_errors", [0, 500]) != []
-    assert ports.detections(T0 + 7 * S) == []
+    assert ports.detections(at(T0 + 7 * S)) == []
 
 
 def state(clocks: Clocks, at_s: float, kind: str = "causal", **status: str) -> None:
@@ -76,7 +77,7 @@ def state(clocks: Clocks, at_s: float, kind: str = "causal", **status: str) -> N
 
 
 def kinds(clocks: Clocks, at_s: float, excused: set[str] | None = None) -> list[tuple[str, str]]:
-    return [(c.kind, c.subject.id) for c in clocks.detections(excused or set(), T0 + round(at_s * S))]
+    return [(c.kind, c.subject.id) for c in clocks.detections(at(T0 + round(at_s * S), frozenset(excused or ())))]
 
 
 def test_a_faulty_clock_is_told_and_a_lost_one_after_its_time() -> None:

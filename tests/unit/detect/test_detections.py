@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sdfstream.detect.remedies import remedy
+from sdfstream.detect.detections import remedy
 from sdfstream.records.finding import FINDING_KINDS, Subject
 
 RUNBOOKS = (Path(__file__).parents[3] / "docs" / "runbooks.md").read_text()
