@@ -39,7 +39,7 @@ from tests.chaos.journal import Journal
 DRAIN_S = 90.0
 
 
-class Told:
+class RecordingPublisher:
     """A publisher that tells the journal what the bus took."""
 
     def __init__(self, bus: WaitingBus, boot_id: str, journal: Journal) -> None:
@@ -70,16 +70,16 @@ class Agent:
         self.journal = Journal(args.journal, args.boot)
         self.counters = Counters("agent")
         self.bus = WaitingBus(lambda: open_bus(args.bus, time.time_ns, boot_id=args.boot))
-        self.told = Told(self.bus, args.boot, self.journal)
+        self.recorder = RecordingPublisher(self.bus, args.boot, self.journal)
         spill = SpillFolder(args.spill, args.disk)
         self.buffer = PublishBuffer(
-            self.told, self.counters, args.memory, numbers=Numbers(), boot_id=args.boot, spill=spill
+            self.recorder, self.counters, args.memory, numbers=Numbers(), boot_id=args.boot, spill=spill
         )
         self._own = 0
 
     def put(self, number: str, output: Output) -> None:
         """Take up one message; the journal knows of it before the buffer does."""
-        self.told.mark(output, number)
+        self.recorder.mark(output, number)
         self.buffer.put([output])
         self.journal.shed(self.shed_rows())
 
@@ -127,11 +127,11 @@ class Agent:
         self._own += 1
         host, at_ns = data["target"]["host"], time.time_ns()
         outcome = Outcome(data["id"], "accepted", "armed", host, at_ns, data["action"], data["target"])
-        said = Event(OUTCOME.name, host, f"{self.args.boot}-{self._own}", at_ns, outcome.as_data())
-        sum_ = digest.event(said.id, said.source, said.type, said.data)
+        event = Event(OUTCOME.name, host, f"{self.args.boot}-{self._own}", at_ns, outcome.as_data())
+        sum_ = digest.event(event.id, event.source, event.type, event.data)
         number = f"{self.args.boot}-{self._own}"
         self.journal.line(f"O {number} {OUTCOME.name} {data['id']} {sum_}")
-        self.put(number, Output(OUTCOME.name, data["id"], said))
+        self.put(number, Output(OUTCOME.name, data["id"], event))
 
 
 def _holds(queue: OutputQueue) -> bool:

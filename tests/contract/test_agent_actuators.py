@@ -126,12 +126,12 @@ def test_the_request_is_with_the_process_when_apply_returns(process: QpProcess, 
     """Nothing else runs between: no loop, no thread of ours."""
     bench = sockets
     assert asked(bench, path=50_002).ok
-    before = len(process.heard)
+    before = len(process.requests)
     request = Request(
         99, "set", bench.qp, bench.control, {"target": {"id": bench.qp.qp}, "set": {"path": 50_003}}, 50_003
     )
     bench.actuator.apply(request, time.monotonic_ns())
     deadline = time.monotonic() + 2
-    while len(process.heard) == before and time.monotonic() < deadline:
+    while len(process.requests) == before and time.monotonic() < deadline:
         time.sleep(0.001)
     assert process.path_of(bench.qp.qp) == 50_003

@@ -27,14 +27,14 @@ async def test_commands_come_from_now_on(kafka: Broker) -> None:
     bus = await open_bus(name, time.time_ns, boot_id="controller")
     await bus.publish([command(0, "h1")])
     config = AgentConfig(hosts=(HostConfig(f"h1-{time.time_ns()}", ()),), control=True)
-    heard: list[Message] = []
+    received: list[Message] = []
     # h1-… is an agent of its own, whatever other tests left on this broker
     async with open_publisher(name, "agent") as publisher, downlink_of(config, [publisher]) as downlink:
         assert downlink is not None
         await bus.publish([command(i, "h1") for i in range(1, 4)])
         async with asyncio.timeout(20):
-            while len(heard) < 3:
-                heard += await downlink.read(0.2)
-    assert [m.body.data["mark"] for m in heard if isinstance(m.body, Event)] == [1, 2, 3]
-    assert all(m.bus_at_ns > 0 and m.boot_id == "controller" for m in heard)
+            while len(received) < 3:
+                received += await downlink.read(0.2)
+    assert [m.body.data["mark"] for m in received if isinstance(m.body, Event)] == [1, 2, 3]
+    assert all(m.bus_at_ns > 0 and m.boot_id == "controller" for m in received)
     await bus.close()

@@ -23,7 +23,7 @@ from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionC
 from sdfstream.probes.net.socket_io import ProbeSocket, open_probe_sockets
 from sdfstream.records.topics import PORT
 from sdfstream.records.units import StampKind
-from tests.fixtures.agents import Heard, running
+from tests.fixtures.agents import RecordedAgent, running
 
 PORT_NUMBER = 18_620
 
@@ -109,12 +109,12 @@ async def test_a_path_falls_silent_and_comes_back() -> None:
     assert all(len(e["changes"]) >= 2 for e in heartbeats)
 
 
-async def test_a_taken_port_is_said_at_the_start() -> None:
+async def test_a_taken_port_is_an_error_at_the_start() -> None:
     near, _ = pair()
     async with running(near) as a:
         await a.until(lambda: a.outputs)
         with pytest.raises(ConfigError, match="a/0: UDP port 18620 is taken on lo"):
-            await run_agent(near, Heard(), None, asyncio.Event())
+            await run_agent(near, RecordedAgent(), None, asyncio.Event())
 
 
 async def test_a_taken_source_port_costs_only_its_own_paths_and_only_for_now() -> None:
@@ -240,7 +240,7 @@ def test_no_root_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_without_the_right_to_raw_sockets_only_flows_and_ways_back_lack(tmp_path: Path) -> None:
+def test_without_the_right_to_raw_sockets_only_flows_and_answers_are_not_traced(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     code = (
         "import os, asyncio, json, logging\n"

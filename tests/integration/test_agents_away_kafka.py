@@ -176,8 +176,8 @@ def on_disk(folder: Path) -> Counter[tuple[str, str, int]]:
     found: Counter[tuple[str, str, int]] = Counter()
     for path in sorted(folder.glob("*.spill")):
         raw = path.read_bytes()
-        for place in segment.scan(raw)[0]:
-            output = segment.decode(raw[place.offset : place.offset + place.length])
+        for position in segment.scan(raw)[0]:
+            output = segment.decode(raw[position.offset : position.offset + position.length])
             found[output.topic, output.boot_id, output.batch_seq] += 1
     return found
 

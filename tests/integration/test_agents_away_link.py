@@ -106,6 +106,6 @@ async def test_an_agent_begins_without_its_bus(monkeypatch: pytest.MonkeyPatch) 
     assert bus.counters.as_dict() == {"waiting-bus.open-failed.config": 1, "waiting-bus.open-failed.unavailable": 1}
 
 
-async def test_what_can_never_work_is_said_at_the_start() -> None:
+async def test_what_can_never_work_is_an_error_at_the_start() -> None:
     with pytest.raises(ConfigError, match="no right"):
         await WaitingBus(Opening(ConfigError("no right"))).start()

@@ -65,11 +65,11 @@ async def test_the_job_map_follows_a_process_that_runs_and_is_killed(tmp_path: P
 
 
 async def test_every_byte_of_a_real_job_is_in_a_window(tmp_path: Path) -> None:
-    heard: list[Message] = []
+    received: list[Message] = []
     stage, control = WorkloadStage(), Control()
 
     async def take(messages: list[Message]) -> None:
-        heard.extend(messages)
+        received.extend(messages)
 
     bus = await open_bus("memory", time.time_ns, boot_id="test")
     watcher = Watcher("test", (QP.name, QP_WINDOW.name), take)
@@ -89,8 +89,8 @@ async def test_every_byte_of_a_real_job_is_in_a_window(tmp_path: Path) -> None:
         control.stop.set()
         await work
         await bus.close()
-    raw = [row for m in heard if m.topic == QP.name for row in m.body.to_pylist()]
-    made = [row for m in heard if m.topic == QP_WINDOW.name for row in m.body.to_pylist()]
+    raw = [row for m in received if m.topic == QP.name for row in m.body.to_pylist()]
+    made = [row for m in received if m.topic == QP_WINDOW.name for row in m.body.to_pylist()]
     assert raw and {row["qp"] for row in raw} == {row["qp"] for row in made}
     assert sum(r["bytes"] for r in raw) == sum(r["bytes"] for r in made) + stage.counters.get("stale-bytes")
     assert sum(r["n"] for r in made) + stage.counters.get("stale") == len(raw)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
-from tests.fixtures.agents import Heard, running
+from tests.fixtures.agents import RecordedAgent, running
 from tests.fixtures.namespaces import Namespaces, namespaces, run
 
 __all__ = ["namespaces"]
@@ -53,16 +53,16 @@ def agent(
     )
 
 
-def alive(heard: Heard, role: str = "sender", times: int = 1) -> bool:
-    return heard.states(role=role).count("alive") >= times
+def alive(recorded: RecordedAgent, role: str = "sender", times: int = 1) -> bool:
+    return recorded.states(role=role).count("alive") >= times
 
 
 async def test_two_agents_measure_each_other(namespaces: Namespaces) -> None:
     near, far = pair(namespaces)
     async with running(near) as a, running(far) as b:
         await a.until(lambda: len(a.rows()) > 200 and len(b.rows()) > 200)
-    for heard, src, dst in ((a, "a/r0", "b/r0"), (b, "b/r0", "a/r0")):
-        rows = heard.rows().slice(50)
+    for recorded, src, dst in ((a, "a/r0", "b/r0"), (b, "b/r0", "a/r0")):
+        rows = recorded.rows().slice(50)
         column = {name: rows.column(name).combine_chunks() for name in rows.column_names}
         assert set(column["src"].to_pylist()) == {src}
         assert set(column["dst"].to_pylist()) == {dst}
@@ -78,8 +78,8 @@ async def test_two_agents_measure_each_other(namespaces: Namespaces) -> None:
         assert (t1 < t2).all()
         assert (t2 < t3).all()
         assert (t3 < t4).all()
-        assert not [k for k in heard.final if k.startswith("io.refused")]
-        assert not [k for k in heard.final if k.startswith("agent.failed")]
+        assert not [k for k in recorded.final if k.startswith("io.refused")]
+        assert not [k for k in recorded.final if k.startswith("agent.failed")]
     assert alive(a)
     assert alive(a, "reflector")
 

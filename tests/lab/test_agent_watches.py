@@ -12,7 +12,7 @@ from sdfstream.agent.observer import WatchRequest
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.probes.stamp.liveness import ALIVE
-from tests.fixtures.agents import Heard, running
+from tests.fixtures.agents import RecordedAgent, running
 from tests.fixtures.lab import fabric
 from tests.fixtures.observers import RecordingObserver, watch_request
 
@@ -23,21 +23,21 @@ SRC, DST = "h00/r0", "h02/r0"
 MESH = MeshSpec(rate_hz=50.0, ports_per_peer=2, trace_interval_s=0.0)
 
 
-def slots(observer: RecordingObserver, fabric: Fabric, wished: WatchRequest, link: str) -> list[int]:
+def slots(observer: RecordingObserver, fabric: Fabric, requested: WatchRequest, link: str) -> list[int]:
     """Slots of a watch session's paths that cross this link there or back."""
-    host = observer.hosts[wished.src.partition("/")[0]]
+    host = observer.hosts[requested.src.partition("/")[0]]
     a, b = link.split("--")
     found = []
     for port in PORTS:
-        ways = fabric.path(wished.src, wished.dst, port) + fabric.path(wished.dst, wished.src, 862, port)
-        if {f"{a}->{b}", f"{b}->{a}"} & set(ways):
-            found.append(host.slot(wished.src, wished.dst, port, wished.dscp))
+        links = fabric.path(requested.src, requested.dst, port) + fabric.path(requested.dst, requested.src, 862, port)
+        if {f"{a}->{b}", f"{b}->{a}"} & set(links):
+            found.append(host.slot(requested.src, requested.dst, port, requested.dscp))
     return found
 
 
-def lost(heard: Heard, *, watched: bool) -> tuple[int, int]:
+def lost(agent: RecordedAgent, *, watched: bool) -> tuple[int, int]:
     """Rows of mesh or watch sessions, and how many have no answer."""
-    rows = heard.rows()
+    rows = agent.rows()
     path = rows["path"].to_numpy()
     unanswered = np.array([v is None for v in rows["t4_ns"].to_pylist()])
     mine = (path >= PORTS.start) == watched
@@ -51,28 +51,28 @@ async def test_they_come_and_go_without_a_lost_probe_of_the_mesh(fabric: Fabric)
         watch_request(fabric, "h00/r1", "h02/r1"),
         watch_request(fabric, SRC, "h03/r0"),
     ]
-    async with running(fabric.agent_config(MESH), observer=observer) as heard:
-        host = await observer.host(heard, "h00")
-        await heard.until(lambda: len(host.states()) and (host.states() == ALIVE).all())
+    async with running(fabric.agent_config(MESH), observer=observer) as agent:
+        host = await observer.host(agent, "h00")
+        await agent.until(lambda: len(host.states()) and (host.states() == ALIVE).all())
         mesh = len(host.states())
         before = host.steady_since_ns().copy()
         for some in ([0], [0, 1], [1, 2], [], [0, 1, 2], [2]):
-            wished = [wanted[i] for i in some]
+            requested = [wanted[i] for i in some]
             generation = host.generation
-            host.watch(wished)
-            await heard.until(lambda wished=wished: all(observer.alive(w, PORTS) for w in wished))
-            await heard.until(lambda generation=generation: host.generation > generation)
+            host.watch(requested)
+            await agent.until(lambda requested=requested: all(observer.alive(w, PORTS) for w in requested))
+            await agent.until(lambda generation=generation: host.generation > generation)
             await asyncio.sleep(0.3)
             for i, w in enumerate(wanted):
                 numbers = [host.slot(w.src, w.dst, port, w.dscp) for port in PORTS]
                 assert (min(numbers) >= 0) == (i in some)
         assert (host.steady_since_ns()[:mesh] == before).all(), "the mesh's paths kept number and state"
         await asyncio.sleep(0.3)
-    assert not [k for k in heard.final if any(w in k for w in (".unsent", "failed", "port-taken", "nic-away"))]
-    n, gone = lost(heard, watched=False)
+    assert not [k for k in agent.final if any(w in k for w in (".unsent", "failed", "port-taken", "nic-away"))]
+    n, gone = lost(agent, watched=False)
     assert n > 1000
     assert gone == 0
-    rows = heard.rows()
+    rows = agent.rows()
     for path in (49_152, 49_153):
         mine = (rows["path"].to_numpy() == path) & (np.array(rows["src"].to_pylist()) == SRC)
         mine &= np.array(rows["dst"].to_pylist()) == DST
@@ -81,19 +81,19 @@ async def test_they_come_and_go_without_a_lost_probe_of_the_mesh(fabric: Fabric)
     assert not observer.falls
 
 
-async def test_silence_is_told_soon_and_only_where_it_is(fabric: Fabric) -> None:
+async def test_silence_is_found_soon_and_only_where_it_is(fabric: Fabric) -> None:
     """20 black holes on a link that some of the session's paths use. The bound is for a machine that may be busy."""
     observer, trials, times = RecordingObserver(), 20, []
-    wished = watch_request(fabric, SRC, DST)
-    async with running(fabric.agent_config(MESH), observer=observer) as heard:
-        host = await observer.host(heard, "h00")
-        host.watch([wished])
-        await heard.until(lambda: observer.alive(wished, PORTS))
+    requested = watch_request(fabric, SRC, DST)
+    async with running(fabric.agent_config(MESH), observer=observer) as agent:
+        host = await observer.host(agent, "h00")
+        host.watch([requested])
+        await agent.until(lambda: observer.alive(requested, PORTS))
         links = sorted({fabric.path(SRC, DST, port)[1].replace("->", "--") for port in PORTS})
         for trial in range(trials):
-            await heard.until(lambda: observer.alive(wished, PORTS))
+            await agent.until(lambda: observer.alive(requested, PORTS))
             link = links[trial % len(links)]
-            hit = slots(observer, fabric, wished, link)
+            hit = slots(observer, fabric, requested, link)
             observer.falls.clear()
             began_ns = time.monotonic_ns()
             fabric.inject(link, "black-hole")
@@ -101,27 +101,27 @@ async def test_silence_is_told_soon_and_only_where_it_is(fabric: Fabric) -> None
             def fell(hit: list[int] = hit) -> set[int]:
                 return {slot for _, who, slot in observer.falls if who == "h00"} & set(hit)
 
-            await heard.until(lambda hit=hit, fell=fell: fell() == set(hit))
+            await agent.until(lambda hit=hit, fell=fell: fell() == set(hit))
             times.append(max(at for at, _, slot in observer.falls if slot in hit) - began_ns)
-            watched = {host.slot(SRC, DST, port, wished.dscp) for port in PORTS}
+            watched = {host.slot(SRC, DST, port, requested.dscp) for port in PORTS}
             wrong = {slot for _, who, slot in observer.falls if who == "h00" and slot in watched} - set(hit)
             assert not wrong, "a path that does not use the link was called silent"
             fabric.heal()
     in_ms = np.sort(times) / 1e6
     assert in_ms[int(0.95 * trials) - 1] < 200, in_ms.round(1).tolist()
-    silent = [c for e in heard.events("sdf.raw.liveness.v1") for c in e["changes"] if c["state"] == "silent"]
+    silent = [c for e in agent.events("sdf.raw.liveness.v1") for c in e["changes"] if c["state"] == "silent"]
     assert {c["path"] for c in silent if c["role"] == "sender"} & set(PORTS), "what the observer saw is published"
 
 
 async def test_a_nic_that_goes_and_comes_back_takes_its_watch_sessions_with_it(fabric: Fabric) -> None:
     observer = RecordingObserver()
-    wished = watch_request(fabric, SRC, DST)
-    async with running(fabric.agent_config(MESH), observer=observer) as heard:
-        host = await observer.host(heard, "h00")
-        host.watch([wished])
-        await heard.until(lambda: observer.alive(wished, PORTS))
+    requested = watch_request(fabric, SRC, DST)
+    async with running(fabric.agent_config(MESH), observer=observer) as agent:
+        host = await observer.host(agent, "h00")
+        host.watch([requested])
+        await agent.until(lambda: observer.alive(requested, PORTS))
         fabric.inject(SRC, "link-down", end="h00/r0")
-        await heard.until(lambda: not observer.alive(wished, PORTS))
+        await agent.until(lambda: not observer.alive(requested, PORTS))
         fabric.heal()
-        await heard.until(lambda: observer.alive(wished, PORTS))
-    assert not [k for k in heard.final if "failed" in k]
+        await agent.until(lambda: observer.alive(requested, PORTS))
+    assert not [k for k in agent.final if "failed" in k]

@@ -16,7 +16,7 @@ from sdfstream.probes.trace.trace_io import PATH_TYPE
 from sdfstream.records.fabric import PathId
 from sdfstream.records.flow import FLOW_TYPE, Flow, flow_from
 from sdfstream.records.message import Event
-from tests.fixtures.agents import Heard, running
+from tests.fixtures.agents import RecordedAgent, running
 from tests.fixtures.lab import SMALL, fabric, up_or_skip
 from tests.fixtures.observers import RecordingObserver
 
@@ -28,19 +28,19 @@ MESH = MeshSpec(rate_hz=50.0, ports_per_peer=4, liveness_ms=200, trace_rate_hz=4
 
 def hops(fabric: Fabric, src: str, dst: str, sport: int, dport: int, proto: str) -> list[str]:
     """Addresses at which the packets of a flow enter each router now."""
-    way = fabric.path(src, dst, sport, dport, proto)
-    return [str(ipaddress.ip_address(fabric.plan.by_direction[d][1].address)) for d in way[:-1]]
+    route = fabric.path(src, dst, sport, dport, proto)
+    return [str(ipaddress.ip_address(fabric.plan.by_direction[d][1].address)) for d in route[:-1]]
 
 
-def traced(heard: Heard, kind: str) -> dict[str, dict]:
+def traced(agent: RecordedAgent, kind: str) -> dict[str, dict]:
     """The last trace of each key."""
-    events = [o for o in heard.outputs if isinstance(o.body, Event) and o.body.type == kind]
+    events = [o for o in agent.outputs if isinstance(o.body, Event) and o.body.type == kind]
     return {o.key: dict(o.body.data) for o in events if isinstance(o.body, Event)}
 
 
-def complete(heard: Heard, kind: str) -> set[str]:
+def complete(agent: RecordedAgent, kind: str) -> set[str]:
     """Keys whose last trace is complete."""
-    return {key for key, data in traced(heard, kind).items() if data["complete"]}
+    return {key for key, data in traced(agent, kind).items() if data["complete"]}
 
 
 def flows() -> list[Flow]:
@@ -100,37 +100,37 @@ async def test_flows_and_answers_go_where_the_kernel_sends_them(version: int) ->
 
 async def compared(fabric: Fabric, wanted: list[Flow], observer: RecordingObserver, spies: list[Spy]) -> None:
     """Trace, and hold every trace against the oracle."""
-    async with running(fabric.agent_config(MESH), observer=observer) as heard:
-        await heard.until(lambda: observer.evaluations.get("h02", 0) > 3)
+    async with running(fabric.agent_config(MESH), observer=observer) as agent:
+        await agent.until(lambda: observer.evaluations.get("h02", 0) > 3)
         for host, nic in (("h00", NEAR), ("h02", FAR)):
             own = [FlowRequest(f, fabric.plan.nic(f.dst).a.address) for f in wanted if f.src == nic]
             observer.hosts[host].trace(own)
         # a starved machine may lose a router's report: such a hop stays open, and is asked for again later
-        await heard.until(lambda: {str(f) for f in wanted} <= complete(heard, FLOW_TYPE), 60)
+        await agent.until(lambda: {str(f) for f in wanted} <= complete(agent, FLOW_TYPE), 60)
         answers = [
             PathId(src, dst, "udp", port, 0, "rev")
             for src, dst in ((NEAR, FAR), (FAR, NEAR))
             for port in range(49_152, 49_156)
         ]
-        await heard.until(lambda: {str(a) for a in answers} <= complete(heard, PATH_TYPE), 60)
-    found = traced(heard, FLOW_TYPE)
+        await agent.until(lambda: {str(a) for a in answers} <= complete(agent, PATH_TYPE), 60)
+    found = traced(agent, FLOW_TYPE)
     for flow in wanted:
         data = found[str(flow)]
         assert flow_from(data) == flow
         assert data["hops"] == hops(fabric, *flow[:2], *flow[3:5], flow.protocol), flow
         assert data["complete"]
-    paths = traced(heard, PATH_TYPE)
-    for way in answers:
-        data = paths[str(way)]
+    paths = traced(agent, PATH_TYPE)
+    for answer in answers:
+        data = paths[str(answer)]
         assert data["dir"] == "rev"
-        assert data["hops"] == hops(fabric, way.dst, way.src, 862, way.path, "udp"), way
+        assert data["hops"] == hops(fabric, answer.dst, answer.src, 862, answer.path, "udp"), answer
         assert data["complete"]
     for spy in spies:
         seen, ours = spy.caught()
         assert seen > 50, "the spy sees packets at all"
         assert ours == 0, "a traced packet reached the far host"
     assert {h for f in wanted for h in found[str(f)]["hops"]} > set(hops(fabric, NEAR, FAR, 50_000, 4791, "udp"))
-    assert not [k for k in heard.final if "trace-" in k or "failed" in k]
+    assert not [k for k in agent.final if "trace-" in k or "failed" in k]
 
 
 async def test_flows_are_traced_anew_after_a_link_went_down(fabric: Fabric) -> None:
@@ -139,16 +139,16 @@ async def test_flows_are_traced_anew_after_a_link_went_down(fabric: Fabric) -> N
     The far leaf's own reports may be lost: they are hashed, too, perhaps onto the way back that is dead.
     """
     wanted, observer = [f for f in flows() if f.src == NEAR], RecordingObserver()
-    async with running(fabric.agent_config(MESH), observer=observer) as heard:
-        await heard.until(lambda: observer.evaluations.get("h02", 0) > 3)
+    async with running(fabric.agent_config(MESH), observer=observer) as agent:
+        await agent.until(lambda: observer.evaluations.get("h02", 0) > 3)
         observer.hosts["h00"].trace([FlowRequest(f, fabric.plan.nic(FAR).a.address) for f in wanted])
-        await heard.until(lambda: {str(f) for f in wanted} <= traced(heard, FLOW_TYPE).keys())
+        await agent.until(lambda: {str(f) for f in wanted} <= traced(agent, FLOW_TYPE).keys())
         leaf, spine = fabric.path(NEAR, FAR, 50_000, 4791)[1].split("->")
         fabric.inject("--".join(sorted((leaf, spine))), "link-down")
 
         def agree() -> bool:
-            found = traced(heard, FLOW_TYPE)
+            found = traced(agent, FLOW_TYPE)
             return all(agrees(found[str(f)]["hops"], hops(fabric, *f[:2], *f[3:5], f.protocol)) for f in wanted)
 
         assert not agree()
-        await heard.until(agree, 60)
+        await agent.until(agree, 60)

@@ -80,7 +80,7 @@ def test_a_changed_byte_costs_nothing_before_it_and_raises_nothing_else(
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
-def test_any_bytes_are_refused_in_one_way(raw: bytes) -> None:
+def test_any_bytes_are_refused_with_one_error(raw: bytes) -> None:
     spill.scan(spill.MAGIC + raw)
     with pytest.raises(FormatError):
         spill.decode(raw)

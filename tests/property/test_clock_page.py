@@ -51,7 +51,7 @@ def test_a_page_comes_back_as_it_was(page: pages.Page, half: int) -> None:
 
 
 @given(NAMES)
-def test_a_file_name_tells_its_clock(clock: str) -> None:
+def test_a_file_name_names_its_clock(clock: str) -> None:
     name = file_name(clock)
     assert "/" not in name and clock_name(name) == clock
 
@@ -64,11 +64,11 @@ def test_no_bytes_break_the_decoder(raw: bytes) -> None:
 
 @settings(max_examples=300)
 @given(st.integers(0, pages.SIZE - 1), st.integers(1, 255), st.integers(0, 60))
-def test_a_changed_byte_is_refused(place: int, by: int, more: int) -> None:
+def test_a_changed_byte_is_refused(offset: int, by: int, more: int) -> None:
     raw = bytearray(pages.encode(PAGE, 42) + bytes(more))
-    raw[place] ^= by
+    raw[offset] ^= by
     try:
-        assert pages.decode(bytes(raw)) == PAGE and 8 <= place < 16  # another even sequence is no damage
+        assert pages.decode(bytes(raw)) == PAGE and 8 <= offset < 16  # another even sequence is no damage
     except FormatError as error:
         assert error.reason in ("magic", "version", "torn", "checksum")
 

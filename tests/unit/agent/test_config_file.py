@@ -42,11 +42,11 @@ def test_what_the_pipeline_writes_the_agent_reads() -> None:
 
 def changed(path: str, value: Any) -> Any:
     raw = yaml.safe_load(FULL)
-    place = raw
-    *way, last = path.split(".")
-    for key in way:
-        place = place[int(key) if key.isdigit() else key]
-    place[last] = value
+    parent = raw
+    *keys, last = path.split(".")
+    for key in keys:
+        parent = parent[int(key) if key.isdigit() else key]
+    parent[last] = value
     return raw
 
 

@@ -41,7 +41,7 @@ async def settle(buffer: PublishBuffer, seconds: float = 0.2) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_events_go_first_and_order_is_kept() -> None:
+async def test_events_go_first_and_in_order() -> None:
     bus = Bus()
     buffer = PublishBuffer(bus, Counters("agent"))
     buffer.put([rows("1"), event("a"), rows("2"), event("b")])
@@ -78,7 +78,7 @@ async def test_the_oldest_bulk_is_shed_and_counted() -> None:
     assert counters.get("shed", "sdf.raw.probe.v1") == 3000
 
 
-async def test_what_is_under_way_when_the_agent_stops_is_published() -> None:
+async def test_what_is_in_flight_when_the_agent_stops_is_published() -> None:
     bus, counters = Bus(), Counters("agent")
     bus.slow = asyncio.Event()
     buffer = PublishBuffer(bus, counters)

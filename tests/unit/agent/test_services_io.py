@@ -113,8 +113,8 @@ async def serving(folder: Path, process: QpProcess) -> AsyncIterator[Served]:
 async def made(tmp_path: Path) -> AsyncIterator[Served]:
     (tmp_path / "jobs").mkdir()
     with qp_process(tmp_path, [c.queue_pair()]) as process:
-        part = JobShard("job1", "h0", receives=(RECEIVED,), control=str(process.path)).as_data()
-        (tmp_path / "jobs" / "job1@h0.json").write_text(json.dumps({**part, "version": 1}))
+        shard = JobShard("job1", "h0", receives=(RECEIVED,), control=str(process.path)).as_data()
+        (tmp_path / "jobs" / "job1@h0.json").write_text(json.dumps({**shard, "version": 1}))
         async with serving(tmp_path, process) as running:
             await running.until(lambda: any(e.data.get("qps") for e in running.outputs if e.type == JOB.name))
             yield running
@@ -125,7 +125,7 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
-async def test_jobs_are_told_watched_and_traced(made: Served) -> None:
+async def test_jobs_are_published_watched_and_traced(made: Served) -> None:
     assert made.host.watched == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0)]
     qp = c.queue_pair()
     assert [w.flow for w in made.host.traced][:1] == [qp.flow()]
@@ -140,9 +140,9 @@ async def test_from_a_command_by_the_bus_to_the_move_and_back_and_over_a_restart
     decided = made.services.on_liveness("h0", time.monotonic_ns())  # the one call in which it is decided and sent
     made.outputs += [output.body for output in decided]  # a quick process may have answered within the call
     deadline = time.monotonic() + 5
-    while not made.process.heard and time.monotonic() < deadline:
+    while not made.process.requests and time.monotonic() < deadline:
         time.sleep(0.001)  # noqa: ASYNC251 (nothing of ours may run meanwhile)
-    assert made.process.heard[0]["choice"] == {"path": c.PATHS[1]}
+    assert made.process.requests[0]["choice"] == {"path": c.PATHS[1]}
     await made.until(lambda: "applied" in made.outcomes())
     moved = lambda e: e.type == JOB.name and e.data["qps"] and e.data["qps"][0]["path"] == c.PATHS[1]  # noqa: E731
     await made.until(lambda: any(moved(e) for e in made.outputs), 5)  # the job map sees it soon

@@ -206,8 +206,8 @@ def test_an_application_loads_the_standard_library_only() -> None:
     import sys
 
     script = "import sys, sdfstream.clock; print([m for m in ('numpy', 'pyarrow', 'polars') if m in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
     assert sdfstream.clock.__all__
 
 

@@ -101,7 +101,7 @@ def test_the_reference_is_the_one_that_stands_still() -> None:
     assert m.pages(rows([ours]))[0].reference == ""
 
 
-def test_a_virtual_clock_is_told_from_the_oscillator() -> None:
+def test_a_virtual_clock_is_computed_from_the_oscillator() -> None:
     wrong = Clock(VirtualClock(offset_ns=123_456.0, skew_ppb=10_000.0, seed=3, epoch_at_ns=AT_NS))
     m = maker(h01=wrong.at)
     run_clocks(m, 6.0, rate_ppb=500.0)

@@ -98,7 +98,7 @@ async def test_an_agent_that_only_records_or_may_not_writes_none(tmp_path: Path)
         assert counters() == {}
 
 
-async def test_no_folder_is_said_and_probing_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_folder_is_logged_and_probing_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     config = AgentConfig(hosts=CONFIG.hosts, clock_pages=str(tmp_path / "file" / "pages"))
     async with clock_pages(config, [f"link:{tmp_path / 'link'}"], [object()], "r") as counters:
@@ -106,7 +106,7 @@ async def test_no_folder_is_said_and_probing_goes_on(tmp_path: Path, caplog: pyt
     assert "no clock pages: no folder" in caplog.text
 
 
-def test_the_first_usual_place_that_can_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_usual_folder_that_can_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     folders = [tmp_path / "file" / "a", tmp_path / "b" / "c"]
     monkeypatch.setattr(folder_io, "writable_folders", lambda: folders)
@@ -164,11 +164,11 @@ def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = ["--page-dir", str(tmp_path)]
     assert cli.main(["clock", "now", "--clock", "h00", *there, "--json"]) == 0
     out, _ = capsys.readouterr()
-    told = json.loads(out.splitlines()[-1])
-    assert set(told) == {
+    answer = json.loads(out.splitlines()[-1])
+    assert set(answer) == {
         "clock", "corrected_ns", "earliest_ns", "latest_ns", "err_ns", "status", "age_ms", "reference"
     }  # fmt: skip
-    assert told["earliest_ns"] <= told["corrected_ns"] <= told["latest_ns"] and told["status"] == "synced"
+    assert answer["earliest_ns"] <= answer["corrected_ns"] <= answer["latest_ns"] and answer["status"] == "synced"
     assert cli.main(["clock", "now", "--clock", "h00", *there]) == 0
     assert "synced, h00 against h00" in capsys.readouterr().out
     assert cli.main(["clock", "now", "--clock", "h01", *there]) == 2

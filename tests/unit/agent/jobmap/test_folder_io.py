@@ -54,9 +54,9 @@ async def _process(path: Path, reply: Callable[[], bytes | None]) -> AsyncIterat
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             asked.append(line)
-            said = reply()
-            if said is not None:
-                writer.write(said + b"\n")
+            answer = reply()
+            if answer is not None:
+                writer.write(answer + b"\n")
         writer.close()
 
     server = await asyncio.start_unix_server(serve, str(path))
@@ -82,7 +82,7 @@ async def test_files_come_change_and_go(tmp_path: Path) -> None:
     assert len(changes) == 3
 
 
-async def test_a_file_rewritten_in_place_to_the_same_size_at_once_is_noticed(tmp_path: Path) -> None:
+async def test_a_file_rewritten_at_once_to_the_same_size_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / f"{KEY}.json"
     path.write_bytes(file(name="a"))
     reader = DropFolder(tmp_path)
@@ -122,7 +122,7 @@ def test_only_plain_files_of_trusted_owners_are_opened(tmp_path: Path) -> None:
     assert files["e@h00.json"].reason == "owner"
 
 
-def test_an_absent_folder_holds_nothing_and_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
+def test_an_absent_folder_holds_nothing_and_a_file_instead_is_an_error(tmp_path: Path) -> None:
     assert DropFolder(tmp_path / "none").read() == ({}, False)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="Not a directory"):

@@ -16,17 +16,17 @@ from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from tests.fixtures.jobs import BACK, KERNEL, PAIR, answer, file, pair
 
 NAME, KEY = "train-7@h00.json", "train-7@h00"
-WALL_NS = 1_790_000_000 * NS_PER_S
+CLOCK_NS = 1_790_000_000 * NS_PER_S
 
 
 def _states(jobs: JobMap, now_ns: int) -> list[tuple[str, str, int]]:
     """(key, state, queue pairs) of every event that is due."""
-    out = jobs.events(now_ns, WALL_NS + now_ns)
+    out = jobs.events(now_ns, CLOCK_NS + now_ns)
     for output in out:
         jsonschema.validate(output.body.data, SHAPES[JOB.name][JOB.name])
         assert job_shard(output.body.data).key == output.key
         assert output.body.source == output.body.data["host"]
-        assert output.body.data["seen_at_ns"] == output.body.time_ns == WALL_NS + now_ns
+        assert output.body.data["seen_at_ns"] == output.body.time_ns == CLOCK_NS + now_ns
     return [(o.key, o.body.data["state"], len(o.body.data["qps"])) for o in out]
 
 
@@ -47,8 +47,8 @@ def test_a_shard_is_published_at_once_every_ten_seconds_and_once_when_it_ends() 
     jobs.take_files({NAME: file(qps=[])}, 11 * NS_PER_S)
     assert _states(jobs, 11 * NS_PER_S) == [(KEY, "running", 0)]
     jobs.take_files({}, 12 * NS_PER_S)
-    (end,) = jobs.events(12 * NS_PER_S, WALL_NS)
-    assert (end.body.data["state"], end.body.data["since_at_ns"], end.body.id) == ("ended", WALL_NS, "boot-job-4")
+    (end,) = jobs.events(12 * NS_PER_S, CLOCK_NS)
+    assert (end.body.data["state"], end.body.data["since_at_ns"], end.body.id) == ("ended", CLOCK_NS, "boot-job-4")
     assert end.body.data["ranks"] == [{"rank": 0, "nics": ["h00/r0"], "pid": 77}]
     assert _states(jobs, 60 * NS_PER_S) == []
     assert jobs.version == 3
@@ -115,7 +115,7 @@ def test_a_dead_process_loses_its_queue_pairs_at_once_and_ends_after_a_while_and
         (Unreadable("owner", "belongs to user 1000"), "owner"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_reason_said_once_and_tried_again_when_it_changes(content, reason: str) -> None:
+def test_a_bad_file_is_refused_with_one_note_and_tried_again_when_it_changes(content, reason: str) -> None:
     jobs = JobMap({"h00"})
     for _ in range(3):
         jobs.take_files({NAME: content}, 0)
@@ -174,7 +174,7 @@ def test_other_hosts_are_none_of_our_business_and_strange_names_are_refused_once
     ],
     ids=str,
 )
-def test_a_bad_queue_pair_is_refused_alone_and_said_once(bad: dict) -> None:
+def test_a_bad_queue_pair_is_refused_alone_with_one_note(bad: dict) -> None:
     jobs = JobMap({"h00"})
     jobs.take_files({NAME: file(control="/x.sock")}, 0)
     odd = pair(PAIR, qp="h00/r0#2") | bad
@@ -226,5 +226,5 @@ def test_events_of_a_quiet_map_cost_nothing_on_the_bus() -> None:
     reported = 0
     for now in range(0, 30 * NS_PER_S, 100 * NS_PER_MS):
         jobs.take_answer(KEY, answer(PAIR), now)
-        reported += len(jobs.events(now, WALL_NS + now))
+        reported += len(jobs.events(now, CLOCK_NS + now))
     assert reported == 3

@@ -27,8 +27,8 @@ def sfp(**octets: int) -> Memory:
     a0, a2 = bytearray(256), bytearray(256)
     a0[0], a0[92] = 0x03, 0x60
     put16(a2, 96, 0x1B80, 33_000, 2000, 5011, 2500)  # 27.5 °C, −3 dBm out, −6.02 dBm in
-    for place, value in octets.items():
-        a0[int(place[1:])] = value
+    for octet, value in octets.items():
+        a0[int(octet[1:])] = value
     return {(0x50, 0): a0, (0x51, 0): a2}
 
 
@@ -38,8 +38,8 @@ def qsfp(**octets: int) -> Memory:
     put16(page, 22, -256)
     put16(page, 34, 10_000, 9000, 100, 8000)
     put16(page, 50, 12_000, 12_000, 12_000, 11_000)
-    for place, value in octets.items():
-        page[int(place[1:])] = value
+    for octet, value in octets.items():
+        page[int(octet[1:])] = value
     return {(0x50, 0): page}
 
 
@@ -49,8 +49,8 @@ def cmis(**octets: int) -> Memory:
     put16(page, 14, 45 * 256)
     put16(eleven, 154, 20_000, 20_000, 19_953, 20_000)
     put16(eleven, 186, 6310, 6310, 6310, 6309)
-    for place, value in octets.items():
-        page[int(place[1:])] = value
+    for octet, value in octets.items():
+        page[int(octet[1:])] = value
     return {(0x50, 0): page, (0x50, 1): one, (0x50, 0x11): eleven}
 
 

@@ -238,7 +238,7 @@ def test_priority_pause_comes_from_the_drivers_own_counters(kernel: PretendedKer
     assert columns(ports, 1, "rx_pause", "tx_pause") == [None, 2]
 
 
-def test_counters_that_moved_are_not_read_at_their_old_place(kernel: PretendedKernel, ports: PortReader) -> None:
+def test_counters_that_moved_are_not_read_at_their_old_index(kernel: PretendedKernel, ports: PortReader) -> None:
     kernel.driver = dict(MLX5)
     columns(ports, 0)
     kernel.driver = {"rx_bytes": 77, **MLX5}

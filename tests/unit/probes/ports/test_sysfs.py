@@ -175,7 +175,7 @@ def test_odd_rates(tmp_path: Path, rate: str) -> None:
     assert "speed_mbps" not in rows(tmp_path, "mlx5_0")[0]
 
 
-def test_a_folder_in_place_of_a_file_is_unreadable_not_fatal(tmp_path: Path) -> None:
+def test_a_folder_instead_of_a_file_is_unreadable_not_fatal(tmp_path: Path) -> None:
     write(tmp_path, net_device("eth0"))
     (tmp_path / "sys/class/net/eth0/speed").unlink()
     (tmp_path / "sys/class/net/eth0/speed").mkdir()

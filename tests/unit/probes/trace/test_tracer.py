@@ -73,7 +73,7 @@ def network(
     return Network(Tracer(interval_ns, rate_hz), ttls, quote=quote, mute=mute, pairs=pairs)
 
 
-def test_every_path_is_traced_hop_by_hop_once_it_is_heard() -> None:
+def test_every_path_is_traced_hop_by_hop_once_it_is_answered() -> None:
     net = network([252, 254, 255])
     traces = net.run(0, 2 * S)
     assert {t.subject: t.hops for _, t in traces} == {0: (router(1), router(2), router(3)), 1: (router(1),), 2: ()}
@@ -81,7 +81,7 @@ def test_every_path_is_traced_hop_by_hop_once_it_is_heard() -> None:
     assert len(net.probes) == 4
 
 
-def test_nothing_is_asked_before_a_path_is_heard_or_where_the_ttl_is_not_told() -> None:
+def test_nothing_is_probed_before_a_path_is_answered_or_where_the_ttl_is_not_reported() -> None:
     net = network([252])
     assert net.run(0, S, answered=False) == []
     mute_reflector = network([0])
@@ -113,7 +113,7 @@ def test_a_trace_with_gaps_is_made_again_after_a_growing_pause() -> None:
     assert (pauses[3:] > 55).all()
 
 
-def test_the_rate_is_kept_and_traces_repeat_at_the_interval() -> None:
+def test_the_rate_holds_and_traces_repeat_at_the_interval() -> None:
     net = network([252] * 20, rate_hz=8.0, interval_ns=30 * S)
     traces = net.run(0, 60 * S)
     sent = np.array([at for at, _ in net.probes])
@@ -167,7 +167,7 @@ def test_the_distance_of_a_pair_is_the_shortest_and_says_whether_all_agree() -> 
     assert net.book.distance(("a/0", "b0/0")) == Distance(3, False)
 
 
-def test_a_place_given_to_another_session_is_another_path() -> None:
+def test_a_slot_given_to_another_session_is_another_path() -> None:
     net = network([252])
     assert len(net.run(0, S)) == 1
     table = path_table.build(
@@ -192,7 +192,7 @@ def test_strange_answers_change_nothing() -> None:
     assert [t.hops for _, t in net.run(200 * NS_PER_MS, 12 * S)] == [(None, None, None)]
 
 
-def test_paths_that_an_icmp_error_cannot_tell_apart_are_traced_one_after_the_other() -> None:
+def test_paths_with_equal_icmp_errors_are_traced_one_after_the_other() -> None:
     tracer = Tracer(60 * S, 100.0)
     for subject in (0, 1):
         tracer.add(subject, "same")
