@@ -1,20 +1,24 @@
 """The bus: one seam, two implementations (in process, Kafka); the codec; the agents' link; recordings.
 
-`Bus` and `Subscription` are the seam; ``tests/contract/bus.py`` is what every implementation must pass.
+Read in this order. `Bus` and `Subscription` (here) and `task` are the seam; ``tests/contract/bus.py`` and
+``tests/contract/tasks.py`` are what every implementation must pass.
 
-==================  =================================================================================
-`codec`             output to bytes and headers and back; refuses what it cannot read, with the reason
-`conform`           a foreign record batch brought to a topic's columns
-`cloudevents`       the JSON of the rare topics
-`dead_letters`      how a message that could not be read is kept in ``<topic>.dlq``
-`sequences`         a producer's numbers, and a reader's count of gaps and repeats in them
-`task`              the seam of exactly-once work; `merge` its order, `journal` how a stage goes on from a commit
-`bus_io`         the bus of one process
-`bus_io`          the same seam on Kafka
-`client_io`           how an agent's process hands its outputs to a pipeline's process without Kafka, and hears from it
-`tail_io`         an ear on a bus for one process: from now on, nothing committed
-`format`         the form of a recording; `reader_io` its files
-==================  =================================================================================
+===============  ====================================================================================================
+`task`           units of work, read and committed exactly once; `journal` how a stage's state goes with the commits
+`codec`          outputs to bytes and headers and back; refuses what it cannot read, with the reason
+`conform`        a foreign record batch brought to a topic's columns
+`cloudevents`    the JSON of the rare topics
+`dead_letters`   the form of a message that could not be read, in ``<topic>.dlq``
+`sequences`      a producer's numbers, and a reader's count of gaps and repeats in them
+``memory/``      the bus of one process: `memory.bus_io`, its readers and tasks over `memory.topic_log`
+``kafka/``       the bus on Kafka: `kafka.bus_io`, then `kafka.reader_io` (groups) and `kafka.task_io` (exactly once);
+                 topics (`kafka.topic_policy`), rights (`kafka.roles`), security
+``link/``        agents' outputs to a pipeline's process without Kafka, and messages back: `link.frames` the bytes,
+                 `link.client_io` and `link.server_io` the ends
+``recording/``   `recording.format`, writer and reader; `recording.playback` publishes a recording as if it were live
+`open_io`        the bus that a setting names
+`tail_io`        a reader of some topics from their end on, for one process
+===============  ====================================================================================================
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ __all__ = ["Bus", "Publisher", "Subscription", "Task", "Work"]
 
 
 class Publisher(Protocol):
-    """Where a producer leaves its outputs: a bus, a link to one, a recording."""
+    """Takes a producer's outputs: a bus, a link to one, a recording."""
 
     counters: Counters
 
@@ -54,20 +58,20 @@ class Subscription(Protocol):
         """
 
     async def commit(self) -> None:
-        """Everything read so far is dealt with; a restarted member of the group goes on behind it."""
+        """Commit the positions behind every message read; a restarted member of the group goes on there."""
 
     def lag(self) -> int:
-        """Messages on the bus that this subscription has not read yet."""
+        """Messages on the bus that are not read yet."""
 
     async def close(self) -> None:
         """Leave the group."""
 
 
 class Bus(Protocol):
-    """Where outputs become messages.
+    """Turns outputs into messages, in order per topic and key.
 
     Counters every implementation keeps (reason in brackets): ``published`` (topic), ``delivered`` (topic),
-    ``refused`` (what the codec said), ``gap`` and ``repeat`` (``group:topic``), ``lost`` (``group:topic``: messages
+    ``refused`` (the codec's reason), ``gap`` and ``repeat`` (``group:topic``), ``lost`` (``group:topic``: messages
     that were gone before the group read them).
     """
 
@@ -87,8 +91,8 @@ class Bus(Protocol):
     async def publish_bytes(self, topic: str, key: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> None:
         """Put a message in wire form on the bus, as another process made it.
 
-        One that cannot be read is counted and kept in ``<topic>.dlq``, by whoever meets it first: this method in
-        process, the reader on Kafka.
+        One that cannot be read is counted and goes to ``<topic>.dlq``: by this method in process, by its reader on
+        Kafka.
         """
 
     async def subscribe(self, group: str, topics: Sequence[str], *, from_start: bool = False) -> Subscription:
@@ -99,10 +103,10 @@ class Bus(Protocol):
         """
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions `topic` has."""
+        """Number of partitions of `topic`."""
 
     async def task(self, work: Work, unit: int = 0) -> Task:
-        """Take a unit of `work` into this caller's hands, out of anybody else's (`task`).
+        """Own a unit of `work`; its former owner can commit no more (`task`).
 
         Raises
         ------
@@ -111,10 +115,10 @@ class Bus(Protocol):
         """
 
     async def shared(self, work: Work, run: Callable[[Task], Awaitable[None]], stop: Stop, *, member: str = "") -> None:
-        """Run ``run(task)`` for every unit of `work` that is this process's, for as long as it is.
+        """Run ``run(task)`` for every unit of `work` that this process owns, as long as it does.
 
-        The units are dealt out among all processes that are in here for the same work. A unit that goes to another
-        process has its run cancelled. Returns once `stop` is set and every run has returned, or raises what one raised
+        The units are assigned among all processes that call this for the same work. The run of a unit that goes to
+        another process is cancelled. Returns once `stop` is set and every run has returned, or raises what one raised
         (`BusError` included: the caller decides whether to begin again).
 
         Parameters

@@ -1,13 +1,13 @@
 """The exactly-once seam: a stage's work cut into fixed units, each owned by one process at a time.
 
 The words are Kafka Streams'. A stage's topics have partitions; a **unit** is a fixed share of them (unit u of U has
-partition p where ``p mod U == u``). A **task** is a unit in the hands of one process: it reads the unit's partitions
-in bus order, and its `Task.commit` does three things at once or none of them: it publishes outputs, moves the unit's
-positions, and saves notes (small named blobs: a snapshot, an intent). Whoever owns the unit next finds positions and
-notes of the last commit, and the owner before it can commit no more. So what a stage says follows from what it has
-read exactly once, wherever a process dies.
+partition p where ``p mod U == u``). A **task** is a unit owned by one process: it reads the unit's partitions in bus
+order, and its `Task.commit` does three things at once or none of them: it publishes outputs, moves the unit's
+positions, and saves notes (small named blobs: a snapshot, an intent). The next owner of the unit finds the
+`Checkpoint` of the last commit, and the former owner can commit no more. So each message has its effect on a stage's
+outputs exactly once, wherever a process dies.
 
-`shared` hands units out: it runs a function for each unit that is this process's, for as long as it is.
+`Bus.shared` assigns units: it runs a function for each unit that this process owns, as long as it does.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sdfstream.records.position import Partition, Positions
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a group of processes does together."""
+    """Work that a group of processes shares."""
 
     name: str
-    """Of the stage; names the consumer group, and with the unit's number the task."""
+    """The stage's; names the consumer group, and with the unit's number the task."""
     topics: tuple[str, ...]
-    """Dealt out among the units by partition."""
+    """Shared among the units by partition."""
     for_all: tuple[str, ...] = ()
-    """Of which every unit reads all partitions."""
+    """Every unit reads all their partitions."""
     units: int = 1
     """1: one process works, further ones stand by. Changing it begins the units' state anew."""
     from_start: bool = False
@@ -38,7 +38,7 @@ class Work:
 
 
 class Task(Protocol):
-    """A unit of work in this process's hands. One coroutine uses it at a time."""
+    """A unit of work that this process owns. One coroutine uses it at a time."""
 
     work: Work
     unit: int
@@ -50,23 +50,23 @@ class Task(Protocol):
     ) -> list[Message]:
         """The next messages in order of (bus_at_ns, topic, bus_seq), over all partitions; empty when none came.
 
-        A message is held back until every partition that is behind has been heard as far, so that what a stage meets
-        after an outage comes in the order in which it would have come without one. Repeats (the same boot id and batch
+        A message is held back until every partition that is behind was read up to its time, so that messages of an
+        outage come in the order in which they would have come without one. Repeats (the same boot id and batch
         sequence again) are dropped and counted; what cannot be read is counted and becomes a dead letter with the
-        next commit. With `upto` only messages before those offsets are given.
+        next commit. `upto`: only messages before those offsets.
 
         Raises
         ------
         BusError
-            The task is another process's now, or its bus is closed.
+            The task has another owner now, or its bus is closed.
         """
 
     def positions(self) -> dict[Partition, int]:
-        """Where the next `read` goes on: behind everything given out."""
+        """Where the next `read` goes on: behind every message given out."""
 
     def seek(self, positions: Positions) -> None:
-        """Begin to read there; partitions not named stay where they are. Only before the first `read`: later, what was
-        read before would be taken for a repeat.
+        """Begin to read at `positions`; partitions not named stay where they are. Only before the first `read`: later,
+        messages read before would count as repeats.
         """
 
     async def commit(
@@ -83,33 +83,33 @@ class Task(Protocol):
         ----------
         outputs : sequence of Output
         positions : mapping, optional
-            None: behind everything given out. Otherwise partitions not named keep the position they had.
+            None: behind every message given out. Otherwise partitions not named keep the position they had.
         notes : mapping, optional
             None as a value deletes a note; notes not named stay.
         mark : bool
-            The next owner is to begin to read here, whatever is committed later; `notes` are all there are from now on.
-            With it goes the memory of repeats, so that what is read again is the same. Not together with `positions`.
+            The next owner begins to read here, whatever is committed later; `notes` replace all earlier ones. The mark
+            holds the memory of repeats, so that the same messages are read again. Not together with `positions`.
 
         Raises
         ------
         FormatError
             An output does not fit its topic or is too large; nothing was done.
         BusError
-            Nothing was done, or (the connection broke in mid-commit) it is not known: the task is over, and the next
-            one finds out.
+            Nothing was done, or (the connection broke in mid-commit) the outcome is unknown: the task is over, and the
+            next one finds the outcome.
         """
 
     def known_until_ns(self) -> int | None:
-        """Bus time up to which this task has given out everything; None while it is behind or cannot tell.
+        """Bus time up to which this task has given out every message; None while it is behind or that is not known.
 
-        While a broker is away this stands still: silence of the bus is not silence of what it carries.
+        While a broker is away this time stands still: no messages then does not mean that none were sent.
         """
 
     def lag(self) -> int:
-        """Messages of the unit that were not read yet, as far as is known."""
+        """Messages of the unit that are not read yet, as far as is known."""
 
     async def close(self) -> None:
-        """Give the unit back; what was read and not committed is read again by its next owner."""
+        """Give the unit up; its next owner reads again what was read and not committed."""
 
 
 class Stop(Protocol):

@@ -115,7 +115,7 @@ def test_a_wish_comes_back_as_it_was(
 
 def test_an_inbox_without_a_break_asks_for_the_end() -> None:
     inbox = LinkInbox(Counters("link"), 1000)
-    inbox.want([COMMAND.name, COMMAND.name], ["h0"])
+    inbox.subscribe([COMMAND.name, COMMAND.name], ["h0"])
     assert inbox.request() == frames.SubscribeRequest((COMMAND.name,), frozenset({"h0"}), "", {})
     inbox.welcomed(frames.Welcome("run", {COMMAND.name: (4, 1 << 48)}))
     assert inbox.request().after == {COMMAND.name: (4, 1 << 48)}

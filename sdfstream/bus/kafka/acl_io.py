@@ -1,4 +1,4 @@
-"""Access rules (ACLs) on the brokers, compared with the roles' and made so.
+"""Access rules (ACLs) on the brokers: compared with those of the roles, and repaired.
 
 aiokafka's admin client has no calls for them, so this, and nothing else, needs confluent-kafka (the extra ``acl``).
 It blocks: call it outside the event loop.
@@ -24,7 +24,7 @@ _RESOURCES: Final = {"topic": "TOPIC", "group": "GROUP", "transactional_id": "TR
 
 @dataclass(frozen=True, slots=True)
 class AclState:
-    """What rights the roles' principals have, beside those that they need."""
+    """Differences between the rights that the roles' principals have and need."""
 
     missing: list[Grant] = field(default_factory=list)
     extra: list[Grant] = field(default_factory=list)
@@ -39,12 +39,12 @@ class AclState:
 
 
 def look(config: KafkaConfig) -> AclState:
-    """What is missing and what is too much.
+    """Compare the rights on the brokers with the roles'.
 
     Raises
     ------
     ConfigError
-        confluent-kafka is not installed, the brokers judge by no access rules, or this user may not see them.
+        confluent-kafka is not installed, the brokers check no access rules, or this user may not see them.
     UnavailableError
         The brokers do not answer.
     """
@@ -115,7 +115,7 @@ class _Admin:
     def _may(self) -> None:
         """Raise when this user may not see access rules, which librdkafka shows as if there were none.
 
-        To take away a rule that nobody has needs the same right, and there the refusal is told.
+        Deleting a rule that does not exist needs the same right, and there the refusal is reported.
         """
         k = self._kafka
         nothing = k.AclBindingFilter(

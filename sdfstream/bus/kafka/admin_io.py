@@ -64,7 +64,7 @@ async def admin_of(config: KafkaConfig) -> AsyncIterator[Any]:
 async def prepare(config: KafkaConfig) -> str:
     """Create the topics that are absent (where allowed) and check that all take messages of our largest size.
 
-    Topics that this user may not even look at are left out: it needs none of them, or hears so when it uses one.
+    Topics that this user may not even describe are left out: it needs none of them, or gets an error when it uses one.
     Returns the id that the cluster gave itself.
 
     Raises

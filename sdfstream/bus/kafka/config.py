@@ -71,7 +71,7 @@ class KafkaConfig:
     """The largest message. One setting for producer, topics and consumers: a producer's limit above a topic's fails
     the send, and a consumer's below it waits forever."""
     partitions: int = 1
-    """Of the topics that are dealt out by host: raw ones, derived.owd, .edge, .qp. Messages of one key keep their
+    """Of the topics that are partitioned by host: raw ones, derived.owd, .edge, .qp. Messages of one key keep their
     order; above 1 nothing else does. Every other topic has one, but checkpoints have 16 at least."""
     replication: int = 1
     min_insync: int = 0

@@ -1,4 +1,4 @@
-"""What to tell a person to whom the brokers refuse something: what it is, and which role may."""
+"""Sentences for what the brokers refuse: the name, and the roles that may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's errors in our words, and its log lines at a bearable rate."""
+"""Kafka's errors mapped to ours, and its log lines limited in rate."""
 
 from __future__ import annotations
 

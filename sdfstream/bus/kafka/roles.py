@@ -1,7 +1,7 @@
-"""Who may do what on the brokers: one table of roles, from which access rules (ACLs) and error messages are made.
+"""Rights on the brokers: one table of roles, from which access rules (ACLs) and error messages are made.
 
-Every process of ours has one role and needs no more than stands here. Dead letters are written by stages and the
-archive, which between them read every topic; whoever else meets a message that it cannot read counts it and goes on.
+Every process of ours has one role and needs no other right. Dead letters are written by stages and the archive, which
+between them read every topic; any other reader only counts a message that it cannot read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What every topic on the brokers must be like: one table, from the vocabulary and the settings; and what differs.
 
 ====================  ===========================================================================================
-partitions            ``kafka.partitions`` for what is dealt out by host (`SPREAD`), one a unit and at least 16 for
-                      checkpoints, else 1
+partitions            ``kafka.partitions`` for topics partitioned by host (`SPREAD`), one a unit and at least 16
+                      for checkpoints, else 1
 retention             by rules (`topic_rules`); a compacted topic keeps the last message of every key
 segments              an eighth of what is kept, since brokers delete and compact whole segments only; checkpoints in
                       small ones that are compacted soon, so that a restart reads little
@@ -28,7 +28,7 @@ MINUTE_MS: Final = 60_000
 SPREAD: Final = frozenset(
     t.name for t in TOPICS.values() if t.name.startswith("sdf.raw.") or t in (OWD, EDGE, QP_WINDOW)
 )
-"""Topics dealt out by host, whose bulk one process may not take."""
+"""Topics partitioned by host, too large for one process."""
 SEGMENTS: Final = 8
 """Segments that retention is cut into: what is kept may exceed it by one of them."""
 

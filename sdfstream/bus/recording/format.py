@@ -97,7 +97,7 @@ def _repeated(texts: list[str], rows: Any) -> pa.Array:
 
 
 class Split(NamedTuple):
-    """What a block holds."""
+    """The messages of a block, and its refused rows."""
 
     messages: list[Message]
     refused: dict[str, int]
@@ -145,7 +145,7 @@ def split(topic: Topic, block: pa.RecordBatch, after: tuple[int, int]) -> Split:
 
 
 def _in_order(block: pa.RecordBatch, after: tuple[int, int]) -> tuple[pa.RecordBatch, int]:
-    """`block` sorted by (bus_at_ns, bus_seq), keeping the order of equals, and the rows that came too late."""
+    """`block` sorted by (bus_at_ns, bus_seq), keeping the order of equals, and the number of rows before `after`."""
     at_ns, seq = values(block, "bus_at_ns"), values(block, "bus_seq")
     back = (at_ns[1:] < at_ns[:-1]) | ((at_ns[1:] == at_ns[:-1]) & (seq[1:] < seq[:-1]))
     if back.any():
@@ -156,7 +156,7 @@ def _in_order(block: pa.RecordBatch, after: tuple[int, int]) -> tuple[pa.RecordB
 
 
 def same_message(a: Message, b: Message) -> bool:
-    """Whether two neighbouring pieces of a file are parts of one message that a block's end has cut."""
+    """Whether two neighbouring pieces of a file are of one message that a block's end has cut."""
     return (a.bus_at_ns, a.bus_seq, a.key, a.boot_id, a.batch_seq) == (
         b.bus_at_ns,
         b.bus_seq,
@@ -235,7 +235,7 @@ def merged_key(message: Message) -> tuple[int, str, int]:
 
 
 class RecordingReject(NamedTuple):
-    """Something in a recording that could not be read."""
+    """Rows, a line or a block of a recording that could not be read."""
 
     file: str
     reason: str
@@ -243,7 +243,7 @@ class RecordingReject(NamedTuple):
     where: str
     """``line 12``, ``block 3``, ``from block 3 on``, ``the file``."""
     n: int
-    """Rows, lines or blocks refused; 1 where that cannot be told."""
+    """Rows, lines or blocks refused; 1 where the number is not known."""
 
 
 def reject_lines(rejects: list[RecordingReject]) -> Iterator[bytes]:

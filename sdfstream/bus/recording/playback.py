@@ -1,12 +1,12 @@
-"""A recording said again as if it happened now: what its agents said, with every instant moved, by new runs of them.
+"""A recording published as if it happened now: its agents' messages, with every instant moved, under new boot ids.
 
-One `Pass` is one time through the recording. To whoever listens it is a new run of every agent: boot ids are new,
-messages are numbered from 0 per topic and key, probes' sequence numbers begin where they began. So a second pass is
-what it looks like, agents that were started again, and no reader needs to know that it listens to a recording.
+One `Pass` is one time through the recording. For readers of the bus it is a new run of every agent: boot ids are new,
+messages are numbered from 0 per topic and key, probes' sequence numbers begin where they began. So a second pass reads
+like agents that were restarted, and no reader needs to know of the recording.
 
-Of time there is one law, `TimeLine.at`. At speed 1 it adds a constant: every difference of two instants, thus every
-clock offset, skew and delay, is the recording's. At another speed the first instant of a row obeys it and the others
-keep their distance, so that delays stay true while clocks drift apart as much faster as everything happens.
+One rule moves instants, `TimeLine.at`. At speed 1 it adds a constant: every difference of two instants, thus every
+clock offset, skew and delay, is the recording's. At another speed the rule moves the first instant of a row and the
+others keep their distance to it, so that delays stay true while clocks drift as much faster as everything happens.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _CONTROL: Final = "sdf.control."
 
 
 def agents_topics(made: Collection[str]) -> tuple[str, ...]:
-    """Topics on which agents speak, when stages write those of `made`.
+    """Topics that agents write, when stages write those of `made`.
 
-    Commands, outcomes and overrides are no part of them: they are signed, or answer what was signed, for their time.
+    Commands, outcomes and overrides are left out: they are signed, or answer a signed message, for their time.
     """
     return tuple(name for name in TOPICS if name not in made and not name.startswith(_CONTROL))
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLine:
-    """Where an instant of the recording lies when it is played."""
+    """Maps instants of the recording to instants of the playback."""
 
     from_ns: int
     """An instant of the recording …"""
@@ -52,7 +52,7 @@ class TimeLine:
         return self.to_ns + (past_ns if self.speed == 1.0 else round(past_ns / self.speed))
 
     def column(self, at_ns: Int64s) -> Int64s:
-        """`at` of many."""
+        """`at` of every instant of a column."""
         past_ns = at_ns - self.from_ns
         if self.speed != 1.0:
             past_ns = np.rint(past_ns / self.speed).astype(np.int64)
@@ -76,7 +76,7 @@ class Pass:
         self._numbers = Numbers()
 
     def output(self, message: Message) -> Output:
-        """What to publish for `message` of the recording, at ``line.at(message.bus_at_ns)``."""
+        """The output to publish for `message` of the recording, at ``line.at(message.bus_at_ns)``."""
         boot_id = self._boot(message.boot_id)
         if isinstance(message.body, Event):
             body: Event = self._event(message.topic, message.body, message.boot_id)
@@ -101,9 +101,9 @@ class Pass:
 
 @dataclass(slots=True)
 class Pace:
-    """When each message is due: at its place in time, and after a stop no faster than `catch_up` times that.
+    """When each message is due: at its instant, and after a stop at most `catch_up` times as fast.
 
-    A bus that was away is not met with everything at once that agents would have said meanwhile.
+    So a bus that was away does not get all messages of the outage at once.
     """
 
     due_at: Callable[[int], int]
@@ -112,7 +112,7 @@ class Pace:
     _went_ns: int = 0
 
     def due(self, bus_at_ns: int) -> int:
-        """When the message recorded at `bus_at_ns` goes; call `went` when it did."""
+        """When to publish the message recorded at `bus_at_ns`; call `went` afterwards."""
         due_ns = self.due_at(bus_at_ns)
         if self._last_ns is None:
             return due_ns

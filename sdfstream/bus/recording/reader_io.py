@@ -1,6 +1,6 @@
-"""The files of a recording: writing one (`RecordingWriter`), and reading one as far as it is whole.
+"""Reading a recording as far as it is whole (`writer_io` writes one).
 
-Nothing in a file makes a reader stop for good: a torn line, a truncated or corrupt block, a file of an unknown topic
+Nothing in a file ends the reading for good: a torn line, a truncated or corrupt block, a file of an unknown topic
 is refused with its reason (`Recording.rejects`, `Recording.counters`) and the rest goes on. Memory is bounded by one
 block per topic, whatever the recording's length.
 """
@@ -29,8 +29,8 @@ REJECTS: Final = "rejects.jsonl"
 class Recording:
     """A recording on disk, opened by `open_recording`.
 
-    `rejects` and `counters` speak of the last pass of `messages` (and of ``format.json``); at most
-    `MAX_REJECTS` rejects are kept, all are counted.
+    `rejects` and `counters` cover the last pass of `messages` (and of ``format.json``); at most
+    `MAX_REJECTS` rejects are listed, all are counted.
     """
 
     MAX_REJECTS: Final = 1000
@@ -45,7 +45,7 @@ class Recording:
         self.cluster = next((m["cluster"] for m in metas if m.get("cluster")), "")
         scans = [self._times(i, m) for i, m in enumerate(metas)]
         self.start_at_ns = min((s for s, _ in scans if s is not None), default=0)
-        """First instant of the recording; where ``format.json`` does not tell, the first message's time."""
+        """First instant of the recording; where ``format.json`` has none, the first message's time."""
         self.end_at_ns = max((e for _, e in scans if e is not None), default=self.start_at_ns)
         """Last instant, likewise."""
         self._clear()
@@ -119,7 +119,7 @@ def open_recording(path: Path | str, *more: Path | str) -> Recording:
 
 
 def write_rejects(directory: Path, rejects: list[RecordingReject]) -> Path | None:
-    """Keep `rejects` as ``rejects.jsonl`` in `directory`; nothing is written when there are none."""
+    """Write `rejects` to ``rejects.jsonl`` in `directory`; nothing is written when there are none."""
     if not rejects:
         return None
     path = directory / REJECTS

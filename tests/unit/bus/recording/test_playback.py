@@ -166,7 +166,7 @@ async def test_the_whole_of_a_recording_is_played_at_its_pace() -> None:
 async def test_a_bus_that_fails_gets_the_same_again_and_what_it_refuses_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sdfstream.runtime.player_io._AGAIN_S", 0.01)
+    monkeypatch.setattr("sdfstream.runtime.player_io._RETRY_S", 0.01)
     recording = open_recording(SHIPPED)
     taker = Taker([BusError("away"), FormatError("oversize"), FormatError("oversize")])
     player = Player(recording, [TOPOLOGY.name], taker, "run", speed=1000.0)
