@@ -12,7 +12,7 @@ from sdfstream.board.humanize import clock_time
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import ConfigError
 from sdfstream.serve import operator_keys_io
-from sdfstream.serve.overrides_io import WAIT_S, Hand, report, send
+from sdfstream.serve.overrides_io import WAIT_S, OperatorSession, report, send
 
 if TYPE_CHECKING:
     from sdfstream.bus.kafka.config import KafkaConfig
@@ -27,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=float, default=WAIT_S, metavar="S", help="for an answer (default %(default)g s)")
 
 
-def hand(args: argparse.Namespace) -> Hand:
+def hand(args: argparse.Namespace) -> OperatorSession:
     """Who acts, by the options; raises ConfigError without a usable key."""
     data = Path(args.data)
     if args.wait < 0:
         raise ConfigError("--wait must not be negative")
     signer, kafka = operator_keys_io.read(data, args.key), _kafka(args.config) if args.bus else None
-    return Hand(data, signer, operator_keys_io.user(), args.bus, args.wait, kafka)
+    return OperatorSession(data, signer, operator_keys_io.user(), args.bus, args.wait, kafka)
 
 
 def _kafka(file: Path | None) -> KafkaConfig:
@@ -42,7 +42,7 @@ def _kafka(file: Path | None) -> KafkaConfig:
     return settings.load(file).kafka
 
 
-def finish(args: argparse.Namespace, by: Hand, overrides: Sequence[Mapping[str, Any]]) -> int:
+def finish(args: argparse.Namespace, by: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> int:
     """Send, wait, print; exit 0 when every override was answered by something other than a refusal."""
     from sdfstream.runtime.output_io import emit
 

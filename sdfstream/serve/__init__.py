@@ -1,1 +1,1 @@
-"""A running pipeline and who may ask it: local sockets, operator keys, what the archive knows of the past."""
+"""A running pipeline and its interfaces: one process (`service_io`), several (`stages_io`), queries, overrides."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LINK_SOCKET: Final = "agents.sock"
-"""Where agents on this machine leave their batches and hear commands."""
+"""Socket at which agents on this machine publish their batches and receive commands."""
 JOBS: Final = "jobs"
 """Drop directory of the jobs of agents on this machine."""
 CLOCK_PAGES: Final = "clock"

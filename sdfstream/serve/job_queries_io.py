@@ -1,4 +1,4 @@
-"""What the running pipeline answers about jobs and commands, and how an operator's override enters its bus."""
+"""Requests about jobs and commands, answered by the running pipeline; how an operator's override enters its bus."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sdfstream.stats import Counters
 MOST_IDS: Final = 64
 MOST_WAITING: Final = 1000
 MOST_SHOWN: Final = 50
-MOST_TOLD: Final = 2_000
+MOST_COMMANDS: Final = 2_000
 """Commands in one answer: the newest. All of them are in the archive."""
 
 
-class Publishing:
-    """Puts single outputs on a bus without making the caller wait; at most `MOST_WAITING` are under way.
+class BackgroundPublisher:
+    """Publishes single outputs in the background; at most `MOST_WAITING` are in flight.
 
     Notes
     -----
@@ -33,23 +33,23 @@ class Publishing:
     def __init__(self, bus: Bus) -> None:
         self.counters = Counters("overrides")
         self._bus = bus
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
 
     def __call__(self, output: Output) -> bool:
         """Take `output`; False when too many wait for the bus."""
-        if len(self._under_way) >= MOST_WAITING:
+        if len(self._in_flight) >= MOST_WAITING:
             self.counters.add("refused", "full")
             return False
         task = asyncio.create_task(self._publish(output), name="override")
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
         return True
 
     async def close(self) -> None:
-        """Wait a moment for what is under way."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=1.0)
-        for task in self._under_way:
+        """Wait at most a second for outputs in flight, then cancel them."""
+        if self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=1.0)
+        for task in self._in_flight:
             task.cancel()
 
     async def _publish(self, output: Output) -> None:
@@ -60,8 +60,8 @@ class Publishing:
             self.counters.add("failed")
 
 
-class JobAnswers:
-    """Answers the wishes about jobs; `queries.LiveAnswers` passes them on.
+class JobQueries:
+    """Answers the requests about jobs, which `queries.PipelineQueries` passes on.
 
     Parameters
     ----------
@@ -96,8 +96,8 @@ class JobAnswers:
         }
 
     @property
-    def wishes(self) -> tuple[str, ...]:
-        """What it answers to."""
+    def requests(self) -> tuple[str, ...]:
+        """The values of ``want`` that are answered here."""
         return tuple(self._answers)
 
     def __call__(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class JobAnswers:
         return {"at_ns": now_ns} | self._answers[str(request["want"])](request, now_ns)
 
     def summary(self, now_ns: int) -> dict[str, Any]:
-        """What a board shows of jobs and commands: running jobs first, what was done last first."""
+        """Jobs and commands for the board's view: running jobs first, the newest commands first."""
         commands = self._jobs.commands.views(now_ns)
         armed = sum(c["in_force"] for c in commands if _is_armed(c))
         done = sorted(
@@ -128,7 +128,9 @@ class JobAnswers:
         since_ns = request.get("since_ns")
         if since_ns is not None and not isinstance(since_ns, int):
             return {"error": "since_ns must be a whole number"}
-        return {"commands": self._jobs.commands.views(now_ns, request.get("job"), since_ns=since_ns, most=MOST_TOLD)}
+        return {
+            "commands": self._jobs.commands.views(now_ns, request.get("job"), since_ns=since_ns, most=MOST_COMMANDS)
+        }
 
     def _why(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
         return {"verdict": explain(self._jobs.facts(str(request.get("job") or ""), now_ns)).as_data()}
@@ -159,7 +161,7 @@ class JobAnswers:
         }
 
     def _override(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
-        """Onto the bus with it; whether it is trusted and obeyed is the controller's to judge, not ours."""
+        """Publish the override; whether it is trusted and obeyed is decided by the controller."""
         data = request.get("override")
         data = data if isinstance(data, Mapping) else {}
         try:
@@ -174,5 +176,5 @@ class JobAnswers:
 
 
 def _is_armed(command: Mapping[str, Any]) -> bool:
-    """A failover that only waits: nothing was done yet."""
+    """Whether a failover waits for the death of its path: nothing was changed yet."""
     return bool(command["action"] == "failover" and command["state"] in (None, "accepted"))

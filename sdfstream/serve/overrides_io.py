@@ -1,8 +1,8 @@
-"""An operator's hand: make an override, sign it, put it on the bus, and wait for what becomes of it.
+"""Overrides of an operator: make one, sign it, publish it, and wait for its outcome.
 
-It goes by the socket of the running pipeline, or with ``--bus kafka://…`` straight to Kafka. Whether it is obeyed is
-the controller's to judge, by the public keys it trusts: it answers by an outcome of the override's id (or one whose
-target names it), and what becomes of the command that it concerns, agents tell by outcomes of that command.
+An override goes through the socket of the running pipeline, or with ``--bus kafka://…`` straight to Kafka. The
+controller decides by the public keys that it trusts whether to obey, and answers by an outcome of the override's id (or
+one whose target names it). Agents report what happened to the command concerned by outcomes of that command.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 10.0
 SHORT_S: Final = 60.0
-"""For how long an override that is to work at once may still be taken up: not after an outage of the bus."""
+"""Validity of an override that is to work at once: it must not take effect after an outage of the bus."""
 ENDED: Final = ("undone", "expired", "held", "refused", "failed")
-"""What may become of a command that is undone."""
+"""Final states of a command that is undone."""
 POLL_S: Final = 0.1
 GRACE_S: Final = 2.0
-"""An override that was taken is usually followed by an outcome of its command; for so long it is waited for."""
+"""How long to wait for the outcome of the command after the override was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
-    """Who acts on which pipeline."""
+class OperatorSession:
+    """An operator with the signing key, the pipeline, and how long to wait for outcomes."""
 
     data: Path
     signer: Signer
@@ -48,7 +48,7 @@ class Hand:
 
 
 def signed(
-    by: Hand,
+    by: OperatorSession,
     what: str,
     now_ns: int,
     lasts_s: float,
@@ -72,18 +72,18 @@ def signed(
 
 
 def output_of(data: Mapping[str, Any]) -> Output:
-    """The override as it goes onto the bus."""
+    """The override as a message of its topic."""
     event = Event(OVERRIDE.name, str(data["operator"]), str(data["id"]), int(data["issued_at_ns"]), data)
     return Output(OVERRIDE.name, str(data["operator"]), event)
 
 
-def send(by: Hand, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Publish `overrides`; {override id: the outcome that answered it}, those that nobody answered are absent.
+def send(by: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Publish `overrides`; {override id: its outcome}, without those that had no answer.
 
     Raises
     ------
     UnavailableError
-        Nothing runs there, or it did not take them.
+        No pipeline runs there, or the overrides were not accepted.
     """
     if by.bus is not None:
         from sdfstream.runtime import loop_io
@@ -93,7 +93,7 @@ def send(by: Hand, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str
 
 
 def report(overrides: Sequence[Mapping[str, Any]], answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What was asked and what became of it, as plain JSON."""
+    """The overrides with their outcomes, as plain JSON."""
     return {
         "overrides": [
             {"id": o["id"], "what": o["what"], "command": o["command"] or None, "outcome": answers.get(str(o["id"]))}
@@ -102,8 +102,8 @@ def report(overrides: Sequence[Mapping[str, Any]], answers: Mapping[str, Mapping
     }
 
 
-class Answers:
-    """Sorts outcomes to the overrides that they answer."""
+class OverrideOutcomes:
+    """Assigns outcomes to the overrides that they answer."""
 
     def __init__(self, overrides: Sequence[Mapping[str, Any]]) -> None:
         self.found: dict[str, dict[str, Any]] = {}
@@ -113,11 +113,11 @@ class Answers:
 
     @property
     def ids(self) -> list[str]:
-        """Whose outcomes are waited for."""
+        """Overrides and commands whose outcomes are awaited."""
         return [*self._by_id, *self._by_command]
 
     def take(self, outcome: Mapping[str, Any]) -> None:
-        """One outcome, in order of the bus. What becomes of the command says more than that the override was taken."""
+        """Take one outcome, in bus order. An outcome of the command replaces one that only accepts the override."""
         about = str((outcome.get("target") or {}).get("override") or outcome.get("command"))
         if about in self._by_command:
             self._of_command(self._by_command[about], outcome)
@@ -135,20 +135,20 @@ class Answers:
             self._final.add(name)
 
     def _waits(self, name: str) -> bool:
-        """Whether something may become of a command after the override was taken."""
+        """Whether an outcome of the command may follow once the override was accepted."""
         return self._by_id[name]["what"] in ("undo", "approve")
 
     def done(self, waited_s: float) -> bool:
-        """Whether nothing more is worth waiting for."""
+        """Whether all outcomes are final, or all are there and `GRACE_S` are over."""
         if len(self._final) == len(self._by_id):
             return True
         return len(self.found) == len(self._by_id) and waited_s >= GRACE_S
 
 
-def _send_live(by: Hand, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _send_live(by: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     from sdfstream.serve.query_io import fetch
 
-    answers = Answers(overrides)
+    answers = OverrideOutcomes(overrides)
     since_ns = None
     for override in overrides:
         taken = fetch(by.data, {"want": "override", "override": override})
@@ -157,13 +157,15 @@ def _send_live(by: Hand, overrides: Sequence[Mapping[str, Any]]) -> dict[str, di
     while not answers.done(waited := time.monotonic() - began_s) and waited < by.wait_s:
         time.sleep(POLL_S)
         for i in range(0, len(answers.ids), 64):
-            told = fetch(by.data, {"want": "outcomes", "ids": answers.ids[i : i + 64], "since_ns": since_ns})
-            for outcome in told["outcomes"]:
+            answered = fetch(by.data, {"want": "outcomes", "ids": answers.ids[i : i + 64], "since_ns": since_ns})
+            for outcome in answered["outcomes"]:
                 answers.take(outcome)
     return answers.found
 
 
-async def _send_kafka(by: Hand, name: str, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+async def _send_kafka(
+    by: OperatorSession, name: str, overrides: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
     import asyncio
 
     from sdfstream.bus.open_io import KAFKA, open_bus
@@ -176,7 +178,7 @@ async def _send_kafka(by: Hand, name: str, overrides: Sequence[Mapping[str, Any]
     try:
         tail = await Tail.open(bus, f"operator-{boot_id}", [OUTCOME.name])
         await bus.publish([output_of(o) for o in overrides])
-        answers, clock = Answers(overrides), asyncio.get_running_loop()
+        answers, clock = OverrideOutcomes(overrides), asyncio.get_running_loop()
         began_s = clock.time()
         while not answers.done(waited := clock.time() - began_s) and waited < by.wait_s:
             for message in await tail.read(POLL_S):

@@ -1,7 +1,7 @@
-"""What was said on the bus up to an instant, read back from the archive, for the verbs that answer about the past.
+"""Messages up to an instant of the past, read back from the archive for the verbs that answer about the past.
 
 The rows become messages again and go into the same `JobBoard` that a running pipeline has, so that both answer alike.
-Of statements that repeat (a job's part, a way, a finding, a renewed command) only the last before the instant counts;
+Of messages that repeat (a job's shard, a route, a finding, a renewed command) only the last before the instant counts;
 windows of queue pairs come back as sums per second.
 """
 
@@ -75,7 +75,7 @@ def jobs_at(data: str, url: str | None, at_ns: int) -> tuple[JobBoard, int]:
 
 
 def messages(console: Console, at_ns: int) -> Iterator[Message]:
-    """What `JobBoard` must have heard by `at_ns`, as far as the archive holds it."""
+    """The messages that a `JobBoard` needs for its state at `at_ns`, as far as the archive has them."""
     for topic, table, last, back_ns in _LAST:
         rows = _rows(console, table, f"bus_at > {_at(at_ns - back_ns)} AND bus_at <= {_at(at_ns)}", last)
         yield from _events(topic, rows)

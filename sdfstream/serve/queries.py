@@ -1,4 +1,4 @@
-"""What the running pipeline answers: requests of the verbs against its boards."""
+"""Requests of the verbs, answered from the boards of the running pipeline."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sdfstream.board.board import Board
-from sdfstream.serve.job_queries_io import JobAnswers
+from sdfstream.serve.job_queries_io import JobQueries
 
-Gauges = Callable[[], tuple[int, Mapping[str, int], Mapping[str, int], Mapping[str, Any]]]
-"""(bus time now, counters of all parts, lag by reader, what the pipeline says of itself)."""
+ProcessFigures = Callable[[], tuple[int, Mapping[str, int], Mapping[str, int], Mapping[str, Any]]]
+"""Bus time now, all counters, lag by reader, the pipeline itself (mode, start, data folder)."""
 
 _LIMITS = {"hosts": 100_000, "worst": 100_000}
 
 
-class LiveAnswers:
-    """Answers requests; give it to `LiveServer`."""
+class PipelineQueries:
+    """Answer of one request, for `QueryServer`."""
 
-    def __init__(self, board: Board, gauges: Gauges, jobs: JobAnswers | None = None) -> None:
+    def __init__(self, board: Board, figures: ProcessFigures, jobs: JobQueries | None = None) -> None:
         self._board = board
-        self._gauges = gauges
+        self._figures = figures
         self._jobs = jobs
 
     def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """One answer; an unknown wish or an odd option is an ``error`` with a sentence."""
+        """One answer; an unknown request or an odd option is an ``error`` with a sentence."""
         want = request.get("want")
-        now_ns, counters, lag, run = self._gauges()
+        now_ns, counters, lag, run = self._figures()
         if want == "board":
             options: dict[str, Any] = {"full": bool(request.get("full"))}
             for name, most in _LIMITS.items():
@@ -39,7 +39,7 @@ class LiveAnswers:
             return view if self._jobs is None else view | self._jobs.summary(now_ns)
         if want == "findings":
             return {"at_ns": now_ns, "findings": self._board.findings()}
-        if self._jobs is not None and want in self._jobs.wishes:
+        if self._jobs is not None and want in self._jobs.requests:
             return self._jobs(request, now_ns)
-        known = ("board", "findings", *(self._jobs.wishes if self._jobs is not None else ()))
+        known = ("board", "findings", *(self._jobs.requests if self._jobs is not None else ()))
         return {"error": f"unknown wish {want!r}; known are {', '.join(known)}"}

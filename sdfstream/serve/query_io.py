@@ -1,4 +1,4 @@
-"""The running pipeline answers `top`, `status` and `findings` on a Unix socket in its data folder.
+"""Queries of the verbs (`top`, `status`, `findings`, …) to the running pipeline, over a Unix socket in its data folder.
 
 One JSON object per line each way. The socket belongs to its owner alone, and the peer's user is checked as well.
 A Unix socket's path may be at most 107 bytes: where the data folder lies too deep the socket stands in a private
@@ -34,8 +34,8 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Request object to answer object; runs in the pipeline's loop, so it must be quick."""
 
 
-class LiveServer:
-    """Serves `answer` at the data folder's socket until it is closed."""
+class QueryServer:
+    """Serves `answer` at the data folder's socket until `close`."""
 
     def __init__(self, answer: Answer, data_dir: Path) -> None:
         self._answer = answer
@@ -53,16 +53,16 @@ class LiveServer:
             Another pipeline runs on the same data folder.
         """
         self._data_dir.mkdir(parents=True, exist_ok=True)
-        path = self._place()
+        path = self._choose_path()
         self._server = await asyncio.start_unix_server(self._serve, sock=_bound(path), limit=_MOST_REQUEST_BYTES)
 
     async def close(self) -> None:
-        """Close the socket and remove what was made."""
+        """Close the socket and remove its files."""
         server, self._server = self._server, None
         if server is None:
             return
         server.close()
-        await asyncio.sleep(0)  # what was accepted just now gets as far as seeing that it is too late
+        await asyncio.sleep(0)  # a connection accepted just now gets to see that the server is closed
         serving = [task for task in self._clients.values() if task is not None]
         for client in self._clients:
             client.close()
@@ -77,7 +77,7 @@ class LiveServer:
     def _own_path(self) -> Path:
         return (self._private or self._data_dir) / SOCKET_NAME
 
-    def _place(self) -> Path:
+    def _choose_path(self) -> Path:
         direct = self._data_dir / SOCKET_NAME
         for found in {direct, _socket_path(self._data_dir)}:
             if _is_answered(found):
@@ -90,10 +90,10 @@ class LiveServer:
         return self._own_path()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_welcome = self._server is not None and len(self._clients) < _MOST_CLIENTS and _is_allowed(writer)
+        is_accepted = self._server is not None and len(self._clients) < _MOST_CLIENTS and _is_allowed(writer)
         self._clients[writer] = asyncio.current_task()
         try:
-            while is_welcome and (line := await asyncio.wait_for(reader.readline(), _IDLE_S)):
+            while is_accepted and (line := await asyncio.wait_for(reader.readline(), _IDLE_S)):
                 writer.write(self._reply(line).encode() + b"\n")
                 await asyncio.wait_for(writer.drain(), _IDLE_S)
         except (OSError, ValueError, TimeoutError):  # gone, too long a line, or idle

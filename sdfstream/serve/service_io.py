@@ -1,6 +1,6 @@
-"""The pipeline in one process with its doors: agents' link, SQL front, live board, recorder.
+"""The pipeline in one process: bus, archive, stages, boards, agents' link, SQL front, queries, metrics.
 
-``pipeline.py`` says what flows where; this module opens what a process needs around it and closes it again.
+``pipeline.py`` has the stages; this module opens what a process needs around them, and closes it again.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,12 +33,14 @@ from sdfstream.records.topics import ARCHIVED
 from sdfstream.runtime import live_io
 from sdfstream.runtime.archive_io import ARCHIVE
 from sdfstream.runtime.control_io import CommitPolicy, RunControl
+from sdfstream.runtime.driver import StageMaker
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.serve import operator_keys_io
 from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
-from sdfstream.serve.job_queries_io import JobAnswers, Publishing
-from sdfstream.serve.queries import LiveAnswers
-from sdfstream.serve.query_io import LiveServer
+from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
+from sdfstream.serve.queries import PipelineQueries
+from sdfstream.serve.query_io import QueryServer
+from sdfstream.stats import HasCounters
 
 if TYPE_CHECKING:
     from sdfstream.settings import Settings
@@ -51,25 +53,31 @@ class Service:
     """A running pipeline."""
 
     bus: Bus
-    board: Board
-    link: Path
-    """Where agents on this machine leave their batches."""
-    http_port: int
-    jobs_dir: Path
-    """Drop directory of the jobs of agents on this machine."""
+    data: Path
+    """The data folder."""
+    control: RunControl
     controller_key: Path | None = None
-    """Public key that commands are signed with; None: there is no controller."""
+    """Public key of the controller, which signs commands; None: there is no controller."""
+    board: Board = field(default_factory=Board)
     jobs: JobBoard = field(default_factory=JobBoard)
-    """What is known of jobs and of what was done for them."""
-    parts: list[Any] = field(default_factory=list)
-    """Everything that has ``counters``."""
+    counted: list[HasCounters] = field(default_factory=list)
     started_at_ns: int = 0
 
+    @property
+    def link(self) -> Path:
+        """Socket at which agents of this machine publish their batches and receive commands."""
+        return self.data / LINK_SOCKET
+
+    @property
+    def jobs_dir(self) -> Path:
+        """Drop directory of the jobs of agents on this machine."""
+        return self.data / JOBS
+
     def counters(self) -> dict[str, int]:
-        """Counters of every part under dotted names."""
+        """All counters of the process under dotted names."""
         merged: dict[str, int] = {}
-        for part in self.parts:
-            merged |= part.counters.as_dict()
+        for one in self.counted:
+            merged |= one.counters.as_dict()
         return merged
 
 
@@ -81,109 +89,135 @@ async def service(
     watchers: Sequence[Watcher] = (),
     metrics: str | None = None,
 ) -> AsyncIterator[Service]:
-    """Run the pipeline on `settings` while the block runs; with `record`, keep everything on the bus there too.
+    """Run the pipeline on `settings` while the block runs; with `record`, write everything on the bus there too.
 
-    With `metrics`, ``HOST:PORT``, it serves Prometheus's metrics and its health there.
+    With `metrics`, ``HOST:PORT``, Prometheus's metrics and the process's health are served there.
 
-    Leaving the block lets what is on an in-process bus reach the archive (a broker keeps it for the next process),
-    then closes all doors.
+    At the end of the block what is on an in-process bus still reaches the archive (a broker stores it for the next
+    process); then everything is closed in reverse order.
     """
-    data = settings.data
+    data, run_id = settings.data, uuid.uuid4().hex
     data.mkdir(parents=True, exist_ok=True)
-    alone = settings.bus == "memory"
-    control = RunControl(drain=alone)
-    run_id = uuid.uuid4().hex
-    board, jobs = Board(), JobBoard()
     operator_keys_io.ensure(data)
     async with AsyncExitStack() as stack:
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
-        config = ArchiveConfig(
-            target=settings.archive or str(data / "archive"),
-            bus_id=getattr(bus, "cluster_id", "") or run_id,
-            limits=LIVE,
-            retention=settings.retention,
-            spill_dir=str(data / "archive-spill"),
-            kept_dir=str(data / "archive-kept"),
-        )
-        archive: Archive | ArchiveWork
-        if alone:
-            archive = Archive.open(config)
-            stack.push_async_callback(archive.close)
-        else:  # others may archive from this bus too, and go on where this process ends: positions and inserts are one
-            archive = ArchiveWork.open(config)
-            stack.callback(archive.close)
-        upkeep = UpkeepThread.start(config.target, settings.retention)
-        stack.push_async_callback(asyncio.to_thread, upkeep.close)
-        http_port = _serve_sql(stack, settings, data)
+        archive, upkeep = _open_archive(stack, settings, getattr(bus, "cluster_id", "") or run_id)
+        _serve_sql(stack, settings)
         authority = pipeline.authority(settings, time.time_ns())
         path = pipeline.makers(settings, authority)
-        commits = None if alone else CommitPolicy()
-        running = Service(
-            bus,
-            board,
-            data / LINK_SOCKET,
-            http_port,
-            data / JOBS,
-            keys_io.load(data).public if authority else None,
-            jobs=jobs,
-            started_at_ns=time.time_ns(),
-        )
+        controller_key = keys_io.load(data).public if authority else None
+        control = RunControl(drain=_is_alone(settings))
+        running = Service(bus, data, control, controller_key, started_at_ns=time.time_ns())
         running.jobs_dir.mkdir(exist_ok=True)
-        watchers = [
-            *watchers,
-            Watcher("board", Board.reads, _taker(board)),
-            Watcher("jobs", JobBoard.reads, _taker(jobs)),
-        ]
-        shared = archive if isinstance(archive, ArchiveWork) else None
-        if isinstance(archive, Archive):
-            watchers.append(Watcher(ARCHIVE, EVERYTHING, archive.add))
-        if record is not None:
-            writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
-            stack.push_async_callback(writer.close)
-            watchers.append(Watcher("recorder", EVERYTHING, _recorder(writer)))
-        work = asyncio.create_task(
-            live_io.run(bus, path, watchers, time.time_ns, control, commits=commits, archive=shared)
-        )
-        main = asyncio.current_task()
-        work.add_done_callback(lambda done: _fail_loudly(done, main))
-        stack.push_async_callback(_end, control, work)
+        every = [*watchers, *_own_watchers(stack, settings, running, archive, record)]
+        _start_pipeline(stack, settings, running, path, every, archive)
         await asyncio.sleep(0.05)  # the stages subscribe before anything is published
         link = LinkServer(bus, running.link)
         await link.start()
         stack.push_async_callback(link.close)
-        running.parts = [link, bus, *path, archive, upkeep, board, jobs, control]
+        running.counted = [link, bus, *path, archive, upkeep, running.board, running.jobs, control]
         if metrics is not None:
-            from sdfstream.runtime.metrics import ProcessStatus
-            from sdfstream.runtime.metrics_io import serving
-
-            told = ProcessStatus(
-                control,
-                list(dict.fromkeys([*(stage.name for stage in path), *(w.name for w in watchers), ARCHIVE])),
-                running.parts,
-            )
-            await stack.enter_async_context(serving(metrics, told, getattr(bus, "ask", None)))
-        publishing = Publishing(bus)
-        stack.push_async_callback(publishing.close)
-        answers = JobAnswers(
-            jobs, publishing, operators=lambda: operator_keys_io.trusted(data), mode=settings.actuate.mode
-        )
-        gauges = lambda: (time.time_ns(), running.counters(), control.lag, _run(running, data))  # noqa: E731
-        live = LiveServer(LiveAnswers(board, gauges, answers), data)
-        await live.start()
-        stack.push_async_callback(live.close)
+            readers = list(dict.fromkeys([*(maker.name for maker in path), *(w.name for w in every), ARCHIVE]))
+            await _serve_status(stack, metrics, running, readers)
+        await _serve_queries(stack, settings, running)
         yield running
 
 
-def _serve_sql(stack: AsyncExitStack, settings: Settings, data: Path) -> int:
-    """Answer SQL over the embedded archive, which nobody else can open meanwhile; a server answers for itself."""
+def _is_alone(settings: Settings) -> bool:
+    """Whether no other process reads the bus."""
+    return settings.bus == "memory"
+
+
+def _open_archive(stack: AsyncExitStack, settings: Settings, bus_id: str) -> tuple[Archive | ArchiveWork, UpkeepThread]:
+    config = ArchiveConfig(
+        target=settings.archive or str(settings.data / "archive"),
+        bus_id=bus_id,
+        limits=LIVE,
+        retention=settings.retention,
+        spill_dir=str(settings.data / "archive-spill"),
+        kept_dir=str(settings.data / "archive-kept"),
+    )
+    archive: Archive | ArchiveWork
+    if _is_alone(settings):
+        archive = Archive.open(config)
+        stack.push_async_callback(archive.close)
+    else:  # others may archive from this bus too, and go on where this process ends: positions and inserts are one
+        archive = ArchiveWork.open(config)
+        stack.callback(archive.close)
+    upkeep = UpkeepThread.start(config.target, settings.retention)
+    stack.push_async_callback(asyncio.to_thread, upkeep.close)
+    return archive, upkeep
+
+
+def _serve_sql(stack: AsyncExitStack, settings: Settings) -> None:
+    """Answer SQL over the embedded archive, which no other process can open meanwhile; a server answers for itself."""
     if settings.archive is not None:
-        return 0
-    front = SqlFront.start(str(data / "archive"))
+        return
+    front = SqlFront.start(str(settings.data / "archive"))
     stack.callback(front.close)
-    write_endpoint(data, front.port)
-    stack.callback(remove_endpoint, data)
-    return front.port
+    write_endpoint(settings.data, front.port)
+    stack.callback(remove_endpoint, settings.data)
+
+
+def _own_watchers(
+    stack: AsyncExitStack, settings: Settings, running: Service, archive: Archive | ArchiveWork, record: Path | None
+) -> Iterator[Watcher]:
+    """The boards, the archive of an in-process bus, and the recorder."""
+    yield Watcher("board", Board.reads, _taker(running.board))
+    yield Watcher("jobs", JobBoard.reads, _taker(running.jobs))
+    if isinstance(archive, Archive):
+        yield Watcher(ARCHIVE, EVERYTHING, archive.add)
+    if record is not None:
+        writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
+        stack.push_async_callback(writer.close)
+        yield Watcher("recorder", EVERYTHING, _recorder(writer))
+
+
+def _start_pipeline(
+    stack: AsyncExitStack,
+    settings: Settings,
+    running: Service,
+    path: Sequence[StageMaker],
+    watchers: Sequence[Watcher],
+    archive: Archive | ArchiveWork,
+) -> None:
+    """Stages, watchers and archive in a task of their own, which is stopped and awaited when `stack` closes."""
+    work = asyncio.create_task(
+        live_io.run(
+            running.bus,
+            path,
+            watchers,
+            time.time_ns,
+            running.control,
+            commits=None if _is_alone(settings) else CommitPolicy(),
+            archive=archive if isinstance(archive, ArchiveWork) else None,
+        )
+    )
+    main = asyncio.current_task()
+    work.add_done_callback(lambda done: _fail_loudly(done, main))
+    stack.push_async_callback(_end, running.control, work)
+
+
+async def _serve_status(stack: AsyncExitStack, address: str, running: Service, readers: Sequence[str]) -> None:
+    from sdfstream.runtime.metrics import ProcessStatus
+    from sdfstream.runtime.metrics_io import serving
+
+    status = ProcessStatus(running.control, readers, running.counted)
+    await stack.enter_async_context(serving(address, status, getattr(running.bus, "ask", None)))
+
+
+async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Service) -> None:
+    """Answer the verbs' requests at the data folder's socket."""
+    publisher = BackgroundPublisher(running.bus)
+    stack.push_async_callback(publisher.close)
+    operators = lambda: operator_keys_io.trusted(running.data)  # noqa: E731
+    jobs = JobQueries(running.jobs, publisher, operators=operators, mode=settings.actuate.mode)
+    run = {"mode": "one process", "started_at_ns": running.started_at_ns, "data": str(running.data)}
+    process = lambda: (time.time_ns(), running.counters(), running.control.lag, run)  # noqa: E731
+    server = QueryServer(PipelineQueries(running.board, process, jobs), running.data)
+    await server.start()
+    stack.push_async_callback(server.close)
 
 
 def _taker(board: Board | JobBoard) -> Any:
@@ -209,7 +243,3 @@ def _fail_loudly(work: asyncio.Task[None], main: asyncio.Task[Any] | None) -> No
 async def _end(control: RunControl, work: asyncio.Task[None]) -> None:
     control.stop.set()
     await work
-
-
-def _run(running: Service, data: Path) -> Mapping[str, Any]:
-    return {"mode": "one process", "started_at_ns": running.started_at_ns, "data": str(data)}

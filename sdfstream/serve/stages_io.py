@@ -23,7 +23,7 @@ from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.metrics import ProcessStatus
 from sdfstream.runtime.metrics_io import serving
 from sdfstream.runtime.output_io import progress
-from sdfstream.serve.retry_io import PATIENCE_S, opened
+from sdfstream.serve.retry_io import RETRY_FOR_S, open_with_retry
 from sdfstream.settings import Settings
 
 
@@ -65,9 +65,9 @@ async def serve(
     bus_id : str
         Names the bus for the archive, which takes a message of one bus once, however often it is delivered.
     keep : Keep, optional
-        How often the stages' work is committed and kept for whoever goes on with it.
+        How often the stages' work is committed; None: no other process goes on with it.
     member : str
-        Names this process among those that do the same work.
+        Name of this process among those that share the same work.
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
@@ -78,24 +78,24 @@ async def serve(
     path = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
         archive: ArchiveWork | None = None
-        parts: list[Any] = [*path, bus, control]
+        counted: list[Any] = [*path, bus, control]
         if "archive" in names:
             # a folder that cannot be opened will not open later; a server that starts will
-            patience_s = PATIENCE_S if "://" in (chosen.archive or "") else 0.0
-            archive = await opened(partial(_archive, chosen, bus_id), control.stop, patience_s)
+            retry_for_s = RETRY_FOR_S if "://" in (chosen.archive or "") else 0.0
+            archive = await open_with_retry(partial(_archive, chosen, bus_id), control.stop, retry_for_s)
             stack.callback(archive.close)
             upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
             stack.push_async_callback(asyncio.to_thread, upkeep.close)
-            parts += [archive, upkeep]
+            counted += [archive, upkeep]
         if metrics is not None:
-            told = ProcessStatus(control, names, parts, gauges=_gauges(archive))
-            await stack.enter_async_context(serving(metrics, told, getattr(bus, "ask", None)))
+            reported = ProcessStatus(control, names, counted, gauges=_gauges(archive))
+            await stack.enter_async_context(serving(metrics, reported, getattr(bus, "ask", None)))
         await live_io.run(bus, path, (), time.time_ns, control, commits=commits, member=member, archive=archive)
-    return {name: n for part in parts for name, n in part.counters.as_dict().items()}
+    return {name: n for one in counted for name, n in one.counters.as_dict().items()}
 
 
 def _gauges(archive: ArchiveWork | None) -> dict[str, Callable[[], float]]:
-    """What is true of the archive now."""
+    """Gauges of the archive."""
     if archive is None:
         return {}
     return {f"archive_{name}": partial(_figure, archive, name) for name in archive.figures() if name != "oldest_age_s"}
@@ -106,7 +106,6 @@ def _figure(archive: ArchiveWork, name: str) -> float:
 
 
 def _archive(chosen: Settings, bus_id: str) -> ArchiveWork:
-
     chosen.data.mkdir(parents=True, exist_ok=True)
     return ArchiveWork.open(
         ArchiveConfig(

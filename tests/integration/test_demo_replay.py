@@ -11,7 +11,7 @@ import pytest
 from sdfstream import cli
 from sdfstream.bus.recording.reader_io import RecordingWriter
 from sdfstream.cli import demo
-from sdfstream.demo import replay_io
+from sdfstream.demo import namespace_io, replay_io
 from sdfstream.errors import ConfigError
 from sdfstream.records.topics import FINDING, OWD
 from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
@@ -67,8 +67,8 @@ def test_what_cannot_be_replayed_is_said(recording: Path, tmp_path: Path) -> Non
 def test_no_user_namespace_leads_to_the_recording(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(demo, "_ENTER", ("false",))
+    monkeypatch.setattr(namespace_io.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(namespace_io, "_ENTER", ("false",))
     shipped = replay_io.replay_shipped
     monkeypatch.setattr(replay_io, "replay_shipped", lambda data: shipped(data, recording))
     args = SimpleNamespace(data=tmp_path / "data", replay=False, small=True, record=False, json=True)

@@ -21,7 +21,7 @@ from sdfstream.lab.job_io import Job
 from sdfstream.records.message import Message
 from sdfstream.records.topics import QP, QP_WINDOW
 from sdfstream.runtime import live_io
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.workload.stage import WorkloadStage
 from tests.fixtures.lab import SMALL, up_or_skip
@@ -66,7 +66,7 @@ async def test_the_job_map_follows_a_process_that_runs_and_is_killed(tmp_path: P
 
 async def test_every_byte_of_a_real_job_is_in_a_window(tmp_path: Path) -> None:
     received: list[Message] = []
-    stage, control = WorkloadStage(), Control()
+    stage, control = WorkloadStage(), RunControl()
 
     async def take(messages: list[Message]) -> None:
         received.extend(messages)

@@ -32,7 +32,7 @@ from sdfstream.records.message import Event
 from sdfstream.records.topics import CLOCK, FINDING, MESH, PROBE, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime import live_io
-from sdfstream.runtime.control_io import Control
+from sdfstream.runtime.control_io import RunControl
 from sdfstream.sync.stage import SyncStage
 from tests.fixtures.lab import fabric
 
@@ -159,7 +159,7 @@ class World:
 @asynccontextmanager
 async def controller(bus: MemoryBus) -> AsyncIterator[PlanStage]:
     """A plan stage and a sync stage on `bus`."""
-    control, stage = Control(), PlanStage(PLAN)
+    control, stage = RunControl(), PlanStage(PLAN)
     work = asyncio.create_task(live_io.run(bus, [stage, SyncStage(), DetectStage()], [], time.time_ns, control))
     try:
         yield stage

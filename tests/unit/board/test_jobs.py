@@ -16,8 +16,8 @@ from sdfstream.board.top_view import render, rows_for
 from sdfstream.records.message import Message
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.output_io import compact
-from sdfstream.serve.job_queries_io import MOST_SHOWN, JobAnswers
-from sdfstream.serve.queries import LiveAnswers
+from sdfstream.serve.job_queries_io import MOST_SHOWN, JobQueries
+from sdfstream.serve.queries import PipelineQueries
 from sdfstream.workload.stage import WorkloadStage
 from tests.checks import run
 from tests.fixtures.job_messages import NOW_NS, PAIRS, World
@@ -27,10 +27,10 @@ from tests.fixtures.qp_world import busy
 def _seen(*messages: Any) -> dict[str, Any]:
     """The board as a client gets it."""
     board, jobs = Board(), JobBoard()
-    told = sorted(messages, key=lambda m: m.bus_at_ns)
-    board.take([m for m in told if m.topic in Board.reads])
-    jobs.take([m for m in told if m.topic in JobBoard.reads])
-    answers = LiveAnswers(board, lambda: (NOW_NS, {}, {}, {}), JobAnswers(jobs, lambda output: True))
+    published = sorted(messages, key=lambda m: m.bus_at_ns)
+    board.take([m for m in published if m.topic in Board.reads])
+    jobs.take([m for m in published if m.topic in JobBoard.reads])
+    answers = PipelineQueries(board, lambda: (NOW_NS, {}, {}, {}), JobQueries(jobs, lambda output: True))
     return dict(json.loads(compact(answers({"want": "board"}))))
 
 

@@ -24,9 +24,9 @@ from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import OUTCOME, OVERRIDE
 from sdfstream.serve import operator_keys_io, overrides_io
-from sdfstream.serve.job_queries_io import JobAnswers, Publishing
-from sdfstream.serve.queries import LiveAnswers
-from sdfstream.serve.query_io import LiveServer, fetch
+from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
+from sdfstream.serve.queries import PipelineQueries
+from sdfstream.serve.query_io import QueryServer, fetch
 from tests.fixtures.job_cases import told
 from tests.fixtures.job_messages import NOW_NS, World
 
@@ -54,10 +54,10 @@ async def pipeline(data: Path, jobs: JobBoard, reply: Reply | None = None) -> As
                         event = Event(OUTCOME.name, "actuate", f"{about}-{state}", 1, said.as_data())
                         await bus.publish([Output(OUTCOME.name, about, event)])
 
-    publishing = Publishing(bus)
-    answers = JobAnswers(jobs, publishing, operators=lambda: operator_keys_io.trusted(data), mode="dry-run")
+    publishing = BackgroundPublisher(bus)
+    answers = JobQueries(jobs, publishing, operators=lambda: operator_keys_io.trusted(data), mode="dry-run")
     gauges = lambda: (NOW_NS, {}, {}, {})  # noqa: E731
-    server = LiveServer(LiveAnswers(Board(), gauges, answers), data)
+    server = QueryServer(PipelineQueries(Board(), gauges, answers), data)
     await server.start()
     task = asyncio.create_task(control())
     try:
@@ -224,7 +224,7 @@ async def test_policy_is_shown_changed_and_held(
 
 
 async def test_the_socket_takes_no_rubbish(tmp_path: Path, jobs: JobBoard) -> None:
-    by = overrides_io.Hand(tmp_path, operator_keys_io.ensure(tmp_path), "ann")
+    by = overrides_io.OperatorSession(tmp_path, operator_keys_io.ensure(tmp_path), "ann")
     good = overrides_io.signed(by, "mode", NOW_NS, 60, set_={"mode": "observe"})
     old = overrides_io.signed(by, "mode", NOW_NS - 10**12, 60)
     async with pipeline(tmp_path, jobs) as seen:
@@ -249,7 +249,7 @@ async def test_the_socket_takes_no_rubbish(tmp_path: Path, jobs: JobBoard) -> No
 
 def test_answers_are_sorted_to_their_overrides(tmp_path: Path) -> None:
     asked = [{"id": "o1", "command": "c1", "what": "undo"}, {"id": "o2", "command": "", "what": "mode"}]
-    answers = overrides_io.Answers(asked)
+    answers = overrides_io.OverrideOutcomes(asked)
     assert not answers.done(100.0)
     answers.take({"command": "o1", "state": "accepted"})
     answers.take({"command": "other", "state": "applied"})

@@ -36,44 +36,44 @@ from tests.bus_samples import clock, finding
 NOW_S = 1000.0
 
 
-def signs(**progress_at_s: float) -> RunControl:
-    told = RunControl()
-    told.progress_at_s |= progress_at_s
-    return told
+def readers(**progress_at_s: float) -> RunControl:
+    status = RunControl()
+    status.progress_at_s |= progress_at_s
+    return status
 
 
 def test_all_is_well_while_everything_gets_on() -> None:
-    assert problems(signs(sync=NOW_S - 1, detect=NOW_S - 29), ["sync", "detect"], NOW_S) == []
+    assert problems(readers(sync=NOW_S - 1, detect=NOW_S - 29), ["sync", "detect"], NOW_S) == []
 
 
 def test_what_stopped_is_told_with_how_far_it_is_behind() -> None:
-    told = signs(sync=NOW_S - 40, detect=NOW_S)
-    told.lag["sync"] = 7
-    assert problems(told, ["sync", "detect"], NOW_S) == ["sync has not moved for 40 s and is 7 messages behind"]
-    told.lag["sync"] = 0
-    assert problems(told, ["sync", "detect"], NOW_S) == ["sync has not come round for 40 s"]
+    status = readers(sync=NOW_S - 40, detect=NOW_S)
+    status.lag["sync"] = 7
+    assert problems(status, ["sync", "detect"], NOW_S) == ["sync has not moved for 40 s and is 7 messages behind"]
+    status.lag["sync"] = 0
+    assert problems(status, ["sync", "detect"], NOW_S) == ["sync has not come round for 40 s"]
 
 
 def test_what_has_not_begun_is_no_health() -> None:
     assert problems(RunControl(), ["sync"], NOW_S) == ["sync has not begun yet"]
-    told = signs(sync=NOW_S)
-    told.forget("sync")
-    assert problems(told, ["sync"], NOW_S) == ["sync has not begun yet"]
+    status = readers(sync=NOW_S)
+    status.forget("sync")
+    assert problems(status, ["sync"], NOW_S) == ["sync has not begun yet"]
 
 
 def test_a_stage_is_its_units_and_who_has_none_of_them_stands_by() -> None:
-    told = RunControl()
-    told.progress_at_s |= {"sync-edge/0": NOW_S, "sync-edge/3": NOW_S - 31}
-    assert problems(told, ["sync-edge"], NOW_S) == ["sync-edge/3 has not come round for 31 s"]
+    status = RunControl()
+    status.progress_at_s |= {"sync-edge/0": NOW_S, "sync-edge/3": NOW_S - 31}
+    assert problems(status, ["sync-edge"], NOW_S) == ["sync-edge/3 has not come round for 31 s"]
     standing_by = RunControl()
     standing_by.joined_at_s["sync"] = NOW_S - STANDBY_S + 1
     assert problems(standing_by, ["sync"], NOW_S) == ["sync has not begun yet"]
     assert problems(standing_by, ["sync"], NOW_S + 2) == []
 
 
-def test_a_bus_that_does_not_answer_is_told(told: ProcessStatus) -> None:
-    told.bus_answered_at_s = time.monotonic() - 31
-    assert told.problems(time.monotonic()) == ["the bus has not answered for 31 s"]
+def test_a_bus_that_does_not_answer_is_told(status: ProcessStatus) -> None:
+    status.bus_answered_at_s = time.monotonic() - 31
+    assert status.problems(time.monotonic()) == ["the bus has not answered for 31 s"]
 
 
 class Turning:
@@ -143,13 +143,13 @@ class Part:
 
 
 @pytest.fixture
-def told() -> ProcessStatus:
-    return ProcessStatus(signs(sync=time.monotonic()), ["sync"], [Part("sync"), Part("bus")])
+def status() -> ProcessStatus:
+    return ProcessStatus(readers(sync=time.monotonic()), ["sync"], [Part("sync"), Part("bus")])
 
 
 @pytest.fixture
-def url(told: ProcessStatus) -> Iterator[str]:
-    server = MetricsServer.start("127.0.0.1:0", told)
+def url(status: ProcessStatus) -> Iterator[str]:
+    server = MetricsServer.start("127.0.0.1:0", status)
     yield f"http://127.0.0.1:{server.port}"
     server.close()
 
@@ -178,13 +178,13 @@ def samples(url: str) -> dict[tuple[str, str], float]:
     }
 
 
-def test_metrics_are_what_prometheus_reads(told: ProcessStatus, url: str) -> None:
-    told.parts[0].counters.add("refused", "mixed-clocks", 3)
-    told.gauges = {"spill_bytes": lambda: 12.0, "unknown_now": lambda: None}
+def test_metrics_are_what_prometheus_reads(status: ProcessStatus, url: str) -> None:
+    status.counted[0].counters.add("refused", "mixed-clocks", 3)
+    status.gauges = {"spill_bytes": lambda: 12.0, "unknown_now": lambda: None}
     now_s, now_ns = time.monotonic(), time.time_ns()
-    told.signs.progress_at_s["sync"], told.signs.lag["sync"] = now_s - 2, 5
-    told.signs.reached_at_ns["sync"] = now_ns - 3 * 10**9
-    told.signs.oldest_at_ns["archive"] = now_ns - 10**9
+    status.readers.progress_at_s["sync"], status.readers.lag["sync"] = now_s - 2, 5
+    status.readers.reached_at_ns["sync"] = now_ns - 3 * 10**9
+    status.readers.oldest_at_ns["archive"] = now_ns - 10**9
     found = samples(url)
     assert found["sdfstream_sync_refused_total", "mixed-clocks"] == 3
     assert found["sdfstream_task_lag_messages", "sync"] == 5
@@ -232,17 +232,17 @@ def test_whatever_counters_are_called_prometheus_reads_them(named: list[tuple[st
     assert total == 2 * len(named)
 
 
-def test_health_is_200_or_503_with_a_sentence(told: ProcessStatus, url: str) -> None:
+def test_health_is_200_or_503_with_a_sentence(status: ProcessStatus, url: str) -> None:
     assert get(f"{url}/health") == "well\n"
-    told.signs.progress_at_s["sync"] = time.monotonic() - 60
+    status.readers.progress_at_s["sync"] = time.monotonic() - 60
     assert asked(f"{url}/health") == (503, "sync has not come round for 60 s\n")
     assert asked(f"{url}/")[0] == 404
 
 
-def test_the_verb_judges(told: ProcessStatus, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_judges(status: ProcessStatus, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["health", url]) == 0
     assert cli.main(["health", f"{url}/health"]) == 0
-    told.signs.progress_at_s["sync"] = time.monotonic() - 60
+    status.readers.progress_at_s["sync"] = time.monotonic() - 60
     assert cli.main(["health", url]) == 1
     assert cli.main(["health", "http://127.0.0.1:1"]) == 1
     assert cli.main(["health", "ftp://127.0.0.1"]) == 2
@@ -258,13 +258,13 @@ def test_an_address_that_is_none_is_said(address: str) -> None:
         parse_address(address)
 
 
-def test_an_address_that_is_taken_is_said(url: str, told: ProcessStatus) -> None:
+def test_an_address_that_is_taken_is_said(url: str, status: ProcessStatus) -> None:
     with pytest.raises(UnavailableError, match="cannot be served"):
-        MetricsServer.start(url.removeprefix("http://"), told)
+        MetricsServer.start(url.removeprefix("http://"), status)
 
 
 async def test_the_bus_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdfstream.runtime.metrics_io._ASK_S", 0.01)
+    monkeypatch.setattr("sdfstream.runtime.metrics_io._POLL_S", 0.01)
     answers = iter([BusError("away"), None, None])
     asked = asyncio.Event()
 
@@ -274,15 +274,15 @@ async def test_the_bus_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch)
             raise answer
         asked.set()
 
-    told = ProcessStatus(signs(sync=time.monotonic()))
-    async with serving("127.0.0.1:0", told, ask):
-        began_s = told.bus_answered_at_s
+    status = ProcessStatus(readers(sync=time.monotonic()))
+    async with serving("127.0.0.1:0", status, ask):
+        began_s = status.bus_answered_at_s
         await asyncio.wait_for(asked.wait(), 5.0)
         await asyncio.sleep(0.05)
         assert began_s is not None
-        assert told.bus_answered_at_s is not None
-        assert told.bus_answered_at_s > began_s
-    async with serving(None, told, ask):
+        assert status.bus_answered_at_s is not None
+        assert status.bus_answered_at_s > began_s
+    async with serving(None, status, ask):
         pass
 
 

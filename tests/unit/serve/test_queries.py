@@ -23,17 +23,17 @@ import pytest
 from sdfstream.board.board import Board
 from sdfstream.cli import main
 from sdfstream.errors import UnavailableError
-from sdfstream.serve.queries import LiveAnswers
-from sdfstream.serve.query_io import LiveServer, fetch, fetch_board
+from sdfstream.serve.queries import PipelineQueries
+from sdfstream.serve.query_io import QueryServer, fetch, fetch_board
 from tests.fixtures import board_messages as bm
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[LiveServer]:
+async def served(folder: Path) -> AsyncIterator[QueryServer]:
     board = Board()
     board.take(bm.small_fabric())
-    answers = LiveAnswers(board, lambda: (bm.NOW_NS, {"sync.refused.x": 1}, {"sync": 0}, {"mode": "test"}))
-    server = LiveServer(answers, folder)
+    answers = PipelineQueries(board, lambda: (bm.NOW_NS, {"sync.refused.x": 1}, {"sync": 0}, {"mode": "test"}))
+    server = QueryServer(answers, folder)
     await server.start()
     try:
         yield server

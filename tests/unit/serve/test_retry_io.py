@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sdfstream.errors import UnavailableError
-from sdfstream.serve.retry_io import opened
+from sdfstream.serve.retry_io import open_with_retry
 
 
 async def test_a_server_that_comes_is_waited_for_and_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,19 +20,19 @@ async def test_a_server_that_comes_is_waited_for_and_said(capsys: pytest.Capture
             raise UnavailableError("nobody answers at x")
         return "open"
 
-    assert await opened(open_it, asyncio.Event()) == "open"
+    assert await open_with_retry(open_it, asyncio.Event()) == "open"
     assert capsys.readouterr().err.count("nobody answers at x") == 1
 
 
-@pytest.mark.parametrize(("patience_s", "told"), [(0.0, False), (60.0, True)])
-async def test_one_that_does_not_come_is_an_error_also_when_told_to_stop(patience_s: float, told: bool) -> None:
+@pytest.mark.parametrize(("retry_for_s", "stopped"), [(0.0, False), (60.0, True)])
+async def test_one_that_does_not_come_is_an_error_also_when_told_to_stop(retry_for_s: float, stopped: bool) -> None:
     def open_it() -> str:
         raise UnavailableError("nobody answers at x")
 
     stop = asyncio.Event()
-    waiting = asyncio.create_task(opened(open_it, stop, patience_s))
+    waiting = asyncio.create_task(open_with_retry(open_it, stop, retry_for_s))
     await asyncio.sleep(0.2)
-    assert waiting.done() is not told
+    assert waiting.done() is not stopped
     stop.set()
     with pytest.raises(UnavailableError, match="nobody answers at x"):
         await asyncio.wait_for(waiting, 2.0)
