@@ -95,7 +95,7 @@ class WaitingBus:
                 trying = asyncio.ensure_future(self._open())
             try:
                 self._bus = await trying
-            except ConfigError as error:  # a person may still put it right; nothing is lost meanwhile but what is shed
+            except ConfigError as error:  # a person may still mend it; only what is shed is lost meanwhile
                 self.counters.add("open-failed", "config")
                 _log.error("the bus cannot be used: %s", error)
             except SdfError:
@@ -108,10 +108,10 @@ class WaitingBus:
 async def open_publisher(
     name: str, boot_id: str, *, hold: bool = True, kafka: KafkaConfig | None = None, compression: str = "zstd"
 ) -> AsyncIterator[OutputPublisher]:
-    """Open what `name` names: ``link:PATH``, ``kafka://…`` (reached as `kafka` says), or a folder for a recording.
+    """Open the publisher `name`: ``link:PATH``, ``kafka://…`` (reached by `kafka`), or a folder for a recording.
 
-    With `hold` a link's `publish` waits until the other end has the outputs, for a caller that keeps them until then.
-    `compression`: what goes to Kafka, ``zstd`` or ``none``.
+    With `hold` a link's `publish` waits until the other end has the outputs, for a caller that stores them until then.
+    `compression`: of records to Kafka, ``zstd`` or ``none``.
     """
     if name.startswith("link:"):
         from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher

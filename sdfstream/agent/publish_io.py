@@ -1,11 +1,11 @@
 """From the agent to the bus: a bounded buffer, so that a bus that is away costs old rows and never memory or time.
 
 Two queues (`queues`), events and bulk, each with a loop of its own, so that an event never waits for rows. Every output
-gets its number when it comes in: one that is sent again, because nobody knows whether the bus took it, carries the same
-one, and readers drop it.
+is numbered when it is put: one that is sent again, because the bus may have taken it or not, carries the same number,
+and readers drop repeats.
 
-With a spill (`files_io`), what memory holds beyond half of `max_bytes` goes to disk, oldest first, and once the bus has
-been away for ten seconds everything does, so that an agent that is killed loses little. Without one, or while the disk
+With a spill (`files_io`), outputs beyond half of `max_bytes` go to disk, oldest first, and once the bus has been away
+for ten seconds all do, so that an agent that is killed loses little. Without one, or while the disk
 fails, the oldest bulk is shed beyond `max_bytes`.
 """
 
@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from sdfstream.agent.queues import OutputQueue, PutRate, QueuedOutput, is_bulk, queued, total
+from sdfstream.agent.queues import OutputQueue, PutRate, QueuedOutput, is_bulk, queued, total_bytes
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.agent.spill.segment import rows_of
 from sdfstream.agent.spill.task_io import SpillTask
@@ -33,9 +33,9 @@ _CHUNK_BYTES: Final = 1 << 20
 """Published at once: what a Kafka producer sends as one batch a partition, all of it or nothing."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _AWAY_S: Final = 2.0
-"""A publish that takes longer means that the bus is away."""
+"""A publish that takes longer counts as a bus that is away."""
 _SPILL_AFTER_S: Final = 10.0
-"""Once the bus is away for longer, what is in memory goes to disk every `_SWEEP_S`."""
+"""Once the bus has been away for longer, memory is written to disk every `_SWEEP_S`."""
 _SWEEP_S: Final = 1.0
 
 
@@ -62,23 +62,23 @@ class PublishBuffer:
 
     Parameters
     ----------
-    publisher : Publisher
+    publisher : OutputPublisher
     counters : Counters
         ``published`` and ``shed`` (topic; rows), ``publish-failed`` (what), ``refused`` (why; rows), and those of
         `SpillTask`. Rows put in = published + shed + refused + unreadable on disk + still stored.
     max_bytes : int
         In memory, besides at most one chunk per queue that is in flight or was loaded from disk.
     numbers : Numbering, optional
-        Numbers outputs, under `boot_id`; None: they go as they come.
+        Numbers outputs, under `boot_id`; None: they stay unnumbered.
     boot_id : str
         Names this run of the agent.
     spill : SpillFolder, optional
         Stores what memory does not hold.
     catch_up_bytes_s : int
-        After an outage bulk goes at this rate, or at twice the rate at which it comes, if that is more: a fleet must
-        not fall on its brokers at once when they are back.
+        After an outage bulk is published at this rate, or at twice the rate at which it is put, if that is more: a
+        fleet must not overload its brokers when they are back.
     in_thread : callable, optional
-        What the disk's thread does first.
+        Called first by the disk's thread.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class PublishBuffer:
                 output = Output(output.topic, output.key, output.body, self._boot_id, number)
             item, queue = queued(output), self._bulk if is_bulk(output) else self._events
             queue.held.append(item)
-            self._held_bytes += item.weight
-            self._put_rate.add(item.weight)
+            self._held_bytes += item.size_bytes
+            self._put_rate.add(item.size_bytes)
             self._wake[queue.name].set()
         if outputs:
             self._enforce_bound()
@@ -142,8 +142,8 @@ class PublishBuffer:
                 await disk.stop(spilling)
 
     async def drain(self, timeout_s: float) -> None:
-        """After `run` was cancelled: publish what is left, at most for `timeout_s`; what then remains goes to disk, and
-        is counted as shed where there is none.
+        """After `run` was cancelled: publish the rest, for at most `timeout_s`; what then remains goes to disk, and is
+        counted as shed where there is none.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -167,7 +167,7 @@ class PublishBuffer:
             await wake.wait()
             wake.clear()
             while self._take(queue):
-                size = total(queue.in_flight)
+                size = total_bytes(queue.in_flight)
                 if await self._send(queue):
                     pause_s = _FIRST_PAUSE_S
                     if queue is self._bulk and queue.behind():
@@ -179,7 +179,7 @@ class PublishBuffer:
     def _take(self, queue: OutputQueue) -> list[QueuedOutput]:
         from_front = bool(queue.front)
         taken = queue.take(self._chunk_bytes)
-        self._held_bytes -= 0 if from_front else total(taken)
+        self._held_bytes -= 0 if from_front else total_bytes(taken)
         return taken
 
     async def _send(self, queue: OutputQueue) -> bool:
@@ -191,7 +191,7 @@ class PublishBuffer:
         except FormatError as error:
             self._refused(queue, error)
             return True
-        except Exception as error:  # whatever the publisher is, the agent outlives its failure
+        except Exception as error:  # of any publisher: the agent outlives its failure
             queue.put_back()
             self._counters.add("publish-failed", type(error).__name__)
             self._away(str(error), loop.time())
@@ -207,7 +207,7 @@ class PublishBuffer:
         return True
 
     def _refused(self, queue: OutputQueue, error: FormatError) -> None:
-        """One of those in flight can never be taken: it goes, the others follow singly until it is found."""
+        """One output in flight can never be taken: all go singly until it is found, and it is dropped."""
         if len(queue.in_flight) > 1:
             queue.put_back(one_by_one=True)
             return
@@ -235,7 +235,7 @@ class PublishBuffer:
             self._disk.wake()
 
     async def _sweep(self, disk: SpillTask) -> None:
-        """While the bus is away for long, bring everything to disk again and again."""
+        """While the bus is away for long, write all of memory to disk every `_SWEEP_S`."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             since_s = self._away_since_s
@@ -245,7 +245,7 @@ class PublishBuffer:
 
     def _refresh(self) -> None:
         """Adjust bound and wake-ups to queues that have changed."""
-        self._held_bytes = sum(total(queue.held) for queue in self._queues)
+        self._held_bytes = sum(total_bytes(queue.held) for queue in self._queues)
         if self._disk is not None:
             self._disk.excess_bytes = min(self._disk.excess_bytes, self._held_bytes)
         self._enforce_bound()
@@ -259,7 +259,7 @@ class PublishBuffer:
         while self._held_bytes > self._max_bytes:
             queue = self._bulk if self._bulk.held else self._events
             item = queue.held.popleft()
-            self._held_bytes -= item.weight
+            self._held_bytes -= item.size_bytes
             self._shed(item)
 
     def _shed(self, item: QueuedOutput) -> None:

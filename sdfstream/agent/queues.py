@@ -28,7 +28,7 @@ class QueuedOutput:
     """One output of a queue."""
 
     output: Output
-    weight: int
+    size_bytes: int
     """Bytes in memory, estimated."""
     segment: int | None = None
     """Number of the spill's segment that holds a copy."""
@@ -111,15 +111,15 @@ def pop(source: deque[QueuedOutput], max_bytes: int) -> list[QueuedOutput]:
     """Items from the left of `source`, up to `max_bytes` but at least one where there is one."""
     popped: list[QueuedOutput] = []
     size = 0
-    while source and (not popped or size + source[0].weight <= max_bytes):
+    while source and (not popped or size + source[0].size_bytes <= max_bytes):
         popped.append(source.popleft())
-        size += popped[-1].weight
+        size += popped[-1].size_bytes
     return popped
 
 
-def total(items: list[QueuedOutput] | deque[QueuedOutput]) -> int:
+def total_bytes(items: list[QueuedOutput] | deque[QueuedOutput]) -> int:
     """Weight of `items` together, bytes."""
-    return sum(item.weight for item in items)
+    return sum(item.size_bytes for item in items)
 
 
 def is_bulk(output: Output) -> bool:
@@ -129,10 +129,10 @@ def is_bulk(output: Output) -> bool:
 
 def queued(output: Output, segment: int | None = None) -> QueuedOutput:
     """`output` with its weight."""
-    return QueuedOutput(output, _weight(output), segment)
+    return QueuedOutput(output, _size_bytes(output), segment)
 
 
-def _weight(output: Output) -> int:
+def _size_bytes(output: Output) -> int:
     if isinstance(output.body, Event):
         data = output.body.data
         lists = [v for v in data.values() if isinstance(v, list | tuple)] if isinstance(data, Mapping) else []

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from sdfstream.agent.queues import OutputQueue, pop, queued, total
+from sdfstream.agent.queues import OutputQueue, pop, queued, total_bytes
 from sdfstream.agent.spill.files_io import Appended, SpillFolder
 from sdfstream.stats import Counters
 
@@ -44,7 +44,7 @@ class SpillTask:
     moved : callable
         Called after every step that changed a queue.
     in_thread : callable, optional
-        What the thread does first.
+        Called first by the thread.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SpillTask:
             for queue in self._queues:
                 await self._acknowledge(queue)
                 await self._secure(queue)
-                await self._write(queue, total(queue.held))
+                await self._write(queue, total_bytes(queue.held))
             await self._in_thread(self.folder.close)
         self._pool.shutdown(wait=False)
 
@@ -141,7 +141,7 @@ class SpillTask:
                 await self._acknowledge(queue)
                 return True
         for queue in self._queues:
-            if queue.on_disk and total(queue.front) < self._chunk_bytes:
+            if queue.on_disk and total_bytes(queue.front) < self._chunk_bytes:
                 await self._load(queue)
                 return True
         if self.excess_bytes > 0 and asyncio.get_running_loop().time() >= self._retry_at_s:
