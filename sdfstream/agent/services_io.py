@@ -102,7 +102,7 @@ class AgentServices:
 
     def on_liveness(self, host: str, now_ns: int) -> list[Output]:
         """Decide and act by the newest liveness of `host`; what is to be published."""
-        outputs = self.control.judged(host, now_ns) if self.control is not None else []
+        outputs = self.control.on_liveness(host, now_ns) if self.control is not None else []
         if self._kernel is not None:
             outputs += self._kernel.rows(host, now_ns)
         if self._folder is not None:
@@ -161,7 +161,7 @@ class AgentServices:
         if self._folder is None:
             return
         if self.control is not None:
-            for place in self.control.executor.places.values():
+            for place in self.control.executor.host_states.values():
                 self._folder.jobs.steered_paths.update(place.inventory.kernel_paths)
         for shard in self._folder.jobs.sockets:
             self._folder.ask(shard)
@@ -174,7 +174,7 @@ class AgentServices:
         for shard in self._folder.jobs.shards:
             by_host.setdefault(shard.host, []).append(shard)
         if self.control is not None:
-            self.control.jobs(by_host)
+            self.control.take_jobs(by_host)
             self._sockets.keep(set(self._folder.jobs.sockets.values()))
         if self._kernel is not None:
             self._kernel.flows(by_host, self._folder.jobs.steered_paths)

@@ -86,20 +86,20 @@ def main() -> None:
         sockets = QpSocketActuator()
         control = AgentControl(["h0"], KEYS, {"socket": sockets}, None, "b")
         control.attach("h0", slots)
-        control.jobs({"h0": [JobShard("j", "h0", qps=tuple(pairs), control=str(process.path))]})
+        control.take_jobs({"h0": [JobShard("j", "h0", qps=tuple(pairs), control=str(process.path))]})
         began = time.thread_time_ns()
         messages = [
             Message(COMMAND.name, "h0", Event(COMMAND.name, "controller", str(i), 0, d), time.time_ns(), i)
             for i, d in enumerate(commands)
         ]
-        control.commands(messages)
+        control.take_commands(messages)
         armed_us = (time.thread_time_ns() - began) / 1e3 / QPS
-        control.judged("h0", time.monotonic_ns())
+        control.on_liveness("h0", time.monotonic_ns())
         gc.freeze()
         quiet = []
         for _ in range(2_000):
             began = time.thread_time_ns()
-            control.judged("h0", time.monotonic_ns())
+            control.on_liveness("h0", time.monotonic_ns())
             quiet.append((time.thread_time_ns() - began) / 1e3)
         sent: list[int] = []
         apply = sockets.apply
@@ -114,7 +114,7 @@ def main() -> None:
             if 0 in (out, back):
                 slots.set(port, SILENT, src=SRC, dst=dst)
         began = time.thread_time_ns()
-        control.judged("h0", time.monotonic_ns())
+        control.on_liveness("h0", time.monotonic_ns())
         took_us = (time.thread_time_ns() - began) / 1e3
         figures = {
             "seed": seed,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sdfstream.agent.commands.actuator import Actuator, Answer, Request
+from sdfstream.agent.commands.actuator import Actuator, ActuatorAnswer, ActuatorRequest
 from sdfstream.records.job import QueuePair
 
 
@@ -27,7 +27,7 @@ class Bench(Protocol):
         """From now on what is asked cannot be done."""
 
 
-def asked(bench: Bench, **fields: Any) -> Answer:
+def asked(bench: Bench, **fields: Any) -> ActuatorAnswer:
     """Apply one request and wait for its answer."""
     bench_id = getattr(bench, "next_id", 1)
     bench.next_id = bench_id + 1  # type: ignore[attr-defined]
@@ -39,7 +39,7 @@ def asked(bench: Bench, **fields: Any) -> Answer:
     }
     command["set"] = {k: v for k, v in command["set"].items() if v is not None}
     wanted = {"do": "set", "ttl_ms": 60_000} | fields
-    request = Request(id=bench_id, qp=bench.qp, control=bench.control, command=command, **wanted)
+    request = ActuatorRequest(id=bench_id, qp=bench.qp, control=bench.control, command=command, **wanted)
     answer = bench.actuator.apply(request, time.monotonic_ns())
     deadline = time.monotonic() + 5
     while answer is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sdfstream.agent.commands.actuator import MemoryActuator, Request
+from sdfstream.agent.commands.actuator import ActuatorRequest, MemoryActuator
 from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
 from tests.contract import actuators
 from tests.contract.actuators import Bench, asked
@@ -112,7 +112,7 @@ def test_a_process_that_came_back_is_reached_by_a_new_connection_in_the_same_cal
 def test_a_process_that_dies_with_a_request(process: QpProcess, sockets: SocketBench) -> None:
     bench = sockets
     process.mute = True
-    request = Request(
+    request = ActuatorRequest(
         7, "set", bench.qp, bench.control, {"target": {"id": bench.qp.qp}, "set": {"path": 50_002}}, 50_002
     )
     assert bench.actuator.apply(request, time.monotonic_ns()) is None
@@ -127,7 +127,7 @@ def test_the_request_is_with_the_process_when_apply_returns(process: QpProcess, 
     bench = sockets
     assert asked(bench, path=50_002).ok
     before = len(process.requests)
-    request = Request(
+    request = ActuatorRequest(
         99, "set", bench.qp, bench.control, {"target": {"id": bench.qp.qp}, "set": {"path": 50_003}}, 50_003
     )
     bench.actuator.apply(request, time.monotonic_ns())

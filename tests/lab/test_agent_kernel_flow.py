@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sdfstream.agent.commands import kernel_flow as kf
-from sdfstream.agent.commands.actuator import Answer, Request
+from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.kernel_flow_io import IDLE_NS, Attachment, KernelFlowActuator
 from sdfstream.agent.commands.nftables_io import Nftables
 from sdfstream.errors import UnavailableError
@@ -75,15 +75,15 @@ def both(request: pytest.FixtureRequest, namespaces: Namespaces) -> Iterator[Pai
     made.far.close()
 
 
-def ready(both: Pair, qp: QueuePair, *, do: str = "set", number: int = 1) -> Answer:
-    request = Request(number, do, qp, "", {}, peer=True, paths=ALTERNATES)
+def ready(both: Pair, qp: QueuePair, *, do: str = "set", number: int = 1) -> ActuatorAnswer:
+    request = ActuatorRequest(number, do, qp, "", {}, peer=True, paths=ALTERNATES)
     answer = both.far.apply(request, time.monotonic_ns())
     assert answer is not None
     return answer
 
 
-def move(both: Pair, qp: QueuePair, path: int) -> Answer:
-    answer = both.near.apply(Request(2, "set", qp, "", {}, path), time.monotonic_ns())
+def move(both: Pair, qp: QueuePair, path: int) -> ActuatorAnswer:
+    answer = both.near.apply(ActuatorRequest(2, "set", qp, "", {}, path), time.monotonic_ns())
     assert answer is not None
     assert answer.ok, answer.why
     return answer

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sdfstream.agent.commands import journal
-from sdfstream.agent.commands.actuator import Answer, MemoryActuator, Request
+from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest, MemoryActuator
 from sdfstream.agent.commands.executor import LOOK_NS, Executor
-from sdfstream.agent.commands.lease import ENDS, TABLE, Event, State
+from sdfstream.agent.commands.lease import ENDS, TABLE, LeaseEvent, LeaseState
 from sdfstream.records.job import QueuePair
 from tests.fixtures.control import (
     ALIVE,
@@ -34,8 +34,8 @@ from tests.fixtures.control import (
     Controller,
     FakeSlots,
     S,
-    part,
     queue_pair,
+    shard,
     watch_of,
 )
 
@@ -56,7 +56,7 @@ class Agent(RuleBasedStateMachine):
         self.twin = MemoryActuator()
         self.qps: dict[str, QueuePair] = {f"{SRC}#{n}": queue_pair(n) for n in NUMBERS}
         self.said: dict[str, str] = {}
-        self.open: list[Request] = []
+        self.open: list[ActuatorRequest] = []
         self.written: dict[str, Any] = {}
         self.limit_until: dict[str, int] = {}
         self.epochs_seen = 0
@@ -69,18 +69,18 @@ class Agent(RuleBasedStateMachine):
     def begin(self) -> None:
         self.executor.attach("h0", self.slots)
         self.list_jobs()
-        self.judge()
+        self.assess()
 
     # --- the world -----------------------------------------------------------------------------------------------
 
-    def judge(self) -> None:
+    def assess(self) -> None:
         self.written = journal.record(self.executor, self.now_ns, "boot")
-        self.executor.judged("h0", self.now_ns)
+        self.executor.on_liveness("h0", self.now_ns)
         self.act()
 
     def act(self) -> None:
         while True:
-            requests, outcomes = self.executor.take()
+            requests, outcomes = self.executor.drain()
             for outcome in outcomes:
                 if outcome.state != "refused" and outcome.action != "undo":
                     self.said[outcome.command] = self.said.get(outcome.command, "") + LETTERS[outcome.state]
@@ -91,22 +91,22 @@ class Agent(RuleBasedStateMachine):
                 self.check(request)
                 self.answer(request)
 
-    def check(self, request: Request) -> None:
+    def check(self, request: ActuatorRequest) -> None:
         if request.path is not None:
             slot = self.slots.slot(SRC, request.qp.dst, request.path + 100, 0)
             assert self.slots.states()[slot] == ALIVE, f"put on {request.path}, which is not clean"
         if request.do == "set":
             assert request.command["epoch"] == self.epochs_seen, "an epoch that is over acts"
 
-    def answer(self, request: Request) -> None:
+    def answer(self, request: ActuatorRequest) -> None:
         if self.mood == "refuses":
-            self.executor.answered([Answer(request.id, False, "refused: told to")], self.now_ns)
+            self.executor.take_answers([ActuatorAnswer(request.id, False, "refused: told to")], self.now_ns)
             return
         if self.mood in ("ok", "slow", "deaf-but-does"):
             done = self.twin.apply(request, self.now_ns)
             assert done is not None
             if self.mood == "ok":
-                self.executor.answered([done], self.now_ns)
+                self.executor.take_answers([done], self.now_ns)
                 return
         self.open.append(request)
 
@@ -121,7 +121,7 @@ class Agent(RuleBasedStateMachine):
             )
             for n in NUMBERS
         ]
-        self.executor.jobs("h0", [part(*now)], self.now_ns)
+        self.executor.take_jobs("h0", [shard(*now)], self.now_ns)
         self.act()
 
     def path(self, number: int) -> int:
@@ -133,13 +133,13 @@ class Agent(RuleBasedStateMachine):
     def link_changes(self, path: int, state: int) -> None:
         self.slots.set(path + 100, state)
         self.now_ns += 5 * MS
-        self.judge()
+        self.assess()
 
     @rule(ms=st.sampled_from((5, 30, 200, 700, 1_200)))
     def time_passes(self, ms: int) -> None:
         for _ in range(max(1, ms // 20)):
             self.now_ns += min(ms, 20) * MS
-            self.judge()
+            self.assess()
 
     @rule(mood=st.sampled_from(("ok", "ok", "refuses", "deaf", "deaf-but-does")))
     def actuator_changes(self, mood: str) -> None:
@@ -149,13 +149,13 @@ class Agent(RuleBasedStateMachine):
     @rule()
     def answers_time_out(self) -> None:
         late, self.open = self.open, []
-        self.executor.answered([Answer(r.id, False, "no answer", sure=False) for r in late], self.now_ns)
+        self.executor.take_answers([ActuatorAnswer(r.id, False, "no answer", sure=False) for r in late], self.now_ns)
         self.act()
 
     @rule()
     def job_map_is_read(self) -> None:
         self.now_ns += 2_000 * MS
-        self.judge()
+        self.assess()
         self.list_jobs()
 
     @rule(name=IDS, number=st.sampled_from(NUMBERS), epoch=st.integers(1, 3), lease_ms=st.sampled_from((300, 1_500)))
@@ -189,7 +189,7 @@ class Agent(RuleBasedStateMachine):
         message = controller.message(controller.data(name, self.now_ns, target=target, **fields), self.now_ns)
         self.epochs_seen = max(self.epochs_seen, epoch)
         before = {x.command.id: x.command.issued_at_ns for x in self.executor.leases("h0")}
-        self.executor.commands([message], self.now_ns)
+        self.executor.take_commands([message], self.now_ns)
         self.act()
         self.stale = None
         for lease in self.executor.leases("h0"):
@@ -233,7 +233,7 @@ class Agent(RuleBasedStateMachine):
             self.time_passes(1_200)
             self.job_map_is_read()
         self.now_ns += 20 * S
-        self.judge()
+        self.assess()
         assert [(x.state, x.terms.kind) for x in self.executor.leases("h0")] == []
         for name, life in self.said.items():
             last = life.rpartition("A")[2]
@@ -251,22 +251,29 @@ TestAgent = Agent.TestCase
 
 
 def test_every_state_is_reached_and_every_state_that_is_no_end_is_left() -> None:
-    reached = {State.NEW} | {after for after, _ in TABLE.values()}
-    assert reached == set(State)
-    assert {state for state, _ in TABLE} >= set(State) - ENDS
+    reached = {LeaseState.NEW} | {after for after, _ in TABLE.values()}
+    assert reached == set(LeaseState)
+    assert {state for state, _ in TABLE} >= set(LeaseState) - ENDS
 
 
 def test_every_event_means_something_somewhere() -> None:
-    assert {event for _, event in TABLE} == set(Event)
+    assert {event for _, event in TABLE} == set(LeaseEvent)
 
 
 def test_whatever_has_changed_something_can_be_ended() -> None:
     """From every state an end can be reached without the controller."""
-    own = set(Event) - {Event.ARM, Event.MOVE, Event.LIMIT, Event.RENEW, Event.UNDO, Event.FIRE}
+    own = set(LeaseEvent) - {
+        LeaseEvent.ARM,
+        LeaseEvent.MOVE,
+        LeaseEvent.LIMIT,
+        LeaseEvent.RENEW,
+        LeaseEvent.UNDO,
+        LeaseEvent.FIRE,
+    }
     ends = set(ENDS)
     while True:
         more = {s for (s, e), (n, _) in TABLE.items() if e in own and n in ends} | ends
         if more == ends:
             break
         ends = more
-    assert ends >= set(State) - {State.NEW}
+    assert ends >= set(LeaseState) - {LeaseState.NEW}

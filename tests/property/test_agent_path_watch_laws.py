@@ -24,15 +24,15 @@ def brute(watches: Mapping[int, list[w.Segment]], state: Mapping[int, int]) -> d
             paths.setdefault(segment.name, set()).update(p.port for p in segment.paths)
     dead = {n for n, ports in paths.items() if ports and all(state.get(p) == SILENT for p in ports)}
     clean = {n for n, ports in paths.items() if any(state.get(p) == ALIVE for p in ports)}
-    believed = set()
+    blamed = set()
     for name in dead:
         for port in paths[name]:
             if all(len(paths[other]) <= len(paths[name]) for other in dead if port in paths[other]):
-                believed.add(name)
+                blamed.add(name)
     verdict = {}
     for key, segments in watches.items():
         names = {s.name for s in segments}
-        verdict[key] = w.DEAD if names & believed else w.CLEAN if names and names <= clean else w.UNKNOWN
+        verdict[key] = w.DEAD if names & blamed else w.CLEAN if names and names <= clean else w.UNKNOWN
     return verdict
 
 
@@ -44,7 +44,7 @@ def brute(watches: Mapping[int, list[w.Segment]], state: Mapping[int, int]) -> d
 def test_the_arrays_say_what_the_definition_says(
     raw: dict[int, list[tuple[str, frozenset[int]]]], state: dict[int, int]
 ) -> None:
-    slots, watches = FakeSlots(), w.Watches()
+    slots, watches = FakeSlots(), w.PathWatches()
     for port, value in state.items():
         slots.set(port, value)
     wanted = {
@@ -53,7 +53,7 @@ def test_the_arrays_say_what_the_definition_says(
     }
     for key, segments in wanted.items():
         watches.put(w.WatchKey("c", key), SRC, segments, 1)
-    watches.judge(slots, 0)
+    watches.assess(slots, 0)
     expected = brute(wanted, state)
     assert {key: watches.verdict(w.WatchKey("c", key)) for key in wanted} == expected
 
@@ -61,13 +61,13 @@ def test_the_arrays_say_what_the_definition_says(
 @given(st.lists(st.tuples(PORTS, st.sampled_from((0, 1, 2))), max_size=40))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_clean_since_is_the_first_judgement_of_an_unbroken_row_of_clean_ones(changes: list[tuple[int, int]]) -> None:
-    slots, watches = FakeSlots(), w.Watches()
+    slots, watches = FakeSlots(), w.PathWatches()
     key = w.WatchKey("c", 1)
     watches.put(key, SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0), w.ProbePath(DST, 2, 0)))], 1)
     since = None
     for now, (port, state) in enumerate(changes):
         slots.set(port, state)
-        watches.judge(slots, now)
+        watches.assess(slots, now)
         clean = watches.verdict(key) == w.CLEAN
         since = (now if since is None else since) if clean else None
         assert watches.clean_since_ns(key) == since
@@ -84,15 +84,15 @@ FAR = "h5/r0"
 """Another NIC under the far leaf, probed on the same ports."""
 
 
-def fabric() -> tuple[FakeSlots, w.Watches]:
+def fabric() -> tuple[FakeSlots, w.PathWatches]:
     """QP path 1 over spine A and back over A, alternate 3 over B; probes to two far NICs under one leaf."""
-    slots, watches = FakeSlots(), w.Watches()
+    slots, watches = FakeSlots(), w.PathWatches()
     for port in (*A, *B):
         for dst in (DST, FAR):
             slots.set(port, ALIVE, dst=dst)
     for path, ports in ((1, A), (3, B)):
         watches.put(w.WatchKey("c", path), SRC, way(ports), 1)
-    watches.judge(slots, 0)
+    watches.assess(slots, 0)
     return slots, watches
 
 
@@ -102,8 +102,8 @@ def way(ports: tuple[int, ...]) -> list[w.Segment]:
     return [w.Segment(f"{spine}{leg}", both) for leg in ("up", "down", "back-up", "back-down")]
 
 
-def verdicts(slots: FakeSlots, watches: w.Watches) -> tuple[int, int]:
-    watches.judge(slots, 1)
+def verdicts(slots: FakeSlots, watches: w.PathWatches) -> tuple[int, int]:
+    watches.assess(slots, 1)
     return watches.verdict(w.WatchKey("c", 1)), watches.verdict(w.WatchKey("c", 3))
 
 
@@ -146,7 +146,7 @@ def test_when_everything_far_is_silent_no_alternate_is_clean() -> None:
 
 def test_one_direction_is_told_from_the_other_by_the_answers_ways() -> None:
     """Probes 1 and 3 come back over A, 2 and 4 over B; the way up over A is fine, the way back over A is dead."""
-    slots, watches = FakeSlots(), w.Watches()
+    slots, watches = FakeSlots(), w.PathWatches()
     up_a, back_a, back_b = (1, 2), (1, 3), (2, 4)
     for port in (1, 2, 3, 4):
         slots.set(port, SILENT if port in back_a else ALIVE)
@@ -154,14 +154,14 @@ def test_one_direction_is_told_from_the_other_by_the_answers_ways() -> None:
     segments = {n: w.Segment(n, tuple(w.ProbePath(DST, p, 0) for p in ports)) for n, ports in named.items()}
     watches.put(w.WatchKey("c", 1), SRC, [segments["up"], segments["back-A"]], 1)
     watches.put(w.WatchKey("c", 2), SRC, [segments["up"], segments["back-B"]], 1)
-    watches.judge(slots, 1)
+    watches.assess(slots, 1)
     assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
     assert watches.verdict(w.WatchKey("c", 2)) == w.CLEAN
 
 
 def test_only_the_best_supported_explanation_is_believed() -> None:
     """Probes 1..3 cross the broken link; 1 alone crosses another link, which needs no fault to explain it."""
-    slots, watches = FakeSlots(), w.Watches()
+    slots, watches = FakeSlots(), w.PathWatches()
     for port in (1, 2, 3):
         slots.set(port, SILENT)
     slots.set(4, ALIVE)
@@ -169,27 +169,27 @@ def test_only_the_best_supported_explanation_is_believed() -> None:
     innocent = w.Segment("innocent", (w.ProbePath(DST, 1, 0),))
     watches.put(w.WatchKey("c", 1), SRC, [broken], 1)
     watches.put(w.WatchKey("c", 2), SRC, [innocent], 1)
-    watches.judge(slots, 1)
+    watches.assess(slots, 1)
     assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
     assert watches.verdict(w.WatchKey("c", 2)) == w.UNKNOWN
 
 
 def test_quick_probe_paths_overrule_slow_ones() -> None:
-    slots, watches = FakeSlots(), w.Watches([(SRC, DST, 0)])
+    slots, watches = FakeSlots(), w.PathWatches([(SRC, DST, 0)])
     slots.set(1, SILENT)
     slots.set(2, ALIVE, dst=FAR)  # a slow one, which still says alive
     watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0), w.ProbePath(FAR, 2, 0)))], 1)
-    watches.judge(slots, 1)
+    watches.assess(slots, 1)
     assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
 
 
 def test_a_new_generation_is_resolved_anew() -> None:
-    slots, watches = FakeSlots(), w.Watches()
+    slots, watches = FakeSlots(), w.PathWatches()
     watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0),))], 1)
-    watches.judge(slots, 1)
+    watches.assess(slots, 1)
     assert (watches.verdict(w.WatchKey("c", 1)), watches.unresolved) == (w.UNKNOWN, 1)
     slots.set(7, SILENT)
     slots.set(1, ALIVE)
-    watches.judge(slots, 2)
+    watches.assess(slots, 2)
     assert (watches.verdict(w.WatchKey("c", 1)), watches.unresolved) == (w.CLEAN, 0)
     assert np.array_equal(slots.states(), [SILENT, ALIVE])

@@ -23,7 +23,7 @@ from tests.fixtures.plant import AHEAD, CONTROLLER, EPOCH, Move, Plan, Plant
 PORTS = tuple(range(52_001, 52_009))
 
 
-class Slots:
+class PathLiveness:
     """Liveness of one host's probe paths, true at once."""
 
     generation = 1
@@ -58,10 +58,10 @@ class Joined(Plant):
         self.executor: Executor | None = None
         super().__post_init__()
         self.executor = Executor(self.hosts, KeyRing([CONTROLLER.public]))
-        self.executor.wall_offset_ns = EPOCH + AHEAD["h"]
+        self.executor.realtime_offset_ns = EPOCH + AHEAD["h"]
         self.actuator = MemoryActuator()
         for host in self.hosts:
-            self.executor.attach(host, Slots(self, host))
+            self.executor.attach(host, PathLiveness(self, host))
 
     @property
     def steady(self) -> int:
@@ -72,7 +72,7 @@ class Joined(Plant):
         if host in self.deaf or self.executor is None:
             return
         event = Event(COMMAND.name, "actuate", f"{data['id']}-{data['issued_at_ns']}", self.now, data)
-        self.executor.commands([Message(COMMAND.name, host, event, self.now, 0)], self.steady)
+        self.executor.take_commands([Message(COMMAND.name, host, event, self.now, 0)], self.steady)
         self.settle()
 
     def watch(self) -> None:
@@ -80,22 +80,22 @@ class Joined(Plant):
             return
         for host in self.hosts:
             if host not in self.deaf:
-                self.executor.jobs(host, [p for p in self.parts.values() if p.host == host], self.steady)
-                self.executor.judged(host, self.steady)
+                self.executor.take_jobs(host, [p for p in self.parts.values() if p.host == host], self.steady)
+                self.executor.on_liveness(host, self.steady)
         self.settle()
 
     def settle(self) -> None:
         """Requests are done at once; outcomes go to the bus."""
         assert self.executor is not None
         while True:
-            requests, outcomes = self.executor.take()
+            requests, outcomes = self.executor.drain()
             for request in requests:
                 answer = self.actuator.apply(request, self.steady)
                 assert answer is not None
                 if answer.ok and request.path is not None:
                     self.moves.append(Move(request.qp.qp, request.path, self.now, request.do))
                     self._now_on(request.qp.qp, request.path)
-                self.executor.answered([answer], self.steady)
+                self.executor.take_answers([answer], self.steady)
             for outcome in outcomes:
                 self.put(OUTCOME.name, outcome.command, OUTCOME.name, outcome.host, outcome.as_data())
             if not requests and not outcomes:

@@ -1,4 +1,4 @@
-"""What the executor asks of whoever can change a queue pair, and what comes back: one seam, several ways to do it.
+"""What the executor requests of an actuator that can change a queue pair, and its answer: one seam, several methods.
 
 `qp_socket_io` speaks to the process that owns the queue pair, `kernel_flow_io` rewrites an unmodified program's
 packets; `MemoryActuator` is the twin that tests run against. All pass ``tests/contract/actuators.py``.
@@ -14,7 +14,7 @@ from sdfstream.records.job import QueuePair
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ActuatorRequest:
     """One change to one queue pair, under one signed command."""
 
     id: int
@@ -41,7 +41,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ActuatorAnswer:
     """What became of a request."""
 
     request: int
@@ -57,10 +57,10 @@ class Answer:
 class Actuator(Protocol):
     """Changes queue pairs. Neither method waits."""
 
-    def apply(self, request: Request, now_ns: int) -> Answer | None:
-        """Have `request` done: what has to leave for it leaves in this call. None: `answers` will tell."""
+    def apply(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer | None:
+        """Have `request` done: all bytes for it leave in this call. None: `answers` will have its answer."""
 
-    def answers(self, now_ns: int) -> list[Answer]:
+    def answers(self, now_ns: int) -> list[ActuatorAnswer]:
         """Answers that have come since the last call; a request whose time is out is answered as not done."""
 
 
@@ -73,14 +73,14 @@ class MemoryActuator:
     rate_until_ns: dict[str, int] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)
     """Queue pairs whose requests are refused."""
-    asked: list[Request] = field(default_factory=list)
+    asked: list[ActuatorRequest] = field(default_factory=list)
 
-    def apply(self, request: Request, now_ns: int) -> Answer | None:
+    def apply(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer | None:
         """Done at once, or refused."""
         self.asked.append(request)
         qp = request.qp.qp
         if qp in self.deaf:
-            return Answer(request.id, False, "refused: told to")
+            return ActuatorAnswer(request.id, False, "refused: told to")
         self.expire(now_ns)
         before = self._state(request.qp)
         if request.path is not None:
@@ -90,9 +90,9 @@ class MemoryActuator:
         elif request.rate_bps is not None:
             self.rates[qp] = request.rate_bps
             self.rate_until_ns[qp] = now_ns + request.ttl_ms * 1_000_000
-        return Answer(request.id, True, "", before, self._state(request.qp))
+        return ActuatorAnswer(request.id, True, "", before, self._state(request.qp))
 
-    def answers(self, now_ns: int) -> list[Answer]:
+    def answers(self, now_ns: int) -> list[ActuatorAnswer]:
         """All were given at once."""
         self.expire(now_ns)
         return []

@@ -1,4 +1,4 @@
-"""Reading a command: whom the agent trusts, the checks that a command must pass, and what it wants (`Terms`).
+"""Reading a command: which keys the agent trusts, the checks that a command must pass, and what it wants (`Terms`).
 
 In this order, the cheap and the general first; the first that fails names the refusal:
 
@@ -16,7 +16,7 @@ replayed      not later than the last statement of this command, or of one that 
 Commands under other hosts' keys are passed over and counted.
 
 An agent has no clock of the bus, and its own may be wrong. But a message entered the bus before it was received, so bus
-time now is at least ``bus_at_ns`` plus the steady time since it was received (`BusTime`): the largest such bound
+time now is at least ``bus_at_ns`` plus the steady time since it was received (`BusTimeBound`): the largest such bound
 counts. The steady clock may run fast against the bus's, and its readings are whole nanoseconds, rounded down; so that
 the bound stays one, the time since is shortened by 100 ppm and 1 ns.
 """
@@ -52,41 +52,41 @@ REASONS: Final = (
 LONGEST_LEASE_NS: Final = 3600 * NS_PER_S
 """A longer lease is no lease."""
 _KEEP_NS: Final = 60 * NS_PER_S
-"""What was heard of a command is forgotten this long after its lease, by when it is refused as expired anyway."""
+"""A command's last statement is forgotten this long after its lease, by when it is refused as expired anyway."""
 _MOST_REMEMBERED: Final = 100_000
 
 
 _DRIFT: Final = 10_000
-"""A steady clock is at most one part in this faster than the bus's: crystals are within 100 ppm."""
+"""A steady clock is at most 1/10,000 faster than the bus's: crystals are within 100 ppm."""
 _READING_NS: Final = 1
 """The difference of two readings that were rounded down may be so much too long."""
 
 
 @dataclass(slots=True)
-class BusTime:
+class BusTimeBound:
     """The best bound so far.
 
     Examples
     --------
     >>> time = BusTime()
-    >>> time.heard(1_000_000, now_ns=5_000_000)
+    >>> time.take(1_000_000, now_ns=5_000_000)
     >>> time.now(now_ns=5_020_000)
     1019997
     """
 
     _bus_at_ns: int = 0
-    _heard_ns: int = 0
+    _received_at_ns: int = 0
 
-    def heard(self, bus_at_ns: int, now_ns: int) -> None:
+    def take(self, bus_at_ns: int, now_ns: int) -> None:
         """A message that entered the bus at `bus_at_ns` was received at steady time `now_ns`."""
         if bus_at_ns > self.now(now_ns):
-            self._bus_at_ns, self._heard_ns = bus_at_ns, now_ns
+            self._bus_at_ns, self._received_at_ns = bus_at_ns, now_ns
 
     def now(self, now_ns: int) -> int:
-        """Bus time is at least this; 0 when nothing was heard yet."""
+        """Bus time is at least this; 0 before the first message."""
         if self._bus_at_ns == 0:
             return 0
-        since_ns = max(0, now_ns - self._heard_ns)
+        since_ns = max(0, now_ns - self._received_at_ns)
         return self._bus_at_ns + max(0, since_ns - since_ns // _DRIFT - _READING_NS)
 
 
@@ -104,7 +104,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A command that is believed."""
+    """A command that passed all checks."""
 
     command: Command
     data: Mapping[str, Any]
@@ -112,7 +112,7 @@ class Admitted:
 
 
 @dataclass(slots=True)
-class Heard:
+class LastStatement:
     """What is remembered of a command's statements."""
 
     issued_at_ns: int
@@ -123,29 +123,29 @@ class Heard:
 
 @dataclass(slots=True)
 class Admission:
-    """Judges command messages for some hosts; keeps the highest epoch and what was heard of every command.
+    """Checks command messages for some hosts; keeps the highest epoch and every command's last statement.
 
     Parameters
     ----------
     hosts : collection of str
         The agent's hosts.
     keys : KeyRing
-        Whom it trusts; an empty ring trusts nobody.
+        Keys that it trusts; with an empty ring every command is refused.
     """
 
     hosts: Collection[str]
     keys: KeyRing
     epoch: int = 0
-    heard: dict[str, Heard] = field(default_factory=dict)
-    bus: BusTime = field(default_factory=BusTime)
+    last_statements: dict[str, LastStatement] = field(default_factory=dict)
+    bus: BusTimeBound = field(default_factory=BusTimeBound)
     counters: Counters = field(default_factory=lambda: Counters("control"))
     forgetful: bool = False
-    """What was heard in an earlier run is lost: a statement older than this run's first message may be a replay."""
+    """Statements of an earlier run are lost: one older than this run's first message may be a replay."""
     _first_at_ns: int = 0
 
     def read(self, message: Message, now_ns: int) -> Admitted | Refusal | None:
-        """The command in `message`, or the first check that it does not pass; None: not for us."""
-        self.bus.heard(message.bus_at_ns, now_ns)
+        """The command in `message`, or the first check that it does not pass; None: for other hosts."""
+        self.bus.take(message.bus_at_ns, now_ns)
         self._first_at_ns = self._first_at_ns or message.bus_at_ns
         if message.key not in self.hosts:
             self.counters.add("passed-over", "other-host")
@@ -189,7 +189,7 @@ class Admission:
         self.epoch = read.epoch
         if read.expires_at_ns <= self.bus.now(now_ns):
             return Refusal("expired", "its lease is over")
-        known = self.heard.get(read.id)
+        known = self.last_statements.get(read.id)
         if known is not None and known.revoked:
             known.expires_at_ns = max(known.expires_at_ns, read.expires_at_ns)
             return Refusal("replayed", "it was undone by command, and nothing later of it counts")
@@ -200,22 +200,22 @@ class Admission:
         return None
 
     def _remember(self, read: Command, now_ns: int) -> Refusal | None:
-        if len(self.heard) >= _MOST_REMEMBERED:
+        if len(self.last_statements) >= _MOST_REMEMBERED:
             self.forget(now_ns)
-            if len(self.heard) >= _MOST_REMEMBERED:
+            if len(self.last_statements) >= _MOST_REMEMBERED:
                 return Refusal("unexpected-state", "too many commands are in force")
-        self.heard[read.id] = Heard(read.issued_at_ns, read.expires_at_ns)
+        self.last_statements[read.id] = LastStatement(read.issued_at_ns, read.expires_at_ns)
         return None
 
     def revoke(self, command_id: str) -> None:
         """Nothing later of this command counts."""
-        if command_id in self.heard:
-            self.heard[command_id].revoked = True
+        if command_id in self.last_statements:
+            self.last_statements[command_id].revoked = True
 
     def forget(self, now_ns: int) -> None:
         """Drop what is remembered of commands that anyway count as expired."""
         bus_ns = self.bus.now(now_ns)
-        self.heard = {i: h for i, h in self.heard.items() if h.expires_at_ns + _KEEP_NS > bus_ns}
+        self.last_statements = {i: h for i, h in self.last_statements.items() if h.expires_at_ns + _KEEP_NS > bus_ns}
 
 
 Kind = Literal["arm", "move", "limit", "peer"]
@@ -238,7 +238,7 @@ class Terms:
     paths: tuple[int, ...] = ()
     """Source ports that it may be put on, best first (peer: that are translated back)."""
     watches: Mapping[int, tuple[Segment, ...]] | None = None
-    """By source port; the former path's is among them where the command tells it."""
+    """By source port; the former path's is among them where the command has it."""
     hold_down_ns: int = 0
     rate_bps: int | None = None
     expected_rate: tuple[int | None] | None = None

@@ -1,9 +1,9 @@
 """The agent side of commands, put together: executor, actuators, journal. What waits for nothing is done in the call.
 
-From a judgement of liveness to the bytes on a control socket there is no await, no queue and no flush: `judged` judges
-the watches, lets the executor decide, and hands its requests to the actuators before it returns. The journal is
-written behind that, in a thread: a crash in between leaves a queue pair moved without a note of it, which the job map
-shows after the restart.
+From a reading of liveness to the bytes on a control socket there is no await, no queue and no flush: `on_liveness`
+assesses the watches, lets the executor decide, and hands its requests to the actuators before it returns. The journal
+is written behind that, in a thread: a crash in between leaves a queue pair moved without a note of it, which the job
+map shows after the restart.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from sdfstream.agent.commands import journal
-from sdfstream.agent.commands.actuator import Actuator, Answer, Request
+from sdfstream.agent.commands.actuator import Actuator, ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.executor import Executor, ExecutorConfig
 from sdfstream.agent.commands.journal_io import JournalFile, machine_run
-from sdfstream.agent.commands.path_watch import Slots
+from sdfstream.agent.commands.path_watch import PathLiveness
 from sdfstream.agent.downlink import Downlink
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
@@ -43,7 +43,7 @@ class AgentControl:
     ----------
     hosts : collection of str
     keys : KeyRing
-        Whom it trusts.
+        Keys that it trusts.
     actuators : mapping of str to Actuator
         By a queue pair's ``steering``.
     file : JournalFile or None
@@ -73,10 +73,10 @@ class AgentControl:
         self._offset()
 
     def resume(self) -> None:
-        """Go on where an earlier run of this agent stopped; UnavailableError when the journal's place cannot be used.
+        """Go on where an earlier run of this agent stopped; UnavailableError when the journal's folder cannot be used.
 
-        A journal that cannot be read is set aside: what it told is not known any more, so commands are only believed
-        when they were issued after the first thing that is heard of the bus.
+        A journal that cannot be read is set aside: its statements are lost, so commands are only admitted when they
+        were issued after the first message from the bus.
         """
         if self._file is None:
             return
@@ -90,38 +90,38 @@ class AgentControl:
             return
         for sentence in left_out:
             _log.warning("not resumed: %s", sentence)
-        for host in self.executor.places:
+        for host in self.executor.host_states:
             for lease in self.executor.leases(host):
                 _log.info("resumed: %s %s of %s: %s", lease.command.action, lease.command.id, host, lease.state)
 
-    def attach(self, host: str, slots: Slots) -> None:
+    def attach(self, host: str, slots: PathLiveness) -> None:
         """The liveness of one host."""
         self.executor.attach(host, slots)
 
-    def judged(self, host: str, now_ns: int) -> list[Output]:
-        """The liveness of `host` was judged just now: decide and act; what is to be published."""
-        self.executor.judged(host, now_ns)
+    def on_liveness(self, host: str, now_ns: int) -> list[Output]:
+        """Decide and act by the newest liveness of `host`; what is to be published."""
+        self.executor.on_liveness(host, now_ns)
         self._act(now_ns)
         for actuator in self._actuators.values():
             answers = actuator.answers(now_ns)
             if answers:
-                self.executor.answered(answers, now_ns)
+                self.executor.take_answers(answers, now_ns)
                 self._act(now_ns)
         outputs, self._outputs = self._outputs, []
         return outputs
 
-    def commands(self, messages: Sequence[Message]) -> None:
-        """Obey what came from the bus; outcomes come with the next judgement."""
+    def take_commands(self, messages: Sequence[Message]) -> None:
+        """Obey messages from the bus; outcomes are returned by the next `on_liveness`."""
         self._offset()
         now_ns = time.monotonic_ns()
-        self.executor.commands(messages, now_ns)
+        self.executor.take_commands(messages, now_ns)
         self._act(now_ns)
 
-    def jobs(self, parts: Mapping[str, Iterable[JobShard]]) -> None:
+    def take_jobs(self, shards: Mapping[str, Iterable[JobShard]]) -> None:
         """The job map, by host; a host that is not named has no jobs."""
         now_ns = time.monotonic_ns()
-        for host in self.executor.places:
-            self.executor.jobs(host, parts.get(host, ()), now_ns)
+        for host in self.executor.host_states:
+            self.executor.take_jobs(host, shards.get(host, ()), now_ns)
         self._act(now_ns)
 
     async def listen(self, downlink: Downlink) -> None:
@@ -135,7 +135,7 @@ class AgentControl:
                 await asyncio.sleep(_PATIENCE_S)
                 continue
             for at in range(0, len(messages), _AT_ONCE):
-                self.commands(messages[at : at + _AT_ONCE])
+                self.take_commands(messages[at : at + _AT_ONCE])
                 await asyncio.sleep(0)
 
     async def keep_journal(self) -> None:
@@ -170,17 +170,17 @@ class AgentControl:
     def _act(self, now_ns: int) -> None:
         """Hand requests to the actuators until nothing follows from their answers; turn outcomes into events."""
         while True:
-            requests, outcomes = self.executor.take()
+            requests, outcomes = self.executor.drain()
             answers = [answer for request in requests if (answer := self._apply(request, now_ns)) is not None]
             self._outputs += [self._event(outcome) for outcome in outcomes]
             if not requests:
                 return
-            self.executor.answered(answers, now_ns)
+            self.executor.take_answers(answers, now_ns)
 
-    def _apply(self, request: Request, now_ns: int) -> Answer | None:
+    def _apply(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer | None:
         actuator = self._actuators.get(request.qp.steering)
         if actuator is None:
-            return Answer(request.id, False, f"this agent has no {request.qp.steering} actuator")
+            return ActuatorAnswer(request.id, False, f"this agent has no {request.qp.steering} actuator")
         return actuator.apply(request, now_ns)
 
     def _event(self, outcome: Outcome) -> Output:
@@ -191,4 +191,4 @@ class AgentControl:
         return Output(OUTCOME.name, outcome.command, event)
 
     def _offset(self) -> None:
-        self.executor.wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self.executor.realtime_offset_ns = time.time_ns() - time.monotonic_ns()

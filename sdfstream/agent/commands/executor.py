@@ -1,7 +1,7 @@
 """Obeys commands on an agent's hosts: the rules of when something is done, held or taken back. No I/O.
 
-Fed with messages, the job map, judgements of liveness and answers of actuators; it hands out requests to actuators and
-outcomes (`take`). Every entry takes the steady time; what a lease does next is `lease.TABLE`, this file only finds out
+Takes messages, the job map, readings of liveness and answers of actuators; hands out requests to actuators and outcomes
+(`drain`). Every entry takes the steady time; what a lease does next is `lease.TABLE`, this file only finds out
 what happened. Rules that hold whatever is commanded:
 
 - a queue pair is only put on a path, or back on one, that the agent's own probes find clean;
@@ -17,12 +17,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sdfstream.agent.commands.actuator import Answer, Request
+from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
 from sdfstream.agent.commands.conditions import Moment, conditions, misfit, unclean, why
-from sdfstream.agent.commands.host_state import Known, Place
-from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, Do, Event, Lease, State, after
-from sdfstream.agent.commands.path_watch import Slots
+from sdfstream.agent.commands.host_state import HostState, QpState
+from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, Do, Lease, LeaseEvent, LeaseState, after
+from sdfstream.agent.commands.path_watch import PathLiveness
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
 from sdfstream.records.job import JobShard
@@ -58,35 +58,35 @@ class Executor:
     def __init__(self, hosts: Collection[str], keys: KeyRing, config: ExecutorConfig | None = None) -> None:
         self.admission = Admission(frozenset(hosts), keys)
         self.counters: Counters = self.admission.counters
-        self.wall_offset_ns = 0
-        """Agent's clock − steady clock: for the times told. The shell sets it."""
+        self.realtime_offset_ns = 0
+        """Agent's clock − steady clock, for the times in outcomes. The shell sets it."""
         self.dirty = False
         """Something that the journal must know has changed; the journal's keeper resets it."""
         self._config = config or ExecutorConfig()
         self._dwell_ns = self._config.dwell_ms * NS_PER_MS
-        self.places = {name: Place(name) for name in hosts}
-        """What stands on each host; `journal` keeps it."""
-        self._requests: list[Request] = []
+        self.host_states = {name: HostState(name) for name in hosts}
+        """State of each host; `journal` stores it."""
+        self._requests: list[ActuatorRequest] = []
         self._outcomes: list[Outcome] = []
         self._asked: dict[int, tuple[str, str]] = {}
         self._next_request = 1
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
-    def attach(self, host: str, slots: Slots) -> None:
+    def attach(self, host: str, slots: PathLiveness) -> None:
         """The liveness of one host; before that its paths are unknown."""
-        self.places[host].slots = slots
+        self.host_states[host].slots = slots
 
     def quicken(self, host: str, pairs: Collection[tuple[str, str, int]]) -> None:
         """NIC pairs and classes of this host that have watch sessions."""
-        self.places[host].watches.quicken(pairs)
+        self.host_states[host].watches.quicken(pairs)
 
-    def jobs(self, host: str, parts: Iterable[JobShard], now_ns: int) -> None:
+    def take_jobs(self, host: str, shards: Iterable[JobShard], now_ns: int) -> None:
         """The job map of one host, whole."""
-        self.places[host].inventory.take(parts, now_ns)
-        self._look(self.places[host], now_ns)
+        self.host_states[host].inventory.take(shards, now_ns)
+        self._look(self.host_states[host], now_ns)
 
-    def commands(self, messages: Sequence[Message], now_ns: int) -> None:
+    def take_commands(self, messages: Sequence[Message], now_ns: int) -> None:
         """Commands from the bus."""
         for message in messages:
             read = self.admission.read(message, now_ns)
@@ -96,25 +96,25 @@ class Executor:
             if isinstance(read, Refusal):
                 self._refuse(read, message, now_ns)
 
-    def judged(self, host: str, now_ns: int) -> None:
-        """The liveness of `host` was judged just now."""
-        place = self.places[host]
-        if place.judge(now_ns) or place.stirred:
-            self._look(place, now_ns)
-        elif now_ns >= place.look_ns:
-            self._look(place, now_ns, quick=not place.inventory.age(now_ns))
+    def on_liveness(self, host: str, now_ns: int) -> None:
+        """Assess the watches of `host` by its newest liveness, and see to its leases."""
+        host_state = self.host_states[host]
+        if host_state.assess(now_ns) or host_state.needs_look:
+            self._look(host_state, now_ns)
+        elif now_ns >= host_state.look_at_ns:
+            self._look(host_state, now_ns, quick=not host_state.inventory.age(now_ns))
 
-    def answered(self, answers: Iterable[Answer], now_ns: int) -> None:
-        """What actuators say to requests."""
+    def take_answers(self, answers: Iterable[ActuatorAnswer], now_ns: int) -> None:
+        """Answers of actuators."""
         for answer in answers:
             host, command_id = self._asked.pop(answer.request, ("", ""))
-            lease = self.places[host].leases.get(command_id) if host else None
+            lease = self.host_states[host].leases.get(command_id) if host else None
             if lease is None or lease.request != answer.request:
                 self.counters.add("unmatched", "answer")
                 continue
-            self._answer(self.places[host], lease, answer, now_ns)
+            self._answer(self.host_states[host], lease, answer, now_ns)
 
-    def take(self) -> tuple[list[Request], list[Outcome]]:
+    def drain(self) -> tuple[list[ActuatorRequest], list[Outcome]]:
         """Requests to make and outcomes to publish since the last call, each in order."""
         taken = self._requests, self._outcomes
         self._requests, self._outcomes = [], []
@@ -124,119 +124,123 @@ class Executor:
 
     def leases(self, host: str) -> list[Lease]:
         """Commands in force on `host`."""
-        return list(self.places[host].leases.values())
+        return list(self.host_states[host].leases.values())
 
     # --- accepting -------------------------------------------------------------------------------------------------
 
     def _accept(self, admitted: Admitted, now_ns: int) -> Refusal | None:
         command = admitted.command
-        place = self.places[str(command.target["host"])]
+        host_state = self.host_states[str(command.target["host"])]
         if command.action in ("undo", "failback"):
-            return self._undo(place, command, now_ns)
+            return self._undo(host_state, command, now_ns)
         if command.action == "slice":
             return Refusal("unexpected-state", "this agent does not do slices")
         try:
             wanted = terms(command)
         except FormatError as error:
             return Refusal("malformed", error.detail)
-        running = place.leases.get(command.id)
-        if running is not None and running.state is not State.FAILED:
-            return self._renew(place, running, admitted, wanted, now_ns)
-        if len(place.leases) >= self._config.most_leases:
+        running = host_state.leases.get(command.id)
+        if running is not None and running.state is not LeaseState.FAILED:
+            return self._renew(host_state, running, admitted, wanted, now_ns)
+        if len(host_state.leases) >= self._config.most_leases:
             return Refusal("unexpected-state", "too many commands are in force")
-        known = place.inventory.get(wanted.qp, sends=wanted.kind != "peer")
-        odd = misfit(place, known, command, wanted, now_ns - self._dwell_ns)
-        if odd is not None or known is None:
-            return odd
+        known = host_state.inventory.get(wanted.qp, sends=wanted.kind != "peer")
+        refusal = misfit(host_state, known, command, wanted, now_ns - self._dwell_ns)
+        if refusal is not None or known is None:
+            return refusal
         deadline_ns = now_ns + command.expires_at_ns - command.issued_at_ns
-        lease = Lease(command, admitted.data, wanted, place.name, deadline_ns, known.qp.src)
-        place.watch(lease)
+        lease = Lease(command, admitted.data, wanted, host_state.name, deadline_ns, known.qp.src)
+        host_state.watch(lease)
         if wanted.kind == "move":
-            place.judge(now_ns)
-            odd = unclean(place, lease, wanted.paths[0])
-            if odd is not None:
-                place.unwatch(lease)
-                return odd
-        place.leases[command.id] = lease
-        begin = {"arm": Event.ARM, "move": Event.MOVE, "limit": Event.LIMIT, "peer": Event.LIMIT}[wanted.kind]
-        self._happen(place, lease, begin, now_ns)
-        self._pursue(place, lease, now_ns)
+            host_state.assess(now_ns)
+            refusal = unclean(host_state, lease, wanted.paths[0])
+            if refusal is not None:
+                host_state.unwatch(lease)
+                return refusal
+        host_state.leases[command.id] = lease
+        begin = {"arm": LeaseEvent.ARM, "move": LeaseEvent.MOVE, "limit": LeaseEvent.LIMIT, "peer": LeaseEvent.LIMIT}[
+            wanted.kind
+        ]
+        self._transition(host_state, lease, begin, now_ns)
+        self._advance(host_state, lease, now_ns)
         return None
 
-    def _renew(self, place: Place, lease: Lease, admitted: Admitted, wanted: Terms, now_ns: int) -> Refusal | None:
+    def _renew(
+        self, host_state: HostState, lease: Lease, admitted: Admitted, wanted: Terms, now_ns: int
+    ) -> Refusal | None:
         command = admitted.command
-        if after(lease.state, Event.RENEW) is None or lease.undo:
+        if after(lease.state, LeaseEvent.RENEW) is None or lease.undo:
             return Refusal("unexpected-state", f"it is {lease.state}")
         before = lease.terms
         if (wanted.kind, wanted.qp) != (before.kind, before.qp):
             return Refusal("unexpected-state", "a renewal cannot change what a command does to what")
-        known = place.inventory.get(wanted.qp, sends=wanted.kind != "peer")
+        known = host_state.inventory.get(wanted.qp, sends=wanted.kind != "peer")
         if known is None:
             return Refusal("unknown-target", f"the queue pair {wanted.qp} is gone")
-        if lease.state in (State.ARMED, State.STRANDED):
-            odd = misfit(place, known, command, wanted, now_ns - self._dwell_ns)
-            if odd is not None:
-                return odd
+        if lease.state in (LeaseState.ARMED, LeaseState.STRANDED):
+            refusal = misfit(host_state, known, command, wanted, now_ns - self._dwell_ns)
+            if refusal is not None:
+                return refusal
         elif wanted.former != before.former or (wanted.kind == "move" and wanted.paths != before.paths):
             return Refusal("unexpected-state", "a renewal cannot change what was done")
-        place.unwatch(lease, wanted.watches)
+        host_state.unwatch(lease, wanted.watches)
         lease.command, lease.data, lease.terms = command, admitted.data, wanted
         lease.deadline_ns = now_ns + command.expires_at_ns - command.issued_at_ns
-        place.watch(lease)
-        self._happen(place, lease, Event.RENEW, now_ns)
-        self._pursue(place, lease, now_ns)
+        host_state.watch(lease)
+        self._transition(host_state, lease, LeaseEvent.RENEW, now_ns)
+        self._advance(host_state, lease, now_ns)
         return None
 
-    def _undo(self, place: Place, command: Command, now_ns: int) -> Refusal | None:
+    def _undo(self, host_state: HostState, command: Command, now_ns: int) -> Refusal | None:
         named = command.set.get("command")
-        lease = place.leases.get(named) if isinstance(named, str) else None
-        if lease is None or lease.state is State.FAILED:
+        lease = host_state.leases.get(named) if isinstance(named, str) else None
+        if lease is None or lease.state is LeaseState.FAILED:
             return Refusal("unknown-target", f"no command {named!r} is in force on this host")
         if command.action == "undo":
             self.admission.revoke(lease.command.id)
         elif lease.state not in ON_NEW_PATH:
             return Refusal("unexpected-state", f"command {named} has moved nothing: it is {lease.state}")
         lease.undo = True
-        self._say(lease.host, command, "accepted", f"ends command {named}", now_ns)
-        self._pursue(place, lease, now_ns)
+        self._report(lease.host, command, "accepted", f"ends command {named}", now_ns)
+        self._advance(host_state, lease, now_ns)
         return None
 
     # --- what happens to leases ------------------------------------------------------------------------------------
 
-    def _look(self, place: Place, now_ns: int, *, quick: bool = False) -> None:
+    def _look(self, host_state: HostState, now_ns: int, *, quick: bool = False) -> None:
         """See to every lease of a host, the newest first, so that the freshest knowledge moves a queue pair.
 
         Where no verdict and no queue pair changed, a quick look passes over those that are armed, not over, and have
         nothing to try again.
         """
-        place.look_ns, place.stirred = now_ns + LOOK_NS, False
-        if place.began_ns is None:
-            place.began_ns = now_ns
+        host_state.look_at_ns, host_state.needs_look = now_ns + LOOK_NS, False
+        if host_state.first_look_ns is None:
+            host_state.first_look_ns = now_ns
         at = self._moment(now_ns)
-        leases = [x for x in place.leases.values() if not (quick and _rests(x, at))]
+        leases = [x for x in host_state.leases.values() if not (quick and _is_idle(x, at))]
         for lease in sorted(leases, key=lambda x: -x.command.issued_at_ns):
-            self._pursue(place, lease, now_ns)
-            if lease.state is State.FAILED and now_ns >= lease.deadline_ns + _FAILED_NS:
-                self._end(place, lease)
+            self._advance(host_state, lease, now_ns)
+            if lease.state is LeaseState.FAILED and now_ns >= lease.deadline_ns + _FAILED_NS:
+                self._end(host_state, lease)
 
-    def _pursue(self, place: Place, lease: Lease, now_ns: int) -> None:
+    def _advance(self, host_state: HostState, lease: Lease, now_ns: int) -> None:
         """Raise what holds for this lease now, until nothing more follows from it."""
-        for _ in range(len(State)):
-            event = self._next_event(place, lease, now_ns)
-            if event is None or not self._happen(place, lease, event, now_ns):
+        for _ in range(len(LeaseState)):
+            event = self._next_event(host_state, lease, now_ns)
+            if event is None or not self._transition(host_state, lease, event, now_ns):
                 return
 
-    def _next_event(self, place: Place, lease: Lease, now_ns: int) -> Event | None:
+    def _next_event(self, host_state: HostState, lease: Lease, now_ns: int) -> LeaseEvent | None:
         """The first thing that is true now and means something in the lease's state."""
         at = self._moment(now_ns)
-        return next((e for e in conditions(place, lease, at) if after(lease.state, e) is not None), None)
+        return next((e for e in conditions(host_state, lease, at) if after(lease.state, e) is not None), None)
 
     def _moment(self, now_ns: int) -> Moment:
         return Moment(now_ns, self.admission.bus.now(now_ns), self.admission.epoch, self._dwell_ns)
 
     # --- transitions -----------------------------------------------------------------------------------------------
 
-    def _happen(self, place: Place, lease: Lease, event: Event, now_ns: int) -> bool:
+    def _transition(self, host_state: HostState, lease: Lease, event: LeaseEvent, now_ns: int) -> bool:
         """Take `event` through the table; whether it meant anything."""
         step = after(lease.state, event)
         if step is None:
@@ -244,43 +248,43 @@ class Executor:
         came_from = lease.state
         lease.state, todo = step
         self.dirty = True
-        if event is Event.FOUND and (known := place.known(lease)) is not None:
-            lease.path = lease.asked = known.path
+        if event is LeaseEvent.FOUND and (known := host_state.known(lease)) is not None:
+            lease.path = lease.requested_path = known.path
         for do in todo:
-            if do in _ASKS:
-                self._ask(place, lease, do, now_ns)
+            if do in _REQUESTS:
+                self._request(host_state, lease, do, now_ns)
             else:
-                self._say_lease(place, lease, do.value, event, came_from, now_ns)
-        if lease.state in (State.UNDONE, State.EXPIRED):
-            self._end(place, lease)
+                self._report_lease(host_state, lease, do.value, event, came_from, now_ns)
+        if lease.state in (LeaseState.UNDONE, LeaseState.EXPIRED):
+            self._end(host_state, lease)
         return True
 
-    def _end(self, place: Place, lease: Lease) -> None:
-        place.unwatch(lease)
-        place.leases.pop(lease.command.id, None)
+    def _end(self, host_state: HostState, lease: Lease) -> None:
+        host_state.unwatch(lease)
+        host_state.leases.pop(lease.command.id, None)
 
     def _chooses(self, lease: Lease, now_ns: int) -> bool:
         """The command lets the agent choose between paths, and is in force: going back is one of its choices."""
         at = self._moment(now_ns)
         return lease.terms.kind == "arm" and not lease.undo and not at.over(lease) and lease.command.epoch >= at.epoch
 
-    def _ask(self, place: Place, lease: Lease, do: Do, now_ns: int) -> None:
+    def _request(self, host_state: HostState, lease: Lease, do: Do, now_ns: int) -> None:
         wanted = lease.terms
-        known = place.known(lease)
+        known = host_state.known(lease)
         assert known is not None  # conditions are raised only while it is there
         left_ns = min(lease.deadline_ns - now_ns, lease.command.expires_at_ns - self.admission.bus.now(now_ns))
         lease.ttl_ns = max(left_ns, NS_PER_MS)
-        how = "undo" if do is Do.ASK_LIFT or (do is Do.ASK_BACK and not self._chooses(lease, now_ns)) else "set"
+        how = "undo" if do is Do.REQUEST_LIFT or (do is Do.REQUEST_BACK and not self._chooses(lease, now_ns)) else "set"
         path = None
-        if do is Do.ASK_MOVE:
-            path = wanted.paths[0] if wanted.kind == "move" else place.alternate(lease, known)
-            lease.asked = path
-        elif do is Do.ASK_BACK:
+        if do is Do.REQUEST_MOVE:
+            path = wanted.paths[0] if wanted.kind == "move" else host_state.alternate(lease, known)
+            lease.requested_path = path
+        elif do is Do.REQUEST_BACK:
             path = wanted.former
-        elif do is Do.ASK_LIMIT:
-            lease.asked_rate_bps, lease.resumed = wanted.rate_bps, False
+        elif do is Do.REQUEST_LIMIT:
+            lease.requested_rate_bps, lease.resumed = wanted.rate_bps, False
         lease.retry_ns = now_ns + lease.pause_ns
-        request = Request(
+        request = ActuatorRequest(
             id=self._next_request,
             do=how,
             qp=known.qp,
@@ -288,7 +292,7 @@ class Executor:
             command=lease.data,
             path=path,
             choice=wanted.kind == "arm" and how == "set",
-            rate_bps=wanted.rate_bps if do is Do.ASK_LIMIT else None,
+            rate_bps=wanted.rate_bps if do is Do.REQUEST_LIMIT else None,
             ttl_ms=lease.ttl_ns // NS_PER_MS,
             peer=wanted.kind == "peer",
             paths=wanted.paths if wanted.kind == "peer" else (),
@@ -296,54 +300,60 @@ class Executor:
         self._next_request += 1
         lease.request = request.id
         if path is not None:
-            known.asking = request.id
-        self._asked[request.id] = place.name, lease.command.id
+            known.pending_request = request.id
+        self._asked[request.id] = host_state.name, lease.command.id
         self._requests.append(request)
 
-    def _answer(self, place: Place, lease: Lease, answer: Answer, now_ns: int) -> None:
+    def _answer(self, host_state: HostState, lease: Lease, answer: ActuatorAnswer, now_ns: int) -> None:
         lease.request, lease.answer = None, answer
-        known = place.known(lease)
-        if known is not None and known.asking == answer.request:
-            known.asking = None
-        event = Event.DONE
+        known = host_state.known(lease)
+        if known is not None and known.pending_request == answer.request:
+            known.pending_request = None
+        event = LeaseEvent.DONE
         if answer.ok:
             lease.pause_ns, lease.retry_ns = RETRY_NS[0], 0
             if known is not None:
-                self._note_done(place, lease, known, now_ns)
+                self._note_done(host_state, lease, known, now_ns)
         else:
-            event = Event.NOT_DONE if answer.sure or after(lease.state, Event.UNSURE) is None else Event.UNSURE
+            event = (
+                LeaseEvent.NOT_DONE
+                if answer.sure or after(lease.state, LeaseEvent.UNSURE) is None
+                else LeaseEvent.UNSURE
+            )
             lease.retry_ns = now_ns + lease.pause_ns
             lease.pause_ns = min(2 * lease.pause_ns, RETRY_NS[1])
             self.counters.add("not-done", "refused" if answer.sure else "no-answer")
-        if lease.terms.kind == "limit" and lease.state in (State.LIMITING, State.RENEWING):
+        if lease.terms.kind == "limit" and lease.state in (LeaseState.LIMITING, LeaseState.RENEWING):
             lease.limit_until_ns = max(lease.limit_until_ns, now_ns + lease.ttl_ns)
-        self._happen(place, lease, event, now_ns)
-        self._pursue(place, lease, now_ns)
-        place.stirred = True  # others may have waited for this one
+        self._transition(host_state, lease, event, now_ns)
+        self._advance(host_state, lease, now_ns)
+        host_state.needs_look = True  # others may have waited for this one
 
-    def _note_done(self, place: Place, lease: Lease, known: Known, now_ns: int) -> None:
+    def _note_done(self, host_state: HostState, lease: Lease, known: QpState, now_ns: int) -> None:
         known.changed_ns = now_ns
-        if lease.state in (State.MOVING, State.MOVING_ON):
-            lease.path = lease.asked
-        if lease.state in (State.MOVING, State.MOVING_ON, State.RETURNING):
-            path = lease.terms.former if lease.state is State.RETURNING else lease.asked
+        if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON):
+            lease.path = lease.requested_path
+        if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON, LeaseState.RETURNING):
+            path = lease.terms.former if lease.state is LeaseState.RETURNING else lease.requested_path
             assert path is not None
             known.path, known.moved_ns = path, now_ns
             if known.qp.steering == "kernel":
-                place.inventory.kernel_paths[known.qp.qp] = path
+                host_state.inventory.kernel_paths[known.qp.qp] = path
         elif lease.terms.kind == "limit":
-            known.rate_bps = None if lease.state is State.LIFTING else lease.asked_rate_bps
+            known.rate_bps = None if lease.state is LeaseState.LIFTING else lease.requested_rate_bps
 
     # --- saying ----------------------------------------------------------------------------------------------------
 
-    def _say_lease(self, place: Place, lease: Lease, state: str, event: Event, came_from: State, now_ns: int) -> None:
-        answer = lease.answer if event in (Event.DONE, Event.NOT_DONE, Event.UNSURE) else None
-        self._say(lease.host, lease.command, state, why(place, lease, event, came_from), now_ns, answer)
-
-    def _say(
-        self, host: str, command: Command, state: str, reason: str, now_ns: int, answer: Answer | None = None
+    def _report_lease(
+        self, host_state: HostState, lease: Lease, state: str, event: LeaseEvent, came_from: LeaseState, now_ns: int
     ) -> None:
-        at_ns = now_ns + self.wall_offset_ns
+        answer = lease.answer if event in (LeaseEvent.DONE, LeaseEvent.NOT_DONE, LeaseEvent.UNSURE) else None
+        self._report(lease.host, lease.command, state, why(host_state, lease, event, came_from), now_ns, answer)
+
+    def _report(
+        self, host: str, command: Command, state: str, reason: str, now_ns: int, answer: ActuatorAnswer | None = None
+    ) -> None:
+        at_ns = now_ns + self.realtime_offset_ns
         self.counters.add(state, command.action)
         self._outcomes.append(
             Outcome(
@@ -365,7 +375,7 @@ class Executor:
         data: Any = getattr(message.body, "data", None)
         named = data.get("id") if isinstance(data, Mapping) else None
         if not isinstance(named, str):
-            return  # nobody to answer; it is counted
+            return  # no id to answer to; it is counted
         action, target = data.get("action"), data.get("target")
         self._outcomes.append(
             Outcome(
@@ -373,18 +383,18 @@ class Executor:
                 state="refused",
                 why=str(refusal),
                 host=message.key,
-                at_ns=now_ns + self.wall_offset_ns,
+                at_ns=now_ns + self.realtime_offset_ns,
                 action=action if isinstance(action, str) else "",
                 target=dict(target) if isinstance(target, Mapping) else {},
             )
         )
 
 
-def _rests(lease: Lease, at: Moment) -> bool:
-    return lease.state is State.ARMED and lease.retry_ns == 0 and not at.over(lease)
+def _is_idle(lease: Lease, at: Moment) -> bool:
+    return lease.state is LeaseState.ARMED and lease.retry_ns == 0 and not at.over(lease)
 
 
-_ASKS: Final = frozenset({Do.ASK_MOVE, Do.ASK_BACK, Do.ASK_LIMIT, Do.ASK_LIFT})
+_REQUESTS: Final = frozenset({Do.REQUEST_MOVE, Do.REQUEST_BACK, Do.REQUEST_LIMIT, Do.REQUEST_LIFT})
 _MOST_TEXT: Final = 256
 _FAILED_NS: Final = 10_000 * NS_PER_MS
 """How long after its lease a move that failed is still looked for."""

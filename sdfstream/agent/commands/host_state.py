@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.agent.commands.lease import Lease
-from sdfstream.agent.commands.path_watch import CLEAN, Slots, Watches
+from sdfstream.agent.commands.path_watch import CLEAN, PathLiveness, PathWatches
 from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.units import NS_PER_S
 
@@ -23,7 +23,7 @@ GONE_NS: Final = 10 * NS_PER_S
 
 
 @dataclass(slots=True)
-class Known:
+class QpState:
     """One queue pair."""
 
     qp: QueuePair
@@ -37,37 +37,37 @@ class Known:
     missing_ns: int | None = None
     """Since when the job map has it no more; steady clock. None: it has it."""
     changed_ns: int | None = None
-    """Last change of ours; steady clock."""
+    """Last change by this agent; steady clock."""
     moved_ns: int | None = None
-    asking: int | None = None
-    """The request about its path that is under way."""
+    pending_request: int | None = None
+    """Number of the request about its path that is in flight."""
 
 
-class Inventory:
+class QpInventory:
     """The queue pairs of one host."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}
-        self._receiving: dict[str, Known] = {}
+        self._known: dict[str, QpState] = {}
+        self._receiving: dict[str, QpState] = {}
         self.kernel_paths: dict[str, int] = {}
         """Source ports that packets of kernel flows leave with, where it is not the program's own."""
 
     def __len__(self) -> int:
         return len(self._known) + len(self._receiving)
 
-    def get(self, qp: str, *, sends: bool = True) -> Known | None:
+    def get(self, qp: str, *, sends: bool = True) -> QpState | None:
         """The queue pair whose sending (or receiving) end is here, None when there is none now."""
         return (self._known if sends else self._receiving).get(qp)
 
-    def take(self, parts: Iterable[JobShard], now_ns: int) -> None:
-        """The job map, all of this host's part of it."""
-        running = [p for p in parts if p.state == "running"]
+    def take(self, shards: Iterable[JobShard], now_ns: int) -> None:
+        """All job shards of this host."""
+        running = [p for p in shards if p.state == "running"]
         for table, sends in ((self._known, True), (self._receiving, False)):
             seen = set()
-            for part in running:
-                for qp in part.qps if sends else part.receives:
+            for shard in running:
+                for qp in shard.qps if sends else shard.receives:
                     seen.add(qp.qp)
-                    self._see(table, qp, part, now_ns, sends=sends)
+                    self._see(table, qp, shard, now_ns, sends=sends)
             for name in table.keys() - seen:
                 if table[name].missing_ns is None:
                     table[name].missing_ns = now_ns
@@ -87,35 +87,35 @@ class Inventory:
                 self.kernel_paths.pop(name, None)
         return bool(gone)
 
-    def _see(self, table: dict[str, Known], qp: QueuePair, part: JobShard, now_ns: int, *, sends: bool) -> None:
+    def _see(self, table: dict[str, QpState], qp: QueuePair, shard: JobShard, now_ns: int, *, sends: bool) -> None:
         known = table.get(qp.qp)
         if known is None:
             path = self.kernel_paths.get(qp.qp, qp.path) if sends else qp.path
-            table[qp.qp] = Known(qp, part.job, part.control, path, qp.rate_bps, sends)
+            table[qp.qp] = QpState(qp, shard.job, shard.control, path, qp.rate_bps, sends)
             return
         if qp.steering != "kernel" and (known.changed_ns is None or now_ns - known.changed_ns >= _OURS_COUNTS_NS):
             known.path, known.rate_bps = qp.path, qp.rate_bps
-        known.qp, known.job, known.control = qp, part.job, part.control
+        known.qp, known.job, known.control = qp, shard.job, shard.control
         known.missing_ns = None
 
 
 @dataclass(slots=True)
-class Place:
+class HostState:
     """One host."""
 
     name: str
-    slots: Slots | None = None
-    watches: Watches = field(default_factory=Watches)
-    inventory: Inventory = field(default_factory=Inventory)
+    slots: PathLiveness | None = None
+    watches: PathWatches = field(default_factory=PathWatches)
+    inventory: QpInventory = field(default_factory=QpInventory)
     leases: dict[str, Lease] = field(default_factory=dict)
-    look_ns: int = 0
+    look_at_ns: int = 0
     """Leases are looked at again at this time, whatever happens."""
-    stirred: bool = False
+    needs_look: bool = False
     """Something happened that may matter to any lease."""
-    began_ns: int | None = None
+    first_look_ns: int | None = None
     """First look at this host."""
 
-    def known(self, lease: Lease) -> Known | None:
+    def known(self, lease: Lease) -> QpState | None:
         """The queue pair of a lease; None: it is not there (yet)."""
         return self.inventory.get(lease.terms.qp, sends=lease.terms.kind != "peer")
 
@@ -123,7 +123,7 @@ class Place:
         """Of the watch of one of the lease's paths."""
         return self.watches.verdict(lease.key(path))
 
-    def alternate(self, lease: Lease, known: Known) -> int | None:
+    def alternate(self, lease: Lease, known: QpState) -> int | None:
         """The first path of the lease that is clean and not in use."""
         for path in lease.terms.paths:
             if path != known.path and self.verdict(lease, path) == CLEAN:
@@ -136,15 +136,15 @@ class Place:
         return since_ns is not None and now_ns - since_ns >= lease.terms.hold_down_ns
 
     def watch(self, lease: Lease) -> None:
-        """Watch the lease's paths by what its newest statement says, from the next judgement on."""
+        """Watch the lease's paths by its newest statement, from the next assessment on."""
         for path, segments in (lease.terms.watches or {}).items():
             self.watches.put(lease.key(path), lease.src, segments, lease.command.issued_at_ns)
         if lease.terms.watches:
-            self.stirred = True  # newer lists may tell other leases something, too
+            self.needs_look = True  # newer lists may matter to other leases, too
 
-    def judge(self, now_ns: int) -> bool:
-        """Judge the watches by the present liveness; whether any verdict may have changed."""
-        return self.slots is not None and self.watches.judge(self.slots, now_ns)
+    def assess(self, now_ns: int) -> bool:
+        """Assess the watches by the present liveness; whether any verdict may have changed."""
+        return self.slots is not None and self.watches.assess(self.slots, now_ns)
 
     def unwatch(self, lease: Lease, keep: Mapping[int, Any] | None = None) -> None:
         """Watch its paths no longer, but those in `keep`."""

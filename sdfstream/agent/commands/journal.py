@@ -13,23 +13,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sdfstream.agent.commands.admission import Heard, terms
+from sdfstream.agent.commands.admission import LastStatement, terms
 from sdfstream.agent.commands.executor import Executor
-from sdfstream.agent.commands.host_state import Place
-from sdfstream.agent.commands.lease import ENDS, Lease, State
+from sdfstream.agent.commands.host_state import HostState
+from sdfstream.agent.commands.lease import ENDS, Lease, LeaseState
 from sdfstream.errors import FormatError
 from sdfstream.records.command import command
 
 VERSION: Final = 1
 
 _RESUMES: Final = {
-    # what was asked for and not answered may have been done; the job map will tell (lease.Event.FOUND, BACK)
-    State.MOVING: State.FAILED,
-    State.MOVING_ON: State.MOVED,
-    State.ENDING: State.HOLDING,
-    State.RETURNING: State.HOLDING,
-    State.LIMITING: State.LIMITED,
-    State.RENEWING: State.LIMITED,
+    # what was requested and not answered may have been done; the job map will show it (LeaseEvent.FOUND, BACK)
+    LeaseState.MOVING: LeaseState.FAILED,
+    LeaseState.MOVING_ON: LeaseState.MOVED,
+    LeaseState.ENDING: LeaseState.HOLDING,
+    LeaseState.RETURNING: LeaseState.HOLDING,
+    LeaseState.LIMITING: LeaseState.LIMITED,
+    LeaseState.RENEWING: LeaseState.LIMITED,
 }
 """Where a lease goes on; other states as they were."""
 
@@ -44,14 +44,14 @@ def record(executor: Executor, now_ns: int, boot: str) -> dict[str, Any]:
         "epoch": admission.epoch,
         "bus_at_ns": admission.bus.now(now_ns),
         "steady_ns": now_ns,
-        "heard": {i: [h.issued_at_ns, h.expires_at_ns, h.revoked] for i, h in admission.heard.items()},
-        "hosts": {name: _host(place) for name, place in executor.places.items()},
+        "heard": {i: [h.issued_at_ns, h.expires_at_ns, h.revoked] for i, h in admission.last_statements.items()},
+        "hosts": {name: _host(host_state) for name, host_state in executor.host_states.items()},
     }
 
 
-def _host(place: Place) -> dict[str, Any]:
-    leases = [_lease(x) for x in place.leases.values() if x.state not in ENDS or x.state is State.FAILED]
-    return {"leases": leases, "kernel_paths": dict(place.inventory.kernel_paths)}
+def _host(host_state: HostState) -> dict[str, Any]:
+    leases = [_lease(x) for x in host_state.leases.values() if x.state not in ENDS or x.state is LeaseState.FAILED]
+    return {"leases": leases, "kernel_paths": dict(host_state.inventory.kernel_paths)}
 
 
 def _lease(lease: Lease) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def _lease(lease: Lease) -> dict[str, Any]:
         "deadline_ns": lease.deadline_ns,
         "limit_until_ns": max(lease.limit_until_ns, lease.deadline_ns),
         "path": lease.path,
-        "asked": lease.asked,
-        "asked_rate_bps": lease.asked_rate_bps,
+        "asked": lease.requested_path,
+        "asked_rate_bps": lease.requested_rate_bps,
         "undo": lease.undo,
     }
 
@@ -85,51 +85,51 @@ def resume(executor: Executor, data: Mapping[str, Any], now_ns: int, boot: str) 
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}")
         epoch, bus_at_ns = int(data["epoch"]), int(data["bus_at_ns"])
-        heard = {str(i): Heard(int(h[0]), int(h[1]), bool(h[2])) for i, h in data["heard"].items()}
+        last_statements = {str(i): LastStatement(int(h[0]), int(h[1]), bool(h[2])) for i, h in data["heard"].items()}
         hosts = {str(name): (list(h["leases"]), _paths(h["kernel_paths"])) for name, h in data["hosts"].items()}
         same_boot = data["boot"] == boot and int(data["steady_ns"]) <= now_ns
         bus_since_ns = int(data["steady_ns"]) if same_boot else now_ns
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FormatError("journal", f"{type(error).__name__}: {error}") from error
     executor.admission.epoch = epoch
-    executor.admission.heard = heard
+    executor.admission.last_statements = last_statements
     if bus_at_ns > 0:
-        executor.admission.bus.heard(bus_at_ns, bus_since_ns)
+        executor.admission.bus.take(bus_at_ns, bus_since_ns)
     if not same_boot:
         return ["the machine has been started anew: no lease is left"] * any(leases for leases, _ in hosts.values())
     left_out = []
     for name, (leases, kernel_paths) in hosts.items():
-        place = executor.places.get(name)
-        if place is None:
+        host_state = executor.host_states.get(name)
+        if host_state is None:
             left_out += [f"{name} is no host of this agent any more"] * bool(leases)
             continue
-        place.inventory.kernel_paths = kernel_paths
-        left_out += [why for entry in leases if (why := _resume(executor, place, entry))]
+        host_state.inventory.kernel_paths = kernel_paths
+        left_out += [why for entry in leases if (why := _resume(executor, host_state, entry))]
     return left_out
 
 
-def _resume(executor: Executor, place: Place, entry: Mapping[str, Any]) -> str:
+def _resume(executor: Executor, host_state: HostState, entry: Mapping[str, Any]) -> str:
     """Take up one lease; why not, where it cannot be."""
     try:
         distrust = executor.admission.keys.refuses(entry["data"])
         read = command(entry["data"])
         if distrust:
             return f"command {read.id}: {distrust}"
-        state = State(entry["state"])
+        state = LeaseState(entry["state"])
         lease = Lease(
-            read, entry["data"], terms(read), place.name, int(entry["deadline_ns"]), str(entry["src"]),
+            read, entry["data"], terms(read), host_state.name, int(entry["deadline_ns"]), str(entry["src"]),
             state=_RESUMES.get(state, state),
             path=_whole(entry["path"]),
-            asked=_whole(entry["asked"]),
-            asked_rate_bps=_whole(entry["asked_rate_bps"]),
+            requested_path=_whole(entry["asked"]),
+            requested_rate_bps=_whole(entry["asked_rate_bps"]),
             limit_until_ns=int(entry["limit_until_ns"]),
             undo=bool(entry["undo"]),
             resumed=True,
         )  # fmt: skip
     except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
         return f"a lease cannot be read: {error}"
-    place.leases[read.id] = lease
-    place.watch(lease)
+    host_state.leases[read.id] = lease
+    host_state.watch(lease)
     return ""
 
 

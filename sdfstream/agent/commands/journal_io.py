@@ -1,4 +1,4 @@
-"""The journal's file: written whole beside the old one, made durable, then put in its place, so one is always whole."""
+"""The journal's file: written whole beside the old one, made durable, then renamed over it, so one is always whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JournalFile:
         FormatError
             ``journal``: it cannot be read; it has been set aside under the same name with ``.unreadable``.
         UnavailableError
-            The place cannot be read or written.
+            The folder or the file cannot be read or written.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

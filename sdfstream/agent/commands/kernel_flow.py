@@ -1,4 +1,4 @@
-"""Steering a flow whose program cannot change its own port: what is told to nf_tables, and what it answers.
+"""Steering a flow whose program cannot change its own port: the commands for nf_tables, and its answers.
 
 A connected socket accepts packets only from the port that it knows, at both ends. So a flow that leaves with another
 source port needs help at both: ::
@@ -11,10 +11,10 @@ Each arrow is one map in the netdev family, hooked at the device itself, so neit
 sees the fabric's side. *in* and *back* are harmless before anything is moved: no packet carries the new port. *mirror*
 follows what comes in: the receiver's host answers to the port that the data last came from, so nobody has to time
 both ends. Hence the order: first the receiving host (``part: peer``) is made ready for all ports that may come, then
-the sender moves, and may move on and back, alone; last the receiving host forgets, once nothing comes that way.
+the sender moves, and may move on and back, alone; last the receiving host forgets, once nothing comes from those ports.
 
 Known limits: ICMP errors about a moved flow quote the new port and do not reach the socket; fragments behind the first
-carry no port and are not translated; a moved flow keeps its way when the agent dies, which is meant.
+carry no port and are not translated; a moved flow keeps its port when the agent dies, which is meant.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Ends(NamedTuple):
 
 @dataclass(slots=True)
 class Elements:
-    """What a table's maps hold, as far as we put it there: (map, protocol and family, key) to port."""
+    """What a table's maps hold, as far as this agent put it there: (map, protocol and family, key) to port."""
 
     of: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
@@ -85,11 +85,11 @@ class Elements:
 
     def take(self, wanted: Mapping[tuple[str, str, str], int | None]) -> None:
         """`changes` were made."""
-        for place, port in wanted.items():
+        for element, port in wanted.items():
             if port is None:
-                self.of.pop(place, None)
+                self.of.pop(element, None)
             else:
-                self.of[place] = port
+                self.of[element] = port
 
 
 def table() -> str:
@@ -105,17 +105,17 @@ def table() -> str:
 
 def chains(device: str) -> str:
     """The chains of one device, with their rules."""
-    way_out, way_in = [], []
+    egress, ingress = [], []
     for version, (family, _) in _FAMILIES.items():
         for protocol in ("udp", "tcp"):
             suffix = f"{protocol}{version}"
             key = f"{family} saddr . {family} daddr . {protocol} sport . {protocol} dport"
-            way_out += [
+            egress += [
                 f"{key} @sent_{suffix}",
                 f"{protocol} sport set {key} map @out_{suffix}",
                 f"{protocol} dport set {key} map @mirror_{suffix}",
             ]
-            way_in += [
+            ingress += [
                 f"{key} @came_{suffix}",
                 f"{protocol} sport set {key} map @back_{suffix}",
                 f"{protocol} dport set {key} map @in_{suffix}",
@@ -123,8 +123,8 @@ def chains(device: str) -> str:
     return "\n".join(
         [
             f"table netdev {TABLE} {{",
-            *_chain(f"out_{_plain(device)}", "egress", device, way_out),
-            *_chain(f"in_{_plain(device)}", "ingress", device, way_in),
+            *_chain(f"out_{_plain(device)}", "egress", device, egress),
+            *_chain(f"in_{_plain(device)}", "ingress", device, ingress),
             "}",
         ]
     )
@@ -136,7 +136,7 @@ def _chain(name: str, hook: str, device: str, rules: Iterable[str]) -> list[str]
 
 
 def _plain(device: str) -> str:
-    """A device's name as part of a chain's: letters and digits, others as their number."""
+    """A device's name within a chain's: letters and digits, others as their number."""
     return "".join(c if c.isascii() and c.isalnum() else f"_{ord(c):x}" for c in device)
 
 
@@ -145,7 +145,7 @@ def moved(flow: Ends, path: int) -> dict[tuple[str, str, str], int | None]:
     wanted: dict[tuple[str, str, str], int | None] = {
         ("out", flow.suffix, flow.key): None if path == flow.source_port else path
     }
-    if path != flow.source_port:  # answers to an earlier port may still be on their way, so those stay
+    if path != flow.source_port:  # answers to an earlier port may still be in transit, so those stay
         wanted["in", flow.suffix, flow.by(path).answers.key] = flow.source_port
     return wanted
 
@@ -219,5 +219,5 @@ def _elements(text: str) -> list[Any]:
 
 
 def _key(value: Any) -> str | None:
-    parts = value.get("concat") if isinstance(value, Mapping) else None
-    return " . ".join(map(str, parts)) if isinstance(parts, list) and len(parts) == 4 else None
+    fields = value.get("concat") if isinstance(value, Mapping) else None
+    return " . ".join(map(str, fields)) if isinstance(fields, list) and len(fields) == 4 else None

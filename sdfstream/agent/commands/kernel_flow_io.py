@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sdfstream.agent.commands import kernel_flow as kf
-from sdfstream.agent.commands.actuator import Answer, Request
+from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.kernel_rows import KernelRows
 from sdfstream.agent.commands.nftables_io import Nftables
 from sdfstream.errors import UnavailableError
@@ -36,7 +36,7 @@ IDLE_NS: Final = 3_000 * NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Where a NIC of ours is."""
+    """Device, address and namespace of one of the agent's NICs."""
 
     device: str
     address: str
@@ -52,7 +52,7 @@ class _Peer:
     now: int
     """The port that it came from last."""
     packets: dict[int, int] = field(default_factory=dict)
-    heard_ns: dict[int, int] = field(default_factory=dict)
+    received_at_ns: dict[int, int] = field(default_factory=dict)
 
 
 class _Space:
@@ -152,19 +152,19 @@ class KernelFlowActuator:
         self._spaces: dict[str | None, _Space] = {}
         self._mirror_at_ns = 0
 
-    def apply(self, request: Request, now_ns: int) -> Answer | None:
+    def apply(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer | None:
         """Done, or not, when this returns."""
         try:
             if request.peer:
                 return self._peer(request, now_ns)
             if request.path is None:
-                return Answer(request.id, False, "a kernel flow is not limited: only its path can be changed")
+                return ActuatorAnswer(request.id, False, "a kernel flow is not limited: only its path can be changed")
             return self._move(request)
         except UnavailableError as error:
             self.counters.add("kernel", "failed")
-            return Answer(request.id, False, f"nf_tables: {error}")
+            return ActuatorAnswer(request.id, False, f"nf_tables: {error}")
 
-    def answers(self, now_ns: int) -> list[Answer]:
+    def answers(self, now_ns: int) -> list[ActuatorAnswer]:
         """All were given at once; answers of flows that end here follow the ports that these come from."""
         if now_ns >= self._mirror_at_ns and any(space.peers for space in self._spaces.values()):
             self._mirror_at_ns = now_ns + MIRROR_NS
@@ -208,42 +208,42 @@ class KernelFlowActuator:
             space.close()
         self._spaces.clear()
 
-    def _move(self, request: Request) -> Answer:
+    def _move(self, request: ActuatorRequest) -> ActuatorAnswer:
         assert request.path is not None
         space, flow = self._space(request.qp.src), self._ends(request.qp)
         before = space.elements.of.get(("out", flow.suffix, flow.key), flow.source_port)
         space.change(kf.moved(flow, request.path))
-        return Answer(request.id, True, "", {"path": before}, {"path": request.path})
+        return ActuatorAnswer(request.id, True, "", {"path": before}, {"path": request.path})
 
-    def _peer(self, request: Request, now_ns: int) -> Answer:
+    def _peer(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer:
         space, flow = self._space(request.qp.dst), self._ends(request.qp)
         known = space.peers.get(request.qp.qp)
         if request.do == "undo":
             return self._forget(request, space, known, now_ns)
         if known is not None:
             gone = [p for p in known.paths if p not in request.paths]
-            busy = [p for p in gone if now_ns - known.heard_ns.get(p, now_ns - IDLE_NS) < IDLE_NS]
+            busy = [p for p in gone if now_ns - known.received_at_ns.get(p, now_ns - IDLE_NS) < IDLE_NS]
             if busy:
-                return Answer(request.id, False, f"the flow still comes from path {busy[0]}")
+                return ActuatorAnswer(request.id, False, f"the flow still comes from path {busy[0]}")
             space.change(kf.ready(flow, gone, on=False))
         space.count("came", [flow.by(p) for p in (flow.source_port, *request.paths)])
         space.change(kf.ready(flow, request.paths))
         now = space.elements.of.get(("mirror", flow.suffix, flow.answers.key), flow.source_port)
         space.peers[request.qp.qp] = _Peer(flow, request.paths, now if known is None else known.now)
-        return Answer(request.id, True, "", {}, {"paths": list(request.paths)})
+        return ActuatorAnswer(request.id, True, "", {}, {"paths": list(request.paths)})
 
     @staticmethod
-    def _forget(request: Request, space: _Space, known: _Peer | None, now_ns: int) -> Answer:
+    def _forget(request: ActuatorRequest, space: _Space, known: _Peer | None, now_ns: int) -> ActuatorAnswer:
         if known is None:
-            return Answer(request.id, True)
-        busy = [p for p in known.paths if now_ns - known.heard_ns.get(p, now_ns - IDLE_NS) < IDLE_NS]
+            return ActuatorAnswer(request.id, True)
+        busy = [p for p in known.paths if now_ns - known.received_at_ns.get(p, now_ns - IDLE_NS) < IDLE_NS]
         if busy:
-            return Answer(request.id, False, f"the flow still comes from path {busy[0]}")
+            return ActuatorAnswer(request.id, False, f"the flow still comes from path {busy[0]}")
         flow = known.flow
         space.change(kf.ready(flow, known.paths, on=False) | kf.mirrored(flow, flow.source_port))
         space.uncount("came", [flow.by(p) for p in (flow.source_port, *known.paths)])
         del space.peers[request.qp.qp]
-        return Answer(request.id, True)
+        return ActuatorAnswer(request.id, True)
 
     @staticmethod
     def _mirror(space: _Space, now_ns: int) -> None:
@@ -256,7 +256,7 @@ class KernelFlowActuator:
                 packets = 0 if count is None else count.packets
                 if packets > peer.packets.get(path, packets):
                     grown[path] = packets - peer.packets[path]
-                    peer.heard_ns[path] = now_ns
+                    peer.received_at_ns[path] = now_ns
                 peer.packets[path] = packets
             newest = max(grown, key=lambda p: (grown[p], p != peer.now), default=peer.now)
             if newest != peer.now:
@@ -264,13 +264,13 @@ class KernelFlowActuator:
                 peer.now = newest
 
     def _space(self, nic: str) -> _Space:
-        place = self._nics.get(nic)
-        if place is None:
+        attachment = self._nics.get(nic)
+        if attachment is None:
             raise UnavailableError(f"{nic} is no NIC of this agent")
-        if place.netns not in self._spaces:
-            self._spaces[place.netns] = _Space(place.netns)
-        space = self._spaces[place.netns]
-        space.hook(place.device)
+        if attachment.netns not in self._spaces:
+            self._spaces[attachment.netns] = _Space(attachment.netns)
+        space = self._spaces[attachment.netns]
+        space.hook(attachment.device)
         return space
 
     def _ends(self, pair: QueuePair) -> kf.Ends:
@@ -304,12 +304,12 @@ class KernelFlows:
         self._due_ns = dict.fromkeys(self._rows, 0)
         self._failed = ""
 
-    def flows(self, parts: Mapping[str, Iterable[JobShard]], moved: Mapping[str, int]) -> None:
+    def flows(self, shards: Mapping[str, Iterable[JobShard]], moved: Mapping[str, int]) -> None:
         """The job map; `moved` is looked at again whenever rows are made."""
         self._moved = moved
         self._flows = {
-            host: [(part.job, q) for part in each for q in part.qps if q.steering == "kernel"]
-            for host, each in parts.items()
+            host: [(shard.job, q) for shard in each for q in shard.qps if q.steering == "kernel"]
+            for host, each in shards.items()
         }
         try:
             self.actuator.count([q for each in self._flows.values() for _, q in each])

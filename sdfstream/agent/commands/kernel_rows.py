@@ -1,15 +1,15 @@
 """Throughput of kernel flows, as rows of ``sdf.raw.qp.v1``: one per flow and interval, from counters at the device.
 
-There are no chunks to be seen, so a row stands for all that left in one interval. It tells what was *sent*: of TCP
+There are no chunks to be seen, so a row stands for all that left in one interval. It counts what was *sent*: of TCP
 that is what got through, apart from retransmissions; of UDP without a congestion control it is not. Delays, marks and
 retransmissions are not known here and stay null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ _TRANSPORT_BYTES: Final = {"udp": 8, "tcp": 32}
 """TCP with time stamps, as Linux sends it."""
 
 
-class Counted(Protocol):
+class TrafficCount(Protocol):
     """Packets and bytes since counting began; a packet that the device will cut up counts once, with one header."""
 
     @property
@@ -45,6 +45,15 @@ class _Before:
     chunk: int = 0
 
 
+class _Row(NamedTuple):
+    job: str
+    pair: QueuePair
+    before: _Before
+    packets: int
+    bytes: int
+    """Payload."""
+
+
 class KernelRows:
     """Rows of one host's kernel flows."""
 
@@ -53,7 +62,7 @@ class KernelRows:
         self._before: dict[str, _Before] = {}
 
     def step(
-        self, flows: Iterable[tuple[str, QueuePair]], counts: Mapping[str, Counted], clock_at_ns: int
+        self, flows: Iterable[tuple[str, QueuePair]], counts: Mapping[str, TrafficCount], clock_at_ns: int
     ) -> pa.RecordBatch | None:
         """Rows since the last call, None when nothing was sent.
 
@@ -77,7 +86,7 @@ class KernelRows:
                 continue
             packets, data = now.packets - before.packets, now.bytes - before.bytes
             if packets > 0:
-                rows.append((job, pair, before, packets, max(0, data - packets * _header_bytes(pair))))
+                rows.append(_Row(job, pair, before, packets, max(0, data - packets * _header_bytes(pair))))
             chunk = before.chunk + (packets > 0)
             self._before[pair.qp] = _Before(now.packets, now.bytes, clock_at_ns, chunk)
         return _batch(self._host, rows, clock_at_ns) if rows else None
@@ -87,31 +96,34 @@ def _header_bytes(pair: QueuePair) -> int:
     return _LINK_BYTES + _IP_BYTES[6 if ":" in pair.dst_address else 4] + _TRANSPORT_BYTES.get(pair.protocol, 8)
 
 
-def _batch(host: str, rows: list[tuple[str, QueuePair, _Before, int, int]], clock_at_ns: int) -> pa.RecordBatch:
-    pairs = [pair for _, pair, *_ in rows]
+def _batch(host: str, rows: Sequence[_Row], clock_at_ns: int) -> pa.RecordBatch:
+    measured = {
+        "sent_at_ns": _whole((row.before.at_ns for row in rows), np.int64),
+        "job": [row.job for row in rows],
+        "chunk": _whole((row.before.chunk for row in rows), np.uint64),
+        "bytes": _whole((row.bytes for row in rows), np.uint64),
+        "packets": _whole((row.packets for row in rows), np.uint32),
+        "clock_src": [host] * len(rows),
+        "acknowledged_at_ns": _whole([clock_at_ns] * len(rows), np.int64),
+    }
+    return columns.build(QP.columns, {**measured, **_identity([row.pair for row in rows])})
 
-    def whole(values: Iterable[int], kind: type[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-        return np.fromiter(values, kind)
 
-    return columns.build(
-        QP.columns,
-        {
-            "sent_at_ns": whole((before.at_ns for _, _, before, _, _ in rows), np.int64),
-            "job": [job for job, *_ in rows],
-            "rank": whole((p.rank for p in pairs), np.uint32),
-            "peer_rank": whole((p.peer_rank for p in pairs), np.uint32),
-            "qp": [p.qp for p in pairs],
-            "src": [p.src for p in pairs],
-            "dst": [p.dst for p in pairs],
-            "clock_src": [host] * len(rows),
-            "clock_dst": [p.dst.partition("/")[0] for p in pairs],
-            "transport": [p.protocol for p in pairs],
-            "path": whole((p.path for p in pairs), np.uint32),
-            "dst_port": whole((p.dst_port for p in pairs), np.uint16),
-            "dscp": whole((p.dscp for p in pairs), np.uint8),
-            "chunk": whole((before.chunk for _, _, before, _, _ in rows), np.uint64),
-            "bytes": whole((data for *_, data in rows), np.uint64),
-            "packets": whole((packets for _, _, _, packets, _ in rows), np.uint32),
-            "acknowledged_at_ns": whole([clock_at_ns] * len(rows), np.int64),
-        },
-    )
+def _identity(pairs: Sequence[QueuePair]) -> dict[str, Any]:
+    """The columns that say which queue pair a row is about."""
+    return {
+        "rank": _whole((pair.rank for pair in pairs), np.uint32),
+        "peer_rank": _whole((pair.peer_rank for pair in pairs), np.uint32),
+        "qp": [pair.qp for pair in pairs],
+        "src": [pair.src for pair in pairs],
+        "dst": [pair.dst for pair in pairs],
+        "clock_dst": [pair.dst.partition("/")[0] for pair in pairs],
+        "transport": [pair.protocol for pair in pairs],
+        "path": _whole((pair.path for pair in pairs), np.uint32),
+        "dst_port": _whole((pair.dst_port for pair in pairs), np.uint16),
+        "dscp": _whole((pair.dscp for pair in pairs), np.uint8),
+    }
+
+
+def _whole(values: Iterable[int], kind: type[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+    return np.fromiter(values, kind)

@@ -1,11 +1,11 @@
 """The life of one command at the agent that obeys it, as one table.
 
-A command is *accepted* once it is believed and fits what is in force. From then on it has a *lease*: the time until
+A command is *accepted* once it is admitted and fits what is in force. From then on it has a *lease*: the time until
 which it may act, renewed by later statements of the same command. What happens next depends on what it does.
 
 **Armed moves (failover).** Nothing is changed at first: the lease is `armed`. When the agent's own probes find the
-queue pair's path dead and one of the command's alternates clean (`fire`), the move is asked for (`moving`) and, once
-the actuator says it is done, the queue pair has `moved`. Dead without a clean alternate is told once (`stranded`) and
+queue pair's path dead and one of the command's alternates clean (`fire`), the move is requested (`moving`) and, once
+the actuator confirms it, the queue pair has `moved`. Dead without a clean alternate is reported once (`stranded`) and
 watched on. A moved queue pair whose new path dies too moves on to the next clean alternate (`moving-on`). When its
 former path has been clean throughout the hold-down (`healed`) it goes back (`returning`) and the lease is `undone`. An
 armed lease that ends without having fired leaves nothing behind: `expired`.
@@ -13,22 +13,22 @@ armed lease that ends without having fired leaves nothing behind: `expired`.
 **Moves at once (steer).** Accepted and asked for in one; `moved` until the lease is over or it is undone by a command.
 
 **Ends of moves.** A lease that is over, or undone by command, is `ending`: if the former path has been clean for the
-hold-down the queue pair goes back, else it is left where it is, which is told once (`holding`), and tried again when
-the former path has healed. A path is never taken back to a path that is not known to be clean, however long that
-takes. If the queue pair was moved on by another command meanwhile, or is there no more, nothing is left of the lease:
-`expired`.
+hold-down the queue pair goes back, else it is left where it is, which is reported once (`holding`), and tried again
+when the former path has healed. A queue pair is never taken back to a path that is not known to be clean, however long
+that takes. If the queue pair was moved on by another command meanwhile, or is there no more, nothing is left of the
+lease: `expired`.
 
 **Limits (throttle).** `limiting`, then `limited`; every renewal renews the actuator's own time limit (`renewing`).
 When the lease is over or undone the limit is lifted always, whatever the paths are like; `lifting` goes on until the
 actuator confirms or its own time limit has certainly ended it (`spent`). A limit that was asked for without an answer
 may be in force, so it is lifted, too.
 
-**When the actuator says no, or nothing.** A move at once has `failed`; an armed one is armed again and told as failed;
-a return is tried again from `holding`; a lift is tried again. No answer does not mean that nothing was done: when the
-job map later shows the queue pair on the path that was asked for (`found`), the lease is `moved` after all.
+**When the actuator says no, or nothing.** A move at once has `failed`; an armed one is armed again and reported as
+failed; a return is tried again from `holding`; a lift is tried again. No answer does not mean that nothing was done:
+when the job map later shows the queue pair on the path that was asked for (`found`), the lease is `moved` after all.
 
 Conditions (`lapse`, `undo`, `gone`, …) are raised at every step as long as they hold, so one that means nothing in a
-state (a lease that ends while a request is under way) is not lost: it is met again in the next state.
+state (a lease that ends while a request is in flight) is not lost: it is met again in the next state.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sdfstream.agent.commands.actuator import Answer
+from sdfstream.agent.commands.actuator import ActuatorAnswer
 from sdfstream.agent.commands.admission import Terms
 from sdfstream.agent.commands.path_watch import WatchKey
 from sdfstream.records.command import Command
 from sdfstream.records.units import NS_PER_MS
 
 
-class State(StrEnum):
+class LeaseState(StrEnum):
     """Where a lease stands."""
 
     NEW = "new"
@@ -66,7 +66,7 @@ class State(StrEnum):
     EXPIRED = "expired"
 
 
-class Event(StrEnum):
+class LeaseEvent(StrEnum):
     """What can happen to a lease."""
 
     ARM = "arm"
@@ -74,12 +74,12 @@ class Event(StrEnum):
     MOVE = "move"
     """A steer was accepted."""
     LIMIT = "limit"
-    """A throttle (or the peer's part of a kernel flow's move) was accepted."""
+    """A throttle (or the receiving host's side of a kernel flow's move) was accepted."""
     RENEW = "renew"
     """A later statement of the same command was accepted."""
     FIRE = "fire"
     """The path in use is dead and an alternate is clean."""
-    NO_WAY = "no-way"
+    NO_ALTERNATE = "no-alternate"
     """The path in use is dead and no alternate is clean."""
     REVIVED = "revived"
     """The path in use is not dead."""
@@ -112,95 +112,97 @@ class Event(StrEnum):
 class Do(StrEnum):
     """What the executor has to do on a transition."""
 
-    ASK_MOVE = "ask-move"
-    ASK_BACK = "ask-back"
-    ASK_LIMIT = "ask-limit"
-    ASK_LIFT = "ask-lift"
-    SAY_ACCEPTED = "accepted"
-    SAY_APPLIED = "applied"
-    SAY_HELD = "held"
-    SAY_UNDONE = "undone"
-    SAY_EXPIRED = "expired"
-    SAY_FAILED = "failed"
+    REQUEST_MOVE = "ask-move"
+    REQUEST_BACK = "ask-back"
+    REQUEST_LIMIT = "ask-limit"
+    REQUEST_LIFT = "ask-lift"
+    REPORT_ACCEPTED = "accepted"
+    REPORT_APPLIED = "applied"
+    REPORT_HELD = "held"
+    REPORT_UNDONE = "undone"
+    REPORT_EXPIRED = "expired"
+    REPORT_FAILED = "failed"
 
 
-S, E, D = State, Event, Do
-_Table = dict[tuple[State, Event], tuple[State, tuple[Do, ...]]]
+S, E, D = LeaseState, LeaseEvent, Do
+_Table = dict[tuple[LeaseState, LeaseEvent], tuple[LeaseState, tuple[Do, ...]]]
 
 TABLE: Final[_Table] = {
-    (S.NEW, E.ARM): (S.ARMED, (D.SAY_ACCEPTED,)),
-    (S.NEW, E.MOVE): (S.MOVING, (D.ASK_MOVE, D.SAY_ACCEPTED)),
-    (S.NEW, E.LIMIT): (S.LIMITING, (D.ASK_LIMIT, D.SAY_ACCEPTED)),
+    (S.NEW, E.ARM): (S.ARMED, (D.REPORT_ACCEPTED,)),
+    (S.NEW, E.MOVE): (S.MOVING, (D.REQUEST_MOVE, D.REPORT_ACCEPTED)),
+    (S.NEW, E.LIMIT): (S.LIMITING, (D.REQUEST_LIMIT, D.REPORT_ACCEPTED)),
     # armed: nothing is changed yet
     (S.ARMED, E.RENEW): (S.ARMED, ()),
-    (S.ARMED, E.FIRE): (S.MOVING, (D.ASK_MOVE,)),
-    (S.ARMED, E.NO_WAY): (S.STRANDED, (D.SAY_HELD,)),
-    (S.ARMED, E.FOUND): (S.MOVED, (D.SAY_APPLIED,)),
-    (S.ARMED, E.LAPSE): (S.EXPIRED, (D.SAY_EXPIRED,)),
-    (S.ARMED, E.UNDO): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.ARMED, E.GONE): (S.EXPIRED, (D.SAY_EXPIRED,)),
+    (S.ARMED, E.FIRE): (S.MOVING, (D.REQUEST_MOVE,)),
+    (S.ARMED, E.NO_ALTERNATE): (S.STRANDED, (D.REPORT_HELD,)),
+    (S.ARMED, E.FOUND): (S.MOVED, (D.REPORT_APPLIED,)),
+    (S.ARMED, E.LAPSE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
+    (S.ARMED, E.UNDO): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.ARMED, E.GONE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
     (S.STRANDED, E.RENEW): (S.STRANDED, ()),
-    (S.STRANDED, E.FIRE): (S.MOVING, (D.ASK_MOVE,)),
+    (S.STRANDED, E.FIRE): (S.MOVING, (D.REQUEST_MOVE,)),
     (S.STRANDED, E.REVIVED): (S.ARMED, ()),
-    (S.STRANDED, E.FOUND): (S.MOVED, (D.SAY_APPLIED,)),
-    (S.STRANDED, E.LAPSE): (S.EXPIRED, (D.SAY_EXPIRED,)),
-    (S.STRANDED, E.UNDO): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.STRANDED, E.GONE): (S.EXPIRED, (D.SAY_EXPIRED,)),
-    # on the way to a new path; what ends the lease is met again afterwards
+    (S.STRANDED, E.FOUND): (S.MOVED, (D.REPORT_APPLIED,)),
+    (S.STRANDED, E.LAPSE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
+    (S.STRANDED, E.UNDO): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.STRANDED, E.GONE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
+    # moving to a new path; what ends the lease is met again afterwards
     (S.MOVING, E.RENEW): (S.MOVING, ()),
-    (S.MOVING, E.DONE): (S.MOVED, (D.SAY_APPLIED,)),
-    (S.MOVING, E.NOT_DONE): (S.FAILED, (D.SAY_FAILED,)),
+    (S.MOVING, E.DONE): (S.MOVED, (D.REPORT_APPLIED,)),
+    (S.MOVING, E.NOT_DONE): (S.FAILED, (D.REPORT_FAILED,)),
     # a failed failover is armed again; a failed steer may yet be found done
     (S.FAILED, E.ARM): (S.ARMED, ()),
-    (S.FAILED, E.FOUND): (S.MOVED, (D.SAY_APPLIED,)),
+    (S.FAILED, E.FOUND): (S.MOVED, (D.REPORT_APPLIED,)),
     # on the new path
     (S.MOVED, E.RENEW): (S.MOVED, ()),
-    (S.MOVED, E.FIRE): (S.MOVING_ON, (D.ASK_MOVE,)),
-    (S.MOVED, E.HEALED): (S.RETURNING, (D.ASK_BACK,)),
+    (S.MOVED, E.FIRE): (S.MOVING_ON, (D.REQUEST_MOVE,)),
+    (S.MOVED, E.HEALED): (S.RETURNING, (D.REQUEST_BACK,)),
     (S.MOVED, E.LAPSE): (S.ENDING, ()),
     (S.MOVED, E.UNDO): (S.ENDING, ()),
-    (S.MOVED, E.BACK): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.MOVED, E.GONE): (S.EXPIRED, (D.SAY_EXPIRED,)),
+    (S.MOVED, E.BACK): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.MOVED, E.GONE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
     (S.MOVING_ON, E.RENEW): (S.MOVING_ON, ()),
-    (S.MOVING_ON, E.DONE): (S.MOVED, (D.SAY_APPLIED,)),
-    (S.MOVING_ON, E.NOT_DONE): (S.MOVED, (D.SAY_FAILED,)),
-    (S.ENDING, E.HEALED): (S.RETURNING, (D.ASK_BACK,)),
-    (S.ENDING, E.UNHEALED): (S.HOLDING, (D.SAY_HELD,)),
-    (S.ENDING, E.BACK): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.ENDING, E.GONE): (S.EXPIRED, (D.SAY_EXPIRED,)),
+    (S.MOVING_ON, E.DONE): (S.MOVED, (D.REPORT_APPLIED,)),
+    (S.MOVING_ON, E.NOT_DONE): (S.MOVED, (D.REPORT_FAILED,)),
+    (S.ENDING, E.HEALED): (S.RETURNING, (D.REQUEST_BACK,)),
+    (S.ENDING, E.UNHEALED): (S.HOLDING, (D.REPORT_HELD,)),
+    (S.ENDING, E.BACK): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.ENDING, E.GONE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
     (S.HOLDING, E.RENEW): (S.MOVED, ()),
-    (S.HOLDING, E.HEALED): (S.RETURNING, (D.ASK_BACK,)),
-    (S.HOLDING, E.BACK): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.HOLDING, E.GONE): (S.EXPIRED, (D.SAY_EXPIRED,)),
+    (S.HOLDING, E.HEALED): (S.RETURNING, (D.REQUEST_BACK,)),
+    (S.HOLDING, E.BACK): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.HOLDING, E.GONE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
     (S.RETURNING, E.RENEW): (S.RETURNING, ()),
-    (S.RETURNING, E.DONE): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.RETURNING, E.NOT_DONE): (S.HOLDING, (D.SAY_HELD,)),
+    (S.RETURNING, E.DONE): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.RETURNING, E.NOT_DONE): (S.HOLDING, (D.REPORT_HELD,)),
     # limits
-    (S.LIMITING, E.DONE): (S.LIMITED, (D.SAY_APPLIED,)),
-    (S.LIMITING, E.NOT_DONE): (S.FAILED, (D.SAY_FAILED,)),
-    (S.LIMITING, E.UNSURE): (S.LIFTING, (D.SAY_FAILED, D.ASK_LIFT)),
+    (S.LIMITING, E.DONE): (S.LIMITED, (D.REPORT_APPLIED,)),
+    (S.LIMITING, E.NOT_DONE): (S.FAILED, (D.REPORT_FAILED,)),
+    (S.LIMITING, E.UNSURE): (S.LIFTING, (D.REPORT_FAILED, D.REQUEST_LIFT)),
     (S.LIMITING, E.RENEW): (S.LIMITING, ()),
-    (S.LIMITED, E.RENEW): (S.RENEWING, (D.ASK_LIMIT,)),
-    (S.LIMITED, E.LAPSE): (S.LIFTING, (D.ASK_LIFT,)),
-    (S.LIMITED, E.UNDO): (S.LIFTING, (D.ASK_LIFT,)),
-    (S.LIMITED, E.GONE): (S.EXPIRED, (D.SAY_EXPIRED,)),
+    (S.LIMITED, E.RENEW): (S.RENEWING, (D.REQUEST_LIMIT,)),
+    (S.LIMITED, E.LAPSE): (S.LIFTING, (D.REQUEST_LIFT,)),
+    (S.LIMITED, E.UNDO): (S.LIFTING, (D.REQUEST_LIFT,)),
+    (S.LIMITED, E.GONE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
     (S.RENEWING, E.DONE): (S.LIMITED, ()),
     (S.RENEWING, E.NOT_DONE): (S.LIMITED, ()),
     (S.RENEWING, E.RENEW): (S.RENEWING, ()),
-    (S.LIFTING, E.DONE): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.LIFTING, E.RETRY): (S.LIFTING, (D.ASK_LIFT,)),
-    (S.LIFTING, E.SPENT): (S.UNDONE, (D.SAY_UNDONE,)),
-    (S.LIFTING, E.GONE): (S.EXPIRED, (D.SAY_EXPIRED,)),
+    (S.LIFTING, E.DONE): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.LIFTING, E.RETRY): (S.LIFTING, (D.REQUEST_LIFT,)),
+    (S.LIFTING, E.SPENT): (S.UNDONE, (D.REPORT_UNDONE,)),
+    (S.LIFTING, E.GONE): (S.EXPIRED, (D.REPORT_EXPIRED,)),
 }
 """(state, event) to (next state, what to do). A pair that is not here means nothing."""
 
-ENDS: Final = frozenset({State.FAILED, State.UNDONE, State.EXPIRED})
+ENDS: Final = frozenset({LeaseState.FAILED, LeaseState.UNDONE, LeaseState.EXPIRED})
 """Nothing of the command is in force, as far as is known."""
-ON_NEW_PATH: Final = frozenset({State.MOVED, State.MOVING_ON, State.ENDING, State.HOLDING, State.RETURNING})
+ON_NEW_PATH: Final = frozenset(
+    {LeaseState.MOVED, LeaseState.MOVING_ON, LeaseState.ENDING, LeaseState.HOLDING, LeaseState.RETURNING}
+)
 """The queue pair left its former path by this command."""
 
 
-def after(state: State, event: Event) -> tuple[State, tuple[Do, ...]] | None:
+def after(state: LeaseState, event: LeaseEvent) -> tuple[LeaseState, tuple[Do, ...]] | None:
     """The next state and what to do; None: the event means nothing in `state`.
 
     >>> after(State.LIMITED, Event.LAPSE)
@@ -226,12 +228,12 @@ class Lease:
     """Steady clock: it has then lasted as long as it was given."""
     src: str
     """NIC that sends; its probes watch."""
-    state: State = State.NEW
+    state: LeaseState = LeaseState.NEW
     path: int | None = None
     """Source port that it put its queue pair on."""
-    asked: int | None = None
+    requested_path: int | None = None
     """Source port that was asked for last."""
-    asked_rate_bps: int | None = None
+    requested_rate_bps: int | None = None
     ttl_ns: int = 0
     """The time limit in the last request."""
     limit_until_ns: int = 0
@@ -239,8 +241,8 @@ class Lease:
     resumed: bool = False
     """Taken over from the journal: what an earlier run asked for may have been done unseen."""
     request: int | None = None
-    """Under way."""
-    answer: Answer | None = None
+    """Number of the request in flight; None: none is."""
+    answer: ActuatorAnswer | None = None
     """To the last request."""
     undo: bool = False
     """An undo command names it."""

@@ -1,22 +1,22 @@
 """Which paths of queue pairs are dead and which are clean, by the agent's own probes alone.
 
-A *watch* of a path is the list of segments it crosses (link directions, both ways), each with the probe paths of the
-same NIC that cross it, too. A segment is **dead** when all of its probe paths, at least one, are silent; **clean** when
-one of them is alive; else unknown. One broken link silences every probe path across it, so segments up and down the
-same probe paths look dead with it. Only those dead segments are believed that best explain a silent probe path: no
+A *watch* of a path is the list of segments it crosses (link directions, data and answers), each with the probe paths of
+the same NIC that cross it, too. A segment is **dead** when all of its probe paths, at least one, are silent; **clean**
+when one of them is alive; else unknown. One broken link silences every probe path across it, so segments up and down
+the same probe paths look dead with it. Only those dead segments are blamed that best explain a silent probe path: no
 other dead segment that this probe path crosses has more silent probe paths to its support. A path is
 
-- **dead** when one of its segments is believed dead,
+- **dead** when one of its segments is blamed,
 - **clean** when all of its segments (at least one) are clean,
 - else **unknown**, which is never acted upon.
 
 A NIC that is down makes its probe paths unknown, not silent, so nothing follows from it. A probe path that is not
 probed here counts as unknown: it can keep a segment from being dead, never make it so.
 
-Probe paths of one NIC may have very different intervals. Where a segment is crossed by *quick* ones (the wished-for
-watch sessions), only those are asked: a slow one says "alive" for up to a second longer than is true.
+Probe paths of one NIC may have very different intervals. Where a segment is crossed by *quick* ones (the watch
+sessions), only those are asked: a slow one says "alive" for up to a second longer than is true.
 
-Names are resolved to slots of the host's liveness once per generation; a judgement is a dozen numpy calls over all
+Names are resolved to slots of the host's liveness once per generation; an assessment is a dozen numpy calls over all
 entries, and none of them when no state changed.
 """
 
@@ -62,13 +62,13 @@ class Segment(NamedTuple):
 
 
 class WatchKey(NamedTuple):
-    """Whose watch: a command and the source port whose way it describes."""
+    """Names a watch: a command and the source port whose route it describes."""
 
     command: str
     path: int
 
 
-class Slots(Protocol):
+class PathLiveness(Protocol):
     """The liveness of one host's probe paths, as far as a watch needs it."""
 
     @property
@@ -107,7 +107,7 @@ def _segment(entry: Mapping[str, Any]) -> Segment:
 
 
 @dataclass(slots=True)
-class _Watch:
+class _PathWatch:
     src: str
     segments: tuple[Segment, ...]
     issued_at_ns: int
@@ -115,7 +115,7 @@ class _Watch:
     clean_since_ns: int | None = None
 
 
-class Watches:
+class PathWatches:
     """All watches of one host.
 
     Parameters
@@ -125,11 +125,11 @@ class Watches:
     """
 
     def __init__(self, quick: Collection[tuple[str, str, int]] = ()) -> None:
-        self._watches: dict[WatchKey, _Watch] = {}
+        self._watches: dict[WatchKey, _PathWatch] = {}
         self._quick = frozenset(quick)
         self._generation: int | None = None
         self._laid_out = False
-        self._order: list[_Watch] = []
+        self._order: list[_PathWatch] = []
         self._seen: UInt8s | None = None
         self.unresolved = 0
         """Probe paths of the watches that are not probed here."""
@@ -143,7 +143,7 @@ class Watches:
         if known is not None and known.src == src and known.segments == tuple(segments):
             known.issued_at_ns = issued_at_ns
             return
-        watch = _Watch(src, tuple(segments), issued_at_ns)
+        watch = _PathWatch(src, tuple(segments), issued_at_ns)
         if known is not None:  # a newer list of probe paths does not interrupt a hold-down; its verdict may
             watch.verdict, watch.clean_since_ns = known.verdict, known.clean_since_ns
         self._watches[key] = watch
@@ -161,17 +161,17 @@ class Watches:
             self._laid_out = False
 
     def verdict(self, key: WatchKey) -> int:
-        """UNKNOWN, CLEAN or DEAD at the last judgement."""
+        """UNKNOWN, CLEAN or DEAD at the last assessment."""
         watch = self._watches.get(key)
         return UNKNOWN if watch is None else watch.verdict
 
     def clean_since_ns(self, key: WatchKey) -> int | None:
-        """Clean at every judgement since then; None: not clean."""
+        """Clean at every assessment since then; None: not clean."""
         watch = self._watches.get(key)
         return None if watch is None else watch.clean_since_ns
 
-    def judge(self, slots: Slots, now_ns: int) -> bool:
-        """Judge all watches by the present states; whether any verdict may have changed."""
+    def assess(self, slots: PathLiveness, now_ns: int) -> bool:
+        """Assess all watches by the present states; whether any verdict may have changed."""
         if not self._laid_out or slots.generation != self._generation:
             self._lay_out(slots.slot)
             self._generation = slots.generation
@@ -203,12 +203,12 @@ class Watches:
         best = np.zeros(self._probes)
         np.maximum.at(best, self._probe, support[self._segment])
         explains = dead[self._segment] & (support[self._segment] >= best[self._probe])
-        believed = np.bincount(self._segment, explains, segments) > 0
-        return self._of_watches(believed, alive > 0)
+        blamed = np.bincount(self._segment, explains, segments) > 0
+        return self._of_watches(blamed, alive > 0)
 
-    def _of_watches(self, believed: Bools, clean: Bools) -> UInt8s:
+    def _of_watches(self, blamed: Bools, clean: Bools) -> UInt8s:
         n = len(self._order)
-        any_dead = np.bincount(self._watch_of, believed[self._crosses], n) > 0
+        any_dead = np.bincount(self._watch_of, blamed[self._crosses], n) > 0
         all_clean = np.bincount(self._watch_of, clean[self._crosses], n) == self._crosses_of
         verdict = np.where(all_clean & (self._crosses_of > 0), CLEAN, UNKNOWN)
         return np.where(any_dead, DEAD, verdict).astype(np.uint8)
@@ -218,7 +218,7 @@ class Watches:
         newest = self._newest()
         number = {key: i for i, key in enumerate(newest)}
         segment: list[int] = []
-        place: list[int] = []
+        slots: list[int] = []
         probe: list[int] = []
         probes: dict[tuple[str, ProbePath], int] = {}
         self.unresolved = 0
@@ -228,11 +228,11 @@ class Watches:
                 found = slot(src, path.dst, path.port, path.dscp)
                 self.unresolved += found < 0
                 segment.append(number[src, name])
-                place.append(found)
+                slots.append(found)
                 probe.append(probes.setdefault((src, path), len(probes)))
         self._order = list(self._watches.values())
         self._segment: Ints = np.array(segment, np.int64)
-        self._slot: Ints = np.array(place, np.int64)
+        self._slot: Ints = np.array(slots, np.int64)
         """−1 is the last state, which is appended and unknown."""
         self._probe: Ints = np.array(probe, np.int64)
         self._probes = len(probes)

@@ -1,9 +1,9 @@
 """The control sockets of the processes that own queue pairs: newline-delimited JSON over unix streams.
 
-One connection a process, kept open. A request is on its way when `apply` returns (a unix stream takes it into the
-receiver's buffer at once); answers are picked up by `answers`, which the agent calls at every judgement. Answers come
-in the order of the requests. When one is overdue the connection is given up with everything that waited on it: what
-came late could not be told from the answer to something else.
+One connection a process, kept open. A request is in transit when `apply` returns (a unix stream takes it into the
+receiver's buffer at once); answers are picked up by `answers`, which the agent calls at every reading of liveness.
+Answers come in the order of the requests. When one is overdue the connection is given up with everything that waited on
+it: what came late could not be distinguished from the answer to something else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sdfstream.agent.commands.actuator import Answer, Request
+from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.records.units import NS_PER_MS
 from sdfstream.stats import Counters
 
@@ -43,9 +43,9 @@ class QpSocketActuator:
         self.counters = counters or Counters("control")
         self._timeout_ns = timeout_ns
         self._links: dict[str, _Link] = {}
-        self._lost: list[Answer] = []
+        self._lost: list[ActuatorAnswer] = []
 
-    def apply(self, request: Request, now_ns: int) -> Answer | None:
+    def apply(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer | None:
         """Hand over `request`; answered at once only when it cannot be."""
         line = request_line(request)
         for fresh in (False, True):  # a connection that broke since it was last used says so on sending
@@ -54,9 +54,11 @@ class QpSocketActuator:
                 try:
                     link = self._connect(request.control)
                 except OSError as error:
-                    return Answer(request.id, False, f"no process answers at {request.control}: {error.strerror}")
+                    return ActuatorAnswer(
+                        request.id, False, f"no process answers at {request.control}: {error.strerror}"
+                    )
             if len(link.waiting) >= _MOST_WAITING:
-                return Answer(request.id, False, "too many requests wait for an answer of this process")
+                return ActuatorAnswer(request.id, False, "too many requests wait for an answer of this process")
             try:
                 link.unsent += line
                 self._send(link)
@@ -66,9 +68,9 @@ class QpSocketActuator:
                 continue
             link.waiting.append((request.id, now_ns + self._timeout_ns))
             return None
-        return Answer(request.id, False, f"the process at {request.control} does not take requests")
+        return ActuatorAnswer(request.id, False, f"the process at {request.control} does not take requests")
 
-    def answers(self, now_ns: int) -> list[Answer]:
+    def answers(self, now_ns: int) -> list[ActuatorAnswer]:
         """What has come; requests whose time is out are answered as not done, perhaps."""
         found, self._lost = self._lost, []
         for link in [x for x in self._links.values() if x.waiting]:
@@ -117,7 +119,7 @@ class QpSocketActuator:
             pass  # the rest goes with the next look
 
     @staticmethod
-    def _receive(link: _Link) -> list[Answer]:
+    def _receive(link: _Link) -> list[ActuatorAnswer]:
         try:
             while True:
                 piece = link.socket.recv(1 << 16)
@@ -141,11 +143,11 @@ class QpSocketActuator:
         link.socket.close()
         if self._links.get(link.path) is link:
             del self._links[link.path]
-        self._lost += [Answer(request, False, why, sure=False) for request, _ in link.waiting]
+        self._lost += [ActuatorAnswer(request, False, why, sure=False) for request, _ in link.waiting]
         link.waiting.clear()
 
 
-def request_line(request: Request) -> bytes:
+def request_line(request: ActuatorRequest) -> bytes:
     """What goes over the socket."""
     what: dict[str, Any] = {"do": request.do, "command": request.command}
     if request.choice:
@@ -155,15 +157,15 @@ def request_line(request: Request) -> bytes:
     return json.dumps(what, separators=(",", ":")).encode() + b"\n"
 
 
-def read_answer(request: int, line: bytes) -> Answer:
-    """What came back; anything unreadable is an answer that tells nothing."""
+def read_answer(request: int, line: bytes) -> ActuatorAnswer:
+    """What came back; anything unreadable is an answer that says nothing."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
         answer = None
     if isinstance(answer, dict) and isinstance(answer.get("error"), str):
-        return Answer(request, False, answer["error"])
+        return ActuatorAnswer(request, False, answer["error"])
     if not isinstance(answer, dict) or answer.get("ok") is not True:
-        return Answer(request, False, "the process answered something that cannot be read", sure=False)
+        return ActuatorAnswer(request, False, "the process answered something that cannot be read", sure=False)
     before, after = (x if isinstance(x := answer.get(k), dict) else {} for k in ("before", "after"))
-    return Answer(request, True, "", before, after)
+    return ActuatorAnswer(request, True, "", before, after)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sdfstream.agent.commands.actuator import Answer, MemoryActuator
+from sdfstream.agent.commands.actuator import ActuatorAnswer, MemoryActuator
 from sdfstream.agent.commands.executor import Executor
 from sdfstream.agent.commands.host_state import GONE_NS
 from sdfstream.records.command import Outcome
@@ -23,8 +23,8 @@ from tests.fixtures.control import (
     Controller,
     FakeSlots,
     S,
-    part,
     queue_pair,
+    shard,
     watch_of,
 )  # fmt: skip
 
@@ -44,7 +44,7 @@ class Bench:
         for path in PATHS:
             self.slots.set(path + 100, ALIVE)
         self.executor.attach("h0", self.slots)
-        self.executor.jobs("h0", [part(queue_pair())], self.now_ns)
+        self.executor.take_jobs("h0", [shard(queue_pair())], self.now_ns)
         self.wait(5)
 
     def probe(self, path: int, state: int) -> None:
@@ -55,24 +55,24 @@ class Bench:
         before = len(self.said)
         for _ in range(max(1, round(ms / step_ms))):
             self.now_ns += round(step_ms * MS)
-            self.executor.judged("h0", self.now_ns)
+            self.executor.on_liveness("h0", self.now_ns)
             self.act()
         return [o.state for o in self.said[before:]]
 
     def say(self, *messages: Any) -> list[str]:
         before = len(self.said)
-        self.executor.commands(messages, self.now_ns)
+        self.executor.take_commands(messages, self.now_ns)
         self.act()
         return [o.state for o in self.said[before:]]
 
     def act(self) -> None:
         while True:
-            requests, outcomes = self.executor.take()
+            requests, outcomes = self.executor.drain()
             self.said += outcomes
             if not requests:
                 return
             answers = [self.twin.apply(r, self.now_ns) for r in requests]
-            self.executor.answered([a for a in answers if a is not None], self.now_ns)
+            self.executor.take_answers([a for a in answers if a is not None], self.now_ns)
 
     @property
     def path(self) -> int:
@@ -250,11 +250,11 @@ def test_a_refused_failover_is_tried_again_with_pauses(bench: Bench) -> None:
 
 
 def test_a_move_without_an_answer_is_found_in_the_job_map(bench: Bench) -> None:
-    bench.executor.commands([bench.controller.steer("s", bench.now_ns)], bench.now_ns)
-    [request], _ = bench.executor.take()
-    bench.executor.answered([Answer(request.id, False, "no answer", sure=False)], bench.now_ns)
+    bench.executor.take_commands([bench.controller.steer("s", bench.now_ns)], bench.now_ns)
+    [request], _ = bench.executor.drain()
+    bench.executor.take_answers([ActuatorAnswer(request.id, False, "no answer", sure=False)], bench.now_ns)
     assert bench.wait(100) == ["failed"]
-    bench.executor.jobs("h0", [part(queue_pair(path=PATHS[1]))], bench.now_ns)
+    bench.executor.take_jobs("h0", [shard(queue_pair(path=PATHS[1]))], bench.now_ns)
     assert bench.wait(5) == ["applied"]
 
 
@@ -270,7 +270,7 @@ def test_a_new_epoch_disarms_what_an_old_one_armed(bench: Bench) -> None:
 
 def test_a_queue_pair_that_is_gone_ends_its_leases(bench: Bench) -> None:
     bench.say(bench.controller.failover("f", bench.now_ns, expires_at_ns=BUS_NS + bench.now_ns + 60 * S))
-    bench.executor.jobs("h0", [], bench.now_ns)
+    bench.executor.take_jobs("h0", [], bench.now_ns)
     assert bench.wait(1_000) == []  # perhaps its process was only slow to answer
     bench.now_ns += GONE_NS  # the job map says nothing more: nothing changes in it
     assert bench.wait(30) == ["expired"]

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sdfstream.agent.commands import journal
-from sdfstream.agent.commands.admission import BusTime
+from sdfstream.agent.commands.admission import BusTimeBound
 from sdfstream.agent.commands.executor import Executor
 from sdfstream.agent.commands.journal_io import JournalFile
-from sdfstream.agent.commands.lease import State
+from sdfstream.agent.commands.lease import LeaseState
 from sdfstream.errors import FormatError, UnavailableError
 from sdfstream.records.signature import KeyRing
-from tests.fixtures.control import ALIVE, KEYS, PATHS, SILENT, SRC, S, part, queue_pair
+from tests.fixtures.control import ALIVE, KEYS, PATHS, SILENT, SRC, S, queue_pair, shard
 from tests.unit.agent.commands.test_executor import Bench
 
 QP = f"{SRC}#1"
@@ -33,7 +33,7 @@ def restarted(bench: Bench, *, boot: str = "b1", keys: KeyRing = KEYS) -> list[s
     bench.executor.attach("h0", bench.slots)
     path = bench.twin.paths.get(QP, PATHS[0])
     qp = queue_pair(path=path, rate_bps=bench.twin.rates.get(QP), alternates=PATHS)
-    bench.executor.jobs("h0", [part(qp)], bench.now_ns)
+    bench.executor.take_jobs("h0", [shard(qp)], bench.now_ns)
     return left_out
 
 
@@ -65,7 +65,7 @@ def test_a_limit_whose_lease_ended_meanwhile_is_lifted_at_once() -> None:
     bench.now_ns += 10 * S
     bench.executor = Executor(["h0"], KEYS)
     journal.resume(bench.executor, data, bench.now_ns, "b1")
-    bench.executor.jobs("h0", [part(queue_pair(rate_bps=10_000_000))], bench.now_ns)
+    bench.executor.take_jobs("h0", [shard(queue_pair(rate_bps=10_000_000))], bench.now_ns)
     assert bench.wait(5) == ["undone"]
     assert bench.twin.rates[QP] is None
 
@@ -77,7 +77,7 @@ def test_a_move_that_died_with_the_agent_is_found() -> None:
     bench.twin.paths[QP] = PATHS[1]
     restarted(bench)
     assert bench.wait(5) == ["applied"]
-    assert bench.executor.leases("h0")[0].state is State.MOVED
+    assert bench.executor.leases("h0")[0].state is LeaseState.MOVED
     assert bench.wait(4_000) == ["undone"]  # its lease is over, and its former path was clean all the time
     assert bench.path == PATHS[0]
 
@@ -183,13 +183,15 @@ def test_without_what_was_heard_only_fresh_commands_count() -> None:
 @example([(1114, 0, 9998)], 90)
 @example([(3338, 0, 0), (29996, 0, 0)], 90)
 @example([(8750002, 0, 9998)], 25)
-def test_bus_time_is_a_lower_bound_that_never_goes_back(heard: list[tuple[int, int, int]], drift_ppm: int) -> None:
+def test_bus_time_is_a_lower_bound_that_never_goes_back(
+    last_statements: list[tuple[int, int, int]], drift_ppm: int
+) -> None:
     """Messages wait in the bus for any time; the steady clock is up to 90 ppm off."""
-    time, true, before = BusTime(), 10**18, 0
-    for step, waited, later in heard:
+    time, true, before = BusTimeBound(), 10**18, 0
+    for step, waited, later in last_statements:
         true += step
         steady = (true - 10**18) + (true - 10**18) * drift_ppm // 10**6
-        time.heard(true - waited, steady)
+        time.take(true - waited, steady)
         now = time.now(steady)
         assert before <= now <= true
         true += later
