@@ -16,7 +16,7 @@ _REST, _LONGEST_REST, _SMOOTH = 32, 10, 8
 work is averaged over 8 passes."""
 
 Guard = Callable[[Callable[[], bool]], bool]
-"""Runs something and outlives its mistakes."""
+"""Runs a function; its failure is counted and logged, and does not end the agent."""
 
 
 class Answering:
@@ -64,7 +64,9 @@ class Answering:
         ready = [self._host_of[fd] for fd, _ in self._requests.poll(0, len(self._host_of))]
         if any([self._guard(host.reflect) for host in ready]):
             self._work_s += (time.monotonic() - began_s - self._work_s) / _SMOOTH
-            longest_s = min(_LONGEST_REST * self._usual_s, *(h.rest_ns() / 1e9 or math.inf for h in ready), math.inf)
+            longest_s = min(
+                _LONGEST_REST * self._usual_s, *(h.longest_rest_ns() / 1e9 or math.inf for h in ready), math.inf
+            )
             rest_s = max(min(self._work_s * _REST, longest_s), self._usual_s)
             self._rest = self._loop.call_later(rest_s, self._answer)
         else:

@@ -1,7 +1,7 @@
-"""When a host speaks about its liveness: changes at once, a sign of life every second, everything now and then.
+"""When a host publishes its liveness: changes at once, a heartbeat every second, the complete list now and then.
 
-The complete list lets a reader that came late, or lost a message, catch up. It costs the most bytes, so it comes at
-the start, once the changes have settled, and every ten seconds; the sign of life in between lists nothing.
+The complete list lets a reader catch up that came late or lost a message. It costs the most bytes, so it comes at the
+start, once the changes have settled, and every ten seconds; a heartbeat lists nothing.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from typing import Final
 
 from sdfstream.records.units import NS_PER_S
 
-BEAT_NS: Final = NS_PER_S
-"""Longest silence of a host that has nothing to tell."""
+HEARTBEAT_NS: Final = NS_PER_S
+"""Longest pause between two liveness events of a host."""
 COMPLETE_NS: Final = 10 * NS_PER_S
 """Longest time without a complete list."""
 SETTLED_NS: Final = NS_PER_S
 """Without a change for this long, changes have settled."""
 
 
-class Beat:
-    """The rhythm of one host; steady time, ns."""
+class Heartbeat:
+    """The rhythm of one host's liveness events; steady clock, ns."""
 
     def __init__(self, now_ns: int) -> None:
-        self._beat_at = now_ns
-        self._complete_at = now_ns
-        self._periodic_at = now_ns
+        self._due_at_ns = now_ns
+        self._settled_at_ns = now_ns
+        self._complete_at_ns = now_ns
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether a sign of life is due, changes or not."""
-        return now_ns >= self._beat_at
+        """Whether a heartbeat is due, changes or not."""
+        return now_ns >= self._due_at_ns
 
     def is_complete_due(self, now_ns: int) -> bool:
         """Whether the complete list is due."""
-        return now_ns >= min(self._complete_at, self._periodic_at)
+        return now_ns >= min(self._settled_at_ns, self._complete_at_ns)
 
-    def said(self, now_ns: int, *, complete: bool, changed: bool) -> None:
+    def published(self, now_ns: int, *, complete: bool, changed: bool) -> None:
         """An event was published: the complete list, or with changes, or an empty one."""
-        self._beat_at = now_ns + BEAT_NS
+        self._due_at_ns = now_ns + HEARTBEAT_NS
         if complete:
-            self._periodic_at = self._complete_at = now_ns + COMPLETE_NS
+            self._complete_at_ns = self._settled_at_ns = now_ns + COMPLETE_NS
         elif changed:
-            self._complete_at = now_ns + SETTLED_NS
+            self._settled_at_ns = now_ns + SETTLED_NS

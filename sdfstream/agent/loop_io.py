@@ -1,7 +1,7 @@
-"""The agent process: probes, answers, judges liveness, publishes.
+"""The agent process: probes, answers, assesses liveness, publishes. Read this file first, top to bottom.
 
-Two rhythms. The *tick* sends what is due; every few ticks it reads answers and sending times and judges liveness,
-and every flush it publishes the finished rows. The *reflector* is woken by arriving probes, but at most once per
+Two rhythms. The *tick* sends due probes; every few ticks it reads answers and TX stamps and assesses liveness, and
+every flush it publishes the finished rows. The *reflector* is woken by arriving probes, but at most once per
 ``turnaround_ms``, so that under load one pass answers many. Neither falsifies a delay: all stamps are the kernel's.
 """
 
@@ -34,11 +34,11 @@ from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
 
-_LOOK_S: Final = 1.0
-_SUSPECT_LOOK_NS: Final = 50 * NS_PER_MS
+_SURVEY_S: Final = 1.0
+_SUSPECT_NS: Final = 50 * NS_PER_MS
 _TICK_MS: Final = (1.0, 20.0)
 _PRIORITY: Final = 10
-_TELL_NS: Final = 60 * NS_PER_S
+_LOG_NS: Final = 60 * NS_PER_S
 TROUBLE: Final = (
     ".refused",
     ".unsent",
@@ -50,8 +50,8 @@ TROUBLE: Final = (
     "unreadable",
     ".spill-torn",
 )
-"""Parts of the names of counters that a person wants to hear of."""
-_LAST_WORDS_S: Final = 2.0
+"""Counters whose names contain one of these are logged."""
+_DRAIN_S: Final = 2.0
 """How long a stopping agent tries to publish what it still has."""
 
 
@@ -82,22 +82,20 @@ async def run_agent(
 
     Parameters
     ----------
-    config : AgentConfig
-    publisher : Publisher
+    publisher : OutputPublisher
         Gets one batch per host and flush, and events at once.
     ports : callable or None
         Makes the reader of a host's ports; None: ports are not read.
-    stop : asyncio.Event
     boot_id : str
         Names this run in liveness events; best the publisher's own. A random one by default.
     observer : LivenessObserver, optional
-        Called after every evaluation of liveness, in the same pass; may request watch sessions and traces.
+        Called after every assessment of liveness, in the same pass; may request watch sessions and traces.
     numbers : Numbering, optional
         Numbers outputs under `boot_id` as they are made, so that what is sent again is known as a repeat.
     spill : SpillFolder, optional
         Keeps outputs that memory does not hold while the bus is away.
     watch : callable, optional
-        Given, once, what tells the counters while it runs.
+        Given, once, a function that reads the counters.
 
     Raises
     ------
@@ -106,39 +104,15 @@ async def run_agent(
     """
     boot_id = boot_id or secrets.token_hex(8)
     counters = Counters("agent")
+    limits = {"max_bytes": config.buffer_bytes, "catch_up_bytes_s": config.catch_up_bytes_s}
     buffer = PublishBuffer(
-        publisher,
-        counters,
-        config.buffer_bytes,
-        numbers=numbers,
-        boot_id=boot_id,
-        spill=spill,
-        catch_up_bytes_s=config.catch_up_bytes_s,
-        in_thread=_follow_in_priority,
+        publisher, counters, **limits, numbers=numbers, boot_id=boot_id, spill=spill, in_thread=_follow_in_priority
     )
     agent = _Agent(config, buffer, counters, boot_id, observer)
     if watch is not None:
         watch(agent.counters)
     try:
-        agent.start()
-        if observer is not None:
-            observer.attach(agent.hosts)
-        tasks = [asyncio.create_task(work) for work in (agent.pace(), agent.look(), agent.buffer.run())]
-        if ports is not None:
-            tasks += [asyncio.create_task(agent.read_ports(ports, h)) for h in config.hosts if h.read_ports]
-        if config.hardware_stamps and config.phc_rate_hz > 0:
-            tasks += [asyncio.create_task(agent.compare_clocks(h)) for h in config.hosts]
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in (*tasks, stopping):
-                task.cancel()
-            await asyncio.gather(*tasks, stopping, return_exceptions=True)
-        agent.flush(time.monotonic_ns())
-        await agent.buffer.drain(_LAST_WORDS_S)
+        await agent.run(ports, stop)
         return agent.counters()
     finally:
         agent.close()
@@ -163,8 +137,8 @@ class _Agent:
         self._answering: Answering | None = None
         self._failed: set[str] = set()
         self._more_counters: list[Counters] = []
-        self._told: dict[str, int] = {}
-        self._look_now = asyncio.Event()
+        self._logged: dict[str, int] = {}
+        self._survey_now = asyncio.Event()
 
     def start(self) -> None:
         """Open everything and begin to answer."""
@@ -173,6 +147,8 @@ class _Agent:
         for host in self.hosts:
             host.start()
         self._answering = Answering(self.hosts, self.config.turnaround_ms, self._guard)
+        if self._observer is not None:
+            self._observer.attach(self.hosts)
 
     def close(self) -> None:
         """Stop answering and close everything."""
@@ -184,72 +160,72 @@ class _Agent:
     def counters(self) -> dict[str, int]:
         """All counters, summed over hosts."""
         total = self.stats.as_dict()
-        parts = [host.all_counters() for host in self.hosts] + [c.as_dict() for c in self._more_counters]
-        for part in parts:
-            for name, n in part.items():
+        counted = [host.all_counters() for host in self.hosts] + [c.as_dict() for c in self._more_counters]
+        for counters in counted:
+            for name, n in counters.items():
                 total[name] = total.get(name, 0) + n
         return total
+
+    async def run(self, ports: PortsOf | None, stop: asyncio.Event) -> None:
+        """Work until `stop` is set or a task fails; then publish what is finished."""
+        self.start()
+        config = self.config
+        tasks = [asyncio.create_task(work) for work in (self.pace(), self.survey_nics(), self.buffer.run())]
+        if ports is not None:
+            tasks += [asyncio.create_task(self.read_ports(ports, h)) for h in config.hosts if h.read_ports]
+        if config.hardware_stamps and config.phc_rate_hz > 0:
+            tasks += [asyncio.create_task(self.compare_clocks(h)) for h in config.hosts]
+        tasks.append(asyncio.create_task(_until(stop)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.flush(time.monotonic_ns())
+        await self.buffer.drain(_DRAIN_S)
 
     async def pace(self) -> None:
         """Tick for ever."""
         flush_ns = self.config.flush_ms * NS_PER_MS
         flush_at = suspect_at = time.monotonic_ns()
-        tell_at = flush_at + _TELL_NS
+        log_at = flush_at + _LOG_NS
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         while True:
             now_ns = time.monotonic_ns()
             flush = now_ns >= flush_at
-            due = [h for h in self.hosts if flush or now_ns >= h.judge_at]
+            due = [h for h in self.hosts if flush or now_ns >= h.assess_at_ns]
             if due:
-                self.judge(due, now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
+                self.assess_liveness(due, now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
             if flush:
                 self.flush(now_ns)
                 flush_at = max(flush_at + flush_ns, now_ns)
-            if now_ns >= tell_at:
-                self.tell_trouble()
-                tell_at = now_ns + _TELL_NS
+            if now_ns >= log_at:
+                self.log_trouble()
+                log_at = now_ns + _LOG_NS
             if now_ns >= suspect_at:
-                suspect_at = now_ns + _SUSPECT_LOOK_NS
-                if any([h.nic_watch.suspected() for h in self.hosts]):
-                    self._look_now.set()
-            if any([h.follow_wishes(now_ns) for h in due]):
-                self._look_now.set()
+                suspect_at = now_ns + _SUSPECT_NS
+                if any([h.nic_monitor.suspected() for h in self.hosts]):
+                    self._survey_now.set()
+            if any([h.change_sessions(now_ns) for h in due]):
+                self._survey_now.set()
             for host in self.hosts:
                 host.probe(now_ns)
             next_s = max(next_s + self._tick_ms() / 1e3, loop.time())
             await asyncio.sleep(next_s - loop.time())
 
-    async def look(self) -> None:
-        """Look after the NICs for ever. In a thread: to enter namespaces takes long on a busy machine."""
-        with ThreadPoolExecutor(1, "nics", _follow_in_priority) as pool:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._look_now.wait(), _LOOK_S)
-                self._look_now.clear()
-                for host in self.hosts:
-                    host.looked(await _surveyed(pool, host))
-                    if host.nic_watch.again:
-                        self._look_now.set()
-
-    def tell_trouble(self) -> None:
-        """Log what was refused, lost or shed since the last call, if anything was."""
-        now = self.counters()
-        fresh = {name: n - self._told.get(name, 0) for name, n in now.items() if any(w in name for w in TROUBLE)}
-        told = ", ".join(f"{name} {n}" for name, n in fresh.items() if n)
-        if told:
-            _log.warning("in the last minute: %s", told)
-        self._told = now
-
-    def judge(self, hosts: Sequence[HostAgent], now_ns: int, due_at_ns: int) -> None:
-        """Read answers, then judge liveness; what changed goes to the bus at once."""
+    def assess_liveness(self, hosts: Sequence[HostAgent], now_ns: int, due_at_ns: int) -> None:
+        """Read answers, then assess liveness; changes go to the bus at once."""
         for host in hosts:
-            host.judge_at = now_ns + host.judge_ns
-            self._guard(partial(host.hear, due_at_ns))
+            host.assess_at_ns = now_ns + host.assess_pause_ns
+            self._guard(partial(host.read_answers, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
             if self._observer is not None:
                 self._guard(partial(self._notify_observer, self._observer, host.name, now_ns))
-            self.buffer.put(host.go_on_tracing(now_ns))
+            self.buffer.put(host.step_traces(now_ns))
 
     def _notify_observer(self, observer: LivenessObserver, host: str, now_ns: int) -> bool:
         self.buffer.put(observer.on_liveness(host, now_ns))
@@ -259,6 +235,27 @@ class _Agent:
         """Put finished rows into the buffer."""
         for host in self.hosts:
             self.buffer.put(host.rows(now_ns))
+
+    def log_trouble(self) -> None:
+        """Log what was refused, lost or shed since the last call, if anything was."""
+        now = self.counters()
+        fresh = {name: n - self._logged.get(name, 0) for name, n in now.items() if any(w in name for w in TROUBLE)}
+        listed = ", ".join(f"{name} {n}" for name, n in fresh.items() if n)
+        if listed:
+            _log.warning("in the last minute: %s", listed)
+        self._logged = now
+
+    async def survey_nics(self) -> None:
+        """Survey the NICs for ever. In a thread: to enter namespaces takes long on a busy machine."""
+        with ThreadPoolExecutor(1, "nics", _follow_in_priority) as pool:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._survey_now.wait(), _SURVEY_S)
+                self._survey_now.clear()
+                for host in self.hosts:
+                    host.apply(await _surveyed(pool, host))
+                    if host.nic_monitor.again:
+                        self._survey_now.set()
 
     async def read_ports(self, ports: PortsOf, host: HostConfig) -> None:
         """Read a host's ports for ever, in a thread of their own: a slow driver must not stall probing."""
@@ -270,7 +267,7 @@ class _Agent:
                 try:
                     batch = await loop.run_in_executor(pool, reader.read, clock.at(time.time_ns()))
                 except Exception as error:  # odd hardware must not end the probing
-                    self._say_once("ports", error)
+                    self._log_once("ports", error)
                 else:
                     if batch is not None and batch.num_rows:
                         self.buffer.put([Output(PORT.name, host.host, batch)])
@@ -287,7 +284,7 @@ class _Agent:
                     try:
                         batch = await loop.run_in_executor(pool, reader.read)
                     except Exception as error:  # odd hardware must not end the probing
-                        self._say_once("host-clock", error)
+                        self._log_once("host-clock", error)
                     else:
                         if batch is not None:
                             self.buffer.put([Output(PROBE.name, host.host, batch)])
@@ -303,14 +300,14 @@ class _Agent:
         return min(max(shortest_ns / NS_PER_MS / 3, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
 
     def _guard(self, work: Callable[[], bool]) -> bool:
-        """Do `work` on what strangers sent; a mistake of ours in it is counted and told, and does not end the agent."""
+        """Do `work` on foreign input; an exception in it is counted and logged, and does not end the agent."""
         try:
             return work()
         except Exception as error:  # one packet must not be able to stop a host's probing
-            self._say_once(getattr(work, "func", work).__qualname__, error)
+            self._log_once(getattr(work, "func", work).__qualname__, error)
             return True
 
-    def _say_once(self, where: str, error: Exception) -> None:
+    def _log_once(self, where: str, error: Exception) -> None:
         self.stats.add("failed", where)
         if where not in self._failed:
             self._failed.add(where)
@@ -318,7 +315,7 @@ class _Agent:
 
 
 async def _surveyed(pool: ThreadPoolExecutor, host: HostAgent) -> Survey:
-    """A survey of a host's NICs made in `pool`; what it opened is closed again when nobody waits for it any more."""
+    """A survey of a host's NICs made in `pool`; the sockets it opened are closed when this is cancelled."""
     survey = pool.submit(host.survey())
     try:
         return await asyncio.wrap_future(survey)
@@ -328,8 +325,12 @@ async def _surveyed(pool: ThreadPoolExecutor, host: HostAgent) -> Survey:
         raise
 
 
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
 def _ask_for_priority() -> None:
-    """SCHED_FIFO, so that a busy host does not delay probing; threads and children stay as they were."""
+    """SCHED_FIFO, so that a busy host does not delay probing; threads and child processes keep their priority."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(_PRIORITY))
     except OSError as error:

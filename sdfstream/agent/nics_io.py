@@ -1,10 +1,10 @@
-"""NICs come and go: watch them, close the sockets of those that are away, open them again when they are back.
+"""NICs come and go: survey them, close the sockets of those that are away, open them again when they are back.
 
 A NIC is usable when its namespace, its device (switched on) and its address are all there and its reflecting socket
-could be opened. A source port that somebody else has just now (any program may be given it as its ephemeral port)
-costs only its own paths; it is tried again at every look.
+could be opened. A source port that another program has now (any may be given it as its ephemeral port) costs only its
+own paths; it is tried again at every survey.
 
-A device that left and came back between two looks has another interface index (or namespace), so its sockets are
+A device that left and came back between two surveys has another interface index (or namespace), so its sockets are
 opened afresh, too.
 """
 
@@ -26,27 +26,27 @@ _log = logging.getLogger("sdfstream.agent")
 
 
 @dataclass(slots=True)
-class Look:
-    """What was found at one NIC, and the sockets that were made on the way."""
+class NicSurvey:
+    """What was found at one NIC, and the sockets that were opened."""
 
     nic: NicConfig
-    now: tuple[object, int] | None = None
-    """What identifies it; None: it cannot be used."""
+    identity: tuple[object, int] | None = None
+    """Its namespace and interface index; None: it cannot be used."""
     error: OpenError | None = None
-    made: list[tuple[SocketTable, int, ProbeSocket | OpenError]] = field(default_factory=list)
+    opened: list[tuple[SocketTable, int, ProbeSocket | OpenError]] = field(default_factory=list)
 
     def discard(self) -> None:
-        """Close what was made: nobody wants it any more."""
-        for _, _, opened in self.made:
-            if isinstance(opened, ProbeSocket):
-                opened.sock.close()
+        """Close the sockets: the survey is not applied."""
+        for _, _, made in self.opened:
+            if isinstance(made, ProbeSocket):
+                made.sock.close()
 
 
-class NicWatch:
+class NicMonitor:
     """The NICs of one host and the sockets on them.
 
-    A look has two parts: `survey` gives the slow one, which enters namespaces and opens sockets and may run in another
-    thread, so that probing goes on; `apply` takes its result.
+    `survey` returns the slow half of the work, which enters namespaces and opens sockets and may run in another thread,
+    so that probing goes on; `apply` takes its result.
 
     Parameters
     ----------
@@ -69,28 +69,23 @@ class NicWatch:
         self._tables = tables
         self._senders = senders
         self._taken: set[int] = set()
-        """Senders' slots whose port somebody else has."""
+        """Senders' slots whose port another program has."""
         self._counters = counters
-        self._there: dict[str, tuple[object, int]] = {}
+        self._present: dict[str, tuple[object, int]] = {}
         self._why: dict[str, str] = {}
         self.again = False
-        """The last look left something to do at once."""
-
-    @property
-    def away(self) -> dict[str, str]:
-        """NICs that cannot be used now, and why."""
-        return dict(self._why)
+        """The last survey left something to do at once."""
 
     def start(self) -> list[tuple[str, bool]]:
-        """Open what is there; NIC ids and whether each is usable.
+        """Open the sockets of the NICs that are present; NIC ids and whether each is usable.
 
         Raises
         ------
         ConfigError, UnavailableError
-            A NIC is there but its sockets can never be opened (port taken or reserved, …).
+            A NIC is present but its sockets can never be opened (port taken or reserved, …).
         """
         self._apply(self.survey()(), strict=True)
-        return [(nic.nic, nic.nic in self._there) for nic in self._nics]
+        return [(nic.nic, nic.nic in self._present) for nic in self._nics]
 
     def suspected(self) -> bool:
         """Whether some socket failed as if its NIC had gone; forgets the suspicion."""
@@ -100,87 +95,84 @@ class NicWatch:
         return found
 
     def want(self, slots: Sequence[int], wanted: bool) -> None:
-        """Whether these slots of the senders are to be open: closed here and now, opened by the next look."""
+        """Whether these slots of the senders are to be open: closed at once, opened by the next survey."""
         for slot in slots:
             self._senders.wanted[slot] = wanted
             if not wanted:
                 self._senders.close(slot)
                 self._taken.discard(slot)
 
-    def is_there(self, nic: str) -> bool:
-        """Whether this NIC could be used at the last look."""
-        return nic in self._there
+    def is_present(self, nic: str) -> bool:
+        """Whether this NIC could be used at the last survey."""
+        return nic in self._present
 
     def settled(self, slots: Sequence[int]) -> bool:
         """Whether each of these slots of the senders is open, or cannot be now."""
         senders = self._senders
         return all(
-            senders.sockets[s] is not None or s in self._taken or senders.slots[s][0].nic not in self._there
+            senders.sockets[s] is not None or s in self._taken or senders.slots[s][0].nic not in self._present
             for s in slots
         )
 
-    def survey(self) -> Callable[[], list[Look]]:
-        """The slow part of a look, for any thread: it changes nothing here."""
-        asked = [(nic, self._there.get(nic.nic), self._closed(nic)) for nic in self._nics]
-        return lambda: [_look(nic, before, closed) for nic, before, closed in asked]
+    def survey(self) -> Callable[[], list[NicSurvey]]:
+        """The slow half of a survey, for any thread: it changes nothing here."""
+        asked = [(nic, self._present.get(nic.nic), self._closed(nic)) for nic in self._nics]
+        return lambda: [_survey_nic(nic, before, closed) for nic, before, closed in asked]
 
-    def apply(self, looks: Sequence[Look]) -> list[tuple[str, bool]]:
-        """Take what a survey found; what changed, in order: (NIC id, usable).
+    def apply(self, surveys: Sequence[NicSurvey]) -> list[tuple[str, bool]]:
+        """Take a survey; the changes, in order: (NIC id, usable).
 
-        A NIC that was replaced shows as not usable, and usable after another look (`again`).
+        A NIC that was replaced is first not usable, and usable after another survey (`again`).
         """
-        return self._apply(looks, strict=False)
-
-    def look(self) -> list[tuple[str, bool]]:
-        """Survey and apply in one go."""
-        changes = self.apply(self.survey()())
-        return changes + self.apply(self.survey()()) if self.again else changes
+        return self._apply(surveys, strict=False)
 
     def _closed(self, nic: NicConfig) -> list[tuple[SocketTable, int]]:
         return [(t, slot) for t, slot in self._slots[nic.nic] if t.wanted[slot] and t.sockets[slot] is None]
 
-    def _apply(self, looks: Sequence[Look], *, strict: bool) -> list[tuple[str, bool]]:
+    def _apply(self, surveys: Sequence[NicSurvey], *, strict: bool) -> list[tuple[str, bool]]:
         self.again = False
         changes: list[tuple[str, bool]] = []
-        for i, look in enumerate(looks):
+        for i, survey in enumerate(surveys):
             try:
-                changes += [(look.nic.nic, usable) for usable in self._take(look)]
+                changes += [(survey.nic.nic, usable) for usable in self._take(survey)]
             except (ConfigError, UnavailableError) as error:
                 if strict:
-                    for rest in looks[i:]:
+                    for rest in surveys[i:]:
                         rest.discard()
                     raise
-                changes += [(look.nic.nic, usable) for usable in self._lost(look.nic, str(error))]
+                changes += [(survey.nic.nic, usable) for usable in self._lost(survey.nic, str(error))]
             except OSError as error:
-                changes += [(look.nic.nic, usable) for usable in self._lost(look.nic, os.strerror(error.errno or 0))]
+                changes += [
+                    (survey.nic.nic, usable) for usable in self._lost(survey.nic, os.strerror(error.errno or 0))
+                ]
             finally:
-                self._discard_unwanted(look)
+                self._discard_unwanted(survey)
         return changes
 
-    def _take(self, look: Look) -> list[bool]:
-        before = self._there.get(look.nic.nic)
-        if look.error is not None:
-            raise look.error
-        if before is not None and look.now != before:
+    def _take(self, survey: NicSurvey) -> list[bool]:
+        before = self._present.get(survey.nic.nic)
+        if survey.error is not None:
+            raise survey.error
+        if before is not None and survey.identity != before:
             self.again = True
-            return self._lost(look.nic, "it was replaced")
-        for table, slot, opened in look.made:
+            return self._lost(survey.nic, "it was replaced")
+        for table, slot, opened in survey.opened:
             if table is self._senders:
                 self._take_sender(slot, opened)
             elif isinstance(opened, Exception):
-                raise _told(opened, table, slot)
+                raise _explained(opened, table, slot)
             elif table.wanted[slot] and table.sockets[slot] is None:
                 table.adopt(slot, opened)
-        if look.now is None or before is not None:
+        if survey.identity is None or before is not None:
             return []
-        self._there[look.nic.nic] = look.now
-        if self._why.pop(look.nic.nic, None) is not None:
+        self._present[survey.nic.nic] = survey.identity
+        if self._why.pop(survey.nic.nic, None) is not None:
             self._counters.add("nic-back")
-            _log.warning("%s is back", look.nic.nic)
+            _log.warning("%s is back", survey.nic.nic)
         return [True]
 
     def _take_sender(self, slot: int, opened: ProbeSocket | OpenError) -> None:
-        """Take a source port; one that is taken is said once and tried again later."""
+        """Take a source port; a taken one is logged once and tried again later."""
         nic, port = self._senders.slots[slot]
         if isinstance(opened, Exception):
             if not isinstance(opened, OSError) or opened.errno != errno.EADDRINUSE:
@@ -195,13 +187,13 @@ class NicWatch:
                 self._taken.discard(slot)
                 _log.warning("%s: source port %d is free again", nic.nic, port)
 
-    def _discard_unwanted(self, look: Look) -> None:
-        """Close what was made and is not used."""
-        look.made = [(t, slot, o) for t, slot, o in look.made if t.sockets[slot] is not o]
-        look.discard()
+    def _discard_unwanted(self, survey: NicSurvey) -> None:
+        """Close the sockets that are not used."""
+        survey.opened = [(t, slot, o) for t, slot, o in survey.opened if t.sockets[slot] is not o]
+        survey.discard()
 
     def _lost(self, nic: NicConfig, why: str) -> list[bool]:
-        """Close the NIC's sockets; says so once."""
+        """Close the NIC's sockets; logged once."""
         for table, slot in self._slots[nic.nic]:
             table.close(slot)
             if table is self._senders:
@@ -210,28 +202,30 @@ class NicWatch:
             self._counters.add("nic-away")
             _log.warning("%s cannot be used: %s", nic.nic, why)
         self._why[nic.nic] = why
-        return [False] if self._there.pop(nic.nic, None) is not None else []
+        return [False] if self._present.pop(nic.nic, None) is not None else []
 
 
-def _look(nic: NicConfig, before: tuple[object, int] | None, closed: Sequence[tuple[SocketTable, int]]) -> Look:
-    """Look at one NIC, and open its closed sockets if it is there."""
-    look = Look(nic)
+def _survey_nic(
+    nic: NicConfig, before: tuple[object, int] | None, closed: Sequence[tuple[SocketTable, int]]
+) -> NicSurvey:
+    """Survey one NIC, and open its closed sockets if it is present."""
+    survey = NicSurvey(nic)
     try:
-        look.now = presence(nic)
-        if before is None or look.now == before:
+        survey.identity = presence(nic)
+        if before is None or survey.identity == before:
             for table in dict.fromkeys(t for t, _ in closed):
                 slots = [slot for t, slot in closed if t is table]
-                look.made += [(table, slot, o) for slot, o in zip(slots, table.make(slots), strict=True)]
+                survey.opened += [(table, slot, o) for slot, o in zip(slots, table.make(slots), strict=True)]
     except (OSError, ConfigError, UnavailableError) as error:
-        look.error = error
-    return look
+        survey.error = error
+    return survey
 
 
-def _told(error: OpenError, table: SocketTable, slot: int) -> OpenError:
-    """Why a reflecting socket could not be opened, as a person understands it."""
+def _explained(error: OpenError, table: SocketTable, slot: int) -> OpenError:
+    """The error of a reflecting socket that could not be opened, with a sentence for people."""
     nic, port = table.slots[slot]
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        told = ConfigError(f"{nic.nic}: UDP port {port} is taken on {nic.device}")
-        told.__cause__ = error
-        return told
+        explained = ConfigError(f"{nic.nic}: UDP port {port} is taken on {nic.device}")
+        explained.__cause__ = error
+        return explained
     return error

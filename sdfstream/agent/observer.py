@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sdfstream.agent.planned import Planned
+from sdfstream.agent.planned import PlannedSessions
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.records.mesh import HostPlan
@@ -70,7 +70,7 @@ class HostPort(Protocol):
         """NICs that can send and receive now."""
 
     @property
-    def planned(self) -> Planned:
+    def planned(self) -> PlannedSessions:
         """The sessions of the mesh plan that are probed."""
 
     def follow(self, plan: HostPlan) -> bool:

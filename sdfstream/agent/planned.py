@@ -1,9 +1,9 @@
-"""What of a mesh plan this host probes: a plan in, sessions to begin and to end out.
+"""Which sessions of a mesh plan this host runs: a plan in, sessions to begin and to end out.
 
-The plan comes from outside, so it is taken for a wish. A session that makes no sense is left out and counted, the rest
-goes on. The host's own budget has the last word: sessions are taken in the plan's order (clocks' first) while what they
-send, and what others' probes ask of this host in answers, stays within it. For the answers the plan's figure counts,
-or what really arrives where that is clearly more.
+The plan comes from outside, so it is checked. A malformed session is left out and counted. The host's own budget
+decides: sessions are taken in the plan's order (clocks' first) while the probes they send, and the answers that others'
+probes ask of this host, stay within it. Answers are counted by the plan's figure, or by the probes that arrive where
+these are clearly more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from sdfstream.agent.slots import Change, Places
+from sdfstream.agent.slots import SessionChange, SessionSlots
 from sdfstream.probes.config import AgentConfig, NicConfig, SessionConfig
 from sdfstream.records.fabric import host_of
 from sdfstream.records.mesh import HostPlan, PlannedSession
@@ -26,16 +26,16 @@ OWNER: Final = "plan"
 MOST: Final = 4096
 """Planned sessions per host."""
 _ARRIVE_MORE: Final = 1.25
-"""Answers beyond the plan's figure by more than this are taken for what they are; below, it may be jitter."""
+"""Arriving probes above the plan's figure by more than this count as they are; below, it may be jitter."""
 _STALE_NS: Final = 3600 * NS_PER_S
-"""A plan older than the one that is obeyed by less than this is a late repeat; by more, the controller's clock was set
-right, and it would never be obeyed again."""
+"""A plan drawn before the current one by less than this is a late repeat; by more, the controller's clock was set back,
+and its plans would be refused for ever."""
 
 PathKey = tuple[str, str, int, int]
 """NIC ids of sender and reflector, source port, DSCP."""
 
 
-class Planned:
+class PlannedSessions:
     """The planned sessions of one host.
 
     Parameters
@@ -48,7 +48,7 @@ class Planned:
         Paths that the configuration probes anyway.
     counters : Counters
         Gets ``refused.plan-…``, ``shed.plan-budget``, ``shed.plan-room`` (sessions), ``planned`` (plans taken).
-    places : Places
+    slots : SessionSlots
         Those of the host's sender.
     """
 
@@ -59,17 +59,17 @@ class Planned:
         nics: Mapping[str, NicConfig],
         configured: Collection[PathKey],
         counters: Counters,
-        places: Places,
+        slots: SessionSlots,
     ) -> None:
         self._host, self._config, self._nics = host, config, nics
         self._configured = frozenset(configured)
         self._counters = counters
-        self._places = places
+        self._slots = slots
         self._allowed = [ipaddress.ip_network(n) for n in config.mesh_allow]
         self.plan: HostPlan | None = None
-        """The plan that is obeyed."""
+        """The current plan."""
         self.left_out = 0
-        """Its sessions that are not run."""
+        """Its malformed sessions."""
         self._good: list[SessionConfig] = []
         self._wanted: dict[SessionConfig, None] = {}
         self._answer_pps = 0.0
@@ -78,10 +78,10 @@ class Planned:
     @property
     def sessions(self) -> list[SessionConfig]:
         """Those that run."""
-        return list(self._places.running(OWNER))
+        return list(self._slots.running(OWNER))
 
-    def obey(self, plan: HostPlan, arriving_pps: float = 0.0) -> bool:
-        """Take `plan`; whether it is one for us and says something new. `arriving_pps`: planned probes that come in."""
+    def take(self, plan: HostPlan, arriving_pps: float = 0.0) -> bool:
+        """Take `plan`; whether it is a new one for this host. `arriving_pps`: planned probes that arrive."""
         before = self.plan
         if plan.host != self._host:
             return self._refuse("plan-foreign")
@@ -96,7 +96,7 @@ class Planned:
         seen: set[PathKey] = set()
         for session in plan.sessions:
             key = (session.src, session.dst, session.path, session.dscp)
-            why = self._wrong(session) or ("plan-twice" if key in seen else "")
+            why = self._refusal(session) or ("plan-twice" if key in seen else "")
             seen.add(key)
             if why:
                 self._counters.add("refused", why)
@@ -107,38 +107,25 @@ class Planned:
         self._cut(self._answers(arriving_pps))
         return True
 
-    def arriving(self, pps: float) -> None:
-        """So many planned probes come in per second: give up sessions where answering takes their share."""
+    def take_arrivals(self, pps: float) -> None:
+        """Take the rate of planned probes that arrive: sessions are given up where answering takes their share."""
         if self.plan is not None:
             answers = self._answers(pps)
             if abs(answers - self._answer_pps) > 0.1 * max(answers, self._answer_pps):
                 self._cut(answers)
 
-    def change(self, now_ns: int) -> Change:
+    def change(self, now_ns: int) -> SessionChange:
         """What is to be done to fulfil the plan, as far as there is room now."""
         if not self._changed and not self._short:
-            return Change()
-        short_before = self._short
-        self._changed = self._short = False
-        running = self._places.running(OWNER)
-        end = [place for session, place in running.items() if session not in self._wanted]
-        for place in end:
-            self._places.end(place, now_ns)
-        begin: dict[int, SessionConfig] = {}
-        for session in self._wanted:
-            if session in running:
-                continue
-            place = self._places.take(session, OWNER, MOST, now_ns)
-            if place < 0:
-                self._short = True
-                self._counters.add("shed", "plan-room", int(not short_before))
-            else:
-                begin[place] = session
-        return Change(begin, end)
+            return SessionChange()
+        change = self._slots.change_to(self._wanted, OWNER, MOST, now_ns)
+        self._counters.add("shed", "plan-room", 0 if self._short else change.lacking)
+        self._changed, self._short = False, change.lacking > 0
+        return change
 
     def _answers(self, arriving_pps: float) -> float:
-        told = self.plan.answer_pps if self.plan is not None else 0.0
-        return arriving_pps if arriving_pps > _ARRIVE_MORE * told + 1.0 else told
+        planned_pps = self.plan.answer_pps if self.plan is not None else 0.0
+        return arriving_pps if arriving_pps > _ARRIVE_MORE * planned_pps + 1.0 else planned_pps
 
     def _cut(self, answer_pps: float) -> None:
         """Take sessions while they fit into the budget beside `answer_pps`."""
@@ -168,7 +155,7 @@ class Planned:
         self._counters.add("refused", why)
         return False
 
-    def _wrong(self, session: PlannedSession) -> str:
+    def _refusal(self, session: PlannedSession) -> str:
         if session.src not in self._nics:
             return "plan-foreign-nic"
         if host_of(session.dst) == self._host:

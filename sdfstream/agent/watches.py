@@ -1,7 +1,7 @@
-"""Which watch sessions run: wishes in, sessions to begin and to end out.
+"""Which watch sessions run: requests in, sessions to begin and to end out.
 
 Every watch session of a host has the same shape (ports, rate), so it needs the same room in the sender's arrays
-(`slots`). There are at most `MOST` places for them; a wish beyond that is counted and served when one falls free.
+(`slots`). There are at most `MOST` slots for them; a request beyond that is counted and served when one falls free.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sdfstream.agent.observer import WatchRequest
-from sdfstream.agent.slots import DRAIN_NS, Change, Places
+from sdfstream.agent.slots import SessionChange, SessionSlots
 from sdfstream.probes.config import AgentConfig, SessionConfig
 from sdfstream.stats import Counters
 
 MOST: Final = 128
-"""Watch sessions per host: with 8 ports at 100 Hz, 50 MiB of exchanges under way."""
+"""Watch sessions per host: with 8 ports at 100 Hz, 50 MiB of exchanges in transit."""
 OWNER: Final = "watch"
-__all__ = ["DRAIN_NS", "MOST", "Change", "Watches", "watch_ports"]
 
 
-class Watches:
+class WatchSessions:
     """The watch sessions of one host.
 
     Parameters
@@ -33,8 +32,8 @@ class Watches:
         Of far NICs whose reflector's port differs from ours.
     counters : Counters
         Gets ``refused.watch-…`` and ``shed.watch``.
-    places : Places, optional
-        Those of the host's sender, where others share them.
+    slots : SessionSlots, optional
+        Those of the host's sender, where planned sessions share them.
     """
 
     def __init__(
@@ -43,13 +42,13 @@ class Watches:
         nics: Collection[str],
         reflector_ports: Mapping[str, int],
         counters: Counters,
-        places: Places | None = None,
+        slots: SessionSlots | None = None,
     ) -> None:
         self._config = config
         self._nics = frozenset(nics)
         self._far_ports = dict(reflector_ports)
         self._counters = counters
-        self._places = Places() if places is None else places
+        self._slots = SessionSlots() if slots is None else slots
         self._wanted: dict[SessionConfig, None] = {}
         self._changed = False
         self._short = False
@@ -57,64 +56,51 @@ class Watches:
     @property
     def sessions(self) -> list[SessionConfig]:
         """Those that run."""
-        return list(self._places.running(OWNER))
+        return list(self._slots.running(OWNER))
 
-    def wish(self, wishes: Sequence[WatchRequest]) -> None:
-        """The sessions wanted from now on; what makes no sense is counted and left out."""
+    def take(self, requests: Sequence[WatchRequest]) -> None:
+        """Take the sessions wanted from now on; a malformed request is counted and left out."""
         wanted: dict[SessionConfig, None] = {}
-        for wish in wishes:
-            why = self._wrong(wish)
+        for take in requests:
+            why = self._wrong(take)
             if why:
                 self._counters.add("refused", why)
             else:
-                wanted[self._session(wish)] = None
+                wanted[self._session(take)] = None
         self._changed = self._changed or list(wanted) != list(self._wanted)
         self._wanted = wanted
 
-    def change(self, now_ns: int) -> Change:
-        """What is to be done to fulfil the wish, as far as there is room now."""
+    def change(self, now_ns: int) -> SessionChange:
+        """What is to be done to fulfil the requests, as far as there is room now."""
         if not self._changed and not self._short:
-            return Change()
-        short_before = self._short
-        self._changed = self._short = False
-        running = self._places.running(OWNER)
-        end = [place for session, place in running.items() if session not in self._wanted]
-        for place in end:
-            self._places.end(place, now_ns)
-        begin: dict[int, SessionConfig] = {}
-        for session in self._wanted:
-            if session in running:
-                continue
-            place = self._places.take(session, OWNER, MOST, now_ns)
-            if place < 0:
-                self._short = True
-                self._counters.add("shed", "watch", int(not short_before))
-                continue
-            begin[place] = session
-        return Change(begin, end)
+            return SessionChange()
+        change = self._slots.change_to(self._wanted, OWNER, MOST, now_ns)
+        self._counters.add("shed", "watch", 0 if self._short else change.lacking)
+        self._changed, self._short = False, change.lacking > 0
+        return change
 
-    def _wrong(self, wish: WatchRequest) -> str:
-        if wish.src not in self._nics:
+    def _wrong(self, take: WatchRequest) -> str:
+        if take.src not in self._nics:
             return "watch-foreign-nic"
-        if wish.dst in self._nics:
+        if take.dst in self._nics:
             return "watch-own-nic"
-        if not 0 <= wish.dscp <= 63:
+        if not 0 <= take.dscp <= 63:
             return "watch-class"
         try:
-            ipaddress.ip_address(wish.dst_address)
+            ipaddress.ip_address(take.dst_address)
         except ValueError:
             return "watch-address"
         return ""
 
-    def _session(self, wish: WatchRequest) -> SessionConfig:
+    def _session(self, take: WatchRequest) -> SessionConfig:
         config = self._config
         return SessionConfig(
-            src=wish.src,
-            dst=wish.dst,
-            dst_address=wish.dst_address,
-            dst_port=self._far_ports.get(wish.dst, config.reflector_port),
+            src=take.src,
+            dst=take.dst,
+            dst_address=take.dst_address,
+            dst_port=self._far_ports.get(take.dst, config.reflector_port),
             source_ports=watch_ports(config),
-            dscp=wish.dscp,
+            dscp=take.dscp,
             rate_hz=config.watch_rate_hz,
         )
 

@@ -91,7 +91,7 @@ class PathBook:
 
         Parameters
         ----------
-        heard_at_ns : (p,) int64
+        last_received_at_ns : (p,) int64
             Last answer of each path, steady clock; ABSENT_NS: never.
         ttl_fwd : (p,) uint8
             TTL with which its probes arrive; 0: not reported.

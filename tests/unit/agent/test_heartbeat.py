@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfstream.agent.heartbeat import BEAT_NS, COMPLETE_NS, SETTLED_NS, Beat
+from sdfstream.agent.heartbeat import COMPLETE_NS, HEARTBEAT_NS, SETTLED_NS, Heartbeat
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 STEP_NS = 50 * NS_PER_MS
@@ -15,35 +15,35 @@ STEP_NS = 50 * NS_PER_MS
 
 def spoken(changes_at: set[int], until_ns: int) -> list[tuple[int, str]]:
     """(time, what was said) of a host whose paths change at these times."""
-    beat, said = Beat(0), []
+    heartbeat, published = Heartbeat(0), []
     for now_ns in range(0, until_ns, STEP_NS):
-        complete, changed = beat.is_complete_due(now_ns), now_ns in changes_at
-        if complete or changed or beat.is_due(now_ns):
-            said.append((now_ns, "complete" if complete else "changes" if changed else "empty"))
-            beat.said(now_ns, complete=complete, changed=changed)
-    return said
+        complete, changed = heartbeat.is_complete_due(now_ns), now_ns in changes_at
+        if complete or changed or heartbeat.is_due(now_ns):
+            published.append((now_ns, "complete" if complete else "changes" if changed else "empty"))
+            heartbeat.published(now_ns, complete=complete, changed=changed)
+    return published
 
 
 def test_quiet_paths_cost_a_sign_of_life_a_second_and_a_list_every_ten() -> None:
-    said = spoken(set(), 25 * NS_PER_S)
-    assert [(at // NS_PER_S, what) for at, what in said if what == "complete"] == [
+    published = spoken(set(), 25 * NS_PER_S)
+    assert [(at // NS_PER_S, what) for at, what in published if what == "complete"] == [
         (0, "complete"), (10, "complete"), (20, "complete"),
     ]  # fmt: skip
-    assert [at for at, _ in said] == [n * NS_PER_S for n in range(25)]
+    assert [at for at, _ in published] == [n * NS_PER_S for n in range(25)]
 
 
 def test_the_list_follows_a_change_once_it_has_settled() -> None:
-    said = spoken({3 * NS_PER_S, 3 * NS_PER_S + STEP_NS}, 6 * NS_PER_S)
-    assert (3 * NS_PER_S, "changes") in said
-    assert (3 * NS_PER_S + STEP_NS + SETTLED_NS, "complete") in said
-    assert sum(what == "complete" for _, what in said) == 2
+    published = spoken({3 * NS_PER_S, 3 * NS_PER_S + STEP_NS}, 6 * NS_PER_S)
+    assert (3 * NS_PER_S, "changes") in published
+    assert (3 * NS_PER_S + STEP_NS + SETTLED_NS, "complete") in published
+    assert sum(what == "complete" for _, what in published) == 2
 
 
 @given(st.sets(st.integers(0, 30 * NS_PER_S // STEP_NS - 1).map(lambda n: n * STEP_NS), max_size=200))
 def test_whatever_changes_nothing_is_late_and_no_list_is_far(changes_at: set[int]) -> None:
-    said = spoken(changes_at, 30 * NS_PER_S)
-    times = [at for at, _ in said]
+    published = spoken(changes_at, 30 * NS_PER_S)
+    times = [at for at, _ in published]
     assert changes_at <= set(times)
-    assert all(b - a <= BEAT_NS for a, b in itertools.pairwise(times))
-    lists = [at for at, what in said if what == "complete"]
+    assert all(b - a <= HEARTBEAT_NS for a, b in itertools.pairwise(times))
+    lists = [at for at, what in published if what == "complete"]
     assert all(SETTLED_NS <= b - a <= COMPLETE_NS for a, b in itertools.pairwise(lists))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sdfstream.agent.config_file import read_agent
 from sdfstream.agent.mesh_io import ANNOUNCE_PLANNED_NS, ANNOUNCE_UNPLANNED_NS, MeshFollower
-from sdfstream.agent.planned import Planned, plan_ports
-from sdfstream.agent.slots import DRAIN_NS, Places
-from sdfstream.agent.watches import Watches
+from sdfstream.agent.planned import PlannedSessions, plan_ports
+from sdfstream.agent.slots import DRAIN_NS, SessionSlots
+from sdfstream.agent.watches import WatchSessions
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.stamp.liveness import ALIVE
@@ -47,52 +47,52 @@ def plan(sessions: Sequence[PlannedSession], at: int = 1, host: str = "h0", **mo
     return HostPlan(host, more.pop("version", f"v{at}-{len(sessions)}"), 0, at, tuple(sessions), **more)
 
 
-def engine(config: AgentConfig = CONFIG, configured: Sequence[tuple[str, str, int, int]] = ()) -> Planned:
-    return Planned("h0", config, NICS, configured, Counters("io"), Places())
+def engine(config: AgentConfig = CONFIG, configured: Sequence[tuple[str, str, int, int]] = ()) -> PlannedSessions:
+    return PlannedSessions("h0", config, NICS, configured, Counters("io"), SessionSlots())
 
 
 class TestObeying:
     def test_a_plan_is_followed_and_the_next_one_changes_only_what_differs(self) -> None:
         found = engine()
-        assert found.obey(plan([session("h1/r0"), session("h2/r0")]))
+        assert found.take(plan([session("h1/r0"), session("h2/r0")]))
         begun = found.change(0).begin
         assert [(s.dst, s.source_ports, s.rate_hz) for s in begun.values()] == [
             ("h1/r0", (50_000,), 16.0),
             ("h2/r0", (50_000,), 16.0),
         ]
         assert not found.change(1)
-        assert found.obey(plan([session("h2/r0"), session("h3/r0")], at=2))
+        assert found.take(plan([session("h2/r0"), session("h3/r0")], at=2))
         change = found.change(S)
         assert (list(change.end), [s.dst for s in change.begin.values()]) == ([0], ["h3/r0"])
         assert list(change.begin) == [2], "the last rows of the first are not written yet"
 
     def test_a_place_goes_to_a_session_of_the_same_rate_only(self) -> None:
         found = engine()
-        found.obey(plan([session(rate=16.0)]))
+        found.take(plan([session(rate=16.0)]))
         found.change(0)
-        found.obey(plan([session("h2/r0", rate=8.0)], at=2))
+        found.take(plan([session("h2/r0", rate=8.0)], at=2))
         assert list(found.change(S).begin) == [1]
-        found.obey(plan([session("h3/r0", rate=16.0), session("h4/r0", rate=8.0)], at=3))
+        found.take(plan([session("h3/r0", rate=16.0), session("h4/r0", rate=8.0)], at=3))
         change = found.change(S + DRAIN_NS)
         assert {change.begin[0].dst, change.begin[2].dst} == {"h3/r0", "h4/r0"}
 
     def test_an_older_plan_and_the_same_again_change_nothing(self) -> None:
         found = engine()
-        assert found.obey(plan([session()], at=5))
+        assert found.take(plan([session()], at=5))
         found.change(0)
-        assert not found.obey(plan([], at=4))
-        assert not found.obey(plan([session()], at=6, version="v5-1"))
+        assert not found.take(plan([], at=4))
+        assert not found.take(plan([session()], at=6, version="v5-1"))
         assert not found.change(1)
         assert found._counters.get("refused", "plan-stale") == 1
 
     def test_a_controller_whose_clock_was_far_ahead_is_obeyed_again(self) -> None:
         found = engine()
-        found.obey(plan([session()], at=10_000 * S))
-        assert found.obey(plan([session("h2/r0")], at=5_000 * S))
+        found.take(plan([session()], at=10_000 * S))
+        assert found.take(plan([session("h2/r0")], at=5_000 * S))
 
     def test_a_foreign_plan_changes_nothing(self) -> None:
         found = engine()
-        assert not found.obey(plan([session()], host="h9"))
+        assert not found.take(plan([session()], host="h9"))
         assert found.plan is None
         assert found._counters.get("refused", "plan-foreign") == 1
 
@@ -114,14 +114,14 @@ class TestObeying:
         self, wrong: dict[str, Any], reason: str
     ) -> None:
         found = engine(replace(CONFIG, mesh_allow=("10.0.0.0/16", "fd00::/8")))
-        found.obey(plan([session(**wrong), session("h5/r0")]))
+        found.take(plan([session(**wrong), session("h5/r0")]))
         assert [s.dst for s in found.change(0).begin.values()] == ["h5/r0"]
         assert found._counters.get("refused", reason) == 1
         assert found.left_out == 1
 
     def test_what_is_configured_is_not_probed_twice(self) -> None:
         found = engine(configured=[("h0/r0", "h1/r0", 50_000, 0)])
-        found.obey(plan([session("h1/r0"), session("h1/r0", dscp=46), session("h1/r0", dscp=46)]))
+        found.take(plan([session("h1/r0"), session("h1/r0", dscp=46), session("h1/r0", dscp=46)]))
         assert [s.dscp for s in found.change(0).begin.values()] == [46]
         assert found._counters.get("refused", "plan-twice") == 1
 
@@ -129,20 +129,20 @@ class TestObeying:
 class TestBudget:
     def test_what_goes_beyond_it_is_left_out_and_counted(self) -> None:
         found = engine()
-        found.obey(plan([session(f"h{i}/r0") for i in range(1, 9)], answer_pps=30.0))
+        found.take(plan([session(f"h{i}/r0") for i in range(1, 9)], answer_pps=30.0))
         assert len(found.change(0).begin) == 4, "4 · 16 + 30 ≤ 100"
         assert found.beyond == 4
         assert found._counters.get("shed", "plan-budget") == 4
 
     def test_what_really_arrives_counts_where_it_is_more_than_told(self) -> None:
         found = engine()
-        found.obey(plan([session(f"h{i}/r0") for i in range(1, 9)], answer_pps=10.0), arriving_pps=11.0)
+        found.take(plan([session(f"h{i}/r0") for i in range(1, 9)], answer_pps=10.0), arriving_pps=11.0)
         assert len(found.change(0).begin) == 5
-        found.arriving(12.0)
+        found.take_arrivals(12.0)
         assert not found.change(1), "jitter"
-        found.arriving(60.0)
+        found.take_arrivals(60.0)
         assert len(found.change(2).end) == 3
-        found.arriving(0.0)
+        found.take_arrivals(0.0)
         assert len(found.change(3).begin) == 3
 
     @settings(max_examples=60, deadline=None)
@@ -156,7 +156,7 @@ class TestBudget:
     )
     def test_it_is_never_exceeded(self, wished: list[tuple[int, int, float]], told: float, arriving: float) -> None:
         found = engine()
-        found.obey(plan([session(f"h{i}/r0", p, r) for i, p, r in wished], answer_pps=told), arriving)
+        found.take(plan([session(f"h{i}/r0", p, r) for i, p, r in wished], answer_pps=told), arriving)
         running = found.change(0).begin.values()
         sent = sum(s.rate_hz for s in running)
         assert not running or sent + told <= 100.0 + 1e-3
@@ -199,14 +199,14 @@ class TestReading:
 
 
 class FakePort:
-    """A host as an observer sees it, with a real `Planned`."""
+    """A host as an observer sees it, with a real `PlannedSessions`."""
 
     def __init__(self) -> None:
         self.name, self.nics, self.usable = "h0", NICS, frozenset(NICS)
         self.planned = engine()
 
     def follow(self, plan: HostPlan) -> bool:
-        return self.planned.obey(plan)
+        return self.planned.take(plan)
 
 
 def told(data: dict[str, Any], key: str = "h0", source: str = "plan", kind: str = MESH.name) -> Message:
@@ -276,10 +276,10 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
     pairs = [("ha/r0", p) for p in (49_500, *range(49_600, 49_602), *plan_ports(config))]
     sender = SessionSender(host, {pair: SOCKET_A + i for i, pair in enumerate(pairs)}, np.random.default_rng(1), 0)
     wire = Wire(sender, reflector_of(host_b()))
-    places = Places()
+    slots = SessionSlots()
     nics = {n.nic: n for n in host.nics}
-    watches = Watches(config, list(nics), {}, Counters("io"), places)
-    planned = Planned("ha", config, nics, [], Counters("io"), places)
+    watches = WatchSessions(config, list(nics), {}, Counters("io"), slots)
+    planned = PlannedSessions("ha", config, nics, [], Counters("io"), slots)
     fast = SessionConfig("ha/r0", "hb/r0", B, source_ports=(49_600, 49_601), rate_hz=100.0)
 
     def go(start: int, stop: int) -> None:
@@ -287,16 +287,16 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
             wire.run(now + 5_000_000, now)
             sender.liveness(now + 5_000_000, now + 5_000_000)
 
-    sender.change_sessions({places.take(fast, "watch", 8, 0): fast}, (), 0, liveness_ms=50)
+    sender.change_sessions({slots.take(fast, "watch", 8, 0): fast}, (), 0, liveness_ms=50)
     wanted = [PlannedSession("ha/r0", "hb/r0", B, 862, p, 0, 16.0, "clock") for p in range(50_000, 50_003)]
-    planned.obey(HostPlan("ha", "1", 0, 1, tuple(wanted)))
+    planned.take(HostPlan("ha", "1", 0, 1, tuple(wanted)))
     sender.change_sessions(planned.change(0).begin, (), 0, liveness_ms=1000, in_step=False)
     go(0, S)
     assert sender.life.state.tolist() == [ALIVE] * 6
     due = sender._next_due[[3, 4, 5]]
     assert len(set(due.tolist())) == 3, "planned sessions keep phases of their own"
     assert len(set(sender._next_due[[1, 2]].tolist())) == 1, "watch sessions go in step"
-    planned.obey(HostPlan("ha", "2", 0, 2, (wanted[0], wanted[2])))
+    planned.take(HostPlan("ha", "2", 0, 2, (wanted[0], wanted[2])))
     change = planned.change(S)
     sender.change_sessions({}, change.end, S, liveness_ms=1000, in_step=False)
     assert {k[2] for k in sender.probed()} == {49_500, 49_600, 49_601, 50_000, 50_002}

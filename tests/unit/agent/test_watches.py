@@ -7,7 +7,8 @@ import pytest
 
 from sdfstream.agent.config_file import read_agent
 from sdfstream.agent.observer import WatchRequest
-from sdfstream.agent.watches import DRAIN_NS, MOST, Watches, watch_ports
+from sdfstream.agent.slots import DRAIN_NS
+from sdfstream.agent.watches import MOST, WatchSessions, watch_ports
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, SessionConfig
 from sdfstream.probes.stamp.datagrams import Received
@@ -21,60 +22,60 @@ S, MS = NS_PER_S, NS_PER_MS
 CONFIG = AgentConfig(hosts=(), watch_ports=2, watch_first_port=49_600)
 
 
-def wish(dst: str = "h1/r0", src: str = "h0/r0", address: str = "10.0.0.2", dscp: int = 26) -> WatchRequest:
+def take(dst: str = "h1/r0", src: str = "h0/r0", address: str = "10.0.0.2", dscp: int = 26) -> WatchRequest:
     return WatchRequest(src, dst, address, dscp)
 
 
-def watches() -> Watches:
-    return Watches(CONFIG, ["h0/r0", "h0/r1"], {"h9/r0": 8620}, Counters("io"))
+def watches() -> WatchSessions:
+    return WatchSessions(CONFIG, ["h0/r0", "h0/r1"], {"h9/r0": 8620}, Counters("io"))
 
 
 class TestWishes:
     def test_a_wish_is_a_session_once(self) -> None:
         found = watches()
-        found.wish([wish(), wish()])
+        found.take([take(), take()])
         change = found.change(0)
         assert list(change.begin) == [0]
         session = change.begin[0]
         assert (session.src, session.dst, session.dst_port, session.dscp) == ("h0/r0", "h1/r0", 862, 26)
         assert (session.source_ports, session.rate_hz) == ((49_600, 49_601), 100.0)
         assert not found.change(1)
-        found.wish([wish()])
+        found.take([take()])
         assert not found.change(2)
 
     def test_a_known_reflector_keeps_its_port(self) -> None:
         found = watches()
-        found.wish([wish("h9/r0")])
+        found.take([take("h9/r0")])
         assert found.change(0).begin[0].dst_port == 8620
 
     def test_what_is_not_wished_for_ends_and_its_place_is_kept_for_a_while(self) -> None:
         found = watches()
-        found.wish([wish("h1/r0"), wish("h2/r0")])
+        found.take([take("h1/r0"), take("h2/r0")])
         assert list(found.change(0).begin) == [0, 1]
-        found.wish([wish("h2/r0")])
+        found.take([take("h2/r0")])
         assert found.change(S).end == [0]
-        found.wish([wish("h2/r0"), wish("h3/r0")])
+        found.take([take("h2/r0"), take("h3/r0")])
         assert list(found.change(2 * S).begin) == [2], "the last rows of the first are not written yet"
-        found.wish([wish("h2/r0"), wish("h1/r0")])
+        found.take([take("h2/r0"), take("h1/r0")])
         change = found.change(3 * S)
         assert (list(change.begin), list(change.end)) == ([0], [2]), "its own old place, at once"
-        found.wish([wish("h4/r0")])
+        found.take([take("h4/r0")])
         assert list(found.change(3 * S + DRAIN_NS).begin) == [2]
 
     def test_nonsense_is_counted_and_the_rest_goes_on(self) -> None:
         found = watches()
-        bad = [wish(src="h7/r0"), wish("h0/r1"), wish(address="nowhere"), wish(dscp=64)]
-        found.wish([*bad, wish()])
+        bad = [take(src="h7/r0"), take("h0/r1"), take(address="nowhere"), take(dscp=64)]
+        found.take([*bad, take()])
         assert len(found.change(0).begin) == 1
         assert found._counters.total("refused") == len(bad)
 
     def test_there_is_a_limit_and_a_wish_beyond_it_waits(self) -> None:
         found = watches()
-        found.wish([wish(f"h{i}/r0") for i in range(1, MOST + 3)])
+        found.take([take(f"h{i}/r0") for i in range(1, MOST + 3)])
         assert len(found.change(0).begin) == MOST
         assert found._counters.get("shed", "watch") == 2
         assert not found.change(S)
-        found.wish([wish(f"h{i}/r0") for i in range(2, MOST + 3)])
+        found.take([take(f"h{i}/r0") for i in range(2, MOST + 3)])
         assert found.change(2 * S).end == [0]
         assert not found.change(3 * S)
         assert list(found.change(2 * S + DRAIN_NS).begin) == [0]

@@ -1,0 +1,137 @@
+"""The sessions of one host that come and go: requests and a mesh plan in, changes to its sender and sockets out.
+
+A session begins in two steps: `step` asks for its sockets to be opened, which takes a survey of the NICs, and
+`begin_prepared` begins it once they are open. It ends at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from sdfstream.agent.planned import PlannedSessions, plan_ports
+from sdfstream.agent.slots import SessionSlots
+from sdfstream.agent.watches import WatchSessions, watch_ports
+from sdfstream.probes.config import AgentConfig, HostConfig, SessionConfig
+from sdfstream.probes.stamp.sender import SessionSender
+from sdfstream.records.mesh import HostPlan
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+
+_ARRIVALS_NS: Final = 10 * NS_PER_S
+"""Pause between two readings of the rate of planned probes that arrive."""
+
+
+class SendingSockets(Protocol):
+    """Opens and closes sockets of the sender (`NicMonitor`)."""
+
+    def want(self, slots: Sequence[int], wanted: bool) -> None:
+        """Whether these slots are to be open."""
+
+    def settled(self, slots: Sequence[int]) -> bool:
+        """Whether each of these slots is open, or cannot be now."""
+
+
+class ChangingSessions:
+    """The watch and planned sessions of one host.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    host : HostConfig
+        Its configured sessions never change.
+    socket_of : (NIC id, source port) to socket
+        As `sender_sockets` makes it.
+    sockets : SendingSockets
+    sender : SessionSender
+    arriving_pps : callable
+        Rate of planned probes that arrive at the reflector.
+    counters : Counters
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        host: HostConfig,
+        socket_of: Mapping[tuple[str, int], int],
+        sockets: SendingSockets,
+        sender: SessionSender,
+        arriving_pps: Callable[[], float],
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._socket_of = socket_of
+        self._sockets = sockets
+        self._sender = sender
+        self._arriving_pps = arriving_pps
+        self._configured = frozenset(self._sockets_of(host.sessions))
+        nics = {n.nic: n for n in host.nics}
+        slots = SessionSlots()
+        self.watches = WatchSessions(config, nics, {s.dst: s.dst_port for s in host.sessions}, counters, slots)
+        configured = [(s.src, s.dst, port, s.dscp) for s in host.sessions for port in s.source_ports]
+        self.planned = PlannedSessions(host.host, config, nics, configured, counters, slots)
+        self._prepared: list[tuple[Mapping[int, SessionConfig], bool]] = []
+        """Sessions to begin, by slot, and whether they are watch sessions."""
+        self._arrivals_at_ns = 0
+        sockets.want([s for s in socket_of.values() if s not in self._configured], False)
+
+    def step(self, now_ns: int) -> bool:
+        """End the sessions that are not wanted any more, prepare those that are; whether the paths have changed."""
+        if self._prepared:
+            return False
+        if self.planned.plan is not None and now_ns >= self._arrivals_at_ns:
+            self._arrivals_at_ns = now_ns + _ARRIVALS_NS
+            self.planned.take_arrivals(self._arriving_pps())
+        watch, plan = self.watches.change(now_ns), self.planned.change(now_ns)  # slots are taken in this order
+        if not watch and not plan:
+            return False
+        for change, watched in ((watch, True), (plan, False)):
+            if change.end:
+                self._sender.change_sessions({}, change.end, now_ns, **self._manner(watched))
+        self._prepared = [(c.begin, watched) for c, watched in ((watch, True), (plan, False)) if c.begin]
+        used = {*self._configured, *self._sockets_of(self.watches.sessions), *self._sockets_of(self.planned.sessions)}
+        self._sockets.want([s for s in self._socket_of.values() if s not in used], False)
+        self._sockets.want(self._prepared_sockets(), True)
+        return True
+
+    def begin_prepared(self, now_ns: int) -> bool:
+        """Begin the prepared sessions if their sockets are open; whether the paths have changed."""
+        if not self._prepared or not self._sockets.settled(self._prepared_sockets()):
+            return False
+        for begin, watched in self._prepared:
+            self._sender.change_sessions(begin, (), now_ns, **self._manner(watched))
+        self._prepared = []
+        return True
+
+    def follow(self, plan: HostPlan) -> bool:
+        """Take `plan`; whether it is a new one for this host."""
+        return self.planned.take(plan, self._arriving_pps())
+
+    @property
+    def waiting(self) -> bool:
+        """Whether prepared sessions wait for their sockets."""
+        return bool(self._prepared)
+
+    @property
+    def liveness_ms(self) -> int:
+        """The sharpest liveness limit of the sessions that run."""
+        config = self._config
+        return min(config.liveness_ms, config.watch_liveness_ms) if self.watches.sessions else config.liveness_ms
+
+    def _manner(self, watched: bool) -> dict[str, Any]:
+        """How sessions are probed and assessed: watch sessions in step and with their own limit."""
+        limit_ms = self._config.watch_liveness_ms if watched else self._config.liveness_ms
+        return {"liveness_ms": limit_ms, "in_step": watched}
+
+    def _prepared_sockets(self) -> list[int]:
+        return self._sockets_of(s for begin, _ in self._prepared for s in begin.values())
+
+    def _sockets_of(self, sessions: Iterable[SessionConfig]) -> list[int]:
+        return [self._socket_of[s.src, port] for s in sessions for port in s.source_ports]
+
+
+def sender_sockets(config: AgentConfig, host: HostConfig) -> dict[tuple[str, int], int]:
+    """(NIC id, source port) to socket: of the configured sessions, then those that watch and planned ones may need."""
+    configured = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
+    more = [(nic.nic, port) for nic in host.nics for port in (*watch_ports(config), *plan_ports(config))]
+    return {pair: socket for socket, pair in enumerate(dict.fromkeys([*configured, *more]))}
