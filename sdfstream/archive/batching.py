@@ -1,7 +1,7 @@
-"""Messages of one topic gather until an insert is due, and are cut into batches. Pure; time comes in.
+"""Batches of one topic: messages wait until an insert is due, then are cut into batches. Pure; time comes in.
 
-A batch is one contiguous range of offsets of every partition it touches. Its messages lie in it by partition and
-offset, in whatever order the partitions were read, so what an insert carries follows from its ranges alone.
+A batch is one contiguous range of offsets of every partition it touches. Its messages are sorted by partition and
+offset, in whatever order the partitions were read, so the rows of an insert follow from its ranges alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def in_order(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def message_bytes(message: Message) -> int:
-    """About what a message holds in memory, from its shape alone: asking Arrow takes longer than encoding the rows.
+    """About the memory of a message, from its shape alone: asking Arrow takes longer than encoding the rows.
 
     Rows count the widths of their columns (a name: its index) and 1 KiB for the batch; an event counts 1 KiB and
     256 bytes for each element of its lists.
@@ -82,12 +82,12 @@ class Waiting:
     sizes: list[int] = field(default_factory=list)
     since_ns: list[int] = field(default_factory=list)
     partitions: Counter[int] = field(default_factory=Counter)
-    """How many of them lie in each partition."""
+    """Number of them in each partition."""
     rows: int = 0
     bytes: int = 0
 
     def add(self, message: Message, now_ns: int) -> int:
-        """Let `message` wait; returns its bytes."""
+        """Add `message`; returns its bytes."""
         size = message_bytes(message)
         self.messages.append(message)
         self.sizes.append(size)
@@ -98,7 +98,7 @@ class Waiting:
         return size
 
     def due_ns(self, limits: BatchLimits) -> int | None:
-        """When an insert of them is due; None when there are none."""
+        """When an insert of the messages is due; None when there are none."""
         if not self.messages:
             return None
         if self.rows >= limits.rows or self.bytes >= limits.bytes or len(self.messages) >= limits.most_messages:
@@ -106,11 +106,11 @@ class Waiting:
         return self.since_ns[0] + limits.age_ms * NS_PER_MS
 
     def cut(self, limits: BatchLimits, bus_id: str, begins: Mapping[int, int], read: Mapping[int, int]) -> Batch:
-        """The first of them as a batch, at least one and at most what `limits` allow; the rest goes on waiting.
+        """A batch of the first messages, at least one and at most what `limits` allow; the rest goes on waiting.
 
         `begins` is the position before the batch in each partition (-1: none yet). `read` is the position behind
-        everything that was added: where a partition has nothing left the batch reaches up to there, over what the bus
-        put in between.
+        every message added: where no message of a partition is left, the batch reaches up to there, over the bus's own
+        marks in between.
         """
         n, rows, size = self._fitting(limits)
         taken, since_ns = in_order(self.messages[:n]), self.since_ns[0]

@@ -1,6 +1,6 @@
-"""Events → one Arrow table: the columns people filter by, and the whole payload as JSON.
+"""Events → one Arrow table: the columns that queries filter by, and the whole payload as JSON.
 
-Pure. A typed column whose field is absent or of another type is null (the payload keeps what was there); an event
+Pure. A typed column whose field is absent or of another type is null (the payload has the original); an event
 without a field that the table's order needs, or whose payload is not JSON, comes back as a reject.
 """
 
@@ -24,7 +24,7 @@ INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One typed column and where in the payload it comes from."""
+    """One typed column and its path in the payload."""
 
     column: str
     path: str

@@ -1,4 +1,4 @@
-"""What an engine says when it refuses, and what follows from it. Pure."""
+"""Errors of an engine, and whether they may pass. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EngineError(ArchiveError):
 
 
 def engine_error(text: str, code: int | None = None) -> EngineError:
-    """The error behind what an engine or a client printed.
+    """The error in the text that an engine or a client printed.
 
     >>> error = engine_error("Code: 60. DB::Exception: Unknown table 'x'. (UNKNOWN_TABLE) (version 26.9.2.1)")
     >>> error.code, str(error)

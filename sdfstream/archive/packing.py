@@ -1,8 +1,8 @@
-"""How a probe's stamps and host delays lie in ``raw_probe``: in parts that compress. Pure; exact both ways.
+"""A probe's stamps and host delays as ``raw_probe`` stores them: in columns that compress. Pure; exact.
 
 A nanosecond stamp is noise in its last bits and slow in its first. One codec for both pays for the noise twice, so
-such a value is kept as ``high = value >> bits`` and ``low = value & (2**bits - 1)``: low is stored as it is, high is
-what the codecs can squeeze. Differences are taken along the packet's way, so that each carries its own noise only::
+such a value is stored as ``high = value >> bits`` and ``low = value & (2**bits - 1)``: low is stored as it is, high
+compresses. Differences are taken along the packet's route, so that each carries its own noise only::
 
     t1    = t1_slot << 20 | t1_low                 a slot is 1.05 ms
     turn  = t3 - t2        (t3 - t1 where t2 is unknown)        turn_high << 9 | turn_low
@@ -27,9 +27,9 @@ PROBE_COLUMNS: Final = (
     "t1_slot", "t1_low", "ahead_ns", "turn_high", "turn_low", "rtt_high", "rtt_low",
     "tx_high", "tx_low", "rx_high", "rx_low",
 )  # fmt: skip
-"""What takes the place of t1..t4, tx_host_ns and rx_host_ns."""
+"""Stored in place of t1..t4, tx_host_ns and rx_host_ns."""
 _OF_THE_PAST: Final = ("t1", "t21_ns", "t31_ns", "t41_ns", "tx_host_ns", "rx_host_ns")
-"""What stood in their place before migration 0007."""
+"""Stored columns before migration 0007."""
 
 
 def probe_columns(t1: Any, t2: Any, t3: Any, t4: Any, tx_host: Any, rx_host: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def probe_columns(t1: Any, t2: Any, t3: Any, t4: Any, tx_host: Any, rx_host: Any
 
 
 def current(table: str, rows: pa.Table) -> pa.Table:
-    """`rows` as today's `table` stores them, whichever earlier version made them (inserts kept on disk)."""
+    """`rows` as today's `table` stores them, whichever earlier version made them (failed inserts on disk)."""
     if table != "raw_probe" or "t31_ns" not in rows.column_names:
         return rows
     t1, t21, t31, t41, tx, rx = (rows.column(name) for name in _OF_THE_PAST)

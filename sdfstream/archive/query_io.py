@@ -1,4 +1,4 @@
-"""Questions to an archive, whichever way it can be reached: a running pipeline, its folder, or a server."""
+"""Queries to an archive through a running pipeline, its folder, or a server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QueryResult:
 
 
 class Console:
-    """An open archive to ask; it changes nothing in a folder it opens itself."""
+    """An open archive to query; in a folder that it opens itself it changes nothing."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""How long the archive keeps what. Pure."""
+"""How long rows stay in the archive. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sdfstream.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long rows stay, by the wall clock; none: for good. Rows go by whole parts, so up to as long again.
+    """How long rows stay, by the wall clock; none: for good. Rows expire by whole table parts, so up to as long again.
 
-    What states something stays for good: findings, health of NICs, topology, jobs, commands, outcomes, overrides.
+    Events stay for good: findings, health of NICs, topology, jobs, commands, outcomes, overrides.
     """
 
     raw_hours: float | None = 1.0
     """Probe exchanges (``raw_probe``) and delays by window (``derived_owd``)."""
     clock_hours: float | None = 6.0
-    """Clock estimates (``state_clock``); their minutes are kept as long as those of paths."""
+    """Clock estimates (``state_clock``); their minutes stay as long as those of paths."""
     job_hours: float | None = 24.0
-    """What queue pairs did: chunks (``raw_qp``) and windows (``derived_qp``)."""
+    """Chunks of queue pairs (``raw_qp``) and their windows (``derived_qp``)."""
     port_hours: float | None = 24.0
-    """Counters of ports, agents' liveness, and what could not be read."""
+    """Counters of ports, agents' liveness, rejects."""
     second_days: float | None = 7.0
     """Paths by second (``owd_1s``)."""
     minute_days: float | None = 90.0
@@ -33,14 +33,15 @@ class Retention:
     kept_days: float | None = 30.0
     """Raw rows around findings (``raw_probe_kept``, ``derived_owd_kept``)."""
     around_minutes: float = 5.0
-    """Raw rows are kept this long before a finding began and after it was stated, and around its end."""
+    """Raw rows are copied from this long before a finding began until this long after it was published, and around its
+    end."""
     kept_paths: int = 200
-    """Path ids kept for one finding, those with most loss and delay first; what was left out is counted."""
+    """Path ids copied for one finding, those with most loss and delay first; the rest is counted."""
     every_s: float = 30.0
-    """How often minutes are finished and rows around findings are copied."""
+    """Period at which minutes are finished and rows around findings are copied."""
 
     def __post_init__(self) -> None:
-        """Refuse what would lose rows before they were rolled up."""
+        """Refuse settings by which rows would expire before their roll-up or copy."""
         for each in fields(self):
             value = getattr(self, each.name)
             if value is not None and not 0 < value < 1e7:
@@ -57,7 +58,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Aging:
-    """A table that ages, the column that tells its rows' age, and which setting says how long."""
+    """A table whose rows expire, the column of their age, and the setting that says when."""
 
     table: str
     column: str

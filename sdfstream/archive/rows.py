@@ -34,7 +34,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """What one insert carries, and what was refused on the way to it."""
+    """The rows of one insert, and the rejects of its messages."""
 
     table: pa.Table
     rejects: tuple[Reject, ...]

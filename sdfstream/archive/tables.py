@@ -1,10 +1,10 @@
-"""Which table a topic goes to and how its columns are called and kept there.
+"""The table of a topic, and the names and stored forms of its columns.
 
 The rules are mechanical, so that a new column of a topic needs one line in a migration and nothing here:
 
 - ``sdf.raw.probe.v1`` → ``raw_probe``; a later version keeps its number: ``sdf.raw.probe.v2`` → ``raw_probe_v2``.
 - An instant (unit "ns since epoch") ``at_ns`` is stored as ``at DateTime64(9, 'UTC')``; ``at_ns`` is an ALIAS of it.
-- The stamps and host delays of a probe are stored in parts that compress (`packing`), exactly.
+- The stamps and host delays of a probe are split into columns that compress (`packing`), exactly.
 - The instants of a chunk of ``raw_qp`` are stored as their difference to sent_at, for the same reason.
 - Delays in ``derived_owd`` and ``derived_qp`` are rounded to 1/16 ns, far below any error bar (an owd row takes 14
   instead of 37 bytes).
@@ -57,7 +57,7 @@ def base_of(topic: Topic, field: pa.Field) -> str | None:
 
 
 def packed_fields(topic: Topic) -> tuple[str, ...]:
-    """The columns of a topic that `packing` puts into parts, in the order of `packing.probe_columns`."""
+    """The columns of a topic that `packing` splits, in the order of `packing.probe_columns`."""
     return _PACKED if topic.name == PROBE.name else ()
 
 

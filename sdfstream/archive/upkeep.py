@@ -77,13 +77,13 @@ GROUP BY c.clock, c.kind, minute
 
 @dataclass(frozen=True, slots=True)
 class Finisher:
-    """How one table of finished spans of time is made."""
+    """Rolls rows of `source` up into a table of finished spans of time."""
 
     table: str
     column: str
     """A span's beginning in `table`."""
     source: str
-    """Whose new rows say which spans are to be made, or made again."""
+    """The table whose new rows name the spans to roll up, or to roll up again."""
     span_of: str
     """The span that a row of `source` belongs to."""
     span_ns: int
@@ -119,7 +119,7 @@ FINISHERS: Final = (
 
 
 def due(pending: Collection[int], span_ns: int, most: int) -> list[tuple[int, int]]:
-    """Which of the spans that begin at `pending` are over, as stretches (from, to) of at most `most` spans.
+    """The spans that begin at `pending` and are over, as stretches (from, to) of at most `most` spans.
 
     A span is over when a later one has begun. Rows that come late touch it again, and it is made again.
 
@@ -137,7 +137,7 @@ def due(pending: Collection[int], span_ns: int, most: int) -> list[tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class FindingStatement:
-    """A finding as opened or resolved: when, about what."""
+    """A finding's message that it is open or resolved."""
 
     finding: str
     status: str
@@ -150,7 +150,7 @@ class FindingStatement:
 
 @dataclass(frozen=True, slots=True)
 class RetainedWindow:
-    """Raw rows to be kept: from when to when (bus time), of which paths."""
+    """Raw rows to copy for one finding: a span of bus time and a condition on paths."""
 
     statement: FindingStatement
     from_ns: int
@@ -161,7 +161,7 @@ class RetainedWindow:
 
 
 def window(statement: FindingStatement, retention: Retention) -> RetainedWindow | None:
-    """What is to be kept for a statement; None when no path can be told from its subject."""
+    """The rows to copy for `statement`; None when its subject names no path."""
     scope = scope_of(statement.subject_type, statement.subject)
     if scope is None:
         return None
@@ -170,7 +170,7 @@ def window(statement: FindingStatement, retention: Retention) -> RetainedWindow 
     if statement.status == "open" and statement.since_ns is not None:
         since_ns = min(
             statement.said_ns, max(statement.since_ns, statement.said_ns - HOUR_NS)
-        )  # a clock's error is no reason to scan
+        )  # a wrong clock must not scan days
     where, parameters = scope
     return RetainedWindow(statement, since_ns - around_ns, statement.said_ns + around_ns, where, parameters)
 
@@ -180,7 +180,7 @@ _PATH_ID: Final = re.compile(r"^(\S+)>(\S+) (\w+):(\d+) dscp(\d+)(?: (?:fwd|rev)
 
 
 def scope_of(kind: str, name: str) -> tuple[str, dict[str, Any]] | None:
-    """Which rows of ``raw_probe`` a finding's subject is about.
+    """A condition for the rows of ``raw_probe`` that a finding's subject concerns, with its parameters.
 
     >>> scope_of("nic", "h00/r1")
     ('src = {nic:String} OR dst = {nic:String}', {'nic': 'h00/r1'})
@@ -225,7 +225,7 @@ _OWD: Final = (
 
 
 def worst_paths(w: RetainedWindow) -> str:
-    """Which path ids of the window's scope to keep, those with most loss and delay first."""
+    """Query for the path ids of the window, those with most loss and delay first."""
     return f"""
         SELECT {_PROBE_PATH} FROM raw_probe
         WHERE {_BETWEEN} AND transport != 'host' AND ({w.where})
@@ -243,6 +243,6 @@ def copies(paths: Sequence[tuple[str, str, str, int, int]]) -> tuple[str, str]:
 
 
 def counts(paths: Sequence[tuple[str, str, str, int, int]]) -> str:
-    """How many rows those statements copy."""
+    """Query for the number of rows that `copies` copies."""
     probe, owd = (sql.partition(" SELECT ")[2].partition(" FROM ")[2] for sql in copies(paths))
     return f"SELECT (SELECT count() FROM {probe}), (SELECT count() FROM {owd})"

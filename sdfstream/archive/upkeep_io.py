@@ -1,6 +1,6 @@
-"""The archive's upkeep, beside the writer: roll-ups are finished, raw rows around findings copied before they age.
+"""The archive's upkeep, beside the writer: roll-ups are finished, raw rows around findings copied before they expire.
 
-A thread of its own with a handle of its own; what it does may be done by several processes, and again after a crash.
+A thread of its own with a handle of its own; several processes may do the same, and again after a crash.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Upkeep:
         self._unscoped: set[tuple[str, str]] = set()
 
     def run(self) -> None:
-        """Finish what is over, keep what findings are about.
+        """Finish spans that are over, and copy rows around findings.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class Upkeep:
         for finisher in FINISHERS:
             self._finish(finisher)
         if self._retention.raw_hours is not None:
-            self._keep()
+            self._copy_around_findings()
 
     # -- roll-ups -----------------------------------------------------------------------------------------------
 
@@ -78,9 +78,9 @@ class Upkeep:
         self._pending[f.table], self._seen_ns[f.table] = pending, newest_ns
 
     def _first(self, f: Finisher, touched: list[int]) -> set[int]:
-        """What is to be done at the start: spans not finished, and the newest finished ones again, for late rows.
+        """Spans to roll up at the start: those not finished, and the newest finished ones again, for late rows.
 
-        Of the oldest spans some rows may be gone; if they are finished, they were when all rows were there.
+        The oldest spans may have lost rows to retention; those among them that are finished stay as they are.
         """
         ((finished,),) = self._engine.rows(f.finished, {"from_ns": touched[0]})
         again = {at for at in finished[-3:] if at > touched[min(2, len(touched) - 1)]}
@@ -88,7 +88,7 @@ class Upkeep:
 
     # -- rows around findings -----------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
+    def _copy_around_findings(self) -> None:
         ((newest_ns,),) = self._engine.rows("SELECT toUnixTimestamp64Nano(max(bus_at)) FROM raw_probe")
         for statement in self._statements(newest_ns):
             wanted = window(statement, self._retention)
@@ -100,7 +100,7 @@ class Upkeep:
                 self._copy(wanted)
 
     def _statements(self, newest_ns: int) -> list[FindingStatement]:
-        """First and last statements of findings that were said lately and are not dealt with."""
+        """The opening and resolving messages of findings whose rows are not copied yet."""
         hours = self._retention.raw_hours
         back_ns = round((hours if hours is not None else 24.0) * HOUR_NS)
         rows = self._engine.rows(
@@ -157,7 +157,7 @@ class UpkeepThread:
 
     @classmethod
     def start(cls, target: str, retention: Retention) -> UpkeepThread:
-        """Look after the archive at `target`, which has been opened (and so migrated) before."""
+        """Start upkeep of the archive at `target`, which was opened (and so migrated) before."""
         return cls(Engine.open(target), retention)
 
     def close(self) -> None:

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay and say what came of it."""
     from sdfstream import pipeline, settings
-    from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording, write_rejects
+    from sdfstream.bus.recording.reader_io import open_recording, write_rejects
+    from sdfstream.bus.recording.writer_io import RecordingWriter
     from sdfstream.records.topics import SHARED
     from sdfstream.runtime.replay import replay
     from sdfstream.runtime.replay_io import ReplayInput

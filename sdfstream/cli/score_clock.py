@@ -233,7 +233,7 @@ def _write(args: argparse.Namespace, wanted: Sequence[str], seeds: Sequence[int]
 
 def record(world: Any, seconds: float, folder: Path) -> int:
     """Write a world's probes as a recording, and its truth into it; how many exchanges."""
-    from sdfstream.bus.recording.reader_io import RecordingWriter
+    from sdfstream.bus.recording.writer_io import RecordingWriter
     from sdfstream.score.clock.truth import truth_lines
 
     writer = RecordingWriter(folder, cluster="simulated")

@@ -76,7 +76,7 @@ def _compare(args: argparse.Namespace, config: KafkaConfig) -> int:
     from sdfstream.bus.kafka import topics_io
     from sdfstream.runtime import loop_io
 
-    _, found = loop_io.run(topics_io.look(config))
+    _, found = loop_io.run(topics_io.compare(config))
     acls = _acls(config) if args.acls else None
     ok = not found and (acls is None or acls.as_needed)
     result: dict[str, Any] = {"ok": ok, "differences": [asdict(d) for d in found]}
@@ -119,4 +119,4 @@ def _apply(args: argparse.Namespace, config: KafkaConfig) -> int:
 def _acls(config: KafkaConfig) -> AclState:
     from sdfstream.bus.kafka import acl_io
 
-    return acl_io.look(config)
+    return acl_io.compare(config)

@@ -11,7 +11,8 @@ from typing import Any
 from sdfstream import pipeline
 from sdfstream.archive.config import REPLAY, ArchiveConfig
 from sdfstream.archive.writer_io import Archive
-from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording
+from sdfstream.bus.recording.reader_io import open_recording
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.errors import ConfigError
 from sdfstream.records.message import Event
 from sdfstream.records.topics import FINDING, SHARED

@@ -13,7 +13,7 @@ from typing import Any
 from sdfstream.bus import Bus
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.open_io import open_bus
-from sdfstream.bus.recording.reader_io import RecordingWriter
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.runtime.control_io import RunControl

@@ -25,9 +25,9 @@ from sdfstream.archive.writer_io import Archive
 from sdfstream.board.board import Board
 from sdfstream.board.jobs import JobBoard
 from sdfstream.bus import Bus
-from sdfstream.bus.link.client_io import LinkServer
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.open_io import open_bus
-from sdfstream.bus.recording.reader_io import RecordingWriter
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.runtime import live_io

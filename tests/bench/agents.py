@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sdfstream import settings
-from sdfstream.bus.link.client_io import LinkServer
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.memory.reader_io import MemorySubscription
 from sdfstream.probes.config import AgentConfig

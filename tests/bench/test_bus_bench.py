@@ -18,9 +18,11 @@ import pytest
 from sdfstream.bus import Bus, codec
 from sdfstream.bus.kafka.bus_io import KafkaBus
 from sdfstream.bus.kafka.config import KafkaConfig
-from sdfstream.bus.link.client_io import LinkPublisher, LinkServer
+from sdfstream.bus.link.client_io import LinkPublisher
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
-from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording
+from sdfstream.bus.recording.reader_io import open_recording
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import FINDING, PROBE
 from tests.bus_samples import finding, probe_batch

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 
-from sdfstream.archive.http.engines_io import FrontLimits
+from sdfstream.archive.http.front_io import FrontLimits
 from sdfstream.archive.http.server_io import SqlFront
 
 READY = "ready for questions"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sdfstream.bus import codec
-from sdfstream.bus.recording.reader_io import RecordingWriter
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import ANOMALY, ARCHIVED, EDGE, ESTIMATE, FINDING, TOPICS, TOPOLOGY

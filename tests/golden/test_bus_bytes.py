@@ -13,7 +13,8 @@ import pytest
 from sdfstream.bus import cloudevents, codec
 from sdfstream.bus.link import frames
 from sdfstream.bus.recording import format as recording
-from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording
+from sdfstream.bus.recording.reader_io import open_recording
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, FINDING, PROBE
 from tests.bus_samples import clock_batch, mark_of, probe_batch

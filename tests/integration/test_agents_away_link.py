@@ -13,7 +13,8 @@ from sdfstream.agent import bus_io
 from sdfstream.agent.bus_io import WaitingBus
 from sdfstream.agent.publish_io import PublishBuffer
 from sdfstream.agent.spill.files_io import SpillFolder
-from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher, LinkServer
+from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.sequences import Numbers
 from sdfstream.errors import ConfigError, UnavailableError

@@ -20,7 +20,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sdfstream.archive.http.engines_io import FrontLimits
+from sdfstream.archive.http.front_io import FrontLimits
 from sdfstream.archive.http.guard import is_denied
 from sdfstream.archive.http.server_io import SqlFront
 from sdfstream.errors import UnavailableError

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from sdfstream.bus import codec
-from sdfstream.bus.recording.reader_io import RecordingWriter
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import PROBE
 from tests.bus_samples import probe_batch

@@ -191,7 +191,7 @@ async def test_a_bus_makes_the_same_topics_at_start(kafka: Broker) -> None:
     bus = KafkaBus(config, time.time_ns, boot_id="b")
     await bus.start()
     try:
-        found, differences = await topics_io.look(config)
+        found, differences = await topics_io.compare(config)
     finally:
         await bus.close()
     assert differences == []

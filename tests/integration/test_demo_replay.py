@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from sdfstream import cli
-from sdfstream.bus.recording.reader_io import RecordingWriter
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.cli import demo
 from sdfstream.demo import namespace_io, replay_io
 from sdfstream.errors import ConfigError

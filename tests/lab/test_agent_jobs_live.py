@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sdfstream.agent.jobmap.folder_io import JobFolder
-from sdfstream.bus.link.client_io import LinkServer
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.open_io import open_bus
 from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.lab.job_io import Job

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sdfstream.bus.link.client_io import LinkServer
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.emulator.qp_header import PORT
 from sdfstream.emulator.rank_plan import JobSpec

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdfstream.bus.recording.format import BLOCK_NS, PREFIX, BlockBuilder, block_schema, split
-from sdfstream.bus.recording.reader_io import RecordingWriter, open_recording
+from sdfstream.bus.recording.reader_io import open_recording
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK, FINDING
 from tests.bus_samples import clock_batch, finding, mark_of

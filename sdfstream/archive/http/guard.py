@@ -1,4 +1,4 @@
-"""What a reader of the HTTP front may run. Pure; the engine's own lexer (``tokenizeQuery``) supplies the tokens.
+"""Statements that a reader of the HTTP front may run. Pure; the engine's lexer (``tokenizeQuery``) supplies the tokens.
 
 chDB runs with the rights of its process and, unlike a server, knows no users. Read-only mode (``readonly = 1``)
 refuses every statement that writes and every table function that reaches outside; this guard closes what it leaves

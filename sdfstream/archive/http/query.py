@@ -56,7 +56,7 @@ _INSERT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SqlRequest:
-    """What a request asks the engine to do."""
+    """A statement for the engine, with its parameters."""
 
     sql: bytes
     data: bytes | None = None

@@ -1,7 +1,7 @@
 """ClickHouse's HTTP protocol, a stated subset of it, over the chDB engine of this process.
 
-chDB locks its folder, so while a pipeline runs nobody else can open its archive; they ask here instead, with curl,
-any ClickHouse HTTP client, Grafana's plug-in or ``sdfstream sql``. Read-only unless a token is set and given.
+chDB locks its folder, so while a pipeline runs no other process can open its archive. Queries come here instead, from
+curl, any ClickHouse HTTP client, Grafana's plug-in or ``sdfstream sql``. Read-only unless a token is set and given.
 
 What is served: ``GET`` and ``POST /`` (see `query`), ``GET /ping``; formats, parameters and settings of the
 engine; gzip and zstd both ways; errors with HTTP status and ``X-ClickHouse-Exception-Code``. Results are complete
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from sdfstream.archive.failures import EngineError
 from sdfstream.archive.http.body import TooLargeError, encode, read_body
-from sdfstream.archive.http.engines_io import Front, FrontLimits, Reply
+from sdfstream.archive.http.front_io import Front, FrontLimits, Reply
 from sdfstream.archive.http.query import parse_request
 from sdfstream.archive.http.reply import content_type, http_status
 from sdfstream.errors import UnavailableError

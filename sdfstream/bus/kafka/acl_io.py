@@ -38,7 +38,7 @@ class AclState:
         return not (self.missing or self.extra or self.odd)
 
 
-def look(config: KafkaConfig) -> AclState:
+def compare(config: KafkaConfig) -> AclState:
     """Compare the rights on the brokers with the roles'.
 
     Raises
@@ -55,7 +55,7 @@ def look(config: KafkaConfig) -> AclState:
 def apply(config: KafkaConfig, *, prune: bool) -> tuple[AclState, AclState]:
     """Give the roles what they lack, with `prune` take what is too much; the state before and after.
 
-    Errors as `look`.
+    Errors as `compare`.
     """
     with _Admin(config) as admin:
         before = admin.state()

@@ -20,7 +20,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from sdfstream.bus.kafka import refusal_io
+from sdfstream.bus.kafka import diagnose_io
 from sdfstream.bus.kafka.config import SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka.errors_io import RateLimit, mapped
 from sdfstream.bus.kafka.security_io import client_settings
@@ -56,7 +56,7 @@ async def admin_of(config: KafkaConfig) -> AsyncIterator[Any]:
                 if not isinstance(theirs, KafkaConnectionError | NodeNotReadyError):
                     raise
                 brokers = [(b.host, b.port) for b in admin._client.cluster.brokers()]
-                raise await refusal_io.why(config, doing, brokers) from error
+                raise await diagnose_io.diagnose(config, doing, brokers) from error
     finally:
         await admin.close()
 

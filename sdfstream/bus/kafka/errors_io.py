@@ -36,7 +36,7 @@ ERRORS: Final[tuple[tuple[type[Exception], type[SdfError]], ...]] = (
 )
 
 
-def ours(error: Exception, doing: str) -> SdfError | None:
+def mapped_error(error: Exception, doing: str) -> SdfError | None:
     """The error of our tree for `error`, met while `doing`; None for one that is not Kafka's."""
     for theirs, mine in ERRORS:
         if isinstance(error, theirs):
@@ -64,7 +64,7 @@ def mapped(doing: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (mine := ours(error, doing)) is None:
+        if (mine := mapped_error(error, doing)) is None:
             raise
         raise mine from error
 

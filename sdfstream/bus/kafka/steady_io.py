@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from aiokafka import errors as kafka
 
-from sdfstream.bus.kafka.errors_io import ours
+from sdfstream.bus.kafka.errors_io import mapped_error
 from sdfstream.errors import BusError, FormatError
 from sdfstream.stats import Counters
 
@@ -158,7 +158,7 @@ def _raisable(error: BaseException) -> BaseException:
     if isinstance(error, TOO_LARGE):
         raised: BaseException = FormatError("oversize", f"a topic takes no message of this size: {error}")
     else:
-        raised = (ours(error, "publishing") if isinstance(error, Exception) else None) or error
+        raised = (mapped_error(error, "publishing") if isinstance(error, Exception) else None) or error
     if raised is not error:
         raised.__cause__ = error
     return raised

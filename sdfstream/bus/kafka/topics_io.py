@@ -31,7 +31,7 @@ class Applied:
     """Left: only what cannot be repaired."""
 
 
-async def look(config: KafkaConfig) -> tuple[dict[str, TopicState], list[Difference]]:
+async def compare(config: KafkaConfig) -> tuple[dict[str, TopicState], list[Difference]]:
     """The state of our topics by name on the brokers, and its differences from the policies.
 
     Raises
@@ -54,7 +54,7 @@ async def apply(config: KafkaConfig) -> Applied:
     Raises
     ------
     UnavailableError, ConfigError
-        As `look`; or this user may not do it.
+        As `compare`; or this user may not do it.
     """
     wanted = policies(config)
     async with admin_of(config) as admin:

@@ -27,13 +27,10 @@ from types import TracebackType
 from sdfstream.bus import codec
 from sdfstream.bus.link import frames
 from sdfstream.bus.link.down import LinkInbox
-from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.sequences import Numbers
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.stats import Counters
-
-__all__ = ["LinkConfig", "LinkPublisher", "LinkServer"]
 
 
 @dataclass(frozen=True, slots=True)

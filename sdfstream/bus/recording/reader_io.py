@@ -16,12 +16,10 @@ from typing import Any, Final
 from sdfstream.bus.recording import format as recording
 from sdfstream.bus.recording.file_io import topic_files
 from sdfstream.bus.recording.format import RecordingReject
-from sdfstream.bus.recording.writer_io import META, RecordingWriter
+from sdfstream.bus.recording.writer_io import META
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.message import Message
 from sdfstream.stats import Counters
-
-__all__ = ["META", "REJECTS", "Recording", "RecordingReject", "RecordingWriter", "open_recording", "write_rejects"]
 
 REJECTS: Final = "rejects.jsonl"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sdfstream.bus.recording.reader_io import RecordingWriter
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.cli import main
 from sdfstream.records import topics
 from sdfstream.records.units import NS_PER_S

@@ -16,7 +16,7 @@ from sdfstream.records.topics import CHECKPOINT, TOPICS
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "kafka.md").read_text(encoding="utf-8")
-REFUSALS = (ROOT / "sdfstream" / "bus" / "kafka" / "refusal_io.py").read_text(encoding="utf-8")
+REFUSALS = (ROOT / "sdfstream" / "bus" / "kafka" / "diagnose_io.py").read_text(encoding="utf-8")
 
 
 def test_settings_and_verbs_that_it_names_are_there() -> None:

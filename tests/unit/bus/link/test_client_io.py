@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from sdfstream.bus.link import frames
-from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher, LinkServer
+from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus, MemoryBusConfig
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.records.message import Event

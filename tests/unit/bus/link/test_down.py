@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from sdfstream.bus.link import frames
-from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher, LinkServer
+from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher
 from sdfstream.bus.link.down import ClientQueue, LinkInbox, ReplayRing, packed
 from sdfstream.bus.link.frames import SubscribeRequest, Welcome
+from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.tail_io import Tail
 from sdfstream.errors import BusError, FormatError

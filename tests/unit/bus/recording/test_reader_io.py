@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from sdfstream.bus.recording import format as recording
-from sdfstream.bus.recording.reader_io import REJECTS, RecordingWriter, open_recording, write_rejects
+from sdfstream.bus.recording.reader_io import REJECTS, open_recording, write_rejects
+from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK, FINDING, NIC, PROBE

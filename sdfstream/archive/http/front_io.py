@@ -1,4 +1,4 @@
-"""Questions from many threads to the chDB engine of this process: a fresh handle for each, bounded in every way.
+"""Queries from many threads to the chDB engine of this process: a fresh handle for each, every resource bounded.
 
 A handle costs a millisecond; it starts without the settings, database and limits of the question before, and
 nothing can lift its read-only mode.
@@ -35,7 +35,7 @@ _DEFAULT_FORMAT: Final = "TabSeparated"
 
 @dataclass(frozen=True, slots=True)
 class FrontLimits:
-    """Bounds on what the front lets happen at once; each is the most a question may ask for itself."""
+    """Bounds of the front; a query may ask for less, never for more."""
 
     queries: int = 4
     """Running at the same time; a further one waits `wait_s` for its turn, then is refused."""
@@ -50,7 +50,7 @@ class FrontLimits:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the engine printed."""
+    """The engine's answer."""
 
     body: bytes
     format: str | None
@@ -67,11 +67,11 @@ class Front:
     path : str
         The folder that the archive's writer of this process has open.
     database : str
-        Where a question without a database looks.
+        Database of a query that names none.
     token : str | None
-        Whoever gives it as password may write, by POST; None: nobody may.
+        Password that allows writing, by POST; None: no password does.
     open_to_read : bool
-        Whether one may read without a password.
+        Whether reading needs no password.
     """
 
     def __init__(self, path: str, database: str, token: str | None, open_to_read: bool, limits: FrontLimits) -> None:

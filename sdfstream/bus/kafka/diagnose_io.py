@@ -28,7 +28,7 @@ EXPIRED: Final = frozenset({9, 10})
 WRONG_NAME: Final = frozenset({62, 64})
 
 
-async def why(config: KafkaConfig, doing: str, brokers: Iterable[tuple[str, int]] = ()) -> SdfError:
+async def diagnose(config: KafkaConfig, doing: str, brokers: Iterable[tuple[str, int]] = ()) -> SdfError:
     """Why the brokers cannot be used: those that `config` names, and `brokers` whose addresses those gave.
 
     Parameters
