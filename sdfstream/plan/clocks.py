@@ -34,9 +34,9 @@ def sessions(c: Columns, budget_pps: Float64s, config: PlanConfig, epoch: int) -
     if not c.clocks:
         return ClockSessions(NONE, NONE, NONE, np.empty(0), NONE, 0, 0)
     table = _Table.of(c)
-    parts = domains.split(table.many > 0)
+    division = domains.split(table.many > 0)
     ids = of_names(c.clocks)
-    found = [_joined(part, ids, table, config, epoch) for part in parts.all]
+    found = [_joined(domain, ids, table, config, epoch) for domain in division.all]
     a, b, group = (np.concatenate(columns) for columns in zip(*found, strict=True))
     a, b, group = _once(a, b, group, len(c.clocks))
     apart = ~table.same_host(a, b)
@@ -47,7 +47,7 @@ def sessions(c: Columns, budget_pps: Float64s, config: PlanConfig, epoch: int) -
     near, far = c.host[src], c.host[dst]
     rate = affordable(near, far, budget_pps, config.clock_rate_hz)
     degree = np.bincount(np.concatenate([a, b]), minlength=len(c.clocks))
-    return ClockSessions(src, dst, path, rate, degree, parts.islands, parts.joints)
+    return ClockSessions(src, dst, path, rate, degree, division.islands, division.joints)
 
 
 def ports(c: Columns, src: Int64s, chance: UInt64s) -> Int64s:
@@ -77,18 +77,18 @@ def affordable(near: Int64s, far: Int64s, budget_pps: Float64s, wanted_hz: float
 
 
 def _joined(
-    part: domains.Domain, ids: UInt64s, table: _Table, config: PlanConfig, epoch: int
+    domain: domains.Domain, ids: UInt64s, table: _Table, config: PlanConfig, epoch: int
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Edges of one domain and the group that carries each: of those that both ends are in, one by chance."""
     # two domains that share clocks must not draw the same rings
-    whole = len(part.groups) > 1
-    seed = config.seed if whole else int(mixed(config.seed, table.group_ids[part.groups[0]])[0] >> np.uint64(1))
-    edges = rings.graph(ids[part.clocks], config.degree, seed, epoch, config.redraw_share)
-    a, b = part.clocks[edges.a], part.clocks[edges.b]
-    chance = mixed(of_pair(ids[a], ids[b])[:, None], table.group_ids[part.groups][None, :], _GROUP)
-    can = (table.many[a][:, part.groups] > 0) & (table.many[b][:, part.groups] > 0)
+    whole = len(domain.groups) > 1
+    seed = config.seed if whole else int(mixed(config.seed, table.group_ids[domain.groups[0]])[0] >> np.uint64(1))
+    edges = rings.graph(ids[domain.clocks], config.degree, seed, epoch, config.redraw_share)
+    a, b = domain.clocks[edges.a], domain.clocks[edges.b]
+    chance = mixed(of_pair(ids[a], ids[b])[:, None], table.group_ids[domain.groups][None, :], _GROUP)
+    can = (table.many[a][:, domain.groups] > 0) & (table.many[b][:, domain.groups] > 0)
     chance = np.where(can, chance, np.iinfo(np.uint64).max)
-    return a, b, part.groups[np.argmin(chance, axis=1)] if len(a) else NONE
+    return a, b, domain.groups[np.argmin(chance, axis=1)] if len(a) else NONE
 
 
 def _once(a: Int64s, b: Int64s, group: Int64s, n: int) -> tuple[Int64s, Int64s, Int64s]:

@@ -22,13 +22,13 @@ class PlanConfig:
     clock_dscp: int = 0
     """Class of sessions for clocks; best one that queues before everything else."""
     cover_rate_hz: float = 1.0
-    """Probes per second on a session that is there to cross a way."""
+    """Probes per second on a session that is there to cross a route."""
     cover_dscps: tuple[int, ...] = (0,)
-    """Classes in which every way is crossed; none: no coverage. A probe speaks for its own class only."""
+    """Classes in which every route is crossed; none: no coverage. A probe speaks for its own class only."""
     paths_assumed: int = 8
-    """Ways between two leaves where neither the declared cabling nor traces tell."""
+    """Routes between two leaves where neither the declared cabling nor traces tell."""
     cover_probability: float = 0.9
-    """Of having met every way with as many source ports as are tried while ways are not known."""
+    """Of having met every route with as many source ports as are tried while routes are not known."""
     cross_rail: bool = False
     """Whether NICs of different rails can reach one another through the fabric."""
     epoch_ns: int = 600 * NS_PER_S

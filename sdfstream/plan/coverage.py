@@ -1,11 +1,11 @@
-"""Sessions for coverage: every way between two places, and every NIC's own link, crossed in both directions.
+"""Sessions for coverage: every route between two attachments, and every NIC's own link, crossed in both directions.
 
-An exchange crosses one way there and one back. Where ways are known by traces the fewest sessions that cross all of
-them are chosen (`setcover`); where they are not, a block of source ports is tried, whose traces make them known. NICs
-that are in no session by then are paired.
+An exchange crosses one route forward and one in reverse. Where routes are known by traces the fewest sessions that
+cross all of them are chosen (`setcover`); where they are not, a block of source ports is tried, whose traces make them
+known. NICs that are in no session by then are paired.
 
-What the budgets cannot pay waits: NICs' own links come first, then places take turns (a window over all pairs in an
-order of their own, moved on by a part of its length with every epoch), and what is left out is counted.
+What the budgets cannot pay waits: NICs' own links come first, then attachments take turns (a window over all pairs
+in an order of their own, moved on by a share of its length with every epoch), and what is left out is counted.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Coverage(NamedTuple):
     path: Int64s
     unpaid: Int64s
     """(hosts,) sessions that this host was to send and that an end of it could not pay."""
-    ways: int
-    """Ways that traces have shown, both directions counted."""
+    routes: int
+    """Routes that traces have shown, both directions counted."""
     crossed: int
-    """Of them crossed by a session."""
+    """Routes crossed by a session."""
     pairs: int
-    """Pairs of places."""
+    """Pairs of attachments."""
     pairs_known: int
-    """Of them all ways are known."""
+    """Pairs of which all routes are known."""
     pairs_waiting: int
-    """Of them not looked at now, for want of budget."""
+    """Pairs left for later epochs, for want of budget."""
     nics_unused: int
     """NICs in no session of this class."""
 
@@ -65,26 +65,26 @@ def sessions(
     if config.clock_dscp == dscp:
         work.count(clock.src, clock.dst, clock.path)
     chosen = _in_turn(pairs, known_by, known, int(room.sum()) // 2, config, epoch)
-    if not chosen.all():  # what is left is too little for all ways: every NIC's own link comes before them
+    if not chosen.all():  # what is left is too little for all routes: every NIC's own link comes before them
         work.link(config.seed)
         chosen = _in_turn(pairs, known_by, known, int(room.sum()) // 2, config, epoch)
     work.fill(units.tries(c, pairs, np.flatnonzero(chosen & ~known), *port_ranges(c), config.seed))
     work.cover(chosen & known)
     work.link(config.seed)
-    told = known_by.unit_of_way >= 0
+    usable = known_by.unit_of_route >= 0
     src, dst, path = (
-        (np.concatenate(part) if part else NONE for part in zip(*work.made, strict=True))
+        (np.concatenate(column) if column else NONE for column in zip(*work.made, strict=True))
         if work.made
         else (NONE, NONE, NONE)
     )
     return Coverage(
         src, dst, path, work.unpaid,
-        ways=int(told.sum()),
-        crossed=int((work.covered[: len(told)] & told).sum()),
+        routes=int(usable.sum()),
+        crossed=int((work.covered[: len(usable)] & usable).sum()),
         pairs=len(pairs.a),
         pairs_known=int(known.sum()),
         pairs_waiting=int((~chosen).sum()),
-        nics_unused=int((~work.covered[len(told) :]).sum()),
+        nics_unused=int((~work.covered[len(usable) :]).sum()),
     )  # fmt: skip
 
 
@@ -93,8 +93,8 @@ def _in_turn(
 ) -> Bools:
     """(units,) which pairs have their turn at `epoch`: all, if they can be paid."""
     n = len(pairs.a)
-    per_way = np.bincount(known_by.unit_of_way[known_by.unit_of_way >= 0], minlength=n)
-    need = np.where(known, np.maximum(per_way, 1), pairs.block)
+    per_route = np.bincount(known_by.unit_of_route[known_by.unit_of_route >= 0], minlength=n)
+    need = np.where(known, np.maximum(per_route, 1), pairs.block)
     limit = int(payable * _SLACK) if need.sum() > payable * _SLACK else int(need.sum())
     if need.sum() <= limit:
         return np.ones(n, dtype=np.bool_)
@@ -112,9 +112,9 @@ class _Work:
 
     def __init__(self, c: Columns, known_by: traces.Traces, room: Int64s) -> None:
         self._c, self._known_by, self._room = c, known_by, room
-        self._ways = len(known_by.unit_of_way)
-        self.covered: Bools = np.zeros(self._ways + len(c.nics), dtype=np.bool_)
-        """Ways, and behind them the NICs' links."""
+        self._routes = len(known_by.unit_of_route)
+        self.covered: Bools = np.zeros(self._routes + len(c.nics), dtype=np.bool_)
+        """Routes, and behind them the NICs' links."""
         self.made: list[tuple[Int64s, Int64s, Int64s]] = []
         self.unpaid: Int64s = np.zeros(len(c.hosts), dtype=np.int64)
         self._taken: Int64s = NONE
@@ -123,14 +123,14 @@ class _Work:
     def count(self, src: Int64s, dst: Int64s, path: Int64s) -> None:
         """These sessions are there, whoever asked for them."""
         self._taken = np.append(self._taken, traces.key(src, dst, path))
-        self.covered[self._ways + np.concatenate([src, dst])] = True
+        self.covered[self._routes + np.concatenate([src, dst])] = True
         trace = self._known_by.find(src, dst, path)
         trace = trace[trace >= 0]
         crossed = np.concatenate([self._known_by.forward[trace], self._known_by.back[trace]])
         self.covered[crossed[crossed >= 0]] = True
 
     def fill(self, block: units.Block) -> None:
-        """Try source ports between places whose ways are not known, as far as the hosts can pay."""
+        """Try source ports between attachments whose routes are not known, as far as the hosts can pay."""
         keys = traces.key(block.src, block.dst, block.path)
         _, first = np.unique(keys, return_index=True)
         left = first[~np.isin(keys[first], self._taken)]
@@ -148,12 +148,14 @@ class _Work:
         np.add.at(self.unpaid, self._c.host[block.src[first[~made]]], 1)
 
     def cover(self, chosen: Bools) -> None:
-        """Cross the ways of these pairs with the fewest sessions."""
+        """Cross the routes of these pairs with the fewest sessions."""
         known_by = self._known_by
         mine = np.flatnonzero(chosen[known_by.unit]) if len(known_by.unit) else NONE
         mine = mine[~np.isin(traces.key(known_by.src[mine], known_by.dst[mine], known_by.path[mine]), self._taken)]
         src, dst, path = known_by.src[mine], known_by.dst[mine], known_by.path[mine]
-        elements = np.stack([known_by.forward[mine], known_by.back[mine], self._ways + src, self._ways + dst], axis=1)
+        elements = np.stack(
+            [known_by.forward[mine], known_by.back[mine], self._routes + src, self._routes + dst], axis=1
+        )
         ends = np.stack([self._c.host[src], self._c.host[dst]], axis=1)
         order = mixed(self._ids[src], self._ids[dst], path, _ORDER)
         picked = setcover.cover(elements, self.covered, order, ends, self._room)
@@ -164,7 +166,7 @@ class _Work:
         c = self._c
         for group in range(len(c.groups)):
             mine = np.flatnonzero(c.group == group)
-            bare = mine[~self.covered[self._ways + mine]]
+            bare = mine[~self.covered[self._routes + mine]]
             if not len(bare) or len(np.unique(c.host[mine])) < 2:
                 continue
             src, dst = self._partners(bare, mine)

@@ -30,9 +30,9 @@ class Domains(NamedTuple):
 
     all: list[Domain]
     islands: int
-    """Parts between which no NIC reaches another; 1 when everything can be joined."""
+    """Components between which no NIC reaches another; 1 when everything can be joined."""
     joints: int
-    """Places where one clock alone joins two parts."""
+    """Domains that only one clock joins to the others."""
 
 
 def split(has: Bools) -> Domains:
@@ -41,18 +41,18 @@ def split(has: Bools) -> Domains:
     clock, group = np.nonzero(has)
     label = components(clocks + groups, clock.astype(np.int64), group.astype(np.int64) + clocks)
     found: list[Domain] = []
-    parts = np.unique(label[:clocks])
+    islands = np.unique(label[:clocks])
     joints = 0
-    for part in parts.tolist():
-        members = np.flatnonzero(label[:clocks] == part)
-        mine = np.flatnonzero(label[clocks:] == part)
+    for island in islands.tolist():
+        members = np.flatnonzero(label[:clocks] == island)
+        mine = np.flatnonzero(label[clocks:] == island)
         if has[np.ix_(members, mine)].all(axis=0).any():
             found.append(Domain(members, mine))
             continue
         domains, weak = _cover(has, members, mine)
         found += domains
         joints += weak
-    return Domains(found, len(parts), joints)
+    return Domains(found, len(islands), joints)
 
 
 def _cover(has: Bools, members: Int64s, groups: Int64s) -> tuple[list[Domain], int]:

@@ -66,7 +66,7 @@ def draw(inventory: Inventory, config: PlanConfig, epoch: int) -> Plan:
     room = np.floor((budget - clock_load) / config.cover_rate_hz + 1e-9).astype(np.int64)
     room = np.maximum(room, 0)
     found = [coverage.sessions(c, inventory, clock, room, config, epoch, dscp) for dscp in config.cover_dscps]
-    parts = [
+    batches = [
         (clock.src, clock.dst, clock.path, config.clock_dscp, clock.rate_hz, CLOCK),
         *(
             (one.src, one.dst, one.path, dscp, np.full(len(one.src), config.cover_rate_hz), COVERAGE)
@@ -74,7 +74,7 @@ def draw(inventory: Inventory, config: PlanConfig, epoch: int) -> Plan:
         ),
     ]
     src, dst, path, dscp, rate, purpose = (
-        np.concatenate([np.broadcast_to(part[i], len(part[0])) for part in parts]) for i in range(6)
+        np.concatenate([np.broadcast_to(batch[i], len(batch[0])) for batch in batches]) for i in range(6)
     )
     order = np.lexsort((path, dst, src, dscp, purpose))
     src, dst, path, dscp, rate, purpose = (x[order] for x in (src, dst, path, dscp, rate, purpose))
@@ -125,7 +125,7 @@ def _figures(
         "hosts_slowed": int((slowest < config.clock_rate_hz).sum()),
         "islands": clock.islands,
         "joints": clock.joints,
-        "ways_known": sum(one.ways for one in found),
+        "ways_known": sum(one.routes for one in found),
         "ways_crossed": sum(one.crossed for one in found),
         "pairs": sum(one.pairs for one in found),
         "pairs_known": sum(one.pairs_known for one in found),

@@ -26,19 +26,19 @@ def of_names(names: Sequence[str]) -> UInt64s:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-def mixed(*parts: Any) -> UInt64s:
-    """A hash of integers (arrays are taken element by element, and broadcast); the order of `parts` matters.
+def mixed(*values: Any) -> UInt64s:
+    """A hash of integers (arrays are taken element by element, and broadcast); the order of `values` matters.
 
-    Each part is folded in by one round of splitmix64 (Steele, Lea and Flood 2014).
+    Each value is folded in by one round of splitmix64 (Steele, Lea and Flood 2014).
 
     >>> bool(mixed(np.arange(3), 7)[1] == mixed(1, 7)[0])
     True
     """
     found = np.zeros(1, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        for part in parts:
-            value = np.asarray(part)
-            found = (found ^ value.astype(np.uint64)) + _GOLDEN
+        for value in values:
+            folded = np.asarray(value)
+            found = (found ^ folded.astype(np.uint64)) + _GOLDEN
             found = (found ^ (found >> np.uint64(30))) * _FIRST
             found = (found ^ (found >> np.uint64(27))) * _SECOND
             found = found ^ (found >> np.uint64(31))
@@ -46,5 +46,5 @@ def mixed(*parts: Any) -> UInt64s:
 
 
 def of_pair(a: UInt64s, b: UInt64s) -> UInt64s:
-    """A hash of two things, whichever way round they are given."""
+    """A hash of two values, in either order."""
     return mixed(np.minimum(a, b), np.maximum(a, b))

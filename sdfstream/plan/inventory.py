@@ -1,4 +1,4 @@
-"""What there is to plan with: NICs that can probe, what each agent may spend, and the ways that traces have shown."""
+"""What there is to plan with: NICs that can probe, what each agent may spend, and the routes that traces have shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Nic:
     """…and so many upward from it."""
 
 
-class Way(NamedTuple):
+class ProbeRoute(NamedTuple):
     """One direction of one probe path, traced: where a source port goes."""
 
     src: str
@@ -46,9 +46,9 @@ class Way(NamedTuple):
     """UDP source port."""
     dscp: int
     forward: bool
-    """Towards the reflector; False: the answers' way back."""
+    """Towards the reflector; False: from it, as the answers go."""
     hops: tuple[str, ...]
-    """Router interfaces behind the first leaf; the same hops are the same way."""
+    """Router interfaces behind the first leaf; the same hops are the same route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Inventory:
     nics: tuple[Nic, ...]
     budgets: Mapping[str, float] = field(default_factory=dict)
     """Packets per second that a host may send, probes and answers together; absent: `DEFAULT_BUDGET_PPS`."""
-    ways: Sequence[Way] = ()
+    routes: Sequence[ProbeRoute] = ()
     crossings: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """How many ways lead from one leaf to another, by (smaller, larger) name, where the cabling tells."""
+    """How many routes lead from one leaf to another, by (smaller, larger) name, where the cabling tells."""
 
     def budget(self, host: str) -> float:
         """What `host` may spend, packets/s."""
@@ -82,7 +82,7 @@ class Columns(NamedTuple):
     groups: tuple[str, ...]
     leaves: tuple[str, ...]
     number: dict[str, int]
-    """NIC id to its place."""
+    """NIC id to its index."""
 
 
 def columns(inventory: Inventory, *, cross_rail: bool) -> Columns:
@@ -91,7 +91,7 @@ def columns(inventory: Inventory, *, cross_rail: bool) -> Columns:
     hosts, host = _numbered([nic.host for nic in nics])
     clocks, clock = _numbered([nic.clock for nic in nics])
     groups, group = _numbered([_group(nic, cross_rail) for nic in nics])
-    # a switch of one name in two groups is two places: nothing crosses from one group to the other
+    # a switch of one name in two groups is two leaves: nothing crosses from one group to the other
     leaves, leaf = _numbered([f"{_group(nic, cross_rail)}|{nic.leaf}" if nic.leaf else "" for nic in nics])
     if leaves and leaves[0] == "":
         leaves, leaf = leaves[1:], leaf - 1

@@ -1,4 +1,4 @@
-"""What the plan stage knows: agents that speak, declared cabling, traces. Messages in, an `Inventory` out."""
+"""What the plan stage knows: announced agents, declared cabling, traced routes. Messages in, an `Inventory` out."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 from sdfstream.errors import FormatError
 from sdfstream.plan.config import PlanConfig
-from sdfstream.plan.inventory import Inventory, Nic, Way
+from sdfstream.plan.inventory import Inventory, Nic, ProbeRoute
 from sdfstream.records.mesh import HostHere, host_here
 from sdfstream.records.topology import Topology
 
 _LEAST_HOPS = 2
-"""The first leaf, and what lies behind it; a path of one hop stays on its leaf and crosses no way."""
+"""The first leaf, and what lies behind it; a path of one hop stays on its leaf and crosses no route."""
 _MOST_HOPS = 16
 
 
 @dataclass(slots=True)
 class Agent:
-    """One agent as it last spoke."""
+    """One agent as last announced."""
 
     here: HostHere
-    heard_at_ns: int
+    received_at_ns: int
     """Last sign of life, bus time."""
     away: dict[str, int]
     """NICs that cannot be used, and since when, bus time."""
@@ -48,7 +48,7 @@ class _Traced:
 
 
 class Known:
-    """Everything said so far that a plan depends on."""
+    """Everything received so far that a plan depends on."""
 
     def __init__(self, config: PlanConfig) -> None:
         self._config = config
@@ -56,26 +56,26 @@ class Known:
         self.alive: dict[str, int] = {}
         """Every host that gave a sign of life, and when, bus time; also those whose agents ask for no plan."""
         self._leaf_map = LeafMap({}, {}, {})
-        self._ways: dict[tuple[str, str, int, int, bool], _Traced] = {}
+        self._routes: dict[tuple[str, str, int, int, bool], _Traced] = {}
         self.changed = False
-        """What hosts and cabling say has changed since `settled`."""
+        """Hosts or cabling have changed since `settled`."""
         self.traced = False
-        """A way has changed since `settled`."""
+        """A route has changed since `settled`."""
 
     def settled(self) -> None:
         """A plan was drawn of all this."""
         self.changed = self.traced = False
 
-    def hear(self, host: str, at_ns: int) -> None:
+    def take_sign_of_life(self, host: str, at_ns: int) -> None:
         """A sign of life of an agent."""
         if host in self.alive or len(self.alive) < 2 * self._config.max_hosts:
             self.alive[host] = at_ns
         agent = self.agents.get(host)
         if agent is not None:
-            agent.heard_at_ns = at_ns
+            agent.received_at_ns = at_ns
 
     def take_host(self, data: Mapping[str, Any], key: str, at_ns: int) -> HostHere:
-        """An agent says what it has.
+        """Take an agent's announcement.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class Known:
         if agent is None or _offer(agent.here) != _offer(here):
             self.changed = True
         self.agents[here.host] = Agent(here, at_ns, away)
-        self.hear(here.host, at_ns)
+        self.take_sign_of_life(here.host, at_ns)
         return here
 
     def take_declared(self, data: Mapping[str, Any]) -> None:
@@ -131,30 +131,30 @@ class Known:
             raise FormatError("topology-path", str(error)) from error
         whole = complete and len(hops) <= _MOST_HOPS and all(isinstance(h, str) and h for h in hops)
         if not whole or len(hops) < _LEAST_HOPS:
-            self.traced |= self._ways.pop(key, None) is not None
+            self.traced |= self._routes.pop(key, None) is not None
             return
-        before = self._ways.get(key)
-        if before is None and len(self._ways) >= self._config.max_ways:
+        before = self._routes.get(key)
+        if before is None and len(self._routes) >= self._config.max_ways:
             raise FormatError("too-many-ways", "")
         behind = tuple(str(h) for h in hops[1:])
         if before is None or before.hops != behind:
             self.traced = True
-        self._ways[key] = _Traced(behind, at_ns)
+        self._routes[key] = _Traced(behind, at_ns)
 
     def forget(self, now_ns: int) -> list[str]:
         """Drop agents that have left; the hosts."""
-        left = [h for h, a in self.agents.items() if now_ns - a.heard_at_ns >= self._config.leave_ns]
+        left = [h for h, a in self.agents.items() if now_ns - a.received_at_ns >= self._config.leave_ns]
         for host in left:
             del self.agents[host]
         self.alive = {h: at for h, at in self.alive.items() if now_ns - at < self._config.leave_ns}
         self.changed |= bool(left)
         return sorted(left)
 
-    def forget_ways(self, now_ns: int) -> None:
+    def forget_routes(self, now_ns: int) -> None:
         """Drop traces that were not repeated for long."""
-        old = [key for key, way in self._ways.items() if now_ns - way.at_ns >= self._config.ways_keep_ns]
+        old = [key for key, route in self._routes.items() if now_ns - route.at_ns >= self._config.ways_keep_ns]
         for key in old:
-            del self._ways[key]
+            del self._routes[key]
         self.traced |= bool(old)
 
     def gone_nics(self, now_ns: int) -> frozenset[str]:
@@ -163,8 +163,8 @@ class Known:
             nic for a in self.agents.values() for nic, at in a.away.items() if now_ns - at >= self._config.leave_ns
         )
 
-    def all_told(self) -> bool:
-        """Every host that gives signs of life has said what it has."""
+    def all_announced(self) -> bool:
+        """Every host that gives signs of life has announced its NICs."""
         return all(host in self.agents for host in self.alive)
 
     def inventory(self, now_ns: int) -> Inventory:
@@ -173,7 +173,7 @@ class Known:
         return Inventory(
             nics=tuple(nic for nic in self._nics() if nic.id not in gone),
             budgets={host: agent.here.budget_pps for host, agent in self.agents.items()},
-            ways=[Way(*key, way.hops) for key, way in sorted(self._ways.items())],
+            routes=[ProbeRoute(*key, route.hops) for key, route in sorted(self._routes.items())],
             crossings=dict(self._leaf_map.crossings),
         )
 
@@ -196,12 +196,12 @@ class Known:
     def snapshot(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            "agents": [[a.here.as_data(), a.heard_at_ns, a.away] for a in self.agents.values()],
+            "agents": [[a.here.as_data(), a.received_at_ns, a.away] for a in self.agents.values()],
             "alive": self.alive,
             "rail": self._leaf_map.rail,
             "leaf": self._leaf_map.leaf,
             "crossings": [[*pair, n] for pair, n in self._leaf_map.crossings.items()],
-            "ways": [[*key, list(way.hops), way.at_ns] for key, way in self._ways.items()],
+            "ways": [[*key, list(route.hops), route.at_ns] for key, route in self._routes.items()],
             "changed": self.changed,
             "traced": self.traced,
         }
@@ -209,24 +209,24 @@ class Known:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self.agents = {}
-        for data, heard, away in saved["agents"]:
+        for data, received, away in saved["agents"]:
             here = host_here(data)
-            self.agents[here.host] = Agent(here, heard, dict(away))
+            self.agents[here.host] = Agent(here, received, dict(away))
         self.alive = dict(saved["alive"])
         crossings = {(a, b): n for a, b, n in saved["crossings"]}
         self._leaf_map = LeafMap(dict(saved["rail"]), dict(saved["leaf"]), crossings)
-        self._ways = {tuple(key): _Traced(tuple(hops), at) for *key, hops, at in saved["ways"]}
+        self._routes = {tuple(key): _Traced(tuple(hops), at) for *key, hops, at in saved["ways"]}
         self.changed, self.traced = saved["changed"], saved["traced"]
 
 
 def _offer(here: HostHere) -> tuple[object, ...]:
-    """What of an agent's words changes the plan at once; a NIC that is away does so only after a while."""
+    """What of an announcement changes the plan at once; a NIC that is away does so only after a while."""
     nics = tuple((n.id, n.address, n.clock, n.plane) for n in here.nics)
     return nics, here.budget_pps, here.reflector_port, here.first_port, here.ports
 
 
 def _crossings(ends: Mapping[str, tuple[str, str]], leaves: set[str]) -> dict[tuple[str, str], int]:
-    """How many ways of one switch in between lead from one leaf to another, parallel cables counted."""
+    """How many routes over one switch in between lead from one leaf to another, parallel cables counted."""
     names = sorted(leaves)
     number = {name: i for i, name in enumerate(names)}
     spines = sorted({n for pair in ends.values() for n in pair if n not in leaves and leaves & set(pair)})
@@ -236,9 +236,9 @@ def _crossings(ends: Mapping[str, tuple[str, str]], leaves: set[str]) -> dict[tu
         for leaf, spine in ((a, b), (b, a)):
             if leaf in number and spine in column:
                 cables[number[leaf], column[spine]] += 1
-    ways = cables @ cables.T
+    routes = cables @ cables.T
     return {
-        (names[i], names[j]): int(ways[i, j])
+        (names[i], names[j]): int(routes[i, j])
         for i, j in zip(*np.triu_indices(len(names), 1), strict=True)
-        if ways[i, j]
+        if routes[i, j]
     }

@@ -20,7 +20,7 @@ _DIGITS: Final = 16
 
 
 def host_plans(plan: Plan, config: PlanConfig, drawn_at_ns: int) -> Iterator[HostPlan]:
-    """What each host is told."""
+    """The plan of each host."""
     c = plan.columns
     sender, answerer = c.host[plan.src], c.host[plan.dst]
     send = np.bincount(sender, plan.rate_hz, len(c.hosts))
@@ -44,7 +44,7 @@ def host_plans(plan: Plan, config: PlanConfig, drawn_at_ns: int) -> Iterator[Hos
 
 
 def nothing(host: str, epoch: int, drawn_at_ns: int) -> HostPlan:
-    """What a host that has left is told, should it still listen."""
+    """The plan of a host that has left, should it still listen: no session."""
     return HostPlan(host, _version((), {}, {}, ()), epoch, drawn_at_ns, ())
 
 
@@ -67,8 +67,8 @@ def _sessions(plan: Plan, rows: Int64s) -> Iterator[PlannedSession]:
         yield PlannedSession(nics[s].id, far.id, far.address, far.port, path, dscp, rate, PURPOSES[purpose])
 
 
-def _version(*parts: Any) -> str:
-    text = json.dumps(parts, default=_plain, sort_keys=True, separators=(",", ":"))
+def _version(*fields: Any) -> str:
+    text = json.dumps(fields, default=_plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 

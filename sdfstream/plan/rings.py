@@ -1,7 +1,7 @@
-"""The random graph of clocks: a union of rings, each clock at a place of its own on every one.
+"""The random graph of clocks: a union of rings, each clock at a position of its own on every one.
 
 Law and Siu ("Distributed construction of random expander networks", 2003) build a random 2k-regular graph as k random
-Hamiltonian cycles. Here a clock's place on a ring is a hash of the ring and the clock, so
+Hamiltonian cycles. Here a clock's position on a ring is a hash of the ring and the clock, so
 
 - the graph is the same whoever draws it, and needs no memory of the one before;
 - a clock that joins slips in between two neighbours on every ring, and one that leaves lets them join hands;
@@ -10,9 +10,9 @@ Hamiltonian cycles. Here a clock's place on a ring is a hash of the ring and the
 
 Where two rings have an edge in common, its ends lack a peer; they are joined to others that lack one (`_chords`).
 
-Redraw: a place has a *generation*, and is due for the next one every `ROUNDS` / share epochs, each at a time of its
-own. At most `_moves` places move at once; where more are due, the rest waits for its next turn. A move replaces three
-edges, so at most `share` of the edges is replaced, duplicates and chords included.
+Redraw: a position has a *generation*, and is due for the next one every `ROUNDS` / share epochs, each at a time of its
+own. At most `_moves` positions move at once; where more are due, the rest waits for its next turn. A move replaces
+three edges, so at most `share` of the edges is replaced, duplicates and chords included.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sdfstream.plan.hashing import UInt64s, mixed, of_pair
 from sdfstream.records.units import Int64s
 
 ROUNDS: Final = 8
-"""A place is due every ROUNDS / share epochs: fewer move on average than may."""
+"""A position is due every ROUNDS / share epochs: fewer move on average than may."""
 _EDGES_A_MOVE: Final = 4
 _EDGES_BESIDE: Final = 5
 """A move replaces three edges of its ring, and now and then a chord; where moves are few, several chords may follow."""
-_DUE, _SKIP, _PLACE, _CHORD, _LAST, _WAY = range(1, 7)
+_DUE, _SKIP, _POSITION, _CHORD, _LAST, _DIRECTION = range(1, 7)
 
 
 class Edges(NamedTuple):
@@ -67,7 +67,7 @@ def graph(ids: UInt64s, degree: int, seed: int, epoch: int, share: float) -> Edg
     generation = _generations(ids, rings, seed, epoch, share)
     after = []
     for ring in range(rings):
-        order = np.argsort(mixed(ids, seed, _PLACE, ring, generation[ring]), kind="stable")
+        order = np.argsort(mixed(ids, seed, _POSITION, ring, generation[ring]), kind="stable")
         after.append(np.stack([order, np.roll(order, -1)]))
     a, b = np.concatenate(after, axis=1)
     a, b = _once(a, b, n)
@@ -76,7 +76,7 @@ def graph(ids: UInt64s, degree: int, seed: int, epoch: int, share: float) -> Edg
 
 
 def _complete(ids: UInt64s) -> Edges:
-    """Everyone with everyone, each pair one way round, so that all send about as much as they answer."""
+    """Everyone with everyone, each pair in one direction, so that all send about as much as they answer."""
     by_id = np.argsort(ids, kind="stable")
     low, high = np.triu_indices(len(ids), 1)
     turn = ((low + high) % 2).astype(bool)
@@ -84,14 +84,14 @@ def _complete(ids: UInt64s) -> Edges:
 
 
 def _once(a: Int64s, b: Int64s, n: int) -> tuple[Int64s, Int64s]:
-    """The edges without those that came before, either way round."""
+    """The edges without those that came before, in either direction."""
     _, first = np.unique(np.minimum(a, b) * n + np.maximum(a, b), return_index=True)
     first.sort()
     return a[first], b[first]
 
 
 def _generations(ids: UInt64s, rings: int, seed: int, epoch: int, share: float) -> Int64s:
-    """(rings, n) which generation of its place each clock is at."""
+    """(rings, n) which generation of its position each clock is at."""
     n = len(ids)
     moves = int((share * n * rings - _EDGES_BESIDE) / _EDGES_A_MOVE)
     if moves <= 0:
@@ -155,7 +155,7 @@ def _chords(ids: UInt64s, a: Int64s, b: Int64s, degree: int, seed: int) -> Edges
     if not found:
         return Edges(np.empty(0, np.int64), np.empty(0, np.int64))
     ends = np.array(found, dtype=np.int64)
-    turn = (mixed(of_pair(ids[ends[:, 0]], ids[ends[:, 1]]), seed, _WAY) & np.uint64(1)).astype(bool)
+    turn = (mixed(of_pair(ids[ends[:, 0]], ids[ends[:, 1]]), seed, _DIRECTION) & np.uint64(1)).astype(bool)
     first_is_low = ids[ends[:, 0]] < ids[ends[:, 1]]
     keep = turn == first_is_low
     return Edges(np.where(keep, ends[:, 0], ends[:, 1]), np.where(keep, ends[:, 1], ends[:, 0]))

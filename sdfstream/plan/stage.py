@@ -1,8 +1,8 @@
-"""The plan stage: signs of life, agents' words, cabling and traces in; who probes whom out.
+"""The plan stage: signs of life, announcements, cabling and traces in; who probes whom out.
 
 A plan depends only on what is known and on the epoch, so the stage keeps no plan to go on from: a controller that
 starts anew comes to the plan that the one before had. It first listens, until every host that gives signs of life has
-said what it has (agents say it at their start, and once a minute), at most `PlanConfig.learn_ns`: a plan of half the
+announced its NICs (agents do at their start, and once a minute), at most `PlanConfig.learn_ns`: a plan of half the
 hosts would tear the mesh apart. Meanwhile agents go on with the plan they have.
 """
 
@@ -45,7 +45,7 @@ class PlanStage:
 
     Notes
     -----
-    Counters: ``heard`` (agents' words), ``drawn``, ``told`` (events that said something new), ``repeated``, ``joined``,
+    Counters: ``heard`` (announcements), ``drawn``, ``told`` (events with a new plan), ``repeated``, ``joined``,
     ``left``, ``refused.<reason>``, ``unpaid`` (sessions left out for want of budget, summed over draws), ``slowed``
     (hosts whose clock sessions are slower than wanted, likewise).
     """
@@ -65,7 +65,7 @@ class PlanStage:
         self._changed_at = self._drawn_at = 0
         self._turns: dict[int, list[str]] = {}
         self._asked: set[str] = set()
-        """Hosts that obey something else than they were told."""
+        """Hosts that obey another plan than the last one published."""
         self.figures: Mapping[str, Any] = {}
         """What the last plan reaches; empty: none was drawn."""
 
@@ -89,7 +89,7 @@ class PlanStage:
         if not isinstance(event, Event):
             raise FormatError("form", f"{message.topic} carries events")
         if message.topic == LIVENESS.name:
-            self._known.hear(message.key or str(event.data.get("host", "")), at_ns)
+            self._known.take_sign_of_life(message.key or str(event.data.get("host", "")), at_ns)
         elif event.type == HOST_TYPE:
             joined = len(self._known.agents)
             here = self._known.take_host(event.data, message.key, at_ns)
@@ -125,7 +125,7 @@ class PlanStage:
             self._known.changed |= gone != self._gone
             self._gone = gone
         if self._tick % _SWEEP_TICKS == 0:
-            self._known.forget_ways(now_ns)
+            self._known.forget_routes(now_ns)
         if not self._known.changed:
             self._changed_at = now_ns
         if self._due(now_ns):
@@ -145,13 +145,17 @@ class PlanStage:
         return self._known.traced and now_ns - self._drawn_at >= patience_ns
 
     def _listened(self, now_ns: int) -> bool:
-        """Whether enough was heard for a first plan, or there was one."""
+        """Whether enough was received for a first plan, or there was one."""
         if self._drawn_at:
             return True
         heeded_ns = now_ns - self._start * TICK_NS
         if heeded_ns >= self.config.learn_ns:
             return True
-        return heeded_ns >= min(_HEED_NS, self.config.learn_ns) and self._known.all_told() and bool(self._known.agents)
+        return (
+            heeded_ns >= min(_HEED_NS, self.config.learn_ns)
+            and self._known.all_announced()
+            and bool(self._known.agents)
+        )
 
     def _draw(self, now_ns: int) -> list[Output]:
         epoch = now_ns // self.config.epoch_ns
@@ -162,11 +166,11 @@ class PlanStage:
         self.counters.add("drawn")
         self.counters.add("unpaid", n=int(plan.figures["sessions_unpaid"]))
         self.counters.add("slowed", n=int(plan.figures["hosts_slowed"]))
-        told = {p.host: p for p in publish.host_plans(plan, self.config, now_ns)}
-        for host in self._said.keys() - told.keys():
-            told[host] = publish.nothing(host, epoch, now_ns)
+        plans = {p.host: p for p in publish.host_plans(plan, self.config, now_ns)}
+        for host in self._said.keys() - plans.keys():
+            plans[host] = publish.nothing(host, epoch, now_ns)
         out: list[Output] = []
-        for host, now in sorted(told.items()):
+        for host, now in sorted(plans.items()):
             before = self._said.get(host)
             if before is None or before.version != now.version:
                 out.append(publish.output(now, self.name, now_ns))

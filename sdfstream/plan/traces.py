@@ -1,4 +1,4 @@
-"""Traced ways as columns: which session crosses which way, there and back."""
+"""Traced routes as columns: which session crosses which route, forward and reverse."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _ENOUGH: Final = 0.8
 
 
 class Traces(NamedTuple):
-    """Sessions of one class whose way was traced, (traces,) each."""
+    """Sessions of one class whose route was traced, (traces,) each."""
 
     src: Int64s
     dst: Int64s
     path: Int64s
     unit: Int64s
     forward: Int64s
-    """Number of the way that its probes take; −1: not traced."""
+    """Number of the route that its probes take; −1: not traced."""
     back: Int64s
-    """Number of the way that the answers take."""
+    """Number of the route that the answers take."""
     upward: Bools
-    """Its probes go from the unit's first place to its second."""
-    unit_of_way: Int64s
-    """(ways,)."""
+    """Its probes go from the unit's first attachment to its second."""
+    unit_of_route: Int64s
+    """(routes,)."""
 
     def known(self, units: Units) -> Bools:
         """(units,) both directions have nearly as many traces as ports are tried: what no port met, hardly one will."""
@@ -50,43 +50,45 @@ class Traces(NamedTuple):
         wanted = key(src, dst, path)
         if not len(keys):
             return np.full(len(wanted), -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-        return np.where(keys[order][place] == wanted, order[place], -1)
+        slot = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        return np.where(keys[order][slot] == wanted, order[slot], -1)
 
 
 def of(c: Columns, inventory: Inventory, units: Units, dscp: int) -> Traces:
     """The traces of class `dscp` between NICs of a unit, over source ports that may be planned."""
-    ways: dict[tuple[int, int, tuple[str, ...]], int] = {}
+    routes: dict[tuple[int, int, tuple[str, ...]], int] = {}
     found: dict[tuple[int, int, int], list[int]] = {}
-    place, number = units.place.tolist(), c.number
-    for way in inventory.ways:
-        near, far = number.get(way.src, -1), number.get(way.dst, -1)
-        if way.dscp != dscp or near < 0 or far < 0 or not way.hops:
+    attachment, number = units.attachment.tolist(), c.number
+    for route in inventory.routes:
+        near, far = number.get(route.src, -1), number.get(route.dst, -1)
+        if route.dscp != dscp or near < 0 or far < 0 or not route.hops:
             continue
         nic = c.nics[near]
-        if not nic.first_port <= way.path < nic.first_port + nic.ports:
+        if not nic.first_port <= route.path < nic.first_port + nic.ports:
             continue
-        start, end = (near, far) if way.forward else (far, near)
-        both = found.setdefault((near, far, way.path), [-1, -1])
-        both[0 if way.forward else 1] = ways.setdefault((place[start], place[end], way.hops), len(ways))
+        start, end = (near, far) if route.forward else (far, near)
+        both = found.setdefault((near, far, route.path), [-1, -1])
+        both[0 if route.forward else 1] = routes.setdefault(
+            (attachment[start], attachment[end], route.hops), len(routes)
+        )
     rows = np.array([(*key, *both) for key, both in sorted(found.items())], dtype=np.int64).reshape(-1, 5)
     src, dst, path, forward, back = rows.T.copy()
-    ends = np.array([key[:2] for key in ways], dtype=np.int64).reshape(-1, 2)
-    unit = _unit_of(units, units.place[src], units.place[dst])
+    ends = np.array([key[:2] for key in routes], dtype=np.int64).reshape(-1, 2)
+    unit = _unit_of(units, units.attachment[src], units.attachment[dst])
     inside = (unit >= 0) & (c.host[src] != c.host[dst])
     src, dst, path, unit, forward, back = (x[inside] for x in (src, dst, path, unit, forward, back))
-    upward = units.place[src] == units.a[unit]
+    upward = units.attachment[src] == units.a[unit]
     return Traces(src, dst, path, unit, forward, back, upward, _unit_of(units, ends[:, 0], ends[:, 1]))
 
 
 def _unit_of(units: Units, one: Int64s, other: Int64s) -> Int64s:
-    """Number of the unit of two places, whichever way round; −1: no unit."""
+    """Number of the unit of two attachments, in either order; −1: no unit."""
     if not len(units.a):
         return np.full(len(one), -1, dtype=np.int64)
-    places = int(units.place.max(initial=0)) + 1
-    keys = np.minimum(units.a, units.b) * places + np.maximum(units.a, units.b)
+    attachments = int(units.attachment.max(initial=0)) + 1
+    keys = np.minimum(units.a, units.b) * attachments + np.maximum(units.a, units.b)
     order = np.argsort(keys)
-    wanted = np.minimum(one, other) * places + np.maximum(one, other)
+    wanted = np.minimum(one, other) * attachments + np.maximum(one, other)
     at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     result: Int64s = np.where(keys[order][at] == wanted, order[at], -1)
     return result

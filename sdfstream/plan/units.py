@@ -1,7 +1,7 @@
-"""What coverage is about: pairs of places between which every way is to be crossed.
+"""Units of coverage: pairs of attachments between which every route is to be crossed.
 
-A place is a leaf, or a single NIC where the cabling is not known. Leaves of one group are all paired; lone NICs are
-paired with their successor on a ring, which crosses each one's own link and samples the fabric behind it.
+An *attachment* is a leaf, or a single NIC where the cabling is not known. Leaves of one group are all paired; lone
+NICs are paired with their successor on a ring, which crosses each one's own link and samples the fabric behind it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from sdfstream.records.units import Int64s
 
 _RING, _NIC, _PORT = range(21, 24)
 _MOST_PORTS: Final = 512
-"""Source ports tried between two places at most."""
+"""Source ports tried between two attachments at most."""
 
 
 class Units(NamedTuple):
-    """Pairs of places, (units,) each unless said otherwise."""
+    """Pairs of attachments, (units,) each unless said otherwise."""
 
     a: Int64s
     b: Int64s
     id: UInt64s
     """Hash of the pair."""
     block: Int64s
-    """Source ports tried while the ways between the two are not known."""
-    place: Int64s
-    """(NICs,) the place of each NIC."""
+    """Source ports tried while the routes between the two are not known."""
+    attachment: Int64s
+    """(NICs,) the attachment of each NIC."""
 
 
 def labels(paths: int, probability: float) -> int:
-    """How many source ports meet all of `paths` ways with this probability (R-Pingmesh, equation 1).
+    """How many source ports meet all of `paths` routes with this probability (R-Pingmesh, equation 1).
 
-    Every port takes a way by chance, so one given way is missed by all n with (1 − 1/m)^n.
+    Every port takes a route by chance, so one given route is missed by all n with (1 − 1/m)^n.
 
     >>> labels(4, 0.9), labels(16, 0.9), labels(1, 0.9)
     (13, 78, 1)
@@ -48,15 +48,15 @@ def labels(paths: int, probability: float) -> int:
 
 
 def of(c: Columns, inventory: Inventory, config: PlanConfig) -> Units:
-    """All pairs of places whose ways are to be crossed."""
+    """All pairs of attachments whose routes are to be crossed."""
     leaves = len(c.leaves)
     lone = np.flatnonzero(c.leaf < 0)
-    place = c.leaf.copy()
-    place[lone] = leaves + np.arange(len(lone))
+    attachment = c.leaf.copy()
+    attachment[lone] = leaves + np.arange(len(lone))
     names = of_names([*c.leaves, *(c.nics[i].id for i in lone.tolist())])
     pairs = [*_leaf_pairs(c), *_rings(c, lone, leaves, config.seed)]
     a, b = np.concatenate(pairs, axis=1) if pairs else np.empty((2, 0), np.int64)
-    return Units(a, b, of_pair(names[a], names[b]), _blocks(c, a, b, inventory, config), place)
+    return Units(a, b, of_pair(names[a], names[b]), _blocks(c, a, b, inventory, config), attachment)
 
 
 def _leaf_pairs(c: Columns) -> list[Int64s]:
@@ -85,23 +85,23 @@ def _rings(c: Columns, lone: Int64s, first: int, seed: int) -> list[Int64s]:
 
 
 def _blocks(c: Columns, a: Int64s, b: Int64s, inventory: Inventory, config: PlanConfig) -> Int64s:
-    """(units,) source ports to try: by the cabling's count of ways, else by the assumed one."""
+    """(units,) source ports to try: by the cabling's count of routes, else by the assumed one."""
     usual = labels(config.paths_assumed, config.cover_probability)
     found = np.full(len(a), usual, dtype=np.int64)
     if not inventory.crossings:
         return found
-    told = {paths: labels(paths, config.cover_probability) for paths in set(inventory.crossings.values())}
+    by_paths = {paths: labels(paths, config.cover_probability) for paths in set(inventory.crossings.values())}
     bare = [name.partition("|")[2] for name in c.leaves]
     for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
         if y < len(bare):
             key = (bare[x], bare[y]) if bare[x] < bare[y] else (bare[y], bare[x])
             paths = inventory.crossings.get(key, 0)
-            found[i] = told[paths] if paths > 0 else usual
+            found[i] = by_paths[paths] if paths > 0 else usual
     return found
 
 
 class Block(NamedTuple):
-    """Candidate sessions that try source ports between places; (candidates,) each."""
+    """Candidate sessions that try source ports between attachments; (candidates,) each."""
 
     src: Int64s
     dst: Int64s
@@ -110,7 +110,7 @@ class Block(NamedTuple):
 
 
 def tries(c: Columns, units: Units, chosen: Int64s, first: Int64s, many: Int64s, seed: int) -> Block:
-    """For each of the units `chosen`, its block of sessions, every other one the other way round.
+    """For each of the units `chosen`, its block of sessions, every other one in the reverse direction.
 
     Each has a source port and a pair of NICs of its own, chosen by hash: a NIC more or less moves its share of them.
     `first` and `many` (NICs,) are the source ports of each NIC.
@@ -124,7 +124,7 @@ def tries(c: Columns, units: Units, chosen: Int64s, first: Int64s, many: Int64s,
     odd = turn % 2 == 1
     near = np.where(odd, units.b[unit], units.a[unit])
     far = np.where(odd, units.a[unit], units.b[unit])
-    pick = _Picker(c, units.place)
+    pick = _Picker(c, units.attachment)
     src, dst = pick(near, units.id[unit], turn), pick(far, units.id[unit], turn)
     start = mixed(units.id[unit], seed, _PORT) % many[src].astype(np.uint64)
     path = first[src] + (start.astype(np.int64) + turn // 2) % many[src]
@@ -133,21 +133,21 @@ def tries(c: Columns, units: Units, chosen: Int64s, first: Int64s, many: Int64s,
 
 
 class _Picker:
-    """Chooses one of a place's NICs by rendezvous hashing."""
+    """Chooses one of an attachment's NICs by rendezvous hashing."""
 
-    def __init__(self, c: Columns, place: Int64s) -> None:
+    def __init__(self, c: Columns, attachment: Int64s) -> None:
         self._ids = of_names([nic.id for nic in c.nics])
-        self._order = np.argsort(place, kind="stable")
-        self._count = np.bincount(place)
+        self._order = np.argsort(attachment, kind="stable")
+        self._count = np.bincount(attachment)
         self._first = np.cumsum(self._count) - self._count
 
-    def __call__(self, place: Int64s, unit: UInt64s, turn: Int64s) -> Int64s:
+    def __call__(self, attachment: Int64s, unit: UInt64s, turn: Int64s) -> Int64s:
         chance = mixed(unit, turn, _NIC)
-        best = np.full(len(place), -1, dtype=np.int64)
-        least = np.full(len(place), np.iinfo(np.uint64).max, dtype=np.uint64)
-        for k in range(int(self._count[place].max(initial=0))):
-            row = np.flatnonzero(self._count[place] > k)
-            nic = self._order[self._first[place[row]] + k]
+        best = np.full(len(attachment), -1, dtype=np.int64)
+        least = np.full(len(attachment), np.iinfo(np.uint64).max, dtype=np.uint64)
+        for k in range(int(self._count[attachment].max(initial=0))):
+            row = np.flatnonzero(self._count[attachment] > k)
+            nic = self._order[self._first[attachment[row]] + k]
             value = mixed(self._ids[nic], chance[row])
             better = value <= least[row]
             best[row[better]], least[row[better]] = nic[better], value[better]

@@ -125,8 +125,8 @@ def strings(array: pa.Array) -> list[str]:
     if array.type != pa.utf8() or array.null_count or not len(array):
         result: list[str] = array.to_pylist()
         return result
-    _, places, data = array.buffers()
-    ends = np.frombuffer(places, np.int32, len(array) + 1, array.offset * 4).tolist()
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4).tolist()
     octets = b"" if data is None else data[ends[0] : ends[-1]].to_pybytes()
     if not octets.isascii():
         return [octets[low - ends[0] : high - ends[0]].decode() for low, high in itertools.pairwise(ends)]
@@ -138,12 +138,12 @@ def coded(codes: npt.NDArray[np.integer[Any]], entries: Sequence[str] | pa.Array
     """A name column from codes into `entries`; a negative code becomes null."""
     index = np.asarray(codes).astype(np.int32, copy=False)
     known = index >= 0
-    places = column(index, pa.int32()) if known.all() else column(np.maximum(index, 0), pa.int32(), known)
-    return pa.DictionaryArray.from_arrays(places, entries if isinstance(entries, pa.Array) else text(entries))
+    indices = column(index, pa.int32()) if known.all() else column(np.maximum(index, 0), pa.int32(), known)
+    return pa.DictionaryArray.from_arrays(indices, entries if isinstance(entries, pa.Array) else text(entries))
 
 
 def names(values: Sequence[str | None]) -> pa.DictionaryArray:
     """Names one by one as a name column, its dictionary in order of first appearance; None becomes null."""
-    place: dict[str, int] = {}
-    codes = [-1 if v is None else place.setdefault(v, len(place)) for v in values]
-    return coded(np.array(codes, dtype=np.int32), list(place))
+    index: dict[str, int] = {}
+    codes = [-1 if v is None else index.setdefault(v, len(index)) for v in values]
+    return coded(np.array(codes, dtype=np.int32), list(index))

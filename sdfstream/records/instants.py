@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.records import arrow
-from sdfstream.records.shapes import INSTANT, SHAPES
+from sdfstream.records.schema import INSTANT
+from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import TOPICS
 from sdfstream.records.units import Int64s
 
 _UNIT: Final = "ns since epoch"
 
-Places: TypeAlias = bool | dict[str, Any]
+InstantTree: TypeAlias = bool | dict[str, Any]
 """Where instants lie in plain JSON: True at an instant, a mapping of properties (``[]``: of each item) above it."""
 
 
@@ -49,35 +50,35 @@ def moved_rows(topic: str, rows: pa.RecordBatch, move: Callable[[Int64s], Int64s
 
 def moved_event(topic: str, type_: str, data: Mapping[str, Any], move: Callable[[int], int]) -> dict[str, Any]:
     """`data` of an event with every instant moved; a type that is not known stays as it is."""
-    places = _places_of(topic, type_)
-    moved: dict[str, Any] = _moved(data, places, move) if isinstance(places, dict) else dict(data)
+    tree = _tree_of(topic, type_)
+    moved: dict[str, Any] = _moved(data, tree, move) if isinstance(tree, dict) else dict(data)
     return moved
 
 
 @cache
-def _places_of(topic: str, type_: str) -> Places:
+def _tree_of(topic: str, type_: str) -> InstantTree:
     shape = SHAPES.get(topic, {}).get(type_)
-    return _places(shape) if shape is not None else False
+    return _tree(shape) if shape is not None else False
 
 
-def _places(shape: Mapping[str, Any]) -> Places:
+def _tree(shape: Mapping[str, Any]) -> InstantTree:
     if str(shape.get("description", "")).endswith(INSTANT):
         return True
     inside = dict(shape.get("properties", {}))
     if "items" in shape:
         inside["[]"] = shape["items"]
-    found = {name: places for name, part in inside.items() if (places := _places(part))}
+    found = {name: tree for name, inner in inside.items() if (tree := _tree(inner))}
     return found or False
 
 
-def _moved(value: Any, places: Places, move: Callable[[int], int]) -> Any:
-    """`value` moved where `places` says; what is not of the shape that it should have stays as it is."""
-    if places is True:
+def _moved(value: Any, tree: InstantTree, move: Callable[[int], int]) -> Any:
+    """`value` moved where `tree` says; what is not of the shape that it should have stays as it is."""
+    if tree is True:
         return move(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if isinstance(places, dict) and isinstance(value, list) and "[]" in places:
-        return [_moved(item, places["[]"], move) for item in value]
-    if isinstance(places, dict) and isinstance(value, Mapping):
-        return {k: _moved(v, places[k], move) if k in places else v for k, v in value.items()}
+    if isinstance(tree, dict) and isinstance(value, list) and "[]" in tree:
+        return [_moved(item, tree["[]"], move) for item in value]
+    if isinstance(tree, dict) and isinstance(value, Mapping):
+        return {k: _moved(v, tree[k], move) if k in tree else v for k, v in value.items()}
     return value
 
 

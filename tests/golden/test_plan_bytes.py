@@ -29,7 +29,7 @@ def test_hashes() -> None:
 def test_plans() -> None:
     config = PlanConfig(cover_dscps=(0, 26), clock_dscp=46)
     blind = draw(fabric(HOSTS), config, 0)
-    seeing = draw(fabric(HOSTS, ways=traced(blind, 2)), config, 1_000)
+    seeing = draw(fabric(HOSTS, routes=traced(blind, 2)), config, 1_000)
     poor = draw(fabric(HOSTS, budget=150.0, per_leaf=2, spines=4), config, 7)
     assert [digest(list(publish.host_plans(p, config, 5))) for p in (blind, seeing, poor)] == PLANS
 

@@ -116,17 +116,17 @@ def test_every_way_is_crossed_with_few_sessions_once_traces_are_there(
     hosts = [f"h{i}" for i in range(4 * pods)]
     config = replace(CONFIG, seed=seed, cover_probability=0.99)
     blind = draw(fabric(hosts, rails=rails, spines=spines, budget=1e5), config, 0)
-    ways = traced(blind, spines, seed)
-    seeing = draw(fabric(hosts, rails=rails, spines=spines, budget=1e5, ways=ways), config, 0)
+    routes = traced(blind, spines, seed)
+    seeing = draw(fabric(hosts, rails=rails, spines=spines, budget=1e5, routes=routes), config, 0)
     figures = seeing.figures
     assert figures["pairs_known"] == figures["pairs"] == rails * pods * (pods - 1) // 2
     assert figures["ways_crossed"] == figures["ways_known"]
     # a session crosses one way there and one back, so half as many sessions as ways could do
     assert figures["coverage_sessions"] <= figures["ways_known"] + len(seeing.columns.nics)
-    crossed = {(w.hops, w.forward) for w in ways} and {
-        w.hops for w in ways if (w.src, w.dst, w.path, w.dscp) in {s[:4] for s in sessions(seeing)}
+    crossed = {(w.hops, w.forward) for w in routes} and {
+        w.hops for w in routes if (w.src, w.dst, w.path, w.dscp) in {s[:4] for s in sessions(seeing)}
     }
-    assert crossed == {w.hops for w in ways}
+    assert crossed == {w.hops for w in routes}
     for direction in range(2):
         nics = set(seeing.columns.nics[int(i)].id for i in np.concatenate([seeing.src, seeing.dst]))
         assert len(nics) == len(seeing.columns.nics), f"every rail of every host is used {direction}"

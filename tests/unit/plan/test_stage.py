@@ -14,7 +14,7 @@ from sdfstream.bus import cloudevents
 from sdfstream.errors import ConfigError
 from sdfstream.pipeline import stages
 from sdfstream.plan.config import PlanConfig
-from sdfstream.plan.inventory import Way
+from sdfstream.plan.inventory import ProbeRoute
 from sdfstream.plan.stage import PlanStage
 from sdfstream.records import publish
 from sdfstream.records.mesh import HostPlan, host_plan
@@ -54,7 +54,7 @@ def obeying(at_s: float, plans: list[tuple[float, HostPlan]]) -> list[Message]:
 def test_it_passes_the_battery() -> None:
     messages = [cabling(0.0, HOSTS), *(word(0.2 + 0.1 * i, h) for i, h in enumerate(HOSTS)), *alive(HOSTS, 1, 12)]
     messages += [*alive(HOSTS[:-1], 12, 60), word(20.03, "h9"), *alive(["h9"], 21, 60), word(30.5, "h0", plan="none")]
-    messages += [trace(15.05, Way("h0/r0", "h2/r0", 49_160, 0, True, ("a", "b")))]
+    messages += [trace(15.05, ProbeRoute("h0/r0", "h2/r0", 49_160, 0, True, ("a", "b")))]
     config = replace(CONFIG, repeat_ns=7 * S, epoch_ns=25 * S)
     ordered = sorted(messages, key=lambda m: m.bus_at_ns)
     found = check_stage(lambda: PlanStage(config), ordered, end_ns=START + 62 * S)
@@ -154,15 +154,15 @@ def test_traces_make_the_plan_smaller_after_a_while() -> None:
     hosts = [f"h{i}" for i in range(8)]
     base = [cabling(0, hosts), *(word(1, h) for h in hosts), *alive(hosts, 0, 100)]
     _, blind = story(base, 10)
-    ways = []
+    routes = []
     for _, plan in blind:
         for s in plan.sessions:
             near, far = (f"l{int(n[1]) // 2}-{n[-1]}" for n in (s.src, s.dst))
             spine = (s.path + int(s.src[1]) + 3 * int(s.dst[1])) % 2
             if near != far:
-                ways.append(Way(s.src, s.dst, s.path, s.dscp, True, (f"{near}>{spine}", f"{spine}>{far}")))
-                ways.append(Way(s.src, s.dst, s.path, s.dscp, False, (f"{far}>{spine}", f"{spine}>{near}")))
-    stage, plans = story([*base, *(trace(15, w) for w in ways)], 100)
+                routes.append(ProbeRoute(s.src, s.dst, s.path, s.dscp, True, (f"{near}>{spine}", f"{spine}>{far}")))
+                routes.append(ProbeRoute(s.src, s.dst, s.path, s.dscp, False, (f"{far}>{spine}", f"{spine}>{near}")))
+    stage, plans = story([*base, *(trace(15, w) for w in routes)], 100)
     counts = [
         {p.host: sum(s.purpose == "coverage" for s in p.sessions) for at, p in plans if at < end} for end in (20, 100)
     ]
@@ -205,8 +205,10 @@ def test_what_cannot_be_read_is_counted_and_nothing_else_is_lost(message: Messag
 
 def test_bounds_are_kept() -> None:
     config = replace(CONFIG, max_hosts=4, max_ways=1)
-    ways = [Way("h0/r0", "h1/r0", 49_152 + i, 0, True, ("a", "b")) for i in range(3)]
-    stage, plans = story([*(word(1, h) for h in HOSTS), *(trace(2, w) for w in ways), *alive(HOSTS, 0, 25)], 25, config)
+    routes = [ProbeRoute("h0/r0", "h1/r0", 49_152 + i, 0, True, ("a", "b")) for i in range(3)]
+    stage, plans = story(
+        [*(word(1, h) for h in HOSTS), *(trace(2, w) for w in routes), *alive(HOSTS, 0, 25)], 25, config
+    )
     assert stage.counters.get("refused", "too-many-hosts") == 2
     assert stage.counters.get("refused", "too-many-ways") == 2
     assert len({p.host for _, p in plans}) == 4

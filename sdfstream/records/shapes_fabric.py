@@ -1,0 +1,146 @@
+"""Shapes of what is declared, traced and planned: ``sdf.state.topology.v1`` and ``sdf.state.mesh.v1``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sdfstream.records.mesh import PURPOSES
+from sdfstream.records.schema import (
+    NATURAL,
+    NON_NEGATIVE,
+    PATH,
+    PORT_NUMBER,
+    among,
+    array,
+    instant,
+    nullable,
+    one_of,
+    record,
+    text,
+)
+
+_END: Final = record(
+    "one end of a link",
+    {"node": text("host, leaf or spine"), "port": text(), "address": nullable(text("IP address"))},
+    optional=("address",),
+)
+
+DECLARED_SHAPE: Final = record(
+    "the cabling as planned; never the truth of a lab or twin",
+    {
+        "nodes": array(record("", {"id": text(), "kind": among("host", "leaf", "spine")})),
+        "links": array(
+            record("", {"id": text("a--b"), "a": _END, "b": _END, "speed_mbps": {"type": "integer", "minimum": 0}})
+        ),
+        "nics": array(
+            record(
+                "",
+                {
+                    "id": text("host/nic"),
+                    "host": text(),
+                    "address": text("IP address"),
+                    "link": text("the NIC's link to its leaf"),
+                    "rail": {"type": "integer", "minimum": 0},
+                    "plane": text("backend, frontend, …"),
+                },
+            )
+        ),
+    },
+)
+
+TRACED_SHAPE: Final = record(
+    "a path traced hop by hop",
+    {
+        **PATH,
+        "dir": among("fwd", "rev"),
+        "hops": array(nullable(text()), "address of each router that answered; null where none did"),
+        "complete": {"type": "boolean", "description": "every hop up to the reflector answered"},
+        "traced_at_ns": instant("the tracing host's clock"),
+    },
+)
+
+FLOW_SHAPE: Final = record(
+    "the way of a flow, traced hop by hop with packets whose TTL runs out before the far host",
+    {
+        "src": text("NIC id that sends"),
+        "dst": text("NIC id that receives"),
+        "protocol": among("udp", "tcp"),
+        "source_port": PORT_NUMBER,
+        "destination_port": PORT_NUMBER,
+        "dscp": PATH["dscp"],
+        "hops": array(nullable(text()), "address of each router that answered; null where none did"),
+        "complete": {"type": "boolean", "description": "every hop up to the far host answered"},
+        "traced_at_ns": instant("the tracing host's clock"),
+    },
+)
+
+HOST_SHAPE: Final = record(
+    "an agent that takes its sessions from the mesh plan, and what it may be told to do",
+    {
+        "host": text("the agent's host"),
+        "boot_id": text("the agent's run"),
+        "seen_at_ns": instant("the host's clock"),
+        "nics": array(
+            record(
+                "",
+                {
+                    "id": text("NIC id host/nic"),
+                    "address": text("IP address"),
+                    "clock": text("clock id of its stamps: the host, or the NIC itself"),
+                    "plane": nullable(text("backend, frontend, …")),
+                    "usable": {"type": "boolean", "description": "false: its device, address or namespace is away"},
+                },
+                optional=("plane", "usable"),
+            )
+        ),
+        "budget_pps": {**NON_NEGATIVE, "description": "packets/s that it will send for a plan, probes and answers"},
+        "reflector_port": PORT_NUMBER,
+        "first_port": {**PORT_NUMBER, "description": "first source port that it can use for planned sessions"},
+        "ports": {"type": "integer", "minimum": 1, "description": "how many source ports from there"},
+        "plan": text("version of the plan that it obeys; empty: none"),
+        "sessions": {**NATURAL, "description": "sessions of the plan that it runs"},
+        "left_out": {**NATURAL, "description": "sessions of the plan that it does not run"},
+    },
+    optional=("boot_id", "seen_at_ns", "reflector_port", "first_port", "ports", "plan", "sessions", "left_out"),
+)
+
+MESH_SHAPE: Final = record(
+    "what one host probes",
+    {
+        "host": text("the agent's host"),
+        "version": text("changes when anything but epoch and drawn_at_ns does"),
+        "epoch": {**NATURAL, "description": "which redraw of the graph it is of"},
+        "drawn_at_ns": instant("when it was drawn, bus time; of two plans the later counts"),
+        "sessions": array(
+            record(
+                "one NIC probes another over one source port",
+                {
+                    "src": text("NIC id of the Session-Sender, one of the host's"),
+                    "dst": text("NIC id of the Session-Reflector"),
+                    "address": text("IP address of the reflector"),
+                    "port": {**PORT_NUMBER, "description": "UDP port of the reflector"},
+                    "path": {**PORT_NUMBER, "description": "path selector (UDP source port)"},
+                    "dscp": PATH["dscp"],
+                    "rate_hz": {"type": "number", "exclusiveMinimum": 0, "description": "probes per second"},
+                    "purpose": one_of(dict(PURPOSES)),
+                },
+            ),
+            "clocks' sessions first",
+        ),
+        "probers": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "address to NIC id of those that are told to probe this host",
+        },
+        "budget_pps": {**NON_NEGATIVE, "description": "packets/s that it may send by a plan, probes and answers"},
+        "send_pps": {**NON_NEGATIVE, "description": "probes/s that it sends by this one"},
+        "answer_pps": {**NON_NEGATIVE, "description": "answers/s that others' sessions of this one ask of it"},
+        "shortfall": {
+            "type": "object",
+            "additionalProperties": {"type": "number"},
+            "description": "what its budget did not allow: clock_rate_hz (wanted, where less was given), "
+            "coverage_sessions (left out); empty: nothing",
+        },
+    },
+    optional=("probers", "budget_pps", "send_pps", "answer_pps", "shortfall"),
+)
