@@ -4,10 +4,10 @@
 
     SdfError                     anything below; a caller may catch this one
     ├── ConfigError              a setting is wrong: a sentence with the path of the key; exit 2
-    ├── UnavailableError         an outside part is not there (root, kernel feature, broker, engine); exit 2
+    ├── UnavailableError         something outside is not there (root, kernel feature, broker, engine); exit 2
     │   └── LabUnavailableError  neither root nor a user namespace can give us a lab
     ├── BusError                 the bus could not take or give a message
-    │   └── FencedError          what we did is another process's to do now
+    │   └── FencedError          another process owns the unit or transaction now
     ├── ArchiveError             the archive refused a statement or an insert
     └── FormatError              bytes from outside cannot be read; carries ``reason`` for the counters
 
@@ -31,7 +31,7 @@ class UnavailableError(SdfError):
 
 
 class LabUnavailableError(UnavailableError):
-    """No network namespaces can be made here; the message says which right or kernel part is missing."""
+    """No network namespaces can be made here; the message says which right or kernel feature is missing."""
 
 
 class BusError(SdfError):
@@ -39,7 +39,7 @@ class BusError(SdfError):
 
 
 class FencedError(BusError):
-    """Somebody else has taken over what this process was doing on the bus; nothing of it was done."""
+    """Another process owns the unit or transaction now; nothing of the request was done."""
 
 
 class ArchiveError(SdfError):
@@ -47,7 +47,7 @@ class ArchiveError(SdfError):
 
 
 class FormatError(SdfError):
-    """Bytes from outside cannot be read as what they claim to be.
+    """Bytes from outside do not have the format that they declare.
 
     Parameters
     ----------

@@ -6,13 +6,13 @@
     jobs ───┘    │           └─► workload ─► sdf.derived.qp.v1      │                       │
       ▲          └───────────┴──────────────┬─────────────────────┬─┴───────────────────────┘
       │                               archive (every topic), board, recorder
-      └── sdf.control.command.v1 ◄── actuate ◄── jobs, ways, windows of queue pairs, outcomes, overrides
+      └── sdf.control.command.v1 ◄── actuate ◄── jobs, routes, windows of queue pairs, outcomes, overrides
     agents ◄── sdf.state.mesh.v1 (who probes whom) ◄── plan ◄── agents' NICs, cabling, traces
 
-The same stages run in three ways over one seam: live in one process, each on its own or in several processes on Kafka
-(both `run`, one loop: `stage_io`), and over a recording as fast as the machine allows (`replay`). A stage never
-reads a clock: `driver.Driver` steps it at every 100 ms boundary of bus time and at every message, so what a stage says
-depends only on what was on the bus.
+Each stage declares the topics that it reads and writes (`reads`, `writes`). The same stages run over one seam, the
+`Stage` protocol of `runtime.driver`: live, in one process or shared among processes on Kafka (`runtime.live_io`), and
+over a recording as fast as the machine allows (`runtime.replay`). A stage never reads a clock: `driver.Driver` steps it
+at every 100 ms boundary of bus time and at every message, so that its outputs depend only on what was on the bus.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Final
 
 from sdfstream import __version__
-from sdfstream.actuate import keys_io
 from sdfstream.actuate.stage import ActuateStage, Authority
 from sdfstream.detect.stage import DetectStage
 from sdfstream.plan.stage import PlanStage
@@ -33,6 +32,33 @@ from sdfstream.sync.edge_stage import SyncEdgeStage
 from sdfstream.sync.mesh_stage import SyncMeshStage
 from sdfstream.sync.stage import SyncStage
 from sdfstream.workload.stage import WorkloadStage
+
+
+def makers(settings: Settings, authority: Authority | None = None) -> list[StageMaker]:
+    """Makers of the stages, in path order; without `authority` (a replay) the controller enforces nothing."""
+    found = [
+        _maker(SyncStage, lambda _: SyncStage(settings.sync), settings.sync),
+        _maker(WorkloadStage, lambda _: WorkloadStage(settings.workload), settings.workload),
+        _maker(DetectStage, lambda _: DetectStage(settings.detect), settings.detect),
+    ]
+    if settings.actuate.mode != "off":
+        found.append(_maker(ActuateStage, lambda _: ActuateStage(settings.actuate, authority), settings.actuate))
+    if settings.plan.mesh == "auto" or (settings.agent is not None and settings.agent.mesh == "auto"):
+        found.append(_maker(PlanStage, lambda _: PlanStage(settings.plan), settings.plan))
+    return found
+
+
+def stages(settings: Settings, authority: Authority | None = None) -> list[Stage]:
+    """The stages, in the order of the path, each as one unit."""
+    return [maker.make("0") for maker in makers(settings, authority)]
+
+
+def distributed_sync(settings: Settings) -> list[StageMaker]:
+    """Sync in several processes: any number with the first stage, one with the second (docs/sync-scale.md)."""
+    edge = _maker(SyncEdgeStage, lambda unit: SyncEdgeStage(settings.sync, unit), settings.sync)
+    edge.for_all, edge.by_partition = (ESTIMATE.name,), PROBE.name
+    return [edge, _maker(SyncMeshStage, lambda _: SyncMeshStage(settings.sync), settings.sync)]
+
 
 STAGES: Final[tuple[type[Stage], ...]] = (
     SyncStage,
@@ -47,46 +73,6 @@ WRITTEN: Final = frozenset(topic for stage in STAGES for topic in stage.writes)
 """Topics that any stage writes."""
 
 
-def makers(settings: Settings, authority: Authority | None = None) -> list[StageMaker]:
-    """How the stages of the path are made, in order; without `authority` (a replay) the controller enforces nothing."""
-    path = [
-        _maker(SyncStage, lambda _: SyncStage(settings.sync), settings.sync),
-        _maker(WorkloadStage, lambda _: WorkloadStage(settings.workload), settings.workload),
-        _maker(DetectStage, lambda _: DetectStage(settings.detect), settings.detect),
-    ]
-    if settings.actuate.mode != "off":
-        path.append(_maker(ActuateStage, lambda _: ActuateStage(settings.actuate, authority), settings.actuate))
-    if settings.plan.mesh == "auto" or (settings.agent is not None and settings.agent.mesh == "auto"):
-        path.append(_maker(PlanStage, lambda _: PlanStage(settings.plan), settings.plan))
-    return path
-
-
-def stages(settings: Settings, authority: Authority | None = None) -> list[Stage]:
-    """The stages of the path, in order, each as one unit."""
-    return [maker.make("0") for maker in makers(settings, authority)]
-
-
-def sync_parts(settings: Settings) -> list[StageMaker]:
-    """Sync in parts: any number of processes with the first, one with the second (docs/sync-scale.md)."""
-    edge = _maker(SyncEdgeStage, lambda unit: SyncEdgeStage(settings.sync, unit), settings.sync)
-    edge.for_all, edge.by_partition = (ESTIMATE.name,), PROBE.name
-    return [edge, _maker(SyncMeshStage, lambda _: SyncMeshStage(settings.sync), settings.sync)]
-
-
 def _maker(kind: type[Stage], make: Callable[[str], Stage], config: object) -> StageMaker:
     digest = hashlib.blake2s(repr(config).encode(), digest_size=8).hexdigest()
     return StageMaker(kind.name, kind.reads, kind.writes, make, identity=f"{kind.name} {__version__} {digest}")
-
-
-def authority(settings: Settings, started_at_ns: int) -> Authority | None:
-    """What a live controller acts by: its keys in the data folder (made on first use), its start as its epoch.
-
-    Raises
-    ------
-    ConfigError
-        A key file cannot be read or written, or others may read the private one.
-    """
-    if settings.actuate.mode == "off":
-        return None
-    keys = keys_io.load(settings.data)
-    return Authority(keys.signer, keys.operators, started_at_ns)

@@ -1,6 +1,6 @@
-"""One YAML file composes every part's own configuration; every default is printable.
+"""One YAML file with the configurations of all packages; every default is printable.
 
-Each part owns its frozen dataclass with units in the names; pydantic checks the file against them here, once, and
+Each package owns its frozen dataclass with units in the names; pydantic checks the file against them here, once, and
 refuses a misspelt key or a wrong type with the path of the key. Only this module reads the environment.
 """
 
@@ -28,7 +28,7 @@ from sdfstream.workload.config import WorkloadConfig
 T = TypeVar("T")
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
-for _part in (
+for _section in (
     AgentConfig,
     HostConfig,
     NicConfig,
@@ -44,26 +44,26 @@ for _part in (
     TopicRule,
     Retention,
 ):
-    with_config(_STRICT)(_part)
+    with_config(_STRICT)(_section)
 
 
 class Settings(BaseModel):
-    """Everything a pipeline process can be told."""
+    """All settings of a pipeline process."""
 
     model_config = _STRICT
 
     data: Path = Path("sdfstream-data")
-    """Folder for the archive, recordings and what running processes say of themselves."""
+    """Folder for the archive, recordings, keys and sockets of running processes."""
     cluster: str = "local"
     """Name of the cluster, written into recordings."""
     bus: str = "memory"
     """``memory``, or ``kafka://host:port[,host:port]``."""
     kafka: KafkaConfig = KafkaConfig()
-    """How the brokers of such a bus are reached, and what topics on them are like."""
+    """How the brokers of such a bus are reached, and the settings of its topics."""
     archive: str | None = None
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     retention: Retention = Retention()
-    """How long the archive keeps what; a server's tables are set accordingly."""
+    """How long the archive stores rows of each kind; a server's tables are set accordingly."""
     sync: SyncConfig = SyncConfig()
     workload: WorkloadConfig = WorkloadConfig()
     detect: DetectConfig = DetectConfig()
@@ -73,15 +73,15 @@ class Settings(BaseModel):
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 
 
-PLACES: Final = ("data", "cluster", "bus", "archive")
-"""Settings that the environment may give too, as ``SDFSTREAM_BUS`` and so on: what differs from place to place, and
-what should not stand in a command line, as a password in ``archive``."""
+ENVIRONMENT_KEYS: Final = ("data", "cluster", "bus", "archive")
+"""Settings that the environment may give too, as ``SDFSTREAM_BUS`` and so on: those that differ between deployments,
+or should not stand in a command line, as a password in ``archive``."""
 
 
 def load(path: Path | None) -> Settings:
     """The settings of the YAML file at `path` (None: ``SDFSTREAM_CONFIG``, or all defaults).
 
-    ``SDFSTREAM_<KEY>`` of `PLACES`, where it is set and not empty, stands above the file.
+    ``SDFSTREAM_<KEY>`` of `ENVIRONMENT_KEYS`, where it is set and not empty, stands above the file.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def load(path: Path | None) -> Settings:
     """
     if path is None and (named := os.environ.get("SDFSTREAM_CONFIG")):
         path = Path(named)
-    given = {key: value for key in PLACES if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))}
+    given = {key: value for key in ENVIRONMENT_KEYS if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))}
     if path is None and not given:
         return Settings()
     where = str(path or "environment")
@@ -136,7 +136,7 @@ def _checked(adapter: TypeAdapter[T], raw: Mapping[str, Any], where: str) -> T:
 
 
 def _sentence(problem: Mapping[str, Any], where: str) -> str:
-    key = ".".join(str(part) for part in problem["loc"]) or "(top)"
+    key = ".".join(str(step) for step in problem["loc"]) or "(top)"
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{where}: unknown key '{key}'"
     if problem["type"] in ("missing", "missing_argument"):

@@ -94,7 +94,7 @@ def _without_finding(facts: JobFacts, slow: bool | None) -> Explanation:
     """The cases in which no finding is a reason."""
     blind = [f for f in facts.findings if f["kind"] == "agent-stale"]
     if facts.stale or blind or is_idle(facts.throughput):
-        return _not_heard(facts)
+        return _no_data(facts)
     if slow is None:
         return _too_young(facts)
     if slow:
@@ -160,7 +160,7 @@ def _host_gone(facts: JobFacts, finding: Data) -> Explanation:
     return _verdict(facts, "no", "host", sentences, _advice(facts, finding), finding)
 
 
-def _not_heard(facts: JobFacts) -> Explanation:
+def _no_data(facts: JobFacts) -> Explanation:
     """Agents are silent, or no window of its queue pairs comes."""
     rate, why = facts.throughput, []
     if facts.stale:

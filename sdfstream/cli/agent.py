@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     config, kafka = configuration(args), kafka_of(args)
-    told = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics}
-    result = loop_io.run(process_io.run(config, args.bus, args.out, args.seconds, **told))
+    options = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics}
+    result = loop_io.run(process_io.run(config, args.bus, args.out, args.seconds, **options))
     emit(args.json, result, process_io.readable(result))
     return 0
 

@@ -56,7 +56,7 @@ def _opened(target: str, wait_s: float) -> Engine:
     """The engine, with its database made; asks again while it is away, for at most `wait_s`."""
     from sdfstream.archive.engine_io import Engine
 
-    until_s, told = edge_io.steady_s() + wait_s, False
+    until_s, reported = edge_io.steady_s() + wait_s, False
     while True:
         try:
             return Engine.open(target, create=True)
@@ -67,7 +67,7 @@ def _opened(target: str, wait_s: float) -> Engine:
             passing = isinstance(error, UnavailableError) or getattr(error, "may_pass", False)
             if not passing or edge_io.steady_s() >= until_s:
                 raise
-            if not told:
+            if not reported:
                 progress(f"waiting for the archive: {error}")
-                told = True
+                reported = True
             edge_io.wait(_AGAIN_S)

@@ -71,16 +71,16 @@ def _follow(args: argparse.Namespace, since_s: float | None) -> int:
     from sdfstream.runtime.output_io import compact
     from sdfstream.serve.query_io import fetch
 
-    wish: dict[str, Any] = {"want": "commands", "job": args.job}
+    request: dict[str, Any] = {"want": "commands", "job": args.job}
     seen: dict[str, tuple[Any, ...]] = {}
     while True:
-        answer = fetch(Path(args.data), wish)
+        answer = fetch(Path(args.data), request)
         for command in reversed(select(answer["commands"], int(answer["at_ns"]), since_s)):
             if seen.get(command["id"]) != _mark(command):
                 print(compact(command) if args.json else line_of(command), flush=True)
         seen = {c["id"]: _mark(c) for c in answer["commands"]}
         since_s = None  # what was there has been told; from here on everything that changes
-        wish["since_ns"] = int(answer["at_ns"]) - OVERLAP_NS
+        request["since_ns"] = int(answer["at_ns"]) - OVERLAP_NS
         edge_io.wait(FOLLOW_S)
 
 

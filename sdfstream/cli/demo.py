@@ -40,13 +40,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _live(args: argparse.Namespace) -> int:
-    from sdfstream.demo.lab_io import LARGE, SMALL, play
+    from sdfstream.demo.lab_io import LARGE, SMALL, run_scenario
     from sdfstream.demo.report import report
     from sdfstream.runtime import loop_io
 
     try:
         outcome = loop_io.run_stoppable(
-            play(args.data, SMALL if args.small else LARGE, record=args.record, say=progress)
+            run_scenario(args.data, SMALL if args.small else LARGE, record=args.record, say=progress)
         )
     except LabUnavailableError as error:
         return _replay(args, str(error))

@@ -61,18 +61,18 @@ def _show(args: argparse.Namespace) -> int:
         plans = [host_plan(json.loads(str(row["data"]))) for row in console.answer(_LAST).rows]
     finally:
         console.close()
-    told: dict[str, HostPlan] = {p.host: p for p in plans if p.sessions or p.probers}
+    by_host: dict[str, HostPlan] = {p.host: p for p in plans if p.sessions or p.probers}
     if args.host is not None:
-        if args.host not in told:
+        if args.host not in by_host:
             raise ConfigError(f"no plan for {args.host!r} is known" if plans else "no mesh plan was ever made here")
-        plan = told[args.host]
+        plan = by_host[args.host]
         lines = [f"{s.purpose:<9} {s.src} > {s.dst} {s.address}:{s.port} from {s.path} dscp{s.dscp} {s.rate_hz:g}/s"
                  for s in plan.sessions]  # fmt: skip
         emit(args.json, plan.as_data(), "\n".join([_host_line(plan.as_data()), *lines]))
         return 0
     hosts = [{k: v for k, v in p.as_data().items() if k not in ("sessions", "probers")}
              | {"sessions": len(p.sessions), "clock_sessions": sum(s.purpose == "clock" for s in p.sessions)}
-             for p in told.values()]  # fmt: skip
+             for p in by_host.values()]  # fmt: skip
     result = {"hosts": hosts, "sessions": sum(h["sessions"] for h in hosts)}
     text = "\n".join(_host_line(h) for h in hosts) if hosts else "no mesh plan was ever made here (plan.mesh is off?)"
     emit(args.json, result, text)

@@ -6,14 +6,11 @@ import argparse
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sdfstream.cli.options import add_metrics
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
-
-if TYPE_CHECKING:
-    pass
 
 HELP = "publish what a recording's agents said as if they said it now; the pipeline on that bus works on it"
 EXAMPLE = "sdfstream play --bus kafka://localhost:9092 --loop"

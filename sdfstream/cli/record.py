@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sdfstream.runtime.output_io import emit
-
-if TYPE_CHECKING:
-    pass
 
 HELP = "record everything on a Kafka bus, for sdfstream replay (a pipeline in one process: sdfstream up --record)"
 EXAMPLE = "sdfstream record --bus kafka://localhost:9092 --out recording --seconds 60"

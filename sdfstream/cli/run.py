@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sdfstream.cli.options import add_metrics, add_reference, with_reference
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
 
-if TYPE_CHECKING:
-    pass
-
 HELP = "run stages of the pipeline against Kafka, each as a consumer group"
 EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
 STAGES: Final = ("sync", "sync-edge", "sync-mesh", "workload", "detect", "actuate", "plan", "archive")
-_PARTS: Final = {"sync-edge", "sync-mesh"}
+_DISTRIBUTED_SYNC: Final = {"sync-edge", "sync-mesh"}
 """What takes the place of sync where one process does not suffice."""
 
 
@@ -50,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = chosen.model_copy(update={name: value for name, value in named.items() if value is not None})
     if chosen.bus == "memory":
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
-    if "sync" in args.stages and _PARTS & set(args.stages):
+    if "sync" in args.stages and _DISTRIBUTED_SYNC & set(args.stages):
         raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
     counters = loop_io.run(
         stages_io.run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.member, args.metrics)

@@ -61,12 +61,12 @@ def _recording(args: argparse.Namespace) -> int:
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{truth / 'faults.jsonl'} or a finding lacks what a match needs: {error!r}") from error
     result: dict[str, Any] = {"recording": str(args.recording), "truth": str(truth), **card}
-    parts = [report.summary(card, recording.start_at_ns)]
+    paragraphs = [report.summary(card, recording.start_at_ns)]
     if (truth / "clock.jsonl").exists():
         errors = _clock_errors(truth / "clock.jsonl", clocks)
         result["clocks"] = errors
-        parts += [report.clock_table(e) for e in errors.values()]
-    emit(args.json, result, "\n\n".join(parts))
+        paragraphs += [report.clock_table(e) for e in errors.values()]
+    emit(args.json, result, "\n\n".join(paragraphs))
     return 0
 
 
@@ -81,11 +81,11 @@ def truth_folder(recording: Path, given: Path | None) -> Path:
     ConfigError
         There is none.
     """
-    places = [given] if given else [recording / "truth", recording.parent / "truth"]
-    for folder in places:
+    folders = [given] if given else [recording / "truth", recording.parent / "truth"]
+    for folder in folders:
         if (folder / "faults.jsonl").exists() or (folder / "clock.jsonl").exists():
             return folder
-    raise ConfigError(f"no truth in {' nor in '.join(str(p) for p in places)}: neither faults.jsonl nor clock.jsonl")
+    raise ConfigError(f"no truth in {' nor in '.join(str(p) for p in folders)}: neither faults.jsonl nor clock.jsonl")
 
 
 class _ClockRows:

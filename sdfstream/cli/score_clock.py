@@ -96,9 +96,9 @@ def measure(wanted: Sequence[str], seeds: Sequence[int], *, peers: bool) -> dict
         for done, name in enumerate(wanted, 1):
             result[name] = _card(name, seeds, waiting[name, _OURS], waiting.get((name, _PEERS), []))
             missed = [limit for limit, met in result[name]["met"].items() if not met]
-            told = f"missed {', '.join(missed)}" if missed else "all limits met"
+            verdict = f"missed {', '.join(missed)}" if missed else "all limits met"
             took = f"{result[name]['cpu_s']:.1f} s of CPU a seed; {time.perf_counter() - began:.0f} s so far"
-            progress(f"[{done}/{len(wanted)}] {name}: {told} ({took})")
+            progress(f"[{done}/{len(wanted)}] {name}: {verdict} ({took})")
     return result
 
 
@@ -156,9 +156,9 @@ def _read(path: Path) -> dict[str, Any]:
         result = json.loads(path.read_text().strip().splitlines()[-1])
     except (OSError, ValueError, IndexError) as error:
         raise ConfigError(f"--from {path}: not what --json printed: {error}") from error
-    parts = {"covered", "median", "worst", "limits", "met", "met_worst", "seeds"}
-    if not isinstance(result, dict) or not all(isinstance(c, dict) and parts <= c.keys() for c in result.values()):
-        raise ConfigError(f"--from {path}: not what --json printed: a case lacks one of {', '.join(sorted(parts))}")
+    fields = {"covered", "median", "worst", "limits", "met", "met_worst", "seeds"}
+    if not isinstance(result, dict) or not all(isinstance(c, dict) and fields <= c.keys() for c in result.values()):
+        raise ConfigError(f"--from {path}: not what --json printed: a case lacks one of {', '.join(sorted(fields))}")
     if unknown := [name for name in result if name not in BY_NAME]:
         raise ConfigError(f"--from {path}: no case '{unknown[0]}' in this version")
     return result
@@ -180,9 +180,9 @@ def _draw(folder: Path, result: dict[str, Any], *, peers: bool) -> list[tuple[st
             made.append((f"{BY_NAME[name].what}: error and bound, seed {seeds[name][0]}", folder / f"clock-{name}.svg"))
             plots.over_time(made[-1][1], made[-1][0], future.result(), plots.OVER_TIME[name])
         if beside:
-            parts = [future.result() for future in beside]
-            made.append((f"{BY_NAME[plots.BESIDE].what}: {len(parts)} seeds", folder / "clock-distribution.svg"))
-            plots.distribution(*made[-1][::-1], {k: np.concatenate([p[k] for p in parts]) for k in parts[0]})
+            errors = [future.result() for future in beside]
+            made.append((f"{BY_NAME[plots.BESIDE].what}: {len(errors)} seeds", folder / "clock-distribution.svg"))
+            plots.distribution(*made[-1][::-1], {k: np.concatenate([p[k] for p in errors]) for k in errors[0]})
     made.append(("rows outside their bound", folder / "clock-coverage.svg"))
     plots.coverage(made[-1][1], result)
     for _, path in made:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sdfstream.cli.options import add_metrics, add_reference, with_reference
 from sdfstream.errors import ConfigError
 from sdfstream.records.command import MODES
 from sdfstream.runtime.output_io import emit
-
-if TYPE_CHECKING:
-    pass
 
 HELP = "run the pipeline in one process: sync, workload, detect, archive, SQL, live board"
 EXAMPLE = "sdfstream up --lab"

@@ -1,1 +1,1 @@
-"""A fabric of this machine, broken and found: what ``sdfstream demo`` runs."""
+"""What ``sdfstream demo`` and ``up`` run: a lab with its pipeline, jobs and faults, or the recording of one."""

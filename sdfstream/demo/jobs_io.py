@@ -1,4 +1,4 @@
-"""The demo's two training jobs: what they get before, during and after each fault, and what the loop did for them."""
+"""The demo's two training jobs: throughput before, during and after each fault, and what the loop did for them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from sdfstream.serve.service_io import Service
 
 _SAMPLE_S: Final = 0.5
-_DEED: Final = ("failover", "steer", "throttle")
+_MOVES: Final = ("failover", "steer", "throttle")
 
 
 @dataclass
 class DemoJobs:
-    """Jobs that run beside the play."""
+    """Jobs that run during the scenario."""
 
     fabric: Fabric
     jobs: Sequence[Job]
@@ -43,13 +43,13 @@ class DemoJobs:
         return cls(fabric, jobs)
 
     async def sample(self) -> None:
-        """Note what each job has delivered, for ever."""
+        """Record twice a second how much payload each job has delivered, until cancelled."""
         while True:
             try:
                 counts = await asyncio.to_thread(lambda: {job.name: job.stats()["payload_bytes"] for job in self.jobs})
                 self.samples.append((time.monotonic(), counts))
             except UnavailableError:
-                pass  # a starved machine: the next sample tells
+                pass  # a starved machine: the next sample will do
             await asyncio.sleep(_SAMPLE_S)
 
     async def stop(self) -> list[dict[str, Any]]:
@@ -90,7 +90,9 @@ class DemoJobs:
         return max(sorted(set(used)), key=used.count)
 
 
-def deeds(commands: Sequence[dict[str, Any]], outcomes: Sequence[dict[str, Any]], fault_ns: int) -> dict[str, Any]:
+def loop_actions(
+    commands: Sequence[dict[str, Any]], outcomes: Sequence[dict[str, Any]], fault_ns: int
+) -> dict[str, Any]:
     """What the loop did since `fault_ns`: moves by kind, the first one's delay, gains, what was taken back.
 
     Parameters
@@ -102,7 +104,7 @@ def deeds(commands: Sequence[dict[str, Any]], outcomes: Sequence[dict[str, Any]]
     done = [
         o
         for o in outcomes
-        if o["state"] == "applied" and o["host"] != "controller" and actions.get(o["command"], o["action"]) in _DEED
+        if o["state"] == "applied" and o["host"] != "controller" and actions.get(o["command"], o["action"]) in _MOVES
     ]
     at_ns = [o["applied_at_ns"] for o in done if o.get("applied_at_ns") and o["applied_at_ns"] >= fault_ns]
     gains = [

@@ -1,4 +1,4 @@
-"""The way of an ordinary user to a lab: the same command again, as root of a user namespace of its own."""
+"""A lab for an ordinary user: the same command again, as root of a user namespace of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INSIDE: Final = "SDFSTREAM_DEMO_IN_USER_NAMESPACE"
 
 
 def is_needed() -> bool:
-    """Whether this process is no root of its machine or of a namespace that `enter` made."""
+    """Whether this process is root neither of its machine nor of a namespace that `enter` made."""
     return os.geteuid() != 0 and _INSIDE not in os.environ
 
 

@@ -1,4 +1,4 @@
-"""The demo where no lab can be made: the recording of one, through the same stages, scored against its truth."""
+"""The demo where no lab can be made: the recording of a lab through the same stages, scored against its truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's last words: what was injected and found, how fast, what it cost, and where to look further."""
+"""The demo's closing report: faults, findings, their delay and cost, and where to look further."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sdfstream.score.report import aligned, summary
 
 
 def report(outcome: Mapping[str, Any], data: Path) -> str:
-    """The text of `lab_io.play`'s outcome."""
+    """The text of `lab_io.run_scenario`'s outcome."""
     clocks = outcome["clocks"]
     load = ", ".join(f"{one:.1f}" for one in outcome["load"])
     head = (
@@ -27,13 +27,13 @@ _HEADS: Final = ("fault", "job", "before", "worst second", "with the loop", "aft
 
 
 def jobs_table(acts: Sequence[Mapping[str, Any]]) -> str:
-    """What each fault meant for each job, Mbit/s of payload, and what was done about it."""
+    """Payload of each job around each fault, Mbit/s, and what the loop did."""
     lines: list[tuple[str, ...]] = [_HEADS]
     for act in acts:
         for number, name in enumerate(sorted(act["before_mbps"])):
             rates = (_rate(act[key].get(name)) for key in ("before_mbps", "worst_mbps", "loop_mbps", "after_mbps"))
             first = number == 0
-            lines.append((act["act"] if first else "", name, *rates, _deeds(act["loop"]) if first else ""))
+            lines.append((act["act"] if first else "", name, *rates, _loop_text(act["loop"]) if first else ""))
     return aligned(lines)
 
 
@@ -41,7 +41,7 @@ def _rate(mbps: float | None) -> str:
     return "–" if mbps is None else f"{mbps:.1f} Mbit/s"
 
 
-def _deeds(loop: Mapping[str, Any]) -> str:
+def _loop_text(loop: Mapping[str, Any]) -> str:
     if not loop["moves"]:
         return "nothing"
     text = ", ".join(f"{n} × {kind}" for kind, n in sorted(loop["moves"].items()))

@@ -67,7 +67,7 @@ class StatusCollector(Collector):
         for name, read in status.gauges.items():
             if (value := read()) is not None:
                 yield GaugeMetricFamily(f"sdfstream_{name}", name.replace("_", " "), value=value)
-        yield from families([*(part.counters for part in status.counted), *_from_dotted(status.totals())])
+        yield from families([*(one.counters for one in status.counted), *_from_dotted(status.totals())])
 
     def _tasks(self, now_s: float, now_ns: int) -> Iterator[Metric]:
         readers = self._status.readers

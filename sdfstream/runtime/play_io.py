@@ -52,7 +52,7 @@ async def play(
         def on_pass(number: int, line: TimeLine) -> None:
             progress("\n".join([f"pass {number + 1}", *(f"  {text}" for text in _upcoming(faults, line))]))
 
-        async with _telling(metrics, player, publisher):
+        async with _serving_status(metrics, player, publisher):
             await player.play(stop, loop=loop, on_pass=on_pass)
         counters = player.counters.as_dict() | publisher.counters.as_dict()
     return {
@@ -68,7 +68,7 @@ async def play(
 
 
 @asynccontextmanager
-async def _telling(address: str | None, player: Player, publisher: Publisher) -> AsyncIterator[None]:
+async def _serving_status(address: str | None, player: Player, publisher: Publisher) -> AsyncIterator[None]:
     """Metrics and health of the player, which makes progress while it publishes and while it waits for due messages."""
     if address is None:
         yield

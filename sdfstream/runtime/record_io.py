@@ -60,7 +60,7 @@ async def record(bus: Bus, out: Path, cluster: str, control: RunControl, *, from
         await supervise("record", partial(run_watcher, watcher, bus, time.time_ns, control), control)
     finally:
         await writer.close()
-    counters = {name: n for part in (writer, bus, control) for name, n in part.counters.as_dict().items()}
+    counters = {name: n for one in (writer, bus, control) for name, n in one.counters.as_dict().items()}
     return {
         "recording": str(out),
         "rows": rows,

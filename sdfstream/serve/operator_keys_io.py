@@ -91,9 +91,9 @@ def trust(data: Path, public: bytes, name: str) -> Path:
     path = data / KEYS / TRUSTED / f"{name}.pub"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(base64.b64encode(public).decode() + "\n", encoding="ascii")
-        part.replace(path)
+        partial = path.with_suffix(f".{os.getpid()}.part")
+        partial.write_text(base64.b64encode(public).decode() + "\n", encoding="ascii")
+        partial.replace(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     return path

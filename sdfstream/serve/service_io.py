@@ -35,7 +35,7 @@ from sdfstream.runtime.archive_io import ARCHIVE
 from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.driver import StageMaker
 from sdfstream.runtime.live_io import Watcher
-from sdfstream.serve import operator_keys_io
+from sdfstream.serve import controller_io, operator_keys_io
 from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
 from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
 from sdfstream.serve.queries import PipelineQueries
@@ -104,7 +104,7 @@ async def service(
         stack.push_async_callback(bus.close)
         archive, upkeep = _open_archive(stack, settings, getattr(bus, "cluster_id", "") or run_id)
         _serve_sql(stack, settings)
-        authority = pipeline.authority(settings, time.time_ns())
+        authority = controller_io.authority(settings, time.time_ns())
         path = pipeline.makers(settings, authority)
         controller_key = keys_io.load(data).public if authority else None
         control = RunControl(drain=_is_alone(settings))

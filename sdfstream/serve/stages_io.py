@@ -23,6 +23,7 @@ from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.metrics import ProcessStatus
 from sdfstream.runtime.metrics_io import serving
 from sdfstream.runtime.output_io import progress
+from sdfstream.serve import controller_io
 from sdfstream.serve.retry_io import RETRY_FOR_S, open_with_retry
 from sdfstream.settings import Settings
 
@@ -71,10 +72,10 @@ async def serve(
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
-    authority = pipeline.authority(chosen, time.time_ns()) if "actuate" in names else None
+    authority = controller_io.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
-    every = [*pipeline.makers(chosen, authority), *pipeline.sync_parts(chosen)]
+    every = [*pipeline.makers(chosen, authority), *pipeline.distributed_sync(chosen)]
     path = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
         archive: ArchiveWork | None = None

@@ -13,7 +13,7 @@ from sdfstream.score.clock.sim import drive, mesh
 from sdfstream.score.clock.tracks import figures, tracks
 from sdfstream.sync import SyncEdgeStage, SyncMeshStage, SyncStage
 from tests.checks import check_stage
-from tests.fixtures.sync_parts import Parts, clock_rows, delay_rows
+from tests.fixtures.distributed_sync import Parts, clock_rows, delay_rows
 
 SECONDS, SETTLED_S = 18.0, 12.0
 
