@@ -24,7 +24,7 @@ _SLOW_NS: Final = 2_000_000
 class Kernel(Protocol):
     """The kernel as seen in the namespace of a device."""
 
-    def link(self, device: str, refused: Counters) -> pn.Link | None:
+    def link(self, device: str, refused: Counters) -> pn.LinkMessage | None:
         """The device, None when it is not there."""
 
     def ethtool(self, bodies: list[bytes]) -> list[Answer]:

@@ -41,8 +41,8 @@ _MAC: Final = {0: "tx_packets", 3: "rx_packets", 6: "tx_bytes", 12: "rx_bytes"}
 _GROUPS: Final[dict[int, dict[int, str]]] = {_GROUP_PHY: {0: "symbol_errors"}, _GROUP_MAC: _MAC}
 
 
-class Link(NamedTuple):
-    """One net device as rtnetlink shows it."""
+class LinkMessage(NamedTuple):
+    """A net device in an rtnetlink link message."""
 
     ifindex: int
     address: bytes
@@ -56,7 +56,7 @@ def link_request(device: str) -> bytes:
     return _IFINFO.pack(0, 0, 0, 0, 0) + nl.text(kind, device)
 
 
-def link(body: bytes, refused: Counters) -> Link:
+def link(body: bytes, refused: Counters) -> LinkMessage:
     """A net device from the body of RTM_NEWLINK.
 
     Raises
@@ -77,7 +77,7 @@ def link(body: bytes, refused: Counters) -> Link:
         if (value := nl.number(found.get(kind))) is not None:
             put(reading, refused, column, value, 32)
     _stats64(reading, found.get(_STATS64, b""), refused)
-    return Link(index, found.get(_ADDRESS, b""), reading)
+    return LinkMessage(index, found.get(_ADDRESS, b""), reading)
 
 
 def _state(flags: int, found: dict[int, bytes]) -> State:

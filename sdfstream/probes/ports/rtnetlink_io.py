@@ -39,7 +39,7 @@ class PortKernel:
                 held.close()
         self._route = self._generic = self._driver = self._family = self._identity = None
 
-    def link(self, device: str, refused: Counters) -> pn.Link | None:
+    def link(self, device: str, refused: Counters) -> pn.LinkMessage | None:
         """The device as rtnetlink shows it; None when the namespace has no such device.
 
         Raises

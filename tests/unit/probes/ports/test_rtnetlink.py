@@ -148,9 +148,9 @@ class PretendedKernel:
         self.now_ns += self.driver_takes_ns
         return tuple(self.driver.values())
 
-    def link(self, device: str, refused: Counters) -> pn.Link | None:
+    def link(self, device: str, refused: Counters) -> pn.LinkMessage | None:
         values: dict[str, int | float] = {"carrier_changes": self.index}
-        return pn.Link(self.index, b"", PortReading("rtnetlink", "up", values)) if self.present else None
+        return pn.LinkMessage(self.index, b"", PortReading("rtnetlink", "up", values)) if self.present else None
 
     def ethtool(self, bodies: Sequence[bytes]) -> list[Answer]:
         commands = [body[0] for body in bodies]
@@ -219,7 +219,7 @@ def test_a_driver_without_module_access_is_not_asked_again(kernel: PretendedKern
 def test_a_kernel_that_fails_gives_unknown_and_no_exception(kernel: PretendedKernel, ports: PortReader) -> None:
     columns(ports, 0)
 
-    def fail(device: str, refused: Counters) -> pn.Link | None:
+    def fail(device: str, refused: Counters) -> pn.LinkMessage | None:
         raise TimeoutError
 
     kernel.link = fail  # type: ignore[method-assign]
