@@ -1,4 +1,4 @@
-"""The bus of an agent, also while its brokers are not there yet, and what else an agent publishes to."""
+"""The publishers of an agent: a bus, also while its brokers are not there yet, a link, or a recording."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("sdfstream.agent")
 _AGAIN_S: Final = (1.0, 10.0)
 """First and longest pause between tries to reach the brokers; each doubles the one before."""
 _FIRST_TRY_S: Final = 5.0
-"""After this the agent begins without its bus; the first try goes on."""
+"""After this the agent starts without its bus; the first attempt continues."""
 
 
 class WaitingBus:

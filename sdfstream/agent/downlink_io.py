@@ -36,14 +36,19 @@ async def downlink_of(config: AgentConfig, publishers: Sequence[object]) -> Asyn
             opened.append(await cast(Bus, bus).subscribe(group, topics))
             return CommittedDownlink(opened[0])
 
-        late = LateDownlink(subscribe)
-        if not isinstance(bus, WaitingBus) or bus.is_there():
-            await late.open()
         try:
-            yield late
+            yield await downlink_from(bus, subscribe)
         finally:
             for subscription in opened:
                 await subscription.close()
+
+
+async def downlink_from(bus: object, open_downlink: Callable[[], Awaitable[Downlink]]) -> Downlink:
+    """A downlink of `bus`: opened now where the bus is there, else by its first reader."""
+    late = LateDownlink(open_downlink)
+    if not isinstance(bus, WaitingBus) or bus.is_there():
+        await late.open()
+    return late
 
 
 class LateDownlink:
@@ -58,7 +63,7 @@ class LateDownlink:
         return await (await self.open()).read(timeout_s)
 
     async def open(self) -> Downlink:
-        """Open the downlink now: `read` gives what is published from then on."""
+        """Open the downlink now: `read` returns messages published from then on."""
         if self._opened is None:
             try:
                 self._opened = await self._open()

@@ -1,4 +1,4 @@
-"""An agent and the mesh plan: announces what the agent has, hands plans to its hosts.
+"""The mesh plan on an agent: announces the agent's NICs and budget, hands plans to its hosts.
 
 A host is announced at the start, when a NIC comes or goes, when a plan was taken, every few seconds while there is
 none, and once a minute otherwise. The announcement names the version of the plan in force, so that a lost plan is sent

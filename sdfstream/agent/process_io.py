@@ -82,7 +82,7 @@ async def run(
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
-    gc.freeze()  # what is loaded by now stays: the collector need not look at it again
+    gc.freeze()  # modules stay loaded: the collector need not visit them
     stop = _stop_event(seconds)
     paths = PathReport(np.random.default_rng()) if report else None
     boot_id = secrets.token_hex(8)

@@ -51,7 +51,7 @@ class OutputPublisher(Protocol):
 
 
 class Numbering(Protocol):
-    """Gives out numbers (`bus.sequences.Numbers`)."""
+    """Numbers outputs (`bus.sequences.Numbers`)."""
 
     def take(self, topic: str, key: str) -> int:
         """The next number of (topic, key)."""
@@ -183,7 +183,7 @@ class PublishBuffer:
         return taken
 
     async def _send(self, queue: OutputQueue) -> bool:
-        """Publish what is in flight; False when a pause should follow."""
+        """Publish the outputs in flight; False: the bus did not take them, and a pause should follow."""
         loop = asyncio.get_running_loop()
         slow = loop.call_later(_AWAY_S, self._away, f"no answer for {_AWAY_S:.0f} s", loop.time())
         try:

@@ -108,7 +108,7 @@ class PutRate:
 
 
 def pop(source: deque[QueuedOutput], max_bytes: int) -> list[QueuedOutput]:
-    """Items from the left of `source`, up to `max_bytes` but at least one where there is one."""
+    """Take items from the left of `source`, up to `max_bytes` but at least one; empty only where `source` is."""
     popped: list[QueuedOutput] = []
     size = 0
     while source and (not popped or size + source[0].size_bytes <= max_bytes):

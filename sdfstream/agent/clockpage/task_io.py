@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from sdfstream.agent.bus_io import WaitingBus
 from sdfstream.agent.clockpage.writer_io import PageWriter
 from sdfstream.agent.downlink import Downlink
-from sdfstream.agent.downlink_io import LateDownlink
+from sdfstream.agent.downlink_io import downlink_from
 from sdfstream.bus import Bus
 from sdfstream.bus.link.client_io import LinkPublisher
 from sdfstream.bus.tail_io import Tail
@@ -81,10 +80,8 @@ async def _downlink(
             link.subscribe([CLOCK.name])
             return link
         if hasattr(publisher, "subscribe"):
-            late = LateDownlink(partial(Tail.open, cast(Bus, publisher), f"agent-clock-{boot_id}", [CLOCK.name]))
-            if not isinstance(publisher, WaitingBus) or publisher.is_there():
-                await late.open()
-            return late
+            follow = partial(Tail.open, cast(Bus, publisher), f"agent-clock-{boot_id}", [CLOCK.name])
+            return await downlink_from(publisher, follow)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Where an agent's spill lies on a machine."""
+"""The folder of an agent's spill on its machine."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def spill_folder(config: AgentConfig) -> SpillFolder | None:
         return SpillFolder(Path(config.spill_dir), config.spill_bytes)
     try:
         base = SYSTEM if os.geteuid() == 0 else Path.home() / ".local/state/sdfstream/spill"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # the user has no home
         _log.warning("no folder for a spill: the user has no home; set agent.spill_dir")
         return None
     return SpillFolder(base / folder_name([h.host for h in config.hosts]), config.spill_bytes)
 
 
 def folder_name(hosts: Sequence[str]) -> str:
-    """The same for the same hosts, so that the next run of an agent finds what the last one left.
+    """The same name for the same hosts, so that the next run of an agent finds the outputs of the last one.
 
     >>> folder_name(["gpu-17"])
     'gpu-17'

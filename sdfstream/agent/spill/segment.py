@@ -114,7 +114,7 @@ def scan(segment: bytes) -> tuple[list[RecordPosition], int]:
 
 
 def _payload(raw: bytes, at: int) -> bytes | None:
-    """The payload of the record at `at`; None when there is no whole one."""
+    """The payload of the record at `at`; None: the record is not whole."""
     if len(raw) < at + _RECORD.size:
         return None
     length, crc = _RECORD.unpack_from(raw, at)

@@ -89,7 +89,7 @@ class SpillTask:
         self._stopping = True
         self._wake.set()
         await asyncio.wait({task}, timeout=_LAST_STEP_S)
-        if not task.done():  # a disk that hangs: what it was given counts as not written
+        if not task.done():  # a disk that hangs: outputs being written count as not written
             self._opened = False
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

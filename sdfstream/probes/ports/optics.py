@@ -1,8 +1,8 @@
 """Optical power and temperature from a module's own memory: SFF-8472 (SFP), SFF-8636 (QSFP), CMIS (QSFP-DD, OSFP).
 
 Pure: `read_module` is given a way to fetch octets. A module is identified once, then only its monitors are
-fetched, because every fetch goes over a slow two-wire bus. Copper cables and modules without monitors have
-nothing to tell and are remembered as such.
+fetched, because every fetch goes over a slow two-wire bus. Copper cables and modules without monitors are
+remembered as `NO_MODULE`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _MONITORS: Final[dict[Kind, tuple[MemoryWindow, ...]]] = {
     "none": (),
 }
 _DARK_DBM: Final = -40.0
-"""Power is counted in steps of 0.1 µW (−40 dBm); a count of 0 is less than that and is said to be −40 dBm."""
+"""Power is counted in steps of 0.1 µW (−40 dBm); a count of 0 is less than that and is given as −40 dBm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What must be known of a module to read its monitors."""
+    """Kind, channels and monitors of a module."""
 
     kind: Kind
     channels: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ def identify(fetch: Fetch) -> Module | None:
 
 
 def read_module(module: Module, fetch: Fetch) -> PortReading:
-    """The monitors of an identified module; what it does not give is not in the reading."""
+    """The monitors of an identified module; those that it does not give are left out."""
     reading = PortReading("module")
     data = [fetch(window) for window in _MONITORS[module.kind]]
     whole = all(len(d) == w.length for d, w in zip(data, _MONITORS[module.kind], strict=True))

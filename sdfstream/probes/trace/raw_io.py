@@ -47,7 +47,7 @@ class RawPair:
 
 
 Made = Mapping[str, "RawPair | OSError"]
-"""NIC id to its sockets, or why there are none."""
+"""NIC id to its sockets, or the error of opening them."""
 
 
 class RawSockets:

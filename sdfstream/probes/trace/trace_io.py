@@ -30,7 +30,7 @@ from sdfstream.stats import Counters
 
 PATH_TYPE: Final = "sdf.state.topology.path.v1"
 _LEAST_PAYLOAD: Final = 44
-"""The base packet of STAMP: what a reflector would expect, should a packet get that far after all."""
+"""Length of STAMP's base packet, in case a probe reaches a reflector after all."""
 _TOKEN_BYTES: Final = 4
 
 MakeEvent = Callable[[str, str, str, Mapping[str, Any]], Output]
@@ -90,7 +90,7 @@ class Tracing:
         self._flow_book.take(requests, now_ns)
 
     def step(self, sender: SessionSender, reflector: SessionReflector, now_ns: int) -> list[Output]:
-        """Take answers, send what is due; returns the events of finished traces."""
+        """Take answers, send due probes; the events of finished traces."""
         self._take_quotes()
         outputs = [self._output(trace) for trace in self._tracer.finished(now_ns)]
         changed, moved = self._path_book.step(sender.last_received_at_ns, sender.ttl_fwd, sender.life.state, now_ns)

@@ -34,7 +34,7 @@ _GAP_PAUSE_NS: Final = 10 * NS_PER_S
 _BURST: Final = 4.0
 """Probes that may go at once, at least."""
 _BURST_S: Final = 0.05
-"""A higher rate lets as many go at once as it gives in this time."""
+"""A higher rate allows as many at once as fall into this time."""
 
 Subject = Hashable
 Key = Hashable
