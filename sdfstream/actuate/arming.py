@@ -13,8 +13,8 @@ armed        a third of the lease is over, or new traces    the same command ane
 armed        some doubt                                     not renewed; the lease lapses, nothing was moved
 armed        outcome applied                                moved: the path it left stays in ``expected`` and
                                                             ``undo``, the present one leads the alternates
-moved        a third of the lease is over                   the same command anew; where a way is not known
-                                                            any more, the watch last known is kept
+moved        a third of the lease is over                   the same command anew; where a route is not
+                                                            known any more, its last known watch goes on
 moved        outcome undone: it went back                   no command: armed afresh
 any          outcome failed, refused                        banned for a while, then armed afresh
 any          it is on another path than the command says    let go; armed afresh from where it is

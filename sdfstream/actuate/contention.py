@@ -124,7 +124,7 @@ class Contention:
         return out
 
     def _movable(self, owned: OwnedQp, link: FullLink) -> bool:
-        """Whether it is not being dealt with already, and can be."""
+        """Whether it can be moved, and no move or trial concerns it already."""
         qp = owned.pair.qp
         if owned.pair.steering == "none" or qp in self._trials or self._trials.busy(link.qps, owned.job):
             return False
@@ -227,7 +227,7 @@ class Contention:
             context.loads.put(owned.pair.qp, mapped.data if isinstance(mapped, MappedPath) else ())
         elif command.state == "waiting":
             self._awaiting_approval[command.id] = trial
-        else:  # only said: not again and again
+        else:  # dry-run: published once, not again and again
             context.ban(owned.pair.qp, now_ns)
         return out
 

@@ -1,6 +1,6 @@
 """What the controller's engines share: knowledge of the fabric and its jobs, the guard, and the publishing of commands.
 
-Engines (`arming`, `contention`, `effect`, `incast`, `overrides`) ask the `Context`; each piece of knowledge is kept by
+Engines (`arming`, `contention`, `effect`, `incast`, `overrides`) ask the `Context`; each piece of knowledge is in
 the class that takes its messages: jobs, routes, measurements, and here open findings and clock errors.
 """
 
@@ -50,7 +50,7 @@ class OpenFinding:
     """Bus time of its newest statement."""
 
 
-class Findings:
+class OpenFindings:
     """Open findings of the kinds that may move something."""
 
     def __init__(self, kinds: tuple[str, ...]) -> None:
@@ -168,7 +168,7 @@ class Context:
     refusals: Refusals
     queue_delays: QueueDelays
     clocks: ClockErrors
-    findings: Findings
+    findings: OpenFindings
     topology: Topology = field(default_factory=Topology)
     trusted: bool = False
     """Whether there is a key that agents trust; without one nothing is enforced."""
@@ -200,7 +200,7 @@ class Context:
             Refusals(config),
             QueueDelays(counters),
             ClockErrors(),
-            Findings(config.steer_on),
+            OpenFindings(config.steer_on),
         )
 
     @property
@@ -237,7 +237,7 @@ class Context:
         self.loads.put(qp, route or ())
 
     def queue(self, hop: str, now_ns: int, dscp: int | None = None) -> LinkQueue:
-        """What the probes over a link say of its queue; those of class `dscp` alone, where there are any."""
+        """The queue of a link by the probes over it; those of class `dscp` alone, where there are any."""
         return self.queue_delays.queue(self.routes.over(hop, now_ns), now_ns, dscp)
 
     def standing_ns(self, hop: str) -> float:

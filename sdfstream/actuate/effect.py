@@ -5,10 +5,10 @@
     sent ──(outcome applied)──► applied ──(first window on the new path)──► settling, then windows after ──► concluded
       └──(no answer, refused)──► dropped                  └──(nothing to measure for too long)──► taken back
 
-A move is kept when the queue pair, or the slowest queue pair of its job and of those it shared the full link with, got
-faster by `kept_gain` and by more than noise. Windows say on which source port they left, so what was before and what
-after is read off the windows themselves, whatever the clocks. (A kernel flow's windows show its program's own port; for
-those the windows that came after the outcome count, with twice the settling time.)
+A move stays when the queue pair, or the slowest queue pair of its job and of those it shared the full link with, got
+faster by `kept_gain` and by more than noise. Windows have the source port that they left on, so what was before and
+what after is read off the windows themselves, whatever the clocks. (A kernel flow's windows show its program's own
+port; for those the windows that came after the outcome count, with twice the settling time.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S, TICK_NS
 
 _ANSWER_NS: Final = 5 * NS_PER_S
-"""An agent that says nothing for this long does not obey."""
+"""An agent without an outcome for this long does not obey."""
 _LEAST: Final = 5
 """Windows below which a throughput is not one."""
 _SAVED_AS: Final = {"command": "lease", "predicted_bps": "hoped_bps", "affected": "companions"}

@@ -1,7 +1,7 @@
 """What stands between a proposal and a command: rules, each a small function with a name and a sentence.
 
-A rule looks at a proposal and the facts and says why not, or nothing. All must be silent. Every rule is written so
-that what is not known speaks against: the guard never passes something because a fact is missing.
+A rule looks at a proposal and the facts and returns why not, or nothing. A proposal passes when none objects. Every
+rule is written so that what is not known speaks against: the guard never passes something because a fact is missing.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Hold:
     until_ns: int
 
     def covers(self, owned: OwnedQp) -> bool:
-        """Whether it speaks of this queue pair."""
+        """Whether it holds this queue pair."""
         names = {"qp": (owned.pair.qp,), "job": (owned.job, owned.name), "host": (owned.host,)}
         return self.type == "all" or self.id in names.get(self.type, ())
 
@@ -279,15 +279,10 @@ Check = Callable[[Proposal, GuardFacts, int], str]
 
 @dataclass(frozen=True, slots=True)
 class GuardRule:
-    """A rule and how a refusal by it is called."""
+    """A rule and the reason that a refusal by it names; what it demands is the docstring of `check`."""
 
     name: str
     check: Check
-
-    @property
-    def sentence(self) -> str:
-        """What it demands."""
-        return (self.check.__doc__ or "").strip()
 
 
 RULES: Final = (
@@ -306,7 +301,7 @@ RULES: Final = (
     GuardRule("one-rail", one_rail),
     GuardRule("bucket", bucket),
 )
-"""In this order: what is told is the first that speaks against."""
+"""In this order: a refusal names the first that speaks against."""
 
 
 def check(proposal: Proposal, facts: GuardFacts, now_ns: int) -> Doubt | None:

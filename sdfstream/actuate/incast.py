@@ -38,7 +38,7 @@ class Throttles:
         self._context = context
         self._commands: dict[str, str] = {}
         self._wanted_ns: dict[str, int] = {}
-        """When a finding last asked for the limit."""
+        """Bus time at which a finding last called for the limit."""
 
     def tick(self, tick: int, now_ns: int) -> list[Output]:
         """Limit, renew, lift."""
@@ -78,8 +78,8 @@ class Throttles:
                 out += context.refuse(proposal, doubt, now_ns)
                 continue
             before = {"rate_bps": owned.pair.rate_bps}
-            command, said = context.open(proposal, before, {"rate_bps": rate}, {"rate_bps": None}, now_ns)
-            out += said
+            command, published = context.open(proposal, before, {"rate_bps": rate}, {"rate_bps": None}, now_ns)
+            out += published
             if command is not None:
                 self._commands[qp] = command.id
         return out
@@ -145,7 +145,7 @@ class Throttles:
 
 
 def incasts(context: Context) -> list[Incast]:
-    """NICs that a finding says are converged upon."""
+    """NICs that open findings name as converged upon."""
     found: dict[str, tuple[str, ...]] = {}
     for finding in context.findings:
         if finding.kind != "congestion" or not finding.confidence >= context.config.least_confidence:

@@ -1,7 +1,7 @@
 """The job map as the controller needs it: queue pairs by id, by flow and by sending NIC, and the path each is on.
 
-A job part says which path its queue pairs are on; an agent's outcome says it sooner. Both carry that agent's clock, so
-the later of the two counts, and a part that was written before a move does not undo the knowledge of it.
+A job shard says which path its queue pairs are on; an agent's outcome says it sooner. Both carry that agent's clock, so
+the later of the two counts, and a shard that was written before a move does not undo the knowledge of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OwnedQp:
     """What a person calls the job."""
     host: str
     reported_at_ns: int
-    """That host's clock: when it was said that it is on this path."""
+    """That host's clock, ns: when the path was reported."""
     own: int = 0
     """Source port that its program uses: of a kernel flow that is rewritten on its host the job map knows no other."""
 
@@ -43,13 +43,13 @@ class OwnedQp:
 
 
 class RunningJobs:
-    """Running jobs: the union of their parts."""
+    """Running jobs: the union of their shards."""
 
     def __init__(self) -> None:
         self._shards: dict[str, tuple[JobShard, int]] = {}
         self._owned: dict[str, OwnedQp] = {}
         self._named_by: dict[str, set[str]] = {}
-        """Queue pair to the parts that name it as theirs; more than one is a contradiction."""
+        """Queue pair to the shards that name it as theirs; more than one is a contradiction."""
         self._of_flow: dict[Flow, dict[str, None]] = {}
         self._of_nic: dict[str, dict[str, None]] = {}
 
@@ -64,11 +64,11 @@ class RunningJobs:
         return self._owned.get(qp)
 
     def contested(self, qp: str) -> bool:
-        """Whether two job parts claim the queue pair."""
+        """Whether two job shards name the queue pair as theirs."""
         return len(self._named_by.get(qp, ())) > 1
 
     def take(self, shard: JobShard, at_ns: int) -> tuple[list[str], list[str]]:
-        """Take a part; (queue pairs that are new or other than before, those that are gone)."""
+        """Take a shard; (queue pairs that are new or other than before, those that are gone)."""
         before = self._shards.pop(shard.key, None)
         old = {pair.qp: pair for pair in before[0].qps} if before is not None else {}
         new = {pair.qp: pair for pair in shard.qps} if shard.state == "running" else {}
@@ -131,7 +131,7 @@ class RunningJobs:
         return sizes
 
     def forget(self, before_ns: int) -> list[str]:
-        """Drop parts that were not repeated since; queue pairs that are gone."""
+        """Drop shards that were not repeated since; queue pairs that are gone."""
         gone = []
         for key, (shard, at_ns) in list(self._shards.items()):
             if at_ns < before_ns:

@@ -47,7 +47,7 @@ _STATE: Final = {
 
 @dataclass(slots=True)
 class IssuedCommand:
-    """One command of ours."""
+    """One command that the controller has published."""
 
     id: str
     action: str
@@ -61,7 +61,7 @@ class IssuedCommand:
     expires_at_ns: int = 0
     state: str = "sent"
     why: str = ""
-    """What the agent said last."""
+    """The sentence of the agent's last outcome."""
     said: int = 0
     """Statements so far."""
     over_at_ns: int = 0
@@ -98,7 +98,7 @@ class CommandLedger:
         return iter(self._commands.values())
 
     def get(self, command_id: str) -> IssuedCommand | None:
-        """The command of this id; None: not ours, or long over."""
+        """The command of this id; None: not this controller's, or long over."""
         return self._commands.get(command_id)
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class CommandLedger:
         )
 
     def take(self, outcome: Outcome, now_ns: int) -> IssuedCommand | None:
-        """Take what an agent says of a command; None when that is no news of a command of ours."""
+        """Take an agent's outcome; the command, or None when it is another's or the outcome is no news."""
         command = self._commands.get(outcome.command)
         if command is None or outcome.host != command.host or outcome.at_ns < command.seen_ns:
             return None
@@ -176,7 +176,7 @@ class CommandLedger:
         return command
 
     def end(self, command: IssuedCommand, now_ns: int) -> None:
-        """Ours no more: it is not renewed."""
+        """It is not renewed any more."""
         if command.state != "over":
             command.state, command.over_at_ns = "over", now_ns
 
@@ -196,14 +196,14 @@ class CommandLedger:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `snapshot`, its epoch included: whoever goes on from it says what was said before."""
+        """Take up a state made by `snapshot`, its epoch included: the stage then repeats what was published."""
         self.epoch = state["epoch"]
         self._number = state["number"]
         self._commands = {row["id"]: IssuedCommand(**row) for row in state["leases"]}
 
 
 def outcome_event(outcome: Outcome, number: int, now_ns: int) -> Output:
-    """What the controller itself has to say, `number` being unique among its statements."""
+    """An outcome by the controller itself; `number` is unique among them."""
     event = Event(OUTCOME.name, SOURCE, f"{outcome.command}-said-{number}", now_ns, outcome.as_data())
     return Output(OUTCOME.name, outcome.command, event)
 
@@ -226,13 +226,13 @@ class Refusals:
     def __init__(self, config: ActuateConfig) -> None:
         self._every_ns = ns(config.refused_every_s)
         self._published: dict[tuple[str, str], tuple[int, int, int]] = {}
-        """(target, rule) to (told, met last, pause until it is told again)."""
+        """(target, rule) to (published at, met last at, pause until it is published again), ns."""
         self._number = 0
 
     def refuse(
         self, action: str, target: Mapping[str, Any], doubt: Doubt, reason: tuple[str, ...], now_ns: int
     ) -> list[Output]:
-        """The refusal as an outcome, unless it was told lately."""
+        """The refusal as an outcome, unless it was published lately."""
         key = (f"{action} {target.get('type')} {target.get('id')}", doubt.rule)
         published_at_ns, met_ns, pause_ns = self._published.get(key, (-1, -1, self._every_ns))
         if published_at_ns >= 0 and now_ns - published_at_ns < pause_ns:
@@ -257,7 +257,7 @@ class Refusals:
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> Output:
-        """An outcome of the controller's own, always told."""
+        """An outcome of the controller's own, always published."""
         self._number += 1
         why = f"{doubt.rule}: {doubt.why}"
         outcome = Outcome(
@@ -284,5 +284,5 @@ class Refusals:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._published = {(a, b): (told, met, pause) for a, b, told, met, pause in state["told"]}
+        self._published = {(a, b): (published, met, pause) for a, b, published, met, pause in state["told"]}
         self._number = state["number"]

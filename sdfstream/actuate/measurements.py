@@ -40,7 +40,7 @@ _DELAYS_FRESH_NS: Final = 2 * NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class LinkQueue:
-    """What the probes over some link say of its queue."""
+    """The queue of a link, as the probes over it show."""
 
     excess_ns: float
     err_ns: float
@@ -74,7 +74,7 @@ class QueueDelays:
             {"start_ns": np.int64(ABSENT_NS), "seen_ns": np.int64(ABSENT_NS), "excess": np.nan, "err": np.nan}
         )
         self._waiting: deque[_DelayRows] = deque()
-        """What came in the last two seconds and nobody has asked about."""
+        """Messages of the last two seconds that are not in the table yet."""
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take corrected delays; FormatError when a column cannot be read."""
@@ -96,7 +96,7 @@ class QueueDelays:
             self._waiting.popleft()
 
     def _settle(self) -> None:
-        """Enter what waits into the table, in order. What is older than two seconds stands in nobody's way."""
+        """Enter what waits into the table, in order; an earlier window replaces only one received over 2 s before."""
         while self._waiting:
             delays = self._waiting.popleft()
             good = _good(delays) & ~np.isnan(delays.excess) & ~np.isnan(delays.err)
@@ -114,7 +114,7 @@ class QueueDelays:
             t["excess"][slot], t["err"][slot] = delays.excess[good][keep], delays.err[good][keep]
 
     def forget(self, before_ns: int) -> None:
-        """Drop paths that nothing was heard of since."""
+        """Drop paths without a window since."""
         gone = np.flatnonzero((self._table["seen_ns"] != ABSENT_NS) & (self._table["seen_ns"] < before_ns))
         self._index.remove(gone)
         self._table.reset(gone)
@@ -178,7 +178,7 @@ def _packed(src: Ints, dst: Ints, path: Ints, dscp: Ints, rev: Ints) -> Ints:
 
 
 RING: Final = 64
-"""Windows kept per queue pair: 6.4 s."""
+"""Windows held per queue pair: 6.4 s."""
 MAX_QPS: Final = 65_536
 _WINDOWS_FRESH_NS: Final = 3 * NS_PER_S
 

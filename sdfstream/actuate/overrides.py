@@ -1,7 +1,7 @@
-"""An operator's hand: approve, refuse, undo, mode, hold; each signed with a key that lies in ``keys/operators``.
+"""Overrides by an operator: approve, refuse, undo, mode, hold; each signed with a key that lies in ``keys/operators``.
 
 Every one is answered by an outcome of the override's id whose target names it under ``override``: applied, or refused
-with the reason, so that who meant it well sees what happens. What becomes of a command is told by its own outcomes.
+with the reason, so that its operator sees what happens. What becomes of a command is in its own outcomes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOLDS: Final = ("qp", "job", "host", "all")
 
 
 class Overrides:
-    """Judges overrides and does what they say."""
+    """Checks overrides and carries them out."""
 
     def __init__(self, context: Context, operators: KeyRing) -> None:
         self._context = context
@@ -128,8 +128,10 @@ class Overrides:
 
     def _taken(self, read: Override, now_ns: int) -> Output:
         target = {"type": "command", "id": read.command or read.id, "override": read.id}
-        said = _TAKEN[read.what].format(mode=read.set.get("mode"), id=read.target.get("id"), command=read.command)
-        return self._context.refusals.publish(read.id, "applied", Doubt("taken", said), "override", target, (), now_ns)
+        sentence = _TAKEN[read.what].format(mode=read.set.get("mode"), id=read.target.get("id"), command=read.command)
+        return self._context.refusals.publish(
+            read.id, "applied", Doubt("taken", sentence), "override", target, (), now_ns
+        )
 
     def forget(self, now_ns: int) -> None:
         """Drop what is over: it would be refused as expired."""

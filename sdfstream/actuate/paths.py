@@ -27,7 +27,7 @@ from sdfstream.records.units import NS_PER_MS, NS_PER_S
 Watch = list[dict[str, Any]]
 
 _LOOK_AGAIN_NS: Final = NS_PER_S
-"""Ways that have become too old are noticed this late."""
+"""Routes that have become too old are noticed this late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class FailoverPlan:
 
 @dataclass(slots=True)
 class Loads:
-    """Queue pairs per hop by their data's present ways, and those that would come by armed failovers."""
+    """Queue pairs per hop by their data's present routes, and those that would come by armed failovers."""
 
     of: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Queue pair to the hops its data cross now; absent: its way is not known."""
+    """Queue pair to the hops its data cross now; absent: its route is not known."""
     count: dict[str, int] = field(default_factory=dict)
     reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Queue pair to the hops of its data on its first alternate."""
     reserved_count: dict[str, int] = field(default_factory=dict)
 
     def put(self, qp: str, hops: Sequence[str]) -> None:
-        """The queue pair's data go this way now (empty: not known, or it is gone)."""
+        """The queue pair's data cross these hops now (none: not known, or it is gone)."""
         if self.of.get(qp, ()) == tuple(hops):
             return
         for hop in self.of.pop(qp, ()):
@@ -76,7 +76,7 @@ class Loads:
                 self.count[hop] = self.count.get(hop, 0) + 1
 
     def reserve(self, qp: str, hops: Sequence[str]) -> None:
-        """The queue pair would go this way next (empty: nowhere)."""
+        """The queue pair's data would cross these hops next (none: nowhere)."""
         for hop in self.reserved.pop(qp, ()):
             self.reserved_count[hop] -= 1
             if not self.reserved_count[hop]:
@@ -192,7 +192,7 @@ class Mapper:
         return FailoverPlan(present, tuple(chosen))
 
     def alternates(self, owned: OwnedQp, now_ns: int) -> list[MappedPath]:
-        """All other source ports of the queue pair whose way is known and can be watched."""
+        """All other source ports of the queue pair whose route is known and can be watched."""
         ports = (port for port in owned.pair.alternates if port != owned.pair.path)
         mapped = (self.path(owned, port, now_ns) for port in dict.fromkeys(ports))
         return [m for m in mapped if isinstance(m, MappedPath)]

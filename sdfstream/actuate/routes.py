@@ -17,7 +17,7 @@ from sdfstream.records.fabric import host_of
 from sdfstream.records.flow import Flow
 
 MAX_ROUTES: Final = 400_000
-"""Ways held at once, flows and probe paths together; more are refused and counted."""
+"""Routes held at once, flows and probe paths together; more are refused and counted."""
 
 Change = Literal["new", "same", "changed", "gaps"]
 Hops = tuple[str | None, ...]
@@ -41,14 +41,14 @@ class Directed(NamedTuple):
 
 @dataclass(slots=True)
 class Route:
-    """What the last traces said."""
+    """Hops by the last traces."""
 
     hops: Hops
     complete: bool
     at_ns: int
-    """Bus time of the last whole trace of this way; of the first trace with gaps where there was none."""
+    """Bus time of the last whole trace of this route; of the first trace with gaps where there was none."""
     traces: int = 1
-    """Whole traces in a row that said the same."""
+    """Whole traces in a row with the same hops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class Learned:
 
     change: Change
     before_ns: int
-    """When the way was last traced before; now, when it is new."""
+    """When the route was last traced before; now, when it is new."""
     complete: bool
 
 
 class Routes:
-    """Ways by flow and by directed probe path.
+    """Routes by flow and by directed probe path.
 
     Parameters
     ----------
     max_age_ns : int
-        A way that was not traced whole for this long is unknown.
+        A route that was not traced whole for this long is unknown.
     """
 
     def __init__(self, max_age_ns: int) -> None:
@@ -75,11 +75,11 @@ class Routes:
         self._flows: dict[Flow, Route] = {}
         self._probes: dict[Directed, Route] = {}
         self._crossing: dict[tuple[str, str], dict[Directed, None]] = {}
-        """(sending NIC, hop) to its probe paths whose way crosses the hop."""
+        """(sending NIC, hop) to its probe paths whose route crosses the hop."""
         self._over: dict[str, dict[Directed, None]] = {}
         """Hop to all directed probe paths over it."""
         self.version = 0
-        """Grows whenever the way of a probe path changes."""
+        """Grows whenever the route of a probe path changes."""
 
     def __len__(self) -> int:
         return len(self._flows) + len(self._probes)
@@ -117,11 +117,11 @@ class Routes:
         return Learned("same" if same else "new", before_ns, True)
 
     def flow(self, flow: Flow, now_ns: int) -> tuple[str, ...] | None:
-        """The way of a flow; None: unknown."""
+        """The route of a flow; None: unknown."""
         return self._known(self._flows.get(flow), now_ns)
 
     def probe(self, path: Directed, now_ns: int) -> tuple[str, ...] | None:
-        """The way of one direction of a probe path; None: unknown."""
+        """The route of one direction of a probe path; None: unknown."""
         return self._known(self._probes.get(path), now_ns)
 
     def _known(self, route: Route | None, now_ns: int) -> tuple[str, ...] | None:
@@ -198,7 +198,7 @@ def hops_of(value: Any) -> Hops:
 def segments(data: Sequence[str], answers: Sequence[str]) -> tuple[str, ...]:
     """The link directions that a queue pair depends on, but for its two NICs' own cables.
 
-    The first hop of either way is met over the sender's own cable, which every other way of that NIC shares.
+    The first hop of either route is met over the sender's own cable, which every other route of that NIC shares.
 
     >>> segments(("l0", "s1", "l1"), ("l1b", "s1b", "l0b"))
     ('s1', 'l1', 's1b', 'l0b')
@@ -233,12 +233,12 @@ class Probing:
         """Paths that there was no room for, since it was last read."""
 
     def received_from(self, host: str, at_ns: int) -> None:
-        """Something of this host's agent came."""
+        """Note a message of this host's agent."""
         if host:
             self._last_received_at_ns[host] = max(at_ns, self._last_received_at_ns.get(host, at_ns))
 
     def silence_ns(self, host: str, now_ns: int) -> int | None:
-        """How long the host's agent has not been heard; None: never was."""
+        """Time since the last message of the host's agent; None: there was none."""
         at_ns = self._last_received_at_ns.get(host)
         return None if at_ns is None else now_ns - at_ns
 
@@ -255,7 +255,7 @@ class Probing:
         Raises
         ------
         KeyError, TypeError, ValueError, AttributeError
-            It is not as its schema says.
+            The statement does not follow its schema.
         """
         host = str(data["host"])
         mine: dict[ProbeKey, tuple[str, int]] = {}
@@ -297,12 +297,12 @@ class Probing:
         return None if found is None else found[1]
 
     def alive(self, key: ProbeKey) -> bool:
-        """Whether its sender hears answers on it."""
+        """Whether its sender receives answers on it."""
         found = self._paths.get(key)
         return found is not None and found[0] == "alive"
 
     def forget(self, before_ns: int) -> None:
-        """Drop hosts that were not heard since."""
+        """Drop hosts without a message since."""
         for host in [h for h, at_ns in self._last_received_at_ns.items() if at_ns < before_ns]:
             del self._last_received_at_ns[host]
             for key in self._of_host.pop(host, {}):

@@ -1,14 +1,15 @@
 """Does the source port select a path? yes, no or unknown per pair of NICs, from what was traced, with the counts.
 
-- **no, sprayed**: the same five-tuple went different ways without a change of the topology, or a trace holds hops that
-  are no neighbours (its packets went several ways), or most five-tuples of the pair were found on another way three
-  times in a row, whatever the reason. Steering such traffic does nothing that lasts.
-- **no, hashed alike**: many source ports were traced whole and all went one way.
-- **yes**: two source ports with different whole ways, enough traces, and nothing of the above.
-- **unknown**: everything else, and for as long as a changed way is not explained yet.
+- **no, sprayed**: the same five-tuple took different routes without a change of the topology, or a trace holds hops
+  that are no neighbours (its packets took several routes), or most five-tuples of the pair were found on another route
+  three times in a row, whatever the reason. Steering such traffic does nothing that lasts.
+- **no, hashed alike**: many source ports were traced whole and all took one route.
+- **yes**: two source ports with different whole routes, enough traces, and nothing of the above.
+- **unknown**: everything else, and for as long as a changed route is not explained yet.
 
 A change is explained by *unrest*: some probe path fell silent or came back (or a link was found down or well) between
-the trace before and shortly after the trace that differs. That news may come later than the trace, so judgement waits.
+the trace before and shortly after the trace that differs. That news may come later than the trace, so the decision
+waits.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Selectability:
     answer: Answer
     why: str
     ports: int
-    """Source ports of the most telling class of five-tuples with a whole, fresh way."""
+    """Source ports of the most telling class of five-tuples with a whole, fresh route."""
     routes: int
-    """Different ways among them."""
+    """Different routes among them."""
     traces: int
     """Whole traces of the pair, both directions."""
     changes: int
@@ -52,7 +53,7 @@ class Selectability:
 @dataclass(slots=True)
 class _Evidence:
     routes: dict[str, dict[int, tuple[Hops, int]]] = field(default_factory=dict)
-    """Class of five-tuples (all but the source port) to source port to (way, when traced)."""
+    """Class of five-tuples (all but the source port) to source port to (route, when traced)."""
     traces: int = 0
     streaks: dict[str, dict[int, int]] = field(default_factory=dict)
     """Class and source port to the changes in a row up to its last trace."""
@@ -111,7 +112,7 @@ class Selectable:
                 del self._unrest[: _MOST_UNREST // 2]
 
     def settle(self, now_ns: int) -> None:
-        """Judge the changes whose time for an explanation is over."""
+        """Decide on the changes whose time for an explanation is over."""
         wait_ns = ns(self.config.explain_s)
         waiting = []
         for change in self._pending:
@@ -145,7 +146,7 @@ class Selectable:
         return Selectability(src, dst, answer, why, ports, routes, traces, changes)
 
     def _best_evidence(self, found: _Evidence, now_ns: int) -> tuple[int, int]:
-        """(ports, different ways) of the class of five-tuples that says most."""
+        """(ports, different routes) of the class of five-tuples that says most."""
         oldest_ns, best = now_ns - ns(self.config.route_max_age_s), (0, 0)
         for ports in found.routes.values():
             fresh = [hops for hops, at_ns in ports.values() if at_ns >= oldest_ns]
@@ -207,7 +208,7 @@ class Selectable:
 
 
 def _restless(found: _Evidence) -> bool:
-    """Whether most five-tuples of a pair, of two at least, have changed their way time and again."""
+    """Whether most five-tuples of a pair, of two at least, have changed their route time and again."""
     rows = [n for streaks in found.streaks.values() for n in streaks.values()]
     restless = sum(n >= _RESTLESS for n in rows)
     return restless >= 2 and 2 * restless > len(rows)

@@ -1,8 +1,8 @@
 """The controller as a stage: messages about routes, jobs and findings in; signed commands and refusals out.
 
 Inside a call the stage walks the stream itself: every 100 ms boundary of bus time up to a message, then the message.
-Messages only change what is known (`Intake`); commands are decided at the boundaries. Output therefore depends on the
-stream alone, not on how the driver cut it into calls.
+Messages only change what is known (`MessageIntake`); commands are decided at the boundaries. Output therefore depends
+on the stream alone, not on how the driver cut it into calls.
 
 An agent counts as present only by its own messages; what other stages derive from its rows comes on for a while after
 it has died.
@@ -39,11 +39,11 @@ from sdfstream.stats import Counters
 
 REPLAY_EPOCH: Final = 1
 REPLAY_KEY: Final = bytes(range(32))
-"""Known to everybody and trusted by nobody: what a replay signs with."""
+"""A replay's signing key: public, and in no agent's key ring."""
 _FORGET_EVERY: Final = 600
 _KEEP_NS: Final = 60 * NS_PER_S
 _JOB_SILENT_NS: Final = 300 * NS_PER_S
-"""A job part (repeated every 10 s) that did not come for this long is gone; its agent is."""
+"""A job shard (repeated every 10 s) that did not come for this long is gone, with its agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class ActuateStage:
     """The controller: policies, guards, leases.
 
     Reads findings, jobs, topology, throughput windows, corrected delays, liveness, clock states, outcomes and
-    overrides; says commands (``sdf.control.command.v1``) and, as host ``controller``, outcomes
+    overrides; publishes commands (``sdf.control.command.v1``) and, as host ``controller``, outcomes
     (``sdf.control.outcome.v1``): refusals and measured effects.
 
     Parameters
     ----------
     config : ActuateConfig
     authority : Authority, optional
-        Without one (a replay, a look at a configuration) commands are signed by a key that nobody trusts, and modes
+        Without one (a replay, a look at a configuration) commands are signed by a key that no agent trusts, and modes
         ``approve`` and ``enforce`` become ``dry-run``.
     """
 
@@ -99,7 +99,7 @@ class ActuateStage:
         self._contention = Contention(self._context, self._arming, self._trials)
         self._throttles = Throttles(self._context)
         self._overrides = Overrides(self._context, authority.operators if authority is not None else KeyRing(()))
-        self._intake = Intake(self._context, self._arming)
+        self._intake = MessageIntake(self._context, self._arming)
         self._tick = -1
         """Number of the last 100 ms boundary that was stepped; −1: none yet."""
 
@@ -118,7 +118,7 @@ class ActuateStage:
         return out
 
     def finish(self, now_ns: int) -> list[Output]:
-        """End of the input: leases are left to lapse, for whoever comes next knows nothing of them."""
+        """End of the input: leases are left to lapse, for the next controller knows nothing of them."""
         return self._until(now_ns)
 
     def selectable(self) -> list[Selectability]:
@@ -223,17 +223,17 @@ class ActuateStage:
 
 
 _NEUTRAL: Final = ("not-enforced", "unexpected-state", "unknown-target")
-"""Refusals by agents that only say that the world moved on meanwhile; all others count for the breaker."""
+"""Refusals by agents whose state has moved on meanwhile; all others count for the breaker."""
 
 
-class Intake:
+class MessageIntake:
     """Takes one message at a time."""
 
     def __init__(self, context: Context, arming: Arming) -> None:
         self._context, self._arming = context, arming
 
     def take(self, message: Message) -> list[Output]:
-        """Take a message; raises FormatError, KeyError, TypeError, ValueError when it is not as its topic says."""
+        """Take a message; raises FormatError, KeyError, TypeError, ValueError when it does not follow its topic."""
         context, body, at_ns = self._context, message.body, message.bus_at_ns
         if not isinstance(body, Event):
             bulk = {
@@ -263,7 +263,7 @@ class Intake:
             self._context.loads.put(qp, ())
             self._context.windows.drop(qp)
 
-    # --- ways ------------------------------------------------------------------------------------------------------
+    # --- routes ----------------------------------------------------------------------------------------------------
 
     def _topology(self, event: Event, at_ns: int) -> list[Output]:
         data = event.data
@@ -306,7 +306,7 @@ class Intake:
     def _hops(
         self, data: Mapping[str, Any], pair: tuple[str, str], kind: str, port: int, at_ns: int
     ) -> tuple[Hops, bool]:
-        """The hops of a trace and whether it is whole; one whose packets went several ways is not."""
+        """The hops of a trace and whether it is whole; one whose packets took several routes is not."""
         hops = hops_of(data["hops"])
         broken = self._context.topology.contradicted_by(hops)
         if broken:
@@ -326,7 +326,7 @@ class Intake:
             self._context.selectable.note(pair, kind, port, hops, learned.change, learned.before_ns, at_ns)
         return learned.change in ("new", "changed")
 
-    # --- jobs, probes, trouble ------------------------------------------------------------------------------------
+    # --- jobs, probes, findings ------------------------------------------------------------------------------------
 
     def _job(self, event: Event, at_ns: int) -> list[Output]:
         shard = job_shard(event.data)
@@ -374,7 +374,7 @@ class Intake:
         return self._count_result(outcome, at_ns)
 
     def _count_result(self, outcome: Outcome, at_ns: int) -> list[Output]:
-        """Count what went well and wrong; when it is too much, say that the breaker is open."""
+        """Count what went well and wrong; an outcome when that opens the breaker."""
         reason = outcome.why.partition(":")[0]
         bad = outcome.state == "failed" or (outcome.state == "refused" and reason not in _NEUTRAL)
         if not bad and outcome.state != "applied":

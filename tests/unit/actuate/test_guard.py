@@ -206,7 +206,7 @@ def test_the_breaker_opens_on_number_and_share_and_stays_open() -> None:
 
 def test_every_rule_has_a_name_and_a_sentence() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES) == 14
-    assert all(rule.sentence.endswith(".") for rule in RULES)
+    assert all((rule.check.__doc__ or "").endswith(".") for rule in RULES)
     assert guard.RULES[0].name == "breaker"
 
 
