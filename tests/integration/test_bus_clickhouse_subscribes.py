@@ -129,7 +129,7 @@ async def test_clickhouse_subscribes_to_probes_and_delays(kafka: Broker, tmp_pat
     for topic in (PROBE, OWD):
         await publish(kafka, names[topic.name], topic, sent[topic.name])
     statements = [s for t in (PROBE, OWD) for s in subscription(t, kafka.address, names[t.name])]
-    tables = {"heard_probe": PROBE, "heard_owd": OWD}
+    tables = {"received_probe": PROBE, "received_owd": OWD}
     got = read(
         tmp_path / "chdb", statements, dict.fromkeys(tables, 10_000), {n: SUMS[t.name] for n, t in tables.items()}
     )
@@ -142,5 +142,5 @@ async def test_of_a_topic_in_transactions_only_what_was_committed_arrives(kafka:
     sent = [bulk(OWD, 500, rng) for _ in range(8)]
     await publish(kafka, name, OWD, sent, abort=5)
     statements = subscription(OWD, kafka.address, name)
-    got = read(tmp_path / "chdb", statements, {"heard_owd": 4_000}, {"heard_owd": SUMS[OWD.name]})
-    assert got == {"heard_owd": expected(OWD, sent)}
+    got = read(tmp_path / "chdb", statements, {"received_owd": 4_000}, {"received_owd": SUMS[OWD.name]})
+    assert got == {"received_owd": expected(OWD, sent)}

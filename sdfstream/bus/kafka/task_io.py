@@ -42,7 +42,7 @@ _MARK_S: Final = 10.0
 
 
 class KafkaTask:
-    """A unit in this process's hands (`sdfstream.bus.task.Task`); made by `open`.
+    """A unit that this process owns (`sdfstream.bus.task.Task`); made by `open`.
 
     Notes
     -----
@@ -178,9 +178,7 @@ class KafkaTask:
                 taken = self._take(max_messages, upto, loop.time())
             if taken:
                 self._progress_s = loop.time()
-                found = [
-                    m for partition, held in taken if (m := self._decode(partition, held.item, held.at_ns)) is not None
-                ]
+                found = [m for p, queued in taken if (m := self._decode(p, queued.item, queued.at_ns)) is not None]
                 found.sort(key=lambda m: (m.bus_at_ns, m.topic, m.bus_seq))
                 if found:
                     return found
@@ -305,7 +303,7 @@ class KafkaTask:
         self._bus.counters.add("lost", f"{self.work.name}:{topic}", n)
 
     def _decode(self, partition: Partition, record: Any, at_ns: int, *, count: bool = True) -> Message | None:
-        """What `record` says; None for a repeat, and for what cannot be read (a dead letter tells)."""
+        """The message in `record`; None for a repeat, and for one that cannot be read (a dead letter is queued)."""
         topic, number = partition
         headers = [(name, raw or b"") for name, raw in record.headers]
         key = (record.key or b"").decode(errors="replace")

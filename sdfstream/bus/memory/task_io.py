@@ -42,7 +42,7 @@ class Unit:
 
 
 class MemoryTask:
-    """A unit in this process's hands (`sdfstream.bus.task.Task`); made by `MemoryBus.task`."""
+    """A unit that this process owns (`sdfstream.bus.task.Task`); made by `MemoryBus.task`."""
 
     def __init__(self, bus: TaskLogs, work: Work, unit: int, state: Unit) -> None:
         self.work = work
