@@ -1,0 +1,191 @@
+"""House rules that no linter knows: retired words, sizes, one name for one thing, paths that documents cite.
+
+``python -m tests.house`` prints what breaks a rule and exits 1; ``make check`` runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+RETIRED = {
+    "way": "route, direction, egress or method",
+    "place": "slot, location, folder or state",
+    "lane": "queue, partition or direction",
+    "part": "element, shard, partition or context",
+    "told": "reported",
+    "tell": "report",
+    "tells": "reports",
+    "hear": "receive or take",
+    "heard": "received",
+    "hearing": "receiving",
+    "claim": "detection",
+    "claimed": "detected",
+    "belief": "estimate",
+    "judge": "assess, evaluate or decide",
+    "judged": "assessed",
+    "judging": "assessing",
+    "wish": "request",
+    "wished": "requested",
+    "wall": "bound",
+    "site": "edge filter",
+    "letter": "dead_letter",
+    "kept": "retained, stored or failed",
+    "sheet": "insert",
+    "companion": "observer or service",
+    "memo": "cache",
+    "beat": "heartbeat",
+}
+"""Words that had several meanings, or one that only insiders knew, and the field's terms (ARCHITECTURE.md, glossary)."""
+
+ALLOWED = {
+    "kept_dir",  # keys of the settings file
+    "kept_days",
+    "KEPT",
+}
+MOST_LINES, MOST_FUNCTION_LINES, MOST_LONG_FUNCTIONS = 400, 50, 3
+MOST_IN_A_FOLDER = 35
+MOST_SHARED_CLASS_NAMES = 10
+_CITED = re.compile(r"(?<![\w/.-])((?:sdfstream|tests|docs|schemas|deploy|scripts|native)/[\w./-]*\w)(?![\w*{<])")
+
+
+def words(name: str) -> list[str]:
+    """An identifier's words: ``WatchRequest`` and ``watch_request`` have two."""
+    return [word for word in re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_") if word]
+
+
+def retired_in(name: str) -> str | None:
+    """The retired word in an identifier; None: it has none.
+
+    >>> retired_in("dead_letters"), retired_in("partition"), retired_in("on_the_way")
+    (None, None, 'way')
+    """
+    found = words(name)
+    for before, word in zip(["", *found], found, strict=False):
+        plain = word if word in RETIRED else word.removesuffix("s").removesuffix("e") if word == "wishes" else word
+        plain = plain if plain in RETIRED else plain.removesuffix("s")
+        if plain in RETIRED and not (plain == "letter" and before == "dead"):
+            return plain
+    return None
+
+
+def sources() -> Iterator[Path]:
+    """The package's own files."""
+    return (path for path in sorted((ROOT / "sdfstream").rglob("*.py")))
+
+
+def retired_names() -> Iterator[str]:
+    """Identifiers with a retired word, once a file."""
+    for path in sources():
+        seen = set()
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+            name = token.string
+            if token.type != tokenize.NAME or name in seen or name in ALLOWED:
+                continue
+            if word := retired_in(name):
+                seen.add(name)
+                yield f"{_short(path)}:{token.start[0]}: '{name}': '{word}' is retired; say {RETIRED[word]}"
+        for word in words(path.stem):
+            if word in RETIRED:
+                yield f"{_short(path)}: a module's name with '{word}'; say {RETIRED[word]}"
+
+
+def sizes() -> Iterator[str]:
+    """Files, folders and functions that are too large."""
+    long_functions = []
+    folders: defaultdict[Path, int] = defaultdict(int)
+    for path in sources():
+        text = path.read_text()
+        folders[path.parent] += path.name != "__init__.py"
+        if (lines := text.count("\n")) > MOST_LINES:
+            yield f"{_short(path)}: {lines} lines, at most {MOST_LINES}"
+        for node in ast.walk(ast.parse(text)):
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and (n := _body_lines(node)) > MOST_FUNCTION_LINES
+            ):
+                long_functions.append(f"{_short(path)}:{node.lineno}: {node.name} has {n} lines")
+    if len(long_functions) > MOST_LONG_FUNCTIONS:
+        yield f"more than {MOST_LONG_FUNCTIONS} functions of over {MOST_FUNCTION_LINES} lines:"
+        yield from long_functions
+    for folder, n in folders.items():
+        if n > MOST_IN_A_FOLDER:
+            yield f"{_short(folder)}: {n} files in one flat folder, at most {MOST_IN_A_FOLDER}"
+
+
+def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    end = node.end_lineno or node.lineno
+    doc = node.body[0] if ast.get_docstring(node) is not None else None
+    return end - node.lineno + 1 - ((doc.end_lineno or doc.lineno) - doc.lineno + 1 if doc is not None else 0)
+
+
+def shared_class_names() -> Iterator[str]:
+    """Class names that stand for more than one thing."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(_short(path))
+    shared = {name: where for name, where in homes.items() if len(where) > 1}
+    if len(shared) > MOST_SHARED_CLASS_NAMES:
+        yield f"{len(shared)} class names are used for two things, at most {MOST_SHARED_CLASS_NAMES}:"
+        yield from (f"  {name}: {', '.join(where)}" for name, where in sorted(shared.items()))
+
+
+def cited_paths() -> Iterator[str]:
+    """Paths in documents that lead nowhere, and pages that docs/README.md does not list."""
+    pages = [path for path in _tracked("*.md") if path.name != "CHANGELOG.md"]
+    for page in pages:
+        text = page.read_text()
+        for cited in sorted(set(_CITED.findall(text))):
+            if not (ROOT / cited).exists():
+                yield f"{_short(page)}: {cited} does not exist"
+        for target in re.findall(r"\]\((?!https?:|mailto:|#)([^)#]+)(?:#[^)]*)?\)", text):
+            if not (page.parent / target).exists():
+                yield f"{_short(page)}: link to {target} leads nowhere"
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        if name != "README.md" and f"({name})" not in index:
+            yield f"docs/README.md does not list {name}"
+
+
+def short_citations() -> Iterator[str]:
+    """`room/module.py` as ARCHITECTURE.md cites it, below sdfstream/."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for cited in sorted(set(re.findall(r"`((?:[a-z_]+/)*[a-z_0-9]+\.py)`", text))):
+        if not (ROOT / "sdfstream" / cited).exists() and not (ROOT / cited).exists():
+            yield f"ARCHITECTURE.md: {cited} does not exist"
+
+
+def _tracked(pattern: str) -> list[Path]:
+    done = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / line for line in done.stdout.splitlines() if (ROOT / line).exists()]
+
+
+def _short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+RULES = (retired_names, sizes, shared_class_names, cited_paths, short_citations)
+
+
+def main() -> int:
+    """Print what breaks a rule."""
+    found = [line for rule in RULES for line in rule()]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
