@@ -45,7 +45,7 @@ RETIRED = {
     "memo": "cache",
     "beat": "heartbeat",
 }
-"""Words that had several meanings, or one that only insiders knew, and the field's terms (ARCHITECTURE.md, glossary)."""
+"""Words with several meanings, or one that only insiders knew, and the field's terms (ARCHITECTURE.md, glossary)."""
 
 ALLOWED = {
     "kept_dir",  # keys of the settings file
@@ -101,19 +101,19 @@ def retired_names() -> Iterator[str]:
 
 def sizes() -> Iterator[str]:
     """Files, folders and functions that are too large."""
-    long_functions = []
+    long_functions: list[str] = []
     folders: defaultdict[Path, int] = defaultdict(int)
     for path in sources():
         text = path.read_text()
         folders[path.parent] += path.name != "__init__.py"
         if (lines := text.count("\n")) > MOST_LINES:
             yield f"{_short(path)}: {lines} lines, at most {MOST_LINES}"
-        for node in ast.walk(ast.parse(text)):
-            if (
-                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                and (n := _body_lines(node)) > MOST_FUNCTION_LINES
-            ):
-                long_functions.append(f"{_short(path)}:{node.lineno}: {node.name} has {n} lines")
+        functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+        long_functions += [
+            f"{_short(path)}:{node.lineno}: {node.name} has {_body_lines(node)} lines"
+            for node in functions
+            if _body_lines(node) > MOST_FUNCTION_LINES
+        ]
     if len(long_functions) > MOST_LONG_FUNCTIONS:
         yield f"more than {MOST_LONG_FUNCTIONS} functions of over {MOST_FUNCTION_LINES} lines:"
         yield from long_functions
