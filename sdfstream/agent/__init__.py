@@ -6,8 +6,8 @@ Read in this order; the first file is the loop, and reads top to bottom:
 the loop                  `loop_io`: sends probes, reads answers, assesses liveness, flushes rows
 one host                  `host_io` holds its sockets and engines (`sdfstream.probes`); `answering_io` says when its
                           reflector works, `nics_io` which NICs are there, `heartbeat` when liveness is published
-sessions                  `slots` of the sender's arrays go to `watches` (fast probes for queue pairs) and `planned`
-                          (of the mesh plan)
+sessions                  `sessions` begins and ends those that come and go: `watches` (fast probes for queue pairs)
+                          and `planned` (of the mesh plan), both in `slots` of the sender's arrays
 outputs → bus             `publish_io` numbers and buffers them in two `queues`, events and bulk; `spill` is their
                           form on disk; `bus_io` is the bus, also while its brokers are not there yet
 beside the probes         `observer` is the seam by which liveness is seen in the pass that assessed it; `services_io`
