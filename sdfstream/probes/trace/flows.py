@@ -1,37 +1,26 @@
-"""When flows and the answers of probe paths are traced: both by packets of any five-tuple.
+"""When the flows of queue pairs are traced, by packets of their five-tuples.
 
-A **flow** is traced at once when it is newly requested, when it has moved up in the list of requests (a queue pair was
+A flow is traced at once when it is newly requested, when it has moved up in the list of requests (a queue pair was
 moved to it), and when probe paths between the same two leaves change state; after that at the usual interval. The
 list's order is the order of tracing. The leaf of a far NIC is known by its routers' addresses: NICs whose traces end at
 the same last router hang on one leaf.
 
-**Answers** are those to a session that a known peer sends to us: from our reflector's port to the session's source
-port. Their route is traced when the session first arrives, when it comes back, and when paths between the two NICs
-change.
-
-Both need the number of routers to the far NIC, which only our own probes to it measure; until then nothing is sent.
+The number of routers to the far NIC must be known, which only our own probes to it measure; until then nothing is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes.stamp.datagrams import address_octets
-from sdfstream.probes.stamp.liveness import ALIVE, PathName
-from sdfstream.probes.trace.packets import PROTOCOLS, FiveTuple
-from sdfstream.probes.trace.paths import SETTLE_NS, Distance, Pair, PathBook
-from sdfstream.probes.trace.tracer import NOW, SOON, Tracer
-from sdfstream.records.fabric import PathId
+from sdfstream.probes.trace.packets import PROTOCOLS, FiveTuple, PacketTemplate
+from sdfstream.probes.trace.paths import SETTLE_NS, PathBook, PathChanges, Ready
+from sdfstream.probes.trace.tracer import NOW, Tracer
 from sdfstream.records.flow import Flow
-from sdfstream.records.units import UInt8s
 from sdfstream.stats import Counters
-
-Ready = Callable[[str], bool]
 
 MOST: Final = 2048
 """Flows traced per host."""
@@ -46,30 +35,6 @@ class FlowRequest:
     flow: Flow
     """Its `src` is one of the host's NICs."""
     dst_address: str
-
-
-@dataclass(frozen=True, slots=True)
-class PacketTemplate:
-    """How the traceroute packets of a subject are sent."""
-
-    nic: str
-    """NIC id that sends them."""
-    five_tuple: FiveTuple
-    tos: int
-
-
-class PathChanges(NamedTuple):
-    """Changes of probe paths and NICs since the last step."""
-
-    state_changed: set[Pair]
-    """NIC of ours and far NIC, some of whose probe paths fell silent or recovered."""
-    distance_changed: set[Pair]
-    """Those whose number of routers is another one now."""
-    opened_nics: set[str]
-    """NICs of ours whose raw sockets were opened."""
-
-    def __bool__(self) -> bool:
-        return any(self)
 
 
 class Leaves:
@@ -177,87 +142,6 @@ class FlowBook:
         if five.v6 != FiveTuple(0, far, own, 0, 0).v6:
             return None, "flow-address"
         return PacketTemplate(flow.src, five, flow.dscp << 2), ""
-
-
-class AnswerBook:
-    """The answers to sessions that known peers send to us. Its subjects are `PathId`s of direction ``rev``.
-
-    Parameters
-    ----------
-    tracer : Tracer
-    paths : PathBook
-        Measures distances.
-    nics : NIC id to address
-        Of the host.
-    ready : NIC id to bool
-        Whether packets can be sent by it now.
-    port : int
-        The reflector's.
-    """
-
-    def __init__(self, tracer: Tracer, paths: PathBook, nics: Mapping[str, str], ready: Ready, port: int) -> None:
-        self._tracer = tracer
-        self._ready = ready
-        self._paths = paths
-        self._own = {nic: address_octets(address) for nic, address in nics.items()}
-        self._port = port
-        self._ids: list[PathId] = []
-        self._state: UInt8s = np.empty(0, np.uint8)
-        self.templates: dict[PathId, PacketTemplate] = {}
-        """By path of answers."""
-
-    def step(
-        self, names: Sequence[PathName], addresses: Sequence[bytes], state: UInt8s, changes: PathChanges, now_ns: int
-    ) -> None:
-        """Request the traces that follow from `changes` and from states that differ from those of the last step.
-
-        Parameters
-        ----------
-        names, addresses, state : of the sessions that we reflect, by number
-            Names, senders' addresses, states of `liveness`.
-        """
-        for number in range(len(self._ids), len(names)):
-            self._admit(names[number], addresses[number])
-        before = np.zeros(len(state), np.uint8)
-        before[: len(self._state)] = self._state
-        self._state = state.copy()
-        state_changed = {(dst, src) for src, dst in changes.state_changed} | self._changed(before, state)
-        distance_changed = {(dst, src) for src, dst in changes.distance_changed}
-        fresh = (state == ALIVE) & (before != ALIVE)
-        for number in np.flatnonzero(fresh).tolist():
-            self._request(self._ids[number], now_ns)
-        for number in np.flatnonzero((state != ALIVE) & (before == ALIVE)).tolist():
-            self._tracer.hold(self._ids[number])
-        if state_changed or distance_changed or changes.opened_nics:
-            for number in np.flatnonzero((state == ALIVE) & ~fresh).tolist():
-                answers = self._ids[number]
-                if (answers.src, answers.dst) in distance_changed or answers.dst in changes.opened_nics:
-                    self._request(answers, now_ns)
-                elif (answers.src, answers.dst) in state_changed:
-                    self._request(answers, now_ns + SETTLE_NS)
-
-    def _changed(self, before: UInt8s, state: UInt8s) -> set[Pair]:
-        """Pairs some of whose sessions fell silent or recovered; a new session is no change of the others."""
-        known = (before != 0) & (state != 0) & (before != state)
-        return {(self._ids[n].src, self._ids[n].dst) for n in np.flatnonzero(known).tolist()}
-
-    def _admit(self, name: PathName, address: bytes) -> None:
-        answers = PathId(name.src, name.dst, name.transport, name.path, name.dscp, "rev")
-        five = FiveTuple(PROTOCOLS["udp"], self._own[name.dst], address, self._port, name.path)
-        self._ids.append(answers)
-        self.templates[answers] = PacketTemplate(name.dst, five, name.dscp << 2)
-        self._tracer.add(answers, five)
-
-    def _request(self, answers: PathId, due_at_ns: int) -> None:
-        distance = self._paths.distance((answers.dst, answers.src))
-        if distance is None or not self._ready(answers.dst):
-            self._tracer.hold(answers)
-        else:
-            self._tracer.request(answers, distance.routers, due_at_ns, SOON)
-
-    def distance(self, answers: PathId) -> Distance | None:
-        """Routers between the two NICs of a path of answers."""
-        return self._paths.distance((answers.dst, answers.src))
 
 
 def risen(before: Sequence[Flow], after: Sequence[Flow]) -> set[Flow]:

@@ -41,6 +41,15 @@ class FiveTuple(NamedTuple):
         return not self.destination.startswith(_V4_PREFIX)
 
 
+class PacketTemplate(NamedTuple):
+    """How the traceroute packets of a subject are sent."""
+
+    nic: str
+    """NIC id that sends them."""
+    five_tuple: FiveTuple
+    tos: int
+
+
 class Quote(NamedTuple):
     """A packet whose TTL expired, as the router quotes it."""
 

@@ -10,7 +10,7 @@ which they arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,6 +28,8 @@ SETTLE_NS: Final = 100 * NS_PER_MS
 
 Pair = tuple[str, str]
 """NIC ids of sender and receiver."""
+Ready = Callable[[str], bool]
+"""Whether packets can be sent by a NIC, by its id."""
 
 
 class Distance(NamedTuple):
@@ -37,6 +39,20 @@ class Distance(NamedTuple):
     """The fewest on any path between them: no packet with this TTL gets further than the last router."""
     sure: bool
     """Equally many on all paths, so on others, too."""
+
+
+class PathChanges(NamedTuple):
+    """Changes of probe paths and NICs since the last step."""
+
+    state_changed: set[Pair]
+    """NIC of ours and far NIC, some of whose probe paths fell silent or recovered."""
+    distance_changed: set[Pair]
+    """Those whose number of routers is another one now."""
+    opened_nics: set[str]
+    """NICs of ours whose raw sockets were opened."""
+
+    def __bool__(self) -> bool:
+        return any(self)
 
 
 class PathBook:

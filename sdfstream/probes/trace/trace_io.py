@@ -17,8 +17,10 @@ from sdfstream.probes.net.socket_table_io import SocketTable
 from sdfstream.probes.stamp.paths import Paths
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
-from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowRequest, Leaves, PacketTemplate, PathChanges
-from sdfstream.probes.trace.paths import PathBook
+from sdfstream.probes.trace.answers import AnswerBook
+from sdfstream.probes.trace.flows import FlowBook, FlowRequest, Leaves
+from sdfstream.probes.trace.packets import PacketTemplate
+from sdfstream.probes.trace.paths import PathBook, PathChanges
 from sdfstream.probes.trace.raw_io import RawSockets
 from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
 from sdfstream.records.fabric import PathId

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT, PathName
-from sdfstream.probes.trace.flows import AnswerBook, FlowBook, FlowRequest, Leaves, PathChanges, risen
-from sdfstream.probes.trace.paths import Distance, Pair
+from sdfstream.probes.trace.answers import AnswerBook
+from sdfstream.probes.trace.flows import FlowBook, FlowRequest, Leaves, risen
+from sdfstream.probes.trace.paths import Distance, Pair, PathChanges
 from sdfstream.probes.trace.tracer import Tracer
 from sdfstream.records.flow import Flow
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
