@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sdfstream.probes.net.socket_io import mapped
 from sdfstream.probes.net.socket_table_io import SocketTable
-from sdfstream.probes.stamp.datagrams import SENT_TTL
+from sdfstream.probes.stamp.datagrams import SENT_TTL, address_octets
 from sdfstream.records.units import StampKind
 from tests.fixtures.datagrams import lo, open_table, to_send, wait, warm_up
 
@@ -47,7 +46,7 @@ def test_a_batch_arrives_whole_with_kernel_stamps(pair: tuple[SocketTable, Socke
     assert received.socket[order].tolist() == batch.socket.tolist()
     assert received.tos[order].tolist() == batch.tos.tolist()
     assert received.length.tolist() == batch.length.tolist()
-    assert received.address[order].tobytes() == b"".join(mapped(addresses[r[0]]) for r in rows)
+    assert received.address[order].tobytes() == b"".join(address_octets(addresses[r[0]]) for r in rows)
     assert received.port[order].tolist() == [port_of(sender, r[0]) for r in rows]
     # The stamp of each token precedes the arrival of that very row: the ids were matched right.
     gone = dict(zip(stamps.token.tolist(), stamps.at_ns.tolist(), strict=True))

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sdfstream.probes.net.batches_io import uniform
 from sdfstream.probes.net.cmsg import SOL_IP, SOL_IPV6, SOL_SOCKET, ControlReader, learn
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, StampKind
 
@@ -85,7 +86,7 @@ def test_rows_of_any_order_and_mixture_are_read(drawn: list[tuple[Row, list[int]
         assert read.ttl.tolist() == [r.ttl for r, _ in drawn]
         assert read.interface.tolist() == [r.interface for r, _ in drawn]
         assert read.destination.tobytes() == b"".join(r.address for r, _ in drawn)
-    assert reader.odd == 0
+    assert reader.unreadable == 0
 
 
 @given(st.lists(rows, min_size=1, max_size=8), orders)
@@ -93,7 +94,7 @@ def test_the_fast_way_says_the_same_or_nothing(drawn: list[Row], order: list[int
     control, size = table([row.packed(order) for row in drawn])
     reader = ControlReader()
     read = reader.read(control, size)
-    same = reader.uniform(control, size)
+    same = uniform(reader.layouts, control, size)
     if len({(r.kind, len(r.packed(order))) for r in drawn}) == 1 and drawn[0].kind is StampKind.KERNEL:
         assert same is not None
     if same is not None:
@@ -113,7 +114,7 @@ def test_any_bytes_are_survived_and_never_mistaken(drawn: list[bytes], data: st.
     reader = ControlReader()
     read = reader.read(control, size)
     assert (read.at_ns[place], read.tos[place], read.ttl[place], read.interface[place]) == (123_456_789, 8, 64, 3)
-    reader.uniform(control, size)
+    uniform(reader.layouts, control, size)
 
 
 @settings(max_examples=300)
@@ -130,7 +131,7 @@ def test_hundreds_of_odd_layouts_are_read_though_not_remembered() -> None:
     control, size = table([p for p in packed if len(p) <= WIDTH])
     reader = ControlReader()
     assert set(reader.read(control, size).at_ns.tolist()) == {5}
-    assert len(reader._known) <= 16
+    assert len(reader.layouts) <= 16
 
 
 def test_both_kinds_of_stamp_option_are_known() -> None:

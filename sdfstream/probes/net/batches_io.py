@@ -14,16 +14,18 @@ import ctypes
 import errno
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sdfstream.errors import UnavailableError
-from sdfstream.probes.net.cmsg import V4_MAPPED, Control, ControlReader, UInt32s, UInt64s
+from sdfstream.probes.net.cmsg import V4_MAPPED, Control, ControlReader, Layout, UInt32s, UInt64s
 from sdfstream.probes.net.socket_io import CONTROL_BYTES, TOS_AT, ProbeSocket
 from sdfstream.probes.stamp.datagrams import Received, ToSend, UInt16s
-from sdfstream.records.units import Bools, Int32s, Int64s, UInt8s
+from sdfstream.records.units import NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters
 
 if not (sys.platform == "linux" and sys.byteorder == "little" and sys.maxsize > 2**32):
@@ -31,7 +33,8 @@ if not (sys.platform == "linux" and sys.byteorder == "little" and sys.maxsize > 
 
 MSG_TRUNC: Final = 0x20
 MSG_DONTWAIT: Final = 0x40
-MSG_ERRQUEUE: Final = 0x2000
+ERROR_QUEUE: Final = 0x2000 | MSG_DONTWAIT
+"""Flags to receive from a socket's error queue (MSG_ERRQUEUE)."""
 
 ROWS: Final = 1024
 """Datagrams per batch, received or sent."""
@@ -39,6 +42,7 @@ NAME_BYTES: Final = 32
 """Room for one socket address: sockaddr_in6 needs 28."""
 _CONTROL_WIDTH: Final = 256
 """Control bytes per received row: stamp, PKTINFO, TTL and TOS need 152 on IPv6."""
+_KERNEL: Final = np.full(4096, StampKind.KERNEL, np.uint8)
 _AF_INET, _AF_INET6 = 2, 10
 _SOCKADDR_IN, _SOCKADDR_IN6 = 16, 28
 
@@ -136,6 +140,41 @@ class MessageBlock:
         return n if n >= 0 else -ctypes.get_errno()
 
 
+@dataclass(slots=True)
+class Uniform:
+    """What n rows of one and the same layout say, with a stamp in every row: nearly every batch. Views, read only."""
+
+    layout: Layout
+    at_ns: Int64s
+    kind: UInt8s
+    octets: UInt8s
+    """(n, w) the control buffers."""
+    quads: UInt32s
+    """(n, w / 4) the same as 32-bit words."""
+
+
+def uniform(layouts: Sequence[Layout], control: UInt8s, size: npt.NDArray[np.unsignedinteger[Any]]) -> Uniform | None:
+    """Read rows that are all of one known layout with kernel stamps, at a third of the cost of `ControlReader.read`.
+
+    None for all other batches. `control` and `size` as in `ControlReader.read`.
+    """
+    words = control.view(np.int64)
+    headers = words.view(np.uint64)
+    for layout in layouts:
+        if layout.stamp < 0 or not (size == layout.size).all():
+            continue
+        if not (headers.take(layout.words, axis=1) == layout.expected).all():
+            continue
+        word = layout.stamp // 8
+        at_ns = words[:, word] * NS_PER_S
+        at_ns += words[:, word + 1]
+        n = len(at_ns)
+        if words[:, word + 4].any() or not at_ns.all() or n > len(_KERNEL):
+            return None
+        return Uniform(layout, at_ns, _KERNEL[:n], control, control.view(np.uint32))
+    return None
+
+
 class Inbox:
     """Buffers for `ROWS` datagrams of all sockets of a table.
 
@@ -197,7 +236,7 @@ class Inbox:
         n, box = self.used, self._block
         slot = self._slot[:n]
         control, size = box.control[:n], box.controllen[:n]
-        same = self._reader.uniform(control, size)
+        same = uniform(self._reader.layouts, control, size)
         # Rows of one layout whose PKTINFO says for each: this interface, this address, for us (it nearly always does).
         if same is not None and (info := same.layout.pktinfo4 // 4) > 0:
             right = same.quads[:, info : info + 3] == self._own4[slot]

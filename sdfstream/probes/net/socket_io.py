@@ -26,7 +26,7 @@ import numpy as np
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.net.netns_io import identity, inside
-from sdfstream.probes.stamp.datagrams import SENT_TTL
+from sdfstream.probes.stamp.datagrams import SENT_TTL, address_octets
 from sdfstream.records.units import StampKind, UInt8s
 
 IP_PKTINFO, IP_RECVERR, IP_RECVTTL, IP_RECVTOS, IP_MTU_DISCOVER = 8, 11, 12, 13, 10
@@ -82,16 +82,6 @@ class ProbeSocket:
         return self.sock.family == socket.AF_INET6
 
 
-def mapped(address: str) -> bytes:
-    """16 octets of an address, IPv4 as ::ffff:a.b.c.d.
-
-    >>> mapped("10.0.0.1").hex()
-    '00000000000000000000ffff0a000001'
-    """
-    parsed = ipaddress.ip_address(address)
-    return parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed
-
-
 def open_probe_sockets(
     nic: NicConfig, ports: Sequence[int], *, own_address: bool, hardware: bool
 ) -> list[ProbeSocket | OpenError]:
@@ -136,7 +126,7 @@ def _open_here(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) 
         _bind(sock, nic, port, own_address=own_address)
         _tell_everything(sock, v6)
         stamp_room, kind = _make_room(sock), enable_stamps(sock, nic.device, hardware=hardware)
-        address = mapped(nic.address)
+        address = address_octets(nic.address)
         control, control_bytes = _control(address, interface, v6)
         port = sock.getsockname()[1]
     except BaseException:

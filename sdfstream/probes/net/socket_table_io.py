@@ -24,18 +24,11 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.probes.config import NicConfig
-from sdfstream.probes.net.batches_io import MSG_DONTWAIT, MSG_ERRQUEUE, ROWS, Inbox, MessageBlock, Outbox, would_block
+from sdfstream.probes.net.batches_io import ERROR_QUEUE, ROWS, Inbox, MessageBlock, Outbox, uniform, would_block
 from sdfstream.probes.net.cmsg import Control, ControlReader, UInt32s
 from sdfstream.probes.net.icmp import QUOTE_BYTES, IcmpError, icmp_error
-from sdfstream.probes.net.socket_io import (
-    OpenError,
-    ProbeSocket,
-    mapped,
-    open_probe_sockets,
-    restart_stamp_ids,
-    send_limited,
-)
-from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
+from sdfstream.probes.net.socket_io import OpenError, ProbeSocket, open_probe_sockets, restart_stamp_ids, send_limited
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.records.units import ABSENT_NS, Int32s, Int64s, UInt8s
 from sdfstream.stats import Counters
 
@@ -80,7 +73,7 @@ class SocketTable:
         self._hardware = hardware
         self._epoll = select.epoll()
         self._slot_of: dict[int, int] = {}
-        self._inbox = Inbox(len(slots), width, {mapped(nic.address) for nic, _ in slots}, counters)
+        self._inbox = Inbox(len(slots), width, {address_octets(nic.address) for nic, _ in slots}, counters)
         self._outbox = Outbox(len(slots))
         self._stamps = TxStampReader(len(slots), counters)
         self._own_address = _devices_with_several_addresses(slots)
@@ -317,7 +310,7 @@ class TxStampReader:
             opened, first = self._sockets[slot], used
             while opened is not None:
                 asked = _STAMP_ROWS - used
-                n = self._block.receive(opened.fd, used, asked, MSG_ERRQUEUE | MSG_DONTWAIT)
+                n = self._block.receive(opened.fd, used, asked, ERROR_QUEUE)
                 if n <= 0:
                     if used == first:
                         self._take_error(opened)
@@ -340,7 +333,7 @@ class TxStampReader:
 
     def _parse(self, n: int) -> None:
         control, size = self._block.control[:n], self._block.controllen[:n]
-        same = self._control.uniform(control, size)
+        same = uniform(self._control.layouts, control, size)
         if same is not None and (error := same.layout.error // 4) > 0 and (same.quads[:, error + 1] == _STAMP).all():
             self._match(self._slot[:n], same.quads[:, error + 3], same.at_ns, same.kind)
         else:

@@ -247,7 +247,7 @@ class SessionSender:
         purpose, which is no delay inside this host.
         """
         n = len(received.length)
-        if not n or not len(self.paths):
+        if not n or not len(self._exchanges):
             self.counters.add("refused", Verdict.UNKNOWN_SESSION, n)
             return
         data, base = received.data, self._mode.base_bytes

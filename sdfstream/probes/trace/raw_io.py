@@ -18,7 +18,7 @@ from typing import Final
 
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.net.netns_io import inside
-from sdfstream.probes.net.socket_io import mapped
+from sdfstream.probes.stamp.datagrams import address_octets
 from sdfstream.probes.trace.packets import FiveTuple, Quote, packet, quote4, quote6
 from sdfstream.stats import Counters
 
@@ -172,7 +172,7 @@ def _received(pair: RawPair) -> list[Quote]:
             message, source = pair.receiving.recvfrom(_LONGEST)
         except OSError:  # no message, or the device went down, which `nics_io` finds
             break
-        quote = quote6(message, mapped(source[0].partition("%")[0])) if pair.v6 else quote4(message)
+        quote = quote6(message, address_octets(source[0].partition("%")[0])) if pair.v6 else quote4(message)
         if quote is not None:
             found.append(quote)
     return found
