@@ -1,7 +1,7 @@
 """The commands a person types; every verb is one module of this package, loaded only when it is called.
 
 A verb module has `HELP` (one line), `EXAMPLE` (a command that works), ``add_arguments(parser)`` and
-``run(args) -> int``. Exit codes: 0 it ran; 1 only from verbs that judge; 2 it could not run, with a sentence why.
+``run(args) -> int``. Exit codes: 0 it ran; 1 only from verbs that check something; 2 it could not run, with a reason.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ EXAMPLE = "sdfstream approve c-7f3a09"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's id; --refuse and what every override takes."""
+    """The command's id; --refuse and the options of every override."""
     parser.add_argument("id", metavar="ID", nargs="+", help="command id, see sdfstream commands")
     parser.add_argument("--refuse", action="store_true", help="forbid it instead")
     operator.add_arguments(parser)
@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Sign, send, print the outcome; exit 2 without one, or when it is a refusal."""
-    by = operator.hand(args)
+    session = operator.session(args)
     what = "refuse" if args.refuse else "approve"
-    made = [overrides_io.signed(by, what, edge_io.now_ns(), overrides_io.SHORT_S, command=name) for name in args.id]
-    return operator.finish(args, by, made)
+    made = [
+        overrides_io.signed(session, what, edge_io.now_ns(), overrides_io.SHORT_S, command=name) for name in args.id
+    ]
+    return operator.send_and_report(args, session, made)

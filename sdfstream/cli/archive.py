@@ -63,7 +63,7 @@ def _opened(target: str, wait_s: float) -> Engine:
         except ConfigError:
             raise
         except SdfError as error:
-            # a server that is only starting may refuse the user that it is about to be told of
+            # a server that is only starting may refuse a user that is about to be created
             passing = isinstance(error, UnavailableError) or getattr(error, "may_pass", False)
             if not passing or edge_io.steady_s() >= until_s:
                 raise

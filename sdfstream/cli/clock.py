@@ -113,7 +113,7 @@ def _reader(args: argparse.Namespace) -> ClockReader:
 
 
 def _folder(page_dir: str | None) -> Path | None:
-    """The folder to look into; None: the usual places."""
+    """Folder of the pages; None: the usual folders."""
     from sdfstream.clock import clocks
 
     if page_dir is not None:
@@ -133,7 +133,7 @@ def _facts(reader: ClockReader, now: Now) -> dict[str, Any]:
 
 
 def _state(name: str, folder: Path | None) -> dict[str, Any]:
-    """What one clock's page is worth; a refusal is a state too."""
+    """Time and bound of one clock's page, or why the page is refused."""
     from sdfstream.clock import ClockError, ClockReader
 
     try:
@@ -156,7 +156,7 @@ def _line(found: dict[str, Any]) -> str:
 
 
 def _summary(seen: list[dict[str, Any]], refused: dict[str, int]) -> dict[str, Any]:
-    """What was seen, as one object: the last answer, and the spread of the bounds."""
+    """All answers as one object: the last one, and the spread of the bounds."""
     errors = sorted(found["err_ns"] for found in seen)
     by_status: dict[str, int] = {}
     for found in seen:

@@ -18,7 +18,7 @@ HELP = "what the loop did: each command with its target, mode, state, reason, le
 EXAMPLE = "sdfstream commands --job train-7 --since 10m"
 FOLLOW_S: Final = 0.3
 OVERLAP_NS: Final = 30 * NS_PER_S
-"""How far back changes are asked for again: clocks of those who say them differ."""
+"""Changes of so long before the last answer are requested again, since the clocks of their authors differ."""
 
 Data = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _follow(args: argparse.Namespace, since_s: float | None) -> int:
-    """Print every command whenever its state changes, until interrupted; `since_s` chooses what is told of the past."""
+    """Print every command whenever its state changes, until interrupted; first those of the past `since_s`."""
     from sdfstream.runtime.output_io import compact
     from sdfstream.serve.query_io import fetch
 
@@ -79,7 +79,7 @@ def _follow(args: argparse.Namespace, since_s: float | None) -> int:
             if seen.get(command["id"]) != _mark(command):
                 print(compact(command) if args.json else line_of(command), flush=True)
         seen = {c["id"]: _mark(c) for c in answer["commands"]}
-        since_s = None  # what was there has been told; from here on everything that changes
+        since_s = None  # the past is printed; from now on every change
         request["since_ns"] = int(answer["at_ns"]) - OVERLAP_NS
         edge_io.wait(FOLLOW_S)
 

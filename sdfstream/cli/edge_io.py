@@ -12,15 +12,15 @@ def now_ns() -> int:
 
 
 def steady_s() -> float:
-    """Seconds of a clock that nobody steps."""
+    """Monotonic clock, s."""
     return time.monotonic()
 
 
 def wait(seconds: float) -> None:
-    """Do nothing for so long."""
+    """Sleep."""
     time.sleep(seconds)
 
 
 def default_environment(name: str, value: str) -> None:
-    """Set a variable of this process's environment, for its children, where nothing is set."""
+    """Set an environment variable for the child processes, unless it is set."""
     os.environ.setdefault(name, value)

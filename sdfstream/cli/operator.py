@@ -1,4 +1,4 @@
-"""What the verbs share that act as an operator: their options, who acts, and how the answer is printed."""
+"""Shared by the verbs that send overrides (approve, undo, policy): options, operator, printed answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of every verb that makes an override."""
+    """Options of every verb that sends an override."""
     add_data_folder(parser)
     parser.add_argument("--bus", metavar="kafka://HOST:PORT", help="by Kafka instead of the data folder's pipeline")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (YAML), for --bus: its kafka part")
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=float, default=WAIT_S, metavar="S", help="for an answer (default %(default)g s)")
 
 
-def hand(args: argparse.Namespace) -> OperatorSession:
-    """Who acts, by the options; raises ConfigError without a usable key."""
+def session(args: argparse.Namespace) -> OperatorSession:
+    """The operator that the options name; raises ConfigError without a usable key."""
     data = Path(args.data)
     if args.wait < 0:
         raise ConfigError("--wait must not be negative")
@@ -37,22 +37,22 @@ def hand(args: argparse.Namespace) -> OperatorSession:
 
 
 def _kafka(file: Path | None) -> KafkaConfig:
-    from sdfstream import settings  # costs pydantic, which the way by the data folder can do without
+    from sdfstream import settings  # imports pydantic, which the data folder's socket does not need
 
     return settings.load(file).kafka
 
 
-def finish(args: argparse.Namespace, by: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> int:
-    """Send, wait, print; exit 0 when every override was answered by something other than a refusal."""
+def send_and_report(args: argparse.Namespace, session: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> int:
+    """Send, wait, print; exit 0 when every override was answered and none refused."""
     from sdfstream.runtime.output_io import emit
 
-    answers = send(by, overrides)
+    answers = send(session, overrides)
     text = "\n".join(_line(o, answers.get(str(o["id"]))) for o in overrides)
     emit(args.json, report(overrides, answers), text)
     silent = [str(o["id"]) for o in overrides if str(o["id"]) not in answers]
     if silent:
         print(
-            f"sdfstream {args.verb}: no outcome of {', '.join(silent)} within {by.wait_s:g} s; "
+            f"sdfstream {args.verb}: no outcome of {', '.join(silent)} within {session.wait_s:g} s; "
             "it is on the bus, but no controller answered (does one run?)",
             file=sys.stderr,
         )

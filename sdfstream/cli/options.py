@@ -1,4 +1,4 @@
-"""Options that several verbs share, so that they are called and explained the same everywhere."""
+"""Options of several verbs, with one name and one explanation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DATA_FOLDER: Final = "sdfstream-data"
 
 
 def add_data_folder(parser: argparse.ArgumentParser) -> None:
-    """``--data DIR``: where a pipeline keeps what it makes, and where its socket stands."""
+    """``--data DIR``: the folder of a pipeline's archive, keys and socket."""
     parser.add_argument("--data", default=DATA_FOLDER, metavar="DIR", help=f"data folder (default {DATA_FOLDER})")
 
 
 def add_reference(parser: argparse.ArgumentParser) -> None:
-    """``--reference CLOCK``: what clock offsets are relative to."""
+    """``--reference CLOCK``: the clock that offsets are relative to."""
     parser.add_argument(
         "--reference",
         metavar="CLOCK",
@@ -28,7 +28,7 @@ def add_reference(parser: argparse.ArgumentParser) -> None:
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
-    """``--metrics HOST:PORT``: what a process says of itself."""
+    """``--metrics HOST:PORT``: where the process serves its metrics and health."""
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
@@ -37,7 +37,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def with_reference(chosen: Settings, args: argparse.Namespace) -> Settings:
-    """The settings with what ``--reference`` says; raises ConfigError when it cannot be a reference."""
+    """The settings with the reference of ``--reference``; raises ConfigError when it cannot be one."""
     if args.reference is None:
         return chosen
     return chosen.model_copy(update={"sync": replace(chosen.sync, reference=args.reference)})

@@ -19,7 +19,7 @@ HOLD_S: Final = 3600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What, with its argument; --for and what every override takes."""
+    """What, with its argument; --for and the options of every override."""
     parser.add_argument("what", choices=("show", "mode", "hold", "keygen"))
     parser.add_argument("value", nargs="?", help=f"mode: {', '.join(MODES)}; hold: QP id, job:NAME, host:NAME or all")
     parser.add_argument("--for", dest="lasts", metavar="TIME", help="of a hold (default 1h, at most 7d)")
@@ -34,20 +34,20 @@ def run(args: argparse.Namespace) -> int:
         return _keygen(args)
     if not args.value:
         raise ConfigError(f"policy {args.what} needs a {'mode' if args.what == 'mode' else 'target'}")
-    by, now_ns = operator.hand(args), edge_io.now_ns()
+    session, now_ns = operator.session(args), edge_io.now_ns()
     if args.what == "mode":
         if args.value not in MODES:
             raise ConfigError(f"no mode {args.value!r}; there are {', '.join(MODES)}")
         if args.lasts is not None:
             raise ConfigError("a mode stays until it is changed or the controller starts anew; --for is for holds")
-        made = overrides_io.signed(by, "mode", now_ns, overrides_io.SHORT_S, set_={"mode": args.value})
+        made = overrides_io.signed(session, "mode", now_ns, overrides_io.SHORT_S, set_={"mode": args.value})
     else:
-        made = overrides_io.signed(by, "hold", now_ns, _lasts(args, HOLD_S), target=target_of(args.value))
-    return operator.finish(args, by, [made])
+        made = overrides_io.signed(session, "hold", now_ns, _lasts(args, HOLD_S), target=target_of(args.value))
+    return operator.send_and_report(args, session, [made])
 
 
 def target_of(text: str) -> dict[str, str]:
-    """What a person means by a target.
+    """The target that `text` names.
 
     >>> target_of("h00/r0#17"), target_of("job:train-7")
     ({'type': 'qp', 'id': 'h00/r0#17'}, {'type': 'job', 'id': 'train-7'})
@@ -63,7 +63,7 @@ def target_of(text: str) -> dict[str, str]:
 
 
 def text_of(policy: Mapping[str, Any]) -> str:
-    """What the loop may do, line by line."""
+    """Mode, holds, commands in force and trusted operators, line by line."""
     now_ns = int(policy["at_ns"])
     lines = [f"mode                   {policy.get('mode', 'not told')}"]
     if by := policy.get("mode_by"):

@@ -14,7 +14,7 @@ HELP = "run stages of the pipeline against Kafka, each as a consumer group"
 EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
 STAGES: Final = ("sync", "sync-edge", "sync-mesh", "workload", "detect", "actuate", "plan", "archive")
 _DISTRIBUTED_SYNC: Final = {"sync-edge", "sync-mesh"}
-"""What takes the place of sync where one process does not suffice."""
+"""Stages that replace sync where one process does not suffice."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """A recording, or the clocks."""
+    """Score a recording, or the clocks."""
     if args.recording == "clock":
         return score_clock.run(args)
     if beside := score_clock.given(args):
@@ -74,7 +74,7 @@ _FINDING, _CLOCK = "sdf.event.finding.v1", "sdf.state.clock.v1"
 
 
 def truth_folder(recording: Path, given: Path | None) -> Path:
-    """Where the truth lies: as given, in the recording, or beside it.
+    """Folder of the truth: as given, in the recording, or beside it.
 
     Raises
     ------

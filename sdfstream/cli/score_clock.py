@@ -42,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given(args: argparse.Namespace) -> list[str]:
-    """Options of this module that were given: without the word clock they mean nothing."""
+    """Options of this module that were given; only ``score clock`` takes them."""
     names = ("only", "quick", "seeds", "seed", "peers", "plots", "markdown", "source", "write", "check")
     return [f"--{'from' if n == 'source' else n}" for n in names if getattr(args, n) not in (None, False)]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run or read, judge, print, draw."""
+    """Run or read, evaluate, print, draw."""
     from sdfstream.score.clock import peers as clock_peers
     from sdfstream.score.clock import plots as clock_plots
     from sdfstream.score.clock import report
@@ -103,7 +103,7 @@ def measure(wanted: Sequence[str], seeds: Sequence[int], *, peers: bool) -> dict
 
 
 def _pool() -> ProcessPoolExecutor:
-    """A process per core, each of one thread: arrays are small, and threads of numpy would only wait for each other."""
+    """A process per core, each of one thread: arrays are small, so that more threads of numpy only contend."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         edge_io.default_environment(name, "1")
     return ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
@@ -119,7 +119,7 @@ def _ours(name: str, seed: int) -> tuple[Figures, float]:
 
 
 def _theirs(name: str, seed: int) -> dict[str, Figures]:
-    """Everybody else's figures of one seed of a case; runs in a worker."""
+    """The other estimators' figures of one seed of a case; runs in a worker."""
     from sdfstream.score.clock.laws import BY_NAME
     from sdfstream.score.clock.peers import compared
 
@@ -149,7 +149,7 @@ def _cases(only: list[str] | None) -> list[str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What ``--json`` printed: the last line of a file."""
+    """The output of ``--json``: the last line of a file."""
     from sdfstream.score.clock.laws import BY_NAME
 
     try:
@@ -200,7 +200,7 @@ def _tracks(name: str, seed: int) -> Any:
 
 
 def _errors(name: str, seed: int, peers: bool) -> dict[str, Any]:
-    """Errors of a case's stretch: ours, and some others'."""
+    """Errors over the evaluated stretch of a case: ours, and some other estimators'."""
     import numpy as np
 
     from sdfstream.score.clock.laws import BY_NAME, look

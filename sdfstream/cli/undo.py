@@ -14,7 +14,7 @@ EXAMPLE = "sdfstream undo --job train-7"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which: an id, --job or --all; and what every override takes."""
+    """An id, --job or --all; and the options of every override."""
     parser.add_argument("id", metavar="ID", nargs="*", help="command id, see sdfstream commands")
     parser.add_argument("--job", help="everything in force for this job")
     parser.add_argument("--all", action="store_true", help="everything in force")
@@ -27,15 +27,15 @@ def run(args: argparse.Namespace) -> int:
 
     if sum((bool(args.id), args.job is not None, args.all)) != 1:
         raise ConfigError("name command ids, or give --job JOB, or --all")
-    by = operator.hand(args)
+    session = operator.session(args)
     ids = args.id or _in_force(args)
     if not ids:
         emit(args.json, {"overrides": []}, "nothing is in force" + (f" for job {args.job}" if args.job else ""))
         return 0
     if not args.id:
         progress("the loop may act again on what it sees; to keep it off: sdfstream policy mode observe")
-    made = [overrides_io.signed(by, "undo", edge_io.now_ns(), overrides_io.SHORT_S, command=name) for name in ids]
-    return operator.finish(args, by, made)
+    made = [overrides_io.signed(session, "undo", edge_io.now_ns(), overrides_io.SHORT_S, command=name) for name in ids]
+    return operator.send_and_report(args, session, made)
 
 
 def _in_force(args: argparse.Namespace) -> list[str]:

@@ -48,7 +48,7 @@ class OperatorSession:
 
 
 def signed(
-    by: OperatorSession,
+    session: OperatorSession,
     what: str,
     now_ns: int,
     lasts_s: float,
@@ -63,12 +63,12 @@ def signed(
         issued_at_ns=now_ns,
         expires_at_ns=now_ns + round(lasts_s * NS_PER_S),
         what=what,
-        operator=by.operator,
+        operator=session.operator,
         command=command,
         target=target or {},
         set=set_ or {},
     )
-    return by.signer.sign(made.as_data())
+    return session.signer.sign(made.as_data())
 
 
 def output_of(data: Mapping[str, Any]) -> Output:
@@ -77,7 +77,7 @@ def output_of(data: Mapping[str, Any]) -> Output:
     return Output(OVERRIDE.name, str(data["operator"]), event)
 
 
-def send(by: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def send(session: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Publish `overrides`; {override id: its outcome}, without those that had no answer.
 
     Raises
@@ -85,11 +85,11 @@ def send(by: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> dict[st
     UnavailableError
         No pipeline runs there, or the overrides were not accepted.
     """
-    if by.bus is not None:
+    if session.bus is not None:
         from sdfstream.runtime import loop_io
 
-        return loop_io.run(_send_kafka(by, by.bus, overrides))
-    return _send_live(by, overrides)
+        return loop_io.run(_send_kafka(session, session.bus, overrides))
+    return _send_live(session, overrides)
 
 
 def report(overrides: Sequence[Mapping[str, Any]], answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -145,26 +145,26 @@ class OverrideOutcomes:
         return len(self.found) == len(self._by_id) and waited_s >= GRACE_S
 
 
-def _send_live(by: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _send_live(session: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     from sdfstream.serve.query_io import fetch
 
     answers = OverrideOutcomes(overrides)
     since_ns = None
     for override in overrides:
-        taken = fetch(by.data, {"want": "override", "override": override})
+        taken = fetch(session.data, {"want": "override", "override": override})
         since_ns = int(taken["at_ns"]) if since_ns is None else since_ns
     began_s = time.monotonic()
-    while not answers.done(waited := time.monotonic() - began_s) and waited < by.wait_s:
+    while not answers.done(waited := time.monotonic() - began_s) and waited < session.wait_s:
         time.sleep(POLL_S)
         for i in range(0, len(answers.ids), 64):
-            answered = fetch(by.data, {"want": "outcomes", "ids": answers.ids[i : i + 64], "since_ns": since_ns})
+            answered = fetch(session.data, {"want": "outcomes", "ids": answers.ids[i : i + 64], "since_ns": since_ns})
             for outcome in answered["outcomes"]:
                 answers.take(outcome)
     return answers.found
 
 
 async def _send_kafka(
-    by: OperatorSession, name: str, overrides: Sequence[Mapping[str, Any]]
+    session: OperatorSession, name: str, overrides: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     import asyncio
 
@@ -174,13 +174,13 @@ async def _send_kafka(
     if not name.startswith(KAFKA):
         raise ConfigError("--bus is kafka://HOST:PORT[,HOST:PORT]; leave it out for the pipeline on the data folder")
     boot_id = secrets.token_hex(8)
-    bus = await open_bus(name, time.time_ns, boot_id=boot_id, kafka=by.kafka)
+    bus = await open_bus(name, time.time_ns, boot_id=boot_id, kafka=session.kafka)
     try:
         tail = await Tail.open(bus, f"operator-{boot_id}", [OUTCOME.name])
         await bus.publish([output_of(o) for o in overrides])
         answers, clock = OverrideOutcomes(overrides), asyncio.get_running_loop()
         began_s = clock.time()
-        while not answers.done(waited := clock.time() - began_s) and waited < by.wait_s:
+        while not answers.done(waited := clock.time() - began_s) and waited < session.wait_s:
             for message in await tail.read(POLL_S):
                 if isinstance(message.body, Event):
                     answers.take(message.body.data)

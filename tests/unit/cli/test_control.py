@@ -224,9 +224,9 @@ async def test_policy_is_shown_changed_and_held(
 
 
 async def test_the_socket_takes_no_rubbish(tmp_path: Path, jobs: JobBoard) -> None:
-    by = overrides_io.OperatorSession(tmp_path, operator_keys_io.ensure(tmp_path), "ann")
-    good = overrides_io.signed(by, "mode", NOW_NS, 60, set_={"mode": "observe"})
-    old = overrides_io.signed(by, "mode", NOW_NS - 10**12, 60)
+    session = overrides_io.OperatorSession(tmp_path, operator_keys_io.ensure(tmp_path), "ann")
+    good = overrides_io.signed(session, "mode", NOW_NS, 60, set_={"mode": "observe"})
+    old = overrides_io.signed(session, "mode", NOW_NS - 10**12, 60)
     async with pipeline(tmp_path, jobs) as seen:
         for request, sentence in (
             ({"want": "override"}, "cannot be read"),
