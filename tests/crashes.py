@@ -181,7 +181,7 @@ def _controlled() -> list[Message]:
     plant.run(4)
     plant.job("one", [pair])
     plant.run(4)
-    plant.dead.add(plant.way(pair.flow())[1])
+    plant.dead.add(plant.route(pair.flow())[1])
     plant.run(3)
     return [m for m in plant.messages if m.topic != COMMAND.name and getattr(m.body, "source", "") != "actuate"]
 

@@ -33,8 +33,8 @@ SPOILERS: list[Callable[[Any], None]] = [
     rules.open_breaker,
     rules.hold_job,
     rules.opt_out,
-    rules.never_heard,
-    rules.heard_long_ago,
+    rules.never_received,
+    rules.received_long_ago,
     rules.nothing_traced,
     rules.contest,
     rules.another_path_seen,
@@ -123,7 +123,7 @@ def test_watches_name_only_probe_paths_that_exist(plant: Plant) -> None:
         watches = [set_.get("watch", []), set_.get("former_watch", [])]
         watches += [alternate["watch"] for alternate in set_.get("alternates", ())]
         nic = data["target"]["id"].partition("#")[0]
-        for segment in (part for watch in watches for part in watch):
+        for segment in (shard for watch in watches for shard in watch):
             assert 1 <= len(segment["paths"]) <= 8
             for dst, port, dscp in segment["paths"]:
                 assert (nic, dst, port) in exists and dscp == 0
@@ -198,24 +198,24 @@ def test_an_event_with_one_field_spoilt_is_refused_and_nothing_else_is_lost(data
     spoilt = dict(body.data) | {field: data.draw(JSON)}
     stage = ActuateStage()
     messages = list(plant.messages)
-    place = messages.index(events[at])
+    location = messages.index(events[at])
     extra = Message(events[at].topic, "k", Event(body.type, "x", "1", EPOCH, spoilt), events[at].bus_at_ns, 0)
-    stage.step([*messages[: place + 1], extra, *messages[place + 1 :]], plant.now)
+    stage.step([*messages[: location + 1], extra, *messages[location + 1 :]], plant.now)
     assert stage.counters.total("received") == len(messages) + 1
     assert stage.snapshot()
 
 
-_KEPT: list[Plant] = []
+_RETAINED: list[Plant] = []
 
 
 def _small() -> Plant:
-    if not _KEPT:
+    if not _RETAINED:
         plant = Plant(Plan(hosts=2, probe_ports=(50_000, 50_001, 50_002), trace_s=1.0))
         plant.job("j", [plant.qp("h00", "h01", 1, 51_000, (52_001, 52_002))])
         plant.finding("congestion", "l0->s0")
         plant.run(3)
-        _KEPT.append(plant)
-    return _KEPT[0]
+        _RETAINED.append(plant)
+    return _RETAINED[0]
 
 
 # --- overrides -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def busy(mode: str = "enforce") -> Plant:
     plant.job("one", [first])
     plant.job("two", [second])
     plant.run(5)
-    dead = plant.way(first.flow())[1]
+    dead = plant.route(first.flow())[1]
     plant.dead.add(dead)
     plant.run(2)
     plant.override("hold", target={"type": "job", "id": "two"}, for_s=3)

@@ -41,7 +41,7 @@ from tests.fixtures.control import (
 
 NUMBERS = (1, 2)
 IDS = st.sampled_from(("a", "b", "c", "d"))
-LETTERS = {"accepted": "A", "applied": "P", "held": "H", "failed": "F", "undone": "U", "expired": "E"}
+STATE_INITIALS = {"accepted": "A", "applied": "P", "held": "H", "failed": "F", "undone": "U", "expired": "E"}
 LIFE = re.compile(r"(A[PHF]*([UE]|(?<=[AF])))*(A[PHF]*)?")
 """Accepted; then what it did; then one end at most, after which it may be accepted anew."""
 
@@ -83,7 +83,7 @@ class Agent(RuleBasedStateMachine):
             requests, outcomes = self.executor.drain()
             for outcome in outcomes:
                 if outcome.state != "refused" and outcome.action != "undo":
-                    self.said[outcome.command] = self.said.get(outcome.command, "") + LETTERS[outcome.state]
+                    self.said[outcome.command] = self.said.get(outcome.command, "") + STATE_INITIALS[outcome.state]
             if not requests:
                 return
             self.stale = self.written

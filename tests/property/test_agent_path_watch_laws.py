@@ -91,12 +91,12 @@ def fabric() -> tuple[FakeSlots, w.PathWatches]:
         for dst in (DST, FAR):
             slots.set(port, ALIVE, dst=dst)
     for path, ports in ((1, A), (3, B)):
-        watches.put(w.WatchKey("c", path), SRC, way(ports), 1)
+        watches.put(w.WatchKey("c", path), SRC, route(ports), 1)
     watches.assess(slots, 0)
     return slots, watches
 
 
-def way(ports: tuple[int, ...]) -> list[w.Segment]:
+def route(ports: tuple[int, ...]) -> list[w.Segment]:
     spine = "A" if ports == A else "B"
     both = tuple(w.ProbePath(dst, p, 0) for p in ports for dst in (DST, FAR))
     return [w.Segment(f"{spine}{leg}", both) for leg in ("up", "down", "back-up", "back-down")]
@@ -129,7 +129,7 @@ def test_when_the_own_nic_is_down_nothing_is_known() -> None:
     assert verdicts(slots, watches) == (w.UNKNOWN, w.UNKNOWN)
 
 
-def test_when_the_far_nic_is_down_its_neighbours_keep_the_way_clean() -> None:
+def test_when_the_far_nic_is_down_its_neighbours_leave_the_path_clean() -> None:
     slots, watches = fabric()
     for port in (*A, *B):
         slots.set(port, SILENT)
@@ -144,7 +144,7 @@ def test_when_everything_far_is_silent_no_alternate_is_clean() -> None:
     assert verdicts(slots, watches) == (w.DEAD, w.DEAD)
 
 
-def test_one_direction_is_told_from_the_other_by_the_answers_ways() -> None:
+def test_one_direction_is_distinguished_from_the_other_by_the_routes_of_answers() -> None:
     """Probes 1 and 3 come back over A, 2 and 4 over B; the way up over A is fine, the way back over A is dead."""
     slots, watches = FakeSlots(), w.PathWatches()
     up_a, back_a, back_b = (1, 2), (1, 3), (2, 4)
@@ -159,7 +159,7 @@ def test_one_direction_is_told_from_the_other_by_the_answers_ways() -> None:
     assert watches.verdict(w.WatchKey("c", 2)) == w.CLEAN
 
 
-def test_only_the_best_supported_explanation_is_believed() -> None:
+def test_only_the_best_supported_explanation_is_blamed() -> None:
     """Probes 1..3 cross the broken link; 1 alone crosses another link, which needs no fault to explain it."""
     slots, watches = FakeSlots(), w.PathWatches()
     for port in (1, 2, 3):

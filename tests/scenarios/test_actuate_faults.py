@@ -52,10 +52,12 @@ def test_a_dead_link_moves_the_queue_pair_over_what_was_armed_and_back_when_it_h
     plant.run(4)
     armed = plant.said("failover")[-1]
     assert armed["expected"] == armed["undo"] == {"path": a.path}
-    routes = {m["path"]: plant.way(a.flow(m["path"]))[1:3] for m in armed["set"]["alternates"]}
-    assert len(routes) == 3 and all("s1" not in "".join(way) for way in routes.values()), "apart from the present path"
-    assert len({way[0] for way in routes.values()}) >= 2, "and from each other, as far as there are other ways"
-    link = plant.way(a.flow())[1]
+    routes = {m["path"]: plant.route(a.flow(m["path"]))[1:3] for m in armed["set"]["alternates"]}
+    assert len(routes) == 3 and all("s1" not in "".join(route) for route in routes.values()), (
+        "apart from the present path"
+    )
+    assert len({route[0] for route in routes.values()}) >= 2, "and from each other, as far as there are other ways"
+    link = plant.route(a.flow())[1]
     plant.dead.add(link)
     plant.run(2)
     assert [m.why for m in plant.moves] == ["failover"]
@@ -89,7 +91,7 @@ def test_a_lease_is_renewed_every_third_and_let_go_when_the_job_ends() -> None:
 def test_a_flapping_path_moves_a_queue_pair_ever_more_seldom() -> None:
     plant, a = alone(ActuateConfig(mode="enforce", hold_down_ms=1_000))
     plant.run(4)
-    link = plant.way(a.flow())[1]
+    link = plant.route(a.flow())[1]
     for _ in range(40):
         plant.dead.add(link)
         plant.run(1)
@@ -141,7 +143,7 @@ def test_two_jobs_on_one_link_are_parted_one_moves_and_it_is_measured() -> None:
 def test_a_finding_of_congestion_by_others_moves_the_queue_pair_away() -> None:
     plant, a = alone(ActuateConfig(mode="enforce", steer_collisions=False))
     plant.run(4)
-    link = plant.way(a.flow())[1]
+    link = plant.route(a.flow())[1]
     plant.cross[link] = 80e6
     plant.run(1)
     assert not plant.said("steer")
@@ -149,13 +151,13 @@ def test_a_finding_of_congestion_by_others_moves_the_queue_pair_away() -> None:
     plant.run(5)
     assert [m.why for m in plant.moves] == ["steer"]
     assert plant.said("steer")[0]["reason"] == ["f77"]
-    assert link not in plant.way(plant.find(a.qp).flow())
+    assert link not in plant.route(plant.find(a.qp).flow())
 
 
 def test_an_uncertain_finding_moves_nothing() -> None:
     plant, a = alone(ActuateConfig(mode="enforce", steer_collisions=False))
     plant.run(4)
-    link = plant.way(a.flow())[1]
+    link = plant.route(a.flow())[1]
     plant.cross[link] = 80e6
     plant.finding("congestion", link, confidence=0.3)
     plant.run(5)
@@ -228,7 +230,7 @@ def test_a_fabric_that_sprays_is_reported_and_nothing_is_steered(declared: bool)
     assert plant.refused("not-selectable")
 
 
-def test_an_agent_that_is_not_heard_is_not_commanded() -> None:
+def test_a_silent_agent_is_not_commanded() -> None:
     plant, a = alone()
     plant.run(4)
     plant.deaf.add("h00")

@@ -80,7 +80,7 @@ class Joined(Plant):
             return
         for host in self.hosts:
             if host not in self.deaf:
-                self.executor.take_jobs(host, [p for p in self.parts.values() if p.host == host], self.steady)
+                self.executor.take_jobs(host, [p for p in self.shards.values() if p.host == host], self.steady)
                 self.executor.on_liveness(host, self.steady)
         self.settle()
 
@@ -102,9 +102,9 @@ class Joined(Plant):
                 return
 
     def _now_on(self, qp: str, path: int) -> None:
-        for key, part in self.parts.items():
-            qps = tuple(replace(q, path=path) if q.qp == qp else q for q in part.qps)
-            self.parts[key] = replace(part, qps=qps)
+        for key, shard in self.shards.items():
+            qps = tuple(replace(q, path=path) if q.qp == qp else q for q in shard.qps)
+            self.shards[key] = replace(shard, qps=qps)
 
     def job(self, name: str, pairs: list[QueuePair]) -> None:
         self.actuator.paths |= {p.qp: p.path for p in pairs}
@@ -126,7 +126,7 @@ def test_failover_and_failback() -> None:
     plant.job("one", [a])
     plant.run(5)
     assert plant.states() == ["accepted"]
-    plant.dead.add(plant.way(a.flow())[1])
+    plant.dead.add(plant.route(a.flow())[1])
     plant.run(20)
     assert len(plant.moves) == 1 and plant.find(a.qp).path != a.path
     assert not plant.qp_dead(a, plant.find(a.qp).path)
@@ -142,10 +142,10 @@ def test_a_second_fault_moves_on_and_a_lost_controller_leaves_nothing() -> None:
     plant.run(4)
     plant.job("one", [a])
     plant.run(5)
-    plant.dead.add(plant.way(a.flow())[1])
+    plant.dead.add(plant.route(a.flow())[1])
     plant.run(3)
     second = plant.find(a.qp).path
-    plant.dead.add(plant.way(a.flow(second))[1])
+    plant.dead.add(plant.route(a.flow(second))[1])
     plant.run(3)
     third = plant.find(a.qp).path
     assert len({a.path, second, third}) == 3 and not plant.qp_dead(a, third)
@@ -168,7 +168,7 @@ def test_a_collision_is_parted_and_the_armed_failovers_follow() -> None:
     assert len(plant.moves) == 1 and min(plant.rates().values()) == 100e6
     assert any(o["why"].startswith("effect:") for o in plant.outcomes)
     moved = plant.find(plant.moves[0].qp)
-    plant.dead.add(plant.way(moved.flow())[1])
+    plant.dead.add(plant.route(moved.flow())[1])
     plant.run(3)
     assert len(plant.moves) == 2 and not plant.qp_dead(moved, plant.find(moved.qp).path)
     assert "refused" not in plant.states() and "failed" not in plant.states()

@@ -64,11 +64,11 @@ def another_path_seen(f: GuardFacts) -> None:
     f.seen_path = lambda qp, now_ns: 51_009
 
 
-def never_heard(f: GuardFacts) -> None:
+def never_received(f: GuardFacts) -> None:
     f.probing.restore({"heard": [], "paths": [], "shed": 0})
 
 
-def heard_long_ago(f: GuardFacts) -> None:
+def received_long_ago(f: GuardFacts) -> None:
     f.probing.restore({"heard": [["h0", NOW - 3 * NS_PER_S]], "paths": [], "shed": 0})
 
 
@@ -112,8 +112,8 @@ def opt_out(f: GuardFacts) -> None:
         (open_breaker, "breaker"),
         (hold_job, "hold"),
         (opt_out, "opt-out"),
-        (never_heard, "stale-agent"),
-        (heard_long_ago, "stale-agent"),
+        (never_received, "stale-agent"),
+        (received_long_ago, "stale-agent"),
         (nothing_traced, "not-selectable"),
         (contest, "unexpected-state"),
         (another_path_seen, "unexpected-state"),
@@ -159,7 +159,7 @@ def test_a_renewal_is_not_held_up_by_pace_either_but_by_doubt() -> None:
     for spoil in (steer_just_now, steer_another, other_rail, empty_bucket, full, ban):
         spoil(f)
     assert check(proposal(f, renewal=True), f, NOW) is None
-    heard_long_ago(f)
+    received_long_ago(f)
     assert check(proposal(f, renewal=True, moved=True), f, NOW) is not None
 
 

@@ -37,7 +37,7 @@ PAIR = QueuePair("h0/r0#1", 0, 1, "h0/r0", "h1/r0", "10.0.0.2", 51_000, 4791, st
 # --- routes --------------------------------------------------------------------------------------------------------
 
 
-def test_a_way_counts_only_when_whole_and_fresh() -> None:
+def test_a_route_counts_only_when_whole_and_fresh() -> None:
     routes = Routes(60 * S)
     routes.take_flow(FLOW, ("a", None, "c"), False, S)
     assert routes.flow(FLOW, S) is None
@@ -80,15 +80,15 @@ def test_hops_are_a_list_of_addresses_and_nulls(hops: object) -> None:
 # --- selectable ----------------------------------------------------------------------------------------------------
 
 
-def traced(ways: dict[int, str], **config: object) -> Selectable:
+def traced(routes: dict[int, str], **config: object) -> Selectable:
     made = Selectable(ActuateConfig(**config))  # type: ignore[arg-type]
-    for port, hop in ways.items():
+    for port, hop in routes.items():
         made.note(("a", "b"), "udp", port, ("l", hop, "m"), "new", S, S)
     return made
 
 
 @pytest.mark.parametrize(
-    ("ways", "answer"),
+    ("routes", "answer"),
     [
         ({}, "unknown"),
         ({1: "x"}, "unknown"),
@@ -99,11 +99,11 @@ def traced(ways: dict[int, str], **config: object) -> Selectable:
         ({**dict.fromkeys(range(8), "x"), 9: "y"}, "yes"),
     ],
 )
-def test_yes_no_and_unknown_by_what_was_traced(ways: dict[int, str], answer: str) -> None:
-    verdict = traced(ways).of("a", "b", S)
+def test_yes_no_and_unknown_by_what_was_traced(routes: dict[int, str], answer: str) -> None:
+    verdict = traced(routes).of("a", "b", S)
     assert verdict.answer == answer
-    assert verdict.ports == len(ways) and verdict.routes == len(set(ways.values()))
-    assert traced(ways).of("a", "b", 400 * S).answer == "unknown", "all too old"
+    assert verdict.ports == len(routes) and verdict.routes == len(set(routes.values()))
+    assert traced(routes).of("a", "b", 400 * S).answer == "unknown", "all too old"
 
 
 def test_ports_of_different_classes_are_not_mixed() -> None:
@@ -114,9 +114,9 @@ def test_ports_of_different_classes_are_not_mixed() -> None:
 
 
 def test_an_unexplained_change_is_spraying_an_explained_one_is_not() -> None:
-    ways = {1: "x", 2: "y", 3: "x", 4: "y"}
+    routes = {1: "x", 2: "y", 3: "x", 4: "y"}
     for unrest_ns, answer in ((None, "no"), (12 * S, "yes")):
-        made = traced(ways)
+        made = traced(routes)
         made.note(("a", "b"), "udp", 1, ("l", "z", "m"), "changed", S, 10 * S)
         assert made.of("a", "b", 10 * S).answer == "unknown", "not known yet"
         if unrest_ns is not None:
@@ -127,7 +127,7 @@ def test_an_unexplained_change_is_spraying_an_explained_one_is_not() -> None:
         assert made.all(14 * S)[0].changes == (unrest_ns is None)
 
 
-def test_ways_that_never_rest_are_sprayed_whatever_the_unrest() -> None:
+def test_routes_that_never_rest_are_sprayed_whatever_the_unrest() -> None:
     made = traced({1: "x", 2: "y", 3: "x", 4: "y"})
     for round_ in range(3):
         made.unrest((2 + round_) * S)
@@ -142,7 +142,7 @@ def test_ways_that_never_rest_are_sprayed_whatever_the_unrest() -> None:
     assert made.of("a", "b", 20 * S).answer == "yes", "settled again"
 
 
-def test_evidence_is_forgotten_and_kept_as_configured() -> None:
+def test_evidence_is_forgotten_as_configured() -> None:
     made = traced({1: "x", 2: "y", 3: "x", 4: "y"})
     made.broken(("a", "b"), "udp", 1, S)
     made.settle(10 * S)
@@ -295,7 +295,7 @@ def test_a_renewal_is_later_and_signed_anew() -> None:
     assert not ring.refuses(first) and not ring.refuses(second) and ring.refuses(dict(second, epoch=8)) == "forged"
 
 
-def test_only_the_host_that_was_told_can_answer_and_only_forwards() -> None:
+def test_only_the_commanded_host_can_answer_and_only_forwards() -> None:
     ledger = CommandLedger(Signer(b"k" * 32), epoch=7)
     lease = ledger.open("steer", {"id": "q", "host": "h0"}, {}, {"path": 2}, {"path": 1}, (), "enforce")
     ledger.publish(lease, S, S)
@@ -307,7 +307,7 @@ def test_only_the_host_that_was_told_can_answer_and_only_forwards() -> None:
     assert not list(ledger)
 
 
-def test_the_same_refusal_is_told_ever_more_seldom() -> None:
+def test_the_same_refusal_is_published_ever_more_seldom() -> None:
     refusals = Refusals(ActuateConfig())
     target, doubt = {"type": "qp", "id": "q"}, Doubt("dwell", "because")
     first = [second for second in range(300) if refusals.refuse("steer", target, doubt, (), second * S)]
@@ -332,7 +332,7 @@ def test_paths_that_are_gone_from_a_complete_list_are_gone() -> None:
 # --- keys and configuration ----------------------------------------------------------------------------------------
 
 
-def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
+def test_keys_are_made_once_and_private(tmp_path: Path) -> None:
     keys = keys_io.load(tmp_path)
     private = tmp_path / "keys" / "controller.key"
     assert private.stat().st_mode & 0o777 == 0o600 and len(private.read_bytes()) == 32

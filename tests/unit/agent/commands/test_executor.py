@@ -123,7 +123,7 @@ def test_without_a_clean_alternate_it_is_held_once_and_moved_when_there_is_one(b
     assert bench.path == PATHS[2]
 
 
-def test_a_second_failure_moves_on_and_the_way_back_is_to_the_first_path(bench: Bench) -> None:
+def test_a_second_failure_moves_on_and_failback_is_to_the_first_path(bench: Bench) -> None:
     bench.say(bench.controller.failover("f", bench.now_ns))
     bench.probe(PATHS[0], SILENT)
     bench.wait(5)

@@ -82,7 +82,7 @@ def test_a_move_that_died_with_the_agent_is_found() -> None:
     assert bench.path == PATHS[0]
 
 
-def test_what_was_heard_is_not_heard_again() -> None:
+def test_statements_before_a_restart_are_replays() -> None:
     bench = Bench()
     message = bench.controller.failover("f", bench.now_ns)
     bench.say(message)
@@ -155,13 +155,13 @@ def test_what_cannot_be_read_is_set_aside_and_said(tmp_path: Path) -> None:
     assert file.read() is None
 
 
-def test_a_place_that_cannot_be_used_is_said_at_the_start(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError):
         JournalFile(tmp_path / "file" / "journal.json").read()
 
 
-def test_without_what_was_heard_only_fresh_commands_count() -> None:
+def test_without_earlier_statements_only_fresh_commands_count() -> None:
     bench = Bench()
     bench.executor.admission.forgetful = True
     old = bench.controller.failover("f", bench.now_ns)

@@ -30,7 +30,7 @@ def test_a_move_is_one_transaction_and_keeps_the_answers_of_the_port_before() ->
     ]
     elements.take(on)
     elements.take(kf.moved(FLOW, 49_500))
-    assert {place[0] for place in elements.of} == {"in"}
+    assert {element[0] for element in elements.of} == {"in"}
     elements.take(kf.forgotten(elements, FLOW))
     assert elements.of == {}
 
