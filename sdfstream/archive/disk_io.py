@@ -12,7 +12,7 @@ UNFINISHED_SUFFIX = ".part"
 
 
 class Disk(Protocol):
-    """What `put` and the folders of waiting inserts need of a file system. Every method may raise OSError."""
+    """The file system, as `put` and the folders of inserts use it. Every method may raise OSError."""
 
     def make(self, folder: Path) -> None:
         """Make `folder` and those above it, where they are missing."""

@@ -68,7 +68,7 @@ def truth(value: Any) -> bool | None:
 
 
 def count(value: Any) -> int | None:
-    """How many elements a list has."""
+    """Number of elements of a list."""
     return len(value) if isinstance(value, list | tuple) else None
 
 

@@ -21,7 +21,7 @@ from sdfstream.records.topics import ARCHIVED, Topic
 from sdfstream.stats import Counters
 
 _DEFECTS = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
-"""What our own code may raise on a message that no check foresaw."""
+"""Errors of our own code on a message that passed every check."""
 
 
 class Store(Protocol):

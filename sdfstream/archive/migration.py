@@ -1,4 +1,4 @@
-"""Which migrations an archive still needs, and their statements. Pure."""
+"""Migrations, their statements, and those that an archive still needs. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from sdfstream.archive.target import Folder, parse
 from sdfstream.errors import ArchiveError, UnavailableError
 
 ARCHIVE_FOLDER: Final = "archive"
-"""Where the embedded engine's data lies in a data folder."""
+"""Folder of the embedded engine within a data folder."""
 
 _FORMAT: Final = re.compile(r"\bFORMAT\s+([A-Za-z]\w*)\s*(?:SETTINGS\b[^;]*)?$", re.IGNORECASE)
 

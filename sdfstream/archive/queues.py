@@ -1,4 +1,4 @@
-"""Where every row between bus and archive stands: one queue per topic, first in, first out. Pure; time comes in.
+"""The rows between bus and archive: one queue per topic, first in, first out. Pure; time comes in.
 
 A queue holds pending inserts, and behind them the messages that are in no batch yet. Only the first of its inserts is
 ever made, so what a table holds of a partition is always everything up to one offset, give or take the one insert

@@ -1,4 +1,4 @@
-"""How long rows stay in the archive. Pure."""
+"""Retention: how long rows stay in the archive. Pure."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveContext:
-    """What an archive has on every task."""
+    """Engine, spill and settings of an archive, the same on every task."""
 
     config: ArchiveConfig
     counters: Counters

@@ -1,4 +1,4 @@
-"""Where an engine is: a folder for the embedded one, a URL for a server."""
+"""The address of an engine: a folder for the embedded one, a URL for a server."""
 
 from __future__ import annotations
 

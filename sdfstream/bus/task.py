@@ -43,7 +43,7 @@ class Task(Protocol):
     work: Work
     unit: int
     saved: Checkpoint
-    """As found when the task began; not kept up to date. A unit that never was begins with a commit of its own."""
+    """As found when the task began; not kept up to date. A new unit begins with a commit of its own."""
 
     async def read(
         self, max_messages: int = 1000, timeout_s: float = 0.1, *, upto: Positions | None = None

@@ -14,7 +14,7 @@ _COMPRESS_FROM_BYTES: Final = 1400
 
 
 class Source(Protocol):
-    """Where a body is read from."""
+    """The connection that a body is read from."""
 
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes."""

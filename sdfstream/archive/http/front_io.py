@@ -156,7 +156,7 @@ class Front:
             _query(handle, f"USE {quoted(database or self._database)}")
         except EngineError as error:
             if database is not None or error.code != UNKNOWN_DATABASE:
-                raise  # before the first migration ours does not exist; whoever names none may ask all the same
+                raise  # before the first migration the default database does not exist; a query that names none may run
 
     def _settings(self, request: SqlRequest, writable: bool) -> dict[str, str]:
         """The question's settings within the limits; read-only last, since nothing can be set after it."""

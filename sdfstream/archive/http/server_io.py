@@ -56,7 +56,7 @@ class SqlFront:
     ) -> SqlFront:
         """Serve the archive in the folder `path`, which this process has open, on `host`:`port` (0: any free port).
 
-        On loopback anyone may read and whoever gives `token` as password may write. On any other address nothing
+        On loopback reading is free, and `token` as password allows writing. On any other address nothing
         goes without the token.
 
         Raises

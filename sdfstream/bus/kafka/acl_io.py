@@ -19,7 +19,7 @@ from sdfstream.errors import BusError, ConfigError, SdfError, UnavailableError
 TIMEOUT_S: Final = 20.0
 ANY_HOST: Final = "*"
 _RESOURCES: Final = {"topic": "TOPIC", "group": "GROUP", "transactional_id": "TRANSACTIONAL_ID", "cluster": "BROKER"}
-"""Ours and librdkafka's names."""
+"""Our names → librdkafka's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class AclState:
 
     @property
     def as_needed(self) -> bool:
-        """Nothing is missing, and nothing is too much."""
+        """Whether no right is missing and none is too much."""
         return not (self.missing or self.extra or self.odd)
 
 
@@ -135,7 +135,7 @@ class _Admin:
             self._wait(self._admin.delete_acls(filters, request_timeout=TIMEOUT_S).values())
 
     def _ours(self, held: Iterable[Grant]) -> list[Grant]:
-        """Those of `held` that concern this installation, by its prefix; a cluster may carry another."""
+        """The rights of `held` on this installation's names, by its prefix; a cluster may carry others."""
         return [g for g in held if g.resource == "cluster" or g.name == "*" or g.name.startswith(self._config.prefix)]
 
     def _of(self, principal: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Topics on the brokers: created as they must be, and checked before anything is sent."""
+"""Topics on the brokers: created by their policy, and checked before any message is sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sdfstream.bus.kafka.topic_policy import Policy, policies
 from sdfstream.errors import ConfigError, UnavailableError
 
 SETTLE_S: Final = 15.0
-"""How long a topic just created, or a broker just started, may take to be known to the broker we ask."""
+"""Longest time until a new topic, or a broker that just started, is known to the broker asked."""
 _DENIED: Final = (TopicAuthorizationFailedError.errno, ClusterAuthorizationFailedError.errno)
 
 
@@ -41,7 +41,7 @@ async def admin_of(config: KafkaConfig) -> AsyncIterator[Any]:
     UnavailableError
         No broker answers, or the connection breaks in the middle.
     ConfigError
-        They do not let us in, or are not who they should be; the message says why.
+        The brokers refuse this client, or fail verification themselves; the message says why.
     """
     RateLimit.install()
     admin = AIOKafkaAdminClient(**client_settings(config), request_timeout_ms=config.request_timeout_ms)
@@ -88,10 +88,10 @@ async def prepare(config: KafkaConfig) -> str:
 
 
 async def create(admin: Any, wanted: Sequence[Policy]) -> list[str]:
-    """Create topics as they must be; those that exist meanwhile stay as they are. Gives those we may not create."""
+    """Create topics by their policies; existing ones stay as they are. Returns names that may not be created."""
     topics = [NewTopic(p.name, p.partitions, p.replication, topic_configs=dict(p.settings)) for p in wanted]
     denied = []
-    # errors stand in the answer; nothing is raised for them
+    # errors are in the answer; none is raised
     answer = await admin.create_topics(topics)
     for name, code, *why in answer.topic_errors:
         if code in _DENIED:

@@ -119,7 +119,7 @@ class KafkaBus:
         return reader
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions `topic` has."""
+        """Number of partitions of `topic`."""
         return len(await self.partitions_of(self.config.prefix + topic))
 
     async def task(self, work: Work, unit: int = 0) -> KafkaTask:

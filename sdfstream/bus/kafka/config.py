@@ -27,7 +27,7 @@ Mechanism: TypeAlias = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
 
 @dataclass(frozen=True, slots=True)
 class Principals:
-    """Who has which role, as the brokers name them: ``User:name``, or ``User:CN=…`` of a client's certificate.
+    """The principals of each role, as brokers name them: ``User:name``, or ``User:CN=…`` of a client's certificate.
 
     One principal may have several roles; a role without any gets no rights.
     """
@@ -40,14 +40,14 @@ class Principals:
     reader: tuple[str, ...] = ("User:sdf-reader",)
     """Recorders and foreign tools: read everything, write nothing."""
     operator: tuple[str, ...] = ("User:sdf-operator",)
-    """People who approve and undo by ``--bus``."""
+    """Operators, who approve and undo by ``--bus``."""
     admin: tuple[str, ...] = ("User:sdf-admin",)
     """`sdfstream topics apply`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """How the brokers are reached, what topics on them are like, and the sizes that all sides must agree on."""
+    """Access to the brokers, the policy of their topics, and the sizes that all clients must agree on."""
 
     servers: str = ""
     """``host:port``, several separated by commas. Filled in from ``bus: kafka://…``, the one place to name them."""
@@ -66,29 +66,30 @@ class KafkaConfig:
     password_env: str = ""
     """Instead of a file: the environment variable that holds the password."""
     mechanism: Mechanism = "SCRAM-SHA-512"
-    """Of SASL. PLAIN sends the password itself, thus only inside TLS."""
+    """SASL mechanism. PLAIN sends the password itself, thus only inside TLS."""
     max_message_bytes: int = 8 << 20
     """The largest message. One setting for producer, topics and consumers: a producer's limit above a topic's fails
     the send, and a consumer's below it waits forever."""
     partitions: int = 1
-    """Of the topics that are partitioned by host: raw ones, derived.owd, .edge, .qp. Messages of one key keep their
+    """Partitions of the topics partitioned by host: raw ones, derived.owd, .edge, .qp. Messages of one key keep their
     order; above 1 nothing else does. Every other topic has one, but checkpoints have 16 at least."""
     replication: int = 1
     min_insync: int = 0
     """Replicas that must have a message before it counts as written; 0: all but one, and at least one."""
     topics: tuple[TopicRule, ...] = DEFAULT_RULES
-    """How long topics are kept, by patterns of their names. The defaults go before these, so name only what differs;
+    """Retention, by patterns of topic names. The defaults go before these, so name only what differs;
     `sdfstream topics list` shows what comes of it."""
     principals: Principals = Principals()
     create_topics: bool = True
     """Create absent topics at start; without the right to, set it to false and run `sdfstream topics apply`."""
     linger_ms: int = 2
-    """How long the producer gathers small messages before it sends."""
+    """Time for which the producer gathers small messages before it sends."""
     compression: Compression = None
-    """Of the Arrow buffers inside a message. Where `record_compression` is possible it is cheaper and smaller."""
+    """Compression of Arrow buffers inside a message. Where `record_compression` is possible, that is cheaper and
+    smaller."""
     record_compression: RecordCompression = None
-    """Of whole record batches, by Kafka's client: an agent's 144 rows shrink from 147 to 43 bytes a row for half a
-    microsecond each; buffers compressed one by one (`compression`) give 87 bytes for four."""
+    """Compression of whole record batches, by Kafka's client: an agent's 144 rows shrink from 147 to 43 bytes a row for
+    half a microsecond each; buffers compressed one by one (`compression`) give 87 bytes for four."""
     request_timeout_ms: int = 40_000
     """After this the producer gives a message up and `publish` raises."""
     stall_s: float = 15.0

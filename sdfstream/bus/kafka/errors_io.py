@@ -45,7 +45,7 @@ def mapped_error(error: Exception, doing: str) -> SdfError | None:
 
 
 def _denied(error: Exception) -> str:
-    """What was refused to whom, where `error` says that we lack a right; else empty."""
+    """The refused right and its roles, where `error` says that one is missing; else empty."""
     said = error.args[0] if error.args else None
     if isinstance(error, kafka.TopicAuthorizationFailedError) and said:
         return denied.of_topics([said] if isinstance(said, str) else [str(name) for name in said])
@@ -98,10 +98,10 @@ class RateLimit(logging.Handler):
 
     @classmethod
     def install(cls) -> None:
-        """Put it between aiokafka's loggers and the root, once."""
+        """Install one between aiokafka's loggers and the root, once."""
         logger = logging.getLogger("aiokafka")
         if not any(isinstance(h, cls) for h in logger.handlers):
             logger.addHandler(cls())
             logger.propagate = False
-            if logger.level == logging.NOTSET:  # it tells every assignment of every member, partition by partition
+            if logger.level == logging.NOTSET:  # INFO has every assignment of every member, partition by partition
                 logger.setLevel(logging.WARNING)

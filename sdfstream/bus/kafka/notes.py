@@ -69,9 +69,9 @@ class NoteReader:
 
     task: str
     begin_offset: int | None = None
-    """Of the last ``@begin``."""
+    """Offset of the last ``@begin`` record."""
     number: int = -1
-    """Of the last commit."""
+    """Number of the last commit."""
     _notes: dict[str, tuple[int, dict[int, bytes], int]] = field(default_factory=dict)
 
     def feed(self, offset: int, key: bytes | None, headers: Sequence[tuple[str, bytes]], value: bytes | None) -> None:

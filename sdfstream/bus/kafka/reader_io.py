@@ -85,7 +85,7 @@ class KafkaSubscription:
         return messages
 
     async def commit(self) -> None:
-        """Everything read so far is dealt with."""
+        """Commit the positions behind every message read."""
         consumer = self._open_consumer()
         ours = consumer.assignment()
         done = {p: offset for p, offset in self._next.items() if p in ours}

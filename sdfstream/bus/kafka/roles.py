@@ -36,12 +36,12 @@ STAGES: Final = ("sync", "sync-edge", "sync-mesh", "workload", "detect", "actuat
 WATCHERS: Final = ("board", "jobs", "recorder")
 """Groups of `sdfstream up` on Kafka, beside those of the stages and the archive."""
 ALL_NAMES: Final = "sdf."
-"""What every topic's name begins with."""
+"""Beginning of every topic's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a kind of process does on the bus; names without the prefix."""
+    """Topics, groups and transactional ids of one kind of process; names without the prefix."""
 
     name: str
     reads: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Role:
     transactions: tuple[str, ...] = ()
     """Beginnings of its transactional ids."""
     reads_all: bool = False
-    """Everything under our names, dead letters included."""
+    """Reads every topic of ours, dead letters included."""
     administers: bool = False
 
 
@@ -103,7 +103,7 @@ def grants(config: KafkaConfig) -> list[Grant]:
 
 
 def principals(config: KafkaConfig) -> list[str]:
-    """Everybody who has a role."""
+    """All principals that have a role."""
     return sorted({p for role in ROLES for p in getattr(config.principals, role)})
 
 

@@ -1,7 +1,7 @@
-"""How every client of ours proves who it is: one function makes the arguments of producers, consumers and admins.
+"""Authentication: one function makes the arguments of producers, consumers and admin clients.
 
-A password never stands in the settings, only where it is read from, so that no printed configuration, command line or
-log can show it.
+The settings never hold a password, only where to read it, so that no printed configuration, command line or log can
+show it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_PASSWORD_BYTES: Final = 4096
 
 
 def client_settings(config: KafkaConfig) -> dict[str, Any]:
-    """Keyword arguments of every aiokafka client: where the brokers are, and how it proves who it is.
+    """Keyword arguments of every aiokafka client: addresses of the brokers, and authentication.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def librdkafka_settings(config: KafkaConfig) -> dict[str, Any]:
 
 
 def password(config: KafkaConfig) -> str:
-    """The user's password, from where `config` says it is.
+    """The user's password, from the file or variable that `config` names.
 
     Raises
     ------

@@ -135,7 +135,7 @@ def forget(waiting: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def retire(producer: Any) -> None:
-    """Stop a producer, within 3 `RETIRE_S` also when brokers are away; then whoever waits for it gets an error."""
+    """Stop a producer, within 3 `RETIRE_S` also when brokers are away; then its callers get an error."""
     with suppress(TimeoutError, kafka.KafkaError):
         async with asyncio.timeout(RETIRE_S):
             await producer.stop()

@@ -21,11 +21,12 @@ def entered_at_ns(header_ns: int | None, record_ms: int, by_broker: bool, before
     Parameters
     ----------
     header_ns : int or None
-        What the producer wrote in the header ``bus_at_ns``.
+        The producer's header ``bus_at_ns``.
     record_ms : int
         The record's own time stamp.
     by_broker : bool
-        It is the broker's (LogAppendTime); otherwise it comes from the same clock as the header, and proves nothing.
+        Whether that stamp is the broker's (LogAppendTime). Otherwise it has the same clock as the header, and is no
+        check of it.
     before_ns : int
         ``bus_at_ns`` of the record before it in the partition; time never goes back within one.
     """
@@ -37,7 +38,7 @@ def entered_at_ns(header_ns: int | None, record_ms: int, by_broker: bool, before
 
 
 def header_at_ns(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
-    """What the producer wrote in the header ``bus_at_ns``; None where it is absent or no number."""
+    """The header ``bus_at_ns``, ns since the Unix epoch; None where it is absent or no number."""
     for name, raw in headers:
         if name == "bus_at_ns":
             return int(raw) if raw and raw.isdigit() and len(raw) <= 19 else None

@@ -1,4 +1,4 @@
-"""What every topic on the brokers must be like: one table, from the vocabulary and the settings; and what differs.
+"""The policy of every topic on the brokers, from the vocabulary and the settings; and differences from it.
 
 ====================  ===========================================================================================
 partitions            ``kafka.partitions`` for topics partitioned by host (`SPREAD`), one a unit and at least 16

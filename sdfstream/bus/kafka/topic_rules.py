@@ -1,4 +1,4 @@
-"""How long topics are kept and how many partitions they have, by patterns of their names.
+"""Retention and partitions of topics, by patterns of their names.
 
 Rules cascade: of all rules whose pattern fits a topic, the last one that names a value decides it. `DEFAULT_RULES`
 stand before a user's own, so that a rule need only name what it changes. Dead letters go by rules of their own, whose
@@ -22,23 +22,23 @@ _DEAD: Final = ".dlq"
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """What topics whose name fits `match` get; None: as other rules say."""
+    """Values for topics whose name fits `match`; None: as other rules say."""
 
     match: str
     """Pattern of topic names without the prefix: ``sdf.raw.*``, ``*.dlq``; of several that fit the last one counts."""
     partitions: int | None = None
     retention_h: float | None = None
-    """Hours that messages are kept; −1: for ever. Compacted topics keep the last message of every key for ever."""
+    """Hours that messages stay; −1: for ever. Compacted topics retain the last message of every key for ever."""
     retention_bytes: int | None = None
-    """Of one partition on one broker, beyond which the oldest messages go; −1: no limit."""
+    """Size of one partition on one broker beyond which the oldest messages go; −1: no limit."""
 
     def fits(self, name: str) -> bool:
-        """Whether the rule speaks of the topic called `name`."""
+        """Whether the rule applies to the topic `name`."""
         return fnmatchcase(name, self.match) and name.endswith(_DEAD) == self.match.endswith(_DEAD)
 
 
 DEFAULT_RULES: Final = (
-    # the shorter of time and size decides; sizes bound the disk, times say what they are meant to hold
+    # the shorter of time and size decides; sizes bound the disk, times are what topics are meant to hold
     TopicRule("sdf.raw.*", retention_h=6, retention_bytes=16 * GIB),
     TopicRule("sdf.derived.*", retention_h=6, retention_bytes=16 * GIB),
     TopicRule("sdf.derived.edge.*", retention_h=2, retention_bytes=2 * GIB),
@@ -51,7 +51,7 @@ DEFAULT_RULES: Final = (
 
 
 def ruled(name: str, rules: Iterable[TopicRule]) -> TopicRule:
-    """All that `rules` say of the topic called `name`, as one rule.
+    """The values of all `rules` for the topic `name`, as one rule.
 
     >>> ruled("sdf.raw.port.v1", (TopicRule("*", 1, 6.0), TopicRule("sdf.raw.*", retention_h=2.0)))
     TopicRule(match='sdf.raw.port.v1', partitions=1, retention_h=2.0, retention_bytes=None)

@@ -19,7 +19,7 @@ from sdfstream.bus.kafka.topic_policy import Difference, Policy, TopicState, dif
 from sdfstream.errors import ConfigError
 
 SET_ON_TOPIC: Final = 1
-"""Where a setting comes from, by Kafka's protocol (DYNAMIC_TOPIC_CONFIG): it was given to this very topic."""
+"""Source of a setting in Kafka's protocol (DYNAMIC_TOPIC_CONFIG): set on this topic itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Topics, their policy and who may use them, as people read them."""
+"""Topics, their policy and their rights, as text for people."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def grant(g: Grant) -> str:
 
 
 def acls(state: AclState) -> Iterator[str]:
-    """What is not as it must be, line by line."""
+    """Differences from the policy, line by line."""
     yield from (f"missing: {grant(g)}" for g in state.missing)
     yield from (f"more than a role needs: {grant(g)} (apply --acls --prune takes it away)" for g in state.extra)
     yield from (f"not ours, left alone: {words}" for words in state.odd)
@@ -63,12 +63,12 @@ def size(n: int | None) -> str:
 
 def _row(p: Policy) -> tuple[str, ...]:
     s = p.settings
-    kept = "last of a key" if s["cleanup.policy"] == "compact" else _hours(int(s["retention.ms"]))
+    retention = "last of a key" if s["cleanup.policy"] == "compact" else _hours(int(s["retention.ms"]))
     return (
         p.name,
         str(p.partitions),
         str(p.replication),
-        kept,
+        retention,
         size(int(s["retention.bytes"])) if "retention.bytes" in s else "–",
         f"{size(int(s['segment.bytes']))}, {_hours(int(s['segment.ms']))}",
         size(p.most_bytes) if p.most_bytes is not None else "–",

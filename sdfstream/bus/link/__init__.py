@@ -1,1 +1,1 @@
-"""How an agent's process hands its outputs to a pipeline's process without Kafka, and receives from it."""
+"""The link from agents' processes to a pipeline's process, for use without Kafka."""

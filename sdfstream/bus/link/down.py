@@ -19,7 +19,7 @@ from sdfstream.records.position import PARTITION_BITS
 from sdfstream.stats import Counters
 
 OVERHEAD_BYTES: Final = 512
-"""What a held message costs beside its bytes."""
+"""Cost of a held message beside its bytes."""
 
 
 class Packed(NamedTuple):

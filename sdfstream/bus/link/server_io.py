@@ -23,7 +23,7 @@ from sdfstream.errors import BusError, ConfigError, FormatError, UnavailableErro
 from sdfstream.stats import Counters
 
 MAX_PATH_BYTES = 107
-"""What ``sun_path`` holds (unix(7)), less its final zero."""
+"""Size of ``sun_path`` (unix(7)), less its final zero."""
 
 
 class LinkServer:

@@ -21,7 +21,7 @@ from sdfstream.records.topics import Topic
 
 MAX_LINE_BYTES: Final = 32 << 20
 MAX_PIECES_BYTES: Final = 512 << 20
-"""How much of one message cut over several blocks is joined; a file whose rows all share one bus_seq ends here."""
+"""Most bytes of one message joined over several blocks; bounds a file whose rows all share one bus_seq."""
 
 Refuse: TypeAlias = Callable[[RecordingReject], None]
 

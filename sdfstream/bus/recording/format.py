@@ -1,6 +1,6 @@
 """The form of a recording: blocks of a bulk topic, lines of a rare one, and how messages come out of them.
 
-A recording is a folder with ``format.json`` and one file per topic (contract 4.3). Bulk: ``<topic>.arrows``, one
+A recording is a folder with ``recording.json`` and one file per topic (contract 4.3). Bulk: ``<topic>.arrows``, one
 Arrow IPC stream whose record batches ("blocks" here) hold many messages; its columns are `PREFIX`, then the topic's.
 Rare: ``<topic>.jsonl``. Within a file messages stand in order of (bus_at_ns, bus_seq).
 

@@ -27,7 +27,7 @@ REJECTS: Final = "rejects.jsonl"
 class Recording:
     """A recording on disk, opened by `open_recording`.
 
-    `rejects` and `counters` cover the last pass of `messages` (and of ``format.json``); at most
+    `rejects` and `counters` cover the last pass of `messages` (and of ``recording.json``); at most
     `MAX_REJECTS` rejects are listed, all are counted.
     """
 
@@ -43,7 +43,7 @@ class Recording:
         self.cluster = next((m["cluster"] for m in metas if m.get("cluster")), "")
         scans = [self._times(i, m) for i, m in enumerate(metas)]
         self.start_at_ns = min((s for s, _ in scans if s is not None), default=0)
-        """First instant of the recording; where ``format.json`` has none, the first message's time."""
+        """First instant of the recording; where ``recording.json`` has none, the first message's time."""
         self.end_at_ns = max((e for _, e in scans if e is not None), default=self.start_at_ns)
         """Last instant, likewise."""
         self._clear()
@@ -105,7 +105,7 @@ def open_recording(path: Path | str, *more: Path | str) -> Recording:
     ConfigError
         A folder is not there or holds nothing of a recording.
     FormatError
-        ``recording-version``: ``format.json`` names a version that this program does not know.
+        ``recording-version``: ``recording.json`` names a version that this program does not know.
     """
     directories = [Path(p) for p in (path, *more)]
     for directory in directories:

@@ -1,4 +1,4 @@
-"""Writing a recording: one file per topic, blocks and lines in order, ``format.json`` at both ends."""
+"""Writing a recording: one file per topic, blocks and lines in order, ``recording.json`` at both ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RecordingWriter:
         ns since the Unix epoch; stamps what comes through `publish`, and the end at `close`. Without one, only
         `write` may be used.
     cluster : str
-        Written to ``format.json``.
+        Written to ``recording.json``.
     start_at_ns : int, optional
         Begin of the recording; the first message's time by default.
     compression : {"zstd", None}
