@@ -1,3 +1,3 @@
 """The open software-driven fabric for AI clusters; see ARCHITECTURE.md for the path of a sample."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
