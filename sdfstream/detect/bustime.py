@@ -1,4 +1,4 @@
-"""Instants of agents' clocks on the bus's time line: when something was seen, however late it was told.
+"""Instants of agents' clocks on the bus's time line: when something was seen, however late it was published.
 
 A reading and the bus time of the message that carries it differ by the clock's offset from the bus and by how long the
 message took. The smallest difference seen so far is taken for the offset, so a message that waited is dated back by
@@ -26,14 +26,14 @@ Ints = npt.NDArray[np.int64]
 
 _MOST_CLOCKS = 65_536
 _DRIFT = 10_000
-"""The estimate may rise by one part in this: 100 ppm."""
+"""The estimate may rise by 1/_DRIFT of the time passed: 100 ppm."""
 _JUMP_NS = 120 * NS_PER_S
 _BACK_NS = 60 * NS_PER_S
 """Nothing is dated back further than this."""
 
 
 @dataclass(slots=True)
-class _Clock:
+class _ClockOffset:
     offset_ns: int
     """Bus time less reading, smallest so far."""
     at_ns: int
@@ -46,7 +46,7 @@ class BusTime:
     """Offsets of clocks by name."""
 
     def __init__(self) -> None:
-        self._clocks: dict[str, _Clock] = {}
+        self._clocks: dict[str, _ClockOffset] = {}
 
     def note(self, clock: str, reading_ns: int, at_ns: int) -> None:
         """Take the newest reading in a message that entered the bus at `at_ns`."""
@@ -54,7 +54,7 @@ class BusTime:
         known = self._clocks.get(clock)
         if known is None:
             if len(self._clocks) < _MOST_CLOCKS:
-                self._clocks[clock] = _Clock(difference_ns, at_ns, difference_ns, at_ns)
+                self._clocks[clock] = _ClockOffset(difference_ns, at_ns, difference_ns, at_ns)
             return
         if at_ns > known.waiting_at_ns:
             self._fold(known)
@@ -62,7 +62,7 @@ class BusTime:
         known.waiting_ns = min(known.waiting_ns, difference_ns)
 
     @staticmethod
-    def _fold(known: _Clock) -> None:
+    def _fold(known: _ClockOffset) -> None:
         risen_ns = known.offset_ns + (known.waiting_at_ns - known.at_ns) // _DRIFT
         jumped = known.waiting_ns - known.offset_ns > _JUMP_NS
         known.offset_ns = known.waiting_ns if jumped else min(risen_ns, known.waiting_ns)
@@ -110,7 +110,7 @@ class BusTime:
 
     def restore(self, state: list[Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._clocks = {name: _Clock(*rest) for name, *rest in state}
+        self._clocks = {name: _ClockOffset(*rest) for name, *rest in state}
 
 
 def _by_code(codes: npt.NDArray[np.int32]) -> list[tuple[int, Any]]:

@@ -1,17 +1,17 @@
-"""Which parts of the fabric a path crosses: declared cabling, traced hops, or honest ignorance.
+"""Which elements of the fabric a path crosses: by declared cabling, by traced hops, or not known.
 
-A **part** is something that can be blamed: a NIC's sending side (``tx h00/r0``) or receiving side (``rx h00/r0``), each
+An **element** is what can be at fault: a NIC's sending side (``tx h00/r0``) or receiving side (``rx h00/r0``), each
 with the cable to its leaf; one direction of a fabric link (``l0->s1``, or ``->172.16.0.3`` when only the address of
 its far end is known); a switch (``node s1``). What is known of a path decides how sharp its row is:
 
 - traced: the hops, each crossed with certainty (a router answers with the address of the interface the packet came in
   by, so a hop's address names the link direction just crossed); what lies in a gap follows from the declared graph;
-- traced, but a router on it has moved flows since (`routes`): half as traced, half any way that the graph allows;
-- declared only: every shortest way through the declared graph, each link with the share of ways (equal split at every
-  node, as ECMP does over many flows) that use it;
+- traced, but a router on it has moved flows since (`routes`): half as traced, half any route that the graph allows;
+- declared only: every shortest route through the declared graph, each link with the share of routes (equal split at
+  every node, as ECMP does over many flows) that use it;
 - neither: the two NICs' ends alone.
 
-Evidence of an earlier instant is judged over the way that held then.
+Evidence of an earlier instant is taken over the route that held then.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.link_ends import LinkEnds
-from sdfstream.detect.routes import Hops, Route
-from sdfstream.detect.sessions import Names, Sessions
+from sdfstream.detect.routes import Hops, TracedRoute
+from sdfstream.detect.sessions import NameIndex, Sessions
 from sdfstream.records.fabric import link_id
 from sdfstream.records.finding import Subject
 from sdfstream.records.topology import Topology
@@ -41,19 +41,19 @@ _LIKELIER = float(np.log(3.0))
 _SWITCH, _CABLE = float(np.log(1e-5)), float(np.log(1e-4))
 _MOVES_NS = 600 * NS_PER_S
 _DOUBT = 0.5
-"""Share of flows that a router sends elsewhere when it loses or regains one of a few equal ways (measured: 0.51)."""
+"""Share of flows that a router sends elsewhere when it loses or regains one of a few equal routes (measured: 0.51)."""
 
 
 class Cabling:
-    """Parts crossed by each session and direction, kept as padded arrays.
+    """Elements crossed by each session and direction, kept as padded arrays.
 
-    `element` and `weight` have the shape (sessions, 2, width): part numbers (−1: no entry) and the probability that the
-    path crosses them.
+    `element` and `weight` have the shape (sessions, 2, width): element numbers (−1: no entry) and the probability that
+    the path crosses them.
     """
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
-        self.elements = Names(_MAX_ELEMENTS)
+        self.elements = NameIndex(_MAX_ELEMENTS)
         self.topology = Topology()
         self.ends = LinkEnds()
         self.declared = 0
@@ -61,8 +61,8 @@ class Cabling:
         self.element = np.full((0, 2, 4), -1, np.int64)
         self.weight = np.zeros((0, 2, 4))
         self.past_ns = np.zeros((0, 2), np.int64)
-        """(sessions, 2) evidence from before this bus time is judged over an earlier way; 0: all over the present."""
-        self._routes: dict[tuple[int, int], Route] = {}
+        """(sessions, 2) evidence from before this bus time is taken over an earlier route; 0: all over the present."""
+        self._routes: dict[tuple[int, int], TracedRoute] = {}
         self._stale: dict[int, None] = {}
         self.moves: dict[str, int] = {}
         """Routers that moved flows lately, with the bus time."""
@@ -87,7 +87,7 @@ class Cabling:
         self.declared += 1
         self._stale = dict.fromkeys(np.flatnonzero(self.sessions.table["src"] >= 0).tolist())
 
-    # -- what traces tell ---------------------------------------------------------------------------------------
+    # -- traces ------------------------------------------------------------------------------------------------
 
     def trace(self, slot: int, direction: int, hops: Hops, at_ns: int) -> bool:
         """Take the traced hops of a path, bus time `at_ns`; True when the path has moved.
@@ -98,7 +98,7 @@ class Cabling:
         known = self._routes.get((slot, direction))
         self._stale[slot] = None
         if known is None:
-            self._routes[slot, direction] = Route(hops, at_ns)
+            self._routes[slot, direction] = TracedRoute(hops, at_ns)
             return False
         since_ns = known.doubt_ns or at_ns
         first = known.take(hops, at_ns)
@@ -106,12 +106,12 @@ class Cabling:
         return first is not None
 
     def note_hops(self, hops: Hops) -> None:
-        """Take hop addresses of any trace: without a declaration they tell which two are ends of one link."""
+        """Take hop addresses of any trace: without a declaration they show which two are ends of one link."""
         if not self.topology.leaf_of:
             self.ends.note(hops)
 
-    def heed(self, route: Route, first: int | None, since_ns: int) -> None:
-        """A way has moved from its hop `first` on (None: it has not): the router before it sends flows elsewhere."""
+    def heed(self, route: TracedRoute, first: int | None, since_ns: int) -> None:
+        """A route has moved from its hop `first` on (None: it has not): the router before it sends flows elsewhere."""
         if first:
             chose = [
                 h[first - 1] for h in (route.hops, route.former or []) if first <= len(h) and h[first - 1] is not None
@@ -128,7 +128,7 @@ class Cabling:
         self.moved += 1
 
     def moved_off(self, elements: list[int], works: tuple[Bools, Bools]) -> list[str]:
-        """Routers that lead to these parts, and by traces still sent paths over them that work; forward, reverse."""
+        """Routers that lead to these elements and by traces still sent working paths over them; forward, reverse."""
         n = self.sessions.count
         hit = (np.isin(self.element[:n], elements) & (self.weight[:n] > 0.99)).any(axis=2)
         routers: dict[str, None] = {}
@@ -145,7 +145,7 @@ class Cabling:
         return list(routers)
 
     def _unsettle(self) -> None:
-        """Put in doubt every way through the routers that moved flows."""
+        """Put in doubt every route through the routers that moved flows."""
         self._unsettled = self.moved
         for (slot, _), route in self._routes.items():
             if route.unsettled_by(self.moves, self.topology.router):
@@ -192,8 +192,8 @@ class Cabling:
     def _crossed(self, slot: int, direction: int) -> dict[int, float]:
         return self.route(*self._ends(slot, direction), self._routes.get((slot, direction)))[0]
 
-    def route(self, sender: str, receiver: str, route: Route | None) -> tuple[dict[int, float], bool]:
-        """Parts from one NIC to another with the probability of each, and whether no others can be on the way."""
+    def route(self, sender: str, receiver: str, route: TracedRoute | None) -> tuple[dict[int, float], bool]:
+        """Elements from one NIC to another with the probability of each, and whether no others can be crossed."""
         topology = self.topology
         names = {f"tx {sender}": 1.0, f"rx {receiver}": 1.0}
         closed = bool(topology.leaf_of)
@@ -220,7 +220,7 @@ class Cabling:
         return self.elements.find(f"{side} {nic}")
 
     def subject(self, element: int) -> Subject:
-        """What a finding calls this part."""
+        """What a finding calls this element."""
         kind, _, name = self.elements.list[element].rpartition(" ")
         if kind in ("tx", "rx"):
             return Subject("nic", name)
@@ -230,7 +230,7 @@ class Cabling:
         return Subject("link", link_id(a, b) if a else name)
 
     def direction(self, element: int) -> str:
-        """The direction of the part as ``a->b``; for a NIC with unknown cable ``h00/r0 tx``; for a switch its name."""
+        """Direction of the element as ``a->b``; for a NIC with unknown cable ``h00/r0 tx``; for a switch its name."""
         kind, _, name = self.elements.list[element].rpartition(" ")
         if kind not in ("tx", "rx"):
             return self._directed(name)
@@ -264,11 +264,11 @@ class Cabling:
     # -- for the search -----------------------------------------------------------------------------------------
 
     def log_prior(self, kind: str = "") -> Floats:
-        """(parts,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC.
+        """(elements,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC.
 
-        For ``silence`` a dead way down to a leaf is likelier than a dead way up: the leaf itself takes a dead uplink
-        out of its ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other way.
-        For a ``queue`` it is the other way round: of links of one speed in a row that carry the same packets only
+        For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: the leaf itself takes a dead uplink
+        out of its ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
+        For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only
         the first can queue.
         """
         return np.array([self._odds(name, kind) for name in self.elements.list], np.float64)
@@ -282,10 +282,10 @@ class Cabling:
         return _CABLE
 
     def entries(self, slots: Ints, fwd: Bools, rev: Bools, then_ns: Ints | None = None) -> tuple[Ints, Ints, Floats]:
-        """(row, part, weight) of observations that cross the forward and/or reverse direction of these sessions.
+        """(row, element, weight) of observations that cross the forward and/or reverse direction of these sessions.
 
-        A part that both directions cross occurs once, with the probability that either does. `then_ns` is the bus
-        time of each observation (None: now), which may lie before the present way.
+        An element that both directions cross occurs once, with the probability that either does. `then_ns` is the bus
+        time of each observation (None: now), which may lie before the present route.
         """
         element, weight = self.element[slots], self.weight[slots]
         use = (element >= 0) & np.stack([fwd, rev], axis=1)[:, :, None]
@@ -306,12 +306,12 @@ class Cabling:
         return row[order][first].astype(np.int64), flat_element[order][first], 1.0 - missed
 
     def _as_it_was(self, slots: Ints, past: Bools, then_ns: Ints, element: Ints, weight: Floats) -> tuple[Ints, Floats]:
-        """Rows of parts and weights with the ways that held when those in `past` were observed."""
+        """Rows of elements and weights with the routes that held when those in `past` were observed."""
         written = []
         for row, direction in np.argwhere(past).tolist():
             slot = int(slots[row])
             route = self._routes[slot, direction]
-            earlier = Route(route.before(int(then_ns[row])), 0)
+            earlier = TracedRoute(route.before(int(then_ns[row])), 0)
             crossed, _ = self.route(*self._ends(slot, direction), earlier)
             written.append((row, direction, crossed))
         width = max((len(crossed) for *_, crossed in written), default=0)
@@ -348,14 +348,14 @@ class Cabling:
         self.declared = int(state["declarations"])
         self.element, self.weight = np.asarray(state["part"]), np.asarray(state["weight"])
         self.past_ns = np.asarray(state["past"], np.int64)
-        self._routes = {(s, d): Route(**route) for s, d, route in state["ways"]}
+        self._routes = {(s, d): TracedRoute(**route) for s, d, route in state["ways"]}
         self._stale = dict.fromkeys(state["stale"])
         self.moves = {str(router): int(at) for router, at in state["moves"]}
         self.moved, self._unsettled = state["moved"]
 
 
 def _mixed(routes: list[dict[str, float]], others: float) -> dict[str, float]:
-    """Parts of the first way and, with the probability `others` in all, of the rest."""
+    """Elements of the first route and, with the probability `others` in all, of the rest."""
     share = [1.0 - others, *[others / max(1, len(routes) - 1)] * (len(routes) - 1)]
     names: dict[str, float] = {}
     for route, share_of in zip(routes, share, strict=True):

@@ -1,6 +1,7 @@
-"""Clocks that no delay should be trusted by: faulty ones, and those without a bound.
+"""Clocks by which no delay should be trusted: faulty ones, and those without an error bound.
 
-A clock that loses its bound because its host stopped or its NICs are down is a symptom of that and not told again.
+A clock that loses its bound because its host stopped or its NICs are down is a symptom of that and no detection of its
+own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _UNSYNCED_NS = 5 * NS_PER_S
 
 
 @dataclass(slots=True)
-class _Clock:
+class _ClockState:
     status: str
     since_ns: int
     """Bus time since when it has this status."""
@@ -38,12 +39,12 @@ class _Clock:
     was_synced: bool = False
 
 
-class Clocks:
+class ClockDetector:
     """Last causal state of every clock."""
 
     def __init__(self, config: DetectConfig) -> None:
         self.config = config
-        self._clocks: dict[str, _Clock] = {}
+        self._clocks: dict[str, _ClockState] = {}
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take a ``sdf.state.clock.v1`` message; smoothed rows speak of the past and are passed over."""
@@ -61,7 +62,7 @@ class Clocks:
             if old is None:
                 if len(self._clocks) >= _MOST:
                     continue
-                old = self._clocks[name] = _Clock(state, at_ns, at_ns, at_ns, err, offset, n)
+                old = self._clocks[name] = _ClockState(state, at_ns, at_ns, at_ns, err, offset, n)
             if old.status != state:
                 old.status, old.since_ns = state, at_ns
             old.seen_ns, old.err_ns, old.offset_ns, old.n = at_ns, err, offset, n
@@ -70,7 +71,7 @@ class Clocks:
     def detections(self, now: Instant) -> list[Detection]:
         """Clocks that are faulty or unsynced for no reason that a silence detection gives already."""
         now_ns, excused = now.now_ns, now.silence.hosts
-        sick: dict[str, tuple[str, _Clock]] = {}
+        sick: dict[str, tuple[str, _ClockState]] = {}
         watched = 0
         for name, clock in self._clocks.items():
             if now_ns - clock.seen_ns > _FRESH_NS or host_of(name) in excused:
@@ -84,14 +85,14 @@ class Clocks:
             return [self._all(unsynced)]
         return [self._detection(name, kind, clock) for name, (kind, clock) in sick.items()]
 
-    def _kind(self, clock: _Clock, now_ns: int) -> str:
+    def _kind(self, clock: _ClockState, now_ns: int) -> str:
         age_ns = now_ns - clock.since_ns
         if clock.status == "faulty" and age_ns >= _FAULTY_NS:
             return "clock-faulty"
         grace_ns = _UNSYNCED_NS if clock.was_synced else int(self.config.clock_grace_s * NS_PER_S)
         return "clock-unsynced" if clock.status == "unsynced" and age_ns >= grace_ns else ""
 
-    def _detection(self, name: str, kind: str, clock: _Clock) -> Detection:
+    def _detection(self, name: str, kind: str, clock: _ClockState) -> Detection:
         evidence = (
             Evidence("error-bar", round(clock.err_ns / 1e3, 1), "µs", name),
             Evidence("offset", round(clock.offset_ns / 1e3, 1), "µs", name),
@@ -123,4 +124,4 @@ class Clocks:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._clocks = {name: _Clock(**saved) for name, saved in state["clocks"]}
+        self._clocks = {name: _ClockState(**saved) for name, saved in state["clocks"]}

@@ -1,4 +1,4 @@
-"""What the detectors are told; every default with the reason for it."""
+"""Settings of the detectors; every default with the reason for it."""
 
 from __future__ import annotations
 

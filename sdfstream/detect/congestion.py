@@ -1,6 +1,6 @@
 """Queues: slow and well paths of one class to the link, switch or NIC whose queue makes them slow.
 
-Classes are judged apart: a class whose own queue stands is not contradicted by others that pass the same link.
+Classes are evaluated apart: a class whose own queue stands is not contradicted by others that pass the same link.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.delays import Delays
+from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
-from sdfstream.detect.marks import Marks
+from sdfstream.detect.marks import MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache
 from sdfstream.records.finding import Evidence, Subject
@@ -27,13 +27,13 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _TRIALS = 8.0
-"""What a verdict on one path weighs, in trials: enough that a queue only one path sees can be told at all."""
+"""What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
 
 
-class Congestion:
+class CongestionDetector:
     """Lays slow paths to queues."""
 
-    def __init__(self, config: DetectConfig, delays: Delays, marks: Marks, cabling: Cabling) -> None:
+    def __init__(self, config: DetectConfig, delays: DelayBaselines, marks: MarkDetector, cabling: Cabling) -> None:
         self.config, self.delays, self.marks, self.cabling = config, delays, marks, cabling
         self.blamed: frozenset[str] = frozenset()
         self._cache = LocationCache()

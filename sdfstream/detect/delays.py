@@ -1,6 +1,6 @@
 """Delay above the path's own normal: which directed paths stand in a queue.
 
-Per directed path (session and way) and window of ``sdf.derived.owd.v1``:
+Per directed path (session and direction) and window of ``sdf.derived.owd.v1``:
 
 - the baseline is the running mean and spread of the path's own median delay; it learns only while the path is quiet
   (the published excess is not used: its floor may follow a clock);
@@ -9,7 +9,7 @@ Per directed path (session and way) and window of ``sdf.derived.owd.v1``:
 - the round trip must be slow too: a clock that moves makes one direction slower and the other as much faster, and
   their sum, which needs no clock, stays as it was;
 - a path is *slow* after several windows net above all that (`numeric.cusum.PersistenceCusum`);
-- a window whose error bar is missing or wider than `max_err_us` is not judged at all.
+- a window whose error bar is missing or wider than `max_err_us` is not evaluated at all.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _WARM = 10
-"""Windows a path needs before it is judged."""
+"""Windows a path needs before it is evaluated."""
 _FRESH_NS = NS_PER_S
 _LINGER_NS = 5 * NS_PER_S
-"""A slow path of which nothing new is heard counts as slow for this long: no data is not well."""
+"""A slow path of which nothing new is received counts as slow for this long: no data is not well."""
 _NEAR_NS = 150 * NS_PER_MS
 """The two directions of an exchange may fall into neighbouring windows."""
 _FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
 """Bounds of the learnt threshold, and where it starts."""
 
 
-class Delays:
+class DelayBaselines:
     """Excess delay of every directed path; number of a directed path: 2·session + (0 fwd, 1 rev)."""
 
     def __init__(self, config: DetectConfig, sessions: Sessions, counters: Counters) -> None:
@@ -181,7 +181,7 @@ class Delays:
         return result
 
     def hot(self) -> Bools:
-        """(2·sessions,) directed paths whose last window was high; the other slow ones are on their way out."""
+        """(2·sessions,) directed paths whose last window was high; the other slow ones are about to recover."""
         result: Bools = self.table["score"] >= 0.5
         return result
 

@@ -10,28 +10,28 @@ import numpy.typing as npt
 
 from sdfstream.detect.bustime import BusTime
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.clocks import Clocks
+from sdfstream.detect.clocks import ClockDetector
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.congestion import Congestion
-from sdfstream.detect.delays import Delays
-from sdfstream.detect.flap import Flaps
+from sdfstream.detect.congestion import CongestionDetector
+from sdfstream.detect.delays import DelayBaselines
+from sdfstream.detect.flap import FlapDetector
 from sdfstream.detect.flows import Flows
 from sdfstream.detect.health import Health
 from sdfstream.detect.inband import InBand
 from sdfstream.detect.instant import Detector
 from sdfstream.detect.jobs import Jobs
 from sdfstream.detect.ledger import Ledger
-from sdfstream.detect.liveness import Liveness
-from sdfstream.detect.loss import Loss
-from sdfstream.detect.marks import Marks
-from sdfstream.detect.miscabled import Miscabled
-from sdfstream.detect.ports import Ports
+from sdfstream.detect.liveness import SessionLiveness
+from sdfstream.detect.loss import LossDetector
+from sdfstream.detect.marks import MarkDetector
+from sdfstream.detect.miscabled import MiscablingDetector
+from sdfstream.detect.ports import PortDetector
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import SilenceDetector
-from sdfstream.detect.slow_pairs import SlowPairs
+from sdfstream.detect.slow_pairs import SlowPairDetector
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
@@ -48,24 +48,24 @@ class Engines:
         self.flows = Flows(self.cabling, self.counters)
         self.jobs = Jobs(self.cabling, self.flows, self.counters)
         self.inband = InBand(self.counters)
-        self.slow_pairs = SlowPairs(self.inband, self.jobs, self.flows, self.cabling)
-        self.liveness = Liveness(self.config, self.sessions, self.presence, self.counters)
+        self.slow_pairs = SlowPairDetector(self.inband, self.jobs, self.flows, self.cabling)
+        self.liveness = SessionLiveness(self.config, self.sessions, self.presence, self.counters)
         self.bustime = BusTime()
         self.recent = RecentFaults(self.cabling)
         self.silence = SilenceDetector(
             self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent
         )
         self.health = Health(self.config, self.sessions, self.presence, self.cabling)
-        self.delays = Delays(self.config, self.sessions, self.counters)
+        self.delays = DelayBaselines(self.config, self.sessions, self.counters)
         self.runs = LossRuns(self.sessions)
-        self.loss = Loss(self.config, self.runs, self.cabling, self.recent)
-        self.marks = Marks(self.config, self.sessions, self.cabling, self.delays)
-        self.congestion = Congestion(self.config, self.delays, self.marks, self.cabling)
-        self.miscabled = Miscabled()
+        self.loss = LossDetector(self.config, self.runs, self.cabling, self.recent)
+        self.marks = MarkDetector(self.config, self.sessions, self.cabling, self.delays)
+        self.congestion = CongestionDetector(self.config, self.delays, self.marks, self.cabling)
+        self.miscabled = MiscablingDetector()
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
-        self.flaps = Flaps(self.config, self.gaps.closed)
-        self.ports = Ports(self.config)
-        self.clocks = Clocks(self.config)
+        self.flaps = FlapDetector(self.config, self.gaps.closed)
+        self.ports = PortDetector(self.config)
+        self.clocks = ClockDetector(self.config)
         self.ledger = Ledger(self.config, self.counters)
         self.detectors: tuple[tuple[str, int, Detector], ...] = (
             ("congestion", 1, self.congestion),
@@ -104,7 +104,7 @@ class Engines:
             self.sessions.fresh.clear()
 
     def troubled(self, now_ns: int) -> npt.NDArray[np.bool_]:
-        """(sessions,) one of whose agents is late or mute: they are not judged by what they lose, mark or delay."""
+        """(sessions,) one of whose agents is late or mute: what they lose, mark or delay proves nothing."""
         host = np.append(self.sessions.nic_host, -1)
         late = np.append(self.presence.troubled(now_ns), False)
         table = self.sessions.table
@@ -112,7 +112,7 @@ class Engines:
         return result
 
     def forget(self, now_ns: int) -> None:
-        """Drop what was not heard of for long."""
+        """Drop what sent nothing for `DetectConfig.forget_s`."""
         self.jobs.expire(now_ns)
         self.inband.spring_clean()
         self.flows.drop_unused(now_ns - int(self.config.forget_s * NS_PER_S))

@@ -57,8 +57,8 @@ class Outage:
 
 
 @dataclass(slots=True)
-class _Port:
-    """Last counters of one NIC's port, and the downs they told of."""
+class _PortDowns:
+    """Last counters of one NIC's port, and the downs that they showed."""
 
     carrier: int = _NONE
     was_down: bool = False
@@ -68,7 +68,7 @@ class _Port:
     """[bus time, downs] each."""
 
 
-class Flaps:
+class FlapDetector:
     """Outages per subject (``nic h03/r1``, ``link l0--s1``, ``switch s1``) and downs per port."""
 
     def __init__(self, config: DetectConfig, closed: Callable[[Instant], list[Gap]] = lambda _: []) -> None:
@@ -76,7 +76,7 @@ class Flaps:
         self._closed = closed
         """Short gaps that closed since the last evaluation."""
         self._outages: dict[str, deque[Outage]] = {}
-        self._ports: dict[str, _Port] = {}
+        self._ports: dict[str, _PortDowns] = {}
         self._damping: dict[str, Damping] = {}
 
     def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> list[str]:
@@ -93,7 +93,7 @@ class Flaps:
             if port is None:
                 if len(self._ports) >= _MOST_LINKS:
                     continue
-                port = self._ports[names[n]] = _Port()
+                port = self._ports[names[n]] = _PortDowns()
             down = s >= 0 and states[s] in ("down", "disabled")
             changes = _rise(port.carrier, c)
             # every change is one edge; from the states at both ends follows how many of them led down
@@ -185,7 +185,7 @@ class Flaps:
     def _evaluate(self, key: str, now_ns: int) -> Detection | None:
         kind, _, name = key.partition(" ")
         outages = list(self._outages.get(key, ()))
-        port = self._ports.get(name, _Port()) if kind == "nic" else _Port()
+        port = self._ports.get(name, _PortDowns()) if kind == "nic" else _PortDowns()
         seen = {
             "probes": len(outages),
             "carrier": sum(n for _, n in port.by_carrier),
@@ -194,15 +194,8 @@ class Flaps:
         count = max(seen.values())
         lasted = [o.lasted_ns(now_ns) / NS_PER_S for o in outages]
         longest_s, total_s = max(lasted, default=0.0), sum(lasted)
-        again = count >= self.config.flap_min_downs
-        over_now = all(o.up_ns != _NONE for o in outages)  # a link still down is down, not flapping
-        fired = []
-        if count > self.config.flap_count:
-            fired.append(f"link has flapped more than {self.config.flap_count} times within the past {self._window()}")
-        if again and over_now and longest_s >= self.config.flap_longest_s:
-            fired.append(f"one outage lasted {self.config.flap_longest_s:g} s or longer")
-        if again and over_now and total_s >= self.config.flap_total_s:
-            fired.append(f"outages of {self.config.flap_total_s:g} s or more in sum within the past {self._window()}")
+        over = all(o.up_ns != _NONE for o in outages)  # a link still down is down, not flapping
+        fired = self._fired(count, longest_s, total_s, over=over)
         if not fired:
             return None
         starts = [o.down_ns for o in outages] + [at for at, _ in (*port.by_carrier, *port.by_downed)]
@@ -225,6 +218,18 @@ class Flaps:
             suspects=((name, 1.0),),
             detail="; ".join(fired),
         )
+
+    def _fired(self, count: int, longest_s: float, total_s: float, *, over: bool) -> list[str]:
+        """The rules that apply, each as a sentence; `over`: no outage lasts still."""
+        fired = []
+        timed = over and count >= self.config.flap_min_downs
+        if count > self.config.flap_count:
+            fired.append(f"link has flapped more than {self.config.flap_count} times within the past {self._window()}")
+        if timed and longest_s >= self.config.flap_longest_s:
+            fired.append(f"one outage lasted {self.config.flap_longest_s:g} s or longer")
+        if timed and total_s >= self.config.flap_total_s:
+            fired.append(f"outages of {self.config.flap_total_s:g} s or more in sum within the past {self._window()}")
+        return fired
 
     def _window(self) -> str:
         window_s = self.config.flap_window_s
@@ -249,7 +254,7 @@ class Flaps:
         }
         self._ports = {}
         for nic, (carrier, was_down, downed, by_carrier, by_downed) in state["ports"]:
-            port = self._ports[nic] = _Port(carrier, was_down, downed)
+            port = self._ports[nic] = _PortDowns(carrier, was_down, downed)
             port.by_carrier.extend(by_carrier)
             port.by_downed.extend(by_downed)
         self._damping = {key: Damping(**d) for key, d in state["damping"]}

@@ -1,7 +1,7 @@
-"""Ways of flows: which parts of the fabric the traffic of a job crosses, direction by direction.
+"""Routes of flows: which elements of the fabric the traffic of a job crosses, direction by direction.
 
-A flow is traced as itself (`records.flow`), so its way is known for certain where every router answered. Of a flow
-that was not traced, or not whole, the declared graph tells which links it *may* cross, and with what probability;
+A flow is traced as itself (`records.flow`), so its route is known for certain where every router answered. Of a flow
+that was not traced, or not whole, the declared graph gives the links it *may* cross, and with what probability;
 without a declaration nothing but its two NICs is known, and it may cross anything.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.routes import Hops, Route
+from sdfstream.detect.routes import Hops, TracedRoute
 from sdfstream.records.flow import Flow
 from sdfstream.stats import Counters
 
@@ -32,14 +32,14 @@ class Flows:
     def __init__(self, cabling: Cabling, counters: Counters, most: int = MOST_FLOWS) -> None:
         self.cabling, self.counters, self.most = cabling, counters, most
         self.numbers: dict[Flow, int] = {}
-        self._routes: dict[Flow, Route] = {}
+        self._routes: dict[Flow, TracedRoute] = {}
         self.element = np.full((0, 8), -1, np.int64)
         self.weight = np.zeros((0, 8))
         self.open = np.zeros(0, np.bool_)
-        """(flows,) nothing is known of the way but its two NICs: it may cross any link."""
+        """(flows,) nothing is known of the route but its two NICs: it may cross any link."""
         self._known = (-1, -1)
         self.version = 0
-        """Goes up with every change of any way."""
+        """Goes up with every change of any route."""
 
     def take(self, flow: Flow, hops: Hops, at_ns: int) -> None:
         """Take a trace of a flow, bus time `at_ns`; one that says what is known already changes nothing."""
@@ -48,7 +48,7 @@ class Flows:
             if len(self._routes) >= self.most:
                 self.counters.add("shed", "flows-full")
                 return
-            self._routes[flow] = Route(hops, at_ns)
+            self._routes[flow] = TracedRoute(hops, at_ns)
         else:
             before, doubt = known.hops, known.doubt_ns
             self.cabling.heed(known, known.take(hops, at_ns), doubt or at_ns)
@@ -66,8 +66,8 @@ class Flows:
             del self._routes[flow]
         return len(old)
 
-    def route(self, flow: Flow) -> Route | None:
-        """What is known of a flow's way."""
+    def route(self, flow: Flow) -> TracedRoute | None:
+        """What is known of a flow's route."""
         return self._routes.get(flow)
 
     def use(self, flows: list[Flow]) -> Ints:
@@ -86,14 +86,14 @@ class Flows:
         return np.array([self.numbers[flow] for flow in flows], np.int64)
 
     def _know(self) -> None:
-        """Bring the doubts about all ways up to date."""
+        """Bring the doubts about all routes up to date."""
         if self._known[1] != self.cabling.moved:
             for route in self._routes.values():
                 route.unsettled_by(self.cabling.moves, self.cabling.topology.router)
         self._known = (self.cabling.declared, self.cabling.moved)
 
     def refresh(self) -> None:
-        """Work all ways out anew when the cabling was declared anew, or a router moved flows."""
+        """Work all routes out anew when the cabling was declared anew, or a router moved flows."""
         if self._known != (self.cabling.declared, self.cabling.moved):
             self._know()
             for flow, number in self.numbers.items():
@@ -113,7 +113,7 @@ class Flows:
         self.open[number] = not certain
 
     def crossing(self, elements: Iterable[int]) -> tuple[Bools, Bools]:
-        """(flows,) which surely cross one of these parts, and which may."""
+        """(flows,) which surely cross one of these elements, and which may."""
         hit = np.isin(self.element, list(elements)) & (self.element >= 0)
         weight = np.where(hit, self.weight, 0.0).max(axis=1, initial=0.0)
         return weight > _SURE, weight > 0.0
@@ -124,4 +124,4 @@ class Flows:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._routes = {Flow(*flow): Route(**route) for *flow, route in state["ways"]}
+        self._routes = {Flow(*flow): TracedRoute(**route) for *flow, route in state["ways"]}

@@ -31,7 +31,7 @@ UNKNOWN, HEALTHY, UNHEALTHY = 0, 1, 2
 
 
 class Health:
-    """State per NIC and side, and the events that tell of its changes."""
+    """State per NIC and side, and the events of its changes."""
 
     def __init__(self, config: DetectConfig, sessions: Sessions, presence: Presence, cabling: Cabling) -> None:
         self.config, self.sessions, self.presence, self.cabling = config, sessions, presence, cabling

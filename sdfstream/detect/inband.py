@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sdfstream.detect.sessions import Lookups, Names
+from sdfstream.detect.sessions import Lookups, NameIndex
 from sdfstream.numeric.cusum import PersistenceCusum
 from sdfstream.numeric.keyindex import KeyIndex
 from sdfstream.numeric.moments import EwMoments
@@ -58,14 +58,14 @@ class InBand:
 
     def __init__(self, counters: Counters, most: int = MOST_PAIRS) -> None:
         self.counters = counters
-        self.pairs, self.jobs = Names(most), Names(most)
-        self.ends = Names(_MOST_NAMES)
+        self.pairs, self.jobs = NameIndex(most), NameIndex(most)
+        self.ends = NameIndex(_MOST_NAMES)
         """NIC ids."""
         self._sizes = KeyIndex(4 * most)
         """(queue pair, size of its chunks) to the number of a baseline."""
         self.moments = EwMoments(alpha=1 / 200)
         self.delays = EwMoments(alpha=1 / 200)
-        """Of first packets' one-way delays, per queue pair: tells a queue from other reasons."""
+        """Of first packets' one-way delays, per queue pair: sets a queue apart from other reasons."""
         self.cusum = PersistenceCusum(_WINDOWS, _RELEASE)
         self.job_cusum = PersistenceCusum(_JOB_WINDOWS, _JOB_RELEASE)
         self.table = Table(
@@ -97,7 +97,7 @@ class InBand:
     # -- intake -------------------------------------------------------------------------------------------------
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
-        """Take a ``sdf.derived.qp.v1`` message; it is judged at the next tick."""
+        """Take a ``sdf.derived.qp.v1`` message; evaluated at the next tick."""
         pair, job, src, dst = (
             self._lookups.of(batch, name, names.add)
             for name, names in (("qp", self.pairs), ("job", self.jobs), ("src", self.ends), ("dst", self.ends))
@@ -227,7 +227,7 @@ class InBand:
         self.counters.add("accepted", "slow-jobs")
 
     def _describe(self, w: dict[str, Any], figure: Floats, mean: Floats, high: Bools) -> None:
-        """Keep of each high window what a finding tells."""
+        """Store of each high window what a finding reports."""
         t, pair = self.table, w["pair"][high]
         packets = np.maximum(w["packets"][high], 1)
         late = w["owd_p50_ns"][high] - self.delays.mean[pair]

@@ -13,7 +13,7 @@ from sdfstream.detect.silence import Silence
 from sdfstream.records.finding import Subject
 
 
-class Findings(Protocol):
+class OpenFindings(Protocol):
     """Findings that are pending or open (`Ledger`)."""
 
     def is_open(self, kind: str, subject: Subject) -> bool:
@@ -36,7 +36,7 @@ class Instant:
     now_ns: int
     """Bus time."""
     silence: Silence
-    findings: Findings
+    findings: OpenFindings
     left_out: npt.NDArray[np.bool_]
     """(sessions,) silent, or one of its agents is late or mute: its loss, marks and delay prove nothing."""
     found: dict[str, list[Detection]] = field(default_factory=dict)

@@ -5,7 +5,7 @@ and the job stands in ``jobs``; where a route is not known (not traced, gaps, a 
 direction or class is not, the job is only possibly affected, which the evidence says. NICs and hosts need no route:
 every queue pair that begins or ends there is affected.
 
-Parts of jobs come from agents, host by host, at once when something changes and again every ten seconds.
+Shards of jobs come from agents, host by host, at once when something changes and again every ten seconds.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FORGET_NS: Final = 120 * NS_PER_S
-"""A shard of which nothing was heard for so long is gone: agents repeat it every ten seconds."""
+"""A shard that was not repeated for so long is gone: agents repeat it every ten seconds."""
 MOST_PAIRS: Final = 200_000
 _MOST_SHARDS: Final = 20_000
 _MOST_NAMED: Final = 16
 """Jobs that the evidence of one finding names."""
 _LIKELY: Final = 0.05
-"""Suspects of a path at least this likely count as places where it may be sick."""
+"""Suspects of a path at least this likely count as locations where it may be sick."""
 APART: Final = frozenset({"clock-unsynced", "clock-faulty", "agent-stale", "qp-slow"})
 """Kinds that hurt nobody by themselves, or name their jobs already."""
 
@@ -55,7 +55,7 @@ class Jobs:
     def __init__(self, cabling: Cabling, flows: Flows, counters: Counters, most: int = MOST_PAIRS) -> None:
         self.cabling, self.flows, self.counters, self.most = cabling, flows, counters, most
         self._shards: dict[str, tuple[JobShard, int]] = {}
-        """By ``job@host``: the shard and the bus time at which it was last told."""
+        """By ``job@host``: the shard and the bus time at which it was last received."""
         self._dirty = True
         self.pairs: list[QueuePair] = []
         self.names: list[str] = []
@@ -68,7 +68,7 @@ class Jobs:
         self._known: dict[object, Crossing] = {}
         self._version = -1
 
-    # -- what agents tell ---------------------------------------------------------------------------------------
+    # -- shards -------------------------------------------------------------------------------------------------
 
     def take(self, data: Any, at_ns: int) -> None:
         """Take the data of one job event.
@@ -92,7 +92,7 @@ class Jobs:
             self._shards[shard.key] = (shard, at_ns)
 
     def expire(self, now_ns: int) -> None:
-        """Forget shards of which nothing was heard for long."""
+        """Forget shards that were not repeated for long."""
         old = [key for key, (_, at_ns) in self._shards.items() if now_ns - at_ns > _FORGET_NS]
         for key in old:
             del self._shards[key]
@@ -100,7 +100,7 @@ class Jobs:
         self.counters.add("forgotten", "job-parts", len(old))
 
     def refresh(self) -> None:
-        """Number the queue pairs anew when a job changed, and work out their ways."""
+        """Number the queue pairs anew when a job changed, and work out their routes."""
         if self._dirty:
             self._number()
         self.flows.refresh()
@@ -130,7 +130,7 @@ class Jobs:
     # -- who crosses what ---------------------------------------------------------------------------------------
 
     def crossing(self, detection: Detection) -> Crossing:
-        """Queue pairs that cross the subject of a claim; `refresh` must have been called."""
+        """Queue pairs that cross the subject of a detection; `refresh` must have been called."""
         key = (detection.subject, detection.directions, detection.direction_known, detection.classes)
         if detection.subject.type == "path":
             key = (*key, tuple(name for name, p in detection.suspects if p >= _LIKELY))  # type: ignore[assignment]
@@ -183,7 +183,7 @@ class Jobs:
         return row[first], element[first], weight[first]
 
     def _unknown_routes(self) -> Bools:
-        """(pairs,) of which nothing but the NICs is known, one way at least."""
+        """(pairs,) of which nothing but the NICs is known, in one direction at least."""
         result: Bools = self.flows.open[self._there] | self.flows.open[self._back]
         return result
 
@@ -203,7 +203,7 @@ class Jobs:
     # -- into findings ------------------------------------------------------------------------------------------
 
     def annotate(self, detections: list[Detection]) -> list[Detection]:
-        """The claims with the jobs that they hurt, and how many queue pairs of each cross them, as evidence."""
+        """The detections with the jobs that they hurt, and how many queue pairs of each cross them, as evidence."""
         if not detections:
             return detections
         self.refresh()

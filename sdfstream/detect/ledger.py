@@ -1,14 +1,14 @@
-"""The life of a finding: claimed, opened once it has lasted, updated now and then, resolved once it is gone.
+"""The life of a finding: detected, opened once it has lasted, updated now and then, resolved once it is gone.
 
 ======== ==================================== ==================================================================
 state    event                                then
 ======== ==================================== ==================================================================
-(none)   claimed                              pending
-pending  claimed for `confirm_ns`             **open** is said
-pending  not claimed for 0.5 s                forgotten, nothing was said
-open     still claimed, something changed     **update** is said, at most every `update_s`
-open     not claimed for `hold_ns`            **resolved** is said, unless damped
-open     damped (it came and went too often)  stays open until the penalty has decayed, or is told as ``link-flap``
+(none)   detected                             pending
+pending  detected for `confirm_ns`            **open** is published
+pending  not detected for 0.5 s               forgotten, nothing was published
+open     still detected, something changed    **update** is published, at most every `update_s`
+open     not detected for `hold_ns`           **resolved** is published, unless damped
+open     damped (it came and went too often)  stays open until the penalty has decayed, or is a ``link-flap``
 ======== ==================================== ==================================================================
 
 One subject has at most one finding of a kind at a time. The id is a hash of kind, subject and beginning, so a repeat
@@ -59,9 +59,9 @@ class Ledger:
         self._damping: dict[Key, Damping] = {}
 
     def take(self, source: str, detections: list[Detection], now_ns: int) -> list[Output]:
-        """Take everything that engine `source` claims now; say what changes.
+        """Take everything that detector `source` finds now; the events of what changes.
 
-        Whatever the source claimed before and does not claim now begins to lapse.
+        What the source found before and does not find now begins to lapse.
         """
         out: list[Output] = []
         detected: set[Key] = set()
@@ -77,7 +77,7 @@ class Ledger:
         return out
 
     def is_open(self, kind: str, subject: Subject) -> bool:
-        """Whether a finding of this kind about this subject has been said and not resolved."""
+        """Whether a finding of this kind about this subject is open."""
         entry = self._entries.get((kind, subject.type, subject.id))
         return entry is not None and entry.said > 0
 
@@ -90,7 +90,7 @@ class Ledger:
         return frozenset(key[2] for key in self._entries if key[0] in kinds)
 
     def standing(self, but: str) -> list[Detection]:
-        """Everything pending or open that engines other than `but` claim."""
+        """Everything pending or open of detectors other than `but`."""
         return [entry.detection for entry in self._entries.values() if entry.source != but]
 
     def _detected(self, key: Key, source: str, detection: Detection, now_ns: int) -> list[Output]:
@@ -113,7 +113,7 @@ class Ledger:
             entry.opened = 1
             return [self._say(entry, "open", now_ns)]
         before, entry.detection = entry.detection, _keep_since(detection, entry.detection)
-        if gap_ns >= detection.hold_ns:  # it had lapsed and only damping kept it open
+        if gap_ns >= detection.hold_ns:  # it had lapsed and only damping held it open
             entry.opened += 1
             self._count_down(key, now_ns)
         due = now_ns - entry.said_ns >= int(self.config.update_s * NS_PER_S)
@@ -199,7 +199,7 @@ def _saved(entry: _Entry) -> dict[str, Any]:
 
 
 def _keep_since(new: Detection, old: Detection) -> Detection:
-    """The newer claim with the older beginning."""
+    """The newer detection with the older beginning."""
     if new.since_ns == old.since_ns:
         return new
     fields = {name: getattr(new, name) for name in Detection.__slots__}

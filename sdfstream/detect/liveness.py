@@ -1,8 +1,8 @@
 """Which paths answer: from agents' own statements, and from probe rows where there are none.
 
 Two witnesses watch every session. Its **sender** sees whether answers come back (round trip); its **reflector** sees
-whether probes still arrive (forward direction only). Together they tell the directions apart: sender silent and
-reflector alive is a broken way back, both silent a broken way there. Statements are trusted while their agent's
+whether probes still arrive (forward direction only). Together they separate the directions: sender silent and reflector
+alive is a broken reverse direction, both silent a broken forward one. Statements are trusted while their agent's
 heartbeats are fresh; without them the rows decide: at least three time-outs after the last answer, and no answer for
 the limit.
 
@@ -57,13 +57,13 @@ class Sightings:
     good_fwd_ns: Ints
     """The forward direction was seen to work at this bus time or later."""
     reported_round_ns: Ints
-    """When a working round trip was last told of (rows may come late: this is for freshness, not for blame)."""
+    """When a working round trip was last reported (rows may come late: this is for freshness, not for blame)."""
     reported_fwd_ns: Ints
     """The same of the forward direction."""
     reflector_silent: Bools
     """A fresh far end says that probes no longer arrive."""
     sender_unknown: Bools
-    """A fresh sender says that it cannot tell (its NIC is absent or cannot send)."""
+    """A fresh sender does not know (its NIC is absent or cannot send)."""
     reflector_unknown: Bools
     sender_alive: Bools
     """A fresh sender says that answers come."""
@@ -71,8 +71,8 @@ class Sightings:
     """A fresh far end says that probes arrive."""
 
 
-class Liveness:
-    """State of every session as its two witnesses and its rows tell it."""
+class SessionLiveness:
+    """State of every session by its two witnesses and its rows."""
 
     def __init__(self, config: DetectConfig, sessions: Sessions, presence: Presence, counters: Counters) -> None:
         self.config, self.sessions, self.presence, self.counters = config, sessions, presence, counters
@@ -222,7 +222,7 @@ class Liveness:
         alive, arrives = stated & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
         proven_ns = until[host[table["src"]]] - limit_ns - SLACK_NS
         good_round_ns = np.where(alive, np.maximum(t["ok_seen_ns"], proven_ns), t["ok_seen_ns"])
-        # a reflector judges by the interval it has seen, and by a long one until it has seen any (0)
+        # a reflector goes by the interval it has seen, and by a long one until it has seen any (0)
         seen_ns = np.where(t["rfl_interval_ns"] > 0, t["rfl_interval_ns"], NS_PER_S)
         limit_ns = np.maximum(self.config.liveness_ns, 3 * seen_ns)
         proven_ns = until[host[table["dst"]]] - limit_ns - SLACK_NS

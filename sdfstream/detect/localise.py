@@ -1,9 +1,9 @@
-"""From sick and healthy paths to the part that is to blame: link, direction, NIC or switch, with rivals.
+"""From sick and healthy paths to the element that is at fault: link, direction, NIC or switch, with rivals.
 
-The maximum-likelihood search itself is `sdfstream.numeric.blame`; here paths become observations, parts become
-subjects, and what the evidence cannot tell apart is said so. Every observation also crosses a part of its own, far
-less likely than any cable, so that a fault that only one path sees (its hash bucket, its class) blames that path
-and nothing that healthy paths cross.
+The maximum-likelihood search itself is `sdfstream.numeric.blame`; here paths become observations, elements become
+subjects, and rivals that fit the evidence as well are named. Every observation also crosses an element of its own, far
+less likely than any cable, so that a fault that only one path sees (its hash bucket, its class) blames that path and
+nothing that healthy paths cross.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLEAR = 0.7
 _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
-"""Nats in favour of a part that is blamed already: near ties must not make a finding jump between subjects."""
+"""Nats in favour of an element that is blamed already: near ties must not make a finding jump between subjects."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,14 +38,14 @@ class Location:
 
     subject: Subject
     directions: list[str]
-    """``a->b`` of the sick directions; both when both are, or when the evidence cannot tell which."""
+    """``a->b`` of the sick directions; both when both are, or when the evidence fits either."""
     direction_known: bool
     share: float
     """Estimated share of trials it fails."""
     slots: Ints
     """Sessions it explains."""
     suspects: list[tuple[str, float]]
-    """(id of a part, probability), most likely first."""
+    """(id of an element, probability), most likely first."""
     probability: float
     """That the subject is right, given that one of the suspects is."""
     path_directions: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ def locate(
     noise : float
         Share of trials that fails in a healthy fabric.
     least_share : float
-        A sick part fails at least this share of the trials that cross it.
+        A sick element fails at least this share of the trials that cross it.
     kind : str
         ``silence`` or ``queue`` where that makes some elements likelier than others (see `Cabling.log_prior`).
     incumbents : frozenset of str
@@ -115,8 +115,8 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
     """One `Location` per subject.
 
     Two culprits that could be two directions of one cable (or sides of one NIC) are taken for that one: a cable that
-    fails both ways is far likelier than two cables that fail one way each. Where several cables qualify, each is
-    as likely as the product of its two directions.
+    fails in both directions is far likelier than two cables that fail in one each. Where several cables qualify, each
+    is as likely as the product of its two directions.
     """
     groups: list[_Group] = []
     for culprit in culprits:
@@ -164,7 +164,7 @@ class _Group:
     """Culprits that are taken for one subject."""
 
     names: list[dict[Subject, list[tuple[str, float]]]]
-    """Per culprit: subjects that may stand for it, with their parts' names and probabilities."""
+    """Per culprit: subjects that may stand for it, with their elements' names and probabilities."""
     odds: dict[Subject, float]
     """Joint weight of the subjects that may stand for all of them."""
     culprits: list[Culprit]
@@ -258,18 +258,14 @@ def _joined(subject: Subject, elements: list[Location], suspects: list[tuple[str
 def _gather_paths(cabling: Cabling, locations: list[Location], incumbents: frozenset[str]) -> list[Location]:
     """What only single paths seem to suffer becomes one statement; without a map one fault looks like many.
 
-    Paths whose way is not known join the link or switch that was found beside them; the rest are told under one of
-    them, the one told before if it is still among them.
+    Paths whose route is not known join the link or switch that was found beside them; the rest are reported under one
+    of them, the one reported before if it is still among them.
     """
     lone = [x for x in locations if x.subject.type == "path"]
     named = [x for x in locations if x.subject.type != "path"]
-    host = next((x for x in named if x.subject.type in ("link", "switch")), None)
-    if host is not None:
-        lost = [x for x in lone if not _mapped(cabling, x)]
-        lone = [x for x in lone if _mapped(cabling, x)]
-        for path in lost:
-            host.slots = np.concatenate([host.slots, path.slots])
-            host.path_directions += path.path_directions
+    shared = next((x for x in named if x.subject.type in ("link", "switch")), None)
+    if shared is not None:
+        lone = _without_unmapped(cabling, lone, shared)
     if len(lone) < 2:
         return named + lone
     first = min(lone, key=lambda x: (x.subject.id not in incumbents, x.subject.id))
@@ -287,8 +283,17 @@ def _gather_paths(cabling: Cabling, locations: list[Location], incumbents: froze
     return [*named, group]
 
 
+def _without_unmapped(cabling: Cabling, lone: list[Location], shared: Location) -> list[Location]:
+    """The single paths whose route is known; the others join `shared`."""
+    mapped = [x for x in lone if _mapped(cabling, x)]
+    for path in (x for x in lone if x not in mapped):
+        shared.slots = np.concatenate([shared.slots, path.slots])
+        shared.path_directions += path.path_directions
+    return mapped
+
+
 def _mapped(cabling: Cabling, found: Location) -> bool:
-    """Whether more than the two NICs is known of the way of these paths."""
+    """Whether more than the two NICs is known of the routes of these paths."""
     crossed = {"fwd": (FWD,), "rev": (REV,), "both": (FWD, REV)}
     return all(
         (cabling.element[slot, direction] >= 0).sum() > 2

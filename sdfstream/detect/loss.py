@@ -1,16 +1,16 @@
-"""Gray loss: paths that lose some of their probes while others pass, pooled over the parts they share.
+"""Gray loss: paths that lose some of their probes while others pass, pooled over the elements they share.
 
-Loss events (`runs`) of all paths over a part are pooled and tested against normal loss, one-sided, with an exact
-(Chernoff) tail bound: a healthy part that loses up to `loss_share` of its probes independently is named with
+Loss events (`runs`) of all paths over an element are pooled and tested against normal loss, one-sided, with an exact
+(Chernoff) tail bound: a healthy element that loses up to `loss_share` of its probes independently is named with
 probability at most `loss_false_alarm` per evaluation of one window. Before the test every bin (200 ms or 2 s) is cut
 down to twice the median bin, for gray loss is scattered in time and a short outage is not.
 
-Three windows look back side by side: 1.6 s for sharp loss, 6.4 s, and 64 s for faint loss. A part that loses the
-share p can be told after about 21 / KL(p‖p0) probes over it, 70 at 10 % and 750 at 2 % (p0 = 0.2 %, false alarm 1e-9),
+Three windows look back side by side: 1.6 s for sharp loss, 6.4 s, and 64 s for faint loss. An element that loses the
+share p is detected after about 21 / KL(p‖p0) probes over it, 70 at 10 % and 750 at 2 % (p0 = 0.2 %, false alarm 1e-9),
 and a probe is known to be lost only after its time-out.
 
 A row says only that a round trip failed, so the direction comes from which other paths cross each direction; where
-those do not tell, both stay suspects.
+those do not show it, both stay suspects.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _LOOKS = ((0, 8), (0, BINS), (1, BINS))
-"""Windows that are judged: (which ring of `LossRuns`, how many of its newest bins)."""
+"""Windows that are evaluated: (which ring of `LossRuns`, how many of its newest bins)."""
 _LEAST_EVENTS = 4
 _RECENT = 10
 _ALIKE, _UNLIKE, _MOST_HARMED = 1.0, 2.5, 0.6
 
 
-class Loss:
+class LossDetector:
     """Judges loss events of all sessions."""
 
     def __init__(self, config: DetectConfig, runs: LossRuns, cabling: Cabling, recent: RecentFaults) -> None:
@@ -92,7 +92,7 @@ class Loss:
         return bool((log_tail_bound(k, np.maximum(n, k), self.config.loss_share) <= self.limit).any())
 
     def _evaluate(self, location: Location, ring: RingBins, bins: int, used: Ints) -> Detection | None:
-        """The claim, unless what was located is one burst, too little, or over."""
+        """The detection, unless what was located is one burst, too little, or over."""
         slots = self._crossing(location, used)
         events, probes = (ring.ordered(field, slots)[-bins:] for field in ("events", "probes"))
         scattered = int(np.minimum(events, max(2.0, 2.0 * float(np.median(events)))).sum())
@@ -109,7 +109,7 @@ class Loss:
             if unlike > _UNLIKE:
                 location = self._some_path(location, slots, ring.recent("events", bins))
             elif unlike > _ALIKE and location.subject.id not in self.blamed:
-                return None  # not yet clear whether the part or something behind it loses
+                return None  # not yet clear whether the element or something behind it loses
         return self._detection(location, slots[ring.recent("events", bins)[slots] > 0], since_ns, n_events, n_probes)
 
     def _detection(self, location: Location, lossy: Ints, since_ns: int, events: int, probes: int) -> Detection:
@@ -140,7 +140,7 @@ class Loss:
         )
 
     def _some_path(self, location: Location, slots: Ints, events: Ints) -> Location:
-        """The paths that lose, told under the worst of them: not the part loses but something behind it."""
+        """The paths that lose, reported under the worst of them: not the element loses but something behind it."""
         lossy = slots[events[slots] > 1]
         names = {str(self.cabling.sessions.path_id(s, "fwd")): int(events[s]) for s in lossy.tolist()}
         before = [name for name in names if name in self.blamed]

@@ -1,7 +1,7 @@
 """What the network did to the IP header: CE marks, and DSCP or ECN that arrive other than they were sent.
 
 CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the
-probe arrived is not blamed for the way back.
+probe arrived is not blamed for the reverse direction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.delays import Delays
+from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
@@ -38,10 +38,10 @@ _Z = 3.09
 _CE, _NOT_ECT = int(Ecn.CE), int(Ecn.NOT_ECT)
 
 
-class Marks:
+class MarkDetector:
     """Arrivals, CE marks and rewritten headers of every directed path in the last 2 s."""
 
-    def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling, delays: Delays) -> None:
+    def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling, delays: DelayBaselines) -> None:
         self.config, self.sessions, self.cabling, self.delays = config, sessions, cabling, delays
         self.window = RingBins(_BINS, 100 * NS_PER_MS, ("arrived", "marked", "rewritten"))
         self.table = Table({"dscp_seen": np.int64(-1)})
@@ -131,7 +131,7 @@ class Marks:
                 )
         if not sick.any():
             return []
-        least = 0.5 * float(np.median(hit[sick] / arrived[sick]))  # a part treats all paths over it alike
+        least = 0.5 * float(np.median(hit[sick] / arrived[sick]))  # an element treats all paths over it alike
         cache = self._caches[noise != self.config.ce_share]
         return cache.recall(
             Observations.join(observed),

@@ -1,9 +1,9 @@
 """NICs whose cable leads to another leaf than planned, as traces show it.
 
-The second router on a way tells by the address at which the packet came in from which leaf it came; the last router is
-the leaf that the receiver hangs on. (The first router's own address tells nothing: a gateway address may follow its
-NIC to the wrong leaf.) `_AGREE` traces in a row that name one other leaf make a claim, as many that name the planned
-one end it. Two NICs of a host on each other's leaves are one matter: swapped cables.
+The second router on a route shows by the address at which the packet came in from which leaf it came; the last router
+is the leaf that the receiver is cabled to. (The first router's own address shows nothing: a gateway address may follow
+its NIC to the wrong leaf.) `_AGREE` traces in a row that name one other leaf make a detection, as many that name the
+planned one end it. Two NICs of a host on each other's leaves are one matter: swapped cables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AGREE: Final = 3
 _MOST: Final = 65_536
 
 
-class Miscabled:
+class MiscablingDetector:
     """What the last traces said of the leaf of every NIC."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Miscabled:
 
 
 def _leaves(topology: Topology, sender: str, receiver: str, hops: list[str | None]) -> Iterator[tuple[str, str]]:
-    """(NIC, leaf that a trace shows it on) of both ends, where the trace tells."""
+    """(NIC, leaf that a trace shows it on) of both ends, where the trace shows it."""
     if len(hops) < 2:
         return  # one router: it is the leaf of both, and its address may not say which
     second, last = topology.arrival(hops[1]), topology.arrival(hops[-1])

@@ -3,7 +3,7 @@
 Rates are differences of two readings over the host's own clock; a counter that went back (reset, reboot) or is null
 gives no rate. Limits follow published practice for InfiniBand and RoCE NICs: symbol and receive errors above 10 per
 second, discards ten times that, any uncorrectable FEC block. Corrected FEC blocks are normal on PAM4 links; only a
-rate far above the port's own past is told, as information: optics that degrade do so before they fail.
+rate far above the port's own past is reported, as information: optics that degrade do so before they fail.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FEC_TIMES, _FEC_LEAST_HZ, _FEC_WARM = 10.0, 100.0, 10
 
 
 @dataclass(slots=True)
-class _Port:
+class _PortErrors:
     read_at_ns: int = 0
     """Host clock of the last reading."""
     last: dict[str, int] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class _Port:
     """Counters beyond their limit at that time, per second."""
 
 
-class Ports:
+class PortDetector:
     """Counters of every port."""
 
     def __init__(self, config: DetectConfig) -> None:
         self.config = config
-        self._ports: dict[str, _Port] = {}
+        self._ports: dict[str, _PortErrors] = {}
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take a ``sdf.raw.port.v1`` message."""
@@ -64,7 +64,7 @@ class Ports:
             if name is None or (name not in self._ports and len(self._ports) >= _MOST_PORTS):
                 continue
             now = {c: int(values[i]) for c, values in readings.items() if values[i] < 2**63}
-            record = self._ports.setdefault(name, _Port())
+            record = self._ports.setdefault(name, _PortErrors())
             up = (state[i] < 0 or states[state[i]] == "up") and int(carrier[i]) == record.carrier
             record.carrier = int(carrier[i])
             self._reading(record, now, int(read_at[i]), at_ns, up)
@@ -75,7 +75,7 @@ class Ports:
             if name.startswith(f"{host}/"):
                 port.last = {}
 
-    def _reading(self, port: _Port, now: dict[str, int], read_at_ns: int, at_ns: int, up: bool) -> None:
+    def _reading(self, port: _PortErrors, now: dict[str, int], read_at_ns: int, at_ns: int, up: bool) -> None:
         """Judge one reading; drops count only if the port stayed `up` since the last: a port that is down drops all."""
         passed_s = (read_at_ns - port.read_at_ns) / NS_PER_S
         rates = {}
@@ -95,7 +95,7 @@ class Ports:
         port.risen_ns, port.rates = at_ns, over
 
     @staticmethod
-    def _corrected(port: _Port, rate: float) -> dict[str, float]:
+    def _corrected(port: _PortErrors, rate: float) -> dict[str, float]:
         """Corrected blocks far above the port's own usual rate (which learns only from usual readings)."""
         if port.fec_n >= _FEC_WARM and rate > max(_FEC_LEAST_HZ, _FEC_TIMES * port.fec_hz):
             return {_FEC_GOOD: rate}
@@ -112,7 +112,7 @@ class Ports:
             if port.risen_ns and now.now_ns - port.risen_ns <= quiet_ns
         ]
 
-    def _detection(self, name: str, port: _Port) -> Detection:
+    def _detection(self, name: str, port: _PortErrors) -> Detection:
         limits = dict.fromkeys(_ERRORS, self.config.port_error_rate_hz)
         limits |= dict.fromkeys(_DISCARDS, 10 * self.config.port_error_rate_hz)
         limits |= {_FEC_BAD: 0.0, _FEC_GOOD: port.fec_hz}
@@ -141,4 +141,4 @@ class Ports:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._ports = {name: _Port(**saved) for name, saved in state["ports"]}
+        self._ports = {name: _PortErrors(**saved) for name, saved in state["ports"]}

@@ -24,7 +24,7 @@ _HISTORY = 256
 """Boundaries that `Presence` looks back: 25 s."""
 _LEAST_GAP_NS, _MOST_GAP_NS = 300 * NS_PER_MS, 1500 * NS_PER_MS
 _LATE_NS = 600 * NS_PER_MS
-"""News this late comes from a starved agent, or over a clogged way to the bus; a flush is 50 to 100 ms."""
+"""News this late comes from a starved agent, or over a congested link to the bus; a flush is 50 to 100 ms."""
 _UNHEARD_NS = 800 * NS_PER_MS
 _TROUBLE_NS = 5 * NS_PER_S
 """For so long after its last late news an agent is not relied on."""
@@ -50,7 +50,7 @@ class Presence:
                 "awake_then_ns": np.zeros(_HISTORY, np.int64),
             }
         )
-        """Per host: last message and last liveness statement, bus time; up to when it has told of itself (`bustime`);
+        """Per host: last message and last liveness statement, bus time; up to when it has reported (`bustime`);
         usual gap between messages; how late its news came at worst lately, and when; when it was last late or unheard;
         time awake so far, and that at each of the last boundaries (a ring)."""
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
@@ -85,7 +85,7 @@ class Presence:
         return before is not None
 
     def take_report(self, host: str, until_ns: int, at_ns: int) -> None:
-        """An agent has told, at `at_ns`, what it saw up to `until_ns`, both bus time."""
+        """An agent has reported, at `at_ns`, what it saw up to `until_ns`, both bus time."""
         number = self.sessions.hosts.find(host)
         if number < 0:
             return

@@ -1,7 +1,7 @@
 """Paths as observations, and the smallest problem that says the same to the search for blame.
 
-Only parts that some sick path may cross can be blamed, so only they are kept; healthy paths that cross the same of
-them are told once, with their number. A fabric of thousands of paths shrinks to some hundreds of rows.
+Only elements that some sick path may cross can be blamed, so only they remain; healthy paths that cross the same of
+them are one row, with their number. A fabric of thousands of paths shrinks to some hundreds of rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Observations:
     failed: Floats
     tried: Floats
     then_ns: Ints
-    """Bus time of which each row speaks: its way is taken as it was then."""
+    """Bus time of which each row speaks: its route is taken as it was then."""
 
     @classmethod
     def join(cls, elements: Iterable[Observations]) -> Observations:
@@ -76,9 +76,9 @@ class Problem:
     trials: Trials
     """Rows: first the sick paths, in the order of `sick`, then groups of healthy ones."""
     elements: Ints
-    """Cabling's numbers of the parts that can be blamed."""
+    """Cabling's numbers of the elements that can be blamed."""
     own: Ints
-    """Part number of each sick path's own part."""
+    """Number of each sick path's own element."""
     sick: Observations
 
 
@@ -120,6 +120,6 @@ def _groups(row: Ints, element: Ints, weight: Floats, tried: Floats) -> tuple[In
 
 
 def _mixed(element: Ints) -> Floats:
-    """A fixed pseudo-random number in 1..2 per part: sums of them tell sets of parts apart."""
+    """A fixed pseudo-random number in 1..2 per element: sums of them differ between sets of elements."""
     result: Floats = 1.0 + np.modf(np.abs(np.sin((element + 1.0) * 12.9898)) * 43758.5453)[0]
     return result

@@ -1,7 +1,8 @@
-"""What was found lately: faults whose aftermath is no news, and locations that need not be worked out again.
+"""What was found lately: faults whose aftermath is no finding of its own, and locations that need not be worked out
+again.
 
-Paths that come back one by one after a fault are its aftermath. While the same paths stay sick, where the fault lies is
-looked up.
+Paths that come back one by one after a fault are its aftermath. While the same paths stay sick, the location of
+the fault is taken from a cache.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 AFTERMATH_NS = 10 * NS_PER_S
 _SETTLED_NS = NS_PER_S
-"""Only an answer on sick paths that have not changed for this long is kept: before that, health is still coming in."""
+"""Only an answer on sick paths that have not changed for this long is stored: before that, rows still come in."""
 _KEEP_NS = 500 * NS_PER_MS
 _MOST = 16
 
@@ -48,7 +49,7 @@ class RecentFaults:
         return subject in self._last and now_ns - self._last[subject] <= AFTERMATH_NS
 
     def touched(self, slots: Ints, now_ns: int, *, surely: bool = False) -> Bools:
-        """Which of these sessions may (or surely) cross, either way, something at fault a short while ago."""
+        """Which of these sessions may (or surely) cross, in either direction, something at fault a short while ago."""
         fresh = {s for s, at in self._last.items() if now_ns - at <= AFTERMATH_NS}
         if not fresh or not slots.size:
             return np.zeros(slots.size, np.bool_)

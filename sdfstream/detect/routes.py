@@ -1,16 +1,16 @@
-"""One traced way and what became of it: confirmed, moved, or put in doubt.
+"""One traced route and what became of it: confirmed, moved, or put in doubt.
 
-A way is what a trace showed at one instant. Later it may no longer hold: routers that lose or regain a link hash their
-flows anew, also flows that never used that link. What is kept of each way, and by which event it changes:
+A route is what a trace showed at one instant. Later it may no longer hold: routers that lose or regain a link hash
+their flows anew, also flows that never used that link. What is stored of each route, and by which event it changes:
 
 ===================================  ================================================================================
 event                                then
 ===================================  ================================================================================
 a trace that agrees                  gaps on either side are filled, doubt beyond the hops it shows is over
 a trace that differs                 the old hops become `former` up to `changed_ns`; the router before the first
-                                     difference has moved flows, so the ways of others through it are in doubt
+                                     difference has moved flows, so the routes of others through it are in doubt
 a router on it moved flows           in doubt from that router on (`doubt_at`), until it is traced anew
-it differed `SPRAYED` times lately   it is not one way: the last few are taken together
+it differed `SPRAYED` times lately   it is not one route: the last few are taken together
 ===================================  ================================================================================
 """
 
@@ -30,7 +30,7 @@ _MOST_OTHERS: Final = 4
 
 
 @dataclass(slots=True)
-class Route:
+class TracedRoute:
     """Hops of one direction of a path, or of a flow. All instants are bus time."""
 
     hops: Hops
@@ -70,8 +70,8 @@ class Route:
             self.doubt_ns, self.doubt_at = 0, -1
 
     def unsettle(self, hop: int, at_ns: int) -> bool:
-        """The router at `hop` moved flows at `at_ns`; True when that puts this way in (more) doubt."""
-        if at_ns <= self.traced_ns or hop >= len(self.hops) - 1:  # after the last router there is but one way
+        """The router at `hop` moved flows at `at_ns`; True when that puts this route in (more) doubt."""
+        if at_ns <= self.traced_ns or hop >= len(self.hops) - 1:  # after the last router there is but one route
             return False
         if self.doubt_ns and self.doubt_at <= hop:
             return False
@@ -79,7 +79,7 @@ class Route:
         return True
 
     def unsettled_by(self, moved: Mapping[str, int], router: Callable[[str], str]) -> bool:
-        """Routers (by name) moved flows at these instants; True when that puts this way in (more) doubt."""
+        """Routers (by name) moved flows at these instants; True when that puts this route in (more) doubt."""
         for hop, address in enumerate(self.hops[:-1]):
             at_ns = moved.get(router(address)) if address is not None else None
             if at_ns is not None and self.unsettle(hop, at_ns):
@@ -87,7 +87,7 @@ class Route:
         return False
 
     def sprayed(self) -> bool:
-        """Whether it changes so often that it is no single way."""
+        """Whether it changes so often that it is no single route."""
         return len(self.moved_ns) >= SPRAYED
 
     def before(self, then_ns: int) -> Hops:

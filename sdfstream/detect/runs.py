@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.instant import Instant
-from sdfstream.detect.liveness import Liveness
+from sdfstream.detect.liveness import SessionLiveness
 from sdfstream.detect.localise import locate
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
@@ -57,7 +57,7 @@ class LossRuns:
             }
         )
         """Per session: last lost sequence number, length of its run, bins in which the run was counted, bus time at
-        which it became an outage, bus time of the last lost row, `outgrew_ns` of the last run judged by `gaps`."""
+        which it became an outage, bus time of the last lost row, `outgrew_ns` of the last run that `Gaps` has seen."""
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),
@@ -137,7 +137,7 @@ class Gap:
 class Gaps:
     """Groups of runs that ended, located once each (which were, stands with the runs)."""
 
-    def __init__(self, runs: LossRuns, liveness: Liveness, cabling: Cabling) -> None:
+    def __init__(self, runs: LossRuns, liveness: SessionLiveness, cabling: Cabling) -> None:
         self.runs, self.liveness, self.cabling = runs, liveness, cabling
 
     def closed(self, now: Instant) -> list[Gap]:

@@ -1,4 +1,4 @@
-"""Who is who: NICs, hosts and sessions (paths without direction) under dense numbers.
+"""NICs, hosts and sessions (paths without direction) under dense numbers.
 
 Every engine keeps its state in arrays indexed by these numbers; names appear again only in findings.
 """
@@ -24,7 +24,7 @@ _MAX_TRANSPORTS = 4
 _MOST_LOOKUPS = 4096
 
 
-class Names:
+class NameIndex:
     """Strings under numbers 0, 1, 2, … in order of first sight, at most `most` of them."""
 
     def __init__(self, most: int) -> None:
@@ -90,9 +90,9 @@ class Sessions:
     """
 
     def __init__(self, max_sessions: int) -> None:
-        self.nics = Names(_MAX_NICS)
-        self.hosts = Names(_MAX_NICS)
-        self.transports = Names(_MAX_TRANSPORTS)
+        self.nics = NameIndex(_MAX_NICS)
+        self.hosts = NameIndex(_MAX_NICS)
+        self.transports = NameIndex(_MAX_TRANSPORTS)
         self.planes: dict[int, str] = {}
         """NIC number to the plane its rows name."""
         self.planed = np.zeros(_MAX_NICS, np.bool_)
@@ -209,7 +209,7 @@ class Sessions:
                 self.planes[int(src[row])] = names[plane[row]]
 
     def idle(self, before_ns: int) -> Ints:
-        """Sessions in use that nothing was heard of since `before_ns`."""
+        """Sessions in use without a row or statement since `before_ns`."""
         result: Ints = np.flatnonzero((self.table["src"] >= 0) & (self.table["seen_at_ns"] < before_ns))
         return result
 

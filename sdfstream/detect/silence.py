@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
-from sdfstream.detect.liveness import SLACK_NS, Liveness, Sightings
+from sdfstream.detect.liveness import SLACK_NS, SessionLiveness, Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
@@ -37,12 +37,12 @@ Bools = npt.NDArray[np.bool_]
 _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
 _SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
-"""Blame stands for at least this long, and rests on so many paths, before it is told."""
+"""Blame stands for at least this long, and rests on so many paths, before it is reported."""
 _WEAK_TRIALS = 1.0
-"""What a silent path counts whose agents have told of nothing since: it may help to choose among suspects, no more."""
+"""What a silent path counts whose agents have reported nothing since: it may help to choose among suspects, no more."""
 _PORT_AGE_NS = 5 * NS_PER_S
 _CLEAR = 0.6
-"""A suspect at least this likely is named; what is less clear is told by what all suspects have in common."""
+"""A suspect at least this likely is named; what is less clear is named by what all suspects have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class SilenceDetector:
         config: DetectConfig,
         sessions: Sessions,
         presence: Presence,
-        liveness: Liveness,
+        liveness: SessionLiveness,
         cabling: Cabling,
         recent: RecentFaults,
     ) -> None:
@@ -128,7 +128,7 @@ class SilenceDetector:
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
         """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.
 
-        Both must also have told of something since: one that sleeps now cannot be told from one that is cut off.
+        Both must also have reported since: an agent that sleeps now looks like one that is cut off.
         """
         slots = np.flatnonzero(bad)
         limit_ns, since_ns = seen.limit_ns[slots], seen.since_ns[slots]
@@ -164,7 +164,7 @@ class SilenceDetector:
         return alone_or_named
 
     def _absent(self, seen: Sightings, now_ns: int) -> Bools:
-        """NICs that a port reading calls absent, or of which their own agent only says that it cannot tell."""
+        """NICs that a port reading calls absent, or of which their own agent only reports unknown."""
         n = len(self.sessions.nics)
         src, dst = self.sessions.table["src"], self.sessions.table["dst"]
         unknown = np.bincount(src[seen.sender_unknown], minlength=n) + np.bincount(
@@ -375,7 +375,7 @@ class SilenceDetector:
             suspects=((host, confidence),),
             symptoms=symptoms,
             severity="urgent" if kind == "host-silent" else "warning",
-            confirm_ns=300 * NS_PER_MS,  # a host that comes back is heard within a flush
+            confirm_ns=300 * NS_PER_MS,  # a host that comes back publishes within a flush
             hold_ns=int(self.config.hold_s * NS_PER_S),
         )
 

@@ -1,9 +1,9 @@
-"""What is said of slow queue pairs: nothing of their own where a root cause on their way is told already.
+"""Slow queue pairs: symptoms where a root cause on their route is a finding already, else findings of their own.
 
-A slow queue pair whose way crosses something that is claimed (down, lossy, congested, …) is a symptom of that. What is
-left no probe accounts for: the probes' class or way differs, or what is slow is an end of it. One or two such queue
-pairs of a job are findings of their own; more are one finding about the job. Their ways are searched for what they,
-and no well ones, have in common: the suspects.
+A slow queue pair whose route crosses the subject of a detection (down, lossy, congested, …) is a symptom of that. What
+is left no probe accounts for: the probes' class or route differs, or what is slow is an end of it. One or two such
+queue pairs of a job are findings of their own; more are one finding about the job. Their routes are searched for what
+they, and no well ones, have in common: the suspects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sdfstream.records.units import ABSENT_NS, NS_PER_S
 Ints = npt.NDArray[np.int64]
 
 _FEW: Final = 2
-"""So many slow queue pairs of a job are told one by one."""
+"""So many slow queue pairs of a job are findings of their own."""
 _TRIALS: Final = 8.0
 _OWN_PRIOR: Final = float(np.log(1e-6))
 _MOST_SUSPECTS, _MOST_SYMPTOMS = 8, 8
@@ -36,8 +36,8 @@ _MOST_COMPARED: Final = 5000
 _QUEUE_SHARE, _MARKED, _AGAIN, _SOME = 0.3, 0.05, 0.005, 0.25
 
 
-class SlowPairs:
-    """Turns the verdicts of `InBand` into claims and symptoms."""
+class SlowPairDetector:
+    """Turns the verdicts of `InBand` into detections and symptoms."""
 
     def __init__(self, inband: InBand, jobs: Jobs, flows: Flows, cabling: Cabling) -> None:
         self.inband, self.jobs, self.flows, self.cabling = inband, jobs, flows, cabling
@@ -45,7 +45,7 @@ class SlowPairs:
     # -- as symptoms --------------------------------------------------------------------------------------------
 
     def explained_by(self, detection: Detection, slow: list[int]) -> list[int]:
-        """Those of the slow queue pairs that may cross the subject of a claim."""
+        """Those of the slow queue pairs that may cross the subject of a detection."""
         if not slow:
             return []
         crosses = self.jobs.crossing(detection).maybe
@@ -214,7 +214,7 @@ class SlowPairs:
         return self.jobs.number.get(self.inband.pairs.list[pair], -1)
 
     def _trials(self, slow: list[int], well: list[int]) -> tuple[Trials, Ints, Ints]:
-        """Slow and well queue pairs as observations of the parts that either of their flows crosses."""
+        """Slow and well queue pairs as observations of the elements that either of their flows crosses."""
         row, element, weight = self.jobs.entries(np.array(slow + well, np.int64))
         elements = np.unique(element[row < len(slow)])
         keep = np.isin(element, elements)

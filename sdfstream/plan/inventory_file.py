@@ -57,13 +57,17 @@ def read(raw: Any) -> Inventory:
     return Inventory(nics, budgets, (), crossings)
 
 
-def _fabric(raw: Any, hardware: bool) -> tuple[tuple[Nic, ...], dict[tuple[str, str], int]]:
+def _sizes(raw: Any) -> tuple[int, ...]:
     if not isinstance(raw, Mapping) or set(raw) != set(_SIZES):
         raise ConfigError(f"fabric must have the keys {', '.join(_SIZES)}, and no other")
     for key, most in _SIZES.items():
         if not isinstance(raw[key], int) or isinstance(raw[key], bool) or not 1 <= raw[key] <= most:
             raise ConfigError(f"fabric.{key} must be a whole number from 1 to {most}, not {raw[key]!r}")
-    hosts, rails, per_leaf, spines = (int(raw[key]) for key in _SIZES)
+    return tuple(int(raw[key]) for key in _SIZES)
+
+
+def _fabric(raw: Any, hardware: bool) -> tuple[tuple[Nic, ...], dict[tuple[str, str], int]]:
+    hosts, rails, per_leaf, spines = _sizes(raw)
     if hosts * rails > MOST_NICS:
         raise ConfigError(f"fabric: {hosts * rails} NICs, at most {MOST_NICS}")
     width = len(str(hosts - 1))

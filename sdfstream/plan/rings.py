@@ -32,14 +32,14 @@ _EDGES_BESIDE: Final = 5
 _DUE, _SKIP, _POSITION, _CHORD, _LAST, _DIRECTION = range(1, 7)
 
 
-class Edges(NamedTuple):
+class RingEdges(NamedTuple):
     """Clock `a` probes clock `b`; (edges,)."""
 
     a: Int64s
     b: Int64s
 
 
-def graph(ids: UInt64s, degree: int, seed: int, epoch: int, share: float) -> Edges:
+def graph(ids: UInt64s, degree: int, seed: int, epoch: int, share: float) -> RingEdges:
     """A graph in which every clock has at least `degree` peers; all have each other up to 2 · `degree` clocks.
 
     Parameters
@@ -72,15 +72,15 @@ def graph(ids: UInt64s, degree: int, seed: int, epoch: int, share: float) -> Edg
     a, b = np.concatenate(after, axis=1)
     a, b = _once(a, b, n)
     more = _chords(ids, a, b, degree, seed)
-    return Edges(np.concatenate([a, more.a]), np.concatenate([b, more.b]))
+    return RingEdges(np.concatenate([a, more.a]), np.concatenate([b, more.b]))
 
 
-def _complete(ids: UInt64s) -> Edges:
+def _complete(ids: UInt64s) -> RingEdges:
     """Everyone with everyone, each pair in one direction, so that all send about as much as they answer."""
     by_id = np.argsort(ids, kind="stable")
     low, high = np.triu_indices(len(ids), 1)
     turn = ((low + high) % 2).astype(bool)
-    return Edges(by_id[np.where(turn, low, high)], by_id[np.where(turn, high, low)])
+    return RingEdges(by_id[np.where(turn, low, high)], by_id[np.where(turn, high, low)])
 
 
 def _once(a: Int64s, b: Int64s, n: int) -> tuple[Int64s, Int64s]:
@@ -121,41 +121,50 @@ def _last_turns(who: UInt64s, seed: int, turn: int, moves: int) -> Int64s:
     return found
 
 
-def _chords(ids: UInt64s, a: Int64s, b: Int64s, degree: int, seed: int) -> Edges:
+class _Lack:
+    """Clocks with too few peers, and the edges that were found for them."""
+
+    def __init__(self, missing: dict[int, int], a: Int64s, b: Int64s) -> None:
+        self.missing = missing
+        """Clock to the number of peers that it lacks."""
+        self.joined: dict[int, set[int]] = {c: set() for c in missing}
+        self.found: list[tuple[int, int]] = []
+        for near, far in ((a, b), (b, a)):
+            mine = np.isin(near, list(missing))
+            for c, peer in zip(near[mine].tolist(), far[mine].tolist(), strict=True):
+                self.joined[c].add(peer)
+
+    def join(self, c: int, peer: int) -> None:
+        """Add an edge."""
+        self.found.append((c, peer))
+        for one, other in ((c, peer), (peer, c)):
+            if one in self.missing:
+                self.joined[one].add(other)
+                self.missing[one] -= 1
+
+
+def _chords(ids: UInt64s, a: Int64s, b: Int64s, degree: int, seed: int) -> RingEdges:
     """Edges for clocks with too few peers: with each other where they can, in the order of the pairs' hashes."""
     n = len(ids)
     degrees = np.bincount(a, minlength=n) + np.bincount(b, minlength=n)
     lacking = np.flatnonzero(degrees < degree)
-    missing = {int(c): degree - int(degrees[c]) for c in lacking}
-    joined: dict[int, set[int]] = {c: set() for c in missing}
-    for near, far in ((a, b), (b, a)):
-        mine = np.isin(near, lacking)
-        for c, peer in zip(near[mine].tolist(), far[mine].tolist(), strict=True):
-            joined[c].add(peer)
-    found: list[tuple[int, int]] = []
-
-    def join(c: int, peer: int) -> None:
-        found.append((c, peer))
-        for one, other in ((c, peer), (peer, c)):
-            if one in missing:
-                joined[one].add(other)
-                missing[one] -= 1
-
+    lack = _Lack({int(c): degree - int(degrees[c]) for c in lacking}, a, b)
+    missing, joined = lack.missing, lack.joined
     low, high = np.triu_indices(len(lacking), 1)
     left, right = lacking[low], lacking[high]
     for i in np.argsort(mixed(of_pair(ids[left], ids[right]), seed, _CHORD), kind="stable").tolist():
         c, peer = int(left[i]), int(right[i])
         if missing[c] > 0 and missing[peer] > 0 and peer not in joined[c]:
-            join(c, peer)
+            lack.join(c, peer)
     for c in sorted(missing, key=lambda c: int(ids[c])):
         if missing[c] > 0:
             order = np.argsort(mixed(of_pair(ids[c], ids), seed, _LAST), kind="stable").tolist()
             for peer in [p for p in order if p != c and p not in joined[c]][: missing[c]]:
-                join(c, peer)
-    if not found:
-        return Edges(np.empty(0, np.int64), np.empty(0, np.int64))
-    ends = np.array(found, dtype=np.int64)
+                lack.join(c, peer)
+    if not lack.found:
+        return RingEdges(np.empty(0, np.int64), np.empty(0, np.int64))
+    ends = np.array(lack.found, dtype=np.int64)
     turn = (mixed(of_pair(ids[ends[:, 0]], ids[ends[:, 1]]), seed, _DIRECTION) & np.uint64(1)).astype(bool)
     first_is_low = ids[ends[:, 0]] < ids[ends[:, 1]]
     keep = turn == first_is_low
-    return Edges(np.where(keep, ends[:, 0], ends[:, 1]), np.where(keep, ends[:, 1], ends[:, 0]))
+    return RingEdges(np.where(keep, ends[:, 0], ends[:, 1]), np.where(keep, ends[:, 1], ends[:, 0]))

@@ -394,8 +394,7 @@ TOPICS: Final[dict[str, Topic]] = {
 
 ARCHIVED: Final[dict[str, Topic]] = {name: topic for name, topic in TOPICS.items() if topic.archived}
 """What the archive has tables for and a recording keeps. Left out: `EDGE` and `ESTIMATE`, which only sync itself reads,
-ten times a second for every clock pair, and what comes of them is in `CLOCK` and `OWD`; `ANOMALY`, a hint for whoever
-listens, that a replay makes afresh."""
+ten times a second for every clock pair (`CLOCK` and `OWD` come of them), and `ANOMALY`, which a replay makes afresh."""
 
 SHARED: Final = frozenset({OUTCOME.name})
 """Topics that a stage and agents both write; an event's `source` says which of them wrote it."""

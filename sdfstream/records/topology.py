@@ -36,7 +36,7 @@ class LinkEnd(NamedTuple):
     """IP address of the interface, without prefix length; empty: not declared."""
 
 
-class Link(NamedTuple):
+class DeclaredLink(NamedTuple):
     """One declared cable."""
 
     id: str | None
@@ -54,7 +54,7 @@ class DeclaredNic(NamedTuple):
     """As declared; None: not declared."""
 
 
-class Fault(NamedTuple):
+class TopologyFault(NamedTuple):
     """Something of a declaration that could not be read."""
 
     field: str
@@ -69,9 +69,9 @@ class Topology:
     def __init__(self, declared: Mapping[str, Any] | None = None) -> None:
         self.declared: dict[str, Any] = dict(declared or {})
         """The event's data, as published."""
-        self.faults: list[Fault] = []
+        self.faults: list[TopologyFault] = []
         self.nics: dict[str, DeclaredNic] = dict(self._items("nics", self._nic))
-        self.links: list[Link] = list(self._items("links", self._link))
+        self.links: list[DeclaredLink] = list(self._items("links", self._link))
         self.kinds: dict[str, str] = dict(self._items("nodes", self._node))
         """Node id to ``host``, ``leaf`` or ``spine``."""
         self.leaf_of: dict[str, str] = {}
@@ -113,13 +113,13 @@ class Topology:
         try:
             items: Iterable[Any] = iter(self.declared.get(field, ()))
         except TypeError as error:
-            self.faults.append(Fault(field, error))
+            self.faults.append(TopologyFault(field, error))
             return
         for item in items:
             try:
                 yield read(item)
             except _UNREADABLE as error:
-                self.faults.append(Fault(field, error))
+                self.faults.append(TopologyFault(field, error))
 
     @staticmethod
     def _nic(item: Any) -> tuple[str, DeclaredNic]:
@@ -130,17 +130,17 @@ class Topology:
     def _node(item: Any) -> tuple[str, str]:
         return str(item["id"]), str(item["kind"])
 
-    def _link(self, item: Any) -> Link:
+    def _link(self, item: Any) -> DeclaredLink:
         name, speed_bps = item.get("id"), 0
         if name is None:
-            self.faults.append(Fault("links.id", KeyError("id")))
+            self.faults.append(TopologyFault("links.id", KeyError("id")))
         try:
             speed_bps = int(item.get("speed_mbps") or 0) * _BPS_PER_MBPS
         except _UNREADABLE as error:
-            self.faults.append(Fault("links.speed_mbps", error))
-        return Link(None if name is None else str(name), (_end(item, "a"), _end(item, "b")), speed_bps)
+            self.faults.append(TopologyFault("links.speed_mbps", error))
+        return DeclaredLink(None if name is None else str(name), (_end(item, "a"), _end(item, "b")), speed_bps)
 
-    def faults_in(self, *fields: str, absent: bool = True) -> Iterator[Fault]:
+    def faults_in(self, *fields: str, absent: bool = True) -> Iterator[TopologyFault]:
         """Faults in these fields; `absent` unset: but for items that merely lack a required key."""
         for fault in self.faults:
             if fault.field in fields and (absent or not isinstance(fault.error, KeyError)):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.flap import Flaps
+from sdfstream.detect.flap import FlapDetector
 from sdfstream.detect.ledger import Ledger
 from sdfstream.records import columns
 from sdfstream.records.finding import Subject
@@ -23,7 +23,7 @@ def reading(state: str, changes: int | None = None, downed: int | None = None) -
     return columns.build(PORT.columns, {"at_ns": [0], **names, **given})
 
 
-def play(flaps: Flaps, outages: list[tuple[float, float]], until_s: float) -> list[dict]:
+def play(flaps: FlapDetector, outages: list[tuple[float, float]], until_s: float) -> list[dict]:
     """Outages (from, to) in seconds seen by probes, at ticks of 100 ms around them; what the ledger says."""
     ledger, said = Ledger(flaps.config, Counters("detect")), []
     ticks = sorted({int(t * 10) for a, b in outages for t in [x / 10 for x in range(int(a * 10), int(b * 10) + 20)]})
@@ -38,7 +38,7 @@ def play(flaps: Flaps, outages: list[tuple[float, float]], until_s: float) -> li
 
 @pytest.mark.parametrize(("downs", "alarms"), [(8, 0), (9, 1), (14, 1)])
 def test_nine_flaps_in_an_hour_fire_exactly_once_and_eight_do_not(downs: int, alarms: int) -> None:
-    said = play(Flaps(DetectConfig()), [(60 + 300 * i, 61.2 + 300 * i) for i in range(downs)][:downs], 3500)
+    said = play(FlapDetector(DetectConfig()), [(60 + 300 * i, 61.2 + 300 * i) for i in range(downs)][:downs], 3500)
     opened = [f for f in said if f["status"] == "open"]
     assert len(opened) == alarms
     if opened:
@@ -48,22 +48,22 @@ def test_nine_flaps_in_an_hour_fire_exactly_once_and_eight_do_not(downs: int, al
 
 
 def test_flaps_older_than_an_hour_do_not_count_and_the_alarm_ends_with_them() -> None:
-    assert play(Flaps(DetectConfig()), [(500 * i, 500 * i + 1) for i in range(12)], 6500) == []
-    said = play(Flaps(DetectConfig()), [(60 * i, 60 * i + 1) for i in range(9)], 4300)
+    assert play(FlapDetector(DetectConfig()), [(500 * i, 500 * i + 1) for i in range(12)], 6500) == []
+    said = play(FlapDetector(DetectConfig()), [(60 * i, 60 * i + 1) for i in range(9)], 4300)
     assert [f["status"] for f in said] == ["open", "resolved"]
 
 
 def test_each_rule_fires_alone_and_says_so() -> None:
-    longest = play(Flaps(DetectConfig()), [(10, 11), (100, 108)], 130)
-    total = play(Flaps(DetectConfig()), [(20 * i, 20 * i + 6) for i in range(1, 7)], 160)
+    longest = play(FlapDetector(DetectConfig()), [(10, 11), (100, 108)], 130)
+    total = play(FlapDetector(DetectConfig()), [(20 * i, 20 * i + 6) for i in range(1, 7)], 160)
     assert longest[0]["detail"] == "one outage lasted 7 s or longer"
     assert total[0]["detail"] == "outages of 30 s or more in sum within the past hour"
-    assert play(Flaps(DetectConfig()), [(10, 30)], 60) == []  # one outage is no flapping
-    assert play(Flaps(DetectConfig(flap_min_downs=1)), [(10, 30)], 60)[0]["detail"].startswith("one outage")
+    assert play(FlapDetector(DetectConfig()), [(10, 30)], 60) == []  # one outage is no flapping
+    assert play(FlapDetector(DetectConfig(flap_min_downs=1)), [(10, 30)], 60)[0]["detail"].startswith("one outage")
 
 
 def test_a_link_that_is_still_down_is_not_flapping() -> None:
-    flaps = Flaps(DetectConfig())
+    flaps = FlapDetector(DetectConfig())
     flaps.update({NIC: T0}, T0 + S)
     flaps.update({}, T0 + 2 * S)
     for i in range(400):
@@ -71,13 +71,13 @@ def test_a_link_that_is_still_down_is_not_flapping() -> None:
         assert flaps.flapping(T0 + 10 * S + i * S // 10) == []
 
 
-def count(flaps: Flaps, now_ns: int) -> dict[str, float]:
+def count(flaps: FlapDetector, now_ns: int) -> dict[str, float]:
     (detection,) = flaps.flapping(now_ns)
     return {e.what: e.value for e in detection.evidence}
 
 
 def test_carrier_changes_count_down_edges_whatever_lies_between_readings() -> None:
-    flaps = Flaps(DetectConfig(flap_count=0))
+    flaps = FlapDetector(DetectConfig(flap_count=0))
     readings = [("up", 10), ("up", 12), ("down", 13), ("down", 15), ("up", 16), ("up", 16), ("up", 26)]
     for i, (state, changes) in enumerate(readings):
         flaps.take_ports(reading(state, changes), T0 + i * S)
@@ -85,7 +85,7 @@ def test_carrier_changes_count_down_edges_whatever_lies_between_readings() -> No
 
 
 def test_a_counter_reset_a_new_boot_and_a_pinned_counter_are_no_flaps() -> None:
-    flaps = Flaps(DetectConfig(flap_count=0))
+    flaps = FlapDetector(DetectConfig(flap_count=0))
     for i, (changes, downed) in enumerate([(50, 7), (3, 0), (3, None), (3, None), (3, 200)]):
         flaps.take_ports(reading("up", changes, downed), T0 + i * S)
     flaps.restarted("h03")
@@ -96,7 +96,7 @@ def test_a_counter_reset_a_new_boot_and_a_pinned_counter_are_no_flaps() -> None:
 
 
 def test_witnesses_of_the_same_flaps_are_not_added_up() -> None:
-    flaps = Flaps(DetectConfig(flap_count=3))
+    flaps = FlapDetector(DetectConfig(flap_count=3))
     for i in range(4):
         flaps.update({NIC: T0 + i * 10 * S}, T0 + i * 10 * S + S)
         flaps.update({}, T0 + i * 10 * S + 2 * S)
@@ -107,7 +107,7 @@ def test_witnesses_of_the_same_flaps_are_not_added_up() -> None:
 
 
 def test_a_pulse_within_an_outage_is_the_same_event() -> None:
-    flaps = Flaps(DetectConfig(flap_count=0))
+    flaps = FlapDetector(DetectConfig(flap_count=0))
     flaps.update({NIC: T0}, T0 + S)
     flaps.update({}, T0 + 2 * S)
     flaps.pulse(NIC, T0 + S // 5, T0 + S)

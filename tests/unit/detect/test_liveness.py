@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.liveness import SLACK_NS, Liveness
+from sdfstream.detect.liveness import SLACK_NS, SessionLiveness
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.sessions import Sessions
 from sdfstream.errors import ConfigError
@@ -22,7 +22,7 @@ class World:
         self.sessions = Sessions(100)
         self.presence = Presence(self.sessions)
         self.counters = Counters("detect")
-        self.live = Liveness(DetectConfig(**config), self.sessions, self.presence, self.counters)
+        self.live = SessionLiveness(DetectConfig(**config), self.sessions, self.presence, self.counters)
         self.slot = self.sessions.of_names([KEY], T0)
         self.presence.ensure()
         self.live.table.ensure(1)

@@ -1,6 +1,6 @@
 """A NIC on another leaf than planned, from what traces show; nothing without a plan."""
 
-from sdfstream.detect.miscabled import Miscabled
+from sdfstream.detect.miscabled import MiscablingDetector
 from sdfstream.records.finding import Subject
 from sdfstream.records.topology import Topology
 from tests.unit.detect.instants import at
@@ -17,21 +17,23 @@ def hops(first: str, a: str, spine: str, b: str) -> list[str | None]:
     return [first, address(a, spine), address(spine, b)]
 
 
-def feed(engine: Miscabled, topology: Topology, sender: str, receiver: str, a: str, b: str, times: int = 3) -> None:
+def feed(
+    engine: MiscablingDetector, topology: Topology, sender: str, receiver: str, a: str, b: str, times: int = 3
+) -> None:
     engine.declare(topology)
     for i in range(times):
         engine.take(sender, receiver, hops(address(sender, "l0"), a, f"s{i % 2}", b), 1000 + i)
 
 
 def test_cables_as_planned_are_no_claim() -> None:
-    engine = Miscabled()
+    engine = MiscablingDetector()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2", 9)
     assert engine.detections(at(0)) == []
 
 
 def test_one_cable_on_another_leaf_is_told_by_sender_and_by_receiver() -> None:
     for sender, receiver, a, b in (("h0/r0", "h1/r0", "l3", "l2"), ("h1/r0", "h0/r0", "l2", "l3")):
-        engine = Miscabled()
+        engine = MiscablingDetector()
         feed(engine, PLAN, sender, receiver, a, b, 2)
         assert engine.detections(at(0)) == []
         feed(engine, PLAN, sender, receiver, a, b, 1)
@@ -41,12 +43,12 @@ def test_one_cable_on_another_leaf_is_told_by_sender_and_by_receiver() -> None:
 
 
 def test_swapped_cables_of_a_host_are_one_claim_that_ends_when_they_are_put_right() -> None:
-    engine = Miscabled()
+    engine = MiscablingDetector()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l1", "l2")
     feed(engine, PLAN, "h0/r1", "h1/r1", "l0", "l3")
     (detection,) = engine.detections(at(0))
     assert detection.subject == Subject("host", "h0") and len(detection.symptoms) == 2
-    again = Miscabled()
+    again = MiscablingDetector()
     again.restore(engine.snapshot())
     again.declare(PLAN)
     assert again.detections(at(0)) == [detection]
@@ -56,7 +58,7 @@ def test_swapped_cables_of_a_host_are_one_claim_that_ends_when_they_are_put_righ
 
 
 def test_short_routes_gaps_and_strangers_say_nothing() -> None:
-    engine = Miscabled()
+    engine = MiscablingDetector()
     engine.declare(PLAN)
     for route in ([], [None], ["x"], [None, None, None], ["x", "y", "z"]):
         for _ in range(4):

@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.detect.clocks import Clocks
+from sdfstream.detect.clocks import ClockDetector
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.ports import Ports
+from sdfstream.detect.ports import PortDetector
 from sdfstream.records import columns
 from sdfstream.records.topics import CLOCK, PORT
 from tests.unit.detect.instants import at
@@ -20,28 +20,28 @@ def reading(at_s: float, **counters: int | None) -> pa.RecordBatch:
     return columns.build(PORT.columns, {"at_ns": [round(at_s * S)], **names, **given})
 
 
-def feed(ports: Ports, counter: str, values: list[int | None]) -> list:
+def feed(ports: PortDetector, counter: str, values: list[int | None]) -> list:
     for i, value in enumerate(values):
         ports.take(reading(i, **{counter: value}), T0 + i * S)
     return ports.detections(at(T0 + len(values) * S))
 
 
 def test_errors_above_the_rate_are_told_with_their_rate() -> None:
-    (detection,) = feed(Ports(DetectConfig()), "rx_errors", [100, 100, 150])
+    (detection,) = feed(PortDetector(DetectConfig()), "rx_errors", [100, 100, 150])
     assert (detection.subject.id, detection.cause, detection.detail) == ("h/n:1", "degraded-link", "rx_errors")
     assert detection.evidence[0].value == 50.0 and detection.evidence[0].unit == "1/s"
 
 
 def test_each_counter_has_its_own_limit() -> None:
-    assert feed(Ports(DetectConfig()), "rx_errors", [0, 9, 18]) == []
-    assert feed(Ports(DetectConfig()), "tx_discards", [0, 90, 180]) == []
-    assert feed(Ports(DetectConfig()), "tx_discards", [0, 900])[0].cause == "queueing"
-    assert feed(Ports(DetectConfig()), "fec_uncorrectable", [7, 8])[0].cause == "degraded-link"
+    assert feed(PortDetector(DetectConfig()), "rx_errors", [0, 9, 18]) == []
+    assert feed(PortDetector(DetectConfig()), "tx_discards", [0, 90, 180]) == []
+    assert feed(PortDetector(DetectConfig()), "tx_discards", [0, 900])[0].cause == "queueing"
+    assert feed(PortDetector(DetectConfig()), "fec_uncorrectable", [7, 8])[0].cause == "degraded-link"
 
 
 def test_resets_absences_and_new_boots_are_no_rises() -> None:
-    assert feed(Ports(DetectConfig()), "rx_errors", [10**6, 5, None, 10**7, 10**7]) == []
-    ports = Ports(DetectConfig())
+    assert feed(PortDetector(DetectConfig()), "rx_errors", [10**6, 5, None, 10**7, 10**7]) == []
+    ports = PortDetector(DetectConfig())
     feed(ports, "rx_errors", [5, 5])
     ports.restarted("h")
     ports.take(reading(9, rx_errors=10**9), T0 + 9 * S)
@@ -50,18 +50,18 @@ def test_resets_absences_and_new_boots_are_no_rises() -> None:
 
 def test_corrected_blocks_are_normal_until_they_leave_their_own_past() -> None:
     usual = [1000 * i for i in range(20)]
-    assert feed(Ports(DetectConfig()), "fec_corrected", usual) == []
-    (detection,) = feed(Ports(DetectConfig()), "fec_corrected", [*usual, usual[-1] + 50_000])
+    assert feed(PortDetector(DetectConfig()), "fec_corrected", usual) == []
+    (detection,) = feed(PortDetector(DetectConfig()), "fec_corrected", [*usual, usual[-1] + 50_000])
     assert detection.severity == "info" and detection.evidence[0].baseline == 1000.0
 
 
 def test_a_report_ends_after_quiet() -> None:
-    ports = Ports(DetectConfig(port_quiet_s=5))
+    ports = PortDetector(DetectConfig(port_quiet_s=5))
     assert feed(ports, "rx_errors", [0, 500]) != []
     assert ports.detections(at(T0 + 7 * S)) == []
 
 
-def state(clocks: Clocks, at_s: float, kind: str = "causal", **status: str) -> None:
+def state(clocks: ClockDetector, at_s: float, kind: str = "causal", **status: str) -> None:
     n = len(status)
     rows = {
         "clock": list(status),
@@ -76,12 +76,12 @@ def state(clocks: Clocks, at_s: float, kind: str = "causal", **status: str) -> N
     clocks.take(columns.build(CLOCK.columns, rows), T0 + round(at_s * S))
 
 
-def kinds(clocks: Clocks, at_s: float, excused: set[str] | None = None) -> list[tuple[str, str]]:
+def kinds(clocks: ClockDetector, at_s: float, excused: set[str] | None = None) -> list[tuple[str, str]]:
     return [(c.kind, c.subject.id) for c in clocks.detections(at(T0 + round(at_s * S), frozenset(excused or ())))]
 
 
 def test_a_faulty_clock_is_told_and_a_lost_one_after_its_time() -> None:
-    clocks = Clocks(DetectConfig())
+    clocks = ClockDetector(DetectConfig())
     for i in range(100):
         state(clocks, i / 10, a="synced", b="faulty" if i > 50 else "synced", c="unsynced" if i > 20 else "synced")
     assert kinds(clocks, 9.9) == [("clock-faulty", "b"), ("clock-unsynced", "c")]
@@ -90,7 +90,7 @@ def test_a_faulty_clock_is_told_and_a_lost_one_after_its_time() -> None:
 
 
 def test_clocks_get_their_grace_at_start_and_one_statement_when_none_is_synced() -> None:
-    clocks = Clocks(DetectConfig())
+    clocks = ClockDetector(DetectConfig())
     for i in range(200):
         state(clocks, i / 10, a="unsynced", b="unsynced", c="unsynced")
         assert i / 10 >= 15 or kinds(clocks, i / 10) == []
@@ -98,7 +98,7 @@ def test_clocks_get_their_grace_at_start_and_one_statement_when_none_is_synced()
 
 
 def test_smoothed_rows_speak_of_the_past() -> None:
-    clocks = Clocks(DetectConfig())
+    clocks = ClockDetector(DetectConfig())
     state(clocks, 0, a="synced")
     for i in range(100):
         state(clocks, i / 10, kind="smoothed", a="faulty")

@@ -7,7 +7,7 @@ import pytest
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.link_ends import LinkEnds
-from sdfstream.detect.routes import Route
+from sdfstream.detect.routes import TracedRoute
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Subject
 from sdfstream.records.topology import Topology
@@ -95,7 +95,7 @@ def test_a_path_that_is_elsewhere_at_every_look_is_no_single_way() -> None:
 
 
 def test_an_older_trace_that_comes_late_changes_nothing() -> None:
-    route = Route(["a", "b"], 10)
+    route = TracedRoute(["a", "b"], 10)
     assert route.take(["a", "c"], 5) is None and route.hops == ["a", "b"]
 
 
