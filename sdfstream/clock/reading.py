@@ -114,36 +114,40 @@ def evaluate(h: PreparedPage, realtime_ns: int, raw_ns: int, boot: bytes) -> Now
     Differences are taken in integers and only then multiplied by rates, so no absolute time is ever a float; what is
     cut off is less than 3 ns, which the writer's ``err_ns`` includes.
     """
-    age = raw_ns - h.raw_ns
-    elapsed = age + int(age * h.raw_rate)
-    gap = 0
+    age_ns = raw_ns - h.raw_ns
+    elapsed_ns = age_ns + int(age_ns * h.raw_rate)
+    gap_ns = 0
     if h.realtime:
-        gap = realtime_ns - h.at_ns - elapsed
-        elapsed += gap
-        if gap < 0:
-            gap = -gap
-    if h.healthy and 0 <= age <= h.fresh_ns:
-        bound = h.err_ns + int(age * h.grow)
-        if gap <= bound + GAP_NS:
-            bound += gap
-            corrected = h.at_ns + elapsed - h.offset_ns - int(elapsed * h.skew)
-            return tuple.__new__(Now, (corrected, corrected - bound, corrected + bound, "synced", age))
-    return _evaluate_unhealthy(h, age, elapsed, gap, boot)
+        gap_ns = realtime_ns - h.at_ns - elapsed_ns
+        elapsed_ns += gap_ns
+        if gap_ns < 0:
+            gap_ns = -gap_ns
+    if h.healthy and 0 <= age_ns <= h.fresh_ns:
+        bound_ns = h.err_ns + int(age_ns * h.grow)
+        if gap_ns <= bound_ns + GAP_NS:
+            bound_ns += gap_ns
+            corrected_ns = h.at_ns + elapsed_ns - h.offset_ns - int(elapsed_ns * h.skew)
+            return tuple.__new__(
+                Now, (corrected_ns, corrected_ns - bound_ns, corrected_ns + bound_ns, "synced", age_ns)
+            )
+    return _evaluate_unhealthy(h, age_ns, elapsed_ns, gap_ns, boot)
 
 
-def _evaluate_unhealthy(h: PreparedPage, age: int, elapsed: int, gap: int, boot: bytes) -> Now:
+def _evaluate_unhealthy(h: PreparedPage, age_ns: int, elapsed_ns: int, gap_ns: int, boot: bytes) -> Now:
     """As `evaluate`, for a page that is old, unhealthy, or far from the oscillator."""
     page = h.page
-    if page.boot != boot or age < -page.fresh_ns:
+    if page.boot != boot or age_ns < -page.fresh_ns:
         raise ClockError("other-boot")
     if page.status in ("unsynced", "faulty", "stepped"):
         raise ClockError(page.status)
-    if age > page.void_ns:
-        raise ClockError("void", f"{age / 1e9:.0f} s")
-    late = max(0, age - page.fresh_ns)
-    bound = page.err_ns + int((abs(age) - late) * h.grow + late * page.hold_ppb * 1e-9)
-    if gap > bound + GAP_NS:
-        raise ClockError("stepped", f"by {gap / 1e3:.0f} µs in {age / 1e9:.3f} s")
-    bound += gap
-    corrected = h.at_ns + elapsed - h.offset_ns - int(elapsed * h.skew)
-    return Now(corrected, corrected - bound, corrected + bound, "stale" if late else page.status, age)
+    if age_ns > page.void_ns:
+        raise ClockError("void", f"{age_ns / 1e9:.0f} s")
+    late_ns = max(0, age_ns - page.fresh_ns)
+    bound_ns = page.err_ns + int((abs(age_ns) - late_ns) * h.grow + late_ns * page.hold_ppb * 1e-9)
+    if gap_ns > bound_ns + GAP_NS:
+        raise ClockError("stepped", f"by {gap_ns / 1e3:.0f} µs in {age_ns / 1e9:.3f} s")
+    bound_ns += gap_ns
+    corrected_ns = h.at_ns + elapsed_ns - h.offset_ns - int(elapsed_ns * h.skew)
+    return Now(
+        corrected_ns, corrected_ns - bound_ns, corrected_ns + bound_ns, "stale" if late_ns else page.status, age_ns
+    )

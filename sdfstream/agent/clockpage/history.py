@@ -36,8 +36,8 @@ STEP_SHARE: Final = 0.2
 class History:
     """Pairs in order, all of one course: a step begins a new one."""
 
-    _system: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
-    _raw: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
+    _system_ns: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
+    _raw_ns: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
     _steps: deque[tuple[int, int]] = field(default_factory=deque)
     """(raw instant, ns without sign)."""
 
@@ -45,27 +45,27 @@ class History:
         """Take a pair read within `width_ns`; why it was not taken, or empty."""
         if width_ns > MOST_WIDTH_NS:
             return "wide"
-        if self._raw:
-            passed = raw_ns - self._raw[-1]
-            move = system_ns - self._system[-1] - passed
-            if abs(move) > STEP_SHARE * max(passed, LEAST_PAIR_NS):
-                self._steps.append((raw_ns, abs(move)))
-                self._system.clear()  # no interpolation across a step
-                self._raw.clear()
-            elif passed < LEAST_PAIR_NS:
+        if self._raw_ns:
+            passed_ns = raw_ns - self._raw_ns[-1]
+            move_ns = system_ns - self._system_ns[-1] - passed_ns
+            if abs(move_ns) > STEP_SHARE * max(passed_ns, LEAST_PAIR_NS):
+                self._steps.append((raw_ns, abs(move_ns)))
+                self._system_ns.clear()  # no interpolation across a step
+                self._raw_ns.clear()
+            elif passed_ns < LEAST_PAIR_NS:
                 return "soon"
-        self._system.append(system_ns)
-        self._raw.append(raw_ns)
+        self._system_ns.append(system_ns)
+        self._raw_ns.append(raw_ns)
         return ""
 
     @property
     def newest(self) -> tuple[int, int] | None:
         """The last pair: (system, raw)."""
-        return (self._system[-1], self._raw[-1]) if self._raw else None
+        return (self._system_ns[-1], self._raw_ns[-1]) if self._raw_ns else None
 
     def raw_at(self, system_ns: int) -> int | None:
         """The raw instant at which the clock read `system_ns`; None: before the first pair, or far beyond the last."""
-        system, raw, rate = self._system, self._raw, self.rate()
+        system, raw, rate = self._system_ns, self._raw_ns, self.rate()
         if rate is None or not system[0] <= system_ns <= system[-1] + EXTRAPOLATE_NS:
             return None
         if system_ns > system[-1]:
@@ -76,37 +76,37 @@ class History:
 
     def rate(self) -> float | None:
         """Rate of the clock − rate of the raw clock over the last second; None: too short a history."""
-        return self._rate(self._raw[-1] - RATE_NS, len(self._raw) - 1) if self._raw else None
+        return self._rate(self._raw_ns[-1] - RATE_NS, len(self._raw_ns) - 1) if self._raw_ns else None
 
     def _rate(self, from_ns: int, last: int) -> float | None:
         """Over the pairs from the raw instant `from_ns` up to number `last`."""
-        first = bisect_left(self._raw, from_ns, 0, last)
-        over = self._raw[last] - self._raw[first]
-        if over < LEAST_RATE_NS:
+        first = bisect_left(self._raw_ns, from_ns, 0, last)
+        over_ns = self._raw_ns[last] - self._raw_ns[first]
+        if over_ns < LEAST_RATE_NS:
             return None
-        return (self._system[last] - self._system[first] - over) / over
+        return (self._system_ns[last] - self._system_ns[first] - over_ns) / over_ns
 
     def unexplained_ns(self) -> int:
         """Absolute distance of the clock from its former course: what sync may not know of yet."""
-        if not self._raw:
+        if not self._raw_ns:
             return 0
-        raw_ns = self._raw[-1]
+        raw_ns = self._raw_ns[-1]
         while self._steps and raw_ns - self._steps[0][0] > UNEXPLAINED_NS:
             self._steps.popleft()
         steps = sum(size for _, size in self._steps)
-        stray = self._largest_stray()
-        return steps + (stray if stray > NOISE_NS else 0)
+        stray_ns = self._largest_stray()
+        return steps + (stray_ns if stray_ns > NOISE_NS else 0)
 
     def _largest_stray(self) -> int:
         """Largest distance from the former course; in a short history the course is that of the oldest pairs."""
-        raw, system = self._raw, self._system
+        raw, system = self._raw_ns, self._system_ns
         for last in range(bisect_left(raw, raw[-1] - UNEXPLAINED_NS), len(raw) - 1):
             course = self._rate(raw[last] - COURSE_NS, last)
             if course is not None:
-                ahead = (
-                    system[i] - system[last] - passed - int(passed * course)
+                ahead_ns = (
+                    system[i] - system[last] - passed_ns - int(passed_ns * course)
                     for i in range(last + 1, len(raw))
-                    for passed in (raw[i] - raw[last],)
+                    for passed_ns in (raw[i] - raw[last],)
                 )
-                return max(abs(stray) for stray in ahead)
+                return max(abs(stray_ns) for stray_ns in ahead_ns)
         return 0

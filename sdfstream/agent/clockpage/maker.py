@@ -204,10 +204,10 @@ class PageMaker:
         """Variance of the clock's walk against the reference, ns² per s, after this row."""
         c, last = self.config, self._last.get(clock)
         wander = c.first_wander_ns**2 if last is None else last.wander
-        if last is not None and status == "synced" and 0 < (passed := (at_ns - last.at_ns) / NS_PER_S) < 2.0:
+        if last is not None and status == "synced" and 0 < (passed_s := (at_ns - last.at_ns) / NS_PER_S) < 2.0:
             innovation_ns = offset_ns - last.offset_ns - last.skew * (at_ns - last.at_ns)
-            gain = -math.expm1(-passed / c.learn_s)
-            wander += gain * (innovation_ns * innovation_ns / passed - wander)
+            gain = -math.expm1(-passed_s / c.learn_s)
+            wander += gain * (innovation_ns * innovation_ns / passed_s - wander)
         if status == "synced" or last is None:
             self._last[clock] = _LastRow(at_ns, offset_ns, skew, wander)
         return wander

@@ -102,7 +102,7 @@ class JobMap:
         self._files: dict[str, _DropFile] = {}
         self._shards: dict[str, JobShard] = {}
         self._reported: dict[str, _Reported] = {}
-        self._since: dict[str, int] = {}
+        self._first_at_ns: dict[str, int] = {}
         """First event of a running shard, host's clock, ns; for files without ``since_at_ns``."""
         self._events = 0
         self._notes: list[str] = []
@@ -170,14 +170,14 @@ class JobMap:
         out = []
         for key, shard in sorted(self._shards.items()):
             reported = self._reported.get(key)
-            since = shard.since_at_ns or self._since.setdefault(key, clock_now_ns)
-            shard = replace(shard, since_at_ns=since, qps=tuple(self._on_steered_path(q) for q in shard.qps))
+            since_at_ns = shard.since_at_ns or self._first_at_ns.setdefault(key, clock_now_ns)
+            shard = replace(shard, since_at_ns=since_at_ns, qps=tuple(self._on_steered_path(q) for q in shard.qps))
             if reported is None or reported.shard != shard or now_ns - reported.at_ns >= REPEAT_NS:
                 self._reported[key] = _Reported(shard, now_ns)
                 out.append(self._event(shard, clock_now_ns))
         for key in sorted(self._reported.keys() - self._shards.keys()):
             shard = self._reported.pop(key).shard
-            self._since.pop(key, None)
+            self._first_at_ns.pop(key, None)
             ended = replace(shard, state="ended", since_at_ns=clock_now_ns, qps=(), receives=())
             out.append(self._event(ended, clock_now_ns))
         return out

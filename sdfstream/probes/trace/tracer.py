@@ -114,7 +114,7 @@ class Tracer:
         self._interval_ns = interval_ns
         self._rate_hz = rate_hz
         self._burst = self._allowance = max(_BURST, rate_hz * _BURST_S)
-        self._filled_at = 0
+        self._filled_at_ns = 0
         self._subjects: dict[Subject, _SubjectState] = {}
         self._runs: dict[Subject, _Run] = {}
         self._busy: dict[Key, Subject] = {}
@@ -153,8 +153,8 @@ class Tracer:
 
     def due(self, now_ns: int) -> list[HopProbe]:
         """Probes to send now."""
-        self._allowance = min(self._burst, self._allowance + (now_ns - self._filled_at) * self._rate_hz / NS_PER_S)
-        self._filled_at = now_ns
+        self._allowance = min(self._burst, self._allowance + (now_ns - self._filled_at_ns) * self._rate_hz / NS_PER_S)
+        self._filled_at_ns = now_ns
         probes: list[HopProbe] = []
         for subject, run in self._waiting(now_ns):
             if self._allowance < 1:
