@@ -44,9 +44,9 @@ class CommandRecord:
     outcomes: list[tuple[int, Outcome]] = field(default_factory=list)
     """(bus time, outcome), in order."""
     applied: tuple[int, Outcome] | None = None
-    """The first that said ``applied``."""
+    """The first with state ``applied``."""
     measured: Outcome | None = None
-    """The last that says throughput before and after."""
+    """The last with throughput before and after."""
     is_answer: bool = False
     """No command: its outcomes answer an override of this id."""
 
@@ -68,8 +68,8 @@ class CommandRecord:
     @property
     def changed_ns(self) -> int:
         """Bus time of its last outcome, or the time of issue where that is later."""
-        said = self.outcomes[-1][0] if self.outcomes else 0
-        return max(said, self.issued_at_ns or 0)
+        outcome_ns = self.outcomes[-1][0] if self.outcomes else 0
+        return max(outcome_ns, self.issued_at_ns or 0)
 
     @property
     def is_enforced(self) -> bool:
@@ -154,9 +154,9 @@ class CommandTable:
     def outcomes(self, ids: Iterable[str], since_ns: int) -> list[dict[str, Any]]:
         """Outcomes of these commands (or overrides) that entered the bus since `since_ns`, in order."""
         found = [
-            (at_ns, said.as_data() | {"said_at_ns": at_ns})
+            (at_ns, one.as_data() | {"said_at_ns": at_ns})
             for name in ids
-            for at_ns, said in (self._records[name].outcomes if name in self._records else ())
+            for at_ns, one in (self._records[name].outcomes if name in self._records else ())
             if at_ns >= since_ns
         ]
         return [data for _, data in sorted(found, key=lambda f: f[0])]
@@ -164,28 +164,28 @@ class CommandTable:
     def overrides(self, now_ns: int) -> list[dict[str, Any]]:
         """Overrides that have not lapsed, the newest first; whether they are trusted is the controller's to say."""
         live = [
-            (at_ns, said.as_data() | {"said_at_ns": at_ns})
-            for at_ns, said in self._overrides.values()
-            if said.expires_at_ns > now_ns
+            (at_ns, one.as_data() | {"said_at_ns": at_ns})
+            for at_ns, one in self._overrides.values()
+            if one.expires_at_ns > now_ns
         ]
         return [data for _, data in sorted(live, key=lambda f: -f[0])]
 
-    def _take_command(self, said: Command, at_ns: int) -> None:
-        record = self._record(said.id, at_ns)
-        if record.command is None or said.issued_at_ns > record.command.issued_at_ns:
-            record.command = said
-        record.issued_at_ns = min(record.issued_at_ns or said.issued_at_ns, said.issued_at_ns)
+    def _take_command(self, issued: Command, at_ns: int) -> None:
+        record = self._record(issued.id, at_ns)
+        if record.command is None or issued.issued_at_ns > record.command.issued_at_ns:
+            record.command = issued
+        record.issued_at_ns = min(record.issued_at_ns or issued.issued_at_ns, issued.issued_at_ns)
 
-    def _take_outcome(self, said: Outcome, at_ns: int) -> None:
-        answered = said.target.get("override")
-        record = self._record(str(answered or said.command), at_ns)
+    def _take_outcome(self, new: Outcome, at_ns: int) -> None:
+        answered = new.target.get("override")
+        record = self._record(str(answered or new.command), at_ns)
         record.is_answer |= bool(answered)
-        record.outcomes.append((at_ns, said))
+        record.outcomes.append((at_ns, new))
         del record.outcomes[:-MOST_OUTCOMES]
-        if gain_of(said) is not None:
-            record.measured = said
-        if said.state == "applied" and record.applied is None:
-            record.applied = at_ns, said
+        if gain_of(new) is not None:
+            record.measured = new
+        if new.state == "applied" and record.applied is None:
+            record.applied = at_ns, new
             self._note_mode(record.id, at_ns)
 
     def _note_mode(self, name: str, at_ns: int) -> None:
@@ -268,9 +268,9 @@ def _effect_view(record: CommandRecord) -> dict[str, Any]:
     }
 
 
-def gain_of(said: Outcome) -> float | None:
+def gain_of(measured: Outcome) -> float | None:
     """Throughput after over throughput before, where both were measured."""
-    before, after = _bps(said.before), _bps(said.after)
+    before, after = _bps(measured.before), _bps(measured.after)
     return after / before if before and after is not None else None
 
 

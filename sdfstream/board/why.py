@@ -117,7 +117,7 @@ def _ended(facts: JobFacts) -> Explanation:
 
 
 def _hurt(facts: JobFacts, findings: Sequence[Data]) -> Explanation:
-    """A finding touches it, and it is slow or nobody knows how fast it is."""
+    """A finding touches it, and it is slow, or its throughput is not known."""
     first, measured = findings[0], not is_idle(facts.throughput)
     rate = why_text.rates(facts.throughput) if measured else "how fast it is now is not known"
     sentences = [

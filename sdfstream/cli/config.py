@@ -1,4 +1,4 @@
-"""``sdfstream config show`` prints every setting with its default; ``config check FILE`` judges one."""
+"""``sdfstream config show`` prints every setting with its default; ``config check FILE`` checks one."""
 
 from __future__ import annotations
 

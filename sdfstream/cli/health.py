@@ -29,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     """Ask once; exit 1 when it is not well or does not answer."""
     from sdfstream.runtime.output_io import emit
 
-    well, said = ask(args.url, args.timeout)
-    emit(args.json, {"well": well, "said": said, "url": args.url}, said)
+    well, answer = ask(args.url, args.timeout)
+    emit(args.json, {"well": well, "said": answer, "url": args.url}, answer)
     return 0 if well else 1
 
 
@@ -51,7 +51,7 @@ def ask(url: str, timeout_s: float) -> tuple[bool, str]:
             return True, answer.read(65536).decode("utf-8", "replace").strip()
     except urllib.error.HTTPError as refusal:
         with refusal:
-            said = refusal.read(65536).decode("utf-8", "replace").strip()
-        return False, said or f"{where} answers {refusal.code}"
+            answer = refusal.read(65536).decode("utf-8", "replace").strip()
+        return False, answer or f"{where} answers {refusal.code}"
     except (OSError, ValueError) as error:
         return False, f"{where} does not answer: {error}"

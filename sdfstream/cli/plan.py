@@ -204,5 +204,5 @@ def _text(result: Mapping[str, Any]) -> str:
         "unpaid": f["sessions_unpaid"] and f"{number(f['sessions_unpaid'])} sessions left out for want of budget",
         "unused": f["nics_unused"] and f"{plural(f['nics_unused'], 'NIC')} in no session",
     }
-    said = [text for text in short.values() if text]
-    return "\n".join([*lines, *(f"{'short' if i == 0 else '':<10} {text}" for i, text in enumerate(said))])
+    warnings = [text for text in short.values() if text]
+    return "\n".join([*lines, *(f"{'short' if i == 0 else '':<10} {text}" for i, text in enumerate(warnings))])

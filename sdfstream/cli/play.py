@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play until the end, or until told to stop."""
+    """Play until the end, or until stopped."""
     import logging
 
     from sdfstream import pipeline, settings

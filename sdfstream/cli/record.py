@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record until told to stop."""
+    """Record until stopped."""
     import logging
 
     from sdfstream import settings

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until told to stop; what was read is dealt with and committed, the rest is left to the group."""
+    """Run until stopped; what was read is dealt with and committed, the rest is left to the group."""
     import logging
 
     from sdfstream import settings

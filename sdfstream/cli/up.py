@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until told to stop."""
+    """Run until stopped."""
     from sdfstream import settings
     from sdfstream.demo import up_io
     from sdfstream.runtime import loop_io

@@ -40,7 +40,7 @@ def maker_of(stage: Stage) -> StageMaker:
 
 async def run(
     bus: Bus,
-    path: Sequence[StageMaker | Stage],
+    stages: Sequence[StageMaker | Stage],
     watchers: Sequence[Watcher],
     clock: Callable[[], int],
     control: RunControl,
@@ -61,7 +61,7 @@ async def run(
     archive : ArchiveWork, optional
         The archive as a user of tasks: each row is inserted once, whichever process does it.
     """
-    each = [stage if isinstance(stage, StageMaker) else maker_of(stage) for stage in path]
+    each = [stage if isinstance(stage, StageMaker) else maker_of(stage) for stage in stages]
     control.active_stages = [maker.name for maker in each]
     async with asyncio.TaskGroup() as group:
         if archive is not None:

@@ -165,14 +165,14 @@ class JobQueries:
         data = request.get("override")
         data = data if isinstance(data, Mapping) else {}
         try:
-            said = override(data)
+            parsed = override(data)
         except FormatError as error:
             return {"error": f"the override cannot be read: {error.detail}"}
-        if said.expires_at_ns <= now_ns:
+        if parsed.expires_at_ns <= now_ns:
             return {"error": "the override has lapsed already; is this machine's clock right?"}
         if not self._publish(output_of(data)):
             return {"error": "too many overrides wait for the bus"}
-        return {"taken": said.id}
+        return {"taken": parsed.id}
 
 
 def _is_armed(command: Mapping[str, Any]) -> bool:

@@ -105,20 +105,20 @@ async def service(
         archive, upkeep = _open_archive(stack, settings, getattr(bus, "cluster_id", "") or run_id)
         _serve_sql(stack, settings)
         authority = controller_io.authority(settings, time.time_ns())
-        path = pipeline.makers(settings, authority)
+        makers = pipeline.makers(settings, authority)
         controller_key = keys_io.load(data).public if authority else None
         control = RunControl(drain=_is_alone(settings))
         running = Service(bus, data, control, controller_key, started_at_ns=time.time_ns())
         running.jobs_dir.mkdir(exist_ok=True)
         every = [*watchers, *_own_watchers(stack, settings, running, archive, record)]
-        _start_pipeline(stack, settings, running, path, every, archive)
+        _start_pipeline(stack, settings, running, makers, every, archive)
         await asyncio.sleep(0.05)  # the stages subscribe before anything is published
         link = LinkServer(bus, running.link)
         await link.start()
         stack.push_async_callback(link.close)
-        running.counted = [link, bus, *path, archive, upkeep, running.board, running.jobs, control]
+        running.counted = [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
         if metrics is not None:
-            readers = list(dict.fromkeys([*(maker.name for maker in path), *(w.name for w in every), ARCHIVE]))
+            readers = list(dict.fromkeys([*(maker.name for maker in makers), *(w.name for w in every), ARCHIVE]))
             await _serve_status(stack, metrics, running, readers)
         await _serve_queries(stack, settings, running)
         yield running
@@ -178,7 +178,7 @@ def _start_pipeline(
     stack: AsyncExitStack,
     settings: Settings,
     running: Service,
-    path: Sequence[StageMaker],
+    makers: Sequence[StageMaker],
     watchers: Sequence[Watcher],
     archive: Archive | ArchiveWork,
 ) -> None:
@@ -186,7 +186,7 @@ def _start_pipeline(
     work = asyncio.create_task(
         live_io.run(
             running.bus,
-            path,
+            makers,
             watchers,
             time.time_ns,
             running.control,

@@ -76,10 +76,10 @@ async def serve(
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
     every = [*pipeline.makers(chosen, authority), *pipeline.distributed_sync(chosen)]
-    path = [maker for maker in every if maker.name in names]
+    makers = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
         archive: ArchiveWork | None = None
-        counted: list[Any] = [*path, bus, control]
+        counted: list[Any] = [*makers, bus, control]
         if "archive" in names:
             # a folder that cannot be opened will not open later; a server that starts will
             retry_for_s = RETRY_FOR_S if "://" in (chosen.archive or "") else 0.0
@@ -91,7 +91,7 @@ async def serve(
         if metrics is not None:
             reported = ProcessStatus(control, names, counted, gauges=_gauges(archive))
             await stack.enter_async_context(serving(metrics, reported, getattr(bus, "ask", None)))
-        await live_io.run(bus, path, (), time.time_ns, control, commits=commits, member=member, archive=archive)
+        await live_io.run(bus, makers, (), time.time_ns, control, commits=commits, member=member, archive=archive)
     return {name: n for one in counted for name, n in one.counters.as_dict().items()}
 
 
