@@ -109,7 +109,7 @@ class _ClockRows:
 
 
 def _clock_errors(path: Path, rows: _ClockRows) -> dict[str, Any]:
-    from sdfstream.score.clocks import TrueClocks, clock_errors
+    from sdfstream.score.clock_errors import TrueClocks, clock_errors
 
     try:
         truth = TrueClocks(_lines(path))

@@ -84,7 +84,7 @@ def chosen_seeds(args: argparse.Namespace) -> list[int]:
 
 def measure(wanted: Sequence[str], seeds: Sequence[int], *, peers: bool) -> dict[str, Any]:
     """Case to its card; progress on stderr."""
-    from sdfstream.score.clock.laws import BY_NAME
+    from sdfstream.score.clock.cases import BY_NAME
 
     began, result = time.perf_counter(), {}
     with _pool() as workers:
@@ -111,7 +111,7 @@ def _pool() -> ProcessPoolExecutor:
 
 def _ours(name: str, seed: int) -> tuple[Figures, float]:
     """Figures of one seed of a case, and the CPU seconds it took; runs in a worker."""
-    from sdfstream.score.clock.laws import BY_NAME, run
+    from sdfstream.score.clock.cases import BY_NAME, run
 
     began = time.process_time()
     found = run(BY_NAME[name], seed)
@@ -120,14 +120,14 @@ def _ours(name: str, seed: int) -> tuple[Figures, float]:
 
 def _theirs(name: str, seed: int) -> dict[str, Figures]:
     """The other estimators' figures of one seed of a case; runs in a worker."""
-    from sdfstream.score.clock.laws import BY_NAME
+    from sdfstream.score.clock.cases import BY_NAME
     from sdfstream.score.clock.peers import compared
 
     return compared(BY_NAME[name], seed)
 
 
 def _card(name: str, seeds: Sequence[int], ours: list[Future[Any]], theirs: list[Future[Any]]) -> dict[str, Any]:
-    from sdfstream.score.clock.laws import BY_NAME, spread, summary
+    from sdfstream.score.clock.cases import BY_NAME, spread, summary
 
     done = [future.result() for future in ours]
     found = [figures for figures, _ in done]
@@ -141,7 +141,7 @@ def _card(name: str, seeds: Sequence[int], ours: list[Future[Any]], theirs: list
 
 
 def _cases(only: list[str] | None) -> list[str]:
-    from sdfstream.score.clock.laws import BY_NAME
+    from sdfstream.score.clock.cases import BY_NAME
 
     if unknown := [name for name in only or () if name not in BY_NAME]:
         raise ConfigError(f"--only: no case '{unknown[0]}'; there are {', '.join(BY_NAME)}")
@@ -150,7 +150,7 @@ def _cases(only: list[str] | None) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     """The output of ``--json``: the last line of a file."""
-    from sdfstream.score.clock.laws import BY_NAME
+    from sdfstream.score.clock.cases import BY_NAME
 
     try:
         result = json.loads(path.read_text().strip().splitlines()[-1])
@@ -169,7 +169,7 @@ def _draw(folder: Path, result: dict[str, Any], *, peers: bool) -> list[tuple[st
     import numpy as np
 
     from sdfstream.score.clock import plots
-    from sdfstream.score.clock.laws import BY_NAME
+    from sdfstream.score.clock.cases import BY_NAME
 
     made = []
     with _pool() as workers:
@@ -192,9 +192,9 @@ def _draw(folder: Path, result: dict[str, Any], *, peers: bool) -> list[tuple[st
 
 def _tracks(name: str, seed: int) -> Any:
     """Tracks of a case, the troubled clocks first; at most three of them."""
-    from sdfstream.score.clock.laws import BY_NAME, look
+    from sdfstream.score.clock.cases import BY_NAME, simulate
 
-    seen = look(BY_NAME[name], seed)
+    seen = simulate(BY_NAME[name], seed)
     order = sorted(seen.causal, key=lambda clock: (clock not in seen.troubled, clock))
     return {clock: seen.causal[clock] for clock in order[:3]}
 
@@ -203,11 +203,11 @@ def _errors(name: str, seed: int, peers: bool) -> dict[str, Any]:
     """Errors over the evaluated stretch of a case: ours, and some other estimators'."""
     import numpy as np
 
-    from sdfstream.score.clock.laws import BY_NAME, look
+    from sdfstream.score.clock.cases import BY_NAME, simulate
     from sdfstream.score.clock.peers import SHOWN, errors_of
 
     case = BY_NAME[name]
-    seen = look(case, seed)
+    seen = simulate(case, seed)
     rows = {"sdfstream, causal": seen.causal, "sdfstream, smoothed (2-4 s late)": seen.smoothed}
     found = {k: np.concatenate([t.between(*case.stretch_s).error for t in v.values()]) for k, v in rows.items()}
     return {**found, **errors_of(case, seed, SHOWN if peers else frozenset())}
@@ -219,7 +219,7 @@ def _relative(images: list[tuple[str, Path]], page: Path) -> list[tuple[str, str
 
 def _write(args: argparse.Namespace, wanted: Sequence[str], seeds: Sequence[int]) -> int:
     """Recordings that ``sdfstream replay`` reads, one folder per case and seed, and their truth for ``score``."""
-    from sdfstream.score.clock.laws import BY_NAME
+    from sdfstream.score.clock.cases import BY_NAME
 
     written = {}
     for name in wanted:

@@ -1,4 +1,4 @@
-"""Where a finding points, measured against where a fault was: exact, among the suspects, near, a symptom, elsewhere."""
+"""A finding's location against a fault's: exact, among the suspects, near, a symptom, elsewhere."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from sdfstream.records.fabric import host_of
 
 
-class Place(IntEnum):
+class Location(IntEnum):
     """How well a finding's subject meets a fault's target; a greater number is closer."""
 
     ELSEWHERE = 0
     """Something else is blamed."""
     SYMPTOM = 1
-    """A path, a queue pair, a job: true as an observation, but it names no culprit."""
+    """A path, a queue pair, a job: a true observation that names no faulty element."""
     NEAR = 2
     """A neighbour: a link of the faulty switch, a switch at an end of the faulty link, the host of the faulty NIC."""
     SUSPECT = 3
@@ -28,7 +28,7 @@ class Place(IntEnum):
 _LINK = re.compile(r"(.+?)(?:--|->)(.+)")
 
 
-def place(target: str, finding: Mapping[str, Any]) -> Place:
+def locate(target: str, finding: Mapping[str, Any]) -> Location:
     """How well `finding` (the data object of one) meets the fault's `target`.
 
     Parameters
@@ -40,36 +40,50 @@ def place(target: str, finding: Mapping[str, Any]) -> Place:
 
     Examples
     --------
-    >>> place("h03/r1--l0", {"subject": {"type": "nic", "id": "h03/r1"}}).name
+    >>> locate("h03/r1--l0", {"subject": {"type": "nic", "id": "h03/r1"}}).name
     'EXACT'
-    >>> place("l0--s1", {"subject": {"type": "switch", "id": "s1"}}).name
+    >>> locate("l0--s1", {"subject": {"type": "switch", "id": "s1"}}).name
     'NEAR'
     """
     subject = finding.get("subject") or {}
     kind, name = str(subject.get("type", "")), str(subject.get("id", ""))
     nic = name.rpartition(":")[0] if kind == "port" else name
-    best = Place.SYMPTOM if kind in ("path", "qp", "job") else _element(target, nic)
+    best = Location.SYMPTOM if kind in ("path", "qp", "job") else _element(target, nic)
     for suspect in finding.get("suspects") or ():
-        if best < Place.SUSPECT and _element(target, str(suspect.get("id", ""))) is Place.EXACT:
-            best = Place.SUSPECT
+        if best < Location.SUSPECT and _element(target, str(suspect.get("id", ""))) is Location.EXACT:
+            best = Location.SUSPECT
     return best
 
 
-def _element(target: str, name: str) -> Place:
+def _element(target: str, name: str) -> Location:
+    """How well the element `name` meets `target`, suspects aside."""
     if not name:
-        return Place.ELSEWHERE
+        return Location.ELSEWHERE
+    if _is_same(target, name):
+        return Location.EXACT
+    return Location.NEAR if _is_neighbour(target, name) else Location.ELSEWHERE
+
+
+def _is_same(target: str, name: str) -> bool:
+    """The element itself; a NIC and its link, either way round; a NIC, or its link, of the host that is the target."""
     wanted, named = ends(target), ends(name)
     if wanted == named:
-        return Place.EXACT
-    nics = {end for end in wanted | named if "/" in end}
-    if nics and len(wanted) != len(named) and wanted & named & nics:
-        return Place.EXACT  # a NIC and its link
-    if len(wanted) == 1 and "/" not in target and any(host_of(end) == target for end in named if "/" in end):
-        return Place.EXACT  # the target is a host: its NICs, and their links, are parts of it
+        return True
+    if len(wanted) != len(named) and _nics(wanted & named):
+        return True
+    return len(wanted) == 1 and "/" not in target and target in {host_of(nic) for nic in _nics(named)}
+
+
+def _is_neighbour(target: str, name: str) -> bool:
+    """A link of the switch, a switch at an end of the link, the host of the NIC or of its link."""
+    wanted, named = ends(target), ends(name)
     if len(wanted) == len(named):
-        return Place.NEAR if len(named) == 1 and host_of(target) == name else Place.ELSEWHERE
-    hosts = {host_of(end) for end in wanted}
-    return Place.NEAR if wanted & named or (len(named) == 1 and named <= hosts) else Place.ELSEWHERE
+        return len(named) == 1 and host_of(target) == name
+    return bool(wanted & named) or (len(named) == 1 and named <= {host_of(end) for end in wanted})
+
+
+def _nics(elements: frozenset[str]) -> set[str]:
+    return {end for end in elements if "/" in end}
 
 
 def ends(element: str) -> frozenset[str]:

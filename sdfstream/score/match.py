@@ -3,7 +3,7 @@
 The rules
 ---------
 A statement of a finding may speak for a fault when it is made between the fault's beginning and `GRACE_NS` after its
-end. It is judged by kind and by place (`sdfstream.score.location`):
+end. Its kind and its location (`sdfstream.score.location`) are compared with the fault's:
 
 ==========  =====================================================================================
 verdict     the best statement for the fault has
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sdfstream.records.units import NS_PER_S
-from sdfstream.score.location import Place, place
+from sdfstream.score.location import Location, locate
 
 Verdict = Literal["right", "near", "wrong", "missed"]
 Data = Mapping[str, Any]
@@ -64,14 +64,14 @@ RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What became of one fault."""
+class FaultOutcome:
+    """The best verdict that the findings earned for one fault."""
 
     fault: Data
     verdict: Verdict = "missed"
     finding: Data | None = None
     """The statement that earned the verdict."""
-    place: Place = Place.ELSEWHERE
+    location: Location = Location.ELSEWHERE
     delay_ns: int | None = None
     """From the fault to that statement."""
     first_sign_ns: int | None = None
@@ -84,9 +84,9 @@ class Outcome:
 
 @dataclass(slots=True)
 class Scorecard:
-    """Outcomes of all faults, oldest first, and what was said without cause."""
+    """Outcomes of all faults, oldest first, and false alarms."""
 
-    outcomes: list[Outcome]
+    outcomes: list[FaultOutcome]
     false_alarms: list[Data]
     """First statements of findings tied to no fault."""
     alarms: int
@@ -115,7 +115,7 @@ class Scorecard:
 
 
 def match(faults: Iterable[Data], findings: Iterable[Data]) -> Scorecard:
-    """Judge `findings` by `faults`.
+    """Match `findings` with `faults`.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def match(faults: Iterable[Data], findings: Iterable[Data]) -> Scorecard:
     KeyError, TypeError
         A fault without kind, target or at_ns, or a finding without id, kind or seen_at_ns.
     """
-    outcomes = [Outcome(fault) for fault in sorted(faults, key=lambda f: (f["at_ns"], str(f.get("id", ""))))]
+    outcomes = [FaultOutcome(fault) for fault in sorted(faults, key=lambda f: (f["at_ns"], str(f.get("id", ""))))]
     histories: dict[str, list[Data]] = {}
     for statement in sorted(findings, key=lambda f: int(f["seen_at_ns"])):
         histories.setdefault(str(statement["id"]), []).append(statement)
@@ -140,9 +140,9 @@ def match(faults: Iterable[Data], findings: Iterable[Data]) -> Scorecard:
     return Scorecard(outcomes, [said[0] for said in untied], len(alarms))
 
 
-def _tie(said: Sequence[Data], outcomes: Sequence[Outcome]) -> bool:
+def _tie(said: Sequence[Data], outcomes: Sequence[FaultOutcome]) -> bool:
     """Tie one finding (its statements in order) to the fault it meets best; False when it meets none."""
-    best: tuple[tuple[int, int], Outcome] | None = None
+    best: tuple[tuple[int, int], FaultOutcome] | None = None
     for outcome in outcomes:
         for statement in said:
             if statement.get("status") == "resolved":
@@ -157,16 +157,16 @@ def _tie(said: Sequence[Data], outcomes: Sequence[Outcome]) -> bool:
 
 
 def _weight(fault: Data, statement: Data) -> int:
-    """0: no tie; else greater is better: right on the spot, then by place, then by kind."""
+    """0: no tie; else greater is better: right kind and exact location, then by location, then by kind."""
     healed = fault.get("healed_at_ns")
     seen_at_ns = int(statement["seen_at_ns"])
     if seen_at_ns < int(fault["at_ns"]) - SLACK_NS or (healed is not None and seen_at_ns > int(healed) + GRACE_NS):
         return 0
-    where = place(str(fault["target"]), statement)
+    where = locate(str(fault["target"]), statement)
     kind = _kind_rank(fault, statement)
-    if where is Place.ELSEWHERE or (kind == 0 and where is not Place.EXACT):
+    if where is Location.ELSEWHERE or (kind == 0 and where is not Location.EXACT):
         return 0
-    return 10 * where + kind + (100 if kind == 2 and where is Place.EXACT else 0)
+    return 10 * where + kind + (100 if kind == 2 and where is Location.EXACT else 0)
 
 
 def _kind_rank(fault: Data, statement: Data) -> int:
@@ -176,18 +176,18 @@ def _kind_rank(fault: Data, statement: Data) -> int:
     return int(statement["kind"] in RELATED_KINDS.get(kind, frozenset()))
 
 
-def _verdict(fault: Data, statement: Data, where: Place) -> Verdict:
+def _verdict(fault: Data, statement: Data, where: Location) -> Verdict:
     kind = _kind_rank(fault, statement)
-    if kind == 2 and where is Place.EXACT:
+    if kind == 2 and where is Location.EXACT:
         return "right"
-    return "near" if kind and where >= Place.NEAR else "missed"
+    return "near" if kind and where >= Location.NEAR else "missed"
 
 
 _ORDER: Final = {"right": 0, "near": 1, "wrong": 2, "missed": 3}
 
 
-def _credit(outcome: Outcome, said: Sequence[Data]) -> None:
-    """Let the statements of a tied finding speak for the fault."""
+def _credit(outcome: FaultOutcome, said: Sequence[Data]) -> None:
+    """Update a fault's outcome with the statements of a finding tied to it."""
     outcome.tied.add(str(said[0]["id"]))
     at_ns = int(outcome.fault["at_ns"])
     for statement in said:
@@ -196,12 +196,12 @@ def _credit(outcome: Outcome, said: Sequence[Data]) -> None:
         delay_ns = max(int(statement["seen_at_ns"]) - at_ns, 0)
         if outcome.first_sign_ns is None or delay_ns < outcome.first_sign_ns:
             outcome.first_sign_ns = delay_ns
-        where = place(str(outcome.fault["target"]), statement)
+        where = locate(str(outcome.fault["target"]), statement)
         verdict = _verdict(outcome.fault, statement, where)
         key = (_ORDER[verdict], -where, delay_ns)
         held_ns = outcome.delay_ns if outcome.delay_ns is not None else 1 << 62
-        if verdict != "missed" and key < (_ORDER[outcome.verdict], -outcome.place, held_ns):
-            outcome.verdict, outcome.finding, outcome.place, outcome.delay_ns = verdict, statement, where, delay_ns
+        if verdict != "missed" and key < (_ORDER[outcome.verdict], -outcome.location, held_ns):
+            outcome.verdict, outcome.finding, outcome.location, outcome.delay_ns = verdict, statement, where, delay_ns
             outcome.cleared_ns = _cleared_ns(outcome.fault, said)
 
 
@@ -212,8 +212,8 @@ def _cleared_ns(fault: Data, said: Sequence[Data]) -> int | None:
     return int(last["seen_at_ns"]) - int(healed)
 
 
-def _settle(outcome: Outcome, untied: Sequence[Sequence[Data]]) -> None:
-    """A fault nothing met: wrong when a finding of a fitting kind blamed something else meanwhile."""
+def _settle(outcome: FaultOutcome, untied: Sequence[Sequence[Data]]) -> None:
+    """A missed fault becomes wrong when a finding of a fitting kind blamed another element meanwhile."""
     if outcome.verdict != "missed":
         return
     at_ns, healed = int(outcome.fault["at_ns"]), outcome.fault.get("healed_at_ns")
@@ -225,11 +225,11 @@ def _settle(outcome: Outcome, untied: Sequence[Sequence[Data]]) -> None:
             return
 
 
-def _outcome_dict(outcome: Outcome) -> dict[str, Any]:
+def _outcome_dict(outcome: FaultOutcome) -> dict[str, Any]:
     return {
         "fault": dict(outcome.fault),
         "verdict": outcome.verdict,
-        "place": outcome.place.name.lower(),
+        "place": outcome.location.name.lower(),
         "found": _brief(outcome.finding) if outcome.finding else None,
         "delay_ns": outcome.delay_ns,
         "first_sign_ns": outcome.first_sign_ns,

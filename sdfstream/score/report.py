@@ -1,4 +1,4 @@
-"""The closing table of a demo or a score: injected against found, how fast, what was a false alarm, where to look on.
+"""The closing table of a demo or a score: injected faults, findings, delays, false alarms, further SQL.
 
 Pure: from `Scorecard.as_dict()` and `clock_errors()` to text.
 """
@@ -27,12 +27,12 @@ def summary(card: Data, start_at_ns: int | None = None, data: str | None = None)
     data : str, optional
         Data folder named in the SQL lines; None leaves the lines out.
     """
-    parts = [outcome_table(card["outcomes"], start_at_ns), totals(card)]
+    sections = [outcome_table(card["outcomes"], start_at_ns), totals(card)]
     if card["unexplained"]:
-        parts.append(false_alarms(card["unexplained"], start_at_ns))
+        sections.append(false_alarms(card["unexplained"], start_at_ns))
     if data is not None:
-        parts.append(further(card, data))
-    return "\n\n".join(parts)
+        sections.append(further(card, data))
+    return "\n\n".join(sections)
 
 
 def outcome_table(outcomes: Sequence[Data], start_at_ns: int | None = None) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdfstream.score.clock.laws import BY_NAME, run
+from sdfstream.score.clock.cases import BY_NAME, run
 from sdfstream.score.clock.sim import drive, pair
-from sdfstream.score.clock.tracks import figures, seen, tracks
+from sdfstream.score.clock.tracks import figures, run_tracks, tracks
 from sdfstream.score.clock.worlds import liars, plain_mesh
 from sdfstream.sync import SyncStage
 
@@ -53,7 +53,7 @@ def test_a_liar_in_a_mesh_is_flagged_and_misleads_nobody() -> None:
     lied_to = liars(14, 8, 0.08)(1)
     stage_rows = {}
     for what, world in (("clean", plain_mesh(14, 8)(1)), ("lied to", lied_to)):
-        stage_rows[what] = seen(world, drive(SyncStage(), world.messages(19.0)))
+        stage_rows[what] = run_tracks(world, drive(SyncStage(), world.messages(19.0)))
     liar = lied_to.troubled
     good = set(lied_to.clocks) - liar - {lied_to.reference}
     clean, found = (figures(stage_rows[what].causal, 12.0, names=good) for what in ("clean", "lied to"))

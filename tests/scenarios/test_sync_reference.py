@@ -8,7 +8,7 @@ import pytest
 from sdfstream.records.topics import CLOCK, OWD
 from sdfstream.sync import SyncConfig, SyncStage
 from tests.checks import check_stage, fingerprint
-from tests.fixtures.sync_sim import Clock, World, drive, mesh
+from tests.fixtures.sync_sim import SimulatedClock, World, drive, mesh
 
 SECONDS = 10.0
 
@@ -93,7 +93,7 @@ def disciplined(seed: int) -> World:
     made = world(seed)
     for name in ("h00", "h01", "h02"):
         g = made.rng
-        made.clocks[name] = Clock(name, g.uniform(-3e4, 3e4), 0.0, 0.3, phase_ns=2_000.0, seconds=300, rng=g)
+        made.clocks[name] = SimulatedClock(name, g.uniform(-3e4, 3e4), 0.0, 0.3, phase_ns=2_000.0, seconds=300, rng=g)
     return made
 
 

@@ -18,7 +18,7 @@ from sdfstream.cli import main
 from sdfstream.cli.score_clock import record
 from sdfstream.records.message import Output
 from sdfstream.score.clock.sim import World, drive, mesh
-from sdfstream.score.clock.tracks import Track, figures, seen
+from sdfstream.score.clock.tracks import Track, figures, run_tracks
 from sdfstream.sync import SyncStage
 
 SECONDS = 20.0
@@ -48,9 +48,9 @@ def test_only_probes_go_in_and_clocks_of_both_kinds_and_delays_come_out(folders:
 
 def test_the_files_give_the_figures_of_the_score_card(folders: tuple[Path, Path]) -> None:
     here = world()
-    direct = seen(here, drive(SyncStage(), here.messages(SECONDS)), with_delays=True)
+    direct = run_tracks(here, drive(SyncStage(), here.messages(SECONDS)), with_delays=True)
     read = open_recording(folders[1]).messages({"sdf.state.clock.v1", "sdf.derived.owd.v1"})
-    filed = seen(here, [(m.bus_at_ns, Output(m.topic, m.key, m.body)) for m in read], with_delays=True)
+    filed = run_tracks(here, [(m.bus_at_ns, Output(m.topic, m.key, m.body)) for m in read], with_delays=True)
     assert figures(filed.causal, 5.0) == figures(direct.causal, 5.0)
     assert figures(filed.smoothed, 5.0) == figures(direct.smoothed, 5.0)
     for kind in ("causal", "smoothed"):
@@ -69,7 +69,7 @@ def test_the_other_score_finds_the_same_errors(folders: tuple[Path, Path], capsy
     assert main(["score", str(folders[1]), "--truth", str(folders[0] / "truth"), "--json"]) == 0
     other: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])["clocks"]["causal"]
     here = world()
-    rows = seen(here, drive(SyncStage(), here.messages(SECONDS))).causal
+    rows = run_tracks(here, drive(SyncStage(), here.messages(SECONDS))).causal
     judged = {name: t.error[t.status == "synced"] for name, t in rows.items()}
     bounds = {name: t.bound[t.status == "synced"] for name, t in rows.items()}
     assert other["reference"] == here.reference and set(other["clocks"]) == set(judged)

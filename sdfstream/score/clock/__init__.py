@@ -1,1 +1,6 @@
-"""Score card of the clocks: worlds, laws, other estimators, figures. Start at `laws`."""
+"""Score card of the clocks, on simulated delays.
+
+In reading order: `model` (a simulated clock), `delays` (laws of one-way delay), `sim` (probes between clocks), `worlds`
+(one trouble each), `cases` (world, metric and limits), `tracks` (published rows against truth), `metrics`; other
+estimators: `margin`, `peers`, `quoted`; output: `report`, `plots`, `truth`.
+"""

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from sdfstream.score.clock.model import F
+from sdfstream.records.units import Float64s
 
-Law = Callable[[np.random.Generator, int], F]
+Law = Callable[[np.random.Generator, int], Float64s]
 """(generator, n) → n delays."""
-Extra = Callable[[F, np.random.Generator], F]
+Extra = Callable[[Float64s, np.random.Generator], Float64s]
 """(true times of sending, generator) → what is added to the delay of each."""
 
 FLOOR_NS: Final = 10e3
@@ -28,9 +28,9 @@ def law(name: str) -> Law:
     """One-way delays of a published law."""
 
     def hops(shift: float, mean: float) -> Law:
-        def draw(g: np.random.Generator, n: int) -> F:
-            parts = [np.maximum(0.0, shift + mean * g.exponential(size=n)) for _ in range(3)]
-            total: F = FLOOR_NS + parts[0] + parts[1] + parts[2]
+        def draw(g: np.random.Generator, n: int) -> Float64s:
+            draws = [np.maximum(0.0, shift + mean * g.exponential(size=n)) for _ in range(3)]
+            total: Float64s = FLOOR_NS + draws[0] + draws[1] + draws[2]
             return total
 
         return draw
@@ -46,7 +46,7 @@ def law(name: str) -> Law:
 def standing(low_s: float, high_s: float, fixed_ns: float, mean_ns: float) -> Extra:
     """A queue that never empties between two instants: `fixed_ns` and an exponential of mean `mean_ns`."""
 
-    def more(t: F, g: np.random.Generator) -> F:
+    def more(t: Float64s, g: np.random.Generator) -> Float64s:
         during = (t > low_s * 1e9) & (t < high_s * 1e9)
         return np.where(during, fixed_ns + mean_ns * g.exponential(size=t.size), 0.0)
 
@@ -65,7 +65,7 @@ def bursts(on_s: float, off_s: float, depth_ns: float) -> Extra:
     So neighbouring packets' delays are correlated, and a whole block of them may be without a clean one.
     """
 
-    def more(t: F, g: np.random.Generator) -> F:
+    def more(t: Float64s, g: np.random.Generator) -> Float64s:
         count = int(2 * t.max() / 1e9 / (on_s + off_s)) + 64
         lengths = np.stack([g.exponential(off_s, count), g.exponential(on_s, count)], axis=1) * 1e9
         edges = np.cumsum(lengths.ravel())

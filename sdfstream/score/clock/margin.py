@@ -1,6 +1,6 @@
-"""What ours is measured against on a mesh, and a plain model of the per-window way: max margin, then least squares.
+"""A plain model of the per-window method, to compare ours with: max margin per edge, least squares over a mesh.
 
-Written from the published descriptions (Pinkovich and Shimkin 2011; Geng et al., NSDI 2018), not from anybody's code,
+Written from the published descriptions (Pinkovich and Shimkin 2011; Geng et al., NSDI 2018), not from existing code,
 and used for nothing but the score card. One line per edge and window of two seconds: above every lower bound of the
 clock difference, below every upper one, as far from both as can be (exact, over the hulls of the bounds; stamps here
 are clean enough to need no slack). On a mesh the edges' values of one instant are reconciled by least squares, which
@@ -15,20 +15,20 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.score.clock.model import F
+from sdfstream.records.units import Float64s
 from sdfstream.score.clock.sim import World
 
 WINDOW_S: Final = 2.0
 
 
 class Estimate(NamedTuple):
-    """Offsets against the reference that somebody else estimated: true time each one is about (s), ns, by clock."""
+    """Another estimator's offsets against the reference, ns, by clock, and the true times they are about."""
 
-    at_s: F
-    offset_ns: dict[str, F]
+    at_s: Float64s
+    offset_ns: dict[str, Float64s]
 
 
-def max_margin(t: F, upper: F, lower: F) -> tuple[float, float]:
+def max_margin(t: Float64s, upper: Float64s, lower: Float64s) -> tuple[float, float]:
     """(intercept, slope) of the line farthest from `upper` above it and `lower` below it; `t` ascending.
 
     The margin is concave and piecewise linear in the slope, with its corners at the slopes of the hulls' edges, so one
@@ -47,7 +47,7 @@ def max_margin(t: F, upper: F, lower: F) -> tuple[float, float]:
     return float(above[best] + below[best]) / 2.0, float(slopes[best])
 
 
-def _hull(t: F, y: F) -> npt.NDArray[np.int64]:
+def _hull(t: Float64s, y: Float64s) -> npt.NDArray[np.int64]:
     """Which points are the corners of the lower convex hull; `t` ascending, of equal ones the lowest counts."""
     hull: list[int] = []
     times, values = t.tolist(), y.tolist()
@@ -65,7 +65,7 @@ def _hull(t: F, y: F) -> npt.NDArray[np.int64]:
     return np.array(hull, dtype=np.int64)
 
 
-def bounds(world: World, session: int) -> tuple[F, F, F]:
+def bounds(world: World, session: int) -> tuple[Float64s, Float64s, Float64s]:
     """(true time of sending in s, upper bounds, lower bounds) of a session's clock difference, in order of time.
 
     The model gets true time for its abscissa, which a real one has to do without.
@@ -86,10 +86,10 @@ def per_window(world: World, seconds: float, window_s: float = WINDOW_S) -> tupl
         t, upper, lower = bounds(world, number)
         cuts = np.searchsorted(t, np.arange(count + 1) * window_s)
         for w in range(count):
-            part = slice(cuts[w], cuts[w + 1])
+            window = slice(cuts[w], cuts[w + 1])
             if cuts[w + 1] > cuts[w]:
                 start_s = w * window_s
-                at, slope = max_margin(t[part] - start_s, upper[part], lower[part])
+                at, slope = max_margin(t[window] - start_s, upper[window], lower[window])
                 middles[number, w], ends[number, w] = at + slope * window_s / 2, at + slope * window_s
     begun_s = window_s * np.arange(count, dtype=np.float64)
     return (
@@ -98,7 +98,7 @@ def per_window(world: World, seconds: float, window_s: float = WINDOW_S) -> tupl
     )
 
 
-def least_squares(world: World, differences: F) -> dict[str, F]:
+def least_squares(world: World, differences: Float64s) -> dict[str, Float64s]:
     """(windows,) offsets of every clock but the reference from (sessions, windows) differences; NaN: none.
 
     Plain and unweighted; a clock that no edge binds to the reference in a window gets NaN there.

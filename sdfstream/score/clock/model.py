@@ -1,4 +1,4 @@
-"""A simulated clock: what it shows at each true time, and the other way round."""
+"""A simulated clock: its reading at each true time, and the inverse."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.records.units import Float64s
+
 START_NS = 1_800_000_000 * 1_000_000_000
 """True time 0 of every simulation, ns since the Unix epoch."""
-F = npt.NDArray[np.float64]
 
 
 def seeded(seed: int) -> np.random.Generator:
@@ -27,7 +28,7 @@ class Slew(NamedTuple):
 
 
 @dataclass
-class Clock:
+class SimulatedClock:
     """reading = true time + offset(true time)."""
 
     name: str
@@ -55,22 +56,22 @@ class Clock:
         walk = self.phase_ns * 0.1 * self.rng.standard_normal(self.seconds * 100 if self.phase_ns else 1)
         self._walk = np.concatenate([[0.0], np.cumsum(walk)])
 
-    def offset(self, t: F) -> F:
+    def offset(self, t: Float64s) -> Float64s:
         """Offset in ns at true time `t` (ns since the start)."""
         s = t / 1e9
         k = np.clip(np.floor(s).astype(int), 0, self.seconds - 1)
-        line: F = self.offset_ns + self._at[k] + self._skew[k] * (s - k)
+        line: Float64s = self.offset_ns + self._at[k] + self._skew[k] * (s - k)
         if self.phase_ns:
             line = line + np.interp(s * 100, np.arange(self._walk.size), self._walk)
         for slew in self.slews:
             line = line + slew.ppb * (np.clip(s, slew.from_s, slew.to_s) - slew.from_s)
         return line + self.step_ns * (s >= self.step_at_s)
 
-    def reading(self, t: F, noise_ns: F | float = 0.0) -> npt.NDArray[np.int64]:
-        """What the clock shows at true time `t`, ns since the Unix epoch; a stamp of it is off by `noise_ns`."""
+    def reading(self, t: Float64s, noise_ns: Float64s | float = 0.0) -> npt.NDArray[np.int64]:
+        """Reading at true time `t`, ns since the Unix epoch; `noise_ns` is the error of the stamp."""
         return START_NS + np.rint(t + self.offset(t) + noise_ns).astype(np.int64)
 
-    def true_time(self, reading_ns: npt.NDArray[np.int64]) -> F:
+    def true_time(self, reading_ns: npt.NDArray[np.int64]) -> Float64s:
         """True time (ns since the start) at which the clock shows `reading_ns`."""
         t = (reading_ns - START_NS).astype(np.float64)
         guess = t.copy()

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.errors import ConfigError
-from sdfstream.score.clock.laws import Case
+from sdfstream.records.units import Float64s
+from sdfstream.score.clock.cases import Case
 from sdfstream.score.clock.margin import Estimate, per_window
-from sdfstream.score.clock.model import F
 from sdfstream.score.clock.sim import World
 from sdfstream.score.clock.tracks import Figures
 
@@ -21,8 +21,6 @@ WINDOW_JOINED: Final = "max margin per 2 s, joined (1-3 s late)"
 WINDOW_END: Final = "max margin per 2 s, at its end"
 MESH_JOINED: Final = "max margin per 2 s, least squares, joined (1-3 s late)"
 MESH_END: Final = "max margin per 2 s, least squares, at its end"
-OFFLINE: Final = frozenset({"ntpstats rts-dw (offline)"})
-
 SHOWN: Final = frozenset({"ntpstats hull (8 s)", "ntpstats kalman-dw", WINDOW_JOINED, WINDOW_END})
 """Those drawn beside ours."""
 
@@ -60,12 +58,12 @@ def require() -> Any:
 
 
 def compared(case: Case, seed: int) -> dict[str, Figures]:
-    """rms, p99, max of everybody else on one seed of a case: same draws, same stretch."""
+    """rms, p99, max of the other estimators on one seed of a case: same draws, same stretch."""
     return {name: figures(error) for name, error in errors_of(case, seed).items()}
 
 
-def errors_of(case: Case, seed: int, only: Set[str] | None = None) -> dict[str, F]:
-    """Errors of everybody else, or of those named, over the case's stretch and for its clocks."""
+def errors_of(case: Case, seed: int, only: Set[str] | None = None) -> dict[str, Float64s]:
+    """Errors of the other estimators, or of those named, over the case's stretch and for its clocks."""
     world = case.make(seed)
     world.messages(case.seconds)
     found = estimates(world, case.seconds, only)
@@ -73,7 +71,7 @@ def errors_of(case: Case, seed: int, only: Set[str] | None = None) -> dict[str, 
 
 
 def estimates(world: World, seconds: float, only: Set[str] | None = None) -> dict[str, Estimate]:
-    """Everybody's estimates of a world whose messages have been made; ntpstats on pairs only."""
+    """The other estimators' estimates of a world whose messages have been made; ntpstats on pairs only."""
     found = {}
     if len(world.clocks) == 2:
         estimators, series = require(), _series(world)
@@ -87,19 +85,19 @@ def estimates(world: World, seconds: float, only: Set[str] | None = None) -> dic
     return found
 
 
-def errors(world: World, estimate: Estimate, low_s: float, high_s: float, names: set[str] | None = None) -> F:
+def errors(world: World, estimate: Estimate, low_s: float, high_s: float, names: set[str] | None = None) -> Float64s:
     """Errors in a stretch of true time, all clocks together, ns."""
     during = (estimate.at_s >= low_s) & (estimate.at_s < high_s)
     at = estimate.at_s[during] * 1e9
-    parts = [
+    stretches = [
         offset[during] - world.offset(name, at)
         for name, offset in estimate.offset_ns.items()
         if names is None or name in names
     ]
-    return np.concatenate(parts)
+    return np.concatenate(stretches)
 
 
-def figures(error: F) -> Figures:
+def figures(error: Float64s) -> Figures:
     """rms, p99, max; infinite where there is nothing."""
     if not error.size or np.isnan(error).any():
         return dict.fromkeys(("rms", "p99", "max"), np.inf)

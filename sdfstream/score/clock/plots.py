@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.errors import ConfigError
-from sdfstream.score.clock.model import F
+from sdfstream.records.units import Float64s
 from sdfstream.score.clock.tracks import Track
 
 OVER_TIME: Final[Mapping[str, tuple[float, float] | None]] = {"pair-B-64": None, "queue": (50.0, 80.0), "step": None}
@@ -79,7 +79,7 @@ def _thinned(t: Track) -> Track:
     return Track._make(column[::every] for column in t)
 
 
-def distribution(path: Path, title: str, errors: Mapping[str, F]) -> None:
+def distribution(path: Path, title: str, errors: Mapping[str, Float64s]) -> None:
     """Share of |error| at or below each size."""
     plt = require()
     figure, axes = plt.subplots()

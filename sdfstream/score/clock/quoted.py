@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Quote(NamedTuple):
+class QuotedResult(NamedTuple):
     """One program under one law; ns, the range over seeds where several were run."""
 
     case: str
@@ -23,21 +23,21 @@ class Quote(NamedTuple):
 
 CHRONY: Final = "`minpoll N maxpoll N xleave`, server `local stratum 1`; N = −4 is 16/s, −6 is 64/s"
 QUOTES: Final = (
-    Quote("pair-B-64", "chrony", "N = −6, maxdelayquant 0.02", "148-157", "405-440", "657-1072"),
-    Quote("pair-B-64", "chrony", "N = −6, filter 64", "171", "520", "825"),
-    Quote("pair-B-64", "chrony", "N = −6", "855-996", "3.3k", "13.4k"),
-    Quote("pair-B-16", "chrony", "N = −4, maxdelayquant 0.03", "177-183", "507-584", "1165"),
-    Quote("pair-B-16", "chrony", "N = −4, filter 16", "298-360", "982", "3791"),
-    Quote("pair-B-16", "ptp4l", "logSyncInterval −4, servo gains 0.01 / 0.0001", "525-661", "1394-1617", "1842"),
-    Quote("pair-B-16", "ptp4l", "logSyncInterval −4", "3.1k-3.2k", "8.5k-9.1k", "16.2k"),
-    Quote("pair-B-64-wander", "chrony", "N = −6, maxdelayquant 0.02", "182", "505", "740"),
-    Quote("pair-B-64-wander", "chrony", "N = −6, filter 64", "337", "918", "–"),
-    Quote("pair-A-16", "ptp4l", "logSyncInterval −4", "1.6", "4", "6"),
-    Quote("pair-A-16", "chrony", "N = −4", "11", "33", "94"),
-    Quote("pair-L40-64", "chrony", "N = −6, maxdelayquant 0.02", "16", "45", "86"),
-    Quote("pair-L40-64", "chrony", "N = −6, filter 64", "46", "125", "240"),
-    Quote("pair-L90-64", "chrony", "N = −6, filter 64", "712", "2.1k", "3.0k"),
-    Quote("pair-L90-64", "chrony", "N = −6, maxdelayquant 0.02", "1220", "3.5k", "8.6k"),
+    QuotedResult("pair-B-64", "chrony", "N = −6, maxdelayquant 0.02", "148-157", "405-440", "657-1072"),
+    QuotedResult("pair-B-64", "chrony", "N = −6, filter 64", "171", "520", "825"),
+    QuotedResult("pair-B-64", "chrony", "N = −6", "855-996", "3.3k", "13.4k"),
+    QuotedResult("pair-B-16", "chrony", "N = −4, maxdelayquant 0.03", "177-183", "507-584", "1165"),
+    QuotedResult("pair-B-16", "chrony", "N = −4, filter 16", "298-360", "982", "3791"),
+    QuotedResult("pair-B-16", "ptp4l", "logSyncInterval −4, servo gains 0.01 / 0.0001", "525-661", "1394-1617", "1842"),
+    QuotedResult("pair-B-16", "ptp4l", "logSyncInterval −4", "3.1k-3.2k", "8.5k-9.1k", "16.2k"),
+    QuotedResult("pair-B-64-wander", "chrony", "N = −6, maxdelayquant 0.02", "182", "505", "740"),
+    QuotedResult("pair-B-64-wander", "chrony", "N = −6, filter 64", "337", "918", "–"),
+    QuotedResult("pair-A-16", "ptp4l", "logSyncInterval −4", "1.6", "4", "6"),
+    QuotedResult("pair-A-16", "chrony", "N = −4", "11", "33", "94"),
+    QuotedResult("pair-L40-64", "chrony", "N = −6, maxdelayquant 0.02", "16", "45", "86"),
+    QuotedResult("pair-L40-64", "chrony", "N = −6, filter 64", "46", "125", "240"),
+    QuotedResult("pair-L90-64", "chrony", "N = −6, filter 64", "712", "2.1k", "3.0k"),
+    QuotedResult("pair-L90-64", "chrony", "N = −6, maxdelayquant 0.02", "1220", "3.5k", "8.6k"),
 )
 CONDITIONS: Final = f"""\
 chrony 4.3 and linuxptp 3.1.1 (Debian 12), unmodified, under clknetsim (commit 134028fb), ideal stamps, seeds

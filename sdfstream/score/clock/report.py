@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sdfstream.score.clock.laws import BY_NAME, figure_of
-from sdfstream.score.clock.peers import OFFLINE
+from sdfstream.score.clock.cases import BY_NAME, figure_of
 from sdfstream.score.clock.quoted import CONDITIONS, QUOTES
 
 Card = Mapping[str, Any]
@@ -72,7 +71,7 @@ def page(result: Mapping[str, Card], images: Sequence[tuple[str, str]] = ()) -> 
     images : sequence of (title, path relative to the page)
     """
     seeds = sorted({seed for card in result.values() for seed in card["seeds"]})
-    parts = [
+    sections = [
         "# Score card of the clocks",
         f"Written by `{COMMAND}` (`sdfstream score clock --peers --markdown FILE`); do not edit.",
         _INTRO.format(seeds=_span(seeds)),
@@ -84,12 +83,12 @@ def page(result: Mapping[str, Card], images: Sequence[tuple[str, str]] = ()) -> 
         _missed(result),
     ]
     if any("peers" in card for card in result.values()):
-        parts += ["## Beside others, on the same draws", _PEERS]
-        parts += [_peer_table(name, card) for name, card in result.items() if "peers" in card]
-    parts += ["## Programs that were run elsewhere", CONDITIONS, _quoted(result)]
-    parts += ["## Pictures"] * bool(images) + [f"![{title}]({path})" for title, path in images]
-    parts += ["## The cases", _cases(result)]
-    return "\n\n".join(parts) + "\n"
+        sections += ["## Beside others, on the same draws", _PEERS]
+        sections += [_peer_table(name, card) for name, card in result.items() if "peers" in card]
+    sections += ["## Programs that were run elsewhere", CONDITIONS, _quoted(result)]
+    sections += ["## Pictures"] * bool(images) + [f"![{title}]({path})" for title, path in images]
+    sections += ["## The cases", _cases(result)]
+    return "\n\n".join(sections) + "\n"
 
 
 _INTRO: Final = """\
@@ -178,10 +177,10 @@ def _missed(result: Mapping[str, Card]) -> str:
             elif not card["met_worst"][limit]:
                 once.append(f"- `{name}`: {figure} {worst}; limit {bound}")
     met = sum(ok for card in result.values() for ok in card["met"].values())
-    parts = [f"{met} limits are met, {len(always)} are missed" + (":" if always else "."), "\n".join(always)]
+    sections = [f"{met} limits are met, {len(always)} are missed" + (":" if always else "."), "\n".join(always)]
     if once:
-        parts += ["Met in the median, but not by the worst seed:", "\n".join(once)]
-    return "\n\n".join(part for part in parts if part)
+        sections += ["Met in the median, but not by the worst seed:", "\n".join(once)]
+    return "\n\n".join(section for section in sections if section)
 
 
 def _peer_table(name: str, card: Card) -> str:
@@ -195,13 +194,6 @@ def _peer_table(name: str, card: Card) -> str:
     best = sorted(card["peers"].items(), key=lambda peer: peer[1]["median"].get("rms", float("inf")))
     rows += [[peer, _three(found["median"]), _three(found["worst"])] for peer, found in best]
     return f"**{BY_NAME[name].what}**\n\n" + _table(["estimator", "median", "worst seed"], rows)
-
-
-def best_peer(card: Card) -> tuple[str, Mapping[str, float]] | None:
-    """Of those that need no later packets, the one of the smallest median rms."""
-    fair = {k: v["median"] for k, v in card.get("peers", {}).items() if k not in OFFLINE and "late" not in k}
-    name = min(fair, key=lambda k: fair[k].get("rms", float("inf")), default=None)
-    return None if name is None else (name, fair[name])
 
 
 def _quoted(result: Mapping[str, Card]) -> str:

@@ -18,9 +18,9 @@ import pyarrow as pa
 from sdfstream.records import columns
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import PROBE
-from sdfstream.records.units import ABSENT_NS, TICK_NS
+from sdfstream.records.units import ABSENT_NS, TICK_NS, Float64s
 from sdfstream.score.clock.delays import Extra, Law, law
-from sdfstream.score.clock.model import START_NS, Clock, F, Slew, seeded
+from sdfstream.score.clock.model import START_NS, SimulatedClock, Slew, seeded
 
 Table = dict[str, npt.NDArray[Any]]
 
@@ -41,14 +41,14 @@ class Session:
     """More forward delay as a function of true time (ns), for standing queues."""
     extra_reverse: Extra | None = None
     cut_s: tuple[float, float] = (np.inf, np.inf)
-    """Nothing comes back of what is sent between these two instants."""
+    """Exchanges sent between these two instants are lost."""
 
 
 @dataclass
 class World:
     """Clocks (one NIC each) and sessions."""
 
-    clocks: dict[str, Clock]
+    clocks: dict[str, SimulatedClock]
     sessions: list[Session]
     rng: np.random.Generator
     flush_ns: float = 100e6
@@ -57,16 +57,16 @@ class World:
     stamp_noise_ns: float = 0.0
     """Two-sided normal noise of each of the four stamps."""
     troubled: set[str] = field(default_factory=set)
-    """Clocks that a trouble is about, for the judge."""
+    """Clocks that a trouble is about, for the metrics."""
     exchanges: Table = field(default_factory=dict)
     """All that `messages` simulated, with the truth, in the order in which it went out."""
 
     @property
     def reference(self) -> str:
-        """The clock that offsets are told against."""
+        """The clock that offsets are given against."""
         return min(self.clocks)
 
-    def offset(self, clock: str, t: F) -> F:
+    def offset(self, clock: str, t: Float64s) -> Float64s:
         """True offset of `clock` against the reference at true time `t`, ns."""
         return self.clocks[clock].offset(t) - self.clocks[self.reference].offset(t)
 
@@ -76,8 +76,8 @@ class World:
         All rows are made as one batch, of which every message is a slice: building small batches one by one would cost
         more than the exchanges themselves.
         """
-        parts = [self._exchanges(s, number, start_s, seconds) for number, s in enumerate(self.sessions)]
-        table = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+        tables = [self._exchanges(s, number, start_s, seconds) for number, s in enumerate(self.sessions)]
+        table = {k: np.concatenate([p[k] for p in tables]) for k in tables[0]}
         hosts = sorted({s.src for s in self.sessions})
         number = {host: i for i, host in enumerate(hosts)}
         host = np.array([number[s.src] for s in self.sessions])[table["session"]]
@@ -161,8 +161,8 @@ def pair(name: str, rate: float, seed: int, wander_ppb: float = 1.0, **world: An
     """Clock a is perfect; clock b starts 1 ms and 10 ppm off; a probes b."""
     g = seeded(seed)
     clocks = {
-        "a": Clock("a", rng=g),
-        "b": Clock("b", 1e6, 10_000.0, wander_ppb, rng=g),
+        "a": SimulatedClock("a", rng=g),
+        "b": SimulatedClock("b", 1e6, 10_000.0, wander_ppb, rng=g),
     }
     return World(clocks, [Session("a", "b", rate, law(name))], g, **world)
 
@@ -171,7 +171,9 @@ def mesh(clocks: int, degree: int, name: str, rate: float, seed: int, wander_ppb
     """`clocks` clocks up to 1 ms and 10 ppm off; clocks·degree/2 edges, each probed from one end."""
     g = seeded(seed)
     names = [f"h{i:02d}" for i in range(clocks)]
-    made = {n: Clock(n, g.uniform(-1e6, 1e6), g.uniform(-1e4, 1e4), wander_ppb, rng=g, seconds=600) for n in names}
+    made = {
+        n: SimulatedClock(n, g.uniform(-1e6, 1e6), g.uniform(-1e4, 1e4), wander_ppb, rng=g, seconds=600) for n in names
+    }
     chosen: set[tuple[int, int]] = {(i, (i + 1) % clocks) for i in range(clocks)}
     while len(chosen) < clocks * degree // 2:
         i, j = (int(v) for v in g.integers(0, clocks, 2))
@@ -203,4 +205,15 @@ def drive(stage: object, messages: Iterable[Message], until_ns: int | None = Non
     return out
 
 
-__all__ = ["START_NS", "Clock", "F", "Session", "Slew", "World", "drive", "law", "mesh", "pair", "seeded"]
+__all__ = [
+    "START_NS",
+    "Session",
+    "SimulatedClock",
+    "Slew",
+    "World",
+    "drive",
+    "law",
+    "mesh",
+    "pair",
+    "seeded",
+]

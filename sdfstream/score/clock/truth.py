@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.score.clock.model import START_NS, Clock
+from sdfstream.score.clock.model import START_NS, SimulatedClock
 from sdfstream.score.clock.sim import World
 
 
@@ -15,7 +15,7 @@ def truth_lines(world: World, seconds: float) -> list[dict[str, Any]]:
     return [line for clock in world.clocks.values() for line in _lines(clock, seconds + 2.0)]
 
 
-def _lines(clock: Clock, seconds: float) -> list[dict[str, Any]]:
+def _lines(clock: SimulatedClock, seconds: float) -> list[dict[str, Any]]:
     knots = np.arange(0.0, seconds, 0.01 if clock.phase_ns else 1.0) * 1e9
     turns = [edge * 1e9 for slew in clock.slews for edge in (slew.from_s, slew.to_s)]
     if np.isfinite(clock.step_at_s):

@@ -1,7 +1,7 @@
 """The worlds of the score card: pairs and meshes with one trouble each, by seed.
 
-Who is troubled, and how, is drawn by a generator of its own, so that the delays of a seed are the same draws with and
-without the trouble.
+Troubled clocks and edges are drawn by a generator of their own, so that the delays of a seed are the same draws with
+and without the trouble.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from sdfstream.score.clock.delays import bursts, shifted, standing
-from sdfstream.score.clock.model import Clock, Slew
+from sdfstream.score.clock.model import SimulatedClock, Slew
 from sdfstream.score.clock.sim import World, mesh, pair
 
 Make = Callable[[int], World]
@@ -23,7 +23,7 @@ LIE_NS: Final = 10e3
 
 
 def chooser(seed: int) -> np.random.Generator:
-    """Draws who is troubled; apart from the delays' generator."""
+    """The generator of troubled clocks and edges; apart from the delays' generator."""
     return np.random.Generator(np.random.PCG64([seed, 5]))
 
 
@@ -102,7 +102,7 @@ def slewed(*slews: Slew) -> Make:
 
 
 def islands(low_s: float, high_s: float) -> Make:
-    """A mesh of 16 of which six, never the reference, hear nothing of the others for a while."""
+    """A mesh of 16 of which six, never the reference, are cut off from the others for a while."""
 
     def make(seed: int) -> World:
         world = mesh(16, 8, "B", 64, seed)
@@ -154,7 +154,9 @@ def warming(low_s: float, high_s: float) -> Make:
 
     def make(seed: int) -> World:
         world = pair("B", 64, seed)
-        warm = Clock("b", 1e6, 10_000.0, 1.0, ramp_ppb=20.0, ramp_from_s=low_s, ramp_to_s=high_s, rng=chooser(seed))
+        warm = SimulatedClock(
+            "b", 1e6, 10_000.0, 1.0, ramp_ppb=20.0, ramp_from_s=low_s, ramp_to_s=high_s, rng=chooser(seed)
+        )
         world.clocks["b"] = warm
         return world
 
@@ -166,7 +168,7 @@ def lab_clock(low_s: float, high_s: float) -> Make:
 
     def make(seed: int) -> World:
         world = pair("B", 64, seed)
-        world.clocks["b"] = Clock("b", 123_456.0, 10_000.0, 0.0, 200.0, rng=chooser(seed))
+        world.clocks["b"] = SimulatedClock("b", 123_456.0, 10_000.0, 0.0, 200.0, rng=chooser(seed))
         world.sessions[0].extra_forward = standing(low_s, high_s, 40e6, 100e3)
         return world
 

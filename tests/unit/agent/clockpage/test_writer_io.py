@@ -24,7 +24,7 @@ from sdfstream.probes.config import AgentConfig, HostConfig, VirtualClock
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import CLOCK
-from sdfstream.score.clocks import TrueClocks
+from sdfstream.score.clock_errors import TrueClocks
 from tests.fixtures.clock_pages import rows
 from tests.unit.clock.test_reader_io import live
 

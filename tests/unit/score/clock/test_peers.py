@@ -10,7 +10,7 @@ import pytest
 
 from sdfstream.errors import ConfigError
 from sdfstream.score.clock import peers, plots
-from sdfstream.score.clock.laws import BY_NAME
+from sdfstream.score.clock.cases import BY_NAME
 from sdfstream.score.clock.sim import mesh, pair
 
 

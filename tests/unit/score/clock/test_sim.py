@@ -9,10 +9,10 @@ from sdfstream.records import columns
 from sdfstream.records.units import ABSENT_NS
 from sdfstream.score.clock import worlds
 from sdfstream.score.clock.delays import bursts, law, standing
-from sdfstream.score.clock.model import START_NS, Clock, Slew, seeded
+from sdfstream.score.clock.model import START_NS, SimulatedClock, Slew, seeded
 from sdfstream.score.clock.sim import mesh, pair
 from sdfstream.score.clock.truth import truth_lines
-from sdfstream.score.clocks import TrueClocks
+from sdfstream.score.clock_errors import TrueClocks
 
 
 def test_stamps_are_true_times_and_offsets() -> None:
@@ -103,7 +103,7 @@ def test_liars_lie_by_10_us_with_a_sign_per_edge() -> None:
     assert signs == {-1.0, 1.0}
 
 
-def test_islands_hear_nothing_of_each_other_for_a_while() -> None:
+def test_islands_are_cut_off_from_each_other_for_a_while() -> None:
     world = worlds.islands(2.0, 4.0)(1)
     messages = world.messages(6.0)
     x = world.exchanges
@@ -153,24 +153,24 @@ def test_a_standing_queue_never_empties() -> None:
 
 
 def test_clocks_ramp_slew_and_step_and_are_linear_in_between() -> None:
-    clock = Clock("b", 0.0, 0.0, ramp_ppb=20.0, ramp_from_s=10.0, ramp_to_s=20.0)
+    clock = SimulatedClock("b", 0.0, 0.0, ramp_ppb=20.0, ramp_from_s=10.0, ramp_to_s=20.0)
     at = clock.offset(np.array([5e9, 20e9, 30e9, 40e9]))
     assert at[0] == 0.0 and at[3] - at[2] == pytest.approx(10 * 200.0), "200 ppb more than before the ramp"
-    slewed = Clock("b", slews=(Slew(30, 38, 500_000.0), Slew(45, 49, -500_000.0)))
+    slewed = SimulatedClock("b", slews=(Slew(30, 38, 500_000.0), Slew(45, 49, -500_000.0)))
     assert slewed.offset(np.array([29e9, 38e9, 44e9, 60e9])).tolist() == [0.0, 4e6, 4e6, 2e6]
-    stepped = Clock("b", step_at_s=3.0, step_ns=250e3)
+    stepped = SimulatedClock("b", step_at_s=3.0, step_ns=250e3)
     assert stepped.offset(np.array([2.999e9, 3e9])).tolist() == [0.0, 250e3]
 
 
 @pytest.mark.parametrize(
     "clock",
     [
-        Clock("b", 1e6, 10_000.0, 10.0, rng=seeded(1)),
-        Clock("b", 123_456.0, 10_000.0, 0.0, 200.0, rng=seeded(1)),
-        Clock("b", -1e6, 0.0, slews=(Slew(10, 20, 500_000.0),)),
+        SimulatedClock("b", 1e6, 10_000.0, 10.0, rng=seeded(1)),
+        SimulatedClock("b", 123_456.0, 10_000.0, 0.0, 200.0, rng=seeded(1)),
+        SimulatedClock("b", -1e6, 0.0, slews=(Slew(10, 20, 500_000.0),)),
     ],
 )
-def test_true_time_undoes_a_reading(clock: Clock) -> None:
+def test_true_time_undoes_a_reading(clock: SimulatedClock) -> None:
     t = np.linspace(0.1e9, 60e9, 1001)
     assert np.abs(clock.true_time(clock.reading(t)) - t).max() <= 0.6
 
@@ -185,7 +185,7 @@ def test_jitter_is_two_sided_and_of_its_size() -> None:
         assert error.std() == pytest.approx(10.0, rel=0.05) and abs(error.mean()) < 0.5
 
 
-def test_a_reroute_of_one_way_has_both_signs_and_ends() -> None:
+def test_a_reroute_of_one_direction_has_both_signs_and_ends() -> None:
     world = worlds.rerouted(2.0, 4.0, 500.0, 0.0)(1)
     shifts = [s.extra_forward for s in world.sessions if s.extra_forward is not None]
     assert len(shifts) == len(world.sessions) // 5

@@ -1,13 +1,17 @@
-"""Clock estimates against true clocks: error, and whether the published bound held."""
+"""Errors of a recording's clock estimates against its true clocks, and whether the published bound held.
+
+The simulated score card of the clocks is `score.clock`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from sdfstream.records.units import Float64s, Int64s
+from sdfstream.records.units import Bools, Float64s, Int64s
 
 Data = Mapping[str, Any]
 _MEASURES: Final = (("error_p50_ns", 50.0), ("error_p99_ns", 99.0), ("error_max_ns", 100.0))
@@ -17,7 +21,7 @@ class TrueClocks:
     """True offsets from ``truth/clock.jsonl``: lines {clock, at_ns, offset_ns}.
 
     ``at_ns`` is true time, ``offset_ns`` that clock − true time; between two lines of a clock its offset is
-    linear, before the first and after the last it is unknown. A clock with a single line stands still at it.
+    linear, before the first and after the last unknown. A clock with a single line has that offset always.
     """
 
     def __init__(self, lines: Iterable[Data]) -> None:
@@ -82,43 +86,74 @@ def clock_errors(truth: TrueClocks, rows: Mapping[str, Any], kind: str = "causal
     -------
     dict
         ``reference``: the clock that all offsets are against, of those whose offset is always 0 the one with the
-        smallest bound; without one None, and nothing is judged. ``clocks``: per clock n, ``bias_ns``, the median,
+        smallest bound; without one None, and nothing is judged. ``clock_errors``: per clock n, ``bias_ns``, the median,
         99th percentile and largest |error|, and ``bound_held``, the share of rows with |error| ≤ err_ns. ``all``:
         the same over all clocks but the reference.
 
     Notes
     -----
     error = estimate − (true offset of that clock − true offset of the reference), both at the true time of the
-    row. Only rows of status ``synced`` are judged; the others claim nothing, and are counted in ``not_judged``.
+    row. Only rows of status ``synced`` are assessed; the others are counted in ``not_judged``.
     """
-    clock = np.asarray(rows["clock"], object)
-    chosen = np.asarray(rows["kind"], object) == kind
-    offset_ns, err_ns = np.asarray(rows["offset_ns"], np.float64), np.asarray(rows["err_ns"], np.float64)
-    at_ns, synced = np.asarray(rows["at_ns"], np.int64), np.asarray(rows["status"], object) == "synced"
-    names = sorted(set(clock[chosen].tolist()))
-    still = [
-        (float(err_ns[chosen & (clock == c)].max()), c) for c in names if not offset_ns[chosen & (clock == c)].any()
-    ]
-    reference = min(still, default=(0.0, None))[1]
+    states = _States.of(rows, kind)
+    names = sorted(set(states.clock.tolist()))
+    reference = _reference(states, names)
     result: dict[str, Any] = {"reference": reference, "kind": kind, "clocks": {}, "not_judged": 0}
     if reference is None:
-        result["not_judged"] = int(chosen.sum())
+        result["not_judged"] = len(states.clock)
         return result
     errors, bounds = [], []
     for name in names:
-        mine = chosen & (clock == name)
-        true_ns = truth.true_time_ns(name, at_ns[mine])
-        wanted = truth.offset_ns(name, true_ns) - truth.offset_ns(reference, true_ns)
-        error = offset_ns[mine] - wanted
-        judged = synced[mine] & np.isfinite(error)
-        result["not_judged"] += int((~judged).sum())
-        if name != reference and judged.any():
-            result["clocks"][name] = _measures(error[judged], err_ns[mine][judged])
-            errors.append(error[judged])
-            bounds.append(err_ns[mine][judged])
+        of_clock = states.clock == name
+        error, err_ns = _errors(truth, states, of_clock, name, reference), states.err_ns[of_clock]
+        assessed = states.synced[of_clock] & np.isfinite(error)
+        result["not_judged"] += int((~assessed).sum())
+        if name != reference and assessed.any():
+            result["clocks"][name] = _measures(error[assessed], err_ns[assessed])
+            errors.append(error[assessed])
+            bounds.append(err_ns[assessed])
     if errors:
         result["all"] = _measures(np.concatenate(errors), np.concatenate(bounds))
     return result
+
+
+class _States(NamedTuple):
+    """Rows of one kind of ``sdf.state.clock.v1``, as arrays."""
+
+    clock: npt.NDArray[np.object_]
+    at_ns: Int64s
+    offset_ns: Float64s
+    err_ns: Float64s
+    synced: Bools
+
+    @classmethod
+    def of(cls, rows: Mapping[str, Any], kind: str) -> _States:
+        chosen = np.asarray(rows["kind"], object) == kind
+        return cls(
+            np.asarray(rows["clock"], object)[chosen],
+            np.asarray(rows["at_ns"], np.int64)[chosen],
+            np.asarray(rows["offset_ns"], np.float64)[chosen],
+            np.asarray(rows["err_ns"], np.float64)[chosen],
+            (np.asarray(rows["status"], object) == "synced")[chosen],
+        )
+
+
+def _reference(states: _States, names: Iterable[str]) -> str | None:
+    """The clock that all offsets are against: of those whose offset is always 0 the one with the smallest bound."""
+    zero = [
+        (float(states.err_ns[states.clock == name].max()), name)
+        for name in names
+        if not states.offset_ns[states.clock == name].any()
+    ]
+    return min(zero)[1] if zero else None
+
+
+def _errors(truth: TrueClocks, states: _States, of_clock: Bools, name: str, reference: str) -> Float64s:
+    """Estimate − true offset against the reference, ns; NaN where the truth is not known."""
+    at_ns = truth.true_time_ns(name, states.at_ns[of_clock])
+    true_ns = truth.offset_ns(name, at_ns) - truth.offset_ns(reference, at_ns)
+    error: Float64s = states.offset_ns[of_clock] - true_ns
+    return error
 
 
 def _measures(error_ns: Float64s, err_ns: Float64s) -> dict[str, Any]:

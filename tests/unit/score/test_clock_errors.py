@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfstream.records.units import NS_PER_S
-from sdfstream.score.clocks import TrueClocks, clock_errors
+from sdfstream.score.clock_errors import TrueClocks, clock_errors
 
 T0 = 1_800_000_000 * NS_PER_S
 
@@ -25,8 +25,8 @@ def rows(clock: str, at_ns: Any, offset_ns: Any, err_ns: float = 100.0, status: 
     }
 
 
-def joined(*parts: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
+def joined(*batches: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {name: [value for batch in batches for value in batch[name]] for name in batches[0]}
 
 
 def line(clock: str, at_s: float, offset_ns: float) -> dict[str, Any]:
@@ -67,17 +67,17 @@ def test_sign_bound_and_bias() -> None:
     assert result["all"] == b
 
 
-def test_unsynced_rows_and_clocks_without_truth_are_not_judged() -> None:
+def test_unsynced_rows_and_clocks_without_truth_are_not_assessed() -> None:
     truth = TrueClocks([line("a", 0, 0.0), line("b", 0, 5.0), line("b", 1, 5.0)])
     at = [T0 + 100, T0 + 2 * NS_PER_S]
-    parts = [rows("a", at, [0.0, 0.0], 0.0), rows("b", at, [5.0, 5.0]), rows("c", at, [1.0, 1.0])]
-    result = clock_errors(truth, joined(*parts, rows("b", at, [9e9, 9e9], status="unsynced")))
+    batches = [rows("a", at, [0.0, 0.0], 0.0), rows("b", at, [5.0, 5.0]), rows("c", at, [1.0, 1.0])]
+    result = clock_errors(truth, joined(*batches, rows("b", at, [9e9, 9e9], status="unsynced")))
     assert result["clocks"]["b"]["n"] == 1, "one row lies after the last line of truth"
     assert result["not_judged"] == 5
     assert "c" not in result["clocks"]
 
 
-def test_without_a_reference_nothing_is_judged() -> None:
+def test_without_a_reference_nothing_is_assessed() -> None:
     truth = TrueClocks([line("a", 0, 0.0)])
     assert clock_errors(truth, rows("a", [T0], [3.0])) == {
         "reference": None,

@@ -1,7 +1,7 @@
 """Score card of the clocks: published delay laws and troubles, each with its limits, over many seeds.
 
-A case is simulated (`worlds`), run through `SyncStage` as a replay would, and judged against the simulated truth
-(`judges`). Errors are those of published rows, all clocks but the reference, in ns.
+A case is simulated (`worlds`), run through `SyncStage` as a replay would, and compared with the simulated truth
+(`metrics`). Errors are those of published rows, all clocks but the reference, in ns.
 """
 
 from __future__ import annotations
@@ -12,36 +12,35 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from sdfstream.score.clock import judges as judge
-from sdfstream.score.clock import worlds
-from sdfstream.score.clock.judges import Judge
+from sdfstream.score.clock import metrics, worlds
+from sdfstream.score.clock.metrics import Metric
 from sdfstream.score.clock.model import Slew
 from sdfstream.score.clock.sim import World, drive
-from sdfstream.score.clock.tracks import Figures, Seen, seen
+from sdfstream.score.clock.tracks import Figures, RunTracks, run_tracks
 from sdfstream.score.clock.worlds import Make
 from sdfstream.sync import SyncStage
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is simulated, how it is judged, and what must hold: name of a figure to its limit (`least_…`: at least)."""
+    """A simulated world, its metric, and limits: name of a figure to its limit (`least_…`: at least)."""
 
     name: str
     what: str
     make: Make
     seconds: float
     stretch_s: tuple[float, float]
-    """Rows of this stretch of true time give rms, p99, max and covered; others' estimates are judged on it too."""
-    judge: Judge
+    """Rows of this stretch of true time give rms, p99, max and covered; others' estimates are compared there too."""
+    metric: Metric
     limits: Mapping[str, float] = field(default_factory=dict)
     clean: Make | None = None
-    """The same world without the trouble, where the judge compares."""
+    """The same world without the trouble, where the metric compares."""
     delays: bool = False
-    """Whether the judge looks at one-way delays."""
+    """Whether the metric needs one-way delays."""
     peers: bool = False
-    """Whether others are run on the same draws."""
+    """Whether other estimators are run on the same draws."""
     whose: Literal["all", "good", "troubled"] = "all"
-    """Whose errors give rms, p99, max and covered: of all clocks, of those in no trouble, or of those in trouble."""
+    """The clocks whose errors give rms, p99, max and covered: all, those in no trouble, or those in trouble."""
 
     def names(self, world: World) -> set[str]:
         """The clocks whose errors count."""
@@ -58,13 +57,20 @@ _UNDISTURBED: Final = {"others_ratio": 1.2}
 def _published(name: str, what: str, make: Make, seconds: float, low_s: float, limits: Figures) -> Case:
     """A pair under a published law."""
     return Case(
-        name, what, make, seconds, (low_s, np.inf), judge.steady(low_s), {**limits, **_BOUND, **_FRESH}, peers=True
+        name,
+        what,
+        make,
+        seconds,
+        (low_s, np.inf),
+        metrics.steady_state(low_s),
+        {**limits, **_BOUND, **_FRESH},
+        peers=True,
     )
 
 
 def _trouble(name: str, what: str, make: Make, low_s: float = 40.0, *, peers: bool = False) -> Case:
     """A pair of which only an honest bound is asked."""
-    return Case(name, what, make, 100, (low_s, np.inf), judge.steady(low_s), _BOUND, peers=peers)
+    return Case(name, what, make, 100, (low_s, np.inf), metrics.steady_state(low_s), _BOUND, peers=peers)
 
 
 CASES: Final = (
@@ -94,7 +100,7 @@ CASES: Final = (
         worlds.plain_mesh(64, 10),
         40,
         (20, np.inf),
-        judge.steady(20),
+        metrics.steady_state(20),
         {"p99": 30, "smoothed_p99": 13, **_BOUND, **_FRESH},
         peers=True,
     ),
@@ -104,7 +110,7 @@ CASES: Final = (
         worlds.plain_pair("B", 64),
         60,
         (15, np.inf),
-        judge.cold_start,
+        metrics.cold_start,
         {"microsecond_s": 5, "steady_ratio": 1.5, "least_covered": 0.999},
     ),
     Case(
@@ -113,7 +119,7 @@ CASES: Final = (
         worlds.queue(50, 80),
         100,
         (50, 85),
-        judge.queued(50, 80),
+        metrics.queueing(50, 80),
         _QUEUE,
         delays=True,
         peers=True,
@@ -124,7 +130,7 @@ CASES: Final = (
         worlds.half_queued(32, 10, 25, 55),
         60,
         (25, 60),
-        judge.queued(25, 55),
+        metrics.queueing(25, 55),
         _QUEUE,
         delays=True,
         peers=True,
@@ -135,7 +141,7 @@ CASES: Final = (
         worlds.liars(40, 10, 0.05),
         30,
         (15, np.inf),
-        judge.lied_to(15),
+        metrics.falsetickers(15),
         {"clean_ratio": 1.2, "flagged_s": 10, "wrongly": 0},
         clean=worlds.plain_mesh(40, 10),
         peers=True,
@@ -147,7 +153,7 @@ CASES: Final = (
         worlds.stepped(25, 250e3),
         55,
         (40, np.inf),
-        judge.stepped(25),
+        metrics.clock_step(25),
         {"told_s": 2, "inside_s": 15, **_UNDISTURBED},
         clean=worlds.plain_mesh(8, 4),
         peers=True,
@@ -159,7 +165,7 @@ CASES: Final = (
         worlds.lab_clock(50, 80),
         100,
         (20, np.inf),
-        judge.steady(20),
+        metrics.steady_state(20),
         {"p50": 500, "max": 5000, "least_covered": 1.0},
     ),
     Case(
@@ -168,7 +174,7 @@ CASES: Final = (
         worlds.slewed(Slew(20, 28, 500_000.0), Slew(34, 38, -500_000.0)),
         60,
         (20, np.inf),
-        judge.slewed(20, 38),
+        metrics.clock_slew(20, 38),
         {"inside_s": 15, "least_covered": 0.999, **_UNDISTURBED},
         clean=worlds.plain_mesh(8, 4),
         peers=True,
@@ -180,7 +186,7 @@ CASES: Final = (
         worlds.islands(20, 40),
         60,
         (20, np.inf),
-        judge.split(20, 40),
+        metrics.partition(20, 40),
         {"inside_s": 15, "least_covered": 0.999},  # the others lose edges, and with them accuracy
         clean=worlds.plain_mesh(16, 8),
     ),
@@ -190,7 +196,7 @@ CASES: Final = (
         worlds.rerouted(20, 40, 3e3, 3e3),
         50,
         (20, np.inf),
-        judge.steady(20),
+        metrics.steady_state(20),
         {"least_covered": 0.999},
     ),
     Case(
@@ -199,7 +205,7 @@ CASES: Final = (
         worlds.rerouted(20, 40, 500.0, 0.0),
         50,
         (20, np.inf),
-        judge.steady(20),
+        metrics.steady_state(20),
         {"least_covered": 0.999},
     ),
     _trouble("jitter-2", "pair, law L40, 64/s, stamps ±2 ns", worlds.jittery("L40", 64, 2.0)),
@@ -215,25 +221,25 @@ BY_NAME: Final = {case.name: case for case in CASES}
 
 def run(case: Case, seed: int) -> Figures:
     """One seed of one case."""
-    return case.judge(look(case, seed))
+    return case.metric(simulate(case, seed))
 
 
-def look(case: Case, seed: int) -> Seen:
-    """What sync says to one seed of a case."""
+def simulate(case: Case, seed: int) -> RunTracks:
+    """Run sync on one seed of a case."""
     found = _once(case.make(seed), case)
     if case.clean is not None:
         found.clean = _once(case.clean(seed), case)
     return found
 
 
-def _once(world: World, case: Case) -> Seen:
-    return seen(world, drive(SyncStage(), world.messages(case.seconds)), with_delays=case.delays)
+def _once(world: World, case: Case) -> RunTracks:
+    return run_tracks(world, drive(SyncStage(), world.messages(case.seconds)), with_delays=case.delays)
 
 
 def summary(case: Case, found: Sequence[Figures]) -> dict[str, Any]:
     """Median and worst of every figure over the seeds; which limits the median meets, and which the worst seed.
 
-    Coverage is a share of rows, so that of all seeds together is what `met` judges.
+    Coverage is a share of rows, so `met` takes that of all seeds together.
     """
     median, worst = spread(found).values()
     typical = {**median, "covered": float(np.mean([f["covered"] for f in found]))}
