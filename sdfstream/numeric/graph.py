@@ -13,7 +13,7 @@ Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
 
-class Edges(NamedTuple):
+class WeightedEdges(NamedTuple):
     """Edge e says: value[b] − value[a] = shift/precision, with variance 1/precision. All (edges,)."""
 
     a: Int64s
@@ -52,7 +52,7 @@ def components(nodes: int, a: Int64s, b: Int64s) -> Int64s:
 
 
 def conjugate_gradient(
-    edges: Edges,
+    edges: WeightedEdges,
     precision: Float64s,
     right: Float64s,
     start: Float64s | None = None,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 Float64s = npt.NDArray[np.float64]
 
 
-class State(NamedTuple):
+class ClockState(NamedTuple):
     """Offset, skew and the three covariances: ns, ns/s, ns², ns²/s, ns²/s²."""
 
     x: Float64s
@@ -33,11 +33,11 @@ class State(NamedTuple):
     gg: Float64s
 
 
-def predict(s: State, dt: float | Float64s, wander: Float64s, phase: Float64s) -> State:
+def predict(s: ClockState, dt: float | Float64s, wander: Float64s, phase: Float64s) -> ClockState:
     """The state `dt` seconds later; `wander` (q) and `phase` (p) broadcast against the state's shape."""
     q2 = wander * wander
     p2 = phase * phase
-    return State(
+    return ClockState(
         s.x + s.g * dt,
         s.g,
         s.xx + (2.0 * s.xg + s.gg * dt) * dt + p2 * dt + q2 * (dt**3 / 3.0),
@@ -46,7 +46,7 @@ def predict(s: State, dt: float | Float64s, wander: Float64s, phase: Float64s) -
     )
 
 
-def smooth(filtered: State, predicted: State, later: State, dt: float) -> State:
+def smooth(filtered: ClockState, predicted: ClockState, later: ClockState, dt: float) -> ClockState:
     r"""One backward step of the Rauch-Tung-Striebel smoother.
 
     :math:`C = P F^T (P')^{-1}; \; \hat{x} = x + C (\hat{x}_{+} - x'); \; \hat{P} = P + C (\hat{P}_{+} - P') C^T`.
@@ -72,7 +72,7 @@ def smooth(filtered: State, predicted: State, later: State, dt: float) -> State:
     e00, e01, e11 = later.xx - predicted.xx, later.xg - predicted.xg, later.gg - predicted.gg
     f00, f01 = c00 * e00 + c01 * e01, c00 * e01 + c01 * e11
     f10, f11 = c10 * e00 + c11 * e01, c10 * e01 + c11 * e11
-    return State(
+    return ClockState(
         filtered.x + c00 * dx + c01 * dg,
         filtered.g + c10 * dx + c11 * dg,
         np.maximum(filtered.xx + f00 * c00 + f01 * c01, 0.0),

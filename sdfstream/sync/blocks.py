@@ -38,23 +38,23 @@ class Blocks(NamedTuple):
     """(sessions,) from the first to the last exchange, ns."""
 
 
-def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, level: Float64s, third: Bools) -> Blocks:
-    """Reduce rows to blocks; `level` and `third` are by session number. NaN delays count as absent."""
+def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, centre_ns: Float64s, third: Bools) -> Blocks:
+    """Reduce rows to blocks; `centre_ns` and `third` are by session number. NaN delays count as absent."""
     if not (session[1:] >= session[:-1]).all():
         order = stable_order(session)
         session, at, fwd, rev = session[order], at[order], fwd[order], rev[order]
     start, size, key = runs(session)
-    d = level[key].repeat(size)
+    d = centre_ns[key].repeat(size)
     cubes = third[key]
-    lanes = [_lane(column, d, start, cubes) for column in (fwd, rev)]
-    n, minimum, sums = (np.stack(parts) for parts in zip(*lanes, strict=True))
+    both = [_direction_sums(column, d, start, cubes) for column in (fwd, rev)]
+    n, minimum, sums = (np.stack(parts) for parts in zip(*both, strict=True))
     span = np.maximum.reduceat(at, start) - np.minimum.reduceat(at, start)
     return Blocks(key, n, minimum, sums.swapaxes(0, 1), np.add.reduceat(at, start) / size, span)
 
 
-def _lane(delay: Float64s, level: Float64s, start: Int64s, cubes: Bools) -> tuple[Any, Any, Any]:
+def _direction_sums(delay: Float64s, centre_ns: Float64s, start: Int64s, cubes: Bools) -> tuple[Any, Any, Any]:
     absent = np.isnan(delay)
-    e = delay - level
+    e = delay - centre_ns
     low = delay
     if absent.any():
         low = np.where(absent, np.inf, delay)
@@ -71,46 +71,46 @@ def _lane(delay: Float64s, level: Float64s, start: Int64s, cubes: Bools) -> tupl
 
 def narrow(t: Table, c: SyncConfig) -> Bools:
     """(sessions,) whether their delays might be quiet, so that the third moment is worth its cost."""
-    variance = (t["second"] - t["first"] ** 2).max(axis=0)
-    result: Bools = (t["moments"] < _CALM_BLOCKS) | (variance < (4.0 * c.quiet_ns) ** 2)
+    variance = (t["moment2_ns2"] - t["moment1_ns"] ** 2).max(axis=0)
+    result: Bools = (t["moment_blocks"] < _CALM_BLOCKS) | (variance < (4.0 * c.quiet_ns) ** 2)
     return result
 
 
 def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
     """Moments of the delays about ``about`` (a level of the session's that stands still), and whether it is quiet."""
     i = b.session
-    t["moments"][i] += 1.0
-    age = t["moments"][i]
+    t["moment_blocks"][i] += 1.0
+    age = t["moment_blocks"][i]
     # moments begin afresh at the 1st, 2nd, 4th, … 64th block, so that the wild first ones are forgotten
     since = age - np.exp2(np.floor(np.log2(np.clip(age, 1.0, _LAST_RESTART)))) + 1.0
     gain = np.where(b.n > 0, np.maximum(1.0 / since, 1.0 / _MEMORY_BLOCKS), 0.0)
     count = np.maximum(b.n, 1.0)
-    for power, name in enumerate(("first", "second", "third")):
+    for power, name in enumerate(("moment1_ns", "moment2_ns2", "moment3_ns3")):
         old = t[name].take(i, axis=1)
         fresh = old + gain * (b.sums[power] / count - old)
-        for lane in (FWD, REV):  # two writes of one lane each cost a fifth of one write of both
-            t[name][lane][i] = fresh[lane]
+        for direction in (FWD, REV):  # two writes of one lane each cost a fifth of one write of both
+            t[name][direction][i] = fresh[direction]
     _move(t, i[since == 1.0])
     _calm(t, i, since, c)
 
 
 def _move(t: Table, i: Int64s) -> None:
     """Moments about the present level, when they begin afresh."""
-    by = t["level"][i] - t["about"][i]
-    first, second = t["first"].take(i, axis=1), t["second"].take(i, axis=1)
-    t["third"][:, i] += -3.0 * by * second + 3.0 * by**2 * first - by**3
-    t["second"][:, i] += -2.0 * by * first + by**2
-    t["first"][:, i] -= by
-    t["about"][i] = t["level"][i]
+    by = t["base_delay_ns"][i] - t["centre_ns"][i]
+    first, second = t["moment1_ns"].take(i, axis=1), t["moment2_ns2"].take(i, axis=1)
+    t["moment3_ns3"][:, i] += -3.0 * by * second + 3.0 * by**2 * first - by**3
+    t["moment2_ns2"][:, i] += -2.0 * by * first + by**2
+    t["moment1_ns"][:, i] -= by
+    t["centre_ns"][i] = t["base_delay_ns"][i]
 
 
 def _calm(t: Table, i: Int64s, since: Float64s, c: SyncConfig) -> None:
     """Quiet: skewness below ½ in both directions (exponential: 2; normal: 0 ± 0.2 for 128 delays), deviation below
     `quiet_ns`; no longer, when skewness passes 1 or the deviation doubles.
     """
-    first = t["first"].take(i, axis=1)
-    variance = np.maximum(t["second"].take(i, axis=1) - first**2, c.jitter_ns**2)
-    third = t["third"].take(i, axis=1) - 3.0 * first * t["second"][:, i] + 2.0 * first**3
+    first = t["moment1_ns"].take(i, axis=1)
+    variance = np.maximum(t["moment2_ns2"].take(i, axis=1) - first**2, c.jitter_ns**2)
+    third = t["moment3_ns3"].take(i, axis=1) - 3.0 * first * t["moment2_ns2"][:, i] + 2.0 * first**3
     skewness = (third / variance**1.5).max(axis=0)
     widest = variance.max(axis=0)
     stays = (skewness < 1.0) & (widest < (2.0 * c.quiet_ns) ** 2)

@@ -20,7 +20,7 @@ from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.sync.blocks import FWD, REV
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import View, doubt
+from sdfstream.sync.edge_filter import Prior, inflate
 
 _LOST: Final = 30.0
 """So many times the scale over the number of blocks: an excess of exponential law lies above it once in 10¹³."""
@@ -42,74 +42,87 @@ class Breaks(NamedTuple):
 NOTHING: Final = Breaks(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), np.empty(0))
 
 
-def see(t: Table, i: Int64s, low: Float64s, excess: Float64s, v: View, broken: Bools, c: SyncConfig) -> Breaks:
+def count_broken(
+    t: Table, i: Int64s, min_delay_ns: Float64s, excess: Float64s, v: Prior, broken: Bools, c: SyncConfig
+) -> Breaks:
     """Count broken blocks of the sessions `i`.
 
-    `low` (2, blocks): their smallest delays along the line; `excess`: by how much those lie above their walls.
+    `min_delay_ns` (2, blocks): their smallest delays along the line; `excess`: by how much those lie above their walls.
     """
-    count = np.where(broken, t["breach"][i] + 1, 0)
-    t["breach"][i] = count
+    count = np.where(broken, t["breached_blocks"][i] + 1, 0)
+    t["breached_blocks"][i] = count
     if not broken.any():
         return NOTHING
     # the first broken block may hold packets from before and after: it says nothing about either
-    for lane in (FWD, REV):
-        t["low"][lane, i] = np.where(count > 1, np.minimum(t["low"][lane, i], excess[lane]), np.inf)
-    trip = np.flatnonzero((count >= c.breach_blocks) & np.isfinite(low).all(axis=0))
+    for direction in (FWD, REV):
+        t["breach_min_ns"][direction, i] = np.where(
+            count > 1, np.minimum(t["breach_min_ns"][direction, i], excess[direction]), np.inf
+        )
+    trip = np.flatnonzero((count >= c.breach_blocks) & np.isfinite(min_delay_ns).all(axis=0))
     if not trip.size:
         return NOTHING
-    return _decide(t, i[trip], 0.5 * (low[FWD] - low[REV])[trip], v.pick(trip), c)
+    return _decide(t, i[trip], 0.5 * (min_delay_ns[FWD] - min_delay_ns[REV])[trip], v.pick(trip), c)
 
 
-def _decide(t: Table, i: Int64s, half: Float64s, v: View, c: SyncConfig) -> Breaks:
+def _decide(t: Table, i: Int64s, half: Float64s, v: Prior, c: SyncConfig) -> Breaks:
     """`half`: half the difference of the last block's delays, which is where the clock difference is now."""
-    nearest = t["low"].take(i, axis=1)
-    limit = -c.doubt_sigmas * np.sqrt(v.variance + t["level_var"][i] + v.soft)
+    nearest = t["breach_min_ns"].take(i, axis=1)
+    limit = -c.doubt_sigmas * np.sqrt(v.variance + t["base_delay_var_ns2"][i] + v.soft)
     # a clock makes packets of one direction too fast, a shorter path those of both
     shorter = (nearest < limit).all(axis=0)
     change = 0.5 * nearest.sum(axis=0)
     short, step = i[shorter], i[~shorter]
-    t["level"][short] += change[shorter]
+    t["base_delay_ns"][short] += change[shorter]
     # how far above the new floor these few packets were is not known yet
-    t["level_var"][short] = t["scale"][:, short].max(axis=0) ** 2
-    doubt(t, short, np.sqrt(t["level_var"][short]))
-    for name in ("dg", "level_cov", "told_var", "square", "bias", "settled"):
+    t["base_delay_var_ns2"][short] = t["excess_scale_ns"][:, short].max(axis=0) ** 2
+    inflate(t, short, np.sqrt(t["base_delay_var_ns2"][short]))
+    for name in (
+        "offset_slope_cov",
+        "base_delay_cov_ns2",
+        "reported_var_ns2",
+        "disagreement_ns2",
+        "bias_ns",
+        "assessed_ticks",
+    ):
         t[name][step] = 0.0
     by = np.abs(half - v.mean)[~shorter]
-    t["d"][step] = (v.now + half)[~shorter]
-    t["dd"][step] = np.maximum(t["scale"][:, step].sum(axis=0), 0.05 * by) ** 2
+    t["offset_ns"][step] = (v.now + half)[~shorter]
+    t["offset_var_ns2"][step] = np.maximum(t["excess_scale_ns"][:, step].sum(axis=0), 0.05 * by) ** 2
     # what jumped may as well be running: a daemon slews at up to 500 ppm
-    t["gg"][step] += (by / (c.breach_blocks * TICK_NS / NS_PER_S)) ** 2
-    t["breach"][i] = 0
+    t["slope_var_ppb2"][step] += (by / (c.breach_blocks * TICK_NS / NS_PER_S)) ** 2
+    t["breached_blocks"][i] = 0
     _fresh_minima(t, i)
     return Breaks(step, by, short, change[shorter])
 
 
 def _fresh_minima(t: Table, i: Int64s) -> None:
-    for name in ("lately", "before", "low"):
+    for name in ("excess_min_ns", "excess_min_before_ns", "breach_min_ns"):
         t[name][:, i] = np.inf
-    t["above"][i] = 0
+    t["watched_blocks"][i] = 0
 
 
-def watch_floors(t: Table, i: Int64s, excess: Float64s, turn: bool, c: SyncConfig) -> Breaks:
-    """Remember how near to their walls packets came; at a `turn` (every `floor_lost_ns`) raise levels that are lost.
+def watch_floors(t: Table, i: Int64s, excess: Float64s, check: bool, c: SyncConfig) -> Breaks:
+    """Remember how near to their walls packets came; at a `check` (every `floor_lost_ns`) raise levels that are lost.
 
     `excess` (2, blocks): by how much each direction's smallest delay lay above its wall's expected place, ns.
     """
-    for lane in (FWD, REV):
-        t["lately"][lane, i] = np.minimum(t["lately"][lane, i], excess[lane])
-    t["above"][i] += 1
-    if not turn:
+    for direction in (FWD, REV):
+        t["excess_min_ns"][direction, i] = np.minimum(t["excess_min_ns"][direction, i], excess[direction])
+    t["watched_blocks"][i] += 1
+    if not check:
         return NOTHING
-    nearest = np.minimum(t["lately"], t["before"])
-    blocks = np.maximum(t["above"], 1.0)
-    far = _LOST * t["scale"] / blocks + c.breach_sigmas * np.sqrt(t["level_var"] + np.minimum(t["dd"], 1e12))
+    nearest = np.minimum(t["excess_min_ns"], t["excess_min_before_ns"])
+    blocks = np.maximum(t["watched_blocks"], 1.0)
+    far = _LOST * t["excess_scale_ns"] / blocks + c.breach_sigmas * np.sqrt(
+        t["base_delay_var_ns2"] + np.minimum(t["offset_var_ns2"], 1e12)
+    )
     lost = np.flatnonzero(
         (np.isfinite(nearest) & (nearest > far)).all(axis=0) & (blocks >= c.floor_lost_blocks) & ~t["quiet"]
     )
     rise = 0.5 * nearest[:, lost].sum(axis=0)
-    t["level"][lost] += rise
-    t["level_var"][lost] += (t["scale"][:, lost].max(axis=0) / blocks[lost]) ** 2
-    t["before"], t["lately"] = t["lately"].copy(), np.inf
-    t["above"] = t["above"] // 2
+    t["base_delay_ns"][lost] += rise
+    t["base_delay_var_ns2"][lost] += (t["excess_scale_ns"][:, lost].max(axis=0) / blocks[lost]) ** 2
+    t["excess_min_before_ns"], t["excess_min_ns"] = t["excess_min_ns"].copy(), np.inf
+    t["watched_blocks"] = t["watched_blocks"] // 2
     _fresh_minima(t, lost)
     return Breaks(np.empty(0, np.int64), np.empty(0), lost, rise)

@@ -55,14 +55,14 @@ class Lag:
         self._past: list[float] = []
         self._now = math.inf
 
-    def see(self, lag_ns: Float64s) -> None:
+    def add(self, lag_ns: Float64s) -> None:
         """Take in the lags of some rows (NaN: unanswered). One far from what is known says nothing about the lag."""
         use = np.abs(lag_ns - self.value) < NEAR_NS if self._past else ~np.isnan(lag_ns)
         lag_ns = lag_ns[use]
         if lag_ns.size:
             self._now = min(self._now, float(lag_ns.min()))
 
-    def turn(self) -> None:
+    def end_tick(self) -> None:
         """A tick passes."""
         if self._now < math.inf:
             self._past = [*self._past[1 - _TICKS :], self._now]
@@ -98,23 +98,23 @@ class Spread:
         self._seen: list[tuple[float, int]] = []
         """Of this tick's messages: lag of the oldest row, rows."""
 
-    def see(self, lag_ns: Float64s) -> None:
+    def add(self, lag_ns: Float64s) -> None:
         """Take in the lags of one message's answered rows."""
         self._seen.append((float(lag_ns.max()), lag_ns.size))
 
-    def turn(self) -> None:
+    def end_tick(self) -> None:
         """A tick passes."""
         if not self._seen:
             return
         slowest = sorted(self._seen, reverse=True)
         spare = _STRAGGLERS * sum(rows for _, rows in slowest)
-        usual = slowest[0][0]
+        usual_ns2 = slowest[0][0]
         for lag_ns, rows in slowest:
-            usual = lag_ns
+            usual_ns2 = lag_ns
             spare -= rows
             if spare < 0:
                 break
-        self._past = [*self._past[1 - _TICKS :], usual]
+        self._past = [*self._past[1 - _TICKS :], usual_ns2]
         self._seen = []
 
     @property

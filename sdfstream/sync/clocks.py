@@ -15,9 +15,9 @@ from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync import mesh, wander
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.edge_filter import UNKNOWN
-from sdfstream.sync.estimates import Beliefs
+from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.mesh import Solved
-from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reduce import ReducedEdges
 from sdfstream.sync.reference import Scale
 from sdfstream.sync.wander import NEVER, Wander
 
@@ -38,27 +38,27 @@ _ACCUSED: Final = 20.0
 """Ticks."""
 
 
-class Clocks:
+class MeshClocks:
     """Every clock's state, by name."""
 
     def __init__(self, config: SyncConfig) -> None:
         self._c = config
         self.names: list[str] = []
-        self.beliefs = Beliefs()
+        self.estimates = ClockEstimates()
         self.table = Table(
             {
                 **wander.COLUMNS,
-                "misfit": np.float64(0.0),
-                "alarm": np.float64(0.0),
-                "usual_log": np.float64(np.nan),
-                "reach": np.float64(1.0),
+                "misfit_ns2": np.float64(0.0),
+                "surprise_ns2": np.float64(0.0),
+                "usual_log_var": np.float64(np.nan),
+                "reach_factor": np.float64(1.0),
                 "samples": np.float64(0.0),
-                "sampled_at": np.float64(NEVER),
-                "tied_at": np.float64(NEVER),
-                "accused": np.float64(0.0),
-                "settling": np.float64(0.0),
+                "sampled_at_ns": np.float64(NEVER),
+                "tied_at_ns": np.float64(NEVER),
+                "accused_ticks": np.float64(0.0),
+                "settling_ns": np.float64(0.0),
                 "steps": np.float64(0.0),
-                "stepped_at": np.float64(NEVER),
+                "stepped_at_ns": np.float64(NEVER),
             },
             wander.WIDE_COLUMNS,
         )
@@ -77,13 +77,13 @@ class Clocks:
         if not fresh:
             return None
         both = sorted([*self.names, *fresh])
-        place = {name: k for k, name in enumerate(both)}
-        at = np.array([place[name] for name in self.names], dtype=np.int64)
-        reference = at[self.beliefs.reference] if at.size else 0
+        row = {name: k for k, name in enumerate(both)}
+        at = np.array([row[name] for name in self.names], dtype=np.int64)
+        reference = at[self.estimates.reference] if at.size else 0
         self.names = both
         self.table.scatter(at, len(both))
-        self.beliefs.table.scatter(at, len(both))
-        self.beliefs.reference = int(reference)
+        self.estimates.table.scatter(at, len(both))
+        self.estimates.reference = int(reference)
         label = np.arange(len(both))
         label[at] = at[self.label] if at.size else at
         # a label is the smallest number of its component; the order of old rows has not changed
@@ -93,43 +93,45 @@ class Clocks:
 
     def set_bases(self, clock: Int64s, base_ns: Int64s) -> None:
         """First stamps were seen."""
-        b = self.beliefs.table
+        b = self.estimates.table
         new = ~b["based"][clock]
         b["base_ns"][clock[new]] = base_ns[new]
         b["based"][clock[new]] = True
 
     def advance(self, at: float) -> None:
         """Predict every clock forward to `at`."""
-        dt = max((at - self.beliefs.at) / NS_PER_S, 0.0)
-        self.beliefs.advance(at)
+        dt = max((at - self.estimates.at) / NS_PER_S, 0.0)
+        self.estimates.advance(at)
         self.table["samples"] *= np.exp(-dt / _SAMPLES_S)
         self.table["steps"] *= np.exp(-dt / _STEPS_S)
-        self.table["alarm"] *= np.exp(-dt / _ALARM_S)
+        self.table["surprise_ns2"] *= np.exp(-dt / _ALARM_S)
 
-    def take(self, s: Solved, e: Edges, ticks: int) -> None:
+    def take(self, s: Solved, e: ReducedEdges, ticks: int) -> None:
         """Take up what the network step found, learn from how far predictions strayed, and renew the bounds."""
-        b, t = self.beliefs.table, self.table
-        b["offset"], b["skew"] = s.offset, s.skew
-        held = ~np.isnan(s.xx)
-        for name in ("xx", "xg", "gg"):
+        b, t = self.estimates.table, self.table
+        b["offset_ns"], b["skew_ppb"] = s.offset_ns, s.skew_ppb
+        held = ~np.isnan(s.offset_var_ns2)
+        for name in ("offset_var_ns2", "offset_skew_cov", "skew_var_ppb2"):
             b[name] = np.where(held, getattr(s, name), b[name])
-        log = np.log(np.maximum(b["xx"], 1e-6))
-        old = np.where(np.isnan(t["usual_log"]) | (t["usual_log"] > log + 2.0), log, t["usual_log"])
-        t["usual_log"] = old + (log - old) / _USUAL_TICKS
+        log = np.log(np.maximum(b["offset_var_ns2"], 1e-6))
+        old = np.where(np.isnan(t["usual_log_var"]) | (t["usual_log_var"] > log + 2.0), log, t["usual_log_var"])
+        t["usual_log_var"] = old + (log - old) / _USUAL_TICKS
         blocks = np.bincount(e.src, e.blocks, self.n) + np.bincount(e.dst, e.blocks, self.n)
         t["samples"] += blocks
-        t["sampled_at"] = np.where(blocks > 0.0, self.beliefs.at, t["sampled_at"])
+        t["sampled_at_ns"] = np.where(blocks > 0.0, self.estimates.at, t["sampled_at_ns"])
         found = mesh.misfit(e, self.n)
-        t["misfit"] = np.where(np.isnan(found), t["misfit"], found)
-        accused = t["accused"] + np.where(mesh.blame(e, self.n), 1.0, -1.0)
-        t["accused"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
-        alarm = np.bincount(e.src, e.alarm * e.sessions, self.n) + np.bincount(e.dst, e.alarm * e.sessions, self.n)
+        t["misfit_ns2"] = np.where(np.isnan(found), t["misfit_ns2"], found)
+        accused = t["accused_ticks"] + np.where(mesh.blame(e, self.n), 1.0, -1.0)
+        t["accused_ticks"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
+        surprise_ns2 = np.bincount(e.src, e.surprise_ns2 * e.sessions, self.n) + np.bincount(
+            e.dst, e.surprise_ns2 * e.sessions, self.n
+        )
         sessions = np.bincount(e.src, e.sessions, self.n) + np.bincount(e.dst, e.sessions, self.n)
         # what one neighbour's step did to its sessions must not open this clock's bound
-        alarm = np.minimum(alarm / np.maximum(sessions, 1.0), _ALARM_MOST * b["xx"])
-        t["alarm"] = np.maximum(t["alarm"], alarm)
-        self.wander.surprised(t, b["xx"], alarm, self.label)
-        self.wander.tick(t, b, self.beliefs.at, ticks, self.label)
+        surprise_ns2 = np.minimum(surprise_ns2 / np.maximum(sessions, 1.0), _ALARM_MOST * b["offset_var_ns2"])
+        t["surprise_ns2"] = np.maximum(t["surprise_ns2"], surprise_ns2)
+        self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2, self.label)
+        self.wander.tick(t, b, self.estimates.at, ticks, self.label)
         self._walks()
 
     def own_bound(self, own: Float64s) -> Float64s:
@@ -139,27 +141,27 @@ class Clocks:
         least its geometric mean of the last ten seconds. Surprises widen it at once.
         """
         t = self.table
-        usual = np.where(np.isnan(t["usual_log"]), own, np.exp(t["usual_log"]))
-        result: Float64s = np.maximum(own, usual) * self.wander.bound_factor(t) + t["alarm"]
+        usual_ns2 = np.where(np.isnan(t["usual_log_var"]), own, np.exp(t["usual_log_var"]))
+        result: Float64s = np.maximum(own, usual_ns2) * self.wander.bound_factor(t) + t["surprise_ns2"]
         return result
 
     def _walks(self) -> None:
-        b = self.beliefs.table
-        b["walk"] = self.wander.walk(self.table)
-        b["phase"] = self._c.phase_wander_ns**2
-        b["bound"] = np.minimum(self.own_bound(b["xx"]) + self.table["misfit"], UNKNOWN)
+        b = self.estimates.table
+        b["freq_walk"] = self.wander.walk(self.table)
+        b["phase_walk"] = self._c.phase_wander_ns**2
+        b["bound_ns2"] = np.minimum(self.own_bound(b["offset_var_ns2"]) + self.table["misfit_ns2"], UNKNOWN)
 
     def step(self, size: Float64s) -> Bools:
         """Steps of about `size` ns (0: none) were seen; which of them are news."""
-        t, at = self.table, self.beliefs.at
-        new: Bools = (size > 0.0) & (at - t["stepped_at"] > _STEP_ONCE_S * NS_PER_S)
-        t["stepped_at"] = np.where(new, at, t["stepped_at"])
+        t, at = self.table, self.estimates.at
+        new: Bools = (size > 0.0) & (at - t["stepped_at_ns"] > _STEP_ONCE_S * NS_PER_S)
+        t["stepped_at_ns"] = np.where(new, at, t["stepped_at_ns"])
         t["steps"] += new
-        t["settling"] = np.maximum(t["settling"], np.where(new, _SETTLED * size, 0.0))
+        t["settling_ns"] = np.maximum(t["settling_ns"], np.where(new, _SETTLED * size, 0.0))
         self.wander.forget(t, size > 0.0)
-        b = self.beliefs.table
-        b["xx"] += np.where(new, size * size, 0.0)
-        b["gg"] += np.where(new, size * size, 0.0)
+        b = self.estimates.table
+        b["offset_var_ns2"] += np.where(new, size * size, 0.0)
+        b["skew_var_ppb2"] += np.where(new, size * size, 0.0)
         self._walks()
         return new
 
@@ -168,13 +170,13 @@ class Clocks:
         label = components(self.n, a, b)
         if np.array_equal(label, self.label):
             return
-        self.wander.forget(self.table, mesh.strangers(self.label, label, self.beliefs.reference))
+        self.wander.forget(self.table, mesh.strangers(self.label, label, self.estimates.reference))
         self.label = label
 
     def mark_tied(self) -> None:
         """These clocks stand on the reference's time line now."""
-        mine = self.label == self.label[self.beliefs.reference]
-        self.table["tied_at"][mine] = self.beliefs.at
+        mine = self.label == self.label[self.estimates.reference]
+        self.table["tied_at_ns"][mine] = self.estimates.at
 
     def variance_to(self, reference: Scale, own: Float64s) -> Float64s:
         """Variance of each clock's difference to the reference; infinite where nothing ties the two together.
@@ -183,7 +185,7 @@ class Clocks:
         """
         t = self.table
         bound = self.own_bound(own)
-        total = reference.variance(bound) * t["reach"] + reference.variance(t["misfit"])
+        total = reference.variance(bound) * t["reach_factor"] + reference.variance(t["misfit_ns2"])
         foreign = self.label != self.label[reference.clock]
         total = total + np.where(foreign, self._grown(), 0.0)
         return np.where(total >= 0.5 * UNKNOWN, np.inf, total)
@@ -193,45 +195,45 @@ class Clocks:
 
         A clock that heard nobody meanwhile carries that doubt already.
         """
-        t, b = self.table, self.beliefs.table
-        seconds = np.clip((self.beliefs.at - t["tied_at"]) / NS_PER_S, 0.0, 1e6)
-        grown = 2.0 * (b["gg"] * seconds**2 + b["walk"] * seconds**3 / 3.0)
-        grown = np.where(t["tied_at"] == NEVER, UNKNOWN, np.minimum(grown, UNKNOWN))
-        return np.where(t["sampled_at"] >= t["tied_at"], grown, 0.0)
+        t, b = self.table, self.estimates.table
+        seconds = np.clip((self.estimates.at - t["tied_at_ns"]) / NS_PER_S, 0.0, 1e6)
+        grown = 2.0 * (b["skew_var_ppb2"] * seconds**2 + b["freq_walk"] * seconds**3 / 3.0)
+        grown = np.where(t["tied_at_ns"] == NEVER, UNKNOWN, np.minimum(grown, UNKNOWN))
+        return np.where(t["sampled_at_ns"] >= t["tied_at_ns"], grown, 0.0)
 
     def status(self, at: float, err_ns: Float64s, settle: bool) -> Int64s:
         """0 synced, 1 holdover, 2 unsynced, 3 faulty; `settle`: a clock inside its bound again is over its step."""
         c, t = self._c, self.table
-        fresh = t["sampled_at"] >= at - c.holdover_after_ns
-        settling = err_ns > np.where(t["settling"] > 0.0, t["settling"], c.unsynced_err_ns)
+        fresh = t["sampled_at_ns"] >= at - c.holdover_after_ns
+        settling = err_ns > np.where(t["settling_ns"] > 0.0, t["settling_ns"], c.unsynced_err_ns)
         if settle:
-            late = at - t["stepped_at"] > _STEP_ONCE_S * NS_PER_S
-            t["settling"] = np.where(settling | ~late, t["settling"], 0.0)
+            late = at - t["stepped_at_ns"] > _STEP_ONCE_S * NS_PER_S
+            t["settling_ns"] = np.where(settling | ~late, t["settling_ns"], 0.0)
         status = np.where(settling, 2, np.where(fresh, 0, 1))
-        return np.where((t["steps"] >= _FAULTY_STEPS) | (t["accused"] >= _ACCUSED), 3, status)
+        return np.where((t["steps"] >= _FAULTY_STEPS) | (t["accused_ticks"] >= _ACCUSED), 3, status)
 
     def alive(self) -> Bools:
         """Clocks heard lately."""
-        result: Bools = self.table["sampled_at"] >= self.beliefs.at - self._c.holdover_after_ns
+        result: Bools = self.table["sampled_at_ns"] >= self.estimates.at - self._c.holdover_after_ns
         return result
 
     def keep(self, mask: Bools) -> None:
         """Forget the clocks whose mask is False."""
-        reference = self.names[self.beliefs.reference]
+        reference = self.names[self.estimates.reference]
         self.names = [name for name, kept in zip(self.names, mask, strict=True) if kept]
         self.table.keep(mask)
-        self.beliefs.table.keep(mask)
+        self.estimates.table.keep(mask)
         # a label is the smallest number of its component; name it by the smallest kept one
         old = self.label[mask]
         first = np.unique(old, return_index=True)[1]
         self.label = first[np.unique(old, return_inverse=True)[1]]
-        self.beliefs.reference = self.names.index(reference) if reference in self.names else 0
+        self.estimates.reference = self.names.index(reference) if reference in self.names else 0
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
             "names": self.names,
-            "beliefs": self.beliefs.snapshot(),
+            "beliefs": self.estimates.snapshot(),
             "table": self.table.snapshot(),
             "wander": self.wander.snapshot(),
             "label": self.label,
@@ -240,7 +242,7 @@ class Clocks:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self.names = list(state["names"])
-        self.beliefs.restore(state["beliefs"])
+        self.estimates.restore(state["beliefs"])
         self.table.restore(state["table"])
         self.wander.restore(state["wander"])
         self.label = state["label"]

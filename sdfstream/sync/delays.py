@@ -18,42 +18,42 @@ from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.estimates import Beliefs, Rows
-from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.publish import Closed, DelayRows
+from sdfstream.sync.estimates import ClockEstimates, CorrectedRows
+from sdfstream.sync.intake import AcceptedExchanges
+from sdfstream.sync.publish import ClosedWindow, DelayRows
 from sdfstream.sync.registry import Roster
 
 NO_PATH = -1
 """Path number of rows that never went through the network (two clocks of one host): they have no windows."""
 
 
-class Delays(NamedTuple):
+class WindowRows(NamedTuple):
     """Rows of one message as the windows keep them."""
 
     window: Int64s
     path: Int64s
     """`NO_PATH`: the row is dropped."""
-    fwd: Float64s
+    fwd_ns: Float64s
     """Corrected delay, ns; NaN: none (lost, or withheld)."""
-    rev: Float64s
-    err: Float64s
+    rev_ns: Float64s
+    err_ns: Float64s
     lost: Bools
     ce_fwd: Bools
     ce_rev: Bools
 
 
-class Windows:
+class DelayWindows:
     """The open windows."""
 
     def __init__(self) -> None:
         self.closed: int | None = None
         """Newest closed window; None before the first."""
-        self._rows: dict[int, list[Delays]] = {}
+        self._rows: dict[int, list[WindowRows]] = {}
 
-    def put(self, delays: Delays, newest: int) -> None:
+    def put(self, delays: WindowRows, newest: int) -> None:
         """Keep rows; one for a closed window goes to the oldest open one, one from the future to `newest`."""
         if (delays.path == NO_PATH).any():
-            delays = Delays._make(column[delays.path != NO_PATH] for column in delays)
+            delays = WindowRows._make(column[delays.path != NO_PATH] for column in delays)
         if not delays.window.size:
             return
         window = np.minimum(delays.window, newest)
@@ -68,9 +68,9 @@ class Windows:
             mine = np.flatnonzero(window == w)
             if not mine.size:
                 continue
-            self._rows.setdefault(w, []).append(Delays._make(column[mine] for column in delays))
+            self._rows.setdefault(w, []).append(WindowRows._make(column[mine] for column in delays))
 
-    def close(self, until: int) -> list[Closed]:
+    def close(self, until: int) -> list[ClosedWindow]:
         """Close every window up to and including `until`; figures of those that hold rows, oldest first."""
         due = sorted(w for w in self._rows if w <= until)
         if self.closed is None or until > self.closed:
@@ -98,41 +98,43 @@ class Windows:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self.closed = state["closed"]
-        self._rows = {int(w): [Delays._make(columns)] for w, *columns in state["rows"]}
+        self._rows = {int(w): [WindowRows._make(columns)] for w, *columns in state["rows"]}
 
 
-def _joined(rows: list[Delays]) -> Delays:
-    return Delays._make(np.concatenate(column) for column in zip(*rows, strict=True)) if len(rows) > 1 else rows[0]
+def _joined(rows: list[WindowRows]) -> WindowRows:
+    return WindowRows._make(np.concatenate(column) for column in zip(*rows, strict=True)) if len(rows) > 1 else rows[0]
 
 
-def _closed(window: int, rows: list[Delays]) -> Closed:
+def _closed(window: int, rows: list[WindowRows]) -> ClosedWindow:
     d = _joined(rows)
     g = group(d.path)
     paths = g.key.size
-    ordered, start = ranked(g, [d.fwd, d.rev])
+    ordered, start = ranked(g, [d.fwd_ns, d.rev_ns])
     # one element per path and direction, in this order
     shape = (paths, 2)
     n, lost, ce = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     figures: list[Any] = [np.empty(shape) for _ in range(5)]
-    low, p50, p99, high, err = figures
+    min_ns, p50_ns, p99_ns, max_ns, err_ns = figures
     lost[:, 0] = _count(g, d.lost)
-    bars = d.err[g.order]
-    for lane, (delay, marked) in enumerate(((d.fwd, d.ce_fwd), (d.rev, d.ce_rev))):
+    bars = d.err_ns[g.order]
+    for direction, (delay, marked) in enumerate(((d.fwd_ns, d.ce_fwd), (d.rev_ns, d.ce_rev))):
         has = ~np.isnan(delay)
-        n[:, lane] = _count(g, has)
-        ce[:, lane] = _count(g, marked)
+        n[:, direction] = _count(g, has)
+        ce[:, direction] = _count(g, marked)
         # a group without a delay is all NaN, and so are its figures
-        values, some = ordered[lane], Groups(g.order, start, np.maximum(n[:, lane], 1), g.key)
-        low[:, lane] = values[start]
-        p50[:, lane] = quantile(some, values, 0.5)
-        p99[:, lane] = quantile(some, values, 0.99)
-        high[:, lane] = values[start + some.size - 1]
-        err[:, lane] = np.maximum.reduceat(bars if has.all() else np.where(has[g.order], bars, -np.inf), g.start)
-    err[n == 0] = np.nan
+        values, some = ordered[direction], Groups(g.order, start, np.maximum(n[:, direction], 1), g.key)
+        min_ns[:, direction] = values[start]
+        p50_ns[:, direction] = quantile(some, values, 0.5)
+        p99_ns[:, direction] = quantile(some, values, 0.99)
+        max_ns[:, direction] = values[start + some.size - 1]
+        err_ns[:, direction] = np.maximum.reduceat(
+            bars if has.all() else np.where(has[g.order], bars, -np.inf), g.start
+        )
+    err_ns[n == 0] = np.nan
     # a loss or a CE mark shows even without a delay
     shown = ((n > 0) | (lost > 0) | (ce > 0)).ravel()
     names = g.key.repeat(2)[shown], np.tile(np.arange(2), paths)[shown]
-    return Closed(window, *names, *(column.ravel()[shown] for column in (n, lost, ce, *figures)))
+    return ClosedWindow(window, *names, *(column.ravel()[shown] for column in (n, lost, ce, *figures)))
 
 
 def _count(g: Groups, which: Bools) -> Int64s:
@@ -145,25 +147,25 @@ def _count(g: Groups, which: Bools) -> Int64s:
 
 
 def excess(
-    table: Table, path: Int64s, lane: Int64s, low: Float64s, p50: Float64s, at_ns: int, memory_ns: int
+    table: Table, path: Int64s, direction: Int64s, min_ns: Float64s, p50_ns: Float64s, at_ns: int, memory_ns: int
 ) -> Float64s:
     """Median over the path's remembered floor, after taking in this window's minimum; NaN where there is no delay.
 
     The floor is the smallest delay of the current and the previous stretch of `memory_ns`: it forgets a shorter route
     after one to two stretches, and no queue that stands for less than one can raise it.
     """
-    age_ns = at_ns - table["since"][path]
+    age_ns = at_ns - table["floor_since_ns"][path]
     due = age_ns >= memory_ns
     if due.any():
         # by path, so that what one path remembers does not depend on when others were heard
         rows, long_ago = path[due], age_ns[due] >= 2 * memory_ns
-        table["before"][:, rows] = np.where(long_ago, np.inf, table["now"][:, rows])
-        table["now"][:, rows] = np.inf
-        table["since"][rows] = at_ns
-    has = ~np.isnan(low)
-    table["now"][lane[has], path[has]] = np.minimum(table["now"][lane[has], path[has]], low[has])
-    floor = np.minimum(table["now"], table["before"])[lane, path]
-    result: Float64s = np.where(has, p50 - np.where(np.isfinite(floor), floor, 0.0), np.nan)
+        table["floor_before_ns"][:, rows] = np.where(long_ago, np.inf, table["floor_ns"][:, rows])
+        table["floor_ns"][:, rows] = np.inf
+        table["floor_since_ns"][rows] = at_ns
+    has = ~np.isnan(min_ns)
+    table["floor_ns"][direction[has], path[has]] = np.minimum(table["floor_ns"][direction[has], path[has]], min_ns[has])
+    floor = np.minimum(table["floor_ns"], table["floor_before_ns"])[direction, path]
+    result: Float64s = np.where(has, p50_ns - np.where(np.isfinite(floor), floor, 0.0), np.nan)
     return result
 
 
@@ -180,24 +182,28 @@ class DelayBook:
     def __init__(self, config: SyncConfig, counters: Counters) -> None:
         self._config = config
         self._counters = counters
-        self._windows = Windows()
+        self._windows = DelayWindows()
         self._rows = DelayRows()
 
-    def reference_ns(self, b: Beliefs, at: Float64s | float) -> Any:
-        """Reference clock's reading at internal time `at`, ns since the epoch."""
-        return np.rint(at + b.place.ahead(at)).astype(np.int64) + (b.place.base_ns + b.origin_ns)
-
-    def put(self, x: Exchanges, rows: Rows, path: Int64s, err: Float64s, reference_ns: Int64s, now_ns: int) -> None:
+    def put(
+        self,
+        x: AcceptedExchanges,
+        rows: CorrectedRows,
+        path: Int64s,
+        err_ns: Float64s,
+        reference_ns: Int64s,
+        now_ns: int,
+    ) -> None:
         """Rows wait for their window. `now_ns`: the present on the reference clock."""
         c = self._config
         old = now_ns - reference_ns > c.max_late_ns
-        wide = err > c.publish_err_ns
+        wide = err_ns > c.publish_err_ns
         self._counters.add("owd-withheld", "unsynced", int((wide & ~x.lost & ~old).sum()))
         self._counters.add("owd-withheld", "stale", int(old.sum()))
         hold: Bools = wide | old
-        fwd, rev = rows.fwd, rows.rev
+        fwd_ns, rev_ns = rows.fwd_ns, rows.rev_ns
         if hold.any():
-            fwd, rev = np.where(hold, np.nan, fwd), np.where(hold, np.nan, rev)
+            fwd_ns, rev_ns = np.where(hold, np.nan, fwd_ns), np.where(hold, np.nan, rev_ns)
         window = reference_ns // c.window_ns
         late = (
             window <= self._windows.closed
@@ -206,7 +212,7 @@ class DelayBook:
         )
         self._counters.add("owd-late", n=int((late & ~hold).sum()))
         self._windows.put(
-            Delays(window, path, fwd, rev, err, x.lost & ~old, x.ce_fwd & ~old, x.ce_rev & ~old),
+            WindowRows(window, path, fwd_ns, rev_ns, err_ns, x.lost & ~old, x.ce_fwd & ~old, x.ce_rev & ~old),
             now_ns // c.window_ns,
         )
 
@@ -238,8 +244,8 @@ class DelayBook:
         for w in self._windows.close(until):
             if not w.path.size:
                 continue
-            over = excess(roster.paths, w.path, w.dir, w.low, w.p50, w.window * c.window_ns, c.floor_memory_ns)
-            out += self._rows.outputs(w, over, roster.registry.routes, roster.registry.paths.keys, c.window_ns)
+            over = excess(roster.paths, w.path, w.dir, w.min_ns, w.p50_ns, w.window * c.window_ns, c.floor_memory_ns)
+            out += self._rows.outputs(w, over, roster.registry.endpoints, roster.registry.paths.keys, c.window_ns)
             self._counters.add("published", "owd", int(w.path.size))
         return out
 

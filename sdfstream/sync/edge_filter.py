@@ -53,7 +53,7 @@ _MOST: Final = 64.0
 """k at most; beyond, a session hardly counts in the mesh anyway."""
 
 
-def site_table() -> Table:
+def session_table() -> Table:
     """One row per session; wide columns have a lane per direction (0 forward, 1 reverse)."""
     none, never = np.zeros(2), np.full(2, np.inf)
     return Table(
@@ -62,44 +62,44 @@ def site_table() -> Table:
             "path": np.int64(0),
             "clock_src": np.int64(0),
             "clock_dst": np.int64(0),
-            "seen_at": np.float64(-1e18),
-            "heard_at": np.float64(-1e18),
-            "began_at": np.float64(0.0),
+            "seen_at_ns": np.float64(-1e18),
+            "received_at_ns": np.float64(-1e18),
+            "began_at_ns": np.float64(0.0),
             # the site
-            "d": np.float64(0.0),
-            "g": np.float64(0.0),
-            "dd": np.float64(UNKNOWN),
-            "dg": np.float64(0.0),
-            "gg": np.float64(0.0),
+            "offset_ns": np.float64(0.0),
+            "slope_ppb": np.float64(0.0),
+            "offset_var_ns2": np.float64(UNKNOWN),
+            "offset_slope_cov": np.float64(0.0),
+            "slope_var_ppb2": np.float64(0.0),
             # the level
-            "level": np.float64(0.0),
-            "level_var": np.float64(UNKNOWN),
-            "level_cov": np.float64(0.0),
-            "told_mean": np.float64(0.0),
-            "told_var": np.float64(0.0),
-            "told_at": np.float64(0.0),
+            "base_delay_ns": np.float64(0.0),
+            "base_delay_var_ns2": np.float64(UNKNOWN),
+            "base_delay_cov_ns2": np.float64(0.0),
+            "reported_mean_ns": np.float64(0.0),
+            "reported_var_ns2": np.float64(0.0),
+            "reported_at_ns": np.float64(0.0),
             # what packets of this path add to its floor (`walls`)
             "blocks": np.float64(0.0),
             # quiet sessions (`quiet`)
-            "about": np.float64(0.0),
-            "moments": np.float64(0.0),
+            "centre_ns": np.float64(0.0),
+            "moment_blocks": np.float64(0.0),
             "quiet": np.bool_(False),
             # broken and lost floors (`breaks`)
-            "breach": np.int64(0),
-            "above": np.int64(0),
+            "breached_blocks": np.int64(0),
+            "watched_blocks": np.int64(0),
             # agreement with the mesh (`reduce`)
-            "square": np.float64(0.0),
-            "bias": np.float64(0.0),
-            "settled": np.float64(0.0),
+            "disagreement_ns2": np.float64(0.0),
+            "bias_ns": np.float64(0.0),
+            "assessed_ticks": np.float64(0.0),
         },
         {
-            "scale": none,
-            "first": none,
-            "second": none,
-            "third": none,
-            "low": never,
-            "lately": never,
-            "before": never,
+            "excess_scale_ns": none,
+            "moment1_ns": none,
+            "moment2_ns2": none,
+            "moment3_ns3": none,
+            "breach_min_ns": never,
+            "excess_min_ns": never,
+            "excess_min_before_ns": never,
         },
     )
 
@@ -116,59 +116,69 @@ def age(t: Table, dt_s: float, walk: Float64s, phase: Float64s, mesh_var: Float6
     drift_ns : float
         Random walk of a path's level, ns per √s.
     """
-    dd, dg, gg = t["dd"], t["dg"], t["gg"]
+    dd, dg, skew_var_ppb2 = t["offset_var_ns2"], t["offset_slope_cov"], t["slope_var_ppb2"]
     k = np.clip(dd / mesh_var, 1.0, _MOST)
     q = walk * k
-    t["d"] += t["g"] * dt_s
-    t["dd"] = np.minimum(dd + (2.0 * dg + gg * dt_s) * dt_s + q * (dt_s**3 / 3.0) + phase * k * dt_s, UNKNOWN)
-    t["dg"] = dg + gg * dt_s + q * (dt_s * dt_s / 2.0)
-    t["gg"] = gg + q * dt_s
-    t["level_var"] = np.minimum(t["level_var"] + drift_ns * drift_ns * dt_s, UNKNOWN)
+    t["offset_ns"] += t["slope_ppb"] * dt_s
+    t["offset_var_ns2"] = np.minimum(
+        dd + (2.0 * dg + skew_var_ppb2 * dt_s) * dt_s + q * (dt_s**3 / 3.0) + phase * k * dt_s, UNKNOWN
+    )
+    t["offset_slope_cov"] = dg + skew_var_ppb2 * dt_s + q * (dt_s * dt_s / 2.0)
+    t["slope_var_ppb2"] = skew_var_ppb2 + q * dt_s
+    t["base_delay_var_ns2"] = np.minimum(t["base_delay_var_ns2"] + drift_ns * drift_ns * dt_s, UNKNOWN)
 
 
-def start(t: Table, i: Int64s, d: Float64s, level: Float64s, skew_limit_ppb: float) -> None:
-    """Sites of which a first block is known: `d` and `level` as far off as half the level at most, any slope."""
-    spread = np.maximum(level * level, 1e4)
-    t["d"][i], t["g"][i] = d, 0.0
-    t["dd"][i], t["dg"][i], t["gg"][i] = spread, 0.0, skew_limit_ppb**2
+def start(t: Table, i: Int64s, offset_ns: Float64s, base_delay_ns: Float64s, skew_limit_ppb: float) -> None:
+    """Begin with a first block: offset and base delay are off by half the base delay at most, the slope is any."""
+    spread = np.maximum(base_delay_ns * base_delay_ns, 1e4)
+    t["offset_ns"][i], t["slope_ppb"][i] = offset_ns, 0.0
+    t["offset_var_ns2"][i], t["offset_slope_cov"][i], t["slope_var_ppb2"][i] = spread, 0.0, skew_limit_ppb**2
     # nothing says yet how much of the smallest delay was queue
-    t["level"][i] = 0.75 * level
-    t["level_var"][i], t["level_cov"][i] = spread, 0.0
-    t["about"][i] = level
-    t["scale"][:, i] = np.maximum(0.25 * level, 10.0)
-    t["told_var"][i] = 0.0
-    for name in ("blocks", "moments", "breach", "above", "settled", "square", "bias"):
+    t["base_delay_ns"][i] = 0.75 * base_delay_ns
+    t["base_delay_var_ns2"][i], t["base_delay_cov_ns2"][i] = spread, 0.0
+    t["centre_ns"][i] = base_delay_ns
+    t["excess_scale_ns"][:, i] = np.maximum(0.25 * base_delay_ns, 10.0)
+    t["reported_var_ns2"][i] = 0.0
+    for name in (
+        "blocks",
+        "moment_blocks",
+        "breached_blocks",
+        "watched_blocks",
+        "assessed_ticks",
+        "disagreement_ns2",
+        "bias_ns",
+    ):
         t[name][i] = 0
     t["quiet"][i] = False
 
 
-def then(t: Table, i: Int64s, age_s: Float64s) -> tuple[Float64s, Float64s, Float64s, Float64s]:
+def state_before(t: Table, i: Int64s, age_s: Float64s) -> tuple[Float64s, Float64s, Float64s, Float64s]:
     """The sites' lines followed back by `age_s`: offset y then, its variance, and its covariances with d and g now."""
-    with_d = t["dd"][i] - age_s * t["dg"][i]
-    with_g = t["dg"][i] - age_s * t["gg"][i]
-    return t["d"][i] - age_s * t["g"][i], np.maximum(with_d - age_s * with_g, 1e-9), with_d, with_g
+    with_d = t["offset_var_ns2"][i] - age_s * t["offset_slope_cov"][i]
+    with_g = t["offset_slope_cov"][i] - age_s * t["slope_var_ppb2"][i]
+    return t["offset_ns"][i] - age_s * t["slope_ppb"][i], np.maximum(with_d - age_s * with_g, 1e-9), with_d, with_g
 
 
 def update(t: Table, i: Int64s, age_s: Float64s, y_ref: Float64s, info: Float64s, precision: Float64s) -> None:
     """Take in news about the offsets y of `age_s` ago: `precision` (1/ns²), `info` = precision · (value − y_ref), and
     any tilt.
     """
-    y, variance, with_d, with_g = then(t, i, age_s)
+    y, variance, with_d, with_g = state_before(t, i, age_s)
     less = 1.0 / (1.0 + precision * variance)
     step = (info - precision * (y - y_ref)) * less
     gain = precision * less
-    t["d"][i] += with_d * step
-    t["g"][i] += with_g * step
-    t["dd"][i] = np.maximum(t["dd"][i] - with_d * with_d * gain, 1e-9)
-    t["dg"][i] -= with_d * with_g * gain
-    t["gg"][i] = np.maximum(t["gg"][i] - with_g * with_g * gain, 1e-9)
+    t["offset_ns"][i] += with_d * step
+    t["slope_ppb"][i] += with_g * step
+    t["offset_var_ns2"][i] = np.maximum(t["offset_var_ns2"][i] - with_d * with_d * gain, 1e-9)
+    t["offset_slope_cov"][i] -= with_d * with_g * gain
+    t["slope_var_ppb2"][i] = np.maximum(t["slope_var_ppb2"][i] - with_g * with_g * gain, 1e-9)
 
 
-def doubt(t: Table, i: Int64s, size: Float64s) -> None:
+def inflate(t: Table, i: Int64s, size: Float64s) -> None:
     """Something was off by `size` ns: widen the offsets by it, and the slopes by what such an error may have bent."""
     square = size * size
-    t["dd"][i] += square
-    t["gg"][i] += np.minimum(0.05 * square, 1e6)
+    t["offset_var_ns2"][i] += square
+    t["slope_var_ppb2"][i] += np.minimum(0.05 * square, 1e6)
 
 
 _SIGNS: Final = ((FWD, 1.0), (REV, -1.0))
@@ -182,7 +192,7 @@ _LEAST_SCALE: Final = 1.0
 _TIGHT: Final = 0.98
 """Correlation of offset and level at most: a singular covariance is nobody's knowledge."""
 _FRESH_S: Final = 0.3
-"""Older packets (s) than this are not followed up in the level (`pass_on`)."""
+"""Older packets (s) than this are not followed up in the level (`propagate`)."""
 YOUNG_BLOCKS: Final = 50.0
 """So many blocks long a session makes up its own mind."""
 _STILL: Final = 2.0
@@ -191,7 +201,7 @@ _AGREES: Final = 16.0
 """A session agrees with the mesh within four standard deviations."""
 
 
-class View(NamedTuple):
+class Prior(NamedTuple):
     """What is expected of each block's clock difference, seen along the predicted line (so its mean is near 0)."""
 
     mean: Float64s
@@ -209,58 +219,62 @@ class View(NamedTuple):
     alone: Bools
     """(blocks,) judged by what the session knows itself."""
 
-    def pick(self, which: Int64s) -> View:
+    def pick(self, which: Int64s) -> Prior:
         """Those blocks only."""
-        return View._make(column[which] for column in self)
+        return Prior._make(column[which] for column in self)
 
 
-class Expected(NamedTuple):
+class MeshPrediction(NamedTuple):
     """What the mesh expects of sessions' clock differences, (sessions,): the line, and its covariance."""
 
     line: Float64s
     slope: Float64s
-    xx: Float64s
-    xg: Float64s
-    gg: Float64s
+    offset_var_ns2: Float64s
+    offset_skew_cov: Float64s
+    skew_var_ppb2: Float64s
 
-    def pick(self, which: Int64s) -> Expected:
+    def pick(self, which: Int64s) -> MeshPrediction:
         """Those sessions only."""
-        return Expected(*(column[which] for column in self))
+        return MeshPrediction(*(column[which] for column in self))
 
 
-def view(t: Table, i: Int64s, expected: Expected, age_s: Float64s, soft: Float64s) -> View:
+def prior(t: Table, i: Int64s, expected: MeshPrediction, age_s: Float64s, soft: Float64s) -> Prior:
     """The mesh's expectation where it is the better one and the session agrees with it, else the session's own.
 
     A young session makes up its own mind first: seen along a line that it was not asked about, a clock that lies to it
     would look like a queue that always stands.
     """
     line = expected.line - age_s * expected.slope
-    mesh_var = np.maximum(expected.xx - age_s * (2.0 * expected.xg - age_s * expected.gg), 1e-9)
+    mesh_var = np.maximum(
+        expected.offset_var_ns2 - age_s * (2.0 * expected.offset_skew_cov - age_s * expected.skew_var_ppb2), 1e-9
+    )
     # what it lastingly disagrees by, while it still does
-    known = mesh_var + np.minimum(t["square"][i], _STILL * t["bias"][i] ** 2)
-    y, own, _, _ = then(t, i, age_s)
+    known = mesh_var + np.minimum(t["disagreement_ns2"][i], _STILL * t["bias_ns"][i] ** 2)
+    y, own, _, _ = state_before(t, i, age_s)
     off = y - line
     alone = (own <= known) | (t["blocks"][i] < YOUNG_BLOCKS) | (off * off > _AGREES * (own + known))
-    return View(np.where(alone, off, 0.0), np.where(alone, own, known), line, expected.line, age_s, soft, alone)
+    return Prior(np.where(alone, off, 0.0), np.where(alone, own, known), line, expected.line, age_s, soft, alone)
 
 
-def pass_on(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
+def propagate(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
     """What others taught the mesh about d in the last tick, passed on to the levels of the sessions judged in it.
 
     `line` and `mesh_var` (sessions,): the mesh's difference and its variance as of the last tick.
     """
-    told = t["told_var"][i]
-    slope = t["level_cov"][i] / told
-    share = np.clip(mesh_var / told, 0.0, 1.0)
-    t["level"][i] += slope * (line - t["told_mean"][i])
+    reported_var = t["reported_var_ns2"][i]
+    slope = t["base_delay_cov_ns2"][i] / reported_var
+    share = np.clip(mesh_var / reported_var, 0.0, 1.0)
+    t["base_delay_ns"][i] += slope * (line - t["reported_mean_ns"][i])
     # a break may have made the level surer meanwhile than the covariance allows: then as sure as can be, never surer
-    level_var = t["level_var"][i]
-    t["level_var"][i] = np.maximum(level_var - slope * t["level_cov"][i] * (1.0 - share), 1e-6 * level_var)
-    t["level_cov"][i] *= share
-    t["told_var"][i] = 0.0
+    base_delay_var = t["base_delay_var_ns2"][i]
+    t["base_delay_var_ns2"][i] = np.maximum(
+        base_delay_var - slope * t["base_delay_cov_ns2"][i] * (1.0 - share), 1e-6 * base_delay_var
+    )
+    t["base_delay_cov_ns2"][i] *= share
+    t["reported_var_ns2"][i] = 0.0
 
 
-def learn_minima(t: Table, i: Int64s, low: Float64s, v: View, c: SyncConfig) -> None:
+def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncConfig) -> None:
     """Take in one block of each of the sessions `i`.
 
     Parameters
@@ -269,60 +283,66 @@ def learn_minima(t: Table, i: Int64s, low: Float64s, v: View, c: SyncConfig) -> 
         Smallest corrected delay of each direction; +inf: none.
     """
     mean, var = v.mean, v.variance
-    level, level_var = t["level"][i], t["level_var"][i]
-    most = _TIGHT * np.sqrt(var * level_var)
-    cov = np.clip(t["level_cov"][i], -most, most)
-    tilt = _scales(t, i, low, mean, level, v.soft, var + level_var)
+    base_delay_ns, base_delay_var = t["base_delay_ns"][i], t["base_delay_var_ns2"][i]
+    most = _TIGHT * np.sqrt(var * base_delay_var)
+    cov = np.clip(t["base_delay_cov_ns2"][i], -most, most)
+    tilt = _scales(t, i, min_delay_ns, mean, base_delay_ns, v.soft, var + base_delay_var)
     # tilt of the two directions: exp(tilt_f (s + D) + tilt_r (D − s))
     along, up = tilt[FWD] - tilt[REV], tilt[FWD] + tilt[REV]
     moved = mean + var * along + cov * up
-    level = level + cov * along + level_var * up
-    left, level_left, cov_left = var, level_var, cov
-    for lane, sign in _SIGNS:
+    base_delay_ns = base_delay_ns + cov * along + base_delay_var * up
+    left, base_delay_left, cov_left = var, base_delay_var, cov
+    for direction, sign in _SIGNS:
         to_s = sign * left + cov_left
-        to_level = sign * cov_left + level_left
-        total = np.maximum(sign * to_s + to_level, 1e-12)
-        at = sign * moved + level
-        hit = np.flatnonzero(low[lane] - at < _NEAR * np.sqrt(total + v.soft))
+        to_base_delay = sign * cov_left + base_delay_left
+        total = np.maximum(sign * to_s + to_base_delay, 1e-12)
+        at = sign * moved + base_delay_ns
+        hit = np.flatnonzero(min_delay_ns[direction] - at < _NEAR * np.sqrt(total + v.soft))
         if not hit.size:
             continue
-        shift, drop = push(at[hit], total[hit], low[lane][hit], v.soft[hit])
-        a, b = to_s[hit] / total[hit], to_level[hit] / total[hit]
+        shift, drop = push(at[hit], total[hit], min_delay_ns[direction][hit], v.soft[hit])
+        a, b = to_s[hit] / total[hit], to_base_delay[hit] / total[hit]
         moved[hit] += a * shift
-        level[hit] += b * shift
-        left, level_left, cov_left = left.copy(), level_left.copy(), cov_left.copy()
+        base_delay_ns[hit] += b * shift
+        left, base_delay_left, cov_left = left.copy(), base_delay_left.copy(), cov_left.copy()
         left[hit] -= a * a * drop
-        level_left[hit] -= b * b * drop
+        base_delay_left[hit] -= b * b * drop
         cov_left[hit] -= a * b * drop
     left = np.clip(left, 1e-6 * var, var)
     precision = 1.0 / left - 1.0 / var
     update(t, i, v.age_s, v.line + mean, (moved - mean) / left, precision)
-    t["level"][i], t["level_cov"][i] = level, cov_left
-    t["level_var"][i] = np.maximum(level_left, 1e-6 * level_var)
-    t["told_mean"][i] = v.now + moved
+    t["base_delay_ns"][i], t["base_delay_cov_ns2"][i] = base_delay_ns, cov_left
+    t["base_delay_var_ns2"][i] = np.maximum(base_delay_left, 1e-6 * base_delay_var)
+    t["reported_mean_ns"][i] = v.now + moved
     # what is told of long ago says nothing of what others taught since
-    t["told_var"][i] = np.where(v.alone | (v.age_s > _FRESH_S), 0.0, left)
+    t["reported_var_ns2"][i] = np.where(v.alone | (v.age_s > _FRESH_S), 0.0, left)
 
 
-def learn_means(t: Table, b: Blocks, use: Int64s, v: View, c: SyncConfig) -> None:
+def learn_means(t: Table, b: Blocks, use: Int64s, v: Prior, c: SyncConfig) -> None:
     """Take in the means of blocks `use` of quiet sessions, but for those whose mean says that they met a queue.
 
     Half the difference of the two means measures the clock difference; its variance is that of the means.
     """
     i = b.session[use]
-    first = t["first"].take(i, axis=1)
+    first = t["moment1_ns"].take(i, axis=1)
     n = np.maximum(b.n.take(use, axis=1), 1.0)
-    spread = np.maximum(t["second"].take(i, axis=1) - first**2, c.jitter_ns**2) / n
+    spread = np.maximum(t["moment2_ns2"].take(i, axis=1) - first**2, c.jitter_ns**2) / n
     mean = b.sums[0].take(use, axis=1) / n
     clean = (mean - first < c.clean_sigmas * np.sqrt(spread + v.variance[use])).all(axis=0)
     precision = np.where(clean, 4.0 / spread.sum(axis=0), 0.0)
     value = 0.5 * (mean[FWD] - mean[REV])
     update(t, i, v.age_s[use], v.line[use], precision * value, precision)
-    t["told_var"][i] = 0.0
+    t["reported_var_ns2"][i] = 0.0
 
 
 def _scales(
-    t: Table, i: Int64s, low: Float64s, mean: Float64s, level: Float64s, soft: Float64s, known: Float64s
+    t: Table,
+    i: Int64s,
+    min_delay_ns: Float64s,
+    mean: Float64s,
+    base_delay_ns: Float64s,
+    soft: Float64s,
+    known: Float64s,
 ) -> Float64s:
     """Running median of each direction's smallest excess, as the tilt 1/ν; (2, blocks), 0 where nothing came.
 
@@ -333,31 +353,31 @@ def _scales(
     gain = np.maximum(_GAIN, 1.0 / (t["blocks"][i] + 1.0))
     least = np.sqrt(soft)
     most = 1.0 / np.sqrt(known + soft)
-    tilt = np.empty_like(low)
-    for lane, sign in _SIGNS:
-        came = low[lane] < np.inf
-        scale = t["scale"][lane][i]
-        above = low[lane] - sign * mean - level > _LOG_2 * scale
+    tilt = np.empty_like(min_delay_ns)
+    for direction, sign in _SIGNS:
+        came = min_delay_ns[direction] < np.inf
+        scale = t["excess_scale_ns"][direction][i]
+        above = min_delay_ns[direction] - sign * mean - base_delay_ns > _LOG_2 * scale
         scale = np.clip(np.where(came, scale * np.exp(np.where(above, gain, -gain)), scale), _LEAST_SCALE, 1e9)
-        t["scale"][lane, i] = scale
+        t["excess_scale_ns"][direction, i] = scale
         # soft walls pull softly, but only as long as they are soft: after a step they are so for some ticks
-        tilt[lane] = np.where(came, np.minimum(1.0 / np.maximum(scale, least), most), 0.0)
+        tilt[direction] = np.where(came, np.minimum(1.0 / np.maximum(scale, least), most), 0.0)
     return tilt
 
 
-def excess(low: Float64s, v: View, level: Float64s) -> Float64s:
+def excess(min_delay_ns: Float64s, v: Prior, base_delay_ns: Float64s) -> Float64s:
     """By how much each direction's smallest delay lies above its wall's expected place; (2, blocks), ns."""
-    return np.stack([low[FWD] - v.mean - level, low[REV] + v.mean - level])
+    return np.stack([min_delay_ns[FWD] - v.mean - base_delay_ns, min_delay_ns[REV] + v.mean - base_delay_ns])
 
 
-def sigma(v: View, t: Table, i: Int64s) -> Float64s:
+def sigma(v: Prior, t: Table, i: Int64s) -> Float64s:
     """Standard deviation of that excess's expected place, (2, blocks), ns."""
-    var = v.variance + t["level_var"][i] + v.soft
-    twice = 2.0 * np.clip(t["level_cov"][i], -0.5 * var, 0.5 * var)
+    var = v.variance + t["base_delay_var_ns2"][i] + v.soft
+    twice = 2.0 * np.clip(t["base_delay_cov_ns2"][i], -0.5 * var, 0.5 * var)
     return np.sqrt(np.maximum(np.stack([var + twice, var - twice]), 1e-6))
 
 
-def gates(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bools, Float64s]:
+def gate(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bools, Float64s]:
     """Blocks that no queue explains: broken ones (far below what is expected), and by how much others surprise, ns.
 
     A small surprise is doubt in the estimate, taken at once; a large one may be a stamp gone wrong, a shorter path or

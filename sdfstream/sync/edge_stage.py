@@ -17,59 +17,59 @@ from sdfstream.stats import Counters
 from sdfstream.sync import wire
 from sdfstream.sync.bustime import Ticks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.estimates import COLUMNS, Beliefs, Told
+from sdfstream.sync.estimates import COLUMNS, ClockEstimates, NamedEstimates
 from sdfstream.sync.hosts import HostWork
 from sdfstream.sync.intake import Intake
-from sdfstream.sync.meshwork import Report
-from sdfstream.sync.wire import BeliefRows
+from sdfstream.sync.meshwork import TickReport
+from sdfstream.sync.wire import EstimateRows
 
 
-class Inbox:
+class EstimateInbox:
     """Messages of beliefs until a tick's are complete."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, list[BeliefRows]] = {}
+        self._waiting: dict[int, list[EstimateRows]] = {}
         self._newest = -1
         self._names: list[str] = []
 
-    def put(self, rows: BeliefRows) -> None:
+    def put(self, rows: EstimateRows) -> None:
         """Take a message; one of a tick that is past is dropped."""
         if rows.tick_at_ns > self._newest:
             self._waiting.setdefault(rows.tick_at_ns, []).append(rows)
 
-    def newest(self) -> tuple[Told, float] | None:
+    def newest(self) -> tuple[NamedEstimates, float] | None:
         """The newest complete beliefs since the last call, and the usual disagreement; None: there are none."""
         for tick in sorted(self._waiting, reverse=True):
-            parts = self._waiting[tick]
+            batches = self._waiting[tick]
             first: dict[str, int] = {}
-            for k, name in enumerate(name for rows in parts for name in rows.names):
+            for k, name in enumerate(name for rows in batches for name in rows.names):
                 first.setdefault(name, k)
-            if len(first) == parts[0].clocks:
+            if len(first) == batches[0].clocks:
                 self._newest = tick
                 self._waiting = {t: rows for t, rows in self._waiting.items() if t > tick}
-                return self._told(parts, first), parts[0].usual
+                return self._adopted(batches, first), batches[0].usual_ns2
         return None
 
-    def _told(self, parts: list[BeliefRows], first: dict[str, int]) -> Told:
+    def _adopted(self, batches: list[EstimateRows], first: dict[str, int]) -> NamedEstimates:
         """One table of all parts; a row that came twice counts once (`first`: place of each name's first)."""
-        head = parts[0].beliefs
-        b = Beliefs()
-        b.origin_ns, b.at, b.lag_ns, b.place = head.origin_ns, head.at, head.lag_ns, head.place
+        head = batches[0].estimates
+        b = ClockEstimates()
+        b.origin_ns, b.at, b.lag_ns, b.reference_state = head.origin_ns, head.at, head.lag_ns, head.reference_state
         b.table.grow(len(first))
         pick = np.fromiter(first.values(), np.int64, len(first))
         for name in COLUMNS:
-            b.table[name] = np.concatenate([rows.beliefs.table[name] for rows in parts])[pick]
+            b.table[name] = np.concatenate([rows.estimates.table[name] for rows in batches])[pick]
         # the same list as long as the names are the same, so that they are looked up once
         names = list(first)
         self._names = self._names if names == self._names else names
-        return Told(self._names, b)
+        return NamedEstimates(self._names, b)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
             "newest": self._newest,
             "waiting": [
-                [r.tick_at_ns, r.clocks, r.usual, r.names, r.beliefs.snapshot()]
+                [r.tick_at_ns, r.clocks, r.usual_ns2, r.names, r.estimates.snapshot()]
                 for rows in self._waiting.values()
                 for r in rows
             ],
@@ -78,10 +78,10 @@ class Inbox:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self._newest, self._waiting = int(state["newest"]), {}
-        for tick, clocks, usual, names, saved in state["waiting"]:
-            b = Beliefs()
+        for tick, clocks, usual_ns2, names, saved in state["waiting"]:
+            b = ClockEstimates()
             b.restore(saved)
-            self._waiting.setdefault(int(tick), []).append(BeliefRows(int(tick), clocks, usual, list(names), b))
+            self._waiting.setdefault(int(tick), []).append(EstimateRows(int(tick), clocks, usual_ns2, list(names), b))
 
 
 _HOUR_NS: Final = 3600 * NS_PER_S
@@ -105,15 +105,15 @@ class SyncEdgeStage:
     reads: tuple[str, ...] = (PROBE.name, ESTIMATE.name)
     writes: tuple[str, ...] = (EDGE.name, OWD.name, ANOMALY.name)
 
-    def __init__(self, config: SyncConfig | None = None, part: str = "all") -> None:
+    def __init__(self, config: SyncConfig | None = None, share: str = "all") -> None:
         self._config = config or SyncConfig()
-        self._part = part
+        self._share = share
         self.counters = Counters(self.name)
         self._intake = Intake(self._config.max_dead_rows, self.counters)
         self._clock = Ticks(self._config.max_ticks, self.counters)
         self._hosts = HostWork(self._config, self.counters)
-        self._inbox = Inbox()
-        self._told = False
+        self._inbox = EstimateInbox()
+        self._adopted = False
         self._bus_at_ns = 0
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
@@ -127,7 +127,7 @@ class SyncEdgeStage:
                     self._hosts.take(exchanges, message.bus_at_ns)
             elif message.topic == ESTIMATE.name:
                 self._reach(message.bus_at_ns, out)
-                self._hear(message)
+                self._take_estimates(message)
             else:
                 self.counters.add("ignored", message.topic)
         self._ticks(now_ns, out)
@@ -148,63 +148,63 @@ class SyncEdgeStage:
         self._ticks(bus_at_ns, out)
         if bus_at_ns > self._bus_at_ns:
             self._bus_at_ns = bus_at_ns
-            if self._told:
+            if self._adopted:
                 out += self._hosts.close(bus_at_ns)
 
     def _ticks(self, now_ns: int, out: list[Output]) -> None:
         for at_ns in self._clock.upto(now_ns):
             report = self._hosts.tick(at_ns, at_ns // TICK_NS)
-            out += self._said(at_ns, report)
-            self._take_up(out)
-            if self._told:
-                out += self._hosts.turn(at_ns)
+            out += self._reported(at_ns, report)
+            self._adopt(out)
+            if self._adopted:
+                out += self._hosts.end_tick(at_ns)
             self._bus_at_ns = max(self._bus_at_ns, at_ns)
 
-    def _said(self, at_ns: int, report: Report) -> list[Output]:
-        b = self._hosts.beliefs
-        base_ns, heard = b.table["base_ns"].copy(), b.table["based"].copy()
-        if report.hello:
+    def _reported(self, at_ns: int, report: TickReport) -> list[Output]:
+        b = self._hosts.estimates
+        base_ns, based = b.table["base_ns"].copy(), b.table["based"].copy()
+        if report.new_bases_ns:
             number = {name: k for k, name in enumerate(report.clocks)}
-            at = [number[name] for name in report.hello]
-            base_ns[at], heard[at] = list(report.hello.values()), True
-        origin_ns = b.origin_ns if self._told else None
-        batches = wire.edge_batches(at_ns, origin_ns, report.lag_ns, report.clocks, report.edges, base_ns, heard)
-        return [Output(EDGE.name, self._part, batch) for batch in batches]
+            at = [number[name] for name in report.new_bases_ns]
+            base_ns[at], based[at] = list(report.new_bases_ns.values()), True
+        origin_ns = b.origin_ns if self._adopted else None
+        batches = wire.edge_batches(at_ns, origin_ns, report.lag_ns, report.clocks, report.edges, base_ns, based)
+        return [Output(EDGE.name, self._share, batch) for batch in batches]
 
-    def _hear(self, message: Message) -> None:
+    def _take_estimates(self, message: Message) -> None:
         if not isinstance(message.body, pa.RecordBatch):
             self.counters.add("refused-message", "not-a-batch")
             return
         try:
-            rows = wire.read_beliefs(message.body)
+            rows = wire.read_estimates(message.body)
         except FormatError as problem:
             self.counters.add("refused-message", problem.reason)
             return
         if rows is not None:
             self._inbox.put(rows)
 
-    def _take_up(self, out: list[Output]) -> None:
+    def _adopt(self, out: list[Output]) -> None:
         news = self._inbox.newest()
         if news is None:
-            if self._told:
+            if self._adopted:
                 self.counters.add("beliefs-late")
             return
-        told, usual = news
-        if self._hosts.foreign(told):
+        named, usual_ns2 = news
+        if self._hosts.foreign(named):
             # a mesh that began anew and knows nothing of what was: no session can be gone on with
             self.counters.add("begun-anew")
             out += self._hosts.close_all()
             self._hosts = HostWork(self._config, self.counters)
-            self._hosts.begin(told.beliefs.origin_ns)
-        self._hosts.hear(told, usual)
-        self._told = True
+            self._hosts.begin(named.estimates.origin_ns)
+        self._hosts.adopt_named(named, usual_ns2)
+        self._adopted = True
 
     def snapshot(self) -> bytes:
         """The whole state (arrays and plain values; no pickle)."""
         state: dict[str, Any] = {
             "next_tick": self._clock.next,
             "bus_at_ns": self._bus_at_ns,
-            "told": self._told,
+            "told": self._adopted,
             "counters": [[*key, n] for key, n in self.counters.values.items()],
             "inbox": self._inbox.snapshot(),
             "hosts": self._hosts.snapshot(),
@@ -216,7 +216,7 @@ class SyncEdgeStage:
         saved = load(state)
         self._clock.next = saved["next_tick"]
         self._bus_at_ns = saved["bus_at_ns"]
-        self._told = saved["told"]
+        self._adopted = saved["told"]
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
         self._inbox.restore(saved["inbox"])
         self._hosts.restore(saved["hosts"])

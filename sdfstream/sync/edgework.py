@@ -18,8 +18,8 @@ from sdfstream.sync import edge_filter as ef
 from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
 from sdfstream.sync.bustime import NEAR_NS
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.estimates import Beliefs, Rows
-from sdfstream.sync.reduce import Edges, empty, reduce, residuals
+from sdfstream.sync.estimates import ClockEstimates, CorrectedRows
+from sdfstream.sync.reduce import ReducedEdges, empty, reduce, residuals
 from sdfstream.sync.registry import Roster
 
 _NEVER_LATE_NS: Final = 60.0 * NS_PER_S
@@ -35,7 +35,7 @@ class EdgeWork:
         self._c = config
         self._counters = counters
         self._roster = roster
-        self._pending: list[Rows] = []
+        self._pending: list[CorrectedRows] = []
         self._jumps: list[tuple[int, Int64s, Float64s]] = []
         """(tick, sessions, sizes) of the last second's jumps."""
         self._ticks = 0
@@ -43,84 +43,99 @@ class EdgeWork:
         self.rerouted: list[tuple[Int64s, Float64s]] = []
         """Sessions whose path got another length in this tick, and by how much, ns: positive, longer."""
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: CorrectedRows) -> None:
         """Corrected rows wait for the tick."""
         self._pending.append(rows)
 
-    def tick(self, beliefs: Beliefs, at: float, usual: float, number: int) -> Edges:
-        """Let the waiting rows teach their sites; what the sites say then.
+    def tick(self, estimates: ClockEstimates, at: float, usual_ns2: float, number: int) -> ReducedEdges:
+        """Update the edge filters with the waiting rows, and sum them up per clock pair.
 
-        `beliefs`: the mesh's, as of an earlier tick; they are carried forward to internal time `at` here. `number`: of
-        this tick.
+        `estimates`: the mesh's, of an earlier tick; predicted to internal time `at` (ns) here. `number`: of this tick.
         """
         t, c = self._roster.sessions, self._c
         self._ticks = number
         self.rerouted = []
         rows = self._waiting(at)
         if not t.rows:
-            beliefs.advance(at)
+            estimates.advance(at)
             return empty()
         src, dst = t["clock_src"], t["clock_dst"]
-        self._pass_on(beliefs)
-        beliefs.advance(at)
-        line, mesh_var = beliefs.pair(src, dst)
-        walk = beliefs.both("walk", src, dst)
-        ef.age(t, max(at - self._at, 0.0) / NS_PER_S, walk, beliefs.both("phase", src, dst), mesh_var, c.floor_drift_ns)
+        self._propagate(estimates)
+        estimates.advance(at)
+        line, mesh_var = estimates.pair(src, dst)
+        walk = estimates.both("freq_walk", src, dst)
+        ef.age(
+            t,
+            max(at - self._at, 0.0) / NS_PER_S,
+            walk,
+            estimates.both("phase_walk", src, dst),
+            mesh_var,
+            c.floor_drift_ns,
+        )
         self._at = at
         # before this tick's news, which the mesh has not heard of
-        trust = residuals(t, line, usual, self._calm(), t["began_at"] <= beliefs.solved_at)
-        trips, heard, alarm = breaks.NOTHING, rows.session, np.zeros(t.rows)
+        trust = residuals(t, line, usual_ns2, self._calm(), t["began_at_ns"] <= estimates.solved_at)
+        trips, received, surprise_ns2 = breaks.NOTHING, rows.session, np.zeros(t.rows)
         if rows.session.size:
-            took = blocks(rows.session, rows.at, rows.fwd, rows.rev, t["about"], narrow(t, c))
-            heard = took.session
-            t["heard_at"][heard] = at
-            skew = beliefs.table["skew"]
-            xg, gg = beliefs.both("xg", src, dst), beliefs.both("gg", src, dst)
-            expected = ef.Expected(line, skew[dst] - skew[src], mesh_var, xg, gg)
-            trips, alarm[heard] = self._learn(took, expected.pick(heard), walk[heard], at)
-        return reduce(t, trust, line, usual, at, (heard, alarm), self._jumped(trips), c)
+            block = blocks(rows.session, rows.at, rows.fwd_ns, rows.rev_ns, t["centre_ns"], narrow(t, c))
+            received = block.session
+            t["received_at_ns"][received] = at
+            skew = estimates.table["skew_ppb"]
+            offset_skew_cov, skew_var_ppb2 = (
+                estimates.both("offset_skew_cov", src, dst),
+                estimates.both("skew_var_ppb2", src, dst),
+            )
+            predicted = ef.MeshPrediction(line, skew[dst] - skew[src], mesh_var, offset_skew_cov, skew_var_ppb2)
+            trips, surprise_ns2[received] = self._learn(block, predicted.pick(received), walk[received], at)
+        return reduce(t, trust, line, usual_ns2, at, (received, surprise_ns2), self._jumped(trips), c)
 
-    def _pass_on(self, beliefs: Beliefs) -> None:
+    def _propagate(self, estimates: ClockEstimates) -> None:
         """What the mesh made of what sessions told it, once it has heard of that."""
         t = self._roster.sessions
-        told = np.flatnonzero((t["told_var"] > 0.0) & (t["told_at"] <= beliefs.solved_at))
-        src, dst = t["clock_src"][told], t["clock_dst"][told]
-        line, mesh_var = beliefs.pair(src, dst)
-        skew = beliefs.table["skew"]
-        since_s = (beliefs.at - t["told_at"][told]) / NS_PER_S
-        ef.pass_on(t, told, line - (skew[dst] - skew[src]) * since_s, mesh_var)
+        reported = np.flatnonzero((t["reported_var_ns2"] > 0.0) & (t["reported_at_ns"] <= estimates.solved_at))
+        src, dst = t["clock_src"][reported], t["clock_dst"][reported]
+        line, mesh_var = estimates.pair(src, dst)
+        skew = estimates.table["skew_ppb"]
+        since_s = (estimates.at - t["reported_at_ns"][reported]) / NS_PER_S
+        ef.propagate(t, reported, line - (skew[dst] - skew[src]) * since_s, mesh_var)
 
-    def _tell(self, i: Int64s, low: Float64s, v: ef.View, at: float) -> None:
+    def _learn_minima(self, i: Int64s, min_delay_ns: Float64s, v: ef.Prior, at: float) -> None:
         """`learn_minima`; where the mesh has yet to hear what a session told, that is what its answer will be about."""
         t = self._roster.sessions
-        waits = np.flatnonzero(t["told_var"][i] > 0.0)
-        mean, var, since = (t[name][i[waits]] for name in ("told_mean", "told_var", "told_at"))
-        ef.learn_minima(t, i, low, v, self._c)
-        t["told_at"][i] = at
+        waits = np.flatnonzero(t["reported_var_ns2"][i] > 0.0)
+        mean, var, since = (t[name][i[waits]] for name in ("reported_mean_ns", "reported_var_ns2", "reported_at_ns"))
+        ef.learn_minima(t, i, min_delay_ns, v, self._c)
+        t["reported_at_ns"][i] = at
         if waits.size:
-            t["told_mean"][i[waits]], t["told_var"][i[waits]], t["told_at"][i[waits]] = mean, var, since
+            t["reported_mean_ns"][i[waits]], t["reported_var_ns2"][i[waits]], t["reported_at_ns"][i[waits]] = (
+                mean,
+                var,
+                since,
+            )
 
-    def _learn(self, took: Blocks, expected: ef.Expected, walk: Float64s, at: float) -> tuple[breaks.Breaks, Float64s]:
+    def _learn(
+        self, block: Blocks, predicted: ef.MeshPrediction, walk: Float64s, at: float
+    ) -> tuple[breaks.Breaks, Float64s]:
         """One tick's blocks: to new sites, quiet ones, and those between walls; each block's surprise, squared."""
-        t, c, i = self._roster.sessions, self._c, took.session
-        self._begin(took, expected.line, at)
-        learn_moments(t, took, c)
-        age_s, span_s = (at - took.at) / NS_PER_S, took.span / NS_PER_S
+        t, c, i = self._roster.sessions, self._c, block.session
+        self._begin(block, predicted.line, at)
+        learn_moments(t, block, c)
+        age_s, span_s = (at - block.at) / NS_PER_S, block.span / NS_PER_S
         # stamps' noise, wander since, and what a wrong slope makes of a block that spans some time
-        soft = c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * expected.gg * span_s**2
-        v = ef.view(t, i, expected, age_s, soft)
-        calm = t["quiet"][i] & (took.n > 0).all(axis=0)
-        ef.learn_means(t, took, np.flatnonzero(calm), v, c)
-        e = ef.excess(took.minimum, v, t["level"][i])
-        broken, surprise = ef.gates(e, ef.sigma(v, t, i), t["scale"].take(i, axis=1), c)
-        trips = breaks.see(t, i, took.minimum, e, v, broken, c)
+        soft = c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * predicted.skew_var_ppb2 * span_s**2
+        v = ef.prior(t, i, predicted, age_s, soft)
+        calm = t["quiet"][i] & (block.n > 0).all(axis=0)
+        ef.learn_means(t, block, np.flatnonzero(calm), v, c)
+        e = ef.excess(block.minimum, v, t["base_delay_ns"][i])
+        broken, surprise = ef.gate(e, ef.sigma(v, t, i), t["excess_scale_ns"].take(i, axis=1), c)
+        trips = breaks.count_broken(t, i, block.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
-            self._doubt(i[off], surprise[off])
-            v = ef.view(t, i, expected, age_s, soft)
+            self._inflate(i[off], surprise[off])
+            v = ef.prior(t, i, predicted, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
-        use = np.flatnonzero(~broken & ~calm & (t["dd"][i] < ef.UNKNOWN))
-        self._tell(i[use], took.minimum.take(use, axis=1), v.pick(use), at)
+        use = np.flatnonzero(~broken & ~calm & (t["offset_var_ns2"][i] < ef.UNKNOWN))
+        self._learn_minima(i[use], block.minimum.take(use, axis=1), v.pick(use), at)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
         lost = breaks.watch_floors(t, i[use], e.take(use, axis=1), turn, c)
         for kind, found in (("shorter", trips), ("longer", lost)):
@@ -136,27 +151,27 @@ class EdgeWork:
             calm[who] = False
         return calm
 
-    def _doubt(self, i: Int64s, size: Float64s) -> None:
+    def _inflate(self, i: Int64s, size: Float64s) -> None:
         """Half of a surprise's square for the offset, half for the level."""
         t = self._roster.sessions
-        ef.doubt(t, i, size / np.sqrt(8.0))
-        t["level_var"][i] += 0.125 * size * size
+        ef.inflate(t, i, size / np.sqrt(8.0))
+        t["base_delay_var_ns2"][i] += 0.125 * size * size
 
-    def _begin(self, took: Blocks, line: Float64s, at: float) -> None:
+    def _begin(self, block: Blocks, line: Float64s, at: float) -> None:
         """Sites of sessions heard for the first time, once both directions were."""
-        t, i = self._roster.sessions, took.session
-        new = np.flatnonzero((t["dd"][i] >= ef.UNKNOWN) & np.isfinite(took.minimum).all(axis=0))
+        t, i = self._roster.sessions, block.session
+        new = np.flatnonzero((t["offset_var_ns2"][i] >= ef.UNKNOWN) & np.isfinite(block.minimum).all(axis=0))
         if new.size:
-            fwd, rev = took.minimum.take(new, axis=1)
-            t["began_at"][i[new]] = at
+            fwd, rev = block.minimum.take(new, axis=1)
+            t["began_at_ns"][i[new]] = at
             ef.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
-    def _waiting(self, at: float) -> Rows:
+    def _waiting(self, at: float) -> CorrectedRows:
         """Answered rows since the last tick; one older than `NEAR_NS`, or as far ahead, teaches nothing (counted)."""
         pending, self._pending = self._pending, []
         if not pending:
-            return Rows.none()
-        rows = pending[0] if len(pending) == 1 else Rows._make(map(np.concatenate, zip(*pending, strict=True)))
+            return CorrectedRows.none()
+        rows = pending[0] if len(pending) == 1 else CorrectedRows._make(map(np.concatenate, zip(*pending, strict=True)))
         away = np.abs(rows.at - at)
         near: Bools = away < NEAR_NS
         if (away > _NEVER_LATE_NS).any():
@@ -164,8 +179,8 @@ class EdgeWork:
             rows = rows._replace(at=np.where(away > _NEVER_LATE_NS, at, rows.at))
             near |= away > _NEVER_LATE_NS
         self._counters.add("not-learned", "stale", int((~near).sum()))
-        use = near & ~(np.isnan(rows.fwd) & np.isnan(rows.rev))
-        return rows if use.all() else Rows._make(column[use] for column in rows)
+        use = near & ~(np.isnan(rows.fwd_ns) & np.isnan(rows.rev_ns))
+        return rows if use.all() else CorrectedRows._make(column[use] for column in rows)
 
     def _jumped(self, trips: breaks.Breaks) -> tuple[Int64s, Float64s]:
         """Sessions that jumped within the last second, and by how much at most."""
@@ -196,6 +211,6 @@ class EdgeWork:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
-        self._pending = [Rows._make(columns) for columns in state["pending"]]
+        self._pending = [CorrectedRows._make(columns) for columns in state["pending"]]
         self._jumps = [(int(k), who, size) for k, who, size in state["jumps"]]
         self._ticks, self._at = int(state["ticks"]), float(state["at"])

@@ -16,26 +16,26 @@ import numpy as np
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync.edge_filter import UNKNOWN
-from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.reference import Place
+from sdfstream.sync.intake import AcceptedExchanges
+from sdfstream.sync.reference import ReferenceState
 
 COLUMNS: Final[dict[str, Any]] = {
     "base_ns": np.int64(0),
     "based": np.bool_(False),
-    "offset": np.float64(0.0),
-    "skew": np.float64(0.0),
-    "xx": np.float64(UNKNOWN),
-    "xg": np.float64(0.0),
-    "gg": np.float64(0.0),
-    "walk": np.float64(0.0),
-    "phase": np.float64(0.0),
-    "bound": np.float64(UNKNOWN),
+    "offset_ns": np.float64(0.0),
+    "skew_ppb": np.float64(0.0),
+    "offset_var_ns2": np.float64(UNKNOWN),
+    "offset_skew_cov": np.float64(0.0),
+    "skew_var_ppb2": np.float64(0.0),
+    "freq_walk": np.float64(0.0),
+    "phase_walk": np.float64(0.0),
+    "bound_ns2": np.float64(UNKNOWN),
 }
 """offset (ns), skew (ns/s = ppb) and the three covariances of the own part; `walk` and `phase`: random walks of the
 frequency (ns²/s³) and of the phase (ns²/s); `bound`: variance behind the published error, ns²."""
 
 
-class Beliefs:
+class ClockEstimates:
     """One row per clock, at one instant of internal time `at` (ns since `origin_ns`)."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Beliefs:
         """How far the newest evidence is behind the bus (`lag`)."""
         self.reference = 0
         """Number of the reference clock, or of the one by which the reference's component is told."""
-        self.place = Place(0.0, 0, 0.0, 0.0)
+        self.reference_state = ReferenceState(0.0, 0, 0.0, 0.0)
         """Where the reference stood when the mesh was last solved."""
 
     @property
@@ -68,23 +68,31 @@ class Beliefs:
         if dt <= 0.0:
             return
         t = self.table
-        walk, phase, xg, gg = t["walk"], t["phase"], t["xg"].copy(), t["gg"].copy()
-        t["offset"] += t["skew"] * dt
+        walk, phase, xg, gg = t["freq_walk"], t["phase_walk"], t["offset_skew_cov"].copy(), t["skew_var_ppb2"].copy()
+        t["offset_ns"] += t["skew_ppb"] * dt
         grown = (2.0 * xg + gg * dt) * dt + phase * dt + walk * (dt**3 / 3.0)
-        t["xx"] = np.minimum(t["xx"] + grown, UNKNOWN)
-        t["xg"] = xg + gg * dt + walk * (dt * dt / 2.0)
-        t["gg"] = gg + walk * dt
+        t["offset_var_ns2"] = np.minimum(t["offset_var_ns2"] + grown, UNKNOWN)
+        t["offset_skew_cov"] = xg + gg * dt + walk * (dt * dt / 2.0)
+        t["skew_var_ppb2"] = gg + walk * dt
 
     def pair(self, src: Int64s, dst: Int64s) -> tuple[Float64s, Float64s]:
         """Predicted clock difference dst − src, and its variance, ns and ns²."""
         t = self.table
-        return t["offset"][dst] - t["offset"][src], np.minimum(t["xx"][src] + t["xx"][dst], UNKNOWN)
+        return t["offset_ns"][dst] - t["offset_ns"][src], np.minimum(
+            t["offset_var_ns2"][src] + t["offset_var_ns2"][dst], UNKNOWN
+        )
 
     def both(self, name: str, src: Int64s, dst: Int64s) -> Float64s:
         """Sum of a variance or walk over both clocks of each session."""
         column = self.table[name]
         result: Float64s = column[src] + column[dst]
         return result
+
+    def reference_ns(self, at: Float64s | float) -> Any:
+        """Reading of the reference clock at the instants `at` of internal time, int64 ns since the epoch."""
+        r = self.reference_state
+        ahead_ns = r.offset_ns + r.skew_ppb / NS_PER_S * (at - r.at)
+        return np.rint(at + ahead_ns).astype(np.int64) + (r.base_ns + self.origin_ns)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
@@ -95,7 +103,7 @@ class Beliefs:
             "solved_at": self.solved_at,
             "lag_ns": self.lag_ns,
             "reference": self.reference,
-            "place": list(self.place),
+            "place": list(self.reference_state),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -104,15 +112,15 @@ class Beliefs:
         self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
         self.solved_at = float(state["solved_at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
-        self.place = Place(*state["place"])
+        self.reference_state = ReferenceState(*state["place"])
 
 
-class Told:
+class NamedEstimates:
     """Beliefs of named clocks, as the edge work takes them up."""
 
-    def __init__(self, names: list[str], beliefs: Beliefs) -> None:
+    def __init__(self, names: list[str], estimates: ClockEstimates) -> None:
         self.names = names
-        self.beliefs = beliefs
+        self.estimates = estimates
 
     @property
     def n(self) -> int:
@@ -121,17 +129,17 @@ class Told:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
-        return {"names": self.names, "beliefs": self.beliefs.snapshot()}
+        return {"names": self.names, "beliefs": self.estimates.snapshot()}
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> Told:
+    def of(cls, state: dict[str, Any]) -> NamedEstimates:
         """What `snapshot` gave."""
-        beliefs = Beliefs()
-        beliefs.restore(state["beliefs"])
-        return cls(list(state["names"]), beliefs)
+        estimates = ClockEstimates()
+        estimates.restore(state["beliefs"])
+        return cls(list(state["names"]), estimates)
 
 
-class Rows(NamedTuple):
+class CorrectedRows(NamedTuple):
     """Exchanges of one message on the internal time line (ns since the stage's origin)."""
 
     session: Int64s
@@ -139,54 +147,56 @@ class Rows(NamedTuple):
     """t1 there."""
     newest: Float64s
     """t4 there; NaN for a lost one."""
-    fwd: Float64s
+    fwd_ns: Float64s
     """One-way delay t1 → t2, ns; NaN: not measured."""
-    rev: Float64s
+    rev_ns: Float64s
     """One-way delay t3 → t4, ns; NaN: not measured."""
     clock_src: Int64s
     clock_dst: Int64s
 
     @classmethod
-    def none(cls) -> Rows:
+    def none(cls) -> CorrectedRows:
         """No rows."""
         none, nothing = np.empty(0, dtype=np.int64), np.empty(0)
         return cls(none, nothing, nothing, nothing, nothing, none, none)
 
 
-def correct(x: Exchanges, session: Int64s, clock_src: Int64s, clock_dst: Int64s, beliefs: Beliefs) -> Rows:
+def correct(
+    x: AcceptedExchanges, session: Int64s, clock_src: Int64s, clock_dst: Int64s, estimates: ClockEstimates
+) -> CorrectedRows:
     """Correct every stamp with its own clock's state: corrected = reading − offset − skew · (reading − at).
 
     Each of the four stamps is corrected at its own instant, so a skew does not leak into long delays or long
     turn-rounds. Differences of readings are taken as integers; only what a clock has run since `at` is a float.
     """
-    t = beliefs.table
-    base = t["base_ns"] + beliefs.origin_ns
-    offset, rate = t["offset"], t["skew"] / NS_PER_S
-    src = base[clock_src], offset[clock_src], rate[clock_src]
-    dst = base[clock_dst], offset[clock_dst], rate[clock_dst]
+    t = estimates.table
+    base = t["base_ns"] + estimates.origin_ns
+    offset_ns, rate = t["offset_ns"], t["skew_ppb"] / NS_PER_S
+    src = base[clock_src], offset_ns[clock_src], rate[clock_src]
+    dst = base[clock_dst], offset_ns[clock_dst], rate[clock_dst]
 
     def ran(stamp_ns: Int64s, end: tuple[Int64s, Float64s, Float64s]) -> tuple[Int64s, Float64s]:
         """Reading on the internal scale, and what is to be taken off it."""
         reading = stamp_ns - end[0]
-        return reading, end[1] + end[2] * (reading - end[1] - beliefs.at)
+        return reading, end[1] + end[2] * (reading - end[1] - estimates.at)
 
     r1, off1 = ran(x.t1_ns, src)
     r2, off2 = ran(x.t2_ns, dst)
     r3, off3 = ran(x.t3_ns, dst)
     r4, off4 = ran(x.t4_ns, src)
     at, newest = r1 - off1, r4 - off4
-    fwd = (r2 - r1) - (off2 - off1)
-    rev = (r4 - r3) - (off4 - off3)
+    fwd_ns = (r2 - r1) - (off2 - off1)
+    rev_ns = (r4 - r3) - (off4 - off3)
     if not x.forward.all():
-        fwd[~x.forward] = np.nan
+        fwd_ns[~x.forward] = np.nan
     if x.lost.any():
         newest[x.lost] = np.nan
     if not x.reverse.all():
-        rev[~x.reverse] = np.nan
-    return Rows(session, at, newest, fwd, rev, clock_src, clock_dst)
+        rev_ns[~x.reverse] = np.nan
+    return CorrectedRows(session, at, newest, fwd_ns, rev_ns, clock_src, clock_dst)
 
 
-def pair_err(rows: Rows, variance: Float64s, sigmas: float) -> Float64s:
+def pair_err(rows: CorrectedRows, variance: Float64s, sigmas: float) -> Float64s:
     """Error bar of each row's delays: the difference of its two clocks, `sigmas` standard deviations wide.
 
     `variance` is by clock, its own part (`belief`).

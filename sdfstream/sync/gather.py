@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync.clocks import Clocks
-from sdfstream.sync.meshwork import Report
-from sdfstream.sync.reduce import Edges, empty
+from sdfstream.sync.clocks import MeshClocks
+from sdfstream.sync.meshwork import TickReport
+from sdfstream.sync.reduce import ReducedEdges, empty
 from sdfstream.sync.wire import EdgeRows
 
 KEEP_NS: Final = 2 * NS_PER_S
@@ -31,14 +31,14 @@ class Gather:
         self._names: list[str] = []
         self._number: dict[str, int] = {}
         self._base_ns: Int64s = np.empty(0, dtype=np.int64)
-        self._heard: Bools = np.empty(0, dtype=np.bool_)
-        self._came: list[tuple[Int64s, Edges]] = []
+        self._based: Bools = np.empty(0, dtype=np.bool_)
+        self._arrived: list[tuple[Int64s, ReducedEdges]] = []
         """(tick of each row, rows) since the last tick."""
-        self._kept: tuple[Int64s, Edges] = np.empty(0, dtype=np.int64), empty()
+        self._latest: tuple[Int64s, ReducedEdges] = np.empty(0, dtype=np.int64), empty()
         self._lags: list[tuple[int, float]] = []
         self._known: tuple[list[str], int, Int64s] | None = None
 
-    def put(self, rows: EdgeRows) -> None:
+    def take(self, rows: EdgeRows) -> None:
         """Take a message's rows."""
         if not rows.edges.src.size:
             return
@@ -50,51 +50,51 @@ class Gather:
         more = len(self._names) - self._base_ns.size
         if more:
             self._base_ns = np.append(self._base_ns, np.zeros(more, dtype=np.int64))
-            self._heard = np.append(self._heard, np.zeros(more, dtype=np.bool_))
-        told = of[rows.heard]
-        base_ns = rows.base_ns[rows.heard]
-        self._base_ns[told] = np.where(self._heard[told], np.maximum(self._base_ns[told], base_ns), base_ns)
-        self._heard[told] = True
+            self._based = np.append(self._based, np.zeros(more, dtype=np.bool_))
+        given = of[rows.based]
+        base_ns = rows.base_ns[rows.based]
+        self._base_ns[given] = np.where(self._based[given], np.maximum(self._base_ns[given], base_ns), base_ns)
+        self._based[given] = True
         e = rows.edges
-        self._came.append((rows.tick_at_ns, e._replace(src=of[e.src], dst=of[e.dst])))
+        self._arrived.append((rows.tick_at_ns, e._replace(src=of[e.src], dst=of[e.dst])))
         if rows.lag_ns < np.inf:
             self._lags.append((int(rows.tick_at_ns.max()), rows.lag_ns))
 
-    def due(self, at_ns: int, clocks: Clocks) -> Report:
+    def report(self, at_ns: int, clocks: MeshClocks) -> TickReport:
         """What is known about tick `at_ns`; `clocks` are the mesh's, as of the tick before."""
         lag = min((lag for tick, lag in self._lags if tick == at_ns), default=np.inf)
         self._lags = [(tick, lag) for tick, lag in self._lags if tick > at_ns]
-        label, e = self._newest(at_ns)
-        self._kept = label, e
+        tick_at_ns, e = self._newest(at_ns)
+        self._latest = tick_at_ns, e
         of = self._numbers(clocks)
-        hello = self._hello(clocks, of)
-        if e.src.size and label.min() < at_ns:
-            e = _carried(label, e, at_ns, of, clocks)
-        return Report(self._names, e, hello, lag)
+        new_bases_ns = self._new_bases_ns(clocks, of)
+        if e.src.size and tick_at_ns.min() < at_ns:
+            e = _carried(tick_at_ns, e, at_ns, of, clocks)
+        return TickReport(self._names, e, new_bases_ns, lag)
 
-    def _newest(self, at_ns: int) -> tuple[Int64s, Edges]:
+    def _newest(self, at_ns: int) -> tuple[Int64s, ReducedEdges]:
         """The newest row of each pair, not after `at_ns`; what came for later ticks waits."""
         # what came last first: then, as a rule, the newest row of a pair is the first
-        parts, self._came = [*reversed(self._came), self._kept], []
-        label = np.concatenate([p[0] for p in parts])
-        e = Edges._make(map(np.concatenate, zip(*(p[1] for p in parts), strict=True)))
-        later = label > at_ns
+        pieces, self._arrived = [*reversed(self._arrived), self._latest], []
+        tick_at_ns = np.concatenate([p[0] for p in pieces])
+        e = ReducedEdges._make(map(np.concatenate, zip(*(p[1] for p in pieces), strict=True)))
+        later = tick_at_ns > at_ns
         if later.any():
-            self._came = [(label[later], Edges._make(column[later] for column in e))]
-        use = np.flatnonzero(~later & (label > at_ns - KEEP_NS))
+            self._arrived = [(tick_at_ns[later], ReducedEdges._make(column[later] for column in e))]
+        use = np.flatnonzero(~later & (tick_at_ns > at_ns - KEEP_NS))
         key = (e.src[use] << 32) | e.dst[use]
         order = np.argsort(key, kind="stable")
-        newer = (key[order][1:] == key[order][:-1]) & (label[use][order][1:] >= label[use][order][:-1])
+        newer = (key[order][1:] == key[order][:-1]) & (tick_at_ns[use][order][1:] >= tick_at_ns[use][order][:-1])
         if newer.any():
             # a pair that moved from one part to another is told by both: the one that hears it counts
-            order = np.lexsort((-e.weight[use], ~e.heard[use], -label[use], key))
+            order = np.lexsort((-e.weight[use], ~e.recent[use], -tick_at_ns[use], key))
         use, key = use[order], key[order]
         first = np.ones(use.size, dtype=np.bool_)
         first[1:] = key[1:] != key[:-1]
         use = use[first]
-        return label[use], Edges._make(column[use] for column in e)
+        return tick_at_ns[use], ReducedEdges._make(column[use] for column in e)
 
-    def _numbers(self, clocks: Clocks) -> Int64s:
+    def _numbers(self, clocks: MeshClocks) -> Int64s:
         """The mesh's number of each name here; −1: none."""
         if self._known is None or self._known[0] is not clocks.names or self._known[1] != len(self._names):
             number = {name: k for k, name in enumerate(clocks.names)}
@@ -102,28 +102,29 @@ class Gather:
             self._known = clocks.names, len(self._names), of
         return self._known[2]
 
-    def _hello(self, clocks: Clocks, of: Int64s) -> dict[str, int]:
+    def _new_bases_ns(self, clocks: MeshClocks, of: Int64s) -> dict[str, int]:
         """Bases of clocks that the mesh does not know, or not well enough."""
         based = np.zeros(of.size, dtype=np.bool_)
-        based[of >= 0] = clocks.beliefs.table["based"][of[of >= 0]]
+        based[of >= 0] = clocks.estimates.table["based"][of[of >= 0]]
         used = np.zeros(of.size, dtype=np.bool_)
-        used[self._kept[1].src] = used[self._kept[1].dst] = True
-        fresh = np.flatnonzero(self._heard & used & ~based)
+        used[self._latest[1].src] = used[self._latest[1].dst] = True
+        fresh = np.flatnonzero(self._based & used & ~based)
         return {self._names[k]: int(self._base_ns[k]) for k in fresh.tolist()}
 
     def sweep(self) -> None:
         """Forget names that no row uses, once they are many."""
         used = np.zeros(len(self._names), dtype=np.bool_)
-        for _, e in (self._kept, *self._came):
+        for _, e in (self._latest, *self._arrived):
             used[e.src] = used[e.dst] = True
         if used.sum() * 2 + _SPARE_NAMES > used.size:
             return
         number = np.cumsum(used) - 1
-        self._names = [name for name, kept in zip(self._names, used.tolist(), strict=True) if kept]
+        self._names = [name for name, used_here in zip(self._names, used.tolist(), strict=True) if used_here]
         self._number = {name: k for k, name in enumerate(self._names)}
-        self._base_ns, self._heard, self._known = self._base_ns[used], self._heard[used], None
-        self._kept, *self._came = (
-            (label, e._replace(src=number[e.src], dst=number[e.dst])) for label, e in (self._kept, *self._came)
+        self._base_ns, self._based, self._known = self._base_ns[used], self._based[used], None
+        self._latest, *self._arrived = (
+            (tick_at_ns, e._replace(src=number[e.src], dst=number[e.dst]))
+            for tick_at_ns, e in (self._latest, *self._arrived)
         )
 
     def snapshot(self) -> dict[str, Any]:
@@ -131,9 +132,9 @@ class Gather:
         return {
             "names": self._names,
             "base_ns": self._base_ns,
-            "heard": self._heard,
-            "came": [[label, list(e)] for label, e in self._came],
-            "kept": [self._kept[0], list(self._kept[1])],
+            "based": self._based,
+            "came": [[tick_at_ns, list(e)] for tick_at_ns, e in self._arrived],
+            "kept": [self._latest[0], list(self._latest[1])],
             "lags": [list(pair) for pair in self._lags],
         }
 
@@ -141,20 +142,22 @@ class Gather:
         """Take up what `snapshot` gave."""
         self._names = list(state["names"])
         self._number = {name: k for k, name in enumerate(self._names)}
-        self._base_ns, self._heard = state["base_ns"], state["heard"]
-        self._came = [(label, Edges(*e)) for label, e in state["came"]]
-        self._kept = state["kept"][0], Edges(*state["kept"][1])
+        self._base_ns, self._based = state["base_ns"], state["based"]
+        self._arrived = [(tick_at_ns, ReducedEdges(*e)) for tick_at_ns, e in state["came"]]
+        self._latest = state["kept"][0], ReducedEdges(*state["kept"][1])
         self._lags = [(int(tick), float(lag)) for tick, lag in state["lags"]]
         self._known = None
 
 
-def _carried(label: Int64s, e: Edges, at_ns: int, of: Int64s, clocks: Clocks) -> Edges:
+def _carried(tick_at_ns: Int64s, e: ReducedEdges, at_ns: int, of: Int64s, clocks: MeshClocks) -> ReducedEdges:
     """Older rows moved along to `at_ns` by the clocks' rates, with less weight; nothing of them is news."""
-    age_ns = (at_ns - label).astype(np.float64)
-    rate: Float64s = np.append(clocks.beliefs.table["skew"], 0.0)
+    age_ns = (at_ns - tick_at_ns).astype(np.float64)
+    rate: Float64s = np.append(clocks.estimates.table["skew_ppb"], 0.0)
     run = (rate[of[e.dst]] - rate[of[e.src]]) * (age_ns / NS_PER_S)
     left = np.where(age_ns > 0.0, np.exp(-age_ns / _FADE_NS), 1.0)
     now = age_ns == 0.0
-    faded = {name: getattr(e, name) * left for name in ("weight", "skew_weight", "ixx", "ixg", "igg")}
-    silent = {name: np.where(now, getattr(e, name), 0.0) for name in ("blocks", "tripped", "step", "alarm")}
-    return e._replace(offset=e.offset + np.where(now, 0.0, run), **faded, **silent)
+    faded = {
+        name: getattr(e, name) * left for name in ("weight", "skew_weight", "info_offset", "info_cross", "info_skew")
+    }
+    silent = {name: np.where(now, getattr(e, name), 0.0) for name in ("blocks", "jumped", "step_ns", "surprise_ns2")}
+    return e._replace(offset_ns=e.offset_ns + np.where(now, 0.0, run), **faded, **silent)

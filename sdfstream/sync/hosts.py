@@ -13,20 +13,20 @@ from sdfstream.records.topics import ANOMALY
 from sdfstream.records.units import Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync.bustime import NEAR_NS, Spread
-from sdfstream.sync.clocks import Clocks
+from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.delays import NO_PATH, DelayBook
 from sdfstream.sync.edgework import EdgeWork
-from sdfstream.sync.estimates import COLUMNS, Beliefs, Told, correct, pair_err
-from sdfstream.sync.intake import Exchanges
-from sdfstream.sync.meshwork import Report
+from sdfstream.sync.estimates import COLUMNS, ClockEstimates, NamedEstimates, correct, pair_err
+from sdfstream.sync.intake import AcceptedExchanges
+from sdfstream.sync.meshwork import TickReport
 from sdfstream.sync.registry import Roster
 
 _TICKS_PER_SWEEP: Final = 100
 
 
 class HostWork:
-    """Rows in; corrected delays out; a `Report` for the mesh at every tick, and its beliefs taken up after it."""
+    """Rows in; corrected delays out; a `TickReport` for the mesh at every tick, and its beliefs taken up after it."""
 
     def __init__(self, config: SyncConfig, counters: Counters) -> None:
         self._c = config
@@ -34,28 +34,28 @@ class HostWork:
         self._roster = Roster(counters)
         self._edges = EdgeWork(config, counters, self._roster)
         self._book = DelayBook(config, counters)
-        self._beliefs = Beliefs()
-        self._usual = 0.0
+        self._estimates = ClockEstimates()
+        self._usual_ns2 = 0.0
         self._newest_lag = np.inf
         self._spread = Spread()
         self._ticks = 0
-        self._told: Told | None = None
+        self._mesh_estimates: NamedEstimates | None = None
         """What the mesh said last of all clocks, where it is another process: for clocks that come in between."""
-        self._since: list[float] = []
+        self._advanced_to: list[float] = []
         """Internal times to which the beliefs were carried forward since."""
         self._known: tuple[list[str], int, Int64s] | None = None
 
-    def take(self, x: Exchanges, bus_at_ns: int) -> None:
+    def take(self, x: AcceptedExchanges, bus_at_ns: int) -> None:
         """Accepted rows: number their sessions, drop repeats, correct, and let them wait for tick and window.
 
         Rows of a clock that the mesh has not taken up yet (its first 100 ms) can be neither corrected nor learned from.
         """
-        b, roster = self._beliefs, self._roster
+        b, roster = self._estimates, self._roster
         elapsed = float(bus_at_ns - b.origin_ns)
-        had = b.n
+        had = b.table.rows
         session = roster.number(x, b, bus_at_ns, elapsed)
-        if self._told is not None and b.n > had:
-            self._catch_up(self._told, had)
+        if self._mesh_estimates is not None and b.table.rows > had:
+            self._catch_up(self._mesh_estimates, had)
         drop = roster.repeats(session, x)
         if b.unbased:
             based, table = b.table["based"], roster.sessions
@@ -73,86 +73,86 @@ class HostWork:
         lag = lag[np.abs(lag - b.lag_ns) < NEAR_NS]
         if lag.size:
             self._newest_lag = min(self._newest_lag, float(lag.min()))
-            self._spread.see(lag)
+            self._spread.add(lag)
         self._edges.put(rows)
-        err = pair_err(rows, b.table["bound"], self._c.err_sigmas)
+        err = pair_err(rows, b.table["bound_ns2"], self._c.err_sigmas)
         path = np.where(x.host, NO_PATH, table["path"][session])
-        self._book.put(x, rows, path, err, self._book.reference_ns(b, rows.at), self._now(bus_at_ns))
+        self._book.put(x, rows, path, err, b.reference_ns(rows.at), self._now(bus_at_ns))
 
     def _now(self, bus_at_ns: int) -> int:
         """The reference clock's reading now, as far as evidence has come: bus time less the lag."""
-        b = self._beliefs
-        return int(self._book.reference_ns(b, np.float64(bus_at_ns - b.origin_ns - b.lag_ns)))
+        b = self._estimates
+        return int(b.reference_ns(np.float64(bus_at_ns - b.origin_ns - b.lag_ns)))
 
-    def tick(self, bus_at_ns: int, number: int) -> Report:
+    def tick(self, bus_at_ns: int, number: int) -> TickReport:
         """What the sessions say about this tick. `number` counts ticks, alike in all parts."""
-        b = self._beliefs
+        b = self._estimates
         self._ticks = number
         at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at)
-        hello, self._roster.hello = self._roster.hello, {}
+        new_bases_ns, self._roster.new_bases_ns = self._roster.new_bases_ns, {}
         lag, self._newest_lag = self._newest_lag, np.inf
-        self._spread.turn()
-        edges = self._edges.tick(b, at, self._usual, number)
-        if self._told is not None:
-            self._since.append(at)
-        return Report(self._roster.registry.clocks, edges, hello, lag)
+        self._spread.end_tick()
+        edges = self._edges.tick(b, at, self._usual_ns2, number)
+        if self._mesh_estimates is not None:
+            self._advanced_to.append(at)
+        return TickReport(self._roster.registry.clocks, edges, new_bases_ns, lag)
 
     @property
-    def beliefs(self) -> Beliefs:
+    def estimates(self) -> ClockEstimates:
         """What is believed of the clocks here, by their numbers in a report."""
-        return self._beliefs
+        return self._estimates
 
     def begin(self, origin_ns: int) -> None:
         """Origin of internal time until the mesh tells its own."""
-        self._beliefs.origin_ns = origin_ns
+        self._estimates.origin_ns = origin_ns
 
-    def hear(self, told: Told, usual: float) -> None:
+    def adopt_named(self, named: NamedEstimates, usual_ns2: float) -> None:
         """Believe what a mesh in another process said."""
-        if self._told is None:
+        if self._mesh_estimates is None:
             # nothing was learned yet
-            self._roster.sessions["seen_at"] -= told.beliefs.origin_ns - self._beliefs.origin_ns
-        self._told, self._since = told, []
-        self.take_up(told, usual)
+            self._roster.sessions["seen_at_ns"] -= named.estimates.origin_ns - self._estimates.origin_ns
+        self._mesh_estimates, self._advanced_to = named, []
+        self.adopt(named, usual_ns2)
 
-    def foreign(self, told: Told) -> bool:
+    def foreign(self, named: NamedEstimates) -> bool:
         """Whether this mesh tells another time line than before: with its own origin, or other bases."""
-        if self._told is None:
+        if self._mesh_estimates is None:
             return False
-        of = self._numbers(self._roster.registry.clocks, told.names)
-        mine, t, theirs = np.flatnonzero(of >= 0), self._beliefs.table, told.beliefs.table
+        of = self._numbers(self._roster.registry.clocks, named.names)
+        mine, t, theirs = np.flatnonzero(of >= 0), self._estimates.table, named.estimates.table
         both = t["based"][mine] & theirs["based"][of[mine]]
         moved = t["base_ns"][mine] != theirs["base_ns"][of[mine]]
-        return told.beliefs.origin_ns != self._beliefs.origin_ns or bool((both & moved).any())
+        return named.estimates.origin_ns != self._estimates.origin_ns or bool((both & moved).any())
 
-    def _catch_up(self, told: Told, start: int) -> None:
+    def _catch_up(self, named: NamedEstimates, start: int) -> None:
         """Clocks from `start` on are new here: what the mesh said of them, carried forward as the others were."""
-        of = self._numbers(self._roster.registry.clocks, told.names)[start:]
+        of = self._numbers(self._roster.registry.clocks, named.names)[start:]
         mine = np.flatnonzero(of >= 0)
-        few = Beliefs()
+        few = ClockEstimates()
         few.table.grow(mine.size)
         for name in COLUMNS:
-            few.table[name] = told.beliefs.table[name][of[mine]]
-        few.at = told.beliefs.at
-        for at in self._since:
+            few.table[name] = named.estimates.table[name][of[mine]]
+        few.at = named.estimates.at
+        for at in self._advanced_to:
             few.advance(at)
         for name in COLUMNS:
-            self._beliefs.table[name][start + mine] = few.table[name]
+            self._estimates.table[name][start + mine] = few.table[name]
 
-    def take_up(self, clocks: Clocks | Told, usual: float) -> None:
+    def adopt(self, clocks: MeshClocks | NamedEstimates, usual_ns2: float) -> None:
         """Believe what the mesh found."""
-        b, told = self._beliefs, clocks.beliefs
+        b, named = self._estimates, clocks.estimates
         names = self._roster.registry.clocks
-        b.origin_ns, b.at, b.lag_ns, b.place = told.origin_ns, told.at, told.lag_ns, told.place
-        b.solved_at = told.at
-        self._usual = usual
+        b.origin_ns, b.at, b.lag_ns, b.reference_state = named.origin_ns, named.at, named.lag_ns, named.reference_state
+        b.solved_at = named.at
+        self._usual_ns2 = usual_ns2
         if not clocks.n:
             return
         of = self._numbers(names, clocks.names)
         mine = np.flatnonzero(of >= 0)
-        if len(names) > b.n:
-            b.table.grow(len(names) - b.n)
+        if len(names) > b.table.rows:
+            b.table.grow(len(names) - b.table.rows)
         for name in COLUMNS:
-            b.table[name][mine] = told.table[name][of[mine]]
+            b.table[name][mine] = named.table[name][of[mine]]
 
     def _numbers(self, names: list[str], mesh_names: list[str]) -> Int64s:
         """The mesh's number of each clock here; −1: not known there."""
@@ -162,15 +162,15 @@ class HostWork:
             self._known = (mesh_names, len(names), of)
         return self._known[2]
 
-    def turn(self, bus_at_ns: int) -> list[Output]:
+    def end_tick(self, bus_at_ns: int) -> list[Output]:
         """After a tick: windows that are due, and what has been silent for long."""
-        if not self._beliefs.n:
+        if not self._estimates.table.rows:
             return []
         out = self._rerouted(bus_at_ns)
         out += self._book.rewound(self._now(bus_at_ns), self._roster)
         out += self.close(bus_at_ns)
         if self._ticks % _TICKS_PER_SWEEP == 0:
-            self._sweep(float(bus_at_ns - self._beliefs.origin_ns))
+            self._sweep(float(bus_at_ns - self._estimates.origin_ns))
         return out
 
     def _rerouted(self, bus_at_ns: int) -> list[Output]:
@@ -197,8 +197,8 @@ class HostWork:
 
     def close(self, bus_at_ns: int) -> list[Output]:
         """Close the windows that have all rows which usually come by this bus time, or have waited long."""
-        b = self._beliefs
-        if not b.n:
+        b = self._estimates
+        if not b.table.rows:
             return []
         lateness_ns = min(self._c.lateness_ns, max(0.0, self._spread.value - b.lag_ns))
         return self._book.close(self._now(bus_at_ns) - int(lateness_ns), self._roster)
@@ -215,7 +215,7 @@ class HostWork:
         keep, clocks = masks
         self._edges.keep(keep)
         self._book.renumber(self._roster.forget(keep, clocks))
-        self._beliefs.table.keep(clocks)
+        self._estimates.table.keep(clocks)
         self._known = None
 
     def snapshot(self) -> dict[str, Any]:
@@ -224,13 +224,13 @@ class HostWork:
             "roster": self._roster.snapshot(),
             "edges": self._edges.snapshot(),
             "book": self._book.snapshot(),
-            "beliefs": self._beliefs.snapshot(),
-            "usual": self._usual,
+            "beliefs": self._estimates.snapshot(),
+            "usual": self._usual_ns2,
             "newest_lag": None if self._newest_lag == np.inf else self._newest_lag,
             "spread": self._spread.snapshot(),
             "ticks": self._ticks,
-            "told": None if self._told is None else self._told.snapshot(),
-            "since": self._since,
+            "told": None if self._mesh_estimates is None else self._mesh_estimates.snapshot(),
+            "since": self._advanced_to,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -238,11 +238,11 @@ class HostWork:
         self._roster.restore(state["roster"])
         self._edges.restore(state["edges"])
         self._book.restore(state["book"])
-        self._beliefs.restore(state["beliefs"])
-        self._usual = float(state["usual"])
+        self._estimates.restore(state["beliefs"])
+        self._usual_ns2 = float(state["usual"])
         self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
         self._spread.restore(state["spread"])
         self._ticks = int(state["ticks"])
-        self._told = None if state["told"] is None else Told.of(state["told"])
-        self._since = [float(at) for at in state["since"]]
+        self._mesh_estimates = None if state["told"] is None else NamedEstimates.of(state["told"])
+        self._advanced_to = [float(at) for at in state["since"]]
         self._known = None

@@ -57,7 +57,7 @@ REASONS: Final = (
 
 
 @dataclass(slots=True)
-class Exchanges:
+class AcceptedExchanges:
     """Accepted rows of one message. Stamps are as sent; absent ones are `ABSENT_NS`."""
 
     row: Int64s
@@ -83,13 +83,13 @@ class Exchanges:
     names: list[tuple[str, ...]]
     """(src, dst, transport, clock_src, clock_dst) in order of first appearance."""
 
-    def pick(self, mask: Bools) -> Exchanges:
+    def pick(self, mask: Bools) -> AcceptedExchanges:
         """The rows where `mask` is True."""
         rows = {f.name: getattr(self, f.name)[mask] for f in fields(self) if f.name != "names"}
-        return Exchanges(names=self.names, **rows)
+        return AcceptedExchanges(names=self.names, **rows)
 
 
-def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
+def read(batch: pa.RecordBatch) -> tuple[AcceptedExchanges, npt.NDArray[np.uint8]]:
     """Accepted rows, and for every row of the batch its refusal code (0: accepted; else 1 + index in `REASONS`).
 
     Raises
@@ -108,14 +108,14 @@ def read(batch: pa.RecordBatch) -> tuple[Exchanges, npt.NDArray[np.uint8]]:
         forward = reverse = ~lost
     else:
         whole = np.zeros(t1.size, dtype=np.bool_) if missing is None else missing
-        refused, lost, forward, reverse = _judge(whole, (t1, t2, t3, t4), kinds)
+        refused, lost, forward, reverse = _assess(whole, (t1, t2, t3, t4), kinds)
     host = _host_edges(codes, dictionaries, t4, refused)
     good = refused == 0
     # the common case, nothing refused, costs no copies
     pick: Any = slice(None) if good.all() else good
     pair, names = _pairs([c[pick] for c in codes], dictionaries)
     return (
-        Exchanges(
+        AcceptedExchanges(
             row=np.flatnonzero(good),
             t1_ns=t1[pick],
             t2_ns=t2[pick],
@@ -170,7 +170,7 @@ def _missing(batch: pa.RecordBatch, codes: tuple[Any, ...]) -> Bools | None:
 def _spotless(stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]) -> bool:
     """Whether every row is answered, of one kind of stamp other than user space, and sane: a quick look at the whole.
 
-    True only where `_judge` would accept every row in both directions; False says nothing.
+    True only where `_assess` would accept every row in both directions; False says nothing.
     """
     t1, t2, t3, t4 = stamps
     if not t1.size or any(t.min() <= 0 or t.max() >= LATEST_NS for t in stamps):
@@ -184,7 +184,7 @@ def _spotless(stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]) -> bool
     return bool((round_trip - turn_round).min() >= -RTT_SLACK_NS)
 
 
-def _judge(
+def _assess(
     missing: Bools, stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]
 ) -> tuple[npt.NDArray[np.uint8], Bools, Bools, Bools]:
     """Refusal code of each row; which are unanswered; whose forward and reverse directions can be used."""
@@ -270,9 +270,9 @@ def _combined(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[In
     # a host that has one clock is told apart by its name alone: then the integers stay few
     ends = {3: (src, len(dictionaries[0]), clock_src), 4: (dst, len(dictionaries[1]), clock_dst)}
     key, span = np.zeros(src.size, dtype=np.int64), 1
-    for place, (column, dictionary) in enumerate(zip(codes, dictionaries, strict=True)):
+    for slot, (column, dictionary) in enumerate(zip(codes, dictionaries, strict=True)):
         size = len(dictionary)
-        if size <= 1 or (place in ends and _follows(*ends[place])):
+        if size <= 1 or (slot in ends and _follows(*ends[slot])):
             continue
         if span * size >= 1 << 62:
             _, key = np.unique(key, return_inverse=True)
@@ -299,11 +299,11 @@ def _numbered(key: Int64s, span: int) -> tuple[Int64s, Int64s]:
         rank = np.empty(order.size, dtype=np.int64)
         rank[order] = np.arange(order.size)
         return rank[inverse], first[order]
-    place = np.full(span, key.size)
-    place[key[::-1]] = np.arange(key.size - 1, -1, -1)  # of equal keys, the first row is written last
-    rows = np.sort(place[place < key.size])
-    place[key[rows]] = np.arange(rows.size)
-    return place[key], rows
+    slot = np.full(span, key.size)
+    slot[key[::-1]] = np.arange(key.size - 1, -1, -1)  # of equal keys, the first row is written last
+    rows = np.sort(slot[slot < key.size])
+    slot[key[rows]] = np.arange(rows.size)
+    return slot[key], rows
 
 
 def dead_letters(message: Message, refused: npt.NDArray[np.uint8], most: int) -> list[Output]:
@@ -336,7 +336,7 @@ class Intake:
         self._most = most_dead_rows
         self._counters = counters
 
-    def take(self, message: Message, out: list[Output]) -> Exchanges | None:
+    def take(self, message: Message, out: list[Output]) -> AcceptedExchanges | None:
         """Accepted rows of a message, if any; dead letters of the others go to `out`."""
         if not isinstance(message.body, pa.RecordBatch):
             self._refuse(message, "not-a-batch", "", out)

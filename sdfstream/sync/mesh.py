@@ -27,7 +27,7 @@ import numpy as np
 from sdfstream.numeric import graph
 from sdfstream.numeric.group import sums
 from sdfstream.records.units import Bools, Float64s, Int64s
-from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reduce import ReducedEdges
 
 _TOLERANCE: Final = 1e-5
 _TRIM: Final = 5.0
@@ -40,36 +40,39 @@ DENSE_CLOCKS: Final = 256
 class Solved(NamedTuple):
     """The mesh after the network step; all (clocks,)."""
 
-    offset: Float64s
-    skew: Float64s
-    xx: Float64s
+    offset_ns: Float64s
+    skew_ppb: Float64s
+    offset_var_ns2: Float64s
     """Own part of the covariance; NaN where no session holds the clock."""
-    xg: Float64s
-    gg: Float64s
+    offset_skew_cov: Float64s
+    skew_var_ppb2: Float64s
 
 
-def solve(e: Edges, offset: Float64s, skew: Float64s, xx: Float64s, label: Int64s) -> Solved:
-    """Correct the predicted `offset` and `skew`; `xx` (clocks,) predicted own variances, which choose the gauge."""
-    clocks = offset.size
-    anchor = anchors(xx, label)
-    moved = _correct(e, e.weight, e.offset, offset)
-    turned = _correct(e, e.skew_weight, e.skew, skew)
-    at_both = [sums(e.src, column, clocks) + sums(e.dst, column, clocks) for column in (e.ixx, e.ixg, e.igg)]
+def solve(e: ReducedEdges, offset_ns: Float64s, skew_ppb: Float64s, offset_var_ns2: Float64s, label: Int64s) -> Solved:
+    """Correct the predicted `offset_ns` and `skew_ppb`; `offset_var_ns2` (clocks,) chooses the gauge: own variances."""
+    clocks = offset_ns.size
+    anchor = anchors(offset_var_ns2, label)
+    moved = _correct(e, e.weight, e.offset_ns, offset_ns)
+    turned = _correct(e, e.skew_weight, e.skew_ppb, skew_ppb)
+    at_both = [
+        sums(e.src, column, clocks) + sums(e.dst, column, clocks)
+        for column in (e.info_offset, e.info_cross, e.info_skew)
+    ]
     ixx, ixg, igg = at_both
     held = ixx > 0.0
     det = np.where(held, np.maximum(ixx * igg - ixg * ixg, 1e-12 * ixx * igg), np.nan)
     size = np.bincount(label, minlength=clocks)[label]
     share = np.maximum(size - 1.0, 1.0) / np.maximum(size, 2.0)
     return Solved(
-        offset + _framed(moved, xx, label, anchor & held),
-        skew + _framed(turned, np.ones(clocks), label, anchor & held),
+        offset_ns + _framed(moved, offset_var_ns2, label, anchor & held),
+        skew_ppb + _framed(turned, np.ones(clocks), label, anchor & held),
         share * igg / det,
         -share * ixg / det,
         share * ixx / det,
     )
 
 
-def _correct(e: Edges, weight: Float64s, said: Float64s, value: Float64s) -> Float64s:
+def _correct(e: ReducedEdges, weight: Float64s, said: Float64s, value: Float64s) -> Float64s:
     """Least-squares correction of `value` from what the pairs said."""
     use = weight > 0.0
     a, b, w = e.src[use], e.dst[use], weight[use]
@@ -80,7 +83,7 @@ def _correct(e: Edges, weight: Float64s, said: Float64s, value: Float64s) -> Flo
         return np.zeros(clocks)
     loose = np.bincount(a, minlength=clocks) + np.bincount(b, minlength=clocks) == 0
     return graph.conjugate_gradient(
-        graph.Edges(a, b, w, flow), loose.astype(np.float64), right, tolerance=_TOLERANCE, steps=100
+        graph.WeightedEdges(a, b, w, flow), loose.astype(np.float64), right, tolerance=_TOLERANCE, steps=100
     )
 
 
@@ -111,12 +114,12 @@ def _median(x: Float64s, label: Int64s, anchor: Bools) -> Float64s:
     return result
 
 
-def reach(e: Edges, xx: Float64s, label: Int64s, reference: int) -> Float64s:
+def reach(e: ReducedEdges, offset_var_ns2: Float64s, label: Int64s, reference: int) -> Float64s:
     """(clocks,) by how much the variance of each clock's difference to the reference exceeds the sum of both own parts.
 
     Exact (the Laplacian grounded at the reference, inverted) up to `DENSE_CLOCKS` clocks, 1 beyond. Never below 1.
     """
-    clocks = xx.size
+    clocks = offset_var_ns2.size
     result = np.ones(clocks)
     mine = np.flatnonzero((label == label[reference]) & (np.arange(clocks) != reference))
     if clocks > DENSE_CLOCKS or not mine.size:
@@ -132,7 +135,7 @@ def reach(e: Edges, xx: Float64s, label: Int64s, reference: int) -> Float64s:
     except np.linalg.LinAlgError:  # tied to the reference by nothing that says anything
         return result
     exact = inverse.diagonal() * scale * scale
-    result[mine] = np.clip(exact / (xx[mine] + xx[reference]), 1.0, 1e6)
+    result[mine] = np.clip(exact / (offset_var_ns2[mine] + offset_var_ns2[reference]), 1.0, 1e6)
     return result
 
 
@@ -152,7 +155,7 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
     return result
 
 
-def misfit(e: Edges, clocks: int) -> Float64s:
+def misfit(e: ReducedEdges, clocks: int) -> Float64s:
     r"""Variance of each clock's offset from what its n neighbours disagree about, which time does not average away.
 
     .. math:: \sum_{neighbours} \overline{\min(r^2, 16 \cdot \mathrm{median}\, r^2)} / n^2
@@ -161,7 +164,7 @@ def misfit(e: Edges, clocks: int) -> Float64s:
     Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap keeps
     sessions behind a queue, which the estimate hardly listens to, from widening the bound.
     """
-    low, high, square, _ = _neighbours(e, e.square)
+    low, high, square, _ = _neighbours(e, e.disagreement_ns2)
     square = np.minimum(square, 16.0 * np.median(square)) if square.size else square
     total = sums(low, square, clocks) + sums(high, square, clocks)
     count = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
@@ -169,9 +172,9 @@ def misfit(e: Edges, clocks: int) -> Float64s:
     return result
 
 
-def _neighbours(e: Edges, column: Float64s) -> tuple[Int64s, Int64s, Float64s, Float64s]:
+def _neighbours(e: ReducedEdges, column: Float64s) -> tuple[Int64s, Int64s, Float64s, Float64s]:
     """Pairs without direction that were heard lately: both clocks, mean of `column` over sessions, sessions."""
-    use = e.heard
+    use = e.recent
     src, dst, sessions = e.src[use], e.dst[use], e.sessions[use]
     keys, inverse = np.unique((np.minimum(src, dst) << 32) | np.maximum(src, dst), return_inverse=True)
     count = sums(inverse, sessions, keys.size)
@@ -182,16 +185,16 @@ def _neighbours(e: Edges, column: Float64s) -> tuple[Int64s, Int64s, Float64s, F
 _AGAINST = 0.2
 
 
-def blame(e: Edges, clocks: int) -> Bools:
+def blame(e: ReducedEdges, clocks: int) -> Bools:
     """The fewest clocks that explain the lastingly bad neighbourhoods: the worst first, whose others then tell no more.
 
     A clock that lies differently to every neighbour is fitted to the larger half of them, so a fifth of three or more,
     and two, suffice.
     """
     guilty = np.zeros(clocks, dtype=np.bool_)
-    if not e.bad.any():
+    if not e.disagreeing.any():
         return guilty
-    low, high, share, _ = _neighbours(e, e.bad / np.maximum(e.sessions, 1.0))
+    low, high, share, _ = _neighbours(e, e.disagreeing / np.maximum(e.sessions, 1.0))
     bad = share > 0.5
     of = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
     while bad.any():
@@ -205,21 +208,21 @@ def blame(e: Edges, clocks: int) -> Bools:
     return guilty
 
 
-def stepped(e: Edges, clocks: int) -> Float64s:
+def stepped(e: ReducedEdges, clocks: int) -> Float64s:
     """Size of the step each clock seems to have made lately, ns; 0 for most.
 
     Of a jumped session's two ends, the one most of whose live sessions jumped as well is to blame; both, when they are
     alike. No clock is blamed while half its sessions stand.
     """
-    if not e.tripped.any():
+    if not e.jumped.any():
         return np.zeros(clocks)
-    live = np.where(e.heard, e.sessions, 0.0)
+    live = np.where(e.recent, e.sessions, 0.0)
     of = sums(e.src, live, clocks) + sums(e.dst, live, clocks)
-    jumped = sums(e.src, e.tripped, clocks) + sums(e.dst, e.tripped, clocks)
+    jumped = sums(e.src, e.jumped, clocks) + sums(e.dst, e.jumped, clocks)
     share = jumped / np.maximum(of, 1.0)
     step = np.zeros(clocks)
-    hit = e.tripped > 0.0
-    src, dst, size = e.src[hit], e.dst[hit], e.step[hit]
+    hit = e.jumped > 0.0
+    src, dst, size = e.src[hit], e.dst[hit], e.step_ns[hit]
     for clock, other in ((src, dst), (dst, src)):
         guilty = (share[clock] > 0.5) & (share[clock] >= share[other])
         np.maximum.at(step, clock[guilty], size[guilty])

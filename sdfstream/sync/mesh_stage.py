@@ -79,15 +79,15 @@ class SyncMeshStage:
         if self._clock.next is None:
             self._clock.begin(message.bus_at_ns)
             self._mesh.begin(message.bus_at_ns, rows.origin_ns)
-        self._gather.put(rows)
+        self._gather.take(rows)
 
     def _ticks(self, now_ns: int, out: list[Output]) -> None:
         for at_ns in self._clock.upto(now_ns):
             about_ns = at_ns - TICK_NS
-            report = self._gather.due(about_ns, self._mesh.clocks)
+            report = self._gather.report(about_ns, self._mesh.clocks)
             out += self._mesh.tick(about_ns, [report])
-            b = self._mesh.clocks.beliefs
-            for batch in wire.belief_batches(about_ns, self._mesh.clocks.names, b, self._mesh.usual):
+            b = self._mesh.clocks.estimates
+            for batch in wire.estimate_batches(about_ns, self._mesh.clocks.names, b, self._mesh.usual_ns2):
                 out.append(Output(ESTIMATE.name, "mesh", batch))
             if at_ns // TICK_NS % _TICKS_PER_SWEEP == 0:
                 self._gather.sweep()

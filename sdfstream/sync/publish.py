@@ -54,7 +54,7 @@ def clock_rows(
     )
 
 
-class Closed(NamedTuple):
+class ClosedWindow(NamedTuple):
     """Figures of one closed window, one element per (path, dir); NaN where there is no delay."""
 
     window: int
@@ -63,11 +63,11 @@ class Closed(NamedTuple):
     n: Int64s
     lost: Int64s
     ce: Int64s
-    low: Float64s
-    p50: Float64s
-    p99: Float64s
-    high: Float64s
-    err: Float64s
+    min_ns: Float64s
+    p50_ns: Float64s
+    p99_ns: Float64s
+    max_ns: Float64s
+    err_ns: Float64s
 
 
 _DIRS: Final = ("fwd", "rev")
@@ -75,10 +75,10 @@ _HOSTS_PER_BUILD: Final = 32
 """Hosts whose batches are built in one go; they share dictionaries, so more would make messages large."""
 
 
-class _Named(NamedTuple):
+class _NameColumns(NamedTuple):
     """The columns of one build that say whose rows they are."""
 
-    lane: Int64s
+    path_dir: Int64s
     """Path · 2 + direction of each row."""
     columns: dict[str, Any]
 
@@ -88,27 +88,27 @@ class DelayRows:
 
     def __init__(self) -> None:
         self._keys: Int64s | None = None
-        """Of all paths, as the registry had them when `_place` and `_host` were made; it makes a new array of them
+        """Of all paths, as the registry had them when `_rank` and `_host` were made; it makes a new array of them
         whenever paths come or go."""
-        self._place = np.empty(0, dtype=np.int64)
+        self._rank = np.empty(0, dtype=np.int64)
         """Each path's place in the order of all paths."""
         self._host = np.empty(0, dtype=np.int64)
         """Each path's sending host, numbered in order of names."""
         self._hosts: list[str] = []
-        self._builds: dict[int, _Named] = {}
+        self._builds: dict[int, _NameColumns] = {}
 
     def outputs(
         self,
-        closed: Closed,
+        closed: ClosedWindow,
         excess: Float64s,
-        routes: Sequence[tuple[str, str, str]],
+        endpoints: Sequence[tuple[str, str, str]],
         path_keys: Int64s,
         window_ns: int,
     ) -> list[Output]:
         """One batch per sending host, hosts and rows in order of their names."""
         if path_keys is not self._keys:
-            self._learn(routes, path_keys)
-        order = np.argsort(self._place[closed.path] * 2 + closed.dir)
+            self._sort_paths(endpoints, path_keys)
+        order = np.argsort(self._rank[closed.path] * 2 + closed.dir)
         host = self._host[closed.path[order]]
         first = np.flatnonzero(np.diff(host, prepend=-1))
         cuts = [*first.tolist(), host.size]
@@ -117,7 +117,7 @@ class DelayRows:
         for low in range(0, len(hosts), _HOSTS_PER_BUILD):
             high = min(low + _HOSTS_PER_BUILD, len(hosts))
             pick = order[cuts[low] : cuts[high]]
-            names = self._named(low, closed.path[pick] * 2 + closed.dir[pick], routes, path_keys)
+            names = self._name_columns(low, closed.path[pick] * 2 + closed.dir[pick], endpoints, path_keys)
             rows = _rows(closed, excess, pick, window_ns, names)
             out += [
                 Output(OWD.name, hosts[i], rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]))
@@ -125,47 +125,47 @@ class DelayRows:
             ]
         return out
 
-    def _learn(self, routes: Sequence[tuple[str, str, str]], path_keys: Int64s) -> None:
+    def _sort_paths(self, endpoints: Sequence[tuple[str, str, str]], path_keys: Int64s) -> None:
         """Put all paths in order: by sending host, route, class and path selector."""
-        host = [host_of(route[0]) for route in routes]
-        ranked = sorted(range(len(routes)), key=lambda r: (host[r], routes[r]))
-        rank = np.empty(len(routes), dtype=np.int64)
+        host = [host_of(ends[0]) for ends in endpoints]
+        ranked = sorted(range(len(endpoints)), key=lambda r: (host[r], endpoints[r]))
+        rank = np.empty(len(endpoints), dtype=np.int64)
         rank[ranked] = np.arange(len(ranked))
-        route = path_keys >> 40
-        self._place = np.empty(path_keys.size, dtype=np.int64)
-        self._place[np.lexsort((path_keys & 0xFFFFFFFFFF, rank[route]))] = np.arange(path_keys.size)
+        ends = path_keys >> 40
+        self._rank = np.empty(path_keys.size, dtype=np.int64)
+        self._rank[np.lexsort((path_keys & 0xFFFFFFFFFF, rank[ends]))] = np.arange(path_keys.size)
         self._hosts = sorted(set(host))
         number = {name: i for i, name in enumerate(self._hosts)}
-        self._host = np.array([number[h] for h in host], dtype=np.int64)[route]
+        self._host = np.array([number[h] for h in host], dtype=np.int64)[ends]
         self._keys = path_keys
         self._builds.clear()
 
-    def _named(
-        self, build: int, lane: Int64s, routes: Sequence[tuple[str, str, str]], path_keys: Int64s
+    def _name_columns(
+        self, build: int, path_dir: Int64s, endpoints: Sequence[tuple[str, str, str]], path_keys: Int64s
     ) -> dict[str, Any]:
-        """The naming columns of rows `lane`; those of the last window again, when they are the same."""
+        """The naming columns of rows `path_dir`; those of the last window again, when they are the same."""
         known = self._builds.get(build)
-        if known is None or not np.array_equal(known.lane, lane):
-            known = self._builds[build] = _Named(lane, _naming(lane, routes, path_keys))
+        if known is None or not np.array_equal(known.path_dir, path_dir):
+            known = self._builds[build] = _NameColumns(path_dir, _built_names(path_dir, endpoints, path_keys))
         return known.columns
 
 
-def _naming(lane: Int64s, routes: Sequence[tuple[str, str, str]], path_keys: Int64s) -> dict[str, Any]:
-    key = path_keys[lane >> 1]
+def _built_names(path_dir: Int64s, endpoints: Sequence[tuple[str, str, str]], path_keys: Int64s) -> dict[str, Any]:
+    key = path_keys[path_dir >> 1]
     used, inverse = np.unique(key >> 40, return_inverse=True)
-    names = [_numbered([routes[r][part] for r in used.tolist()]) for part in range(3)]
-    parts: list[pa.Array] = [columns.name_column(codes[inverse], dictionary) for codes, dictionary in names]
+    names = [_numbered([endpoints[r][end] for r in used.tolist()]) for end in range(3)]
+    texts: list[pa.Array] = [columns.name_column(codes[inverse], dictionary) for codes, dictionary in names]
     return {
-        "src": parts[0],
-        "dst": parts[1],
-        "transport": parts[2],
+        "src": texts[0],
+        "dst": texts[1],
+        "transport": texts[2],
         "path": (key & 0xFFFFFFFF).astype(np.uint32),
         "dscp": ((key >> 32) & 0xFF).astype(np.uint8),
-        "dir": columns.name_column(lane & 1, _DIRS),
+        "dir": columns.name_column(path_dir & 1, _DIRS),
     }
 
 
-def _rows(c: Closed, excess: Float64s, pick: Int64s, window_ns: int, names: dict[str, Any]) -> pa.RecordBatch:
+def _rows(c: ClosedWindow, excess: Float64s, pick: Int64s, window_ns: int, names: dict[str, Any]) -> pa.RecordBatch:
     assert OWD.columns is not None
     return columns.build(
         OWD.columns,
@@ -176,12 +176,12 @@ def _rows(c: Closed, excess: Float64s, pick: Int64s, window_ns: int, names: dict
             "n": c.n[pick].astype(np.uint32),
             "lost": c.lost[pick].astype(np.uint32),
             "ce": c.ce[pick].astype(np.uint32),
-            "owd_min_ns": c.low[pick],
-            "owd_p50_ns": c.p50[pick],
-            "owd_p99_ns": c.p99[pick],
-            "owd_max_ns": c.high[pick],
+            "owd_min_ns": c.min_ns[pick],
+            "owd_p50_ns": c.p50_ns[pick],
+            "owd_p99_ns": c.p99_ns[pick],
+            "owd_max_ns": c.max_ns[pick],
             "excess_p50_ns": excess[pick],
-            "err_ns": c.err[pick],
+            "err_ns": c.err_ns[pick],
         },
     )
 

@@ -4,7 +4,7 @@ A row is directed (sender's clock → reflector's clock), so all its sessions be
 sessions can be split over any number of processes by host without a sum being split.
 
 Robustness. A session whose site lies off the mesh's last solution gets the weight of Cauchy's law,
-:math:`w = 1 / (1 + r^2 / 9(P + \mathrm{usual}^2))`, so weights iterate once per tick (iteratively reweighted least
+:math:`w = 1 / (1 + r^2 / 9(P + \mathrm{usual_ns2}^2))`, so weights iterate once per tick (iteratively reweighted least
 squares, warm-started by time).
 """
 
@@ -30,7 +30,7 @@ _LOST: Final = 0.01
 """A site that knows less than a hundredth of what was unknown at first says nothing to the mesh."""
 
 
-class Edges(NamedTuple):
+class ReducedEdges(NamedTuple):
     """Directed clock pairs, (pairs,); sums run over their sessions, each times its robust weight."""
 
     src: Int64s
@@ -38,108 +38,109 @@ class Edges(NamedTuple):
     dst: Int64s
     weight: Float64s
     """Σ 1/P of the offset, 1/ns²."""
-    offset: Float64s
+    offset_ns: Float64s
     """Weighted mean edge offset (dst − src) on the internal scale, ns."""
     skew_weight: Float64s
     """Σ 1/P of the slope."""
-    skew: Float64s
+    skew_ppb: Float64s
     """Weighted mean slope, ns/s."""
-    ixx: Float64s
+    info_offset: Float64s
     """Σ of the inverse covariance: offset."""
-    ixg: Float64s
-    igg: Float64s
-    square: Float64s
+    info_cross: Float64s
+    info_skew: Float64s
+    disagreement_ns2: Float64s
     """Mean over sessions of what they lastingly disagree by beyond their own noise, ns²."""
-    rest: Float64s
+    residual_ns2: Float64s
     """Mean over sessions of the residual's square now, ns²."""
     sessions: Float64s
-    bad: Float64s
+    disagreeing: Float64s
     """Sessions that lastingly disagree with the mesh."""
-    heard: Bools
+    recent: Bools
     """Some session was heard lately."""
     blocks: Float64s
     """Blocks heard in this tick."""
-    tripped: Float64s
+    jumped: Float64s
     """Sessions whose clock difference jumped in this tick."""
-    step: Float64s
+    step_ns: Float64s
     """By how much at most, ns."""
-    alarm: Float64s
+    surprise_ns2: Float64s
     """Mean over sessions of the square of what packets surprised them by in this tick, ns² (`walls.gates`)."""
 
 
-def empty() -> Edges:
+def empty() -> ReducedEdges:
     """No pairs."""
-    kinds = {"src": np.int64, "dst": np.int64, "heard": np.bool_}
-    return Edges._make(np.empty(0, kinds.get(name, np.float64)) for name in Edges._fields)
+    kinds = {"src": np.int64, "dst": np.int64, "recent": np.bool_}
+    return ReducedEdges._make(np.empty(0, kinds.get(name, np.float64)) for name in ReducedEdges._fields)
 
 
-def residuals(t: Table, line: Float64s, usual: Float64s | float, calm: Bools, asked: Bools) -> Float64s:
+def residuals(t: Table, line: Float64s, usual_ns2: Float64s | float, calm: Bools, asked: Bools) -> Float64s:
     """Each session's robust weight; keeps what it lastingly disagrees by.
 
     `line` (sessions,): the mesh's difference; `calm`: sessions whose disagreement is to be kept; `asked`: those
     that the mesh has heard of.
     """
-    rest = t["d"] - line
-    own = t["dd"]
+    residual_ns = t["offset_ns"] - line
+    own = t["offset_var_ns2"]
     known = calm & asked & (own < _LOST * UNKNOWN)
-    square = rest * rest
+    square = residual_ns * residual_ns
     beyond = np.where(square > _BEYOND * own, square - own, 0.0)
-    kept = t["square"] + _SQUARE_GAIN * (beyond - t["square"])
+    kept = t["disagreement_ns2"] + _SQUARE_GAIN * (beyond - t["disagreement_ns2"])
     # while a session makes up its mind it disagrees with much
-    t["square"] = np.where(known, np.where(t["blocks"] > YOUNG_BLOCKS, kept, 0.0), t["square"])
-    t["settled"] += known
-    gain = np.maximum(1.0 / np.maximum(t["settled"], 1.0), _BIAS_GAIN)
-    t["bias"] += np.where(known, gain * (rest - t["bias"]), 0.0)
+    t["disagreement_ns2"] = np.where(known, np.where(t["blocks"] > YOUNG_BLOCKS, kept, 0.0), t["disagreement_ns2"])
+    t["assessed_ticks"] += known
+    gain = np.maximum(1.0 / np.maximum(t["assessed_ticks"], 1.0), _BIAS_GAIN)
+    t["bias_ns"] += np.where(known, gain * (residual_ns - t["bias_ns"]), 0.0)
     # a session whose floor is being broken does not know where it stands
-    sound = t["breach"] == 0
-    weight = np.where(asked, 1.0 / (1.0 + square / (_SURPRISE * (own + usual + 1.0))), 1.0)
+    sound = t["breached_blocks"] == 0
+    weight = np.where(asked, 1.0 / (1.0 + square / (_SURPRISE * (own + usual_ns2 + 1.0))), 1.0)
     result: Float64s = np.where(sound, weight, 0.0)
     return result
 
 
 def reduce(
-    t: Table, trust: Float64s, line: Float64s, usual: float, now: float, came: Any, trips: Any, c: SyncConfig
-) -> Edges:
-    """Sum the sites up. `came`: sessions heard this tick, and all sessions' alarm; `trips`: (sessions, sizes) that
-    jumped.
+    t: Table, robust: Float64s, line: Float64s, usual_ns2: float, now: float, received: Any, trips: Any, c: SyncConfig
+) -> ReducedEdges:
+    """Sum the edge filters up per directed clock pair.
+
+    `received`: sessions with a block in this tick, all sessions' surprise (ns²); `trips`: (sessions, ns) that jumped.
     """
     pair_of, inverse = np.unique((t["clock_src"] << 32) | t["clock_dst"], return_inverse=True)
     n = pair_of.size
-    dd, dg, gg = t["dd"], t["dg"], np.maximum(t["gg"], 1e-9)
+    dd, dg, gg = t["offset_var_ns2"], t["offset_slope_cov"], np.maximum(t["slope_var_ppb2"], 1e-9)
     det = np.maximum(dd * gg - dg * dg, 1e-12 * dd * gg)
 
     def total(column: Float64s) -> Float64s:
         return sums(inverse, column, n)
 
-    trust = np.where(dd < _LOST * UNKNOWN, trust, 0.0)
-    weight, skew_weight = total(trust / dd), total(trust / gg)
+    robust = np.where(dd < _LOST * UNKNOWN, robust, 0.0)
+    weight, skew_weight = total(robust / dd), total(robust / gg)
     sessions = np.maximum(total(np.ones(t.rows)), 1.0)
-    rest = t["d"] - line
+    residual_ns = t["offset_ns"] - line
     jumped = np.zeros(t.rows)
     jumped[trips[0]] = trips[1]
     step = np.zeros(n)
     np.maximum.at(step, inverse, jumped)
-    heard = np.zeros(t.rows)
-    heard[came[0]] = 1.0
-    lasting = (t["settled"] >= 1.0 / _BIAS_GAIN) & (np.abs(t["bias"]) > c.faulty_ns)
-    lasting &= t["bias"] ** 2 > _NOISE * (dd + usual)
-    return Edges(
+    present = np.zeros(t.rows)
+    present[received[0]] = 1.0
+    lasting = (t["assessed_ticks"] >= 1.0 / _BIAS_GAIN) & (np.abs(t["bias_ns"]) > c.faulty_ns)
+    lasting &= t["bias_ns"] ** 2 > _NOISE * (dd + usual_ns2)
+    return ReducedEdges(
         src=pair_of >> 32,
         dst=pair_of & 0xFFFFFFFF,
         weight=weight,
-        offset=total(trust / dd * t["d"]) / np.where(weight > 0.0, weight, 1.0),
+        offset_ns=total(robust / dd * t["offset_ns"]) / np.where(weight > 0.0, weight, 1.0),
         skew_weight=skew_weight,
-        skew=total(trust / gg * t["g"]) / np.where(skew_weight > 0.0, skew_weight, 1.0),
-        ixx=total(trust * gg / det),
-        ixg=total(-trust * dg / det),
-        igg=total(trust * dd / det),
-        square=total(t["square"]) / sessions,
-        rest=total(np.where(trust > 0.0, rest * rest, 0.0)) / sessions,
+        skew_ppb=total(robust / gg * t["slope_ppb"]) / np.where(skew_weight > 0.0, skew_weight, 1.0),
+        info_offset=total(robust * gg / det),
+        info_cross=total(-robust * dg / det),
+        info_skew=total(robust * dd / det),
+        disagreement_ns2=total(t["disagreement_ns2"]) / sessions,
+        residual_ns2=total(np.where(robust > 0.0, residual_ns * residual_ns, 0.0)) / sessions,
         sessions=sessions,
-        bad=total(lasting.astype(np.float64)),
-        heard=total((t["heard_at"] >= now - c.holdover_after_ns).astype(np.float64)) > 0.0,
-        blocks=total(heard),
-        tripped=total((jumped > 0.0).astype(np.float64)),
-        step=step,
-        alarm=total(trust * came[1]) / sessions,
+        disagreeing=total(lasting.astype(np.float64)),
+        recent=total((t["received_at_ns"] >= now - c.holdover_after_ns).astype(np.float64)) > 0.0,
+        blocks=total(present),
+        jumped=total((jumped > 0.0).astype(np.float64)),
+        step_ns=step,
+        surprise_ns2=total(robust * received[1]) / sessions,
     )

@@ -94,27 +94,23 @@ class Named:
         return [self._number[name] for name in self.wanted if name in self._number]
 
 
-class Bank(NamedTuple):
-    """The clocks at one instant of internal time: position = `base_ns` + `offset` (+ the instant), by clock number."""
+class Ensemble(NamedTuple):
+    """The clocks at one instant of internal time, by number: position = `base_ns` + `offset_ns` (+ the instant)."""
 
     at: float
     base_ns: Int64s
-    offset: Float64s
-    skew: Float64s
+    offset_ns: Float64s
+    skew_ppb: Float64s
 
 
-class Place(NamedTuple):
+class ReferenceState(NamedTuple):
     """Where the reference stands at some instant of internal time, as if it were a clock."""
 
     at: float
     base_ns: int
-    offset: float
-    skew: float
+    offset_ns: float
+    skew_ppb: float
     """ppb."""
-
-    def ahead(self, at: Float64s | float) -> Float64s:
-        """By how much its reading, less `base_ns`, is ahead of the internal instants `at`, ns."""
-        return np.asarray(self.offset + self.skew / NS_PER_S * (at - self.at))
 
 
 class Scale(NamedTuple):
@@ -169,7 +165,7 @@ class Reference:
         return self._clock
 
     def choose(
-        self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, known: Bools, bank: Bank
+        self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, known: Bools, ensemble: Ensemble
     ) -> Scale:
         """Look who can be the reference now, and go on with it.
 
@@ -188,11 +184,11 @@ class Reference:
         """
         self._resolve(names)
         if alive.any():
-            choice = self._rule(names, rank, label, alive, bank.at)
-            self._settle(choice, names[choice], bank.at)
+            choice = self._rule(names, rank, label, alive, ensemble.at)
+            self._settle(choice, names[choice], ensemble.at)
         if self._mean is not None and self._name is not None:
             members = np.flatnonzero(alive & known & (label == label[self._clock]))
-            self._members, self._gap_ns = self._mean.follow(members, bank, young=self._young(bank.at))
+            self._members, self._gap_ns = self._mean.follow(members, ensemble, young=self._young(ensemble.at))
         return self.scale(len(names))
 
     def scale(self, clocks: int) -> Scale:
@@ -204,20 +200,22 @@ class Reference:
             weights[self.clock : self.clock + 1] = 1.0
         return Scale(self.clock, weights, self._gap_ns)
 
-    def place(self, bank: Bank) -> Place:
+    def state_at(self, ensemble: Ensemble) -> ReferenceState:
         """Where the reference stands at the bank's instant, which may lie in the past (smoothed states).
 
         A bank of the past may hold fewer clocks than there are now, but must hold the reference (`clock`).
         """
         if self._mean is not None and self._mean.begun:
-            return self._mean.place(bank.at)
+            return self._mean.state_at(ensemble.at)
         c = self.clock
-        return Place(bank.at, int(bank.base_ns[c]), float(bank.offset[c]), float(bank.skew[c]))
+        return ReferenceState(
+            ensemble.at, int(ensemble.base_ns[c]), float(ensemble.offset_ns[c]), float(ensemble.skew_ppb[c])
+        )
 
-    def keep(self, kept: Bools) -> None:
-        """Clocks were forgotten: those not `kept`; the others' numbers close up (until the next `choose`)."""
-        self._members = (np.cumsum(kept) - 1)[self._members[kept[self._members]]]
-        self._clock = int(kept[: self._clock].sum()) if kept[self._clock] else 0
+    def keep(self, retained: Bools) -> None:
+        """Clocks were forgotten: those not `retained`; the others' numbers close up (until the next `choose`)."""
+        self._members = (np.cumsum(retained) - 1)[self._members[retained[self._members]]]
+        self._clock = int(retained[: self._clock].sum()) if retained[self._clock] else 0
 
     def _resolve(self, names: Sequence[str]) -> None:
         """The reference's number among the clocks of now; a forgotten clock is the reference no longer."""
@@ -302,41 +300,41 @@ class _Mean:
         """Whether it is anywhere."""
         return bool(self._past)
 
-    def place(self, at: float) -> Place:
+    def state_at(self, at: float) -> ReferenceState:
         """Where it stands, or stood."""
         since = next((p for p in reversed(self._past) if p[0] <= at), self._past[0])
-        return Place(at, self._base_ns, since[1] + since[2] * (at - since[0]) / NS_PER_S, since[2])
+        return ReferenceState(at, self._base_ns, since[1] + since[2] * (at - since[0]) / NS_PER_S, since[2])
 
-    def follow(self, clocks: Int64s, bank: Bank, *, young: bool) -> tuple[Int64s, float]:
+    def follow(self, clocks: Int64s, ensemble: Ensemble, *, young: bool) -> tuple[Int64s, float]:
         """Go on to the bank's instant; the members of now among `clocks`, and how far ahead their mean is, ns."""
         if not self._past:
             if not clocks.size:
                 return clocks, 0.0
-            self._begin(clocks, bank)
-        position = self.place(bank.at).offset
-        off = (bank.base_ns[clocks] - self._base_ns) + (bank.offset[clocks] - position)
+            self._begin(clocks, ensemble)
+        position = self.state_at(ensemble.at).offset_ns
+        off = (ensemble.base_ns[clocks] - self._base_ns) + (ensemble.offset_ns[clocks] - position)
         near = np.abs(off) <= _NEAR_NS
         if clocks.size and not near.any():
-            if self._alone_for(bank.at) >= HOLD_NS:
+            if self._alone_for(ensemble.at) >= HOLD_NS:
                 self._counters.add("reference-changed")
                 self._past, self._alone_since = [], None
-                return self.follow(clocks, bank, young=young)
+                return self.follow(clocks, ensemble, young=young)
         else:
             self._alone_since = None
         clocks, gap = clocks[near], 0.0
         if clocks.size:
-            gap, self._rate = float(off[near].mean()), float(bank.skew[clocks].mean())
+            gap, self._rate = float(off[near].mean()), float(ensemble.skew_ppb[clocks].mean())
         if young:
             position, gap = position + gap, 0.0
         pull = float(np.clip(gap / _TAU_S, -SLEW_PPB, SLEW_PPB))
-        self._past = [*self._past[1 - _PAST :], (bank.at, position, self._rate + pull)]
+        self._past = [*self._past[1 - _PAST :], (ensemble.at, position, self._rate + pull)]
         return clocks, gap
 
-    def _begin(self, clocks: Int64s, bank: Bank) -> None:
+    def _begin(self, clocks: Int64s, ensemble: Ensemble) -> None:
         """At the clock in the middle: its whole nanoseconds are the base, so that no float is large."""
-        middle = clocks[np.argsort(bank.base_ns[clocks], kind="stable")[clocks.size // 2]]
-        self._base_ns = int(bank.base_ns[middle])
-        self._past = [(bank.at, float(bank.offset[middle]), float(bank.skew[middle]))]
+        middle = clocks[np.argsort(ensemble.base_ns[clocks], kind="stable")[clocks.size // 2]]
+        self._base_ns = int(ensemble.base_ns[middle])
+        self._past = [(ensemble.at, float(ensemble.offset_ns[middle]), float(ensemble.skew_ppb[middle]))]
 
     def _alone_for(self, at: float) -> float:
         """How long there have been clocks, but none near."""

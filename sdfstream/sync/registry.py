@@ -14,16 +14,16 @@ import numpy.typing as npt
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync.edge_filter import site_table
-from sdfstream.sync.estimates import Beliefs
-from sdfstream.sync.intake import Exchanges
+from sdfstream.sync.edge_filter import session_table
+from sdfstream.sync.estimates import ClockEstimates
+from sdfstream.sync.intake import AcceptedExchanges
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _SPARE_BITS: Final = 2
 """Four to eight places in the table for each key."""
 
 
-class Pair(NamedTuple):
+class SessionEnds(NamedTuple):
     """Everything that names a session except its class and its path selector."""
 
     src: str
@@ -46,7 +46,7 @@ class Directory:
         """Slot of each key, adding unknown keys in order of first appearance; and the positions in `keys` of those."""
         if not self.keys.size:
             return self._add(keys, np.arange(keys.size))
-        slot = self._guess[self._place(keys)].astype(np.int64)
+        slot = self._guess[self._bucket(keys)].astype(np.int64)
         miss = np.flatnonzero(self.keys[slot] != keys)
         if not miss.size:
             return slot, miss
@@ -61,7 +61,7 @@ class Directory:
         self.restore(np.concatenate([self.keys, keys[fresh]]))
         return self._slot[np.searchsorted(self._sorted, keys)], fresh
 
-    def _place(self, keys: Int64s) -> npt.NDArray[np.uint64]:
+    def _bucket(self, keys: Int64s) -> npt.NDArray[np.uint64]:
         result: npt.NDArray[np.uint64] = (keys.view(np.uint64) * _MIX) >> self._shift
         return result
 
@@ -74,7 +74,7 @@ class Directory:
         bits = keys.size.bit_length() + _SPARE_BITS
         self._shift = np.uint64(64 - bits)
         self._guess = np.zeros(1 << bits, dtype=np.int32)
-        self._guess[self._place(keys)] = np.arange(keys.size)
+        self._guess[self._bucket(keys)] = np.arange(keys.size)
 
 
 class Registry:
@@ -82,15 +82,14 @@ class Registry:
 
     def __init__(self) -> None:
         self.clocks: list[str] = []
-        self.pairs: list[Pair] = []
+        self.pairs: list[SessionEnds] = []
         self._clock: dict[str, int] = {}
-        self._pair: dict[Pair, int] = {}
-        self._route: dict[tuple[str, str, str], int] = {}
+        self._pair: dict[SessionEnds, int] = {}
+        self._endpoints: dict[tuple[str, str, str], int] = {}
         self.pair_clock_src: Int64s = np.empty(0, dtype=np.int64)
         self.pair_clock_dst: Int64s = np.empty(0, dtype=np.int64)
-        self.pair_route: Int64s = np.empty(0, dtype=np.int64)
-        self.routes: list[tuple[str, str, str]] = []
-        self._rank: Int64s = np.empty(0, dtype=np.int64)
+        self.pair_endpoints: Int64s = np.empty(0, dtype=np.int64)
+        self.endpoints: list[tuple[str, str, str]] = []
         self.sessions = Directory()
         self.paths = Directory()
 
@@ -98,26 +97,26 @@ class Registry:
         """Number of each pair named in full, as `pair` gives them."""
         # a plain tuple finds the pair that equals it: no named ones are made for those known
         known = [self._pair.get(n) for n in names]  # type: ignore[call-overload]
-        return [self.pair(Pair(*n)) if k is None else k for k, n in zip(known, names, strict=True)]
+        return [self.pair(SessionEnds(*n)) if k is None else k for k, n in zip(known, names, strict=True)]
 
-    def pair(self, pair: Pair) -> int:
+    def pair(self, pair: SessionEnds) -> int:
         """Number of a pair, given on first sight together with numbers for its clocks and its route."""
         number = self._pair.get(pair)
         if number is None:
             number = self._add_pair(pair)
         return number
 
-    def _add_pair(self, pair: Pair) -> int:
+    def _add_pair(self, pair: SessionEnds) -> int:
         number = len(self.pairs)
         self._pair[pair] = number
         self.pairs.append(pair)
         self.pair_clock_src = np.append(self.pair_clock_src, self.clock(pair.clock_src))
         self.pair_clock_dst = np.append(self.pair_clock_dst, self.clock(pair.clock_dst))
-        route = (pair.src, pair.dst, pair.transport)
-        if route not in self._route:
-            self._route[route] = len(self.routes)
-            self.routes.append(route)
-        self.pair_route = np.append(self.pair_route, self._route[route])
+        ends = (pair.src, pair.dst, pair.transport)
+        if ends not in self._endpoints:
+            self._endpoints[ends] = len(self.endpoints)
+            self.endpoints.append(ends)
+        self.pair_endpoints = np.append(self.pair_endpoints, self._endpoints[ends])
         return number
 
     def clock(self, name: str) -> int:
@@ -127,24 +126,18 @@ class Registry:
             self.clocks.append(name)
         return self._clock[name]
 
-    def rank(self) -> Int64s:
-        """Place of each clock's name in the sorted names."""
-        if self._rank.size != len(self.clocks):
-            self._rank = np.argsort(np.argsort(np.array(self.clocks)))
-        return self._rank
-
     def forget(self, sessions: npt.NDArray[np.bool_], clocks: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
         """Keep only the sessions and clocks whose mask is True; all others' numbers close up.
 
         A kept session's clocks must be kept. Returns the old numbers of the kept pairs and of the kept paths.
         """
-        kept_keys = self.sessions.keys[sessions]
-        old_pairs = np.unique(kept_keys >> 40)
-        routes_of_paths = self.pair_route[kept_keys >> 40]
-        path_keys = (routes_of_paths << 40) | (kept_keys & ((1 << 40) - 1))
+        retained_keys = self.sessions.keys[sessions]
+        old_pairs = np.unique(retained_keys >> 40)
+        endpoints_of_paths = self.pair_endpoints[retained_keys >> 40]
+        path_keys = (endpoints_of_paths << 40) | (retained_keys & ((1 << 40) - 1))
         old_paths = np.flatnonzero(np.isin(self.paths.keys, path_keys))
-        kept_paths = self.paths.keys[old_paths]
-        old_routes = self.routes
+        retained_paths = self.paths.keys[old_paths]
+        old_endpoints = self.endpoints
         names = [name for name, keep in zip(self.clocks, clocks, strict=True) if keep]
         pairs = [self.pairs[i] for i in old_pairs.tolist()]
         saved = self.__dict__
@@ -153,10 +146,12 @@ class Registry:
             fresh.clock(name)
         for pair in pairs:
             fresh.pair(pair)
-        new_pair = np.searchsorted(old_pairs, kept_keys >> 40)
-        fresh.sessions.restore((new_pair << 40) | (kept_keys & ((1 << 40) - 1)))
-        new_route = np.array([fresh._route[old_routes[r]] for r in (kept_paths >> 40).tolist()], dtype=np.int64)
-        fresh.paths.restore((new_route << 40) | (kept_paths & ((1 << 40) - 1)))
+        new_pair = np.searchsorted(old_pairs, retained_keys >> 40)
+        fresh.sessions.restore((new_pair << 40) | (retained_keys & ((1 << 40) - 1)))
+        new_endpoints = np.array(
+            [fresh._endpoints[old_endpoints[r]] for r in (retained_paths >> 40).tolist()], dtype=np.int64
+        )
+        fresh.paths.restore((new_endpoints << 40) | (retained_paths & ((1 << 40) - 1)))
         saved.update(fresh.__dict__)
         return old_pairs, old_paths
 
@@ -175,7 +170,7 @@ class Registry:
         for name in state["clocks"]:
             self.clock(name)
         for pair in state["pairs"]:
-            self.pair(Pair(*pair))
+            self.pair(SessionEnds(*pair))
         self.sessions.restore(state["sessions"])
         self.paths.restore(state["paths"])
 
@@ -184,7 +179,7 @@ UInt32s = npt.NDArray[np.uint32]
 _SLOTS = 64
 
 
-class Seen:
+class DuplicateFilter:
     """A row is a repeat when the session's previous row of the same seq mod 64 had the same seq and t1.
 
     So a repeat is recognised while fewer than 64 further probes of its session came in between (4 s at 16/s). The
@@ -233,9 +228,9 @@ class Seen:
 
     def keep(self, sessions: Bools) -> None:
         """Forget the sessions whose mask is False; the others close up."""
-        kept = self._marks[: sessions.size * _SLOTS].reshape(-1, _SLOTS)[sessions].ravel()
-        self._marks = kept.copy()
-        self._owner = np.zeros(kept.size, dtype=np.int32)
+        retained = self._marks[: sessions.size * _SLOTS].reshape(-1, _SLOTS)[sessions].ravel()
+        self._marks = retained.copy()
+        self._owner = np.zeros(retained.size, dtype=np.int32)
 
     def snapshot(self, sessions: int) -> UInt32s:
         """The marks of the first `sessions` sessions."""
@@ -249,7 +244,10 @@ class Seen:
 
 def path_table() -> Table:
     """One row per path; wide columns have a lane per direction."""
-    return Table({"since": np.int64(-(1 << 62))}, {"now": np.full(2, np.inf), "before": np.full(2, np.inf)})
+    return Table(
+        {"floor_since_ns": np.int64(-(1 << 62))},
+        {"floor_ns": np.full(2, np.inf), "floor_before_ns": np.full(2, np.inf)},
+    )
 
 
 class Roster:
@@ -266,12 +264,12 @@ class Roster:
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self.registry = Registry()
-        self.sessions = site_table()
+        self.sessions = session_table()
         self.paths = path_table()
-        self.hello: dict[str, int] = {}
-        self._seen = Seen()
+        self.new_bases_ns: dict[str, int] = {}
+        self._duplicates = DuplicateFilter()
 
-    def number(self, x: Exchanges, beliefs: Beliefs, bus_at_ns: int, now: float) -> Int64s:
+    def number(self, x: AcceptedExchanges, estimates: ClockEstimates, bus_at_ns: int, now: float) -> Int64s:
         """Session of each row; new sessions, paths and clocks are entered. `now`: bus time since the origin."""
         registry, table = self.registry, self.sessions
         pair = np.array(registry.numbers(x.names), dtype=np.int64)[x.pair]
@@ -284,38 +282,38 @@ class Roster:
             table["pair"][start:] = pairs
             table["clock_src"][start:] = registry.pair_clock_src[pairs]
             table["clock_dst"][start:] = registry.pair_clock_dst[pairs]
-            path, new_paths = registry.paths.slots((registry.pair_route[pairs] << 40) | rest[fresh])
+            path, new_paths = registry.paths.slots((registry.pair_endpoints[pairs] << 40) | rest[fresh])
             table["path"][start:] = path
             self.paths.grow(new_paths.size)
-            self._seen.grow(table.rows)
-        table["seen_at"][session] = now
-        if len(registry.clocks) > beliefs.n or beliefs.unbased:
-            self._greet(x, session, beliefs, bus_at_ns)
+            self._duplicates.grow(table.rows)
+        table["seen_at_ns"][session] = now
+        if len(registry.clocks) > estimates.table.rows or estimates.unbased:
+            self._note_bases(x, session, estimates, bus_at_ns)
         return session
 
-    def _greet(self, x: Exchanges, session: Int64s, beliefs: Beliefs, bus_at_ns: int) -> None:
+    def _note_bases(self, x: AcceptedExchanges, session: Int64s, estimates: ClockEstimates, bus_at_ns: int) -> None:
         """Note the newest stamp of every clock that the mesh has not given a base yet."""
-        missing = len(self.registry.clocks) - beliefs.n
+        missing = len(self.registry.clocks) - estimates.table.rows
         if missing > 0:
-            beliefs.table.grow(missing)
+            estimates.table.grow(missing)
         src, dst = self.sessions["clock_src"][session], self.sessions["clock_dst"][session]
-        for clock in np.flatnonzero(~beliefs.table["based"]).tolist():
+        for clock in np.flatnonzero(~estimates.table["based"]).tolist():
             name = self.registry.clocks[clock]
             for end, stamps in ((src, x.t4_ns), (src, x.t1_ns), (dst, x.t2_ns)):
                 rows = (end == clock) & (stamps != ABSENT_NS)
                 if rows.any():
                     base = int(stamps[rows].max()) - bus_at_ns
-                    self.hello[name] = max(base, self.hello.get(name, base))
+                    self.new_bases_ns[name] = max(base, self.new_bases_ns.get(name, base))
 
-    def repeats(self, session: Int64s, x: Exchanges) -> Bools:
+    def repeats(self, session: Int64s, x: AcceptedExchanges) -> Bools:
         """Rows that were there before."""
-        repeat = self._seen.repeats(session, x.seq, x.t1_ns)
+        repeat = self._duplicates.repeats(session, x.seq, x.t1_ns)
         self._counters.add("repeated", n=int(repeat.sum()))
         return repeat
 
     def silent(self, before: float) -> tuple[Bools, Bools] | None:
         """Masks of the sessions and clocks to keep; None unless some, but not all, have been silent since `before`."""
-        keep = self.sessions["seen_at"] >= before
+        keep = self.sessions["seen_at_ns"] >= before
         if keep.all() or not keep.any():
             return None
         clocks = np.zeros(len(self.registry.clocks), dtype=np.bool_)
@@ -329,16 +327,16 @@ class Roster:
         self._counters.add("forgotten", "sessions", int((~keep).sum()))
         self._counters.add("forgotten", "clocks", int((~clocks).sum()))
         old_pairs, old_paths = self.registry.forget(keep, clocks)
-        self._seen.keep(keep)
+        self._duplicates.keep(keep)
         table.keep(keep)
         number = np.cumsum(clocks) - 1
         table["pair"] = np.searchsorted(old_pairs, table["pair"])
         table["path"] = np.searchsorted(old_paths, table["path"])
         for end in ("clock_src", "clock_dst"):
             table[end] = number[table[end]]
-        kept = np.zeros(self.paths.rows, dtype=np.bool_)
-        kept[old_paths] = True
-        self.paths.keep(kept)
+        retained = np.zeros(self.paths.rows, dtype=np.bool_)
+        retained[old_paths] = True
+        self.paths.keep(retained)
         return old_paths
 
     def snapshot(self) -> dict[str, Any]:
@@ -347,8 +345,8 @@ class Roster:
             "registry": self.registry.snapshot(),
             "sessions": self.sessions.snapshot(),
             "paths": self.paths.snapshot(),
-            "hello": self.hello,
-            "seen": self._seen.snapshot(self.sessions.rows),
+            "hello": self.new_bases_ns,
+            "seen": self._duplicates.snapshot(self.sessions.rows),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -356,5 +354,5 @@ class Roster:
         self.registry.restore(state["registry"])
         self.sessions.restore(state["sessions"])
         self.paths.restore(state["paths"])
-        self.hello = {name: int(base) for name, base in state["hello"].items()}
-        self._seen.restore(state["seen"])
+        self.new_bases_ns = {name: int(base) for name, base in state["hello"].items()}
+        self._duplicates.restore(state["seen"])

@@ -9,7 +9,7 @@ import numpy as np
 from sdfstream.numeric import kalman
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync.edge_filter import UNKNOWN
-from sdfstream.sync.estimates import Beliefs
+from sdfstream.sync.estimates import ClockEstimates
 
 TICKS_PER_PASS = 10
 """A pass runs once a second, back over all that is remembered."""
@@ -25,16 +25,16 @@ class Past(NamedTuple):
 
     at: float
     """Internal time, ns."""
-    offset: Float64s
-    skew: Float64s
-    xx: Float64s
-    xg: Float64s
-    gg: Float64s
+    offset_ns: Float64s
+    skew_ppb: Float64s
+    offset_var_ns2: Float64s
+    offset_skew_cov: Float64s
+    skew_var_ppb2: Float64s
     walk: Float64s
     phase: Float64s
-    doubt: Float64s
+    step_ns: Float64s
     """Size of steps seen in this tick, ns."""
-    there: Bools
+    known: Bools
     """Clocks that were known."""
 
 
@@ -42,10 +42,10 @@ class Smoothed(NamedTuple):
     """States of the clocks at one past tick."""
 
     at: float
-    offset: Float64s
-    skew: Float64s
+    offset_ns: Float64s
+    skew_ppb: Float64s
     variance: Float64s
-    there: Bools
+    known: Bools
 
 
 class Smoother:
@@ -65,11 +65,19 @@ class Smoother:
         self._skew_limit_ppb = skew_limit_ppb
         self._past: list[Past] = []
 
-    def push(self, b: Beliefs, doubt: Float64s) -> None:
+    def push(self, b: ClockEstimates, step_ns: Float64s) -> None:
         """Remember this tick."""
         t = b.table
-        names = ("offset", "skew", "xx", "xg", "gg", "walk", "phase")
-        self._past.append(Past._make([b.at, *(t[name].copy() for name in names), doubt, t["based"].copy()]))
+        names = (
+            "offset_ns",
+            "skew_ppb",
+            "offset_var_ns2",
+            "offset_skew_cov",
+            "skew_var_ppb2",
+            "freq_walk",
+            "phase_walk",
+        )
+        self._past.append(Past._make([b.at, *(t[name].copy() for name in names), step_ns, t["based"].copy()]))
 
     def due(self, at: float) -> list[Smoothed]:
         """Run a pass; the ticks old enough at internal time `at`, oldest first, which are then forgotten."""
@@ -88,10 +96,10 @@ class Smoother:
 
     def _pass(self, wanted: int) -> list[Smoothed]:
         result: list[Smoothed] = []
-        later: kalman.State | None = None
+        later: kalman.ClockState | None = None
         for k in range(len(self._past) - 1, -1, -1):
             p = self._past[k]
-            state = kalman.State(p.offset, p.skew, p.xx, p.xg, p.gg)
+            state = kalman.ClockState(p.offset_ns, p.skew_ppb, p.offset_var_ns2, p.offset_skew_cov, p.skew_var_ppb2)
             if later is not None:
                 after = self._past[k + 1]
                 dt = (after.at - p.at) / NS_PER_S
@@ -99,22 +107,24 @@ class Smoother:
             else:
                 later = state
             if k < wanted:
-                result.append(Smoothed(p.at, later.x, later.g, later.xx, p.there))
+                result.append(Smoothed(p.at, later.x, later.g, later.xx, p.known))
         return result[::-1]
 
-    def _back(self, state: kalman.State, ahead: kalman.State, later: kalman.State, dt: float) -> kalman.State:
+    def _back(
+        self, state: kalman.ClockState, ahead: kalman.ClockState, later: kalman.ClockState, dt: float
+    ) -> kalman.ClockState:
         """One step back. A clock that may be anywhere (a step by a second or more) tells nothing of what it was."""
         known = ahead.xx < _ANYWHERE
         with np.errstate(over="ignore", invalid="ignore"):
-            told = kalman.smooth(state, ahead, later, dt)
-        return kalman.State._make(np.where(known, new, old) for new, old in zip(told, state, strict=True))
+            smoothed = kalman.smooth(state, ahead, later, dt)
+        return kalman.ClockState._make(np.where(known, new, old) for new, old in zip(smoothed, state, strict=True))
 
-    def _predicted(self, state: kalman.State, after: Past, dt: float) -> kalman.State:
+    def _predicted(self, state: kalman.ClockState, after: Past, dt: float) -> kalman.ClockState:
         ahead = kalman.predict(state, dt, np.sqrt(after.walk), np.sqrt(after.phase))
-        turn = np.minimum(STEP_SKEW * after.doubt, self._skew_limit_ppb)
-        return ahead._replace(xx=ahead.xx + after.doubt**2, gg=ahead.gg + turn**2)
+        turn = np.minimum(STEP_SKEW * after.step_ns, self._skew_limit_ppb)
+        return ahead._replace(xx=ahead.xx + after.step_ns**2, gg=ahead.gg + turn**2)
 
-    def place(self, at: Int64s, rows: int) -> None:
+    def scatter(self, at: Int64s, rows: int) -> None:
         """Clocks got new numbers: old clock j is ``at[j]`` now; the others were not there."""
 
         def moved(column: Any, fill: Any) -> Any:
@@ -122,7 +132,7 @@ class Smoother:
             fresh[at] = column
             return fresh
 
-        fills = {"xx": UNKNOWN, "there": False}
+        fills = {"offset_var_ns2": UNKNOWN, "there": False}
         self._past = [
             Past._make([p.at, *(moved(getattr(p, name), fills.get(name, 0.0)) for name in Past._fields[1:])])
             for p in self._past

@@ -79,7 +79,7 @@ class SyncStage:
         if self._clock.next is None:
             self._clock.begin(bus_at_ns)
             self._mesh.begin(bus_at_ns)
-            self._hosts.take_up(self._mesh.clocks, self._mesh.usual)
+            self._hosts.adopt(self._mesh.clocks, self._mesh.usual_ns2)
             self._bus_at_ns = bus_at_ns
         self._tick(bus_at_ns, out)
         if bus_at_ns > self._bus_at_ns:
@@ -93,8 +93,8 @@ class SyncStage:
         for at_ns in self._clock.upto(now_ns):
             self._ticks += 1
             out += self._mesh.tick(at_ns, [self._hosts.tick(at_ns, self._ticks)])
-            self._hosts.take_up(self._mesh.clocks, self._mesh.usual)
-            out += self._hosts.turn(at_ns)
+            self._hosts.adopt(self._mesh.clocks, self._mesh.usual_ns2)
+            out += self._hosts.end_tick(at_ns)
             self._bus_at_ns = max(self._bus_at_ns, at_ns)
 
     def snapshot(self) -> bytes:

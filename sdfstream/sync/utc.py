@@ -33,7 +33,7 @@ from sdfstream.errors import ConfigError
 from sdfstream.records.hostclock import RESERVED
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync.reference import Bank, Named, Place
+from sdfstream.sync.reference import Ensemble, Named, ReferenceState
 
 TAU_S: Final = 300.0
 """τ. Shorter: every swing of an NTP daemon shows in UTC; longer: a wrong start stays longer (in the bound, too)."""
@@ -61,11 +61,11 @@ def check(clocks: Sequence[str]) -> None:
 
 
 class Utc(NamedTuple):
-    """UTC at one instant of internal time, placed as a clock is: `base_ns` + `offset` (+ the instant)."""
+    """UTC at one instant of internal time, placed as a clock is: `base_ns` + `offset_ns` (+ the instant)."""
 
     base_ns: int
-    offset: float
-    skew: float
+    offset_ns: float
+    skew_ppb: float
     """ppb, on the internal line."""
     err_ns: float
     """|true − this| is at most this while most of the hosts keep their promise."""
@@ -104,7 +104,7 @@ class UtcTie:
         self._rates: dict[str, list[float]] = {}
         """Of each host that lived: mean rate on the internal line, ppb, and over how many seconds."""
         self._err_ns = unknown_err_ns
-        self._heard_at = 0.0
+        self._followed_at = 0.0
         self._contradicted_since: float | None = None
 
     @property
@@ -112,7 +112,9 @@ class UtcTie:
         """Whether there is anything to follow."""
         return bool(self._clocks.wanted)
 
-    def step(self, names: Sequence[str], live: Bools, bank: Bank, err_ns: Float64s, reference: Place) -> Utc:
+    def step(
+        self, names: Sequence[str], live: Bools, ensemble: Ensemble, err_ns: Float64s, reference: ReferenceState
+    ) -> Utc:
         """Go on to the bank's instant.
 
         Parameters
@@ -130,23 +132,23 @@ class UtcTie:
         """
         hosts = np.array([i for i in self._clocks.among(names) if live[i]], dtype=np.int64)
         if self._at is None and not hosts.size:
-            return Utc(reference.base_ns, reference.offset, reference.skew, self._unknown_ns, 0, _UNSYNCED)
-        dt_s = 0.0 if self._at is None else (bank.at - self._at) / NS_PER_S  # rows' instants may go back a little
+            return Utc(reference.base_ns, reference.offset_ns, reference.skew_ppb, self._unknown_ns, 0, _UNSYNCED)
+        dt_s = 0.0 if self._at is None else (ensemble.at - self._at) / NS_PER_S  # rows' instants may go back a little
         self._position += (self._rate + self._pull) * dt_s
         if not hosts.size:
-            self._at, self._pull = bank.at, 0.0
-            grown = HOLD_PPB * max(bank.at - self._heard_at, 0.0) / NS_PER_S
-            return self._told(min(self._err_ns + grown, self._unknown_ns), 0, _UNSYNCED)
+            self._at, self._pull = ensemble.at, 0.0
+            grown = HOLD_PPB * max(ensemble.at - self._followed_at, 0.0) / NS_PER_S
+            return self._state(min(self._err_ns + grown, self._unknown_ns), 0, _UNSYNCED)
         if self._at is None:
-            self._begin(hosts, bank, err_ns[hosts])
-        self._average([names[i] for i in hosts.tolist()], bank.skew[hosts].tolist(), max(dt_s, 0.0))
-        self._follow(hosts, bank, err_ns[hosts])
-        return self._told(min(self._err_ns, self._unknown_ns), hosts.size, _SYNCED)
+            self._begin(hosts, ensemble, err_ns[hosts])
+        self._average([names[i] for i in hosts.tolist()], ensemble.skew_ppb[hosts].tolist(), max(dt_s, 0.0))
+        self._follow(hosts, ensemble, err_ns[hosts])
+        return self._state(min(self._err_ns, self._unknown_ns), hosts.size, _SYNCED)
 
-    def _begin(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> None:
-        middle = hosts[np.argsort(bank.base_ns[hosts], kind="stable")[hosts.size // 2]]
-        self._base_ns = int(bank.base_ns[middle])
-        self._position = self._middle(hosts, bank, err_ns)[0]
+    def _begin(self, hosts: Int64s, ensemble: Ensemble, err_ns: Float64s) -> None:
+        middle = hosts[np.argsort(ensemble.base_ns[hosts], kind="stable")[hosts.size // 2]]
+        self._base_ns = int(ensemble.base_ns[middle])
+        self._position = self._middle(hosts, ensemble, err_ns)[0]
         self._age_s, self._contradicted_since = 0.0, None
 
     def _average(self, hosts: Sequence[str], skew_ppb: Sequence[float], dt_s: float) -> None:
@@ -154,15 +156,15 @@ class UtcTie:
         self._age_s += dt_s
         means = []
         for name, skew in zip(hosts, skew_ppb, strict=True):
-            kept = self._rates.setdefault(name, [skew, 0.0])
-            kept[1] = min(kept[1] + dt_s, RATE_TAU_S)
-            kept[0] += dt_s / max(kept[1], dt_s, 1e-3) * (skew - kept[0])
-            means.append(kept[0])
+            mean = self._rates.setdefault(name, [skew, 0.0])
+            mean[1] = min(mean[1] + dt_s, RATE_TAU_S)
+            mean[0] += dt_s / max(mean[1], dt_s, 1e-3) * (skew - mean[0])
+            means.append(mean[0])
         self._rate = float(np.median(means))
 
-    def _middle(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> tuple[float, float]:
+    def _middle(self, hosts: Int64s, ensemble: Ensemble, err_ns: Float64s) -> tuple[float, float]:
         """The middle of where UTC can be, and half the width of that."""
-        p = (bank.base_ns[hosts] - self._base_ns) + bank.offset[hosts]
+        p = (ensemble.base_ns[hosts] - self._base_ns) + ensemble.offset_ns[hosts]
         half = self._promised_ns + err_ns
         agreeing = hosts.size - (hosts.size - 1) // 2
         low, high = np.sort(p - half)[agreeing - 1], np.sort(p + half)[hosts.size - agreeing]
@@ -170,17 +172,17 @@ class UtcTie:
         # no majority agrees: UTC is anywhere between those that do not, and as far outside as each may be off
         return float(low + high) / 2.0, width if width >= 0.0 else 2.0 * float(half.max()) - width
 
-    def _follow(self, hosts: Int64s, bank: Bank, err_ns: Float64s) -> None:
-        middle, half = self._middle(hosts, bank, err_ns)
+    def _follow(self, hosts: Int64s, ensemble: Ensemble, err_ns: Float64s) -> None:
+        middle, half = self._middle(hosts, ensemble, err_ns)
         gap = middle - self._position
-        if self._contradicts(gap, half, bank.at):
+        if self._contradicts(gap, half, ensemble.at):
             self._counters.add("utc-restarted")
-            self._begin(hosts, bank, err_ns)
-            middle, half = self._middle(hosts, bank, err_ns)
+            self._begin(hosts, ensemble, err_ns)
+            middle, half = self._middle(hosts, ensemble, err_ns)
             gap = middle - self._position
         limit = SLEW_PPB * (_YOUNG if self._age_s < TAU_S else 1.0)
         self._pull = float(np.clip(gap / np.clip(self._age_s, _SOONEST_S, TAU_S), -limit, limit))
-        self._at, self._heard_at, self._err_ns = bank.at, bank.at, half + abs(gap)
+        self._at, self._followed_at, self._err_ns = ensemble.at, ensemble.at, half + abs(gap)
 
     def _contradicts(self, gap: float, half: float, at: float) -> bool:
         """Whether the hosts have lastingly been where, by what was said before, they cannot be."""
@@ -191,20 +193,20 @@ class UtcTie:
             self._contradicted_since = at
         return at - self._contradicted_since >= PATIENCE_NS
 
-    def _told(self, err_ns: float, n: int, status: int) -> Utc:
+    def _state(self, err_ns: float, n: int, status: int) -> Utc:
         return Utc(self._base_ns, self._position, self._rate + self._pull, err_ns, n, status)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values."""
-        return {name: deepcopy(getattr(self, f"_{name}")) for name in _KEPT}
+        return {name: deepcopy(getattr(self, f"_{name}")) for name in _FIELDS}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up what `snapshot` gave, made under the same settings."""
-        for name in _KEPT:
+        for name in _FIELDS:
             setattr(self, f"_{name}", deepcopy(state[name]))
 
 
-_KEPT: Final = (
+_FIELDS: Final = (
     "base_ns",
     "at",
     "position",
@@ -213,6 +215,6 @@ _KEPT: Final = (
     "age_s",
     "rates",
     "err_ns",
-    "heard_at",
+    "followed_at",
     "contradicted_since",
 )

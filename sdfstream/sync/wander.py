@@ -62,17 +62,20 @@ NEVER: Final = -1e18
 
 
 COLUMNS: Final = {
-    "short_strayed": np.float64(3.0),
-    "short_expected": np.float64(3.0),
-    "own_log": np.float64(0.0),
-    "own_info": np.float64(_OWN_INFO[0]),
+    "short_error": np.float64(3.0),
+    "short_expected_error": np.float64(3.0),
+    "own_log_q": np.float64(0.0),
+    "own_log_q_info": np.float64(_OWN_INFO[0]),
 }
 """Columns of the clocks' table that belong here."""
 WIDE_COLUMNS: Final = {
-    **{f"then_{name}": np.zeros(len(HORIZONS)) for name in ("offset", "skew", "xx", "xg", "gg")},
-    "then_at": np.full(len(HORIZONS), NEVER),
-    "strayed": np.full(len(HORIZONS), _START),
-    "expected": np.full(len(HORIZONS), _START),
+    **{
+        f"start_{name}": np.zeros(len(HORIZONS))
+        for name in ("offset_ns", "skew_ppb", "offset_var_ns2", "offset_skew_cov", "skew_var_ppb2")
+    },
+    "start_at_ns": np.full(len(HORIZONS), NEVER),
+    "error": np.full(len(HORIZONS), _START),
+    "expected_error": np.full(len(HORIZONS), _START),
 }
 """Those with a value per horizon."""
 
@@ -96,73 +99,84 @@ class Wander:
 
     def walk(self, t: Table) -> Float64s:
         """Each clock's q², ns²/s³."""
-        q = np.maximum(np.exp(self.log_q + t["own_log"]), self._c.least_wander_ppb)
+        q = np.maximum(np.exp(self.log_q + t["own_log_q"]), self._c.least_wander_ppb)
         result: Float64s = q * q
         return result
 
     def bound_factor(self, t: Table) -> Float64s:
         """What each clock's variance is multiplied by in its published bound."""
-        ratio = (t["strayed"] / t["expected"]).max(axis=0)
+        ratio = (t["error"] / t["expected_error"]).max(axis=0)
         # where predictions stray the model is wrong, and by more at times than on average
         result: Float64s = np.maximum(np.where(ratio > 1.0, ratio**_MISTRUST, ratio), self._c.least_bound_factor)
         return result
 
-    def surprised(self, t: Table, xx: Float64s, alarm: Float64s, label: Int64s) -> None:
-        """Packets surprised some clocks' sessions by more than any queue explains (`alarm`, ns²).
+    def surprised(self, t: Table, offset_var_ns2: Float64s, surprise_ns2: Float64s, label: Int64s) -> None:
+        """Packets surprised some clocks' sessions by more than any queue explains (`surprise_ns2`, ns²).
 
         That is a test that failed, long before a long stretch is over.
         """
-        hit: Bools = alarm > _ALARMING * xx
+        hit: Bools = surprise_ns2 > _ALARMING * offset_var_ns2
         if hit.any():
-            self._learn(t, hit, alarm / (_ALARMING * np.maximum(xx, 1e-3)), free_errors(label), common=False)
+            self._learn(
+                t, hit, surprise_ns2 / (_ALARMING * np.maximum(offset_var_ns2, 1e-3)), free_errors(label), common=False
+            )
 
     def tick(self, t: Table, b: Table, at: float, ticks: int, label: Int64s) -> None:
         """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: what is believed of them."""
-        due = [lane for lane, length in enumerate(HORIZONS) if ticks % length == 0]
+        due = [horizon for horizon, length in enumerate(HORIZONS) if ticks % length == 0]
         if not due:
             return
         free = free_errors(label)
-        for lane in due:
-            self._compare(t, b, lane, at, free)
-            for name in ("offset", "skew", "xx", "xg", "gg"):
-                t[f"then_{name}"][lane] = b[name]
-            t["then_at"][lane] = np.where(free > 0.0, at, NEVER)
+        for horizon in due:
+            self._compare(t, b, horizon, at, free)
+            for name in ("offset_ns", "skew_ppb", "offset_var_ns2", "offset_skew_cov", "skew_var_ppb2"):
+                t[f"start_{name}"][horizon] = b[name]
+            t["start_at_ns"][horizon] = np.where(free > 0.0, at, NEVER)
 
-    def _compare(self, t: Table, b: Table, lane: int, at: float, free: Float64s) -> None:
-        known = t["then_at"][lane] > NEVER
-        dt = np.where(known, (at - t["then_at"][lane]) / NS_PER_S, 0.0)
-        now = np.maximum(b["xx"], 1e-3)
-        settled: Bools = known & (dt > 0.0) & (t["then_xx"][lane] < _SETTLED * now) & (free > 0.0)
+    def _compare(self, t: Table, b: Table, horizon: int, at: float, free: Float64s) -> None:
+        known = t["start_at_ns"][horizon] > NEVER
+        dt = np.where(known, (at - t["start_at_ns"][horizon]) / NS_PER_S, 0.0)
+        now = np.maximum(b["offset_var_ns2"], 1e-3)
+        settled: Bools = known & (dt > 0.0) & (t["start_offset_var_ns2"][horizon] < _SETTLED * now) & (free > 0.0)
         if not settled.any():
             return
-        grown = self._grown(t, b, lane, dt)
-        expected = np.maximum(grown - now, 1e-3) * free
-        off = b["offset"] - t["then_offset"][lane] - t["then_skew"][lane] * dt
-        strayed = off * off
-        self._keep(t, lane, dt, settled, strayed / now, expected / now)
-        if lane != _SHORT:
-            half = self._grown(t, b, lane, 0.5 * dt) - now
-            near = (half < _FAR * now) if lane > _SHORT + 1 else np.ones_like(known)
-            far = settled & (expected >= _FAR * now * free) & near
+        grown = self._grown(t, b, horizon, dt)
+        expected_error = np.maximum(grown - now, 1e-3) * free
+        off = b["offset_ns"] - t["start_offset_ns"][horizon] - t["start_skew_ppb"][horizon] * dt
+        error = off * off
+        self._accumulate(t, horizon, dt, settled, error / now, expected_error / now)
+        if horizon != _SHORT:
+            half = self._grown(t, b, horizon, 0.5 * dt) - now
+            near = (half < _FAR * now) if horizon > _SHORT + 1 else np.ones_like(known)
+            far = settled & (expected_error >= _FAR * now * free) & near
             # alone in its gauge a clock has no error to expect, and no test
-            self._learn(t, far, strayed / np.where(far, expected, 1.0), free)
+            self._learn(t, far, error / np.where(far, expected_error, 1.0), free)
 
-    def _grown(self, t: Table, b: Table, lane: int, dt: Float64s) -> Float64s:
-        xx, xg, gg = (t[f"then_{name}"][lane] for name in ("xx", "xg", "gg"))
-        result: Float64s = xx + (2.0 * xg + gg * dt) * dt + b["phase"] * dt + b["walk"] * dt**3 / 3.0
+    def _grown(self, t: Table, b: Table, horizon: int, dt: Float64s) -> Float64s:
+        offset_var_ns2, offset_skew_cov, skew_var_ppb2 = (
+            t[f"start_{name}"][horizon] for name in ("offset_var_ns2", "offset_skew_cov", "skew_var_ppb2")
+        )
+        result: Float64s = (
+            offset_var_ns2
+            + (2.0 * offset_skew_cov + skew_var_ppb2 * dt) * dt
+            + b["phase_walk"] * dt
+            + b["freq_walk"] * dt**3 / 3.0
+        )
         return result
 
-    def _keep(self, t: Table, lane: int, dt: Float64s, settled: Bools, strayed: Float64s, expected: Float64s) -> None:
+    def _accumulate(
+        self, t: Table, horizon: int, dt: Float64s, settled: Bools, error: Float64s, expected_error: Float64s
+    ) -> None:
         """Sums of both sides, with forgetting."""
         fade = np.where(settled, np.exp(-dt / _RATIO_MEMORY_S), 1.0)
-        capped = np.minimum(strayed, _WILD * expected)
-        t["strayed"][lane] = t["strayed"][lane] * fade + np.where(settled, capped, 0.0)
-        t["expected"][lane] = t["expected"][lane] * fade + np.where(settled, expected, 0.0)
-        if lane == _SHORT:
+        capped = np.minimum(error, _WILD * expected_error)
+        t["error"][horizon] = t["error"][horizon] * fade + np.where(settled, capped, 0.0)
+        t["expected_error"][horizon] = t["expected_error"][horizon] * fade + np.where(settled, expected_error, 0.0)
+        if horizon == _SHORT:
             fade = np.where(settled, _SCALE_MEMORY, 1.0)
-            capped = np.minimum(strayed, 25.0 * np.maximum(expected, 1.0))
-            t["short_strayed"] = t["short_strayed"] * fade + np.where(settled, capped, 0.0)
-            t["short_expected"] = t["short_expected"] * fade + np.where(settled, expected, 0.0)
+            capped = np.minimum(error, 25.0 * np.maximum(expected_error, 1.0))
+            t["short_error"] = t["short_error"] * fade + np.where(settled, capped, 0.0)
+            t["short_expected_error"] = t["short_expected_error"] * fade + np.where(settled, expected_error, 0.0)
 
     def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s, common: bool = True) -> None:
         """One step of the filter of log q: the common part, then each clock's own.
@@ -171,14 +185,16 @@ class Wander:
         """
         if not far.any():
             return
-        scale = np.maximum(t["short_strayed"] / t["short_expected"], _LEAST_SCALE) ** _SCALE_POWER
+        scale = np.maximum(t["short_error"] / t["short_expected_error"], _LEAST_SCALE) ** _SCALE_POWER
         score = np.where(far, _SCORE * np.clip(ratio / (_EXPECTED * scale) - 1.0, -1.0, _CLIP), 0.0)
-        usual = 0.0
+        usual_ns2 = 0.0
         if common:
-            usual = self._learn_common(far, score, free)
-        t["own_info"] = np.where(far, np.minimum(t["own_info"] + _PER_TEST, _OWN_INFO[1]), t["own_info"])
-        own = t["own_log"] + (score - usual) / (t["own_info"] if common else _ALARM_INFO)
-        t["own_log"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log"])
+            usual_ns2 = self._learn_common(far, score, free)
+        t["own_log_q_info"] = np.where(
+            far, np.minimum(t["own_log_q_info"] + _PER_TEST, _OWN_INFO[1]), t["own_log_q_info"]
+        )
+        own = t["own_log_q"] + (score - usual_ns2) / (t["own_log_q_info"] if common else _ALARM_INFO)
+        t["own_log_q"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log_q"])
 
     def _learn_common(self, far: Bools, score: Float64s, free: Float64s) -> float:
         """The common part; returns the mean score of these tests."""
@@ -196,7 +212,7 @@ class Wander:
 
     def forget(self, t: Table, who: Bools) -> None:
         """These clocks jumped: what they were before says nothing of what they are."""
-        t["then_at"] = np.where(who, NEVER, t["then_at"])
+        t["start_at_ns"] = np.where(who, NEVER, t["start_at_ns"])
 
     def snapshot(self) -> dict[str, Any]:
         """Everything but the table."""

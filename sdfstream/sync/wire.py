@@ -15,35 +15,35 @@ from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.topics import EDGE, ESTIMATE
 from sdfstream.records.units import Bools, Float64s, Int64s
-from sdfstream.sync.estimates import Beliefs
-from sdfstream.sync.reduce import Edges
-from sdfstream.sync.reference import Place
+from sdfstream.sync.estimates import ClockEstimates
+from sdfstream.sync.reduce import ReducedEdges
+from sdfstream.sync.reference import ReferenceState
 
 MOST_ROWS: Final = 16_384
 """Rows per message: some 3 MB, less than a bus takes at once."""
 _FLOATS: Final = {
     "weight_per_ns2": "weight",
-    "offset_ns": "offset",
+    "offset_ns": "offset_ns",
     "skew_weight_per_ppb2": "skew_weight",
-    "skew_ppb": "skew",
-    "info_xx_per_ns2": "ixx",
-    "info_xg_per_ns_ppb": "ixg",
-    "info_gg_per_ppb2": "igg",
-    "square_ns2": "square",
-    "rest_ns2": "rest",
-    "step_ns": "step",
-    "alarm_ns2": "alarm",
+    "skew_ppb": "skew_ppb",
+    "info_xx_per_ns2": "info_offset",
+    "info_xg_per_ns_ppb": "info_cross",
+    "info_gg_per_ppb2": "info_skew",
+    "square_ns2": "disagreement_ns2",
+    "rest_ns2": "residual_ns2",
+    "step_ns": "step_ns",
+    "alarm_ns2": "surprise_ns2",
 }
-_COUNTS: Final = ("sessions", "bad", "blocks", "tripped")
+_COUNTS: Final = {"sessions": "sessions", "bad": "disagreeing", "blocks": "blocks", "tripped": "jumped"}
 _ESTIMATES: Final = {
-    "offset_ns": "offset",
-    "skew_ppb": "skew",
-    "var_xx_ns2": "xx",
-    "var_xg_ns_ppb": "xg",
-    "var_gg_ppb2": "gg",
-    "walk_ppb2_per_s": "walk",
-    "phase_ns2_per_s": "phase",
-    "bound_ns2": "bound",
+    "offset_ns": "offset_ns",
+    "skew_ppb": "skew_ppb",
+    "var_xx_ns2": "offset_var_ns2",
+    "var_xg_ns_ppb": "offset_skew_cov",
+    "var_gg_ppb2": "skew_var_ppb2",
+    "walk_ppb2_per_s": "freq_walk",
+    "phase_ns2_per_s": "phase_walk",
+    "bound_ns2": "bound_ns2",
 }
 
 
@@ -55,29 +55,35 @@ class EdgeRows(NamedTuple):
     lag_ns: float
     """Smallest lag told; infinite: none."""
     names: list[str]
-    edges: Edges
+    edges: ReducedEdges
     base_ns: Int64s
-    """(names,) reading less bus time; where `heard` says so."""
-    heard: Bools
+    """(names,) reading less bus time, where `based`."""
+    based: Bools
 
 
-class BeliefRows(NamedTuple):
+class EstimateRows(NamedTuple):
     """Rows of one message about clocks, all of one tick."""
 
     tick_at_ns: int
     clocks: int
-    usual: float
+    usual_ns2: float
     names: list[str]
-    beliefs: Beliefs
+    estimates: ClockEstimates
 
 
 def edge_batches(
-    tick_at_ns: int, origin_ns: int | None, lag_ns: float, names: list[str], edges: Edges, base_ns: Int64s, heard: Bools
+    tick_at_ns: int,
+    origin_ns: int | None,
+    lag_ns: float,
+    names: list[str],
+    edges: ReducedEdges,
+    base_ns: Int64s,
+    based: Bools,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of ``sdf.derived.edge.v1``; `base_ns` and `heard` are by clock."""
+    """Batches of ``sdf.derived.edge.v1``; `base_ns` and `based` are by clock."""
     assert EDGE.columns is not None
     for low in range(0, edges.src.size, MOST_ROWS):
-        e = Edges._make(column[low : low + MOST_ROWS] for column in edges)
+        e = ReducedEdges._make(column[low : low + MOST_ROWS] for column in edges)
         n = e.src.size
         yield columns.build(
             EDGE.columns,
@@ -87,11 +93,11 @@ def edge_batches(
                 "lag_ns": _alike(n, lag_ns if lag_ns < np.inf else None, pa.float64()),
                 "clock_src": _name_column(e.src, names),
                 "clock_dst": _name_column(e.dst, names),
-                "base_src_ns": columns.nullable(base_ns[e.src], heard[e.src], pa.int64()),
-                "base_dst_ns": columns.nullable(base_ns[e.dst], heard[e.dst], pa.int64()),
+                "base_src_ns": columns.nullable(base_ns[e.src], based[e.src], pa.int64()),
+                "base_dst_ns": columns.nullable(base_ns[e.dst], based[e.dst], pa.int64()),
                 **{name: getattr(e, field) for name, field in _FLOATS.items()},
-                **{name: getattr(e, name).astype(np.uint32) for name in _COUNTS},
-                "heard": pa.array(e.heard),
+                **{name: getattr(e, field).astype(np.uint32) for name, field in _COUNTS.items()},
+                "heard": pa.array(e.recent),
             },
         )
 
@@ -113,15 +119,15 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
         np.array([number[name] for name in own], dtype=np.int64)[codes] if own else codes.astype(np.int64)
         for codes, own in sides
     )
-    told = {field: _finite(batch, name) for name, field in _FLOATS.items()}
-    counts = {name: columns.values(batch, name).astype(np.float64) for name in _COUNTS}
-    edges = Edges(src=src, dst=dst, heard=columns.values(batch, "heard").astype(np.bool_), **told, **counts)
-    base_ns, heard = np.full(len(names), np.iinfo(np.int64).min), np.zeros(len(names), dtype=np.bool_)
+    floats = {field: _finite(batch, name) for name, field in _FLOATS.items()}
+    counts = {field: columns.values(batch, name).astype(np.float64) for name, field in _COUNTS.items()}
+    edges = ReducedEdges(src=src, dst=dst, recent=columns.values(batch, "heard").astype(np.bool_), **floats, **counts)
+    base_ns, based = np.full(len(names), np.iinfo(np.int64).min), np.zeros(len(names), dtype=np.bool_)
     for end, clock in (("src", src), ("dst", dst)):
         given = _present(batch, f"base_{end}_ns")
         bases = columns.filled(batch, f"base_{end}_ns", 0).astype(np.int64)
         np.maximum.at(base_ns, clock[given], bases[given])
-        heard[clock[given]] = True
+        based[clock[given]] = True
     origin, lag = _present(batch, "origin_ns"), _present(batch, "lag_ns")
     return EdgeRows(
         columns.values(batch, "tick_at_ns").astype(np.int64),
@@ -130,16 +136,18 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
         names,
         edges,
         base_ns,
-        heard,
+        based,
     )
 
 
-def belief_batches(tick_at_ns: int, names: list[str], b: Beliefs, usual: float) -> Iterator[pa.RecordBatch]:
+def estimate_batches(
+    tick_at_ns: int, names: list[str], b: ClockEstimates, usual_ns2: float
+) -> Iterator[pa.RecordBatch]:
     """Batches of ``sdf.derived.estimate.v1``."""
     assert ESTIMATE.columns is not None
     for low in range(0, b.n, MOST_ROWS):
-        part = slice(low, min(low + MOST_ROWS, b.n))
-        n = part.stop - low
+        span = slice(low, min(low + MOST_ROWS, b.n))
+        n = span.stop - low
         yield columns.build(
             ESTIMATE.columns,
             {
@@ -148,19 +156,19 @@ def belief_batches(tick_at_ns: int, names: list[str], b: Beliefs, usual: float) 
                 "origin_ns": np.full(n, b.origin_ns),
                 "now_ns": np.full(n, b.at),
                 "lag_ns": np.full(n, b.lag_ns),
-                "usual_ns2": np.full(n, usual),
-                "place_at_ns": np.full(n, b.place.at),
-                "place_base_ns": np.full(n, b.place.base_ns),
-                "place_offset_ns": np.full(n, b.place.offset),
-                "place_skew_ppb": np.full(n, b.place.skew),
-                "clock": columns.name_column(np.arange(n), names[part]),
-                "base_ns": columns.nullable(b.table["base_ns"][part], b.table["based"][part], pa.int64()),
-                **{name: b.table[column][part].copy() for name, column in _ESTIMATES.items()},
+                "usual_ns2": np.full(n, usual_ns2),
+                "place_at_ns": np.full(n, b.reference_state.at),
+                "place_base_ns": np.full(n, b.reference_state.base_ns),
+                "place_offset_ns": np.full(n, b.reference_state.offset_ns),
+                "place_skew_ppb": np.full(n, b.reference_state.skew_ppb),
+                "clock": columns.name_column(np.arange(n), names[span]),
+                "base_ns": columns.nullable(b.table["base_ns"][span], b.table["based"][span], pa.int64()),
+                **{name: b.table[column][span].copy() for name, column in _ESTIMATES.items()},
             },
         )
 
 
-def read_beliefs(batch: pa.RecordBatch) -> BeliefRows | None:
+def read_estimates(batch: pa.RecordBatch) -> EstimateRows | None:
     """Rows of a message about clocks; None of an empty one.
 
     Raises
@@ -176,7 +184,7 @@ def read_beliefs(batch: pa.RecordBatch) -> BeliefRows | None:
         raise FormatError("null", "clock")
     if (ticks != ticks[0]).any() or (clocks != clocks[0]).any():
         raise FormatError("ticks-mixed", "one message speaks of one tick")
-    b = Beliefs()
+    b = ClockEstimates()
     b.table.grow(ticks.size)
     for name, column in _ESTIMATES.items():
         b.table[column] = _finite(batch, name)
@@ -184,11 +192,11 @@ def read_beliefs(batch: pa.RecordBatch) -> BeliefRows | None:
     b.table["base_ns"] = columns.filled(batch, "base_ns", 0)
     b.origin_ns = int(columns.values(batch, "origin_ns")[0])
     b.at, b.lag_ns = float(_finite(batch, "now_ns")[0]), float(_finite(batch, "lag_ns")[0])
-    place = (_finite(batch, f"place_{name}")[0] for name in ("at_ns", "offset_ns", "skew_ppb"))
-    at, offset, skew = map(float, place)
-    b.place = Place(at, int(columns.values(batch, "place_base_ns")[0]), offset, skew)
+    state = (_finite(batch, f"place_{name}")[0] for name in ("at_ns", "offset_ns", "skew_ppb"))
+    at, offset, skew = map(float, state)
+    b.reference_state = ReferenceState(at, int(columns.values(batch, "place_base_ns")[0]), offset, skew)
     names = [dictionary[code] for code in codes.tolist()]
-    return BeliefRows(int(ticks[0]), int(clocks[0]), float(_finite(batch, "usual_ns2")[0]), names, b)
+    return EstimateRows(int(ticks[0]), int(clocks[0]), float(_finite(batch, "usual_ns2")[0]), names, b)
 
 
 def _name_column(codes: Int64s, names: list[str]) -> pa.Array:

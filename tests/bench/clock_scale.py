@@ -24,8 +24,8 @@ from sdfstream.records.topics import EDGE, ESTIMATE, PROBE
 from sdfstream.records.units import TICK_NS
 from sdfstream.score.clock.model import START_NS, seeded
 from sdfstream.sync import SyncEdgeStage, SyncMeshStage
-from sdfstream.sync.estimates import Beliefs
-from sdfstream.sync.reduce import Edges
+from sdfstream.sync.estimates import ClockEstimates
+from sdfstream.sync.reduce import ReducedEdges
 from sdfstream.sync.wire import edge_batches
 
 PEERS, PATHS = 10, 10
@@ -86,7 +86,7 @@ def _edge(hosts: int) -> dict[str, Any]:
 def _bytes(edge: SyncEdgeStage) -> dict[str, int]:
     """What is kept per session, as it is allocated (tables grow by doubling)."""
     roster = edge._hosts._roster
-    seen, registry = roster._seen, roster.registry
+    seen, registry = roster._duplicates, roster.registry
     directories = (registry.sessions, registry.paths)
     return {
         "sites": sum(a.nbytes for a in roster.sessions._columns.values()),
@@ -147,7 +147,7 @@ def _mesh(clocks: int, peers: int) -> dict[str, Any]:
     src, dst = pair >> 32, pair & 0xFFFFFFFF
     truth, one = 1e3 * g.standard_normal(clocks), np.ones(src.size)
     weight = one / 400.0
-    rows = Edges(
+    rows = ReducedEdges(
         src, dst, weight, truth[dst] - truth[src], weight, 0.0 * one, weight, 0.0 * one, weight, 4.0 * one, 100.0 * one,
         10.0 * one, 0.0 * one, one > 0.0, 10.0 * one, 0.0 * one, 0.0 * one, 0.0 * one,
     )  # fmt: skip
@@ -155,26 +155,26 @@ def _mesh(clocks: int, peers: int) -> dict[str, Any]:
     stage, sent, spent = SyncMeshStage(), 0, []
     for k in range(12):
         at = START_NS + k * TICK_NS
-        e = rows._replace(offset=rows.offset + g.standard_normal(src.size))
+        e = rows._replace(offset_ns=rows.offset_ns + g.standard_normal(src.size))
         batches = list(edge_batches(at, START_NS, 0.0, names, e, bases, bases == 0))
         sent = sum(batch.nbytes for batch in batches)
         t = time.process_time()
         out = stage.step([Message(EDGE.name, "part", batch, at, k) for batch in batches], at)
         spent.append(time.process_time() - t)
     state = stage._mesh.snapshot()
-    beliefs = sum(o.body.nbytes for o in out if o.topic == ESTIMATE.name)  # type: ignore[union-attr]
+    estimates = sum(o.body.nbytes for o in out if o.topic == ESTIMATE.name)  # type: ignore[union-attr]
     return {
         "mesh_clocks": clocks,
         "mesh_pairs": int(src.size),
         "mesh_own_tick_cpu_s": round(float(np.median(spent[3:])), 4),
         "edge_row_bytes": round(sent / src.size),
-        "belief_row_bytes": round(beliefs / clocks),
+        "belief_row_bytes": round(estimates / clocks),
         "state_bytes_per_clock": round(_size(state) / clocks),
-        "belief_table_bytes_per_clock": _width(stage._mesh.clocks.beliefs),
+        "belief_table_bytes_per_clock": _width(stage._mesh.clocks.estimates),
     }
 
 
-def _width(b: Beliefs) -> int:
+def _width(b: ClockEstimates) -> int:
     return round(sum(a.nbytes for a in b.table.snapshot().values()) / b.n)
 
 

@@ -26,7 +26,7 @@ from sdfstream.score.clock.sim import Session, mesh, seeded
 from sdfstream.sync import SyncStage
 from sdfstream.sync.blocks import blocks
 from sdfstream.sync.mesh import solve
-from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reduce import ReducedEdges
 
 _ROWS = 5_000
 
@@ -70,7 +70,7 @@ def _replay(seconds: float, runs: int) -> dict[str, Any]:
     roster = stage._line._hosts._roster
     width = sum(a.nbytes for a in roster.sessions.snapshot().values()) / roster.sessions.rows
     directory = roster.registry.sessions
-    width += roster._seen.snapshot(roster.sessions.rows).nbytes / roster.sessions.rows
+    width += roster._duplicates.snapshot(roster.sessions.rows).nbytes / roster.sessions.rows
     width += (3 * directory.keys.nbytes + directory._guess.nbytes) / roster.sessions.rows
     return {
         "rows_per_message": rows // (len(messages) - half),
@@ -108,20 +108,23 @@ def _solve(clocks: int, neighbours: int) -> dict[str, Any]:
     truth, rate = g.standard_normal(clocks) * 1e3, g.standard_normal(clocks) * 10.0
     zero, one = np.zeros(src.size), np.ones(src.size)
     weight = np.exp(g.standard_normal(src.size)) / 400.0
-    e = Edges(
+    e = ReducedEdges(
         src=src, dst=dst, weight=weight, skew_weight=weight,
-        offset=truth[dst] - truth[src] + 20.0 * g.standard_normal(src.size),
-        skew=rate[dst] - rate[src] + 20.0 * g.standard_normal(src.size),
-        ixx=weight, ixg=zero, igg=weight, square=one, rest=400.0 * one, sessions=4.0 * one, bad=zero, heard=one > 0.0,
-        blocks=4.0 * one, tripped=zero, step=zero, alarm=zero,
+        offset_ns=truth[dst] - truth[src] + 20.0 * g.standard_normal(src.size),
+        skew_ppb=rate[dst] - rate[src] + 20.0 * g.standard_normal(src.size),
+        info_offset=weight, info_cross=zero, info_skew=weight, disagreement_ns2=one, residual_ns2=400.0 * one,
+        sessions=4.0 * one, disagreeing=zero, recent=one > 0.0,
+        blocks=4.0 * one, jumped=zero, step_ns=zero, surprise_ns2=zero,
     )  # fmt: skip
     label = components(clocks, src, dst)
     state = solve(e, truth, rate, np.full(clocks, 80.0), label)
     wall, cpu = [], []
     for _ in range(5):
-        e = e._replace(offset=e.offset + 2.0 * g.standard_normal(src.size), skew=e.skew + g.standard_normal(src.size))
+        e = e._replace(
+            offset_ns=e.offset_ns + 2.0 * g.standard_normal(src.size), skew_ppb=e.skew_ppb + g.standard_normal(src.size)
+        )
         began = time.perf_counter(), time.process_time()
-        state = solve(e, state.offset, state.skew, state.xx, label)
+        state = solve(e, state.offset_ns, state.skew_ppb, state.xx, label)
         wall.append(time.perf_counter() - began[0])
         cpu.append(time.process_time() - began[1])
     return {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sdfstream.numeric.group import group, ranked
 from sdfstream.sync.blocks import blocks
-from sdfstream.sync.delays import Delays, Windows
-from sdfstream.sync.intake import LATEST_NS, LONGEST_NS, _judge, _pairs, _spotless
+from sdfstream.sync.delays import DelayWindows, WindowRows
+from sdfstream.sync.intake import LATEST_NS, LONGEST_NS, _assess, _pairs, _spotless
 from sdfstream.sync.registry import Directory
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -91,8 +91,8 @@ def test_window_figures_are_the_plain_ones(seed: int, rows: int, paths: int, ske
     lost = g.uniform(size=rows) < 0.2
     fwd, rev = (np.where(lost | (g.uniform(size=rows) < 0.2), np.nan, g.exponential(1e3, rows)) for _ in range(2))
     marks = [g.uniform(size=rows) < 0.2 for _ in range(2)]
-    d = Delays(np.zeros(rows, np.int64), path, fwd, rev, g.uniform(1, 9, rows), lost, *marks)
-    windows = Windows()
+    d = WindowRows(np.zeros(rows, np.int64), path, fwd, rev, g.uniform(1, 9, rows), lost, *marks)
+    windows = DelayWindows()
     windows.put(d, 0)
     closed = windows.close(0)[0]
     expected = {}
@@ -103,10 +103,19 @@ def test_window_figures_are_the_plain_ones(seed: int, rows: int, paths: int, ske
             values, none = delay[has], (np.nan,) * 5
             if any(counts):
                 some = bool(values.size)
-                figures = (*np.quantile(values, [0.0, 0.5, 0.99, 1.0]), d.err[has].max()) if some else none
+                figures = (*np.quantile(values, [0.0, 0.5, 0.99, 1.0]), d.err_ns[has].max()) if some else none
                 expected[p, lane] = (*counts, *figures)
     assert list(zip(closed.path.tolist(), closed.dir.tolist(), strict=True)) == sorted(expected)
-    columns = [closed.n, closed.lost, closed.ce, closed.low, closed.p50, closed.p99, closed.high, closed.err]
+    columns = [
+        closed.n,
+        closed.lost,
+        closed.ce,
+        closed.min_ns,
+        closed.p50_ns,
+        closed.p99_ns,
+        closed.max_ns,
+        closed.err_ns,
+    ]
     plain = np.array([expected[k] for k in sorted(expected)]).reshape(-1, 8)
     np.testing.assert_allclose(np.array(columns, dtype=np.float64).T, plain)
 
@@ -129,7 +138,7 @@ def test_what_looks_spotless_is_accepted_row_by_row(seed: int, rows: int, spoilt
     if mixed and g.uniform() < 0.5:
         kinds[g.integers(4)][g.integers(rows)] = 1
     with np.errstate(over="ignore"):
-        refused, lost, forward, reverse = _judge(np.zeros(rows, np.bool_), tuple(stamps), kinds)
+        refused, lost, forward, reverse = _assess(np.zeros(rows, np.bool_), tuple(stamps), kinds)
         if _spotless(tuple(stamps), kinds):
             assert not refused.any() and not lost.any() and forward.all() and reverse.all()
         elif kind in (1, 2) and not spoilt and not mixed and (t4 - t1 >= t3 - t2).all():

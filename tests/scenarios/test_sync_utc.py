@@ -12,7 +12,7 @@ import pytest
 
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
-from sdfstream.sync.reference import Bank, Place
+from sdfstream.sync.reference import Ensemble, ReferenceState
 from sdfstream.sync.utc import HOLD_PPB, PATIENCE_NS, SLEW_PPB, Utc, UtcTie
 
 DT_S = 1.0
@@ -45,17 +45,17 @@ class World:
         self.swing = self.rng.normal(0.0, self.swing_ns, self.n)
         self.counters = Counters("sync")
         self.tie = self.fresh()
-        self.skew = np.zeros(self.n + 1)
+        self.skew_ppb = np.zeros(self.n + 1)
         self.base_ns = np.array([0, *self.rng.integers(-(10**12), 10**12, self.n)])
         self.last: Utc | None = None
 
     def fresh(self) -> UtcTie:
         return UtcTie(HOSTS[: self.n], PROMISED, 3.6e12, self.counters)
 
-    def bank(self) -> Bank:
+    def bank(self) -> Ensemble:
         errors = self.swing + np.array([self.step_ns.get(i, 0.0) for i in range(self.n)])
         position = np.concatenate([[0.0], self.utc + errors])
-        return Bank(self.at_s * NS_PER_S, self.base_ns, position - self.base_ns, self.skew)
+        return Ensemble(self.at_s * NS_PER_S, self.base_ns, position - self.base_ns, self.skew_ppb)
 
     def second(self) -> Utc:
         walk = self.rng.normal(0.0, self.swing_ns * np.sqrt(2.0 * DT_S / self.pull_s), self.n)
@@ -64,25 +64,25 @@ class World:
         self.rate += self.rng.normal(0.0, 1.0 * np.sqrt(DT_S))
         self.utc += self.rate * DT_S
         self.at_s += DT_S
-        self.skew = np.concatenate([[0.0], self.rate + moved / DT_S])
+        self.skew_ppb = np.concatenate([[0.0], self.rate + moved / DT_S])
         bank = self.bank()
         before = [column.copy() for column in bank[1:]]
         err = np.full(self.n + 1, LINE_ERR)
-        self.last = self.tie.step(self.names, np.array(self.live), bank, err, Place(0.0, 0, 0.0, 0.0))
+        self.last = self.tie.step(self.names, np.array(self.live), bank, err, ReferenceState(0.0, 0, 0.0, 0.0))
         for column, was in zip(bank[1:], before, strict=True):
             np.testing.assert_array_equal(column, was)
         return self.last
 
     def error(self) -> float:
         assert self.last is not None
-        return self.last.base_ns + self.last.offset - self.utc
+        return self.last.base_ns + self.last.offset_ns - self.utc
 
     def run(self, seconds: float) -> np.ndarray:
         """(seconds, 3): error, bound, rate relative to the truth's."""
         found = []
         for _ in range(round(seconds / DT_S)):
             told = self.second()
-            found.append((self.error(), told.err_ns, told.skew - self.rate))
+            found.append((self.error(), told.err_ns, told.skew_ppb - self.rate))
         return np.array(found)
 
 
@@ -158,7 +158,7 @@ def test_before_any_host_was_heard_nothing_is_claimed() -> None:
     world = World(5)
     world.live = [True, False, False, False]
     told = world.second()
-    assert (told.status, told.n, told.err_ns, told.base_ns, told.offset) == (2, 0, 3.6e12, 0, 0.0)
+    assert (told.status, told.n, told.err_ns, told.base_ns, told.offset_ns) == (2, 0, 3.6e12, 0, 0.0)
     world.live[2] = True
     told = world.second()
     assert (told.status, told.n) == (0, 1) and abs(world.error()) <= told.err_ns < 1.001 * PROMISED
@@ -186,8 +186,10 @@ def test_two_that_contradict_each_other_widen_the_bound_over_both() -> None:
 def test_a_host_sync_knows_badly_counts_little() -> None:
     """Its interval is wide, so the others' ends decide."""
     tie = UtcTie(HOSTS[:3], 1e3, 3.6e12, Counters("sync"))
-    bank = Bank(0.0, np.zeros(3, dtype=np.int64), np.array([0.0, 100.0, 40_000.0]), np.zeros(3))
-    told = tie.step(HOSTS[:3], np.ones(3, dtype=bool), bank, np.array([10.0, 10.0, 50_000.0]), Place(0.0, 0, 0.0, 0.0))
+    bank = Ensemble(0.0, np.zeros(3, dtype=np.int64), np.array([0.0, 100.0, 40_000.0]), np.zeros(3))
+    told = tie.step(
+        HOSTS[:3], np.ones(3, dtype=bool), bank, np.array([10.0, 10.0, 50_000.0]), ReferenceState(0.0, 0, 0.0, 0.0)
+    )
     assert told.err_ns < 1_100.0
 
 
@@ -212,5 +214,7 @@ def test_instants_may_go_back_a_little() -> None:
     world.run(100)
     world.at_s -= 0.05
     world.utc -= world.rate * 0.05
-    told = world.tie.step(world.names, np.array(world.live), world.bank(), np.zeros(4), Place(0.0, 0, 0.0, 0.0))
-    assert abs(told.base_ns + told.offset - world.utc) < 1_000.0
+    told = world.tie.step(
+        world.names, np.array(world.live), world.bank(), np.zeros(4), ReferenceState(0.0, 0, 0.0, 0.0)
+    )
+    assert abs(told.base_ns + told.offset_ns - world.utc) < 1_000.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfstream.numeric.graph import Edges, components, conjugate_gradient
+from sdfstream.numeric.graph import WeightedEdges, components, conjugate_gradient
 
 
 @given(st.integers(1, 30), st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60))
@@ -34,7 +34,7 @@ def test_conjugate_gradients_find_the_dense_solution(seed: int) -> None:
         matrix[[i, j], [j, i]] -= w
     right = g.standard_normal(nodes)
     wanted = np.linalg.solve(matrix, right)
-    e = Edges(a, b, weight, np.zeros(a.size))
+    e = WeightedEdges(a, b, weight, np.zeros(a.size))
     got = conjugate_gradient(e, loose, right, tolerance=1e-9, steps=500)
     np.testing.assert_allclose(got, wanted, atol=1e-5 * np.abs(wanted).max())
     # warm-started at the solution there is nothing left to do
@@ -44,5 +44,5 @@ def test_conjugate_gradients_find_the_dense_solution(seed: int) -> None:
 
 def test_nothing_asked_gives_nothing() -> None:
     nothing = np.empty(0, dtype=np.int64)
-    got = conjugate_gradient(Edges(nothing, nothing, np.empty(0), np.empty(0)), np.ones(3), np.zeros(3))
+    got = conjugate_gradient(WeightedEdges(nothing, nothing, np.empty(0), np.empty(0)), np.ones(3), np.zeros(3))
     assert got.tolist() == [0.0, 0.0, 0.0]

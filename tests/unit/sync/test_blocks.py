@@ -11,23 +11,29 @@ from sdfstream.numeric.table import Table
 from sdfstream.sync import edge_filter
 from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import site_table
+from sdfstream.sync.edge_filter import session_table
 
 CONFIG = SyncConfig()
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def session(**columns: object) -> Table:
-    t = site_table()
+    t = session_table()
     t.grow(1)
-    for name, value in {"level": 8000.0, "about": 8000.0, "dd": 100.0, "level_var": 4.0, **columns}.items():
+    for name, value in {
+        "base_delay_ns": 8000.0,
+        "centre_ns": 8000.0,
+        "offset_var_ns2": 100.0,
+        "base_delay_var_ns2": 4.0,
+        **columns,
+    }.items():
         t[name] = value
     return t
 
 
 def block(t: Table, fwd: np.ndarray, rev: np.ndarray) -> Blocks:
     zeros = np.zeros(fwd.size, dtype=np.int64)
-    return blocks(zeros, zeros.astype(float), fwd, rev, t["about"], narrow(t, CONFIG))
+    return blocks(zeros, zeros.astype(float), fwd, rev, t["centre_ns"], narrow(t, CONFIG))
 
 
 def learned(draw: Draw, ticks: int, seed: int = 1, t: Table | None = None) -> Table:
@@ -65,32 +71,32 @@ def test_a_quiet_path_that_gets_busy_is_quiet_no_longer() -> None:
 
 def test_moments_do_not_depend_on_where_they_are_taken_about() -> None:
     """They begin afresh about the level of the moment; mean and deviation are of the delays all the same."""
-    t = session(about=7_900.0)
+    t = session(centre_ns=7_900.0)
     learned(normal, 200, t=t)
-    mean = t["about"][0] + t["first"][:, 0]
+    mean = t["centre_ns"][0] + t["moment1_ns"][:, 0]
     np.testing.assert_allclose(mean, 8000.0, atol=1.5)
-    np.testing.assert_allclose(np.sqrt(t["second"] - t["first"] ** 2)[:, 0], 5.0, rtol=0.2)
-    assert float(t["about"][0]) == 8000.0
+    np.testing.assert_allclose(np.sqrt(t["moment2_ns2"] - t["moment1_ns"] ** 2)[:, 0], 5.0, rtol=0.2)
+    assert float(t["centre_ns"][0]) == 8000.0
 
 
 def teach(t: Table, fwd: np.ndarray, rev: np.ndarray) -> None:
     b, none = block(t, fwd, rev), np.zeros(1)
-    v = edge_filter.View(none, t["dd"].copy(), none, none, none, np.ones(1), np.ones(1, dtype=bool))
+    v = edge_filter.Prior(none, t["offset_var_ns2"].copy(), none, none, none, np.ones(1), np.ones(1, dtype=bool))
     edge_filter.learn_means(t, b, np.zeros(1, dtype=np.int64), v, CONFIG)
 
 
 def test_half_the_difference_of_the_means_measures_the_clock() -> None:
     t = learned(normal, 120)
-    spread = (t["second"] - t["first"] ** 2)[:, 0]
+    spread = (t["moment2_ns2"] - t["moment1_ns"] ** 2)[:, 0]
     fwd, rev = 8000.0 + 3.0 + np.linspace(-4, 4, 8), 8000.0 - 3.0 + np.linspace(-4, 4, 8)
     teach(t, fwd, rev)
     r = spread.sum() / 8 / 4
-    assert float(t["d"][0]) == pytest.approx(3.0 * 100.0 / (100.0 + r))
-    assert float(t["dd"][0]) == pytest.approx(1.0 / (1.0 / 100.0 + 1.0 / r))
+    assert float(t["offset_ns"][0]) == pytest.approx(3.0 * 100.0 / (100.0 + r))
+    assert float(t["offset_var_ns2"][0]) == pytest.approx(1.0 / (1.0 / 100.0 + 1.0 / r))
 
 
 def test_a_block_whose_mean_met_a_queue_teaches_nothing() -> None:
     t = learned(normal, 120)
     teach(t, np.full(8, 8000.0 + 300.0), np.full(8, 8000.0))
-    assert float(t["d"][0]) == 0.0
-    assert float(t["dd"][0]) == 100.0
+    assert float(t["offset_ns"][0]) == 0.0
+    assert float(t["offset_var_ns2"][0]) == 100.0

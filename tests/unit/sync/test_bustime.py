@@ -14,8 +14,8 @@ MS = 1e6
 def told(spread: Spread, *messages: tuple[float, int]) -> None:
     """One tick of messages: lag of the oldest row in ms, rows."""
     for oldest_ms, rows in messages:
-        spread.see(np.linspace(60.0, oldest_ms, rows) * MS)
-    spread.turn()
+        spread.add(np.linspace(60.0, oldest_ms, rows) * MS)
+    spread.end_tick()
 
 
 def test_nothing_is_promised_before_twenty_ticks_have_told() -> None:
@@ -40,7 +40,7 @@ def test_what_was_slow_for_a_moment_counts_for_two_seconds_and_no_longer() -> No
     for _ in range(20):
         told(spread, (110, 50))
     told(spread, (160, 50))
-    spread.turn()  # a tick without rows tells nothing
+    spread.end_tick()  # a tick without rows tells nothing
     for _ in range(19):
         assert spread.value == 160 * MS
         told(spread, (110, 50))
@@ -53,8 +53,8 @@ def test_it_goes_on_from_a_snapshot_in_mid_tick() -> None:
     spread, again = Spread(), Spread()
     for n in range(25):
         told(spread, (100 + n % 7, 40))
-    spread.see(np.array([130.0, 61.0]) * MS)
+    spread.add(np.array([130.0, 61.0]) * MS)
     again.restore(spread.snapshot())
     for one in (spread, again):
-        one.turn()
+        one.end_tick()
     assert again.snapshot() == spread.snapshot() and again.value == spread.value == 130 * MS

@@ -9,11 +9,11 @@ import pytest
 
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
-from sdfstream.sync.clocks import Clocks
+from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.mesh import solve
-from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reduce import ReducedEdges
 from sdfstream.sync.reference import Scale
 from tests.fixtures.sync_edges import edges
 
@@ -21,58 +21,58 @@ CONFIG = SyncConfig()
 SYNCED, HOLDOVER, UNSYNCED, FAULTY = range(4)
 
 
-def known(*names: str) -> Clocks:
-    clocks = Clocks(CONFIG)
+def known(*names: str) -> MeshClocks:
+    clocks = MeshClocks(CONFIG)
     clocks.enter(list(names))
     clocks.set_bases(np.arange(len(names)), np.arange(len(names)) + 100)
-    clocks.beliefs.table["xx"], clocks.beliefs.table["gg"] = 100.0, 1.0
+    clocks.estimates.table["offset_var_ns2"], clocks.estimates.table["skew_var_ppb2"] = 100.0, 1.0
     return clocks
 
 
-def tick(clocks: Clocks, e: Edges, number: int, at_s: float) -> None:
+def tick(clocks: MeshClocks, e: ReducedEdges, number: int, at_s: float) -> None:
     clocks.advance(at_s * NS_PER_S)
-    clocks.tie(e.src[e.heard], e.dst[e.heard])
-    b = clocks.beliefs.table
-    clocks.take(solve(e, b["offset"], b["skew"], b["xx"], clocks.label), e, number)
+    clocks.tie(e.src[e.recent], e.dst[e.recent])
+    b = clocks.estimates.table
+    clocks.take(solve(e, b["offset_ns"], b["skew_ppb"], b["offset_var_ns2"], clocks.label), e, number)
     clocks.step(np.zeros(clocks.n))
 
 
-def ring(n: int, **columns: Any) -> Edges:
+def ring(n: int, **columns: Any) -> ReducedEdges:
     return edges(np.arange(n), (np.arange(n) + 1) % n, **{"weight": 0.02, "blocks": 1.0, **columns})
 
 
 def test_rows_stand_in_order_of_names_whoever_came_first() -> None:
     clocks = known("m", "b")
     assert clocks.names == ["b", "m"]
-    clocks.beliefs.table["offset"] = [1.0, 2.0]
-    clocks.beliefs.reference = 1
+    clocks.estimates.table["offset_ns"] = [1.0, 2.0]
+    clocks.estimates.reference = 1
     clocks.tie(np.array([0]), np.array([1]))
     at = clocks.enter(["z", "a", "m"])
     assert clocks.names == ["a", "b", "m", "z"]
     assert at is not None and at.tolist() == [1, 2]
-    assert clocks.beliefs.table["offset"].tolist() == [0.0, 1.0, 2.0, 0.0]
-    assert clocks.beliefs.table["xx"].tolist() == [UNKNOWN, 100.0, 100.0, UNKNOWN]
+    assert clocks.estimates.table["offset_ns"].tolist() == [0.0, 1.0, 2.0, 0.0]
+    assert clocks.estimates.table["offset_var_ns2"].tolist() == [UNKNOWN, 100.0, 100.0, UNKNOWN]
     assert clocks.label.tolist() == [0, 1, 1, 3]
-    assert clocks.names[clocks.beliefs.reference] == "m"
+    assert clocks.names[clocks.estimates.reference] == "m"
     assert clocks.enter(["a", "z"]) is None
 
 
 def test_a_base_once_set_stays() -> None:
     clocks = known("a", "b")
     clocks.set_bases(np.array([1]), np.array([999]))
-    assert clocks.beliefs.table["base_ns"].tolist() == [100, 101]
+    assert clocks.estimates.table["base_ns"].tolist() == [100, 101]
 
 
 def test_forgotten_clocks_leave_the_others_as_they_were() -> None:
     clocks = known("a", "b", "c", "d", "e")
     clocks.tie(np.array([0, 2, 3]), np.array([2, 4, 1]))
-    clocks.beliefs.table["offset"] = [0.0, 1.0, 2.0, 3.0, 4.0]
-    clocks.beliefs.reference = 2
+    clocks.estimates.table["offset_ns"] = [0.0, 1.0, 2.0, 3.0, 4.0]
+    clocks.estimates.reference = 2
     clocks.keep(np.array([False, True, True, True, True]))
     assert clocks.names == ["b", "c", "d", "e"]
-    assert clocks.beliefs.table["offset"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert clocks.estimates.table["offset_ns"].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert clocks.label.tolist() == [0, 1, 0, 1]
-    assert clocks.beliefs.reference == 1
+    assert clocks.estimates.reference == 1
 
 
 def test_a_step_is_news_once_and_unsyncs_until_the_bound_is_small_again() -> None:
@@ -82,15 +82,15 @@ def test_a_step_is_news_once_and_unsyncs_until_the_bound_is_small_again() -> Non
     clocks.step(np.zeros(3))
     assert clocks.step(size).tolist() == [False, True, False]
     assert clocks.step(size).tolist() == [False, False, False], "sessions notice one step within two seconds"
-    assert clocks.beliefs.table["xx"][1] >= 250e3**2
+    assert clocks.estimates.table["offset_var_ns2"][1] >= 250e3**2
     wide, small = np.array([100.0, 100e3, 100.0]), np.full(3, 100.0)
-    at = clocks.beliefs.at
+    at = clocks.estimates.at
     assert clocks.status(at, wide, settle=True).tolist() == [SYNCED, UNSYNCED, SYNCED]
     assert clocks.status(at, small, settle=True).tolist() == [SYNCED, SYNCED, SYNCED]
     assert clocks.status(at, wide, settle=True).tolist() == [SYNCED, UNSYNCED, SYNCED]
     tick(clocks, ring(3), 2, 4.0)
-    clocks.status(clocks.beliefs.at, small, settle=True)
-    assert clocks.status(clocks.beliefs.at, wide, settle=True).tolist() == [SYNCED, SYNCED, SYNCED]
+    clocks.status(clocks.estimates.at, small, settle=True)
+    assert clocks.status(clocks.estimates.at, wide, settle=True).tolist() == [SYNCED, SYNCED, SYNCED]
 
 
 def test_a_clock_that_keeps_stepping_is_faulty_and_gets_over_it() -> None:
@@ -102,34 +102,34 @@ def test_a_clock_that_keeps_stepping_is_faulty_and_gets_over_it() -> None:
     tick(clocks, ring(3), 1, 10.0)
     clocks.step(np.array([0.0, 5e3, 0.0]))
     small = np.full(3, 10.0)
-    assert clocks.status(clocks.beliefs.at, small, settle=True).tolist() == [SYNCED, FAULTY, SYNCED]
+    assert clocks.status(clocks.estimates.at, small, settle=True).tolist() == [SYNCED, FAULTY, SYNCED]
     tick(clocks, ring(3), 2, 30.0)
-    assert clocks.status(clocks.beliefs.at, small, settle=True).tolist() == [SYNCED] * 3
+    assert clocks.status(clocks.estimates.at, small, settle=True).tolist() == [SYNCED] * 3
 
 
 def test_a_liar_is_faulty_after_two_seconds_of_accusation() -> None:
     clocks = known(*"abcdef")
     a, b = np.triu_indices(6, 1)
-    e = edges(a, b, weight=0.02, blocks=1.0, bad=((a == 3) | (b == 3)).astype(float))
+    e = edges(a, b, weight=0.02, blocks=1.0, disagreeing=((a == 3) | (b == 3)).astype(float))
     told = []
     for k in range(1, 31):
         tick(clocks, e, k, 0.1 * k)
-        told.append(int(clocks.status(clocks.beliefs.at, np.full(6, 10.0), settle=True)[3]))
+        told.append(int(clocks.status(clocks.estimates.at, np.full(6, 10.0), settle=True)[3]))
     assert told.index(FAULTY) == 19
-    assert clocks.status(clocks.beliefs.at, np.full(6, 10.0), settle=True).tolist() == [0, 0, 0, 3, 0, 0]
+    assert clocks.status(clocks.estimates.at, np.full(6, 10.0), settle=True).tolist() == [0, 0, 0, 3, 0, 0]
 
 
 def test_silence_is_holdover_and_the_doubt_grows() -> None:
     clocks = known("a", "b")
     tick(clocks, edges([0], [1], weight=0.02, blocks=1.0), 1, 1.0)
-    before = clocks.beliefs.table["xx"].copy()
-    tick(clocks, edges([0], [1], weight=0.0, blocks=0.0, heard=False), 2, 4.0)
-    assert clocks.status(clocks.beliefs.at, np.full(2, 10.0), settle=True).tolist() == [HOLDOVER] * 2
-    assert (clocks.beliefs.table["xx"] > before).all()
+    before = clocks.estimates.table["offset_var_ns2"].copy()
+    tick(clocks, edges([0], [1], weight=0.0, blocks=0.0, recent=False), 2, 4.0)
+    assert clocks.status(clocks.estimates.at, np.full(2, 10.0), settle=True).tolist() == [HOLDOVER] * 2
+    assert (clocks.estimates.table["offset_var_ns2"] > before).all()
     assert not clocks.alive().any()
 
 
-def first_clock(clocks: Clocks) -> Scale:
+def first_clock(clocks: MeshClocks) -> Scale:
     """The first clock is the reference."""
     return Scale(0, np.eye(clocks.n)[0])
 
@@ -139,7 +139,7 @@ def test_an_islands_bound_grows_with_the_time_it_was_cut_off() -> None:
     for k in range(1, 11):
         tick(clocks, ring(4), k, 0.1 * k)
         clocks.mark_tied()
-    own = clocks.beliefs.table["xx"].copy()
+    own = clocks.estimates.table["offset_var_ns2"].copy()
     tied = clocks.variance_to(first_clock(clocks), own)
     assert np.isfinite(tied).all() and tied[0] == 0.0
     cut = edges([0, 2], [1, 3], weight=0.02, blocks=1.0)
@@ -157,7 +157,7 @@ def test_a_clock_never_tied_to_the_reference_is_unknown() -> None:
     for k in range(1, 5):
         tick(clocks, edges([0, 2], [1, 3], weight=0.02, blocks=1.0), k, 0.1 * k)
         clocks.mark_tied()
-    total = clocks.variance_to(first_clock(clocks), clocks.beliefs.table["xx"].copy())
+    total = clocks.variance_to(first_clock(clocks), clocks.estimates.table["offset_var_ns2"].copy())
     assert np.isinf(total).tolist() == [False, False, True, True]
 
 
@@ -166,15 +166,15 @@ def test_a_lucky_moment_does_not_narrow_the_bound(lucky: float) -> None:
     clocks = known("a", "b", "c")
     for k in range(1, 41):
         tick(clocks, ring(3), k, 0.1 * k)
-    usual = clocks.own_bound(clocks.beliefs.table["xx"])
+    usual_ns2 = clocks.own_bound(clocks.estimates.table["offset_var_ns2"])
     tick(clocks, ring(3, weight=0.02 / lucky), 41, 4.1)
-    assert (clocks.own_bound(clocks.beliefs.table["xx"]) > 0.8 * usual).all()
+    assert (clocks.own_bound(clocks.estimates.table["offset_var_ns2"]) > 0.8 * usual_ns2).all()
 
 
 def test_all_that_is_known_comes_back_from_its_bytes() -> None:
-    clocks, other = known("a", "b", "c"), Clocks(CONFIG)
+    clocks, other = known("a", "b", "c"), MeshClocks(CONFIG)
     for k in range(1, 15):
-        tick(clocks, ring(3, offset=[5.0, -2.0, -3.0]), k, 0.1 * k)
+        tick(clocks, ring(3, offset_ns=[5.0, -2.0, -3.0]), k, 0.1 * k)
     other.restore(load(dump(clocks.snapshot())))
     assert dump(other.snapshot()) == dump(clocks.snapshot())
     for k in range(15, 30):

@@ -13,7 +13,7 @@ DRIFT = 0.05
 
 
 def table(n: int = 1, **columns: object) -> Table:
-    t = edge_filter.site_table()
+    t = edge_filter.session_table()
     t.grow(n)
     for name, value in columns.items():
         t[name] = value
@@ -24,47 +24,62 @@ def every(t: Table) -> np.ndarray:
     return np.arange(t.rows)
 
 
-def state(t: Table) -> kalman.State:
-    return kalman.State(*(t[name].copy() for name in ("d", "g", "dd", "dg", "gg")))
+def state(t: Table) -> kalman.ClockState:
+    return kalman.ClockState(
+        *(t[name].copy() for name in ("offset_ns", "slope_ppb", "offset_var_ns2", "offset_slope_cov", "slope_var_ppb2"))
+    )
 
 
 def test_ageing_alone_is_the_clock_models_prediction() -> None:
-    t = table(2, d=[10.0, -5.0], g=[3.0, 40.0], dd=[400.0, 25.0], dg=[10.0, -2.0], gg=[4.0, 9.0])
+    t = table(
+        2,
+        offset_ns=[10.0, -5.0],
+        slope_ppb=[3.0, 40.0],
+        offset_var_ns2=[400.0, 25.0],
+        offset_slope_cov=[10.0, -2.0],
+        slope_var_ppb2=[4.0, 9.0],
+    )
     walk, phase = np.array([2.0, 0.1]), np.array([0.09, 1.0])
     wanted = kalman.predict(state(t), 0.7, np.sqrt(walk), np.sqrt(phase))
     # the mesh knows less than the session does: k = 1
-    edge_filter.age(t, 0.7, walk, phase, 10.0 * t["dd"], DRIFT)
+    edge_filter.age(t, 0.7, walk, phase, 10.0 * t["offset_var_ns2"], DRIFT)
     for got, want in zip(state(t), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_the_level_walks_on_its_own() -> None:
-    t = table(1, level=5000.0, level_var=100.0, dd=1.0)
+    t = table(1, base_delay_ns=5000.0, base_delay_var_ns2=100.0, offset_var_ns2=1.0)
     edge_filter.age(t, 4.0, np.zeros(1), np.zeros(1), np.ones(1), 0.5)
-    assert float(t["level"][0]) == 5000.0
-    assert float(t["level_var"][0]) == pytest.approx(101.0)
+    assert float(t["base_delay_ns"][0]) == 5000.0
+    assert float(t["base_delay_var_ns2"][0]) == pytest.approx(101.0)
 
 
 def test_what_is_not_known_stays_merely_unknown() -> None:
-    t = table(1, gg=1e12)
+    t = table(1, slope_var_ppb2=1e12)
     edge_filter.age(t, 1e4, np.ones(1), np.ones(1), np.ones(1), DRIFT)
-    assert float(t["dd"][0]) == float(t["level_var"][0]) == edge_filter.UNKNOWN
+    assert float(t["offset_var_ns2"][0]) == float(t["base_delay_var_ns2"][0]) == edge_filter.UNKNOWN
 
 
 def test_learning_is_the_textbooks_update() -> None:
     p = np.array([[400.0, 10.0], [10.0, 4.0]])
-    t = table(1, d=10.0, g=3.0, dd=p[0, 0], dg=p[0, 1], gg=p[1, 1])
+    t = table(
+        1, offset_ns=10.0, slope_ppb=3.0, offset_var_ns2=p[0, 0], offset_slope_cov=p[0, 1], slope_var_ppb2=p[1, 1]
+    )
     z, r, d_ref = 25.0, 50.0, 7.0
     edge_filter.update(t, every(t), np.zeros(1), np.array([d_ref]), np.array([(z - d_ref) / r]), np.array([1.0 / r]))
     h = np.array([1.0, 0.0])
     gain = p @ h / (h @ p @ h + r)
     mean, p = np.array([10.0, 3.0]) + gain * (z - 10.0), p - np.outer(gain, h @ p)
-    np.testing.assert_allclose([t["d"][0], t["g"][0]], mean, rtol=1e-12)
-    np.testing.assert_allclose([t["dd"][0], t["dg"][0], t["gg"][0]], [p[0, 0], p[0, 1], p[1, 1]], rtol=1e-12)
+    np.testing.assert_allclose([t["offset_ns"][0], t["slope_ppb"][0]], mean, rtol=1e-12)
+    np.testing.assert_allclose(
+        [t["offset_var_ns2"][0], t["offset_slope_cov"][0], t["slope_var_ppb2"][0]],
+        [p[0, 0], p[0, 1], p[1, 1]],
+        rtol=1e-12,
+    )
 
 
 def test_no_news_changes_nothing() -> None:
-    t = table(1, d=10.0, g=3.0, dd=400.0, dg=10.0, gg=4.0)
+    t = table(1, offset_ns=10.0, slope_ppb=3.0, offset_var_ns2=400.0, offset_slope_cov=10.0, slope_var_ppb2=4.0)
     before = state(t)
     edge_filter.update(t, every(t), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
     for got, want in zip(state(t), before, strict=True):
@@ -72,60 +87,83 @@ def test_no_news_changes_nothing() -> None:
 
 
 def test_a_tilt_without_precision_moves_the_mean_and_leaves_the_doubt() -> None:
-    t = table(1, d=10.0, dd=400.0, dg=10.0, gg=4.0)
+    t = table(1, offset_ns=10.0, offset_var_ns2=400.0, offset_slope_cov=10.0, slope_var_ppb2=4.0)
     edge_filter.update(t, every(t), np.zeros(1), np.zeros(1), np.array([0.01]), np.zeros(1))
-    assert float(t["d"][0]) == pytest.approx(14.0)
-    assert float(t["g"][0]) == pytest.approx(0.1)
-    assert float(t["dd"][0]) == 400.0
+    assert float(t["offset_ns"][0]) == pytest.approx(14.0)
+    assert float(t["slope_ppb"][0]) == pytest.approx(0.1)
+    assert float(t["offset_var_ns2"][0]) == 400.0
 
 
 def test_two_sites_with_half_the_evidence_each_add_up_to_the_filter_that_had_it_all() -> None:
     g = np.random.default_rng(1)
     walk, phase, r = 4.0, 0.09, 100.0
-    full = table(1, dd=1e4, gg=1e4)
-    half = table(2, dd=2e4, gg=2e4)
+    full = table(1, offset_var_ns2=1e4, slope_var_ppb2=1e4)
+    half = table(2, offset_var_ns2=2e4, slope_var_ppb2=2e4)
     one, both = np.zeros(1), np.zeros(2)
     for _ in range(200):
-        mesh_var = full["dd"].copy()
+        mesh_var = full["offset_var_ns2"].copy()
         edge_filter.age(full, 0.1, one + walk, one + phase, mesh_var, DRIFT)
         edge_filter.age(half, 0.1, both + walk, both + phase, np.repeat(mesh_var, 2), DRIFT)
         z = np.sqrt(2.0 * r) * g.standard_normal(2)
         edge_filter.update(half, every(half), both, both, z / (2.0 * r), both + 1.0 / (2.0 * r))
         edge_filter.update(full, every(full), one, one, np.array([z.mean() / r]), one + 1.0 / r)
-    for name in ("dd", "dg", "gg"):
+    for name in ("offset_var_ns2", "offset_slope_cov", "slope_var_ppb2"):
         np.testing.assert_allclose(half[name], 2.0 * full[name][0], rtol=1e-6)
-    np.testing.assert_allclose(half["d"].mean(), full["d"][0], rtol=1e-6)
-    np.testing.assert_allclose(half["g"].mean(), full["g"][0], rtol=1e-6)
+    np.testing.assert_allclose(half["offset_ns"].mean(), full["offset_ns"][0], rtol=1e-6)
+    np.testing.assert_allclose(half["slope_ppb"].mean(), full["slope_ppb"][0], rtol=1e-6)
 
 
 def test_a_site_that_starts_is_wide_and_forgets_what_it_was() -> None:
-    t = table(2, square=5.0, bias=3.0, settled=7.0, blocks=80.0, moments=9.0, breach=2, quiet=True)
+    t = table(
+        2,
+        disagreement_ns2=5.0,
+        bias_ns=3.0,
+        assessed_ticks=7.0,
+        blocks=80.0,
+        moment_blocks=9.0,
+        breached_blocks=2,
+        quiet=True,
+    )
     edge_filter.start(t, np.array([1]), np.array([250.0]), np.array([8000.0]), 50_000.0)
-    assert t["d"].tolist() == [0.0, 250.0]
-    assert float(t["dd"][1]) == 8000.0**2
-    assert 0.0 < float(t["level"][1]) < 8000.0
-    for name in ("square", "bias", "settled", "blocks", "moments", "breach", "quiet"):
+    assert t["offset_ns"].tolist() == [0.0, 250.0]
+    assert float(t["offset_var_ns2"][1]) == 8000.0**2
+    assert 0.0 < float(t["base_delay_ns"][1]) < 8000.0
+    for name in (
+        "disagreement_ns2",
+        "bias_ns",
+        "assessed_ticks",
+        "blocks",
+        "moment_blocks",
+        "breached_blocks",
+        "quiet",
+    ):
         assert not t[name][1]
         assert t[name][0]
 
 
 def test_doubt_widens_and_moves_nothing() -> None:
-    t = table(1, d=10.0, g=3.0, dd=400.0, gg=4.0)
-    edge_filter.doubt(t, every(t), np.array([100.0]))
-    assert (t["d"][0], t["g"][0]) == (10.0, 3.0)
-    assert float(t["dd"][0]) == 10_400.0
-    assert 4.0 < float(t["gg"][0]) <= 1e6 + 4.0
+    t = table(1, offset_ns=10.0, slope_ppb=3.0, offset_var_ns2=400.0, slope_var_ppb2=4.0)
+    edge_filter.inflate(t, every(t), np.array([100.0]))
+    assert (t["offset_ns"][0], t["slope_ppb"][0]) == (10.0, 3.0)
+    assert float(t["offset_var_ns2"][0]) == 10_400.0
+    assert 4.0 < float(t["slope_var_ppb2"][0]) <= 1e6 + 4.0
 
 
 def test_news_of_long_ago_is_the_textbooks_update_of_the_line_then() -> None:
     """H = (1, −age): a packet of two seconds ago says where the line was, and so something of its slope."""
     p = np.array([[400.0, 10.0], [10.0, 4.0]])
-    t = table(1, d=10.0, g=3.0, dd=p[0, 0], dg=p[0, 1], gg=p[1, 1])
+    t = table(
+        1, offset_ns=10.0, slope_ppb=3.0, offset_var_ns2=p[0, 0], offset_slope_cov=p[0, 1], slope_var_ppb2=p[1, 1]
+    )
     z, r, age = 25.0, 50.0, 2.0
     y = 10.0 - age * 3.0
     edge_filter.update(t, every(t), np.array([age]), np.array([y]), np.array([(z - y) / r]), np.array([1.0 / r]))
     h = np.array([1.0, -age])
     gain = p @ h / (h @ p @ h + r)
     mean, p = np.array([10.0, 3.0]) + gain * (z - y), p - np.outer(gain, h @ p)
-    np.testing.assert_allclose([t["d"][0], t["g"][0]], mean, rtol=1e-12)
-    np.testing.assert_allclose([t["dd"][0], t["dg"][0], t["gg"][0]], [p[0, 0], p[0, 1], p[1, 1]], rtol=1e-12)
+    np.testing.assert_allclose([t["offset_ns"][0], t["slope_ppb"][0]], mean, rtol=1e-12)
+    np.testing.assert_allclose(
+        [t["offset_var_ns2"][0], t["offset_slope_cov"][0], t["slope_var_ppb2"][0]],
+        [p[0, 0], p[0, 1], p[1, 1]],
+        rtol=1e-12,
+    )

@@ -9,21 +9,21 @@ from sdfstream.numeric import kalman
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
 from sdfstream.sync.edge_filter import UNKNOWN
-from sdfstream.sync.estimates import Beliefs
-from sdfstream.sync.reference import Place
+from sdfstream.sync.estimates import ClockEstimates
+from sdfstream.sync.reference import ReferenceState
 
 
-def three() -> Beliefs:
-    b = Beliefs()
+def three() -> ClockEstimates:
+    b = ClockEstimates()
     b.table.grow(3)
     columns = {
-        "offset": [5.0, -40.0, 1e6],
-        "skew": [3.0, -10_000.0, 0.0],
-        "xx": [400.0, 25.0, UNKNOWN],
-        "xg": [10.0, -2.0, 0.0],
-        "gg": [4.0, 9.0, 2.5e9],
-        "walk": [2.0, 0.1, 1.0],
-        "phase": [0.09, 1.0, 0.0],
+        "offset_ns": [5.0, -40.0, 1e6],
+        "skew_ppb": [3.0, -10_000.0, 0.0],
+        "offset_var_ns2": [400.0, 25.0, UNKNOWN],
+        "offset_skew_cov": [10.0, -2.0, 0.0],
+        "skew_var_ppb2": [4.0, 9.0, 2.5e9],
+        "freq_walk": [2.0, 0.1, 1.0],
+        "phase_walk": [0.09, 1.0, 0.0],
     }
     for name, values in columns.items():
         b.table[name] = values
@@ -34,13 +34,15 @@ def three() -> Beliefs:
 def test_clocks_are_carried_forward_by_the_clock_model(dt_s: float) -> None:
     b = three()
     t = b.table
-    names = ("offset", "skew", "xx", "xg", "gg")
-    wanted = kalman.predict(kalman.State(*(t[n].copy() for n in names)), dt_s, np.sqrt(t["walk"]), np.sqrt(t["phase"]))
+    names = ("offset_ns", "skew_ppb", "offset_var_ns2", "offset_skew_cov", "skew_var_ppb2")
+    wanted = kalman.predict(
+        kalman.ClockState(*(t[n].copy() for n in names)), dt_s, np.sqrt(t["freq_walk"]), np.sqrt(t["phase_walk"])
+    )
     b.advance(dt_s * NS_PER_S)
     for name, want in zip(names, wanted, strict=True):
-        known = slice(0, 2) if name == "xx" else slice(None)
+        known = slice(0, 2) if name == "offset_var_ns2" else slice(None)
         np.testing.assert_allclose(t[name][known], want[known], rtol=1e-12)
-    assert float(t["xx"][2]) == UNKNOWN
+    assert float(t["offset_var_ns2"][2]) == UNKNOWN
     assert b.at == dt_s * NS_PER_S
 
 
@@ -63,13 +65,18 @@ def test_a_clock_waits_until_its_first_stamp_is_taken_up() -> None:
     assert b.unbased
     b.table["based"] = True
     assert not b.unbased
-    assert not Beliefs().unbased
+    assert not ClockEstimates().unbased
 
 
 def test_beliefs_come_back_from_their_bytes() -> None:
-    b, other = three(), Beliefs()
-    b.origin_ns, b.lag_ns, b.reference, b.place = 3_600_000_000_000, 12.5, 2, Place(1.5, -7, 3.25, 8.0)
+    b, other = three(), ClockEstimates()
+    b.origin_ns, b.lag_ns, b.reference, b.reference_state = (
+        3_600_000_000_000,
+        12.5,
+        2,
+        ReferenceState(1.5, -7, 3.25, 8.0),
+    )
     b.advance(1.5e9)
     other.restore(load(dump(b.snapshot())))
     assert dump(other.snapshot()) == dump(b.snapshot())
-    assert (other.at, other.place, other.n) == (b.at, b.place, 3)
+    assert (other.at, other.reference_state, other.n) == (b.at, b.reference_state, 3)

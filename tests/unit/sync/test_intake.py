@@ -9,7 +9,7 @@ import pytest
 from sdfstream.probes import phc
 from sdfstream.records.hostclock import edges_in, paths_only
 from sdfstream.sync import intake
-from sdfstream.sync.delays import NO_PATH, Delays, Windows
+from sdfstream.sync.delays import NO_PATH, DelayWindows, WindowRows
 
 NOW = 1_800_000_000 * 10**9
 EDGES = {f"h1/r{i}": phc.Sample(NOW + i, NOW + 37 * 10**9, NOW + 900 + i) for i in range(3)}
@@ -65,9 +65,9 @@ def test_paths_and_edges_in_one_batch_are_told_apart() -> None:
 def test_rows_without_a_path_have_no_window() -> None:
     no, yes = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
     path = np.array([NO_PATH, 4, NO_PATH])
-    windows = Windows()
-    windows.put(Delays(np.full(3, 5), path, np.full(3, 1.0), np.full(3, 1.0), np.zeros(3), no, yes, yes), 5)
+    windows = DelayWindows()
+    windows.put(WindowRows(np.full(3, 5), path, np.full(3, 1.0), np.full(3, 1.0), np.zeros(3), no, yes, yes), 5)
     (closed,) = windows.close(5)
     assert closed.path.tolist() == [4, 4] and closed.n.tolist() == [1, 1]
-    windows.put(Delays(np.full(3, 6), np.full(3, NO_PATH), *([np.full(3, 1.0)] * 3), no, no, no), 6)
+    windows.put(WindowRows(np.full(3, 6), np.full(3, NO_PATH), *([np.full(3, 1.0)] * 3), no, no, no), 6)
     assert windows.close(6) == []

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sdfstream.sync import mesh
-from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reduce import ReducedEdges
 from tests.fixtures.sync_edges import edges
 
 
-def complete(n: int, **columns: object) -> Edges:
+def complete(n: int, **columns: object) -> ReducedEdges:
     a, b = np.triu_indices(n, 1)
     return edges(a, b, **columns)
 
@@ -36,18 +36,18 @@ def test_all_are_anchors_while_fewer_than_two_are_known() -> None:
 
 
 def test_a_liar_is_blamed_and_its_neighbours_are_not() -> None:
-    e = complete(8, bad=at(8, 3).astype(float))
+    e = complete(8, disagreeing=at(8, 3).astype(float))
     np.testing.assert_array_equal(np.flatnonzero(mesh.blame(e, 8)), [3])
 
 
 def test_a_liar_fitted_to_half_its_neighbours_is_blamed_all_the_same() -> None:
     a, b = np.triu_indices(8, 1)
     bad = at(8, 3) & ((a < 2) | (b > 6))
-    np.testing.assert_array_equal(np.flatnonzero(mesh.blame(complete(8, bad=bad.astype(float)), 8)), [3])
+    np.testing.assert_array_equal(np.flatnonzero(mesh.blame(complete(8, disagreeing=bad.astype(float)), 8)), [3])
 
 
 def test_two_liars_are_both_blamed() -> None:
-    e = complete(10, bad=(at(10, 3) | at(10, 7)).astype(float))
+    e = complete(10, disagreeing=(at(10, 3) | at(10, 7)).astype(float))
     np.testing.assert_array_equal(np.flatnonzero(mesh.blame(e, 10)), [3, 7])
 
 
@@ -55,27 +55,27 @@ def test_two_liars_are_both_blamed() -> None:
 def test_one_bad_neighbourhood_is_a_paths_fault_and_nobodys(bad: list[int]) -> None:
     column = np.zeros(28)
     column[bad] = 1.0
-    assert not mesh.blame(complete(8, bad=column), 8).any()
+    assert not mesh.blame(complete(8, disagreeing=column), 8).any()
 
 
 def test_a_clock_most_of_whose_sessions_jumped_has_stepped() -> None:
     jumped = at(8, 3)
-    e = complete(8, tripped=jumped.astype(float), step=np.where(jumped, 250e3, 0.0))
+    e = complete(8, jumped=jumped.astype(float), step_ns=np.where(jumped, 250e3, 0.0))
     assert mesh.stepped(e, 8).tolist() == [0.0, 0.0, 0.0, 250e3, 0.0, 0.0, 0.0, 0.0]
 
 
 def test_no_clock_is_blamed_for_a_step_while_half_its_sessions_stand() -> None:
     jumped = at(8, 3) & (np.cumsum(at(8, 3)) <= 3)
-    assert not mesh.stepped(complete(8, tripped=jumped.astype(float), step=250e3 * jumped), 8).any()
+    assert not mesh.stepped(complete(8, jumped=jumped.astype(float), step_ns=250e3 * jumped), 8).any()
 
 
 def test_of_two_clocks_alone_both_may_have_stepped() -> None:
-    assert mesh.stepped(edges([0], [1], tripped=1.0, step=5e3), 2).tolist() == [5e3, 5e3]
+    assert mesh.stepped(edges([0], [1], jumped=1.0, step_ns=5e3), 2).tolist() == [5e3, 5e3]
 
 
 def test_silent_sessions_do_not_stand_up_for_a_clock() -> None:
     jumped = at(8, 3) & (np.cumsum(at(8, 3)) <= 3)
-    e = complete(8, tripped=jumped.astype(float), step=250e3 * jumped, heard=~at(8, 3) | jumped)
+    e = complete(8, jumped=jumped.astype(float), step_ns=250e3 * jumped, recent=~at(8, 3) | jumped)
     assert mesh.stepped(e, 8)[3] == 250e3
 
 
@@ -89,23 +89,23 @@ def test_the_smaller_island_is_the_stranger_unless_the_reference_lives_there() -
 
 def test_misfit_falls_with_neighbours_and_not_with_sessions() -> None:
     n, square = 9, 100.0
-    few, many = (mesh.misfit(complete(n, square=square, sessions=k), n) for k in (1.0, 50.0))
+    few, many = (mesh.misfit(complete(n, disagreement_ns2=square, sessions=k), n) for k in (1.0, 50.0))
     np.testing.assert_allclose(few, square / (n - 1))
     np.testing.assert_allclose(many, few)
 
 
 def test_both_directions_are_one_neighbour() -> None:
-    one_way = mesh.misfit(edges([0, 1, 0], [1, 2, 2], square=100.0), 3)
-    both = mesh.misfit(edges([0, 1, 1, 2, 0], [1, 0, 2, 1, 2], square=100.0), 3)
+    one_way = mesh.misfit(edges([0, 1, 0], [1, 2, 2], disagreement_ns2=100.0), 3)
+    both = mesh.misfit(edges([0, 1, 1, 2, 0], [1, 0, 2, 1, 2], disagreement_ns2=100.0), 3)
     np.testing.assert_allclose(both, one_way)
 
 
 def test_a_queue_on_one_edge_does_not_widen_the_bound_without_limit() -> None:
     square = np.full(36, 100.0)
     square[0] = 1e12
-    assert mesh.misfit(complete(9, square=square), 9).max() <= (7 * 100.0 + 1600.0) / 64
+    assert mesh.misfit(complete(9, disagreement_ns2=square), 9).max() <= (7 * 100.0 + 1600.0) / 64
 
 
 def test_a_clock_that_nobody_heard_keeps_what_it_had() -> None:
-    found = mesh.misfit(edges([0, 1], [1, 2], square=100.0, heard=[True, False]), 3)
+    found = mesh.misfit(edges([0, 1], [1, 2], disagreement_ns2=100.0, recent=[True, False]), 3)
     assert np.isnan(found).tolist() == [False, False, True]

@@ -12,12 +12,12 @@ from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.reference import HOLD_NS, SLEW_PPB, Bank, Reference, Scale, check
+from sdfstream.sync.reference import HOLD_NS, SLEW_PPB, Ensemble, Reference, Scale, check
 
 TICK = 1e8
 
 
-class Clocks:
+class MeshClocks:
     """Clocks that go on in straight lines, and a reference that looks at them every 100 ms."""
 
     def __init__(self, setting: str = "", names: str = "c a d b") -> None:
@@ -29,17 +29,17 @@ class Clocks:
         self.alive = np.ones(n, dtype=np.bool_)
         self.known = np.ones(n, dtype=np.bool_)
         self.base_ns = np.zeros(n, dtype=np.int64)
-        self.offset = np.zeros(n)
-        self.skew = np.zeros(n)
+        self.offset_ns = np.zeros(n)
+        self.skew_ppb = np.zeros(n)
         self.at = 0.0
 
-    def bank(self) -> Bank:
-        return Bank(self.at, self.base_ns, self.offset, self.skew)
+    def bank(self) -> Ensemble:
+        return Ensemble(self.at, self.base_ns, self.offset_ns, self.skew_ppb)
 
     def tick(self, seconds: float = 0.1) -> Scale:
         for _ in range(round(seconds * 10)):
             self.at += TICK
-            self.offset = self.offset + self.skew * TICK / NS_PER_S
+            self.offset_ns = self.offset_ns + self.skew_ppb * TICK / NS_PER_S
             rank = np.argsort(np.argsort(np.array(self.names)))
             scale = self.reference.choose(self.names, rank, self.label, self.alive, self.known, self.bank())
         return scale
@@ -53,7 +53,7 @@ class Clocks:
 
 
 def test_by_default_it_is_the_smallest_id_of_the_largest_component() -> None:
-    clocks = Clocks()
+    clocks = MeshClocks()
     clocks.label = np.array([0, 1, 0, 0])
     clocks.tick()
     assert clocks.name() == "b"
@@ -63,7 +63,7 @@ def test_by_default_it_is_the_smallest_id_of_the_largest_component() -> None:
 
 
 def test_while_clocks_come_in_every_better_choice_is_taken_at_once() -> None:
-    clocks = Clocks()
+    clocks = MeshClocks()
     clocks.die("a", "b")
     clocks.tick(1.0)
     assert clocks.name() == "c"
@@ -73,7 +73,7 @@ def test_while_clocks_come_in_every_better_choice_is_taken_at_once() -> None:
 
 
 def test_a_restart_does_not_move_the_reference_and_a_death_does_once() -> None:
-    clocks = Clocks()
+    clocks = MeshClocks()
     clocks.tick(15.0)
     for _ in range(3):
         clocks.die("a")
@@ -95,7 +95,7 @@ def test_a_restart_does_not_move_the_reference_and_a_death_does_once() -> None:
 
 
 def test_the_first_of_several_that_lives_is_taken() -> None:
-    clocks = Clocks("d, b,x")
+    clocks = MeshClocks("d, b,x")
     clocks.tick(15.0)
     assert clocks.name() == "d"
     clocks.die("d")
@@ -110,29 +110,29 @@ def test_the_first_of_several_that_lives_is_taken() -> None:
 
 
 def test_a_named_clock_is_taken_when_it_comes_at_last_though_it_is_an_island() -> None:
-    clocks = Clocks("z")
+    clocks = MeshClocks("z")
     clocks.tick(20.0)
     assert clocks.name() == "a"
     clocks.names.append("z")
-    for name, value in (("label", 4), ("alive", True), ("known", True), ("base_ns", 0), ("offset", 0.0), ("skew", 0.0)):
+    for name, value in (("label", 4), ("alive", True), ("known", True), ("base_ns", 0), ("offset_ns", 0.0), ("skew_ppb", 0.0)):
         setattr(clocks, name, np.append(getattr(clocks, name), value))
     clocks.tick(11.0)
     assert clocks.name() == "z"
 
 
 def test_forgotten_clocks_close_up() -> None:
-    clocks = Clocks("d")
+    clocks = MeshClocks("d")
     clocks.tick(15.0)
     kept = np.array([True, False, True, True])
     clocks.reference.keep(kept)
     clocks.names = ["c", "d", "b"]
-    for name in ("label", "alive", "known", "base_ns", "offset", "skew"):
+    for name in ("label", "alive", "known", "base_ns", "offset_ns", "skew_ppb"):
         setattr(clocks, name, getattr(clocks, name)[kept])
     clocks.tick()
     assert clocks.name() == "d" and clocks.counters.get("reference-changed") == 0
     clocks.reference.keep(np.array([True, False, True]))
     clocks.names = ["c", "b"]
-    for name in ("label", "alive", "known", "base_ns", "offset", "skew"):
+    for name in ("label", "alive", "known", "base_ns", "offset_ns", "skew_ppb"):
         setattr(clocks, name, getattr(clocks, name)[[0, 2]])
     clocks.tick()
     assert clocks.name() == "b"
@@ -141,11 +141,11 @@ def test_forgotten_clocks_close_up() -> None:
 @pytest.mark.parametrize("setting", ["", "d,b"])
 def test_clocks_may_be_numbered_afresh(setting: str) -> None:
     """A list in order of the names: one that comes in shifts the others."""
-    clocks = Clocks(setting, "b c d")
+    clocks = MeshClocks(setting, "b c d")
     clocks.tick(15.0)
     before = clocks.name()
     clocks.names = ["a0", "b", "c", "d"]
-    for name in ("label", "alive", "known", "base_ns", "offset", "skew"):
+    for name in ("label", "alive", "known", "base_ns", "offset_ns", "skew_ppb"):
         old = getattr(clocks, name)
         setattr(clocks, name, np.concatenate([old[:1], old]))
     clocks.tick()
@@ -153,7 +153,7 @@ def test_clocks_may_be_numbered_afresh(setting: str) -> None:
 
 
 def test_a_mean_forgets_members() -> None:
-    clocks = Clocks("mean")
+    clocks = MeshClocks("mean")
     clocks.tick(15.0)
     clocks.reference.keep(np.array([True, False, True, True]))
     assert clocks.reference.scale(3).weights.tolist() == [1 / 3] * 3
@@ -163,30 +163,30 @@ def test_nobody_there_at_all_is_no_error() -> None:
     empty = Reference("mean", Counters("sync"))
     nothing = np.empty(0)
     none = np.empty(0, dtype=np.int64)
-    scale = empty.choose([], none, none, none.astype(bool), none.astype(bool), Bank(0.0, none, nothing, nothing))
+    scale = empty.choose([], none, none, none.astype(bool), none.astype(bool), Ensemble(0.0, none, nothing, nothing))
     assert scale.weights.size == 0 and empty.clock == 0
 
 
 # --- the mean ---
 
 
-def place(clocks: Clocks, at: float | None = None) -> float:
-    found = clocks.reference.place(clocks.bank() if at is None else clocks.bank()._replace(at=at))
-    return found.base_ns + found.offset
+def place(clocks: MeshClocks, at: float | None = None) -> float:
+    found = clocks.reference.state_at(clocks.bank() if at is None else clocks.bank()._replace(at=at))
+    return found.base_ns + found.offset_ns
 
 
 def test_the_mean_is_the_mean_of_all_clocks_and_goes_at_their_mean_rate() -> None:
-    clocks = Clocks("mean")
-    clocks.offset, clocks.skew = np.array([0.0, 400.0, 100.0, 300.0]), np.array([10.0, -20.0, 30.0, 60.0])
+    clocks = MeshClocks("mean")
+    clocks.offset_ns, clocks.skew_ppb = np.array([0.0, 400.0, 100.0, 300.0]), np.array([10.0, -20.0, 30.0, 60.0])
     scale = clocks.tick(30.0)
     assert scale.weights.tolist() == [0.25] * 4
-    assert abs(place(clocks) - clocks.offset.mean()) < 1e-6 and abs(scale.gap_ns) < 1e-6
-    assert abs(clocks.reference.place(clocks.bank()).skew - 20.0) < 1e-6
+    assert abs(place(clocks) - clocks.offset_ns.mean()) < 1e-6 and abs(scale.gap_ns) < 1e-6
+    assert abs(clocks.reference.state_at(clocks.bank()).skew_ppb - 20.0) < 1e-6
     assert scale.variance(np.array([1.0, 1.0, 1.0, 5.0])).tolist() == [1.0, 1.0, 1.0, 3.0]
 
 
 def test_a_clock_that_joins_leaves_or_steps_bends_the_mean_by_the_limit_at_most() -> None:
-    clocks = Clocks("mean")
+    clocks = MeshClocks("mean")
     clocks.die("d")
     clocks.tick(20.0)
     places = [place(clocks)]
@@ -196,13 +196,13 @@ def test_a_clock_that_joins_leaves_or_steps_bends_the_mean_by_the_limit_at_most(
             clocks.tick()
             places.append(place(clocks))
 
-    clocks.offset[2] = 40_000.0
+    clocks.offset_ns[2] = 40_000.0
     clocks.die("d", alive=True)  # joins, 40 µs off: the mean is 10 µs away
     go(2.0)
     assert 0.0 < places[-1] <= 2 * SLEW_PPB
     go(60.0)
     assert abs(places[-1] - 10_000.0) < 50.0
-    clocks.offset[0] -= 8_000.0  # steps
+    clocks.offset_ns[0] -= 8_000.0  # steps
     go(40.0)
     assert abs(places[-1] - 8_000.0) < 100.0
     clocks.die("d")  # leaves
@@ -213,7 +213,7 @@ def test_a_clock_that_joins_leaves_or_steps_bends_the_mean_by_the_limit_at_most(
 
 
 def test_a_clock_on_another_time_scale_has_no_part_in_the_mean() -> None:
-    clocks = Clocks("mean")
+    clocks = MeshClocks("mean")
     clocks.base_ns = np.array([0, 37 * NS_PER_S, -1_800_000_000 * NS_PER_S, 1_000])
     scale = clocks.tick(20.0)
     assert scale.weights.tolist() == [0.5, 0.0, 0.0, 0.5]
@@ -222,7 +222,7 @@ def test_a_clock_on_another_time_scale_has_no_part_in_the_mean() -> None:
 
 
 def test_the_mean_is_begun_anew_when_nobody_is_near_it_for_long() -> None:
-    clocks = Clocks("mean")
+    clocks = MeshClocks("mean")
     clocks.tick(20.0)
     clocks.base_ns = clocks.base_ns + 10 * NS_PER_S
     clocks.tick(5.0)
@@ -232,11 +232,11 @@ def test_the_mean_is_begun_anew_when_nobody_is_near_it_for_long() -> None:
 
 
 def test_the_mean_waits_for_clocks_that_are_known_and_runs_on_without_any() -> None:
-    clocks = Clocks("mean")
+    clocks = MeshClocks("mean")
     clocks.known[:] = False
     assert clocks.tick(1.0).weights.tolist() == [0.0, 1.0, 0.0, 0.0]
     clocks.known[:] = True
-    clocks.skew[:] = 100.0
+    clocks.skew_ppb[:] = 100.0
     clocks.tick(12.0)
     before = place(clocks)
     clocks.alive[:] = False
@@ -245,13 +245,13 @@ def test_the_mean_waits_for_clocks_that_are_known_and_runs_on_without_any() -> N
 
 
 def test_the_mean_knows_where_it_was() -> None:
-    clocks = Clocks("mean")
-    clocks.skew[:] = 100.0
+    clocks = MeshClocks("mean")
+    clocks.skew_ppb[:] = 100.0
     seen = {}
     for _ in range(200):
         clocks.tick()
         seen[clocks.at] = place(clocks)
-    clocks.offset[0] += 10_000.0
+    clocks.offset_ns[0] += 10_000.0
     for _ in range(30):
         clocks.tick()
     for at in list(seen)[-20:]:
@@ -261,12 +261,12 @@ def test_the_mean_knows_where_it_was() -> None:
 
 @pytest.mark.parametrize("setting", ["", "d,b", "mean"])
 def test_a_snapshot_is_not_seen(setting: str) -> None:
-    one, two = Clocks(setting), Clocks(setting)
+    one, two = MeshClocks(setting), MeshClocks(setting)
     rng = np.random.default_rng(1)
     for i in range(300):
         alive, step = rng.random(4) < 0.8, rng.normal(0.0, 100.0, 4)
         for clocks in (one, two):
-            clocks.alive, clocks.offset = alive, clocks.offset + step
+            clocks.alive, clocks.offset_ns = alive, clocks.offset_ns + step
             clocks.tick()
         if i % 40 == 7:
             saved = dump(two.reference.snapshot())

@@ -10,7 +10,7 @@ import pytest
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.sync.edge_filter import UNKNOWN
-from sdfstream.sync.estimates import Beliefs
+from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.smoother import STEP_SKEW, Smoother
 
 WALK, PHASE, R = 4.0, 0.09, 100.0
@@ -52,12 +52,19 @@ def smoothed_by_matrices(
     return x, v
 
 
-def beliefs(at: float, mean: np.ndarray, p: np.ndarray, clocks: int = 1) -> Beliefs:
-    b = Beliefs()
+def estimates(at: float, mean: np.ndarray, p: np.ndarray, clocks: int = 1) -> ClockEstimates:
+    b = ClockEstimates()
     b.at = at
     b.table.grow(clocks)
-    row = {"offset": mean[0], "skew": mean[1], "xx": p[0, 0], "xg": p[0, 1], "gg": p[1, 1], "walk": WALK}
-    for name, value in {**row, "phase": PHASE, "based": True}.items():
+    row = {
+        "offset_ns": mean[0],
+        "skew_ppb": mean[1],
+        "offset_var_ns2": p[0, 0],
+        "offset_skew_cov": p[0, 1],
+        "skew_var_ppb2": p[1, 1],
+        "freq_walk": WALK,
+    }
+    for name, value in {**row, "phase_walk": PHASE, "based": True}.items():
         b.table[name] = value
     return b
 
@@ -66,7 +73,7 @@ def remembering(ticks: int, seed: int = 1, doubts: dict[int, float] | None = Non
     smoother = Smoother(30 * TICK_NS, LIMIT_PPB)
     _, means, covariances = told = filtered(ticks, seed)
     for k, (mean, p) in enumerate(zip(means, covariances, strict=True)):
-        smoother.push(beliefs(k * float(TICK_NS), mean, p, clocks), np.full(clocks, (doubts or {}).get(k, 0.0)))
+        smoother.push(estimates(k * float(TICK_NS), mean, p, clocks), np.full(clocks, (doubts or {}).get(k, 0.0)))
     return smoother, *told
 
 
@@ -80,7 +87,7 @@ def test_it_is_the_textbooks_recursion(doubts: dict[int, float]) -> None:
         return np.diag([size**2, (STEP_SKEW * size) ** 2])
 
     x, v = smoothed_by_matrices(means, covariances, more)
-    np.testing.assert_allclose([s.offset[0] for s in got], x, rtol=1e-7)
+    np.testing.assert_allclose([s.offset_ns[0] for s in got], x, rtol=1e-7)
     np.testing.assert_allclose([s.variance[0] for s in got], v, rtol=1e-7)
     assert [s.at for s in got] == [k * float(TICK_NS) for k in range(40)]
 
@@ -92,7 +99,7 @@ def test_hindsight_is_better_and_knows_it() -> None:
         smoother, truths, means, _ = remembering(60, seed)
         at = smoother.flush()[30]
         before.append(means[30][0] - truths[30][0])
-        after.append(at.offset[0] - truths[30][0])
+        after.append(at.offset_ns[0] - truths[30][0])
         told.append(at.variance[0])
     print(f"rms {np.std(before):.2f} causal, {np.std(after):.2f} smoothed, told {np.sqrt(np.mean(told)):.2f}")
     assert np.std(after) < 0.85 * np.std(before)
@@ -111,11 +118,11 @@ def test_ticks_are_due_when_old_enough_and_then_forgotten() -> None:
 def test_clocks_that_come_are_not_there_before_and_change_nothing_for_the_others() -> None:
     plain = remembering(20)[0].flush()
     smoother = remembering(20)[0]
-    smoother.place(np.array([1]), 3)
+    smoother.scatter(np.array([1]), 3)
     got = smoother.flush()
     for before, after in zip(plain, got, strict=True):
-        assert after.there.tolist() == [False, True, False]
-        assert after.offset[1] == before.offset[0]
+        assert after.known.tolist() == [False, True, False]
+        assert after.offset_ns[1] == before.offset_ns[0]
         assert after.variance[1] == before.variance[0]
         assert after.variance[0] == UNKNOWN
 
@@ -124,14 +131,14 @@ def test_clocks_that_go_are_forgotten() -> None:
     smoother = remembering(20, clocks=3)[0]
     plain = remembering(20)[0].flush()
     smoother.keep(np.array([False, True, False]))
-    assert [s.offset.tolist() for s in smoother.flush()] == [s.offset.tolist() for s in plain]
+    assert [s.offset_ns.tolist() for s in smoother.flush()] == [s.offset_ns.tolist() for s in plain]
 
 
 def test_what_is_remembered_comes_back_from_its_bytes() -> None:
     smoother, other = remembering(20)[0], Smoother(30 * TICK_NS, LIMIT_PPB)
     other.restore(load(dump(smoother.snapshot())))
     assert dump(other.snapshot()) == dump(smoother.snapshot())
-    assert [s.offset.tolist() for s in other.flush()] == [s.offset.tolist() for s in smoother.flush()]
+    assert [s.offset_ns.tolist() for s in other.flush()] == [s.offset_ns.tolist() for s in smoother.flush()]
 
 
 def test_a_clock_that_may_be_anywhere_tells_nothing_of_what_it_was() -> None:
@@ -139,5 +146,5 @@ def test_a_clock_that_may_be_anywhere_tells_nothing_of_what_it_was() -> None:
     smoother, _, means, covariances = remembering(30, doubts={17: 2e9})
     got = smoother.flush()
     x, v = smoothed_by_matrices(means[:17], covariances[:17], lambda _: np.zeros((2, 2)))
-    np.testing.assert_allclose([s.offset[0] for s in got[:17]], x, rtol=1e-7)
+    np.testing.assert_allclose([s.offset_ns[0] for s in got[:17]], x, rtol=1e-7)
     np.testing.assert_allclose([s.variance[0] for s in got[:17]], v, rtol=1e-7)

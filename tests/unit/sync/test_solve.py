@@ -7,7 +7,7 @@ import pytest
 
 from sdfstream.numeric.graph import components
 from sdfstream.sync.mesh import DENSE_CLOCKS, reach, solve
-from sdfstream.sync.reduce import Edges
+from sdfstream.sync.reduce import ReducedEdges
 from tests.fixtures.sync_edges import edges
 
 SEEDS = (1, 2, 3)
@@ -25,7 +25,7 @@ def random_graph(n: int, degree: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return a, b, g
 
 
-def laplacian(e: Edges, weight: np.ndarray, n: int) -> np.ndarray:
+def laplacian(e: ReducedEdges, weight: np.ndarray, n: int) -> np.ndarray:
     result = np.zeros((n, n))
     for a, b, w in zip(e.src, e.dst, weight, strict=True):
         result[[a, b], [a, b]] += w
@@ -33,7 +33,7 @@ def laplacian(e: Edges, weight: np.ndarray, n: int) -> np.ndarray:
     return result
 
 
-def least_squares(e: Edges, weight: np.ndarray, said: np.ndarray, n: int) -> np.ndarray:
+def least_squares(e: ReducedEdges, weight: np.ndarray, said: np.ndarray, n: int) -> np.ndarray:
     """Minimum-norm weighted least squares, dense."""
     rows = np.zeros((e.src.size, n))
     rows[np.arange(e.src.size), e.dst] = 1.0
@@ -43,7 +43,7 @@ def least_squares(e: Edges, weight: np.ndarray, said: np.ndarray, n: int) -> np.
     return result
 
 
-def resistances(e: Edges, n: int, reference: int) -> np.ndarray:
+def resistances(e: ReducedEdges, n: int, reference: int) -> np.ndarray:
     """Exact variance of each clock's difference to the reference."""
     inverse = np.linalg.pinv(laplacian(e, e.weight, n))
     d = inverse.diagonal()
@@ -59,10 +59,10 @@ def test_offsets_and_skews_are_the_dense_least_squares(seed: int) -> None:
     weight, skew_weight = 1.0 / g.uniform(4.0, 900.0, a.size), 1.0 / g.uniform(1.0, 25.0, a.size)
     said = truth[b] - truth[a] + g.standard_normal(a.size) / np.sqrt(weight)
     turned = rate[b] - rate[a] + g.standard_normal(a.size) / np.sqrt(skew_weight)
-    e = edges(a, b, weight=weight, offset=said, skew_weight=skew_weight, skew=turned)
+    e = edges(a, b, weight=weight, offset_ns=said, skew_weight=skew_weight, skew_ppb=turned)
     # predicted from the tick before: some µs off
     s = solve(e, truth + 1e3 * g.standard_normal(n), rate.copy(), np.full(n, 1e6), np.zeros(n, dtype=np.int64))
-    for got, w, z in ((s.offset, weight, said), (s.skew, skew_weight, turned)):
+    for got, w, z in ((s.offset_ns, weight, said), (s.skew_ppb, skew_weight, turned)):
         wanted = least_squares(e, w, z, n)
         np.testing.assert_allclose(got - got.mean(), wanted - wanted.mean(), atol=0.2)
 
@@ -76,10 +76,10 @@ def test_own_parts_add_up_to_the_effective_resistances(seed: int) -> None:
     s = solve(e, np.zeros(n), np.zeros(n), np.full(n, 100.0), np.zeros(n, dtype=np.int64))
     inverse = np.linalg.pinv(laplacian(e, e.weight, n))
     d = inverse.diagonal()
-    exact, told = d[a] + d[b] - 2.0 * inverse[a, b], s.xx[a] + s.xx[b]
+    exact, told = d[a] + d[b] - 2.0 * inverse[a, b], s.offset_var_ns2[a] + s.offset_var_ns2[b]
     assert told.mean() == pytest.approx(exact.mean(), rel=1e-9)
     i, j = np.triu_indices(n, 1)
-    ratio = (s.xx[i] + s.xx[j]) / (d[i] + d[j] - 2.0 * inverse[i, j])
+    ratio = (s.offset_var_ns2[i] + s.offset_var_ns2[j]) / (d[i] + d[j] - 2.0 * inverse[i, j])
     print(f"seed {seed}: told over exact {ratio.mean():.3f}, {ratio.min():.3f} to {ratio.max():.3f}")
     assert 0.85 < ratio.mean() < 1.05
     assert ratio.min() > 0.6
@@ -88,10 +88,10 @@ def test_own_parts_add_up_to_the_effective_resistances(seed: int) -> None:
 def test_a_covariance_with_offset_and_slope_together_is_inverted_whole() -> None:
     p = np.array([[100.0, 5.0], [5.0, 4.0]])
     i = np.linalg.inv(p)
-    e = edges([0], [1], weight=0.01, skew_weight=0.25, ixx=i[0, 0], ixg=i[0, 1], igg=i[1, 1])
+    e = edges([0], [1], weight=0.01, skew_weight=0.25, info_offset=i[0, 0], info_cross=i[0, 1], info_skew=i[1, 1])
     s = solve(e, np.zeros(2), np.zeros(2), np.full(2, 1e4), np.zeros(2, dtype=np.int64))
     # one session, half of it for each end
-    np.testing.assert_allclose([s.xx, s.xg, s.gg], np.repeat([[50.0], [2.5], [2.0]], 2, axis=1))
+    np.testing.assert_allclose([s.offset_var_ns2, s.offset_skew_cov, s.skew_var_ppb2], np.repeat([[50.0], [2.5], [2.0]], 2, axis=1))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -101,11 +101,11 @@ def test_one_clocks_step_moves_no_other(seed: int) -> None:
     noise = 20.0 * g.standard_normal(a.size)
     said = noise + step * ((b == who).astype(float) - (a == who))
     label, xx = np.zeros(n, dtype=np.int64), np.full(n, 50.0)
-    quiet = solve(edges(a, b, weight=1 / 400, offset=noise), np.zeros(n), np.zeros(n), xx, label)
-    moved = solve(edges(a, b, weight=1 / 400, offset=said), np.zeros(n), np.zeros(n), xx, label)
-    assert moved.offset[who] == pytest.approx(step, abs=100.0)
+    quiet = solve(edges(a, b, weight=1 / 400, offset_ns=noise), np.zeros(n), np.zeros(n), xx, label)
+    moved = solve(edges(a, b, weight=1 / 400, offset_ns=said), np.zeros(n), np.zeros(n), xx, label)
+    assert moved.offset_ns[who] == pytest.approx(step, abs=100.0)
     others = np.delete(np.arange(n), who)
-    assert np.abs(moved.offset - quiet.offset)[others].max() < 5.0
+    assert np.abs(moved.offset_ns - quiet.offset_ns)[others].max() < 5.0
 
 
 def test_a_stranger_that_joins_moves_no_other() -> None:
@@ -114,38 +114,38 @@ def test_a_stranger_that_joins_moves_no_other() -> None:
     xx = np.full(n, 50.0)
     xx[3] = 1e18
     said = 3e9 * ((b == 3).astype(float) - (a == 3))
-    s = solve(edges(a, b, weight=1 / 400, offset=said), np.zeros(n), np.zeros(n), xx, np.zeros(n, dtype=np.int64))
-    assert s.offset[3] == pytest.approx(3e9, rel=1e-4)
+    s = solve(edges(a, b, weight=1 / 400, offset_ns=said), np.zeros(n), np.zeros(n), xx, np.zeros(n, dtype=np.int64))
+    assert s.offset_ns[3] == pytest.approx(3e9, rel=1e-4)
     print(f"others moved by {np.abs(np.delete(s.offset, 3)).max():.3g} ns")
-    assert np.abs(s.offset[1] - s.offset[2]) < 3e9 * 1e-4
+    assert np.abs(s.offset_ns[1] - s.offset_ns[2]) < 3e9 * 1e-4
 
 
 def test_islands_are_solved_each_on_its_own() -> None:
     a, b, g = random_graph(10, 4, 2)
     truth = np.concatenate([100.0 * g.standard_normal(10), 1e6 + 100.0 * g.standard_normal(10)])
     src, dst = np.concatenate([a, a + 10]), np.concatenate([b, b + 10])
-    e = edges(src, dst, weight=0.01, offset=truth[dst] - truth[src])
+    e = edges(src, dst, weight=0.01, offset_ns=truth[dst] - truth[src])
     label = components(21, src, dst)
     start = np.where(np.arange(21) < 10, 0.0, 1e6)
     s = solve(e, start, np.zeros(21), np.full(21, 1e4), label)
     for part in (slice(0, 10), slice(10, 20)):
-        np.testing.assert_allclose(np.diff(s.offset[part]), np.diff(truth[part]), atol=0.5)
+        np.testing.assert_allclose(np.diff(s.offset_ns[part]), np.diff(truth[part]), atol=0.5)
         # the frame of an island is its own mean, wherever the other went
-        assert abs(s.offset[part].mean() - start[part].mean()) < 200.0
-    assert s.offset[20] == 1e6
-    assert np.isnan(s.xx[20])
+        assert abs(s.offset_ns[part].mean() - start[part].mean()) < 200.0
+    assert s.offset_ns[20] == 1e6
+    assert np.isnan(s.offset_var_ns2[20])
 
 
 def test_pairs_of_no_weight_hold_nobody() -> None:
-    e = edges([0, 1], [1, 2], weight=[0.01, 0.0], offset=[30.0, 1e9], skew_weight=[1.0, 0.0])
+    e = edges([0, 1], [1, 2], weight=[0.01, 0.0], offset_ns=[30.0, 1e9], skew_weight=[1.0, 0.0])
     s = solve(e, np.zeros(3), np.zeros(3), np.full(3, 100.0), np.zeros(3, dtype=np.int64))
-    assert s.offset[1] - s.offset[0] == pytest.approx(30.0)
-    assert s.offset[2] == pytest.approx(0.0, abs=1e-6)
-    assert np.isnan(s.xx[2]) and not np.isnan(s.xx[:2]).any()
+    assert s.offset_ns[1] - s.offset_ns[0] == pytest.approx(30.0)
+    assert s.offset_ns[2] == pytest.approx(0.0, abs=1e-6)
+    assert np.isnan(s.offset_var_ns2[2]) and not np.isnan(s.offset_var_ns2[:2]).any()
 
 
-def own_parts(e: Edges, n: int) -> np.ndarray:
-    return solve(e, np.zeros(n), np.zeros(n), np.full(n, 1e4), np.zeros(n, dtype=np.int64)).xx
+def own_parts(e: ReducedEdges, n: int) -> np.ndarray:
+    return solve(e, np.zeros(n), np.zeros(n), np.full(n, 1e4), np.zeros(n, dtype=np.int64)).offset_var_ns2
 
 
 @pytest.mark.parametrize("shape", ["star", "chain", "random"])

@@ -29,14 +29,14 @@ class Bank:
         self.t, self.b = Table(wander.COLUMNS, WIDE_COLUMNS), Table(COLUMNS)
         self.t.grow(CLOCKS)
         self.b.grow(CLOCKS)
-        self.b["xx"], self.b["gg"], self.b["phase"] = 1e4, 1e4, PHASE
+        self.b["offset_var_ns2"], self.b["skew_var_ppb2"], self.b["phase_walk"] = 1e4, 1e4, PHASE
         self.x, self.g = np.zeros(CLOCKS), np.zeros(CLOCKS)
         self.rng = np.random.default_rng(seed)
         self.label = np.zeros(CLOCKS, dtype=np.int64)
         self.learn, self.ticks, self.noise = learn, 0, 1.0
 
     def run(self, seconds: float) -> None:
-        names = ("offset", "skew", "xx", "xg", "gg")
+        names = ("offset_ns", "skew_ppb", "offset_var_ns2", "offset_skew_cov", "skew_var_ppb2")
         for _ in range(round(seconds * 10)):
             self.ticks += 1
             draw = self.rng.standard_normal((4, CLOCKS))
@@ -46,15 +46,21 @@ class Bank:
             self.x += np.sqrt(PHASE * 0.1) * draw[3]
             self.g = self.g + kick * draw[0]
             if self.learn:
-                self.b["walk"] = self.wander.walk(self.t)
+                self.b["freq_walk"] = self.wander.walk(self.t)
             else:
-                self.b["walk"] = self.q**2
-            s = kalman.State(*(self.b[n].copy() for n in names))
-            s = kalman.predict(s, 0.1, np.sqrt(self.b["walk"]), np.sqrt(self.b["phase"]))
+                self.b["freq_walk"] = self.q**2
+            s = kalman.ClockState(*(self.b[n].copy() for n in names))
+            s = kalman.predict(s, 0.1, np.sqrt(self.b["freq_walk"]), np.sqrt(self.b["phase_walk"]))
             z = self.x + self.noise * np.sqrt(R) * draw[2]
             less = 1.0 / (s.xx + R)
             off = (z - s.x) * less
-            values = (s.x + s.xx * off, s.g + s.xg * off, s.xx * R * less, s.xg * R * less, s.gg - s.xg**2 * less)
+            values = (
+                s.x + s.xx * off,
+                s.g + s.xg * off,
+                s.xx * R * less,
+                s.xg * R * less,
+                s.gg - s.xg**2 * less,
+            )
             for name, value in zip(names, values, strict=True):
                 self.b[name] = value
             self.wander.tick(self.t, self.b, self.ticks * 1e8, self.ticks, self.label)
@@ -82,10 +88,10 @@ def test_a_filter_that_is_right_about_itself_strays_as_it_expects(seed: int) -> 
     bank = Bank(5.0, seed, learn=False)
     bank.run(120.0)
     for lane, ticks in enumerate(HORIZONS[:-1]):
-        ratio = float(bank.t["strayed"][lane].sum() / bank.t["expected"][lane].sum())
+        ratio = float(bank.t["error"][lane].sum() / bank.t["expected_error"][lane].sum())
         print(f"seed {seed}: after {ticks} ticks {ratio:.2f}")
         assert 0.6 < ratio < 1.6
-    assert 0.7 < float((bank.t["short_strayed"] / bank.t["short_expected"]).mean()) < 1.4
+    assert 0.7 < float((bank.t["short_error"] / bank.t["short_expected_error"]).mean()) < 1.4
 
 
 def test_a_filter_that_believes_its_packets_too_much_says_so_in_its_bound() -> None:
@@ -94,10 +100,10 @@ def test_a_filter_that_believes_its_packets_too_much_says_so_in_its_bound() -> N
     fooled.noise = 2.0
     honest.run(60.0)
     fooled.run(60.0)
-    wide, usual = (float(bank.wander.bound_factor(bank.t).mean()) for bank in (fooled, honest))
-    print(f"bound's factor {usual:.2f} honest, {wide:.2f} fooled")
-    assert wide > 1.5 * usual
-    assert float((fooled.t["short_strayed"] / fooled.t["short_expected"]).mean()) > 2.0
+    wide, usual_ns2 = (float(bank.wander.bound_factor(bank.t).mean()) for bank in (fooled, honest))
+    print(f"bound's factor {usual_ns2:.2f} honest, {wide:.2f} fooled")
+    assert wide > 1.5 * usual_ns2
+    assert float((fooled.t["short_error"] / fooled.t["short_expected_error"]).mean()) > 2.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -118,8 +124,8 @@ def test_a_surprise_raises_only_the_clock_that_it_is_about() -> None:
     bank.run(20.0)
     before, common = bank.wander.walk(bank.t), bank.wander.log_q
     alarm = np.zeros(CLOCKS)
-    alarm[4] = 100.0 * bank.b["xx"][4]
-    bank.wander.surprised(bank.t, bank.b["xx"], alarm, bank.label)
+    alarm[4] = 100.0 * bank.b["offset_var_ns2"][4]
+    bank.wander.surprised(bank.t, bank.b["offset_var_ns2"], alarm, bank.label)
     after = bank.wander.walk(bank.t)
     assert after[4] > 1.2 * before[4]
     np.testing.assert_array_equal(np.delete(after, 4), np.delete(before, 4))
@@ -132,9 +138,9 @@ def test_a_clock_that_jumped_is_not_compared_with_what_it_was() -> None:
     who = np.arange(CLOCKS) == 4
     before = bank.wander.walk(bank.t)
     bank.x[4] += 250e3
-    bank.b["offset"][4] += 250e3
+    bank.b["offset_ns"][4] += 250e3
     bank.wander.forget(bank.t, who)
-    assert (bank.t["then_at"][:, 4] == NEVER).all() and (bank.t["then_at"][0, :4] > NEVER).all()
+    assert (bank.t["start_at_ns"][:, 4] == NEVER).all() and (bank.t["start_at_ns"][0, :4] > NEVER).all()
     bank.run(1.0)
     assert float(bank.wander.walk(bank.t)[4]) < 2.0 * float(before[4])
 

@@ -12,27 +12,29 @@ from sdfstream.records.message import Output
 from sdfstream.records.topics import EDGE, ESTIMATE
 from sdfstream.records.units import TICK_NS
 from sdfstream.sync import wire
-from sdfstream.sync.clocks import Clocks
+from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_stage import Inbox
-from sdfstream.sync.estimates import COLUMNS, Beliefs
+from sdfstream.sync.edge_stage import EstimateInbox
+from sdfstream.sync.estimates import COLUMNS, ClockEstimates
 from sdfstream.sync.gather import KEEP_NS, Gather
-from sdfstream.sync.reduce import Edges
-from sdfstream.sync.reference import Place
+from sdfstream.sync.reduce import ReducedEdges
+from sdfstream.sync.reference import ReferenceState
 
 NAMES = ["b", "a", "c"]
 AT = 1_800_000_000_000_000_000
 
 
-def edges(rows: int = 2, seed: int = 1) -> Edges:
+def edges(rows: int = 2, seed: int = 1) -> ReducedEdges:
     g = np.random.default_rng(seed)
-    made = {name: g.standard_normal(rows) * 10.0 ** g.integers(-300, 300, rows) for name in Edges._fields}
+    made = {name: g.standard_normal(rows) * 10.0 ** g.integers(-300, 300, rows) for name in ReducedEdges._fields}
     for name in ("sessions", "bad", "blocks", "tripped"):
         made[name] = g.integers(0, 1 << 32, rows).astype(np.float64)
-    return Edges(**{**made, "src": np.array([0, 2])[:rows], "dst": np.array([1, 1])[:rows], "heard": made["bad"] > 2e9})
+    return ReducedEdges(
+        **{**made, "src": np.array([0, 2])[:rows], "dst": np.array([1, 1])[:rows], "recent": made["disagreeing"] > 2e9}
+    )
 
 
-def batch(e: Edges, at: int = AT, lag: float = 5.5, origin: int | None = 7) -> pa.RecordBatch:
+def batch(e: ReducedEdges, at: int = AT, lag: float = 5.5, origin: int | None = 7) -> pa.RecordBatch:
     base, heard = np.array([3, -4, 5]), np.array([True, True, False])
     (made,) = wire.edge_batches(at, origin, lag, NAMES, e, base, heard)
     return made
@@ -46,23 +48,23 @@ def test_edges_come_back_as_they_were() -> None:
     assert (rows.origin_ns, rows.lag_ns, rows.tick_at_ns.tolist()) == (7, 5.5, [AT, AT])
     assert [rows.names[k] for k in rows.edges.src] == ["b", "c"]
     assert [rows.names[k] for k in rows.edges.dst] == ["a", "a"]
-    for name in Edges._fields[2:]:
+    for name in ReducedEdges._fields[2:]:
         assert np.array_equal(getattr(rows.edges, name), getattr(e, name)), name
-    base = {n: b for n, b, h in zip(rows.names, rows.base_ns.tolist(), rows.heard.tolist(), strict=True) if h}
+    base = {n: b for n, b, h in zip(rows.names, rows.base_ns.tolist(), rows.based.tolist(), strict=True) if h}
     assert base == {"b": 3, "a": -4}
     silent = wire.read_edges(batch(e, lag=np.inf, origin=None))
     assert silent.origin_ns is None and silent.lag_ns == np.inf
 
 
 def test_beliefs_come_back_as_they_were() -> None:
-    b = beliefs(3)
-    (body,) = wire.belief_batches(AT, NAMES, b, 2.5)
+    b = estimates(3)
+    (body,) = wire.estimate_batches(AT, NAMES, b, 2.5)
     assert body.schema.equals(ESTIMATE.columns)
-    rows = wire.read_beliefs(codec.decode(ESTIMATE.name, *_coded(ESTIMATE.name, body)).body)
+    rows = wire.read_estimates(codec.decode(ESTIMATE.name, *_coded(ESTIMATE.name, body)).body)
     assert rows is not None
-    assert (rows.tick_at_ns, rows.clocks, rows.usual, rows.names) == (AT, 3, 2.5, NAMES)
-    told = rows.beliefs
-    assert (told.origin_ns, told.at, told.lag_ns, told.place) == (b.origin_ns, b.at, b.lag_ns, b.place)
+    assert (rows.tick_at_ns, rows.clocks, rows.usual_ns2, rows.names) == (AT, 3, 2.5, NAMES)
+    told = rows.estimates
+    assert (told.origin_ns, told.at, told.lag_ns, told.place) == (b.origin_ns, b.at, b.lag_ns, b.reference_state)
     for name in COLUMNS:
         assert np.array_equal(told.table[name], b.table[name]), name
 
@@ -84,74 +86,74 @@ def test_a_column_that_is_missing_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ESTIMATE.columns.names)
 def test_a_column_of_beliefs_that_is_missing_is_refused(name: str) -> None:
-    (body,) = wire.belief_batches(AT, NAMES, beliefs(3), 2.5)
+    (body,) = wire.estimate_batches(AT, NAMES, estimates(3), 2.5)
     with pytest.raises(FormatError):
-        wire.read_beliefs(body.drop_columns([name]))
+        wire.read_estimates(body.drop_columns([name]))
 
 
 def test_beliefs_in_pieces_count_once_they_are_complete() -> None:
-    inbox = Inbox()
-    (first,) = wire.belief_batches(AT, NAMES, beliefs(3, seed=1), 1.0)
-    (second,) = wire.belief_batches(AT + TICK_NS, NAMES, beliefs(3, seed=2), 2.0)
-    inbox.put(wire.read_beliefs(first.slice(0, 2)))
-    inbox.put(wire.read_beliefs(first.slice(0, 2)))
+    inbox = EstimateInbox()
+    (first,) = wire.estimate_batches(AT, NAMES, estimates(3, seed=1), 1.0)
+    (second,) = wire.estimate_batches(AT + TICK_NS, NAMES, estimates(3, seed=2), 2.0)
+    inbox.put(wire.read_estimates(first.slice(0, 2)))
+    inbox.put(wire.read_estimates(first.slice(0, 2)))
     assert inbox.newest() is None, "a repeat does not stand for what is missing"
-    inbox.put(wire.read_beliefs(second.slice(1)))
-    inbox.put(wire.read_beliefs(first.slice(2)))
-    told, usual = inbox.newest()
-    assert told.names == NAMES and usual == 1.0
-    assert np.array_equal(told.beliefs.table["offset"], beliefs(3, seed=1).table["offset"])
-    fresh = Inbox()
+    inbox.put(wire.read_estimates(second.slice(1)))
+    inbox.put(wire.read_estimates(first.slice(2)))
+    told, usual_ns2 = inbox.newest()
+    assert told.names == NAMES and usual_ns2 == 1.0
+    assert np.array_equal(told.estimates.table["offset_ns"], estimates(3, seed=1).table["offset_ns"])
+    fresh = EstimateInbox()
     fresh.restore(inbox.snapshot())
     for box in (inbox, fresh):
-        box.put(wire.read_beliefs(second.slice(0, 1)))
-        told, usual = box.newest()
-        assert sorted(told.names) == sorted(NAMES) and usual == 2.0
-        box.put(wire.read_beliefs(first))
+        box.put(wire.read_estimates(second.slice(0, 1)))
+        told, usual_ns2 = box.newest()
+        assert sorted(told.names) == sorted(NAMES) and usual_ns2 == 2.0
+        box.put(wire.read_estimates(first))
         assert box.newest() is None, "a tick that is past is not believed again"
 
 
 def test_a_row_that_does_not_come_goes_on_for_a_while_with_less_weight() -> None:
-    gather, clocks = Gather(), Clocks(SyncConfig())
+    gather, clocks = Gather(), MeshClocks(SyncConfig())
     clocks.enter(["a", "b", "c"])
-    clocks.beliefs.table["skew"] = np.array([1000.0, 0.0, 0.0])
-    e = edges()._replace(weight=np.array([4.0, 2.0]), offset=np.array([10.0, 20.0]), heard=np.array([True, True]))
-    gather.put(wire.read_edges(batch(e)))
-    now = gather.due(AT, clocks)
-    assert now.lag_ns == 5.5 and now.hello == {"b": 3, "a": -4}
+    clocks.estimates.table["skew_ppb"] = np.array([1000.0, 0.0, 0.0])
+    e = edges()._replace(weight=np.array([4.0, 2.0]), offset_ns=np.array([10.0, 20.0]), recent=np.array([True, True]))
+    gather.take(wire.read_edges(batch(e)))
+    now = gather.report(AT, clocks)
+    assert now.lag_ns == 5.5 and now.new_bases_ns == {"b": 3, "a": -4}
     assert now.edges.weight.tolist() == [4.0, 2.0]
     # only c's row is renewed
-    gather.put(wire.read_edges(batch(e._replace(weight=np.array([9.0, 1.0])), AT + TICK_NS).slice(1)))
-    later = gather.due(AT + TICK_NS, clocks)
+    gather.take(wire.read_edges(batch(e._replace(weight=np.array([9.0, 1.0])), AT + TICK_NS).slice(1)))
+    later = gather.report(AT + TICK_NS, clocks)
     assert later.edges.weight[1] == 1.0 and later.edges.blocks[1] == e.blocks[1]
     assert 2.0 < later.edges.weight[0] < 4.0 and later.edges.blocks[0] == 0.0
-    assert later.edges.offset[0] == pytest.approx(10.0 + 100.0)
-    gone = gather.due(AT + KEEP_NS, clocks)
+    assert later.edges.offset_ns[0] == pytest.approx(10.0 + 100.0)
+    gone = gather.report(AT + KEEP_NS, clocks)
     assert gone.edges.src.size == 1
-    assert gather.due(AT + KEEP_NS + TICK_NS, clocks).edges.src.size == 0
+    assert gather.report(AT + KEEP_NS + TICK_NS, clocks).edges.src.size == 0
 
 
 def test_of_two_parts_that_tell_of_one_pair_the_one_that_hears_it_counts() -> None:
     e = edges(1)
     for order in (1, -1):
         gather = Gather()
-        rows = [e._replace(heard=np.array([False]), weight=np.array([9.0])), e._replace(heard=np.array([True]))]
+        rows = [e._replace(recent=np.array([False]), weight=np.array([9.0])), e._replace(recent=np.array([True]))]
         for told in rows[::order]:
-            gather.put(wire.read_edges(batch(told)))
-        got = gather.due(AT, Clocks(SyncConfig())).edges
-        assert got.heard.tolist() == [True] and got.weight == e.weight
+            gather.take(wire.read_edges(batch(told)))
+        got = gather.report(AT, MeshClocks(SyncConfig())).edges
+        assert got.recent.tolist() == [True] and got.weight == e.weight
 
 
-def beliefs(clocks: int, seed: int = 1) -> Beliefs:
+def estimates(clocks: int, seed: int = 1) -> ClockEstimates:
     g = np.random.default_rng(seed)
-    b = Beliefs()
+    b = ClockEstimates()
     b.table.grow(clocks)
     for name, default in COLUMNS.items():
         if default.dtype == np.float64:
             b.table[name] = g.standard_normal(clocks) * 10.0 ** g.integers(-300, 300, clocks)
     b.table["based"] = np.arange(clocks) != 1
     b.table["base_ns"] = np.where(b.table["based"], g.integers(-(1 << 60), 1 << 60, clocks), 0)
-    b.origin_ns, b.at, b.lag_ns, b.place = AT, 1.5e12 + 0.25, 3.25, Place(2.5, -9, 1e-3, 7.0)
+    b.origin_ns, b.at, b.lag_ns, b.reference_state = AT, 1.5e12 + 0.25, 3.25, ReferenceState(2.5, -9, 1e-3, 7.0)
     return b
 
 
