@@ -125,7 +125,7 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
             subject, name = _named(cabling, posed, element)
             names.setdefault(subject, []).append((name, probability))
         new = _Group([names], {s: sum(p for _, p in elements) for s, elements in names.items()}, [culprit])
-        first = _named(cabling, posed, culprit.part)[0]
+        first = _named(cabling, posed, culprit.element)[0]
         if first in new.odds:
             new.odds[first] += 1e-9  # the search's own choice settles a tie
         host = next((g for g in groups if g.joins(new)), None)

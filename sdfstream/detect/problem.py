@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.numeric.blame import Trials
+from sdfstream.numeric.blame import TrialCounts
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ class Observations:
 class Problem:
     """What `numeric.blame` is given: element numbers are positions in `elements`, then one of its own per sick path."""
 
-    trials: Trials
+    trials: TrialCounts
     """Rows: first the sick paths, in the order of `sick`, then groups of healthy ones."""
     elements: Ints
     """Cabling's numbers of the elements that can be blamed."""
@@ -96,7 +96,7 @@ def pose(cabling: Cabling, seen: Observations) -> Problem:
     keep = group[well_row] >= 0
     n = sick.slots.size
     own = elements.size + np.arange(n)
-    trials = Trials(
+    trials = TrialCounts(
         np.concatenate([sick.failed, np.zeros(count.size)]),
         np.concatenate([sick.tried, tried]),
         np.concatenate([row, np.arange(n), n + group[well_row[keep]]]),

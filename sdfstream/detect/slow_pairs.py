@@ -20,7 +20,7 @@ from sdfstream.detect.flows import Flows
 from sdfstream.detect.inband import InBand
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.jobs import APART, Jobs
-from sdfstream.numeric.blame import Trials, blame
+from sdfstream.numeric.blame import TrialCounts, blame
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
@@ -213,7 +213,7 @@ class SlowPairDetector:
     def _row(self, pair: int) -> int:
         return self.jobs.number.get(self.inband.pairs.list[pair], -1)
 
-    def _trials(self, slow: list[int], well: list[int]) -> tuple[Trials, Ints, Ints]:
+    def _trials(self, slow: list[int], well: list[int]) -> tuple[TrialCounts, Ints, Ints]:
         """Slow and well queue pairs as observations of the elements that either of their flows crosses."""
         row, element, weight = self.jobs.entries(np.array(slow + well, np.int64))
         elements = np.unique(element[row < len(slow)])
@@ -223,7 +223,7 @@ class SlowPairDetector:
         own = elements.size + np.arange(n)
         failed = np.r_[np.full(n, _TRIALS), np.zeros(len(well))]
         return (
-            Trials(
+            TrialCounts(
                 failed,
                 np.full(n + len(well), _TRIALS),
                 np.concatenate([row, np.arange(n)]),

@@ -20,14 +20,14 @@ class RingBins:
     bins : int
         Bins in the window.
     width_ns : int
-        Length of a bin; the window spans ``bins * width_ns``, the newest bin being under way.
+        Length of a bin; the window spans ``bins * width_ns``, the newest being the current one.
     fields : tuple of str
         What is counted; one (bins, slots) int32 array each.
 
     Notes
     -----
     A bin is wiped when time enters it again, so memory and cost do not depend on the length of the stream. The sum of
-    the bins that are over is kept and moved on with them, so the sum over the window costs one addition a slot; a field
+    the past bins moves on with them, so the sum over the window costs one addition a slot; a field
     of which nothing was counted in the window costs nothing at all.
     """
 
@@ -37,7 +37,7 @@ class RingBins:
         self.now_bin = -1
         self._counts: dict[str, Int32s] = {name: np.zeros((bins, 0), np.int32) for name in fields}
         self._over: dict[str, Int32s] = {name: np.zeros(0, np.int32) for name in fields}
-        """(slots,) sum over all bins but the one under way."""
+        """(slots,) sum over all bins but the current one."""
         self._newest: dict[str, int] = dict.fromkeys(fields, -bins)
         """Number of the newest bin that may hold a count: everything is 0 once that has left the window."""
 
@@ -83,7 +83,7 @@ class RingBins:
 
     @property
     def column(self) -> int:
-        """Place of the bin under way."""
+        """Index of the current bin."""
         return self.now_bin % self.bins
 
     def holds(self, field: str) -> bool:
@@ -91,7 +91,7 @@ class RingBins:
         return self._newest[field] > self.now_bin - self.bins
 
     def add(self, field: str, slots: Ints, counts: npt.ArrayLike = 1) -> None:
-        """Add to the bin under way; a slot may occur several times."""
+        """Add to the current bin; a slot may occur several times."""
         if not slots.size:
             return
         each = np.full(slots.shape, counts, np.int32)  # of the row's own type: `add.at` is 30 times faster then
@@ -103,9 +103,9 @@ class RingBins:
         there = (bin_numbers > self.now_bin - self.bins) & (bin_numbers <= self.now_bin)
         if not there.any():
             return
-        slots, place, counts = slots[there], bin_numbers[there] % self.bins, self._counts[field]
-        np.add.at(counts, (place, slots), np.int32(-1))
-        counts[place, slots] = np.maximum(counts[place, slots], 0)
+        slots, column, counts = slots[there], bin_numbers[there] % self.bins, self._counts[field]
+        np.add.at(counts, (column, slots), np.int32(-1))
+        counts[column, slots] = np.maximum(counts[column, slots], 0)
         self._over[field][slots] = counts[:, slots].sum(axis=0, dtype=np.int32) - counts[self.column, slots]
 
     def totals(self, field: str) -> Ints:
@@ -114,7 +114,7 @@ class RingBins:
         return result
 
     def recent(self, field: str, bins: int) -> Ints:
-        """(slots,) sum over the newest `bins` bins, the one under way included."""
+        """(slots,) sum over the newest `bins` bins, the current one included."""
         if bins >= self.bins:
             return self.totals(field)
         result = np.zeros(self.rows, np.int64)
@@ -128,8 +128,8 @@ class RingBins:
         result: Ints = np.roll(self._counts[field][:, slots].sum(axis=1, dtype=np.int64), -self.column - 1)
         return result
 
-    def _row(self, field: str, place: int) -> Int32s:
-        return self._counts[field][place, : self.rows]
+    def _row(self, field: str, column: int) -> Int32s:
+        return self._counts[field][column, : self.rows]
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""

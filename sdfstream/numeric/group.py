@@ -61,23 +61,23 @@ def group_values(keys: Int64s, values: Float64s) -> tuple[Groups, Float64s]:
     return Groups(order, *runs(keys[order])), values[order]
 
 
-def ranked(groups: Groups, lanes: list[Float64s]) -> tuple[list[Float64s], Int64s]:
-    """Values in ascending order inside each group, NaN last: for each of `lanes`, and where the groups start there.
+def ranked(groups: Groups, columns: list[Float64s]) -> tuple[list[Float64s], Int64s]:
+    """Values in ascending order inside each group, NaN last: for each of `columns`, and where the groups start there.
 
-    Each lane's values are in order of the rows that were grouped. Between two groups there may be NaN as padding.
+    A column's values are in order of the rows that were grouped. Between two groups there may be NaN as padding.
     """
     widest = int(groups.size.max(initial=0))
     if widest * groups.size.size > _MOST_PADDING * groups.order.size:
         keys = np.empty(groups.order.size, dtype=np.int64)
         keys[groups.order] = np.arange(groups.size.size).repeat(groups.size)
-        return [group_values(keys, values)[1] for values in lanes], groups.start
+        return [group_values(keys, values)[1] for values in columns], groups.start
     # groups of about one size are the rows of a matrix: sorting short rows is many times cheaper than one long sort
     start = np.arange(groups.size.size) * widest
-    place = np.arange(groups.order.size) + (start - groups.start).repeat(groups.size)
+    slot = np.arange(groups.order.size) + (start - groups.start).repeat(groups.size)
     result = []
-    for values in lanes:
+    for values in columns:
         table = np.full(groups.size.size * widest, np.nan)
-        table[place] = values[groups.order]
+        table[slot] = values[groups.order]
         table.reshape(-1, max(widest, 1)).sort(axis=1)
         result.append(table)
     return result, start

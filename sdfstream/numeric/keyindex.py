@@ -12,14 +12,14 @@ Ints = npt.NDArray[np.int64]
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _SPARE_BITS: Final = 3
-"""The table of guesses has 8 to 16 places for each key: about one key in twenty has to be searched for."""
+"""The table of guesses has 8 to 16 buckets for each key: about one key in twenty has to be searched for."""
 
 
 class KeyIndex:
     """Gives every int64 key a slot 0, 1, 2, … in order of first sight; freed slots are used again.
 
     State of a million keys then lives in plain arrays indexed by slot. Look-up is one guess from a hash table, which
-    says what slot a key has if it is known; only of keys that share a place in it the older ones, and unknown keys,
+    says what slot a key has if it is known; only of keys that share a bucket the older ones, and unknown keys,
     are searched for among the sorted ones.
 
     Parameters
@@ -50,7 +50,7 @@ class KeyIndex:
 
     def find(self, keys: Ints) -> Ints:
         """Slot of every key, −1 where it is not known."""
-        slot = self._guess[self._place(keys)].astype(np.int64)
+        slot = self._guess[self._bucket(keys)].astype(np.int64)
         miss = np.flatnonzero((self._key[slot] != keys) | (slot < 0))
         if miss.size:
             slot[miss] = self._search(keys[miss])
@@ -62,7 +62,7 @@ class KeyIndex:
         at = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
         return np.where(self._keys[at] == keys, self._slots[at], -1)
 
-    def _place(self, keys: Ints) -> npt.NDArray[np.uint64]:
+    def _bucket(self, keys: Ints) -> npt.NDArray[np.uint64]:
         mixed: npt.NDArray[np.uint64] = np.ascontiguousarray(keys).view(np.uint64) * _MIX
         mixed >>= self._shift
         return mixed
@@ -75,7 +75,7 @@ class KeyIndex:
         bits = self._keys.size.bit_length() + _SPARE_BITS
         self._shift = np.uint64(64 - bits)
         self._guess = np.full(1 << bits, -1, np.int32)
-        self._guess[self._place(self._keys)] = self._slots
+        self._guess[self._bucket(self._keys)] = self._slots
 
     def add(self, keys: Ints) -> Ints:
         """Slot of every key; unknown ones are taken in, in order of appearance, while there is room."""

@@ -1,4 +1,4 @@
-r"""A Gaussian pushed by a soft wall: what remains of :math:`N(y; m, P)` when y is known to lie below w.
+r"""A Gaussian truncated by a soft bound: what remains of :math:`N(y; m, P)` when y is known to lie below w.
 
 .. math::
 
@@ -9,7 +9,7 @@ r"""A Gaussian pushed by a soft wall: what remains of :math:`N(y; m, P)` when y 
 
     m' = m - \frac{P\, r}{\sqrt{P + \sigma^2}}, \qquad P' = P - \frac{P^2\, r (\beta + r)}{P + \sigma^2}.
 
-σ is how soft the wall is. The normal law with these two moments replaces the true, lop-sided one (assumed-density
+σ is how soft the bound is. The normal law with these two moments replaces the true, lop-sided one (assumed-density
 filtering, also called moment matching).
 
 References
@@ -54,29 +54,29 @@ def scaled_erfc(z: Float64s) -> Float64s:
     return result
 
 
-def push(mean: Float64s, variance: Float64s, wall: Float64s, soft: Float64s) -> tuple[Float64s, Float64s]:
-    """How far the wall moves the mean (<= 0), and how much variance it takes away (>= 0, < `variance`).
+def truncate(mean: Float64s, variance: Float64s, bound: Float64s, bound_var: Float64s) -> tuple[Float64s, Float64s]:
+    """How far the bound moves the mean (<= 0), and how much variance it takes away (>= 0, < `variance`).
 
     Parameters
     ----------
     mean, variance : (n,) float64
         Of y; variance > 0.
-    wall : (n,) float64
+    bound : (n,) float64
         y lies below it.
-    soft : (n,) float64
-        Variance of the wall's own position.
+    bound_var : (n,) float64
+        Variance of the bound itself.
 
     Examples
     --------
     Half of a normal law: the mean of what is left lies √(2/π) away.
 
-    >>> shift, drop = push(np.zeros(1), np.ones(1), np.zeros(1), np.zeros(1))
+    >>> shift, drop = truncate(np.zeros(1), np.ones(1), np.zeros(1), np.zeros(1))
     >>> shift.round(4), drop.round(4)
     (array([-0.7979]), array([0.6366]))
     """
-    total = variance + soft
+    total = variance + bound_var
     root = np.sqrt(total)
-    beta = (wall - mean) / root
+    beta = (bound - mean) / root
     ratio = _ROOT_2_PI / scaled_erfc(beta / -_ROOT_2)
     gain = variance / root
     return -gain * ratio, np.clip(gain * gain * ratio * (beta + ratio), 0.0, 0.999999 * variance)

@@ -18,7 +18,7 @@ from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.estimates import ClockEstimates, CorrectedRows
+from sdfstream.sync.estimates import CorrectedRows
 from sdfstream.sync.intake import AcceptedExchanges
 from sdfstream.sync.publish import ClosedWindow, DelayRows
 from sdfstream.sync.registry import Roster

@@ -42,7 +42,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sdfstream.numeric.table import Table
-from sdfstream.numeric.truncated import push
+from sdfstream.numeric.truncated import truncate
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.blocks import FWD, REV, Blocks
 from sdfstream.sync.config import SyncConfig
@@ -300,7 +300,7 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
         hit = np.flatnonzero(min_delay_ns[direction] - at < _NEAR * np.sqrt(total + v.soft))
         if not hit.size:
             continue
-        shift, drop = push(at[hit], total[hit], min_delay_ns[direction][hit], v.soft[hit])
+        shift, drop = truncate(at[hit], total[hit], min_delay_ns[direction][hit], v.soft[hit])
         a, b = to_s[hit] / total[hit], to_base_delay[hit] / total[hit]
         moved[hit] += a * shift
         base_delay_ns[hit] += b * shift

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sdfstream.numeric.binomial import log_tail_bound, wilson
 from sdfstream.numeric.bins import RingBins
-from sdfstream.numeric.blame import Trials, blame
+from sdfstream.numeric.blame import TrialCounts, blame
 from sdfstream.numeric.cusum import PersistenceCusum
 from sdfstream.numeric.damping import Damping
 from sdfstream.numeric.keyindex import KeyIndex
@@ -155,12 +155,12 @@ def test_damping_repeats_the_worked_trace_of_the_sonic_design() -> None:
     assert d.suppressed_at(144 * S) and not d.suppressed_at((115 + 31) * S)
 
 
-def paths(*rows: tuple[int, int, dict[int, float]]) -> Trials:
+def paths(*rows: tuple[int, int, dict[int, float]]) -> TrialCounts:
     """Observations as (failed, tried, {part: weight})."""
     row = [i for i, (_, _, parts) in enumerate(rows) for _ in parts]
     part = [p for _, _, parts in rows for p in parts]
     weight = [w for _, _, parts in rows for w in parts.values()]
-    return Trials(
+    return TrialCounts(
         np.array([r[0] for r in rows], float),
         np.array([r[1] for r in rows], float),
         np.array(row, np.int64),
@@ -176,7 +176,7 @@ PRIOR = np.full(8, np.log(1e-4))
 def test_blame_falls_on_what_sick_paths_share_and_healthy_ones_avoid() -> None:
     seen = paths((8, 8, {0: 1, 1: 1}), (8, 8, {2: 1, 1: 1}), (0, 8, {0: 1, 3: 1}), (0, 8, {2: 1, 3: 1}))
     (culprit,) = blame(seen, PRIOR, least_share=0.9)
-    assert culprit.part == 1 and culprit.rows.tolist() == [0, 1] and culprit.rivals[0][1] > 0.99
+    assert culprit.element == 1 and culprit.rows.tolist() == [0, 1] and culprit.rivals[0][1] > 0.99
 
 
 def test_parts_that_are_always_crossed_together_are_rivals() -> None:
@@ -189,7 +189,7 @@ def test_parts_that_are_always_crossed_together_are_rivals() -> None:
 def test_two_faults_are_two_culprits_and_no_rivals() -> None:
     seen = paths((8, 8, {0: 1}), (8, 8, {0: 1, 2: 1}), (8, 8, {1: 1}), (8, 8, {1: 1, 3: 1}), (0, 8, {2: 1, 3: 1}))
     found = blame(seen, PRIOR)
-    assert sorted(c.part for c in found) == [0, 1]
+    assert sorted(c.element for c in found) == [0, 1]
     assert all(len(c.rivals) == 1 for c in found)
 
 
@@ -197,7 +197,7 @@ def test_a_vague_part_gives_way_to_sharp_ones() -> None:
     """Part 5 may be crossed by everything; parts 0 and 1 surely explain it all."""
     sick = [(8, 8, {0: 1.0, 5: 0.25}) for _ in range(5)] + [(8, 8, {1: 1.0, 5: 0.25}) for _ in range(5)]
     found = blame(paths(*sick, (0, 8, {2: 1.0})), PRIOR, least_share=0.9)
-    assert sorted(c.part for c in found) == [0, 1]
+    assert sorted(c.element for c in found) == [0, 1]
 
 
 def test_a_shared_part_must_beat_separate_faults() -> None:
@@ -205,7 +205,7 @@ def test_a_shared_part_must_beat_separate_faults() -> None:
     rows = [(40, 80, {0: 1.0, 20 + i: 1.0}) for i in range(2)] + [(0, 80, {0: 1.0, 22 + i: 1.0}) for i in range(10)]
     prior = np.concatenate([np.full(20, np.log(1e-4)), np.full(12, np.log(1e-7))])
     found = blame(paths(*rows), prior, own=20 + np.arange(12))
-    assert sorted(c.part for c in found) == [20, 21]
+    assert sorted(c.element for c in found) == [20, 21]
 
 
 def test_a_loss_share_is_estimated_over_all_paths_that_cross() -> None:
@@ -213,7 +213,7 @@ def test_a_loss_share_is_estimated_over_all_paths_that_cross() -> None:
     rows = [(int(rng.binomial(200, 0.1)), 200, {0: 1.0, 2 + i % 4: 1.0}) for i in range(12)]
     rows += [(int(rng.binomial(200, 0.001)), 200, {1: 1.0, 2 + i % 4: 1.0}) for i in range(12)]
     (culprit,) = blame(paths(*rows), PRIOR, noise=0.002)
-    assert culprit.part == 0 and culprit.share == pytest.approx(0.1, abs=0.02)
+    assert culprit.element == 0 and culprit.share == pytest.approx(0.1, abs=0.02)
 
 
 @given(st.integers(0, 2**32 - 1))

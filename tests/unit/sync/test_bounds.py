@@ -97,7 +97,7 @@ def test_a_pair_of_bounds_leaves_what_the_exact_posterior_does(fwd: float, rev: 
 
 @pytest.mark.parametrize(("fwd", "rev"), [(0.0, 5.0), (-25.0, -10.0), (0.0, 0.0)])
 def test_between_two_near_bounds_it_is_rather_too_modest(fwd: float, rev: float) -> None:
-    """The second bound meets the normal law that replaced the first one's wedge: the mean is near, the variance wide."""
+    """The second bound meets the normal law that replaced the first one's wedge: mean near, variance wide."""
     t, (ms, md, p, v, _) = compared(fwd, rev)
     assert float(t["offset_ns"][0]) == pytest.approx(ms, abs=0.1 * 20.0)
     assert float(t["base_delay_ns"][0]) == pytest.approx(md, abs=0.15 * 10.0)

@@ -114,7 +114,14 @@ def test_a_named_clock_is_taken_when_it_comes_at_last_though_it_is_an_island() -
     clocks.tick(20.0)
     assert clocks.name() == "a"
     clocks.names.append("z")
-    for name, value in (("label", 4), ("alive", True), ("known", True), ("base_ns", 0), ("offset_ns", 0.0), ("skew_ppb", 0.0)):
+    for name, value in (
+        ("label", 4),
+        ("alive", True),
+        ("known", True),
+        ("base_ns", 0),
+        ("offset_ns", 0.0),
+        ("skew_ppb", 0.0),
+    ):
         setattr(clocks, name, np.append(getattr(clocks, name), value))
     clocks.tick(11.0)
     assert clocks.name() == "z"

@@ -91,7 +91,9 @@ def test_a_covariance_with_offset_and_slope_together_is_inverted_whole() -> None
     e = edges([0], [1], weight=0.01, skew_weight=0.25, info_offset=i[0, 0], info_cross=i[0, 1], info_skew=i[1, 1])
     s = solve(e, np.zeros(2), np.zeros(2), np.full(2, 1e4), np.zeros(2, dtype=np.int64))
     # one session, half of it for each end
-    np.testing.assert_allclose([s.offset_var_ns2, s.offset_skew_cov, s.skew_var_ppb2], np.repeat([[50.0], [2.5], [2.0]], 2, axis=1))
+    np.testing.assert_allclose(
+        [s.offset_var_ns2, s.offset_skew_cov, s.skew_var_ppb2], np.repeat([[50.0], [2.5], [2.0]], 2, axis=1)
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
