@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 class TrialCounts:
     """Each row is one observation of a path that crosses some elements.
 
-    `failed` of `tried` observed of observation i failed. Entry j says that observation ``row[j]`` crosses element
+    `failed` of `tried` trials of observation i failed. Entry j says that observation ``row[j]`` crosses element
     ``element[j]`` with probability ``weight[j]`` (1: certainly); an element occurs at most once per observation.
     """
 
