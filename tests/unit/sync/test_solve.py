@@ -118,7 +118,7 @@ def test_a_stranger_that_joins_moves_no_other() -> None:
     said = 3e9 * ((b == 3).astype(float) - (a == 3))
     s = solve(edges(a, b, weight=1 / 400, offset_ns=said), np.zeros(n), np.zeros(n), xx, np.zeros(n, dtype=np.int64))
     assert s.offset_ns[3] == pytest.approx(3e9, rel=1e-4)
-    print(f"others moved by {np.abs(np.delete(s.offset, 3)).max():.3g} ns")
+    print(f"others moved by {np.abs(np.delete(s.offset_ns, 3)).max():.3g} ns")
     assert np.abs(s.offset_ns[1] - s.offset_ns[2]) < 3e9 * 1e-4
 
 

@@ -27,7 +27,7 @@ AT = 1_800_000_000_000_000_000
 def edges(rows: int = 2, seed: int = 1) -> ReducedEdges:
     g = np.random.default_rng(seed)
     made = {name: g.standard_normal(rows) * 10.0 ** g.integers(-300, 300, rows) for name in ReducedEdges._fields}
-    for name in ("sessions", "bad", "blocks", "tripped"):
+    for name in ("sessions", "disagreeing", "blocks", "jumped"):
         made[name] = g.integers(0, 1 << 32, rows).astype(np.float64)
     return ReducedEdges(
         **{**made, "src": np.array([0, 2])[:rows], "dst": np.array([1, 1])[:rows], "recent": made["disagreeing"] > 2e9}
@@ -64,7 +64,12 @@ def test_beliefs_come_back_as_they_were() -> None:
     assert rows is not None
     assert (rows.tick_at_ns, rows.clocks, rows.usual_ns2, rows.names) == (AT, 3, 2.5, NAMES)
     told = rows.estimates
-    assert (told.origin_ns, told.at, told.lag_ns, told.place) == (b.origin_ns, b.at, b.lag_ns, b.reference_state)
+    assert (told.origin_ns, told.at, told.lag_ns, told.reference_state) == (
+        b.origin_ns,
+        b.at,
+        b.lag_ns,
+        b.reference_state,
+    )
     for name in COLUMNS:
         assert np.array_equal(told.table[name], b.table[name]), name
 
