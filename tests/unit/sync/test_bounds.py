@@ -81,9 +81,8 @@ def compared(fwd: float, rev: float, soft: float = 4.0) -> tuple[Table, tuple[fl
         min(1.0 / float(t["excess_scale_ns"][k, 0]), most) if np.isfinite(w) else 0.0 for k, w in enumerate((fwd, rev))
     ]
     exact = on_a_grid(before, 10_000.0 + fwd, 10_000.0 + rev, soft, (tilt[0], tilt[1]))
-    print(
-        f"bounds {fwd:g}, {rev:g}: s {t['offset_ns'][0]:.2f} ({exact[0]:.2f}), P {t['offset_var_ns2'][0]:.1f} ({exact[2]:.1f})"
-    )
+    got = f"s {t['offset_ns'][0]:.2f} ({exact[0]:.2f}), P {t['offset_var_ns2'][0]:.1f} ({exact[2]:.1f})"
+    print(f"bounds {fwd:g}, {rev:g}: {got}")
     return t, exact
 
 
@@ -122,9 +121,8 @@ def test_many_blocks_find_offset_and_level_and_know_how_well() -> None:
     for _ in range(100):
         teach(t, level + s + g.exponential(nu, n), level - s + g.exponential(nu, n))
     error = t["offset_ns"] - s
-    print(
-        f"rms {error.std():.2f} (best possible {nu / 100 / math.sqrt(2):.2f}), told {math.sqrt(t['offset_var_ns2'].mean()):.2f}"
-    )
+    expected_ns = math.sqrt(t["offset_var_ns2"].mean())
+    print(f"rms {error.std():.2f} (best possible {nu / 100 / math.sqrt(2):.2f}), expected {expected_ns:.2f}")
     assert abs(error.mean()) < 0.3 * error.std()
     assert error.std() < 3.0 * nu / 100 / math.sqrt(2)
     assert 0.3 < float((error**2).mean() / t["offset_var_ns2"].mean()) < 3.0
