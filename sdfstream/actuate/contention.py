@@ -35,8 +35,6 @@ _MOST_LOOKED_AT: Final = 16
 """Queue pairs whose paths are worked out in one look; the others have their turn in the next."""
 _AGAIN_NS: Final = 3 * NS_PER_S
 """A queue pair that could not be moved is looked at again after this long."""
-_LOOK_EVERY: Final = 5
-"""Ticks between two looks."""
 
 
 @dataclass(slots=True)
@@ -63,10 +61,10 @@ class Contention:
         self._awaiting_approval: dict[str, MoveTrial] = {}
         """Command that waits for approval to its trial."""
 
-    def tick(self, tick: int, now_ns: int) -> list[Output]:
-        """Renew what is steered; every half second look for what should be."""
+    def tick(self, now_ns: int, *, look: bool) -> list[Output]:
+        """Renew the leases of what is steered; with `look`, steer what should be."""
         out = self._renew(now_ns)
-        if tick % _LOOK_EVERY == 0:
+        if look:
             rates = self._context.windows.rates(self._span(), now_ns)
             links = full_links(self._context, rates, now_ns)
             if links:

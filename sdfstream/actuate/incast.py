@@ -18,7 +18,6 @@ from sdfstream.actuate.ledger import Doubt, IssuedCommand
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S
 
-_LOOK_EVERY: Final = 5
 _CALM_NS: Final = 5 * NS_PER_S
 """The finding must have been gone for this long: the limit itself ends it."""
 
@@ -36,20 +35,19 @@ class Throttles:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._commands: dict[str, str] = {}
+        self.limits: dict[str, str] = {}
+        """Queue pair to the id of its command."""
         self._wanted_ns: dict[str, int] = {}
         """Bus time at which a finding last called for the limit."""
 
-    def tick(self, tick: int, now_ns: int) -> list[Output]:
+    def tick(self, now_ns: int) -> list[Output]:
         """Limit, renew, lift."""
-        if tick % _LOOK_EVERY or not (self._context.config.throttle_incast or self._commands):
-            return []
         out: list[Output] = []
         if self._context.config.throttle_incast:
             rates = self._context.windows.rates(10, now_ns)
             for incast in incasts(self._context):
                 out += self._limit(incast, rates, now_ns)
-        for qp in list(self._commands):
+        for qp in list(self.limits):
             out += self._renew(qp, now_ns)
         return out
 
@@ -81,11 +79,11 @@ class Throttles:
             command, published = context.open(proposal, before, {"rate_bps": rate}, {"rate_bps": None}, now_ns)
             out += published
             if command is not None:
-                self._commands[qp] = command.id
+                self.limits[qp] = command.id
         return out
 
     def _command(self, qp: str) -> IssuedCommand | None:
-        command = self._context.ledger.get(self._commands.get(qp, ""))
+        command = self._context.ledger.get(self.limits.get(qp, ""))
         return None if command is None or command.state == "over" else command
 
     def _renew(self, qp: str, now_ns: int) -> list[Output]:
@@ -131,16 +129,16 @@ class Throttles:
         return [self._context.publish(command, now_ns)]
 
     def _drop(self, qp: str) -> None:
-        self._commands.pop(qp, None)
+        self.limits.pop(qp, None)
         self._wanted_ns.pop(qp, None)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
-        return {"leases": list(self._commands.items()), "wanted": list(self._wanted_ns.items())}
+        return {"leases": list(self.limits.items()), "wanted": list(self._wanted_ns.items())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._commands = {qp: name for qp, name in state["leases"]}
+        self.limits = {qp: name for qp, name in state["leases"]}
         self._wanted_ns = {qp: at_ns for qp, at_ns in state["wanted"]}
 
 

@@ -40,7 +40,9 @@ from sdfstream.stats import Counters
 REPLAY_EPOCH: Final = 1
 REPLAY_KEY: Final = bytes(range(32))
 """A replay's signing key: public, and in no agent's key ring."""
-_FORGET_EVERY: Final = 600
+_LOOK_TICKS: Final = 5
+"""100 ms boundaries between two looks at full links and converged NICs."""
+_FORGET_TICKS: Final = 600
 _KEEP_NS: Final = 60 * NS_PER_S
 _JOB_SILENT_NS: Final = 300 * NS_PER_S
 """A job shard (repeated every 10 s) that did not come for this long is gone, with its agent."""
@@ -154,9 +156,11 @@ class ActuateStage:
         context.selectable.settle(now_ns)
         out = self._arming.tick(now_ns)
         out += self._trials.tick(now_ns)
-        out += self._contention.tick(self._tick, now_ns)
-        out += self._throttles.tick(self._tick, now_ns)
-        if self._tick % _FORGET_EVERY == 0:
+        look = self._tick % _LOOK_TICKS == 0
+        out += self._contention.tick(now_ns, look=look)
+        if look and (context.config.throttle_incast or self._throttles.limits):
+            out += self._throttles.tick(now_ns)
+        if self._tick % _FORGET_TICKS == 0:
             self._forget(now_ns)
         return out
 

@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
-from sdfstream.agent.commands.conditions import Moment, conditions, misfit, unclean, why
-from sdfstream.agent.commands.host_state import HostState, QpState
+from sdfstream.agent.commands.host_state import HostState, Moment, QpState, conditions, misfit, unclean, why
 from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, Do, Lease, LeaseEvent, LeaseState, after
 from sdfstream.agent.commands.path_watch import PathLiveness
 from sdfstream.errors import FormatError
