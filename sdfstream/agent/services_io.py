@@ -161,8 +161,8 @@ class AgentServices:
         if self._folder is None:
             return
         if self.control is not None:
-            for place in self.control.executor.host_states.values():
-                self._folder.jobs.steered_paths.update(place.inventory.kernel_paths)
+            for state in self.control.executor.host_states.values():
+                self._folder.jobs.kernel_paths.update(state.inventory.kernel_paths)
         for shard in self._folder.jobs.sockets:
             self._folder.ask(shard)
 
@@ -177,15 +177,15 @@ class AgentServices:
             self.control.take_jobs(by_host)
             self._sockets.keep(set(self._folder.jobs.sockets.values()))
         if self._kernel is not None:
-            self._kernel.flows(by_host, self._folder.jobs.steered_paths)
+            self._kernel.flows(by_host, self._folder.jobs.kernel_paths)
         for name, port in self._ports.items():
             self._request(port, by_host.get(name, ()))
 
     def _request(self, port: HostPort, shards: Iterable[JobShard]) -> None:
         """Ask a host for the watch sessions and traces that its queue pairs need."""
         shards = list(shards)
-        steered_paths = self._folder.jobs.steered_paths if self._folder is not None else {}
-        qps = [replace(q, path=steered_paths.get(q.qp, q.path)) for s in shards for q in s.qps if q.src in port.nics]
+        kernel_paths = self._folder.jobs.kernel_paths if self._folder is not None else {}
+        qps = [replace(q, path=kernel_paths.get(q.qp, q.path)) for s in shards for q in s.qps if q.src in port.nics]
         receives = [q for s in shards for q in s.receives if q.dst in port.nics]
         watches = watch_requests(qps)
         port.watch([*watches, *return_watch_requests(receives, self._configured_pairs, self._address)])

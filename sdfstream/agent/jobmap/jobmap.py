@@ -95,7 +95,7 @@ class JobMap:
         self.counters = Counters("jobs")
         self.version = 0
         """Grows with every change of jobs, queue pairs, their paths, alternates and limits."""
-        self.steered_paths: dict[str, int] = {}
+        self.kernel_paths: dict[str, int] = {}
         """QP id to the source port that the host rewrites a kernel flow's packets to: published as its `path`."""
         self._boot_id = boot_id
         self._folder = folder
@@ -171,7 +171,7 @@ class JobMap:
         for key, shard in sorted(self._shards.items()):
             reported = self._reported.get(key)
             since_at_ns = shard.since_at_ns or self._first_at_ns.setdefault(key, clock_now_ns)
-            shard = replace(shard, since_at_ns=since_at_ns, qps=tuple(self._on_steered_path(q) for q in shard.qps))
+            shard = replace(shard, since_at_ns=since_at_ns, qps=tuple(self._on_kernel_path(q) for q in shard.qps))
             if reported is None or reported.shard != shard or now_ns - reported.at_ns >= REPEAT_NS:
                 self._reported[key] = _Reported(shard, now_ns)
                 out.append(self._event(shard, clock_now_ns))
@@ -182,8 +182,8 @@ class JobMap:
             out.append(self._event(ended, clock_now_ns))
         return out
 
-    def _on_steered_path(self, pair: QueuePair) -> QueuePair:
-        path = self.steered_paths.get(pair.qp)
+    def _on_kernel_path(self, pair: QueuePair) -> QueuePair:
+        path = self.kernel_paths.get(pair.qp)
         return pair if path is None or pair.steering != "kernel" else replace(pair, path=path)
 
     def notes(self) -> list[str]:
