@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.detect.link_ends import LinkEnds
-from sdfstream.detect.routes import Hops, TracedRoute
+from sdfstream.detect.routes import Hops, LinkEnds, TracedRoute
 from sdfstream.detect.sessions import NameIndex, Sessions
 from sdfstream.records.fabric import link_id
 from sdfstream.records.finding import Subject

@@ -13,7 +13,7 @@ class PlanConfig:
     """Settings of the mesh plan; durations in ns, rates in probes per second on one session."""
 
     mesh: str = "off"
-    """``auto``: plan the mesh of all agents that say ``mesh: auto``; ``off``: nobody is told anything."""
+    """``auto``: plan the mesh of all agents that say ``mesh: auto``; ``off``: no plan is published."""
     seed: int = 1
     """Another seed, another random graph."""
     degree: int = 10
@@ -26,7 +26,7 @@ class PlanConfig:
     cover_dscps: tuple[int, ...] = (0,)
     """Classes in which every route is crossed; none: no coverage. A probe speaks for its own class only."""
     paths_assumed: int = 8
-    """Routes between two leaves where neither the declared cabling nor traces tell."""
+    """Routes between two leaves where neither the declared cabling nor traces show them."""
     cover_probability: float = 0.9
     """Of having met every route with as many source ports as are tried while routes are not known."""
     cross_rail: bool = False
@@ -52,7 +52,7 @@ class PlanConfig:
     max_hosts: int = 100_000
     """Agents known at a time; further ones are refused and counted."""
     max_ways: int = 500_000
-    """Traces kept; further ones are refused and counted. About 400 bytes each."""
+    """Traces stored; further ones are refused and counted. About 400 bytes each."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the key."""

@@ -36,7 +36,7 @@ class Domains(NamedTuple):
 
 
 def split(has: Bools) -> Domains:
-    """Domains of the clocks, where `has` (clocks, groups) tells which clock has a NIC in which group."""
+    """Domains of the clocks, where `has` (clocks, groups) is True where a clock has a NIC in a group."""
     clocks, groups = has.shape
     clock, group = np.nonzero(has)
     label = components(clocks + groups, clock.astype(np.int64), group.astype(np.int64) + clocks)

@@ -16,7 +16,7 @@ DEFAULT_BUDGET_PPS = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """One NIC whose agent takes part in the mesh."""
+    """One NIC of an agent in the mesh."""
 
     id: str
     """host/nic."""
@@ -29,7 +29,7 @@ class Nic:
     plane: str | None = None
     rail: int | None = None
     leaf: str | None = None
-    """The switch it hangs on, where the declared cabling tells."""
+    """The switch at the far end of its cable, where cabling is declared."""
     first_port: int = 49_152
     """Source ports that its agent may use for planned sessions: this one…"""
     ports: int = 32
@@ -60,7 +60,7 @@ class Inventory:
     """Packets per second that a host may send, probes and answers together; absent: `DEFAULT_BUDGET_PPS`."""
     routes: Sequence[ProbeRoute] = ()
     crossings: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """How many routes lead from one leaf to another, by (smaller, larger) name, where the cabling tells."""
+    """How many routes lead from one leaf to another, by (smaller, larger) name, where cabling is declared."""
 
     def budget(self, host: str) -> float:
         """What `host` may spend, packets/s."""

@@ -1,4 +1,4 @@
-"""Plain numpy views of a record batch's columns, and the way back."""
+"""Plain numpy views of a record batch's columns, and batches from numpy."""
 
 from __future__ import annotations
 

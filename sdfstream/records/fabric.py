@@ -34,7 +34,7 @@ def host_of(nic: str) -> str:
 
 
 def link_id(a: str, b: str) -> str:
-    """The id of the link between `a` and `b`, whichever way round they are given.
+    """The id of the link between `a` and `b`, in either order.
 
     >>> link_id("s1", "l0")
     'l0--s1'

@@ -1,7 +1,7 @@
-"""Flows: one direction of a five-tuple and a class, which an ECMP hash sends one way.
+"""Flows: one direction of a five-tuple and a class, which an ECMP hash sends over one route.
 
 A probe path is named by its source port alone (`fabric.PathId`); traffic of a job has other destination ports, so a
-hash may send it elsewhere than a probe with the same source port. Its way is found by tracing the flow itself.
+hash may send it elsewhere than a probe with the same source port. Its route is found by tracing the flow itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, NamedTuple
 
 FLOW_TYPE: Final = "sdf.state.topology.flow.v1"
-"""CloudEvents type, on the topology topic, of the way of a flow."""
+"""CloudEvents type, on the topology topic, of the route of a flow."""
 
 Protocol = Literal["udp", "tcp"]
 

@@ -2,7 +2,7 @@
 
 A *host edge* is a row of transport ``host``: the host's system clock read (t1), a NIC's hardware clock read (t2 = t3),
 the system clock read again (t4). It is an exchange like any other for the time line, but nothing went through the
-network: such a row is no path, has no one-way delay worth showing, and tells nothing of liveness. Every reader of the
+network: such a row is no path, has no one-way delay worth showing, and says nothing about liveness. Every reader of the
 topic that thinks of paths drops these rows first (`paths_only`).
 """
 

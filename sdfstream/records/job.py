@@ -1,6 +1,6 @@
-"""Jobs as the network sees them: job → ranks → NICs → queue pairs, told host by host.
+"""Jobs as the network sees them: job → ranks → NICs → queue pairs, published host by host.
 
-A `JobShard` is one host's share of a job; a job is the union of its parts. It is the `data` of ``sdf.state.job.v1``
+A `JobShard` is one host's share of a job; a job is the union of its shards. It is the `data` of ``sdf.state.job.v1``
 (key ``job@host``), and, without the fields that an agent fills in, the content of a file in an agent's drop directory.
 """
 
@@ -98,7 +98,7 @@ class JobShard:
     qps: tuple[QueuePair, ...] = ()
     """Queue pairs whose sending end is on this host."""
     receives: tuple[QueuePair, ...] = ()
-    """Queue pairs whose receiving end is on this host: the way of their answers is traced from here."""
+    """Queue pairs whose receiving end is on this host: the route of their answers is traced from here."""
     control: str = ""
     """Unix socket of the process that owns the queue pairs with ``steering: socket``; empty: none."""
 

@@ -1,7 +1,7 @@
-"""Who probes whom: what an agent says of itself, and what it is told.
+"""Who probes whom: agents' announcements, and the plans that they get.
 
-An agent that takes its sessions from a plan says which NICs it has (`HostHere`, CloudEvents type `HOST_TYPE` on the
-topology topic): at its start, when a NIC comes or goes, often while it has no plan, slowly otherwise. The mesh plan
+An agent that takes its sessions from a plan announces which NICs it has (`HostHere`, CloudEvents type `HOST_TYPE` on
+the topology topic): at its start, when a NIC comes or goes, often while it has no plan, slowly otherwise. The mesh plan
 answers with one `HostPlan` per host (``sdf.state.mesh.v1``).
 """
 
@@ -104,7 +104,7 @@ class HostPlan:
     """Bus time; of two plans the later counts."""
     sessions: tuple[PlannedSession, ...]
     probers: Mapping[str, str] = field(default_factory=dict)
-    """Address to NIC id of those that are told to probe this host."""
+    """Address to NIC id of those that probe this host by the plan."""
     budget_pps: float = 0.0
     send_pps: float = 0.0
     """Probes that it sends by this plan."""
@@ -131,7 +131,7 @@ class HostPlan:
 
 
 def host_here(data: Mapping[str, Any]) -> HostHere:
-    """Read what an agent says of itself; fields it does not know are ignored.
+    """Read an agent's announcement; unknown fields are ignored.
 
     Raises
     ------
@@ -165,13 +165,13 @@ def _nic(read: _Reader, host: str) -> NicHere:
     nic, clock = read.text("id"), read.text("clock", "") or host
     if host_of(nic) != host or not nic.partition("/")[2]:
         raise FormatError("mesh-host", f"{nic} is no NIC of {host}")
-    if clock not in (host, nic):  # else one agent could take another's place in the graph
+    if clock not in (host, nic):  # else one agent could take another's node in the graph
         raise FormatError("mesh-host", f"{clock} is no clock of {nic}")
     return NicHere(nic, read.address("address"), clock, read.maybe_text("plane"), read.truth("usable", True))
 
 
 def host_plan(data: Mapping[str, Any]) -> HostPlan:
-    """Read a plan; fields it does not know are ignored.
+    """Read a plan; unknown fields are ignored.
 
     Raises
     ------

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
-from sdfstream.detect.link_ends import LinkEnds
-from sdfstream.detect.routes import TracedRoute
+from sdfstream.detect.routes import LinkEnds, TracedRoute
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Subject
 from sdfstream.records.topology import Topology
