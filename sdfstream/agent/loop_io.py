@@ -55,14 +55,14 @@ _DRAIN_S: Final = 2.0
 """How long a stopping agent tries to publish what it still has."""
 
 
-class Ports(Protocol):
+class HostPorts(Protocol):
     """Reads the port counters of a host (`reader_io.PortReader`)."""
 
     def read(self, now_ns: int) -> pa.RecordBatch | None:
         """One batch of schema PORT; may block."""
 
 
-PortsOf = Callable[[str, Sequence[NicConfig], str], Ports]
+PortsOf = Callable[[str, Sequence[NicConfig], str], HostPorts]
 """Host, its NICs and the root of sysfs to a reader of its ports."""
 
 

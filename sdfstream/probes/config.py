@@ -1,4 +1,4 @@
-"""What an agent process is told: its NICs, whom each probes, how often, in which class.
+"""Configuration of an agent process: its NICs, whom each probes, how often, in which class.
 
 Plain frozen dataclasses with units in the names; ``settings.py`` reads them from YAML and refuses unknown keys
 with their path. One process may serve several hosts (a lab does); each host publishes under its own name.
@@ -131,9 +131,9 @@ class AgentConfig:
     trusted_keys: tuple[str, ...] = ()
     """Public keys (Ed25519) of controllers that are obeyed: base64, or the path of a file with 32 bytes or base64."""
     control_state: str = ""
-    """File that keeps what is in force over a restart of the agent; empty: a restarted agent knows nothing of it."""
+    """File that stores the leases in force over a restart of the agent; empty: a restarted agent forgets them."""
     clock_pages: str = "auto"
-    """Folder of the pages that tell applications the corrected time (docs/clock.md); ``auto``: /run/sdfstream/clock, or
+    """Folder of the pages that give applications the corrected time (docs/clock.md); ``auto``: /run/sdfstream/clock, or
     the user's own in /dev/shm; ``off``: none."""
     compression: str = "zstd"
     """Of what goes to Kafka: ``zstd`` or ``none``. A third of the bytes for half a microsecond of CPU a row."""

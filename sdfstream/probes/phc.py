@@ -1,19 +1,19 @@
 """Reading a NIC's hardware clock (PHC) between two readings of the system clock: the kernel's structures, sans IO.
 
 ``linux/ptp_clock.h``; numbers and layouts are those of 64-bit Linux with the generic ioctl encoding (x86-64, arm64,
-riscv64). ``struct ptp_clock_time`` is 16 octets: seconds (s64), nanoseconds (u32), reserved. Three ways, best first:
+riscv64). ``struct ptp_clock_time`` is 16 octets: seconds (s64), nanoseconds (u32), reserved. Three methods, best first:
 
 =============  ==================================================================  ========================
-way            what the kernel gives                                               doubt
+method         what the kernel gives                                               error bound
 =============  ==================================================================  ========================
-`PRECISE`      one instant by both clocks, latched by hardware                     none worth naming
+`PRECISE`      one instant by both clocks, latched by hardware                     negligible
 `EXTENDED`     n × (system, PHC, system), the system clock read beside the         within the window
                register's read
 `OFFSET`       system, PHC, system, PHC, …, system: n of them, read outside the    within a wider window
                driver
 =============  ==================================================================  ========================
 
-Of a burst the sample with the smallest window is kept: a longer one was interrupted, or waited for the bus.
+Of a burst the sample with the smallest window is used: a longer one was interrupted, or waited for the bus.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MOST_SAMPLES: Final = 25
 SAMPLES: Final = 7
 """In a burst: enough that one is not interrupted, and some 10 µs of a core with a register read over PCIe."""
 WIDEST_NS: Final = NS_PER_MS
-"""A window wider than this says nothing that the network's probes do not say better."""
+"""A window wider than this bounds the offset less sharply than the network's probes do."""
 _HEAD: Final = 16
 """n_samples (u32) and three reserved words, where there is a head."""
 _TIME: Final = np.dtype([("s", "<i8"), ("ns", "<u4"), ("rest", "<u4")])
 _LATEST_S: Final = (1 << 62) // NS_PER_S
 
 
-class Way(NamedTuple):
+class ReadMethod(NamedTuple):
     """One ioctl."""
 
     name: str
@@ -55,11 +55,11 @@ def _ioctl(direction: int, number: int, size: int) -> int:
     return direction << 30 | size << 16 | ord("=") << 8 | number
 
 
-PRECISE: Final = Way("precise", _ioctl(3, 8, 64), 64)
-EXTENDED: Final = Way("extended", _ioctl(3, 9, 1216), 1216)
-OFFSET: Final = Way("offset", _ioctl(1, 5, 832), 832)
-CAPABILITIES: Final = Way("capabilities", _ioctl(2, 1, 80), 80)
-WAYS: Final = (PRECISE, EXTENDED, OFFSET)
+PRECISE: Final = ReadMethod("precise", _ioctl(3, 8, 64), 64)
+EXTENDED: Final = ReadMethod("extended", _ioctl(3, 9, 1216), 1216)
+OFFSET: Final = ReadMethod("offset", _ioctl(1, 5, 832), 832)
+CAPABILITIES: Final = ReadMethod("capabilities", _ioctl(2, 1, 80), 80)
+METHODS: Final = (PRECISE, EXTENDED, OFFSET)
 
 
 class Sample(NamedTuple):
@@ -75,14 +75,14 @@ class Sample(NamedTuple):
         return self.after_ns - self.before_ns
 
 
-def request(way: Way, samples: int = SAMPLES) -> bytearray:
+def request(method: ReadMethod, samples: int = SAMPLES) -> bytearray:
     """The structure to hand to the kernel, which writes its answer into it.
 
     >>> len(request(EXTENDED)), request(EXTENDED, 5)[0]
     (1216, 5)
     """
-    buffer = bytearray(way.size)
-    if way is not PRECISE and way is not CAPABILITIES:
+    buffer = bytearray(method.size)
+    if method is not PRECISE and method is not CAPABILITIES:
         if not 1 <= samples <= MOST_SAMPLES:
             raise ValueError(f"samples must lie within 1 and {MOST_SAMPLES}")
         buffer[:4] = samples.to_bytes(4, "little")
@@ -94,18 +94,18 @@ def offers_precise(capabilities: bytes | bytearray) -> bool:
     return int.from_bytes(capabilities[24:28], "little", signed=True) > 0
 
 
-def samples(way: Way, answer: bytes | bytearray) -> Int64s:
+def samples(method: ReadMethod, answer: bytes | bytearray) -> Int64s:
     """(n, 3) int64: before, PHC, after, ns; rows that cannot be readings are left out.
 
     Left out are a time that is negative, beyond the year 2116 or not normal (nanoseconds of a whole second), and one
     whose system clock went back meanwhile (it was stepped).
     """
-    if way is PRECISE:
+    if method is PRECISE:
         device, system = np.frombuffer(answer, _TIME, 2)
         times = np.array([[system, device, system]], dtype=_TIME)
     else:
         n = min(int.from_bytes(answer[:4], "little"), MOST_SAMPLES)
-        if way is EXTENDED:
+        if method is EXTENDED:
             times = np.frombuffer(answer, _TIME, 3 * n, _HEAD).reshape(n, 3)
         else:
             line = np.frombuffer(answer, _TIME, 2 * n + 1, _HEAD)

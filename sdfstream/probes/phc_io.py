@@ -34,7 +34,7 @@ _ETHTOOL_GET_TS_INFO: Final = 0x41
 _TS_INFO: Final = struct.Struct("=IIi8I")
 """``struct ethtool_ts_info``: cmd, so_timestamping, phc_index, tx_types and 3 reserved, rx_filters and 3 reserved."""
 _NEVER: Final = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
-"""Answers after which a way is not tried again while the device stays open."""
+"""Errors after which a method is not tried again while the device stays open."""
 LOOK_NS: Final = 10_000_000_000
 """Pause between two looks which NIC has which clock."""
 
@@ -68,14 +68,14 @@ def clock_index(nic: NicConfig) -> int | None:
     """N of the NIC's ``/dev/ptpN``; None when it has no clock, or is not there just now."""
     index = None
     with contextlib.suppress(OSError):
-        index = inside(nic.netns, lambda: _told_index(nic.device))
+        index = inside(nic.netns, lambda: _driver_index(nic.device))
     if index is None and nic.netns is None:  # sysfs shows our own namespace's devices only
         index = _sysfs_index(nic.device)
     return index
 
 
-def _told_index(device: str) -> int | None:
-    """What the driver says; raises OSError when it says nothing."""
+def _driver_index(device: str) -> int | None:
+    """The PHC index by the driver; raises OSError when it has none."""
     buffer = ctypes.create_string_buffer(_TS_INFO.pack(_ETHTOOL_GET_TS_INFO, *([0] * 10)), _TS_INFO.size)
     asked = struct.pack("16sP16x", device.encode()[:15], ctypes.addressof(buffer))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
@@ -96,7 +96,7 @@ def _sysfs_index(device: str, root: str = "/sys") -> int | None:
 @dataclass(slots=True)
 class _Open:
     device: Device
-    ways: list[phc.Way]
+    methods: list[phc.ReadMethod]
     """Those not yet found wanting, best first."""
 
 
@@ -168,28 +168,28 @@ class HostClocks:
             self._give_up(index)
 
     def _sample(self, index: int) -> phc.Sample | None:
-        """A burst of one clock, by the best way that works."""
+        """A burst of one clock, by the best method that works."""
         try:
             opened = self._opened(index)
         except OSError as error:
             self._refuse("open", error)
             return None
-        for way in list(opened.ways):
-            answer = phc.request(way)
+        for method in list(opened.methods):
+            answer = phc.request(method)
             try:
-                opened.device.ioctl(way.number, answer)
+                opened.device.ioctl(method.number, answer)
             except OSError as error:
                 if error.errno in _NEVER:
-                    opened.ways.remove(way)
+                    opened.methods.remove(method)
                     continue
-                self._refuse(way.name, error)
+                self._refuse(method.name, error)
                 if error.errno in (errno.ENODEV, errno.EBADF):
                     self._give_up(index)  # the NIC is gone; whatever comes back is looked for anew
                     return None
-                continue  # this way is busy just now; a worse one may do
-            sample = phc.best(phc.samples(way, answer))
+                continue  # this method is busy now; a worse one may do
+            sample = phc.best(phc.samples(method, answer))
             if sample is None:
-                self.counters.add("refused", f"{way.name}.no-sample")
+                self.counters.add("refused", f"{method.name}.no-sample")
             return sample
         return None
 
@@ -197,12 +197,12 @@ class HostClocks:
         opened = self._open.get(index)
         if opened is None:
             device = self._open_device(index)
-            opened = self._open[index] = _Open(device, list(phc.WAYS))
+            opened = self._open[index] = _Open(device, list(phc.METHODS))
             answer = phc.request(phc.CAPABILITIES)
             with contextlib.suppress(OSError):
                 device.ioctl(phc.CAPABILITIES.number, answer)
             if not phc.offers_precise(answer):
-                opened.ways.remove(phc.PRECISE)
+                opened.methods.remove(phc.PRECISE)
         return opened
 
     def _give_up(self, index: int) -> None:

@@ -21,7 +21,7 @@ from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Int64s
 KNOT_NS: Final = 100 * NS_PER_MS
 LEVELS: Final = 37
 """2³⁷ knots of 100 ms cover 435 years on either side of the epoch."""
-_KNOTS_KEPT: Final = 256
+_CACHED_KNOTS: Final = 256
 _MICRO_PPB: Final = 1_000_000
 
 
@@ -35,7 +35,7 @@ class Clock:
 
     Notes
     -----
-    Skew is kept in steps of 1e-6 ppb; |skew| must not exceed 1e6 ppb (1000 ppm). The result is exact to the ns: no
+    Skew is stored in steps of 1e-6 ppb; |skew| must not exceed 1e6 ppb (1000 ppm). The result is exact to the ns: no
     absolute time passes through a float.
     """
 
@@ -81,12 +81,12 @@ class Clock:
         first = int(knot.min())
         if int(knot.max()) - first <= 16:
             values = np.array([self._knot(k) for k in range(first, int(knot.max()) + 2)], dtype=np.int64)
-            place = knot - first
-            low, high = values[place], values[place + 1]
+            index = knot - first
+            low, high = values[index], values[index + 1]
         else:
-            spots, place = np.unique(knot, return_inverse=True)
-            low = np.array([self._knot(k) for k in spots.tolist()], dtype=np.int64)[place]
-            high = np.array([self._knot(k + 1) for k in spots.tolist()], dtype=np.int64)[place]
+            spots, index = np.unique(knot, return_inverse=True)
+            low = np.array([self._knot(k) for k in spots.tolist()], dtype=np.int64)[index]
+            high = np.array([self._knot(k + 1) for k in spots.tolist()], dtype=np.int64)[index]
         result: Int64s = low + (high - low) * beyond // KNOT_NS
         return result
 
@@ -94,33 +94,33 @@ class Clock:
         """The walk at knot `index` (0 at the epoch), ns."""
         known = self._knots.get(index)
         if known is None:
-            if len(self._knots) >= _KNOTS_KEPT:
+            if len(self._knots) >= _CACHED_KNOTS:
                 self._knots.clear()
             known = self._knots[index] = round(self._brownian(index))
         return known
 
     def _brownian(self, index: int) -> float:
-        sign, place = (1, index) if index >= 0 else (-1, -index)
+        sign, index = (1, index) if index >= 0 else (-1, -index)
         step = self._sigma_ns * math.sqrt(KNOT_NS / NS_PER_S)
         width = 1 << LEVELS
         low = 0.0
         high = step * math.sqrt(width) * self._normal(sign, 0, 0)
         base = 0
         while width > 1:
-            if place == base:
+            if index == base:
                 return low
             half = width >> 1
             middle = (low + high) / 2 + step * math.sqrt(width) / 2 * self._normal(sign, base + half, width)
-            if place >= base + half:
+            if index >= base + half:
                 base, low = base + half, middle
             else:
                 high = middle
             width = half
         return low
 
-    def _normal(self, sign: int, place: int, width: int) -> float:
+    def _normal(self, sign: int, index: int, width: int) -> float:
         """A standard normal deviate that depends on the seed and the arguments only (Box and Muller)."""
-        digest = hashlib.blake2b(struct.pack("<qqqq", self._seed, sign, place, width), digest_size=16).digest()
+        digest = hashlib.blake2b(struct.pack("<qqqq", self._seed, sign, index, width), digest_size=16).digest()
         a, b = struct.unpack("<QQ", digest)
         radius = math.sqrt(-2.0 * math.log((a + 1) / 2**64))
         return radius * math.cos(2.0 * math.pi * (b / 2**64))

@@ -9,7 +9,7 @@ from sdfstream.records.topics import PROBE
 
 
 def test_ioctl_numbers_and_sizes_are_the_kernels() -> None:
-    assert [(w.number, w.size) for w in (*phc.WAYS, phc.CAPABILITIES)] == [
+    assert [(w.number, w.size) for w in (*phc.METHODS, phc.CAPABILITIES)] == [
         (0xC0403D08, 64),
         (0xC4C03D09, 1216),
         (0x43403D05, 832),

@@ -4,8 +4,8 @@ A `MessageBlock` is the kernel's ``struct mmsghdr[]`` with everything it points 
 buffers as plain numpy arrays, allocated once. Many sockets may be drained into successive rows of one block, so that
 one numpy pass reads what all of them received. One call costs one system call and releases the GIL.
 
-`Inbox` turns received rows into one `Received` batch and refuses strays; `Outbox` lays a `ToSend` batch out for
-sending, without copying the payload.
+`RxBuffer` turns received rows into one `Received` batch and refuses strays; `TxBuffer` lays a `ToSend` batch out for
+sending, without copying the payload. `uniform` reads the control messages of nearly every batch, `cmsg` those of any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.errors import UnavailableError
-from sdfstream.probes.net.cmsg import V4_MAPPED, Control, ControlReader, Layout, UInt32s, UInt64s
+from sdfstream.probes.net.cmsg import V4_MAPPED, ControlFields, ControlReader, Layout, UInt32s, UInt64s
 from sdfstream.probes.net.socket_io import CONTROL_BYTES, TOS_AT, ProbeSocket
 from sdfstream.probes.stamp.datagrams import Received, ToSend, UInt16s
 from sdfstream.records.units import NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
@@ -175,7 +175,7 @@ def uniform(layouts: Sequence[Layout], control: UInt8s, size: npt.NDArray[np.uns
     return None
 
 
-class Inbox:
+class RxBuffer:
     """Buffers for `ROWS` datagrams of all sockets of a table.
 
     Parameters
@@ -245,7 +245,7 @@ class Inbox:
                 return self._received(same.at_ns, same.kind, tos, ttl, user_at_ns)
         return self._checked(self._reader.read(control, size), slot, user_at_ns)
 
-    def _checked(self, control: Control, slot: Int32s, user_at_ns: int) -> Received | None:
+    def _checked(self, control: ControlFields, slot: Int32s, user_at_ns: int) -> Received | None:
         """Look at every row: drop and count those that came in by the wrong NIC."""
         received = self._received(control.at_ns, control.kind, control.tos, control.ttl, user_at_ns)
         right_address = (control.destination == self._own[slot]).all(axis=1)
@@ -283,7 +283,7 @@ class Inbox:
             self._address4[:n] = self._v4_address[:n]
         return address
 
-    def _count(self, control: Control, right: Bools, right_address: Bools) -> None:
+    def _count(self, control: ControlFields, right: Bools, right_address: Bools) -> None:
         """Count strays: wrong rail, not for us at all (broadcast …), or with unreadable control messages."""
         unreadable = control.interface == 0
         wrong_rail = ~right & ~unreadable & (right_address | np.isin(control.destination[:, 1], self._ours))
@@ -292,7 +292,7 @@ class Inbox:
             self._counters.add("refused", reason, int(rows.sum()))
 
 
-class Outbox:
+class TxBuffer:
     """Headers for `ROWS` datagrams, and what every slot sends with: source address, interface."""
 
     def __init__(self, slots: int) -> None:
@@ -358,8 +358,8 @@ def _row_addresses(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 def _only(received: Received, rows: Bools) -> Received:
     columns: dict[str, Any] = {name: getattr(received, name) for name in Received.__slots__}
-    kept: dict[str, Any] = {name: v[rows] if isinstance(v, np.ndarray) else v for name, v in columns.items()}
-    return Received(**kept)
+    chosen: dict[str, Any] = {name: v[rows] if isinstance(v, np.ndarray) else v for name, v in columns.items()}
+    return Received(**chosen)
 
 
 def _runs(values: list[int]) -> list[int]:

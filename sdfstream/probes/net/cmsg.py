@@ -64,7 +64,7 @@ class Layout:
 
 
 @dataclass(slots=True)
-class Control:
+class ControlFields:
     """What the control messages of n rows say. Arrays may be views of the buffer that was read."""
 
     at_ns: Int64s
@@ -94,7 +94,7 @@ class ControlReader:
     layouts: list[Layout] = field(default_factory=list)
     """Those met so far, at most `MOST_LAYOUTS`."""
 
-    def read(self, control: UInt8s, size: npt.NDArray[np.unsignedinteger[Any]]) -> Control:
+    def read(self, control: UInt8s, size: npt.NDArray[np.unsignedinteger[Any]]) -> ControlFields:
         """Read n rows of whatever layouts.
 
         Parameters
@@ -119,7 +119,7 @@ class ControlReader:
         return out
 
     def _learn_one(
-        self, words: UInt64s, control: UInt8s, size: Any, left: npt.NDArray[np.intp] | None, out: Control
+        self, words: UInt64s, control: UInt8s, size: Any, left: npt.NDArray[np.intp] | None, out: ControlFields
     ) -> npt.NDArray[np.intp]:
         """Walk the first row that fits no known layout; take every row like it."""
         if left is None:
@@ -144,11 +144,11 @@ def learn(control: bytes, size: int) -> Layout | None:
     words: list[int] = []
     fields: dict[str, int] = {}
     while offset + _HEADER <= size:
-        length, level, kind = _header(control, offset)
+        length, layer, kind = _header(control, offset)
         if length < _HEADER or offset + length > size:
             return None
         words += (offset // 8, offset // 8 + 1)
-        name, least = _FIELDS.get((level, kind), ("", 0))
+        name, least = _FIELDS.get((layer, kind), ("", 0))
         if name and length - _HEADER >= least:
             fields.setdefault(name, offset + _HEADER)
         offset += (length + 7) & ~7
@@ -165,7 +165,7 @@ def _header(control: bytes, offset: int) -> tuple[int, int, int]:
 
 
 def _take(
-    layout: Layout, words: UInt64s, size: Any, left: npt.NDArray[np.intp] | None, out: Control
+    layout: Layout, words: UInt64s, size: Any, left: npt.NDArray[np.intp] | None, out: ControlFields
 ) -> npt.NDArray[np.intp] | None:
     """Read those of the rows `left` (None: all) that have this layout; returns the others."""
     here: Rows = slice(None) if left is None else left
@@ -185,7 +185,7 @@ def _take(
     return others
 
 
-def _fill(layout: Layout, words: UInt64s, rows: Rows, out: Control) -> None:
+def _fill(layout: Layout, words: UInt64s, rows: Rows, out: ControlFields) -> None:
     """Copy the fields of `rows`, which all have this layout."""
     octets = words.view(np.uint8)
     if layout.stamp >= 0:
@@ -209,7 +209,7 @@ def _fill(layout: Layout, words: UInt64s, rows: Rows, out: Control) -> None:
         out.offender[rows] = layout.error + 16
 
 
-def _fill_stamps(words: Int64s, word: int, rows: Rows, out: Control) -> None:
+def _fill_stamps(words: Int64s, word: int, rows: Rows, out: ControlFields) -> None:
     """Software stamp in the first timespec, hardware in the third (timestamping.rst); never both by our options."""
     software = words[rows, word] * NS_PER_S + words[rows, word + 1]
     hardware = words[rows, word + 4] * NS_PER_S + words[rows, word + 5]
@@ -224,8 +224,8 @@ def _fill_stamps(words: Int64s, word: int, rows: Rows, out: Control) -> None:
     out.kind[rows] = np.where(there, kind, StampKind.USER)
 
 
-def _blank(n: int) -> Control:
-    return Control(
+def _blank(n: int) -> ControlFields:
+    return ControlFields(
         at_ns=np.full(n, ABSENT_NS, np.int64),
         kind=np.full(n, StampKind.USER, np.uint8),
         tos=np.zeros(n, np.uint8),

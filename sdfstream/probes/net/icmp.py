@@ -7,7 +7,7 @@ from typing import Final
 
 _ORIGIN_ICMP, _ORIGIN_ICMP6 = 2, 3
 QUOTE_BYTES: Final = 64
-"""Of a quoted datagram, so much is kept."""
+"""Of a quoted datagram, so much is stored."""
 _AF_INET6: Final = 10
 
 
@@ -21,7 +21,7 @@ class IcmpError:
     port: int
     """Its destination port."""
     offender: bytes
-    """16 octets: the router that complains."""
+    """16 octets: the router that sent the error."""
     type: int
     code: int
     v6: bool
@@ -30,7 +30,7 @@ class IcmpError:
 
     @property
     def is_time_exceeded(self) -> bool:
-        """Whether the TTL ran out on the way (RFC 792 type 11, RFC 4443 type 3)."""
+        """Whether the TTL ran out in transit (RFC 792 type 11, RFC 4443 type 3)."""
         return self.type == (3 if self.v6 else 11) and self.code == 0
 
 

@@ -39,7 +39,7 @@ class Packet(NamedTuple):
 
     @property
     def error(self) -> int | None:
-        """The errno of what ends an answer, 0 when all went well; None: this is part of an answer."""
+        """The errno of what ends an answer, 0 when all went well; None: more of the answer follows."""
         return error_of(self.body) if self.kind in (NLMSG_ERROR, NLMSG_DONE) else None
 
 

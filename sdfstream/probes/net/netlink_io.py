@@ -1,4 +1,4 @@
-"""A netlink socket; the messages themselves are `netlink`, the way into a namespace is `netns_io`."""
+"""A netlink socket. The messages are `netlink`; `netns_io` enters a namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_S: Final = 0.5
 _MOST_BYTES: Final = 1 << 16
 
 
-class Answer(NamedTuple):
+class NetlinkAnswer(NamedTuple):
     """What came back for one request."""
 
     errno: int
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     bodies: list[bytes]
 
 
-class Question(NamedTuple):
+class NetlinkRequest(NamedTuple):
     """One request: message type (or generic family) and body."""
 
     kind: int
@@ -76,25 +76,25 @@ class NetlinkSocket:
                         open_.discard(packet.seq)
         return answers
 
-    def ask(self, questions: Sequence[Question]) -> list[Answer]:
-        """Send `questions` in one datagram and return one answer each, in order.
+    def ask(self, requests: Sequence[NetlinkRequest]) -> list[NetlinkAnswer]:
+        """Send `requests` in one datagram and return one answer each, in order.
 
         Raises
         ------
         OSError
             The socket failed or the kernel did not answer in time.
         """
-        if not questions:
+        if not requests:
             return []
-        first = self.numbers(len(questions))
-        data = b"".join(nl.request(q.kind, first + i, q.body) for i, q in enumerate(questions))
-        answers = [Answer(0, []) for _ in questions]
-        for packet in self.exchange(data, range(first, first + len(questions))):
-            place = packet.seq - first
-            if not 0 <= place < len(questions):
+        first = self.numbers(len(requests))
+        data = b"".join(nl.request(q.kind, first + i, q.body) for i, q in enumerate(requests))
+        answers = [NetlinkAnswer(0, []) for _ in requests]
+        for packet in self.exchange(data, range(first, first + len(requests))):
+            index = packet.seq - first
+            if not 0 <= index < len(requests):
                 continue  # a late answer to an earlier question
             if packet.error is None:
-                answers[place].bodies.append(packet.body)
+                answers[index].bodies.append(packet.body)
             else:
-                answers[place] = Answer(packet.error, answers[place].bodies)
+                answers[index] = NetlinkAnswer(packet.error, answers[index].bodies)
         return answers

@@ -1,8 +1,8 @@
-"""One probing socket: bound to its NIC's device, stamping, telling TOS, TTL and destination of what arrives.
+"""One probing socket: bound to its NIC's device, with stamps, and with TOS, TTL and destination of what arrives.
 
 Why bound as it is: SO_BINDTODEVICE (no privilege needed since Linux 5.7) makes the kernel send by this NIC whatever
 the routing table prefers, and deliver only what came in by it. The socket is bound to the wildcard address, so that
-a packet for another NIC's address that strays in by this NIC is *seen* (PKTINFO tells), refused and counted, not
+a packet for another NIC's address that strays in by this NIC is *seen* (by PKTINFO), refused and counted, not
 silently dropped. Where several NICs share a device (aliases on one interface) each socket takes its own address.
 
 Stamps (SO_TIMESTAMPING, Documentation/networking/timestamping.rst): a socket reports kernel stamps or the NIC's, never
@@ -124,7 +124,7 @@ def _open_here(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) 
     try:
         interface = socket.if_nametoindex(nic.device)
         _bind(sock, nic, port, own_address=own_address)
-        _tell_everything(sock, v6)
+        _request_metadata(sock, v6)
         stamp_room, kind = _make_room(sock), enable_stamps(sock, nic.device, hardware=hardware)
         address = address_octets(nic.address)
         control, control_bytes = _control(address, interface, v6)
@@ -162,22 +162,22 @@ def report_icmp(socket_: ProbeSocket, on: bool) -> None:
 
     Off by default: while it is on, an ICMP error also makes the next send on the socket fail once.
     """
-    level, option = (socket.IPPROTO_IPV6, IPV6_RECVERR) if socket_.v6 else (socket.IPPROTO_IP, IP_RECVERR)
-    socket_.sock.setsockopt(level, option, int(on))
+    layer, option = (socket.IPPROTO_IPV6, IPV6_RECVERR) if socket_.v6 else (socket.IPPROTO_IP, IP_RECVERR)
+    socket_.sock.setsockopt(layer, option, int(on))
 
 
 def send_limited(opened: ProbeSocket, address: bytes, port: int, payload: bytes, tos: int, ttl: int) -> None:
     """Send one datagram with its own TTL or hop limit; raises OSError. `address`: 16 octets."""
     if opened.v6:
         destination: tuple[str, int] = (socket.inet_ntop(socket.AF_INET6, address), port)
-        level, tos_type, ttl_type, info_type = socket.IPPROTO_IPV6, IPV6_TCLASS, IPV6_HOPLIMIT, IPV6_PKTINFO
+        layer, tos_type, ttl_type, info_type = socket.IPPROTO_IPV6, IPV6_TCLASS, IPV6_HOPLIMIT, IPV6_PKTINFO
         info = struct.pack("@16sI", opened.address, opened.interface)
     else:
         destination = (socket.inet_ntop(socket.AF_INET, address[12:]), port)
-        level, tos_type, ttl_type, info_type = socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL, IP_PKTINFO
+        layer, tos_type, ttl_type, info_type = socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL, IP_PKTINFO
         info = struct.pack("@i4s4x", opened.interface, opened.address[12:])
     octets = ((tos_type, struct.pack("@i", tos)), (ttl_type, struct.pack("@i", ttl)), (info_type, info))
-    opened.sock.sendmsg([payload], [(level, kind, data) for kind, data in octets], 0, destination)
+    opened.sock.sendmsg([payload], [(layer, kind, data) for kind, data in octets], 0, destination)
 
 
 def _bind(sock: socket.socket, nic: NicConfig, port: int, *, own_address: bool) -> None:
@@ -196,20 +196,20 @@ def _bind(sock: socket.socket, nic: NicConfig, port: int, *, own_address: bool) 
         raise
 
 
-def _tell_everything(sock: socket.socket, v6: bool) -> None:
+def _request_metadata(sock: socket.socket, v6: bool) -> None:
     """Ask for destination, TTL and TOS of what arrives; send with the DF bit, whatever path MTU is remembered."""
     if v6:
-        level = socket.IPPROTO_IPV6
+        layer = socket.IPPROTO_IPV6
         for option in (IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS):
-            sock.setsockopt(level, option, 1)
-        sock.setsockopt(level, IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
-        sock.setsockopt(level, socket.IPV6_UNICAST_HOPS, SENT_TTL)
+            sock.setsockopt(layer, option, 1)
+        sock.setsockopt(layer, IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
+        sock.setsockopt(layer, socket.IPV6_UNICAST_HOPS, SENT_TTL)
     else:
-        level = socket.IPPROTO_IP
+        layer = socket.IPPROTO_IP
         for option in (IP_PKTINFO, IP_RECVTTL, IP_RECVTOS):
-            sock.setsockopt(level, option, 1)
-        sock.setsockopt(level, IP_MTU_DISCOVER, _PMTUDISC_PROBE)
-        sock.setsockopt(level, socket.IP_TTL, SENT_TTL)
+            sock.setsockopt(layer, option, 1)
+        sock.setsockopt(layer, IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+        sock.setsockopt(layer, socket.IP_TTL, SENT_TTL)
 
 
 def _make_room(sock: socket.socket) -> int:
@@ -240,8 +240,8 @@ def _control(address: bytes, interface: int, v6: bool) -> tuple[UInt8s, int]:
 def enable_stamps(sock: socket.socket, device: str, *, hardware: bool) -> StampKind:
     """Switch stamping on; the kind of stamps that `sock` will report.
 
-    With `hardware`, the NIC is asked first; when it cannot stamp every packet both ways, or may not be told to, the
-    kernel stamps.
+    With `hardware`, the NIC is asked first; when it cannot stamp every packet in both directions, or may not be
+    set to, the kernel stamps.
     """
     kind = StampKind.HARDWARE if hardware and _nic_stamps(sock, device) else StampKind.KERNEL
     restart_stamp_ids(sock, kind)
@@ -260,7 +260,7 @@ def restart_stamp_ids(sock: socket.socket, kind: StampKind) -> None:
 
 
 def capabilities(sock: socket.socket, device: str) -> int:
-    """The SOF_TIMESTAMPING_* bits that the driver of `device` offers; 0 when it does not tell.
+    """The SOF_TIMESTAMPING_* bits that the driver of `device` offers; 0 when it offers none.
 
     ``struct ethtool_ts_info``: cmd, so_timestamping, phc_index, tx_types, 3 reserved, rx_filters, 3 reserved.
     """

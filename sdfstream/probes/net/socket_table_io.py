@@ -24,8 +24,8 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.probes.config import NicConfig
-from sdfstream.probes.net.batches_io import ERROR_QUEUE, ROWS, Inbox, MessageBlock, Outbox, uniform, would_block
-from sdfstream.probes.net.cmsg import Control, ControlReader, UInt32s
+from sdfstream.probes.net.batches_io import ERROR_QUEUE, ROWS, MessageBlock, RxBuffer, TxBuffer, uniform, would_block
+from sdfstream.probes.net.cmsg import ControlFields, ControlReader, UInt32s
 from sdfstream.probes.net.icmp import QUOTE_BYTES, IcmpError, icmp_error
 from sdfstream.probes.net.socket_io import OpenError, ProbeSocket, open_probe_sockets, restart_stamp_ids, send_limited
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
@@ -39,7 +39,7 @@ RING: Final = 1024
 _STAMP_ROWS: Final = 512
 _STAMP_CONTROL_WIDTH: Final = 256
 _ICMP_MAX: Final = 256
-"""ICMP errors kept until they are fetched."""
+"""ICMP errors stored until they are fetched."""
 _STAMP: Final = 4
 """sock_extended_err's second word of a stamp: origin SO_EE_ORIGIN_TIMESTAMPING, no type, no code."""
 _NO_TOKEN: Final = -1
@@ -73,8 +73,8 @@ class SocketTable:
         self._hardware = hardware
         self._epoll = select.epoll()
         self._slot_of: dict[int, int] = {}
-        self._inbox = Inbox(len(slots), width, {address_octets(nic.address) for nic, _ in slots}, counters)
-        self._outbox = Outbox(len(slots))
+        self._rx = RxBuffer(len(slots), width, {address_octets(nic.address) for nic, _ in slots}, counters)
+        self._tx = TxBuffer(len(slots))
         self._stamps = TxStampReader(len(slots), counters)
         self._own_address = _devices_with_several_addresses(slots)
 
@@ -94,8 +94,8 @@ class SocketTable:
         self.close(slot)
         self.sockets[slot] = opened
         self._slot_of[opened.fd] = slot
-        self._inbox.opened(slot, opened)
-        self._outbox.opened(slot, opened)
+        self._rx.opened(slot, opened)
+        self._tx.opened(slot, opened)
         self._stamps.opened(slot, opened)
         self._epoll.register(opened.fd, select.EPOLLIN)
 
@@ -119,11 +119,10 @@ class SocketTable:
     def receive(self) -> Received | None:
         """Drain the ready sockets as far as the buffer goes; None when nothing acceptable has arrived.
 
-        The arrays are views of the table's buffers: use them before the next call. `backlog` tells whether there
-        may be more.
+        The arrays are views of the table's buffers: use them before the next call. `backlog`: there may be more.
         """
-        inbox = self._inbox
-        inbox.rewind()
+        buffer = self._rx
+        buffer.rewind()
         ready = self._epoll.poll(0, max(1, len(self._slot_of)))
         ready.sort(key=lambda entry: self._slot_of[entry[0]])  # so that the rows, and answers to them, are in order
         fair = max(64, ROWS // max(1, len(ready)))
@@ -131,18 +130,18 @@ class SocketTable:
             slot = self._slot_of[fd]
             if events & select.EPOLLERR:
                 self._stamps.pending.add(slot)
-            if events & select.EPOLLIN and inbox.used < ROWS:
-                n = inbox.take(fd, slot, fair)
+            if events & select.EPOLLIN and buffer.used < ROWS:
+                n = buffer.take(fd, slot, fair)
                 if n < 0 and not would_block(n):
                     self._failed("receive-failed", slot, -n, 1)
-        if not inbox.used:
+        if not buffer.used:
             return None
-        return inbox.batch()
+        return buffer.batch()
 
     @property
     def backlog(self) -> bool:
-        """Whether the last `receive` may have left datagrams behind, because the buffer was filled."""
-        return self._inbox.used >= 64
+        """Whether the last `receive` may have left datagrams in the sockets, because the buffer was filled."""
+        return self._rx.used >= 64
 
     def send(self, batch: ToSend) -> Int64s:
         """Send `batch`; returns the tokens of the rows that could not be sent, normally none.
@@ -152,7 +151,7 @@ class SocketTable:
         unsent: list[int] = []
         for start in range(0, len(batch.length), ROWS):
             rows = slice(start, min(start + ROWS, len(batch.length)))
-            edges = self._outbox.lay_out(batch, rows)
+            edges = self._tx.lay_out(batch, rows)
             slots, tokens = batch.socket[rows], batch.token[rows]
             for first, end in itertools.pairwise(edges):
                 if first < end:
@@ -169,14 +168,14 @@ class SocketTable:
         retried = -1
         while first < end:
             handed_at_ns = time.time_ns()
-            sent = self._outbox.send(opened.fd, first, min(end - first, self._stamps.room(slot)))
+            sent = self._tx.send(opened.fd, first, min(end - first, self._stamps.room(slot)))
             if sent > 0:
                 self._stamps.sent(slot, tokens[first : first + sent], handed_at_ns)
                 first += sent
                 continue
             if not would_block(sent):
                 self._stamps.restart(slot)
-                if retried != first:  # an earlier ICMP error is reported in the row's place: try once more
+                if retried != first:  # an earlier ICMP error was reported instead of this row's result: try once more
                     retried = first
                     continue
             hopeless = would_block(sent) or -sent in _AWAY
@@ -340,8 +339,8 @@ class TxStampReader:
             self._sort_out(self._control.read(control, size))
         self._block.rewind()
 
-    def _sort_out(self, control: Control) -> None:
-        """Part stamps from ICMP errors."""
+    def _sort_out(self, control: ControlFields) -> None:
+        """Separate stamps from ICMP errors."""
         stamps = (control.error[:, 1] & 0xFF == _STAMP) & (control.at_ns != ABSENT_NS)
         for row in np.flatnonzero(~stamps).tolist():
             self._keep_icmp(row, control)
@@ -361,7 +360,7 @@ class TxStampReader:
         if len(token):
             self._ready.append(TxStamps(token=token, at_ns=at_ns, kind=kind, user_at_ns=handed))
 
-    def _keep_icmp(self, row: int, control: Control) -> None:
+    def _keep_icmp(self, row: int, control: ControlFields) -> None:
         behind, quoted = int(control.offender[row]), min(int(self._block.length[row]), QUOTE_BYTES)
         error = icmp_error(
             int(self._slot[row]),
@@ -388,6 +387,6 @@ def _devices_with_several_addresses(slots: Sequence[tuple[NicConfig, int]]) -> s
     return {key for key, found in addresses.items() if len(found) > 1 or key[1] == "lo"}
 
 
-def _joined(parts: list[TxStamps]) -> TxStamps:
-    columns: dict[str, Any] = {f: np.concatenate([getattr(p, f) for p in parts]) for f in TxStamps.__slots__}
+def _joined(batches: list[TxStamps]) -> TxStamps:
+    columns: dict[str, Any] = {f: np.concatenate([getattr(p, f) for p in batches]) for f in TxStamps.__slots__}
     return TxStamps(**columns)

@@ -6,7 +6,7 @@ import errno
 import time
 from typing import Final, Protocol
 
-from sdfstream.probes.net.netlink_io import Answer
+from sdfstream.probes.net.netlink_io import NetlinkAnswer
 from sdfstream.probes.ports import rtnetlink as pn
 from sdfstream.probes.ports.driver_stats import CounterIndexes, counter_indexes, driver_reading
 from sdfstream.probes.ports.optics import NO_MODULE, MemoryWindow, Module, identify, read_module
@@ -27,7 +27,7 @@ class Kernel(Protocol):
     def link(self, device: str, refused: Counters) -> pn.LinkMessage | None:
         """The device, None when it is not there."""
 
-    def ethtool(self, bodies: list[bytes]) -> list[Answer]:
+    def ethtool(self, bodies: list[bytes]) -> list[NetlinkAnswer]:
         """Answers of the ethtool family; fewer than asked when it does not answer."""
 
     def driver_names(self, device: str) -> list[str]:

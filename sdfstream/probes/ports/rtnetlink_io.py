@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from sdfstream.probes.net.netlink_io import NETLINK_GENERIC, NETLINK_ROUTE, Answer, NetlinkSocket, Question
+from sdfstream.probes.net.netlink_io import NETLINK_GENERIC, NETLINK_ROUTE, NetlinkAnswer, NetlinkRequest, NetlinkSocket
 from sdfstream.probes.net.netns_io import inside
 from sdfstream.probes.ports import rtnetlink as pn
 from sdfstream.probes.ports.driver_stats_io import DriverStats
@@ -56,11 +56,11 @@ class PortKernel:
             raise OSError(answer.errno, os.strerror(answer.errno), device)
         return pn.link(answer.bodies[0], refused)
 
-    def ethtool(self, bodies: Sequence[bytes]) -> list[Answer]:
+    def ethtool(self, bodies: Sequence[bytes]) -> list[NetlinkAnswer]:
         """Answers of the ethtool family; empty when the kernel has none."""
         if self._generic is None or not self._family:
             return []
-        return self._guard(self._generic, [Question(self._family, body) for body in bodies])
+        return self._guard(self._generic, [NetlinkRequest(self._family, body) for body in bodies])
 
     def driver_names(self, device: str) -> list[str]:
         """Names of the driver's own counters; OSError when there are none."""
@@ -75,12 +75,12 @@ class PortKernel:
         """Whether the kernel speaks ethtool netlink (Linux 5.6 and later)."""
         return bool(self._family)
 
-    def _ask_route(self, body: bytes) -> Answer:
+    def _ask_route(self, body: bytes) -> NetlinkAnswer:
         self._open()
         assert self._route is not None
-        return self._guard(self._route, [Question(pn.RTM_GETLINK, body)])[0]
+        return self._guard(self._route, [NetlinkRequest(pn.RTM_GETLINK, body)])[0]
 
-    def _guard(self, held: NetlinkSocket, questions: Sequence[Question]) -> list[Answer]:
+    def _guard(self, held: NetlinkSocket, questions: Sequence[NetlinkRequest]) -> list[NetlinkAnswer]:
         try:
             return held.ask(questions)
         except OSError:
@@ -101,7 +101,7 @@ class PortKernel:
                 raise NamespaceGoneError(error.errno, "no namespace", self._path) from error
             raise
         self._identity = identity
-        answer = self._guard(self._generic, [Question(pn.GENL_CTRL, pn.family_request(pn.ETHTOOL))])[0]
+        answer = self._guard(self._generic, [NetlinkRequest(pn.GENL_CTRL, pn.family_request(pn.ETHTOOL))])[0]
         self._family = pn.family_of(answer.bodies[0]) if answer.bodies else 0
 
     def _namespace(self) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sdfstream.probes.stamp import packet, tlv
 from sdfstream.probes.stamp.datagrams import Received, UInt64s, address_keys
-from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, Mac, Mode, Verdict, fields, macs_equal
+from sdfstream.probes.stamp.packet import MAC_BYTES, BatchVerdict, Fields, Mac, Mode, fields, macs_equal
 from sdfstream.probes.stamp.paths import Paths
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int32s, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters
@@ -82,7 +82,7 @@ class PathIndex:
             address_keys(words, paths.socket.astype(np.uint64) << np.uint64(16) | paths.port)
         )
 
-    def find(self, received: Received, ssid: Int64s, verdict: Verdict) -> Int64s:
+    def find(self, received: Received, ssid: Int64s, verdict: BatchVerdict) -> Int64s:
         """(n,) the path of each answer; 0 for those that are refused.
 
         By socket and SSID; an answer without SSID (a reflector older than RFC 8972) by socket, address and port,
@@ -96,11 +96,11 @@ class PathIndex:
         bare = ssid == 0
         if np.count_nonzero(bare):
             found = np.where(bare, self._find_by_address(received, words), found)
-        verdict.refuse(found < 0, Verdict.UNKNOWN_SESSION)
+        verdict.refuse(found < 0, BatchVerdict.UNKNOWN_SESSION)
         found = np.maximum(found, 0)
         high, low = self._paths.words
         other = (words[:, 0] != high[found]) | (words[:, 1] != low[found]) | (received.port != self._paths.port[found])
-        verdict.refuse(other, Verdict.WRONG_REFLECTOR)
+        verdict.refuse(other, BatchVerdict.WRONG_REFLECTOR)
         return found
 
     def _find_by_address(self, received: Received, words: UInt64s) -> Int64s:
@@ -198,21 +198,21 @@ class Exchanges:
         self.t1_kind[slot] = kind
 
     def match(
-        self, received: Received, path: Int64s, head: Fields, verdict: Verdict, now_ns: int
+        self, received: Received, path: Int64s, head: Fields, verdict: BatchVerdict, now_ns: int
     ) -> tuple[Int64s, Bools]:
         """(n,) the slot of the exchange that each answer belongs to, and which answers are right but too late."""
         seq = head["sender_seq"].astype(np.int64)
         slot = self.slot(path, seq)
         state = self.state[slot]
-        verdict.refuse((self.seq[slot] != seq) | (state == FREE), Verdict.UNKNOWN_EXCHANGE)
-        verdict.refuse(self.t1_word[slot] != head["sender_t1"], Verdict.ECHO)
-        verdict.refuse((state == ANSWERED) | (state == DONE), Verdict.DUPLICATE)
+        verdict.refuse((self.seq[slot] != seq) | (state == FREE), BatchVerdict.UNKNOWN_EXCHANGE)
+        verdict.refuse(self.t1_word[slot] != head["sender_t1"], BatchVerdict.ECHO)
+        verdict.refuse((state == ANSWERED) | (state == DONE), BatchVerdict.DUPLICATE)
         late = ((state == LOST) | self._overdue(received, head, slot, now_ns)) & verdict.good
-        verdict.refuse(late, Verdict.LATE)
+        verdict.refuse(late, BatchVerdict.LATE)
         good = np.flatnonzero(verdict.good)
         copies = np.zeros(len(slot), dtype=np.bool_)
         copies[good] = ~self.first_of_each(slot[good])
-        verdict.refuse(copies, Verdict.DUPLICATE)
+        verdict.refuse(copies, BatchVerdict.DUPLICATE)
         return slot, late
 
     def _overdue(self, received: Received, head: Fields, slot: Int64s, now_ns: int) -> Bools:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.probes.stamp.datagrams import UInt64s, address_keys
-from sdfstream.probes.stamp.liveness import Liveness, PathName
+from sdfstream.probes.stamp.liveness import PathLiveness, PathName
 from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
 from sdfstream.stats import Counters
 
@@ -42,7 +42,7 @@ class Inbound:
     """
 
     def __init__(
-        self, nics: Mapping[int, str], peers: Mapping[bytes, str], liveness: Liveness, counters: Counters
+        self, nics: Mapping[int, str], peers: Mapping[bytes, str], liveness: PathLiveness, counters: Counters
     ) -> None:
         self._nics = nics
         self._peers = dict(peers)

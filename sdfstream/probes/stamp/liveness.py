@@ -56,7 +56,7 @@ class PathName(NamedTuple):
     dscp: int
 
 
-class Liveness:
+class PathLiveness:
     """State of many paths in arrays.
 
     Parameters
@@ -167,9 +167,9 @@ class Liveness:
 
         So losses and outages do not look like a slow sender. A repeated, late or far number is not used.
         """
-        heard_at = self._last_received_at[path]
-        gap = (now_ns - heard_at) // np.maximum(ahead, 1)
-        known = (heard_at != ABSENT_NS) & (ahead > 0) & (ahead < _AHEAD_LIMIT)
+        last_received_at = self._last_received_at[path]
+        gap = (now_ns - last_received_at) // np.maximum(ahead, 1)
+        known = (last_received_at != ABSENT_NS) & (ahead > 0) & (ahead < _AHEAD_LIMIT)
         old = self.interval_ns[path]
         step = ((gap - old) * _GAP_WEIGHT).astype(np.int64)
         self.interval_ns[path] = np.where(known, np.where(old == 0, gap, old + step), old)

@@ -2,8 +2,8 @@
 
 Whole batches: a batch is an (n, width) uint8 array, one UDP payload per row; `fields` lays a big-endian
 structured dtype over its first bytes without a copy. Octet offsets are those of RFC 8762 figures 2 to 6 with the
-Session-Sender Identifier (SSID) of RFC 8972 in the two octets after the error estimate. `Verdict` lists why an engine
-refuses a datagram.
+Session-Sender Identifier (SSID) of RFC 8972 in the two octets after the error estimate. `BatchVerdict`
+lists why an engine refuses a datagram.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ OPEN: Final = Mode(
     ),
     None,
 )
-"""Unauthenticated mode, 44 octets both ways (RFC 8762 figures 2 and 5)."""
+"""Unauthenticated mode, 44 octets in both directions (RFC 8762 figures 2 and 5)."""
 
 AUTHENTICATED: Final = Mode(
     112,
@@ -101,7 +101,7 @@ AUTHENTICATED: Final = Mode(
     ),
     96,
 )
-"""Authenticated mode, 112 octets both ways (RFC 8762 figures 4 and 6)."""
+"""Authenticated mode, 112 octets in both directions (RFC 8762 figures 4 and 6)."""
 
 
 def mode_of(key: bytes | None) -> Mode:
@@ -244,7 +244,7 @@ def macs_equal(a: UInt8s, b: UInt8s) -> Bools:
     return result
 
 
-class Verdict:
+class BatchVerdict:
     """Which rows of a batch are still good. Every refusal is counted once, under its first reason.
 
     Counted as ``<stage>.refused.<reason>`` with stage ``sender`` or ``reflector``; the constants are the reasons.

@@ -12,7 +12,7 @@ API in short (*now_ns*: steady clock; *system_ns* and everything inside batches:
     reflector.counters                               # stage "reflector": answered, shed, refused.<reason>
 
 Stateful as RFC 8762 section 4.3 means it: the answers of a session (socket, source address and port, SSID) are
-numbered from 0, so that a sender can tell in which direction a packet was lost; only such a reflector may fill in
+numbered from 0, so that a sender can see in which direction a packet was lost; only such a reflector may fill in
 Follow-Up Telemetry (RFC 8972 section 4.7). A session beyond the bounded table is answered statelessly: the number is
 the probe's and the follow-up stays zero; so are all with ``stateful=False``.
 
@@ -32,9 +32,9 @@ from sdfstream.probes.config import HostConfig
 from sdfstream.probes.stamp import packet, tlv
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.inbound import Inbound
-from sdfstream.probes.stamp.liveness import ALIVE, Liveness
-from sdfstream.probes.stamp.packet import MAC_BYTES, Fields, Mac, Verdict, fields, macs_equal
-from sdfstream.probes.stamp.tlv_answer import Facts, TlvAnswerer
+from sdfstream.probes.stamp.liveness import ALIVE, PathLiveness
+from sdfstream.probes.stamp.packet import MAC_BYTES, BatchVerdict, Fields, Mac, fields, macs_equal
+from sdfstream.probes.stamp.tlv_answer import ProbeFacts, TlvAnswerer
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int64s, StampKind, UInt8s
 from sdfstream.stats import Counters
@@ -91,7 +91,7 @@ class SessionReflector:
         self._clock = Clock(host.virtual_clock)
         allowed = np.ones(64, dtype=np.bool_) if classes is None else classes
         self._tlvs = TlvAnswerer(self._mode, self._mac, self.counters, sync=sync, classes=allowed)
-        self.life = Liveness("reflector", liveness_ms, self._clock)
+        self.life = PathLiveness("reflector", liveness_ms, self._clock)
         known = {address_octets(address): nic for address, nic in peers.items()}
         self._inbound = Inbound(dict(sockets), known, self.life, self.counters)
         self._stateful = stateful
@@ -140,23 +140,23 @@ class SessionReflector:
         n = len(length)
         if n and self._mac is None and length.min() >= base and length.max() <= data.shape[1]:
             granted = self._granted(n, now_ns)
-            self.counters.add("refused", Verdict.RATE, n - granted)
+            self.counters.add("refused", BatchVerdict.RATE, n - granted)
             return slice(0, granted)
-        verdict = Verdict(len(received.length), self.counters)
-        verdict.refuse(received.length < base, Verdict.SHORT)
-        verdict.refuse(received.length > data.shape[1], Verdict.CUT)
+        verdict = BatchVerdict(len(received.length), self.counters)
+        verdict.refuse(received.length < base, BatchVerdict.SHORT)
+        verdict.refuse(received.length > data.shape[1], BatchVerdict.CUT)
         good = np.flatnonzero(verdict.good)
         over = good[self._granted(len(good), now_ns) :]
         if len(over):
             late = np.zeros(len(verdict.good), dtype=np.bool_)
             late[over] = True
-            verdict.refuse(late, Verdict.RATE)
+            verdict.refuse(late, BatchVerdict.RATE)
             good = np.flatnonzero(verdict.good)
         if self._mac is not None and len(good):
             wrong = np.zeros(len(verdict.good), dtype=np.bool_)
             heads = data[good, :base]
             wrong[good] = ~macs_equal(heads[:, -MAC_BYTES:], self._mac.of_base(heads, self._mode))
-            verdict.refuse(wrong, Verdict.HMAC)
+            verdict.refuse(wrong, BatchVerdict.HMAC)
             good = np.flatnonzero(verdict.good)
         return good
 
@@ -205,7 +205,7 @@ class SessionReflector:
         number = np.where(named >= 0, self._inbound.number(named, rank), seq)
         follow_up, present = self._inbound.next_follow_ups(named, rank)
         stamps = packet.stamp_of(self._clock.reading(follow_up["at_ns"]), self._error)
-        facts = Facts(
+        facts = ProbeFacts(
             seq=number,
             tos=tos,
             method_in=tlv.METHOD_OF_KIND[arrival.kind],

@@ -50,12 +50,12 @@ class RowWriter:
         """Write rows of these paths from now on: the old ones under their numbers, and perhaps more."""
         self._paths = paths
         sessions = paths.sessions
-        self._src = Names([s.src for s in sessions])
-        self._dst = Names([s.dst for s in sessions])
-        self._clock_src = Names([self._host, *(s.src for s in sessions)])
+        self._src = NameColumn([s.src for s in sessions])
+        self._dst = NameColumn([s.dst for s in sessions])
+        self._clock_src = NameColumn([self._host, *(s.src for s in sessions)])
         far = [clock_of_far_end(s, hardware=hardware) for hardware in (False, True) for s in sessions]
-        self._clock_dst = Names(far)
-        self._plane = Names([self._planes.get(s.src) for s in sessions])
+        self._clock_dst = NameColumn(far)
+        self._plane = NameColumn([self._planes.get(s.src) for s in sessions])
 
     def finished(self, exchanges: ex.Exchanges, now_ns: int) -> pa.RecordBatch | None:
         """Rows of all exchanges finished by `now_ns` (steady clock), in order of sending; None: none."""
@@ -75,7 +75,7 @@ class RowWriter:
         return self._write(exchanges, slot[order], (np.arange(len(slot)) < len(done))[order])
 
     def _settled(self, exchanges: ex.Exchanges, slot: Int64s, passed_ns: int) -> Int64s:
-        """Answered exchanges that wait for nothing more."""
+        """Answered exchanges whose stamps have all come, or are not waited for any more."""
         _, _, came = exchanges.follow_ups(slot)
         settled = came & (exchanges.t1_kind[slot] != StampKind.NONE)
         waited = passed_ns - exchanges.arrival["answered_at"][slot]
@@ -84,28 +84,33 @@ class RowWriter:
         return result
 
     def _write(self, exchanges: ex.Exchanges, slot: Int64s, answered: Bools) -> pa.RecordBatch:
-        paths = self._paths
         path = exchanges.path[slot]
-        session = paths.session[path]
-        answer = exchanges.answer[slot]
-        extension = exchanges.extension[slot]
-        arrival = exchanges.arrival[slot]
+        answer, extension, arrival = exchanges.answer[slot], exchanges.extension[slot], exchanges.arrival[slot]
         near = _near_stamps(exchanges, slot, arrival, answered)
         far = self._far_stamps(exchanges, slot, answer, extension, answered)
-        cos = extension["cos"]
-        tos = paths.tos[path]
-        classed = answered & (extension["cos_head"] == tlv.COS_HEAD)
-        present = {name: answered for name in _ANSWERED} | {
-            "dscp_fwd": classed,
-            "ecn_fwd": classed,
-            "ttl_fwd": answered & (answer["ttl"] != 0),
-            "ttl_rev": answered & (arrival["ttl"] != 0),
-            "tx_host_ns": near.tx_host,
-            "rx_host_ns": near.rx_host,
-        }
-        values: dict[str, npt.NDArray[Any]] = {
-            "path": paths.source_port[path].astype(np.uint32),
-            "seq": exchanges.seq[slot].astype(np.uint32),
+        values = (
+            self._times(near, far)
+            | _marks(self._paths.tos[path], answer, extension, arrival)
+            | {
+                "path": self._paths.source_port[path].astype(np.uint32),
+                "seq": exchanges.seq[slot].astype(np.uint32),
+                "size_bytes": self._paths.size_bytes[path],
+                "tx_host_ns": _clipped(near.t1_ns - exchanges.t1_user[slot]),
+                "rx_host_ns": _clipped(arrival["t4_user"] - near.t4_ns),
+            }
+        )
+        named = self._named(self._paths.session[path], near, far)
+        present = _present(values, near, extension, answered)
+        arrays = [
+            named[field.name]
+            if field.name in named
+            else column(values[field.name], field.type, present.get(field.name))
+            for field in _FIELDS
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
+
+    def _times(self, near: _Near, far: _Far) -> dict[str, npt.NDArray[Any]]:
+        return {
             "t1_ns": self._clock.reading(near.t1_ns),
             "t2_ns": far.t2_ns,
             "t3_ns": far.t3_ns,
@@ -114,34 +119,18 @@ class RowWriter:
             "t2_kind": far.t2_kind,
             "t3_kind": far.t3_kind,
             "t4_kind": near.t4_kind,
-            "dscp_sent": tos >> 2,
-            "ecn_sent": tos & 3,
-            "dscp_fwd": (cos >> 20 & 63).astype(np.uint8),
-            "ecn_fwd": (cos >> 18 & 3).astype(np.uint8),
-            "dscp_rev": arrival["tos"] >> 2,
-            "ecn_rev": arrival["tos"] & 3,
-            "size_bytes": paths.size_bytes[path],
-            "ttl_fwd": answer["ttl"],
-            "ttl_rev": arrival["ttl"],
-            "tx_host_ns": _clipped(near.t1_ns - exchanges.t1_user[slot]),
-            "rx_host_ns": _clipped(arrival["t4_user"] - near.t4_ns),
         }
+
+    def _named(self, session: Int64s, near: _Near, far: _Far) -> dict[str, pa.Array]:
         far_hardware = far.t2_kind == StampKind.HARDWARE
-        named = {
+        return {
             "src": self._src.column(session),
             "dst": self._dst.column(session),
             "clock_src": self._clock_src.column(np.where(near.hardware, session + 1, 0)),
-            "clock_dst": self._clock_dst.column(session + far_hardware * len(paths.sessions)),
-            "transport": _UDP.column(np.zeros(len(path), dtype=np.int64)),
+            "clock_dst": self._clock_dst.column(session + far_hardware * len(self._paths.sessions)),
+            "transport": _UDP.column(np.zeros(len(session), dtype=np.int64)),
             "plane": self._plane.column(session),
         }
-        arrays = [
-            named[field.name]
-            if field.name in named
-            else column(values[field.name], field.type, present.get(field.name))
-            for field in _FIELDS
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
 
     def _far_stamps(
         self, exchanges: ex.Exchanges, slot: Int64s, answer: Fields, extension: Fields, answered: Bools
@@ -163,7 +152,7 @@ class RowWriter:
         )
 
     def _plausible(self, stay_ns: Int64s, t2_kind: UInt8s, t3_kind: UInt8s, came: Bools) -> Bools:
-        """Follow-ups that may be this answer's: made by the clock that made t2, and not long after it."""
+        """Which follow-ups may be this answer's: made by the clock that made t2, and not long after it."""
         same_clock = (t2_kind == StampKind.HARDWARE) == (t3_kind == StampKind.HARDWARE)
         result: Bools = same_clock & (stay_ns >= 0) & (stay_ns <= FOLLOW_UP_LIMIT_NS)
         self._counters.add("refused", "follow-up", int(np.count_nonzero(came & ~result)))
@@ -215,11 +204,39 @@ def _near_stamps(exchanges: ex.Exchanges, slot: Int64s, arrival: Fields, answere
     )
 
 
+def _marks(tos: UInt8s, answer: Fields, extension: Fields, arrival: Fields) -> dict[str, npt.NDArray[Any]]:
+    """DSCP, ECN and TTL: as sent, as the probe arrived (forward) and as the answer arrived (reverse)."""
+    cos = extension["cos"]
+    return {
+        "dscp_sent": tos >> 2,
+        "ecn_sent": tos & 3,
+        "dscp_fwd": (cos >> 20 & 63).astype(np.uint8),
+        "ecn_fwd": (cos >> 18 & 3).astype(np.uint8),
+        "dscp_rev": arrival["tos"] >> 2,
+        "ecn_rev": arrival["tos"] & 3,
+        "ttl_fwd": answer["ttl"],
+        "ttl_rev": arrival["ttl"],
+    }
+
+
+def _present(values: dict[str, npt.NDArray[Any]], near: _Near, extension: Fields, answered: Bools) -> dict[str, Bools]:
+    """Where the columns that may be null have a value."""
+    classed = answered & (extension["cos_head"] == tlv.COS_HEAD)
+    return dict.fromkeys(_ANSWERED, answered) | {
+        "dscp_fwd": classed,
+        "ecn_fwd": classed,
+        "ttl_fwd": answered & (values["ttl_fwd"] != 0),
+        "ttl_rev": answered & (values["ttl_rev"] != 0),
+        "tx_host_ns": near.tx_host,
+        "rx_host_ns": near.rx_host,
+    }
+
+
 def _clipped(delay_ns: Int64s) -> Int32s:
     return np.clip(delay_ns, _INT32.min, _INT32.max).astype(np.int32)
 
 
-class Names:
+class NameColumn:
     """A dictionary column whose dictionary is built once: code to name, None for null."""
 
     def __init__(self, names: Sequence[str | None]) -> None:
@@ -233,4 +250,4 @@ class Names:
         return coded(self._code[code], self._entries)
 
 
-_UDP = Names(["udp"])
+_UDP = NameColumn(["udp"])

@@ -32,8 +32,8 @@ from sdfstream.probes.config import HostConfig, SessionConfig
 from sdfstream.probes.stamp import exchanges as ex
 from sdfstream.probes.stamp import packet, paths, tlv
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
-from sdfstream.probes.stamp.liveness import Liveness, PathName
-from sdfstream.probes.stamp.packet import Mac, Verdict, fields, macs_equal
+from sdfstream.probes.stamp.liveness import PathLiveness, PathName
+from sdfstream.probes.stamp.packet import BatchVerdict, Mac, fields, macs_equal
 from sdfstream.probes.stamp.rows import RowWriter
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.units import ABSENT_NS, Bools, Float64s, Int64s, StampKind, UInt8s
@@ -112,7 +112,7 @@ class SessionSender:
         self._next_due: Int64s = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
         self._usable: Bools = np.ones(p, dtype=np.bool_)
         self._ended: Bools = np.zeros(p, dtype=np.bool_)
-        self.life = Liveness("sender", liveness_ms, self._clock)
+        self.life = PathLiveness("sender", liveness_ms, self._clock)
         """State of every path."""
         self.life.add(self._names(np.arange(p)), self.paths.interval_ns, now_ns)
         self._rows = RowWriter(host, self.paths, self._clock, self.counters)
@@ -248,12 +248,12 @@ class SessionSender:
         """
         n = len(received.length)
         if not n or not len(self._exchanges):
-            self.counters.add("refused", Verdict.UNKNOWN_SESSION, n)
+            self.counters.add("refused", BatchVerdict.UNKNOWN_SESSION, n)
             return
         data, base = received.data, self._mode.base_bytes
-        verdict = Verdict(n, self.counters)
-        verdict.refuse(received.length < base, Verdict.SHORT)
-        verdict.refuse(received.length > data.shape[1], Verdict.CUT)
+        verdict = BatchVerdict(n, self.counters)
+        verdict.refuse(received.length < base, BatchVerdict.SHORT)
+        verdict.refuse(received.length > data.shape[1], BatchVerdict.CUT)
         if data.shape[1] < base:
             return
         # one copy out of the wide rows of the shell's buffer: everything below reads each octet several times
@@ -270,12 +270,12 @@ class SessionSender:
             rows = np.flatnonzero(verdict.good)
             self._store(data[rows], received, rows, slot[rows], now_ns, due_at_ns)
 
-    def _verify(self, data: UInt8s, verdict: Verdict, mac: Mac) -> None:
+    def _verify(self, data: UInt8s, verdict: BatchVerdict, mac: Mac) -> None:
         rows = np.flatnonzero(verdict.good)
         wrong = np.zeros(len(data), dtype=np.bool_)
         heads = data[rows, : self._mode.base_bytes]
         wrong[rows] = ~macs_equal(heads[:, -packet.MAC_BYTES :], mac.of_base(heads, self._mode))
-        verdict.refuse(wrong, Verdict.HMAC)
+        verdict.refuse(wrong, BatchVerdict.HMAC)
 
     def _store(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int, due_at_ns: int) -> None:
         extension = ex.answer_tlvs(data, received.length[rows], self._mode, self._mac, self.counters)

@@ -1,11 +1,11 @@
-"""TLVs of RFC 8972 behind the base packet: constants, our own fixed arrangement, and the walk over anybody's.
+"""TLVs of RFC 8972 behind the base packet: constants, our own fixed arrangement, and the walk over any other.
 
 Octets: Flags(1) Type(1) Length(2) Value(Length). Flags: U (0x80) not recognised, sent as 1, cleared by a reflector
 that understood; M (0x40) malformed; I (0x20) integrity failed.
 
 Our Session-Sender always writes the same arrangement, `EXTENSION`: Follow-Up Telemetry, Class of Service, Timestamp
 Information, then (authenticated mode) HMAC, then Extra Padding up to the wanted size. A batch of such packets is
-read with fixed offsets; every other arrangement is walked (`walk`), still a whole batch at a time.
+read with fixed offsets; any other arrangement is walked (`walk`), also a whole batch at a time.
 
 Class of Service (RFC 8972 section 4.4, with the two ECN fields of draft-ietf-ippm-stamp-cos-ecn in its reserved
 bits)::
@@ -180,7 +180,7 @@ def arranged(data: UInt8s, length: Int32s, mode: Mode) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Where the TLVs of m packets lie, up to `MAX_TLVS` each, in order; unused places have `at` −1."""
+    """Where the TLVs of m packets lie, up to `MAX_TLVS` each, in order; unused columns have `at` −1."""
 
     at: Int32s
     """(m, k) where the header begins."""
@@ -231,7 +231,7 @@ def walk(data: UInt8s, first_at: int, length: Int32s) -> Walk:
 
 
 def mac_tlv_at(found: Walk) -> tuple[Int32s, Bools]:
-    """Where each row's HMAC TLV begins (−1: none), and whether the rules on its place are kept.
+    """Where each row's HMAC TLV begins (−1: none), and whether its position is lawful.
 
     It may be missing only where nothing but Extra Padding is carried; nothing but Extra Padding may follow it
     (RFC 8972 section 4.8).

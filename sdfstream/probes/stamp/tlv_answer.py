@@ -30,7 +30,7 @@ ALL_CLASSES: Final = np.ones(64, dtype=np.bool_)
 
 
 @dataclass(slots=True)
-class Facts:
+class ProbeFacts:
     """What the reflector knows about n probes, (n,) each."""
 
     seq: Int64s
@@ -44,9 +44,9 @@ class Facts:
     """True sending time of an earlier answer, in the packet's format; 0: none."""
     fu_mode: UInt8s
 
-    def of(self, rows: npt.NDArray[np.intp]) -> Facts:
+    def of(self, rows: npt.NDArray[np.intp]) -> ProbeFacts:
         """Those of some rows."""
-        return Facts(
+        return ProbeFacts(
             self.seq[rows],
             self.tos[rows],
             self.method_in[rows],
@@ -91,7 +91,7 @@ class TlvAnswerer:
             dscp = np.where(ours, asked, dscp)
         return dscp
 
-    def answer(self, out: UInt8s, length: Int32s, ours: Bools, facts: Facts) -> UInt8s:
+    def answer(self, out: UInt8s, length: Int32s, ours: Bools, facts: ProbeFacts) -> UInt8s:
         """Process the TLVs of `out` (n, width) in place and number the answers; returns the TOS octets they leave with.
 
         `ours`: rows in our own arrangement (`tlv.arranged`).
@@ -104,18 +104,18 @@ class TlvAnswerer:
         if ours.all():
             return self._answer_ours(out, length, facts)
         tos = np.empty(len(out), dtype=np.uint8)
-        for rows, way in ((np.flatnonzero(ours), self._answer_ours), (np.flatnonzero(~ours), self._answer_any)):
+        for rows, fill in ((np.flatnonzero(ours), self._answer_ours), (np.flatnonzero(~ours), self._answer_any)):
             if len(rows):
-                part = out[rows]
-                tos[rows] = way(part, length[rows], facts.of(rows))
-                out[rows] = part
+                chosen = out[rows]
+                tos[rows] = fill(chosen, length[rows], facts.of(rows))
+                out[rows] = chosen
         return tos
 
     def _verified(self, data: UInt8s, at: Int32s, mac: Mac) -> Bools:
         carried = tlv.gather(data, np.arange(len(data)), at + tlv.HEADER_BYTES, MAC_BYTES)
         return macs_equal(carried, mac.of_tlvs(data, self._mode, at))
 
-    def _answer_ours(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
+    def _answer_ours(self, out: UInt8s, length: Int32s, facts: ProbeFacts) -> UInt8s:
         fields(out, _WORD)["word"] = facts.seq
         extension = fields(out, tlv.EXTENSION, self._mode.base_bytes)
         tos = self._fill(extension, facts)
@@ -125,12 +125,12 @@ class TlvAnswerer:
         if self._mac is not None:
             fields(out, _WORD, self._mac_at)["word"] = tlv.MAC_HEAD
             at = np.full(len(out), self._mac_at, dtype=np.int32)
-            place = self._mac_at + tlv.HEADER_BYTES
-            out[:, place : place + MAC_BYTES] = self._mac.of_tlvs(out, self._mode, at)
+            first = self._mac_at + tlv.HEADER_BYTES
+            out[:, first : first + MAC_BYTES] = self._mac.of_tlvs(out, self._mode, at)
         out[:, self._padding_at : self._padding_at + 1] = 0  # behind the end of a packet without padding
         return tos
 
-    def _answer_any(self, out: UInt8s, length: Int32s, facts: Facts) -> UInt8s:
+    def _answer_any(self, out: UInt8s, length: Int32s, facts: ProbeFacts) -> UInt8s:
         found = tlv.walk(out, self._mode.base_bytes, length)
         mac_at, failed = self._integrity(out, found)
         fields(out, _WORD)["word"] = facts.seq
@@ -140,12 +140,12 @@ class TlvAnswerer:
         self._zero_malformed_follow_ups(out, found, length)
         raw = np.zeros((len(out), tlv.EXTENSION.itemsize), dtype=np.uint8)
         extension = fields(raw, tlv.EXTENSION)
-        places = [(np.where(failed, -1, found.first(kind)), at, count) for kind, at, count in tlv.ARRANGEMENT]
-        for where, at, count in places:
+        arranged = [(np.where(failed, -1, found.first(kind)), at, count) for kind, at, count in tlv.ARRANGEMENT]
+        for where, at, count in arranged:
             rows = np.flatnonzero(where >= 0)
             raw[rows, at : at + count] = tlv.gather(out, rows, where[rows], count)
-        tos = self._fill(extension, facts, (places[1][0] >= 0))
-        for where, at, count in places:
+        tos = self._fill(extension, facts, (arranged[1][0] >= 0))
+        for where, at, count in arranged:
             rows = np.flatnonzero(where >= 0)
             out[rows[:, None], where[rows][:, None] + np.arange(count)] = raw[rows, at : at + count]
         if self._mac is not None:
@@ -184,7 +184,7 @@ class TlvAnswerer:
         flags = np.where(tlv.KNOWN[kind] & ~again, 0, tlv.U) | np.where(found.malformed[rows, column], tlv.M, 0)
         out[rows, at] = np.where(failed[rows], out[rows, at] & tlv.U | tlv.I, flags)
 
-    def _fill(self, extension: Fields, facts: Facts, classed: Any = True) -> UInt8s:
+    def _fill(self, extension: Fields, facts: ProbeFacts, classed: Any = True) -> UInt8s:
         """Fill in all three TLVs; `classed`: where there is a Class of Service TLV. Returns the TOS of the answers."""
         extension["fu_seq"] = facts.fu_seq
         extension["fu_at"] = facts.fu_word

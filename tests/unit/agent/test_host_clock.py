@@ -144,9 +144,9 @@ def test_sysfs_tells_the_clock_where_the_driver_does_not(tmp_path: Any) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_answers_are_read_without_an_exception(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for way in phc.WAYS:
+    for method in phc.METHODS:
         for _ in range(50):
-            found = phc.samples(way, rng.bytes(way.size))
+            found = phc.samples(method, rng.bytes(method.size))
             assert found.dtype == np.int64 and found.shape[1] == 3
             assert (found >= 0).all() and (found[:, 2] >= found[:, 0]).all()
             phc.best(found)

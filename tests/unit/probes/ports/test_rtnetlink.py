@@ -9,7 +9,7 @@ import pytest
 from sdfstream.errors import FormatError
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.net import netlink as nl
-from sdfstream.probes.net.netlink_io import Answer
+from sdfstream.probes.net.netlink_io import NetlinkAnswer
 from sdfstream.probes.ports import rtnetlink as pn
 from sdfstream.probes.ports.device_io import NetDevice
 from sdfstream.probes.ports.driver_stats import counter_indexes
@@ -152,7 +152,7 @@ class PretendedKernel:
         values: dict[str, int | float] = {"carrier_changes": self.index}
         return pn.LinkMessage(self.index, b"", PortReading("rtnetlink", "up", values)) if self.present else None
 
-    def ethtool(self, bodies: Sequence[bytes]) -> list[Answer]:
+    def ethtool(self, bodies: Sequence[bytes]) -> list[NetlinkAnswer]:
         commands = [body[0] for body in bodies]
         self.asked += commands
         return [self._answer(command, body) for command, body in zip(commands, bodies, strict=True)]
@@ -160,14 +160,14 @@ class PretendedKernel:
     def close(self) -> None:
         pass
 
-    def _answer(self, command: int, body: bytes) -> Answer:
+    def _answer(self, command: int, body: bytes) -> NetlinkAnswer:
         if command in self.refuse:
-            return Answer(self.refuse[command], [])
+            return NetlinkAnswer(self.refuse[command], [])
         if command != pn.EEPROM_GET:
-            return Answer(0, [ANSWERS[command]])
+            return NetlinkAnswer(0, [ANSWERS[command]])
         asked = {kind: nl.number(value) or 0 for kind, value in nl.walk(body[4:]) if kind != 1}
         memory = self.memory(MemoryWindow(asked[4], asked[2], asked[3], asked[6]))
-        return Answer(0, [genl(nl.attribute(7, memory))]) if memory else Answer(errno.EIO, [])
+        return NetlinkAnswer(0, [genl(nl.attribute(7, memory))]) if memory else NetlinkAnswer(errno.EIO, [])
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sdfstream.probes.config import VirtualClock
-from sdfstream.probes.stamp.liveness import FORGET_NS, Liveness, PathName, event_data
+from sdfstream.probes.stamp.liveness import FORGET_NS, PathLiveness, PathName, event_data
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from tests.wire import EPOCH, Wire, host_a, host_b, reflector_of, sender_of
@@ -15,8 +15,8 @@ MS = NS_PER_MS
 NAMES = [PathName("ha/r0", "ha/r0", f"h{i}/r0", "udp", 50_001, 0) for i in range(3)]
 
 
-def sender_side(liveness_ms: int = 50, interval_ms: int = 10, n: int = 1) -> Liveness:
-    watch = Liveness("sender", liveness_ms, Clock())
+def sender_side(liveness_ms: int = 50, interval_ms: int = 10, n: int = 1) -> PathLiveness:
+    watch = PathLiveness("sender", liveness_ms, Clock())
     watch.add(NAMES[:n], np.full(n, interval_ms * MS), 0)
     return watch
 
@@ -25,7 +25,7 @@ def only(n: int = 0) -> np.ndarray:
     return np.array([n])
 
 
-def assessed(watch: Liveness, now_ms: float) -> list[dict]:
+def assessed(watch: PathLiveness, now_ms: float) -> list[dict]:
     """What is told up to `now_ms` by a caller who judged often enough since the last time."""
     now_ns = int(now_ms * MS)
     before_ns = 0 if watch._assessed_at is None else watch._assessed_at
@@ -35,7 +35,7 @@ def assessed(watch: Liveness, now_ms: float) -> list[dict]:
     return told
 
 
-def states(watch: Liveness, now_ms: float) -> list[str]:
+def states(watch: PathLiveness, now_ms: float) -> list[str]:
     return [e["state"] for e in assessed(watch, now_ms)]
 
 
@@ -118,7 +118,7 @@ def test_a_complete_list_names_every_path() -> None:
 
 
 def test_times_told_are_the_hosts_clock() -> None:
-    watch = Liveness("sender", 50, Clock(VirtualClock(offset_ns=1e9)))
+    watch = PathLiveness("sender", 50, Clock(VirtualClock(offset_ns=1e9)))
     watch.add(NAMES[:1], np.array([10 * MS]), 0)
     watch.received(only(), 7 * MS)
     (entry,) = watch.assess(9 * MS, EPOCH)
@@ -126,12 +126,12 @@ def test_times_told_are_the_hosts_clock() -> None:
 
 
 class TestReflectorSide:
-    def watch(self) -> Liveness:
-        watch = Liveness("reflector", 50, Clock())
+    def watch(self) -> PathLiveness:
+        watch = PathLiveness("reflector", 50, Clock())
         watch.add(NAMES[:1], np.zeros(1, dtype=np.int64), 0)
         return watch
 
-    def arrive(self, watch: Liveness, at_ms: float, ahead: int = 1) -> None:
+    def arrive(self, watch: PathLiveness, at_ms: float, ahead: int = 1) -> None:
         watch.arrived(only(), np.array([ahead]), int(at_ms * MS))
 
     def test_the_interval_is_learnt_through_loss(self) -> None:
