@@ -107,7 +107,7 @@ class RingAllReduce:
 
 
 class AllToAll:
-    """See the module; `elements` is a multiple of `ranks`. The header's step says whose block it is."""
+    """See the module; `elements` is a multiple of `ranks`. The header's step is the rank that sends the block."""
 
     def __init__(self, rank: int, number: int, ranks: int, elements: int, chunk_elements: int) -> None:
         self._rank, self._number, self._ranks = rank, number, ranks

@@ -141,7 +141,7 @@ class _JobProcess:
             self._files.write(self._shard(host), self._plan.spec.block)
 
     async def close(self) -> None:
-        """Take files and sockets away, publish what is left."""
+        """Remove files and sockets, publish the last rows."""
         for server in self._servers:
             await server.close()
         self._files.close()
@@ -273,7 +273,7 @@ class _Steered:
         self._sender.rate_bps = rate_bps
 
     def steer(self, path: int, now_ns: int) -> None:
-        """Move, and send at once what is due on the new path."""
+        """Move, and send at once the packets due on the new path."""
         self._sender.steer(path, self._job.now_ns)
         self._job.pass_now()
 

@@ -131,7 +131,7 @@ class JobNet:
         return total
 
     def send(self, batch: Sequence[OutgoingDatagram]) -> None:
-        """Send datagrams, which are sorted by rank; what the kernel does not take is lost, as on a wire."""
+        """Send datagrams, which are sorted by rank; those that the kernel refuses are lost, as on a wire."""
         first = 0
         while first < len(batch):
             rank, last = batch[first].rank, first + 1

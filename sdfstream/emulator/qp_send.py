@@ -133,7 +133,7 @@ class Requester:
         return [chunk.piece for chunk in self._chunks.values() if not chunk.piece.done]
 
     def steer(self, path: int, now_ns: int) -> None:
-        """Send by source port `path` from now on; what is not acknowledged goes again, at once."""
+        """Send by source port `path` from now on; unacknowledged packets are sent again at once."""
         if path == self.path:
             return
         self.path = path

@@ -85,7 +85,7 @@ class JobEngine:
             self.counters.add("refused", refused)
 
     def step(self, now_ns: int) -> list[OutgoingDatagram]:
-        """Acknowledge, go on, send: what is to leave now, rank by rank."""
+        """Acknowledge, continue collectives, send: the datagrams that are to leave now, rank by rank."""
         for rank in self.ranks:
             if rank.finish() and not self._is_last(rank):
                 rank.begin()

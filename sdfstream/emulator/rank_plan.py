@@ -1,4 +1,4 @@
-"""A job on paper: who its ranks are, which queue pairs they have, and which source ports those may use.
+"""A job as planned: its ranks, their queue pairs, and the source ports that those may use.
 
 Source ports lie above those of probes (49152–49999). A job has a *block*: 64 queue pairs per NIC with 17 ports each,
 one to begin with and 16 to be moved to, so that no two queue pairs of a NIC ever share a port, whatever their jobs.
@@ -28,7 +28,7 @@ _ELEMENT_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a person chooses about an emulated training job.
+    """Configuration of an emulated training job.
 
     Raises
     ------
@@ -54,7 +54,7 @@ class JobSpec:
     collectives: int | None = None
     """End after this many; None: go on."""
     rate_bps: int | None = None
-    """Limit of every queue pair, Ethernet header included: what the job asks of itself, not a throttle."""
+    """Limit of every queue pair, Ethernet header included: the job's own, not a throttle."""
     dscp: int = 26
     block: int = 0
     """Which block of queue pair numbers and ports; jobs that share a NIC need different ones."""

@@ -1,4 +1,4 @@
-"""What this machine allows the lab to do, and what is missing, in sentences."""
+"""Features of a running lab on this machine, and the missing ones in sentences."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _EXACT_PATHS = ("fib_multipath_hash_policy", "fib_multipath_hash_fields")
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a running lab can do."""
+    """Features of a running lab."""
 
     ce_marks: Literal["backlog", "packet-rate"] | None
     """CE by the queue's true backlog (eBPF), by packet rate (nf_tables), or not at all."""
     drops: Literal["ebpf", "nft"] | None
-    """What drops packets for black holes and gray loss."""
+    """The engine that drops packets for black holes and gray loss."""
     exact_paths: bool
     """ECMP hashes the five-tuple and nothing else, so `Fabric.path` is exact."""
     fixed_hash_seed: bool
     """The port-to-path map is the same after every rebuild and on every machine."""
     missing: tuple[str, ...] = ()
-    """What is not there, and why."""
+    """Missing features, and why."""
 
 
 def describe(

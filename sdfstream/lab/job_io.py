@@ -101,7 +101,7 @@ class Job:
 
     @classmethod
     def find(cls, name: str, jobs_dir: Path) -> Job:
-        """A job that was started to stay, or by somebody else; ConfigError when there is none of that name."""
+        """A job that was started to stay, or by another process; ConfigError when there is none of that name."""
         job = cls(name, jobs_dir)
         if not job.controls:
             raise ConfigError(f"no job named {name!r} in {jobs_dir}")
@@ -235,16 +235,16 @@ def _send_orders(process: subprocess.Popen[bytes], orders: Mapping[str, Any], *,
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
     assert process.stdout is not None
-    said = b""
+    output = b""
     end_s = time.monotonic() + _START_S
-    while not said.endswith(b"\n"):
+    while not output.endswith(b"\n"):
         if not _is_readable(process.stdout, end_s):
             raise LabUnavailableError(f"the job did not start within {_START_S:g} s; see {log}")
         piece = os.read(process.stdout.fileno(), 65_536)
         if not piece:
             raise LabUnavailableError(f"the job ended at once: {log.read_text()[-400:].strip()}")
-        said += piece
-    word, _, rest = said.decode().strip().partition(": ")
+        output += piece
+    word, _, rest = output.decode().strip().partition(": ")
     if word != "ready":
         raise (ConfigError if word == "ConfigError" else LabUnavailableError)(rest)
 
@@ -252,13 +252,13 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
 def _read_to_end(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
     """A process's output to its end; None when it runs longer. Its standard input stays open meanwhile."""
     assert process.stdout is not None
-    said = b""
+    output = b""
     end_s = time.monotonic() + timeout_s
     while _is_readable(process.stdout, end_s):
         piece = os.read(process.stdout.fileno(), 65_536)
         if not piece:
-            return said
-        said += piece
+            return output
+        output += piece
     return None
 
 

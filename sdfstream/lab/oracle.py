@@ -1,4 +1,4 @@
-"""Which links a packet takes, asked of the kernel's own routing hop by hop: truth for tests, never for a stage."""
+"""The links that a packet takes, by the kernel's own routing hop by hop: truth for tests, never for a stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owner of a lab that was started from the command line: a small process that holds it and takes orders.
+"""The owner of a lab that was started from the command line: a small process that holds it and serves requests.
 
 It detaches from its starter, becomes root of a user namespace where it is not root already, builds the fabric, and
 then answers one request per connection on a private socket. When it ends, for whatever reason, the lab is gone.
@@ -46,10 +46,10 @@ def start(spec: FabricSpec, truth_dir: Path | None) -> int:
     os.close(writing)
     os.waitpid(child, 0)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
-    if not said.startswith(_READY):
-        raise LabUnavailableError(said.decode() or f"the owner died at its start; see {folder.log}")
-    return int(said[len(_READY) :])
+        output = pipe.read()
+    if not output.startswith(_READY):
+        raise LabUnavailableError(output.decode() or f"the owner died at its start; see {folder.log}")
+    return int(output[len(_READY) :])
 
 
 def _detach_and_own(folder: LabFolder, spec: FabricSpec, truth_dir: Path | None, writing: int) -> NoReturn:

@@ -1,8 +1,8 @@
-"""The cabling and addressing of a lab fabric, worked out on paper: no packet, no kernel.
+"""The cabling, addresses and routes of a lab fabric as planned, without a kernel.
 
 IPv4: host NIC ``10.<leaf>.<host>.1/31``, its leaf's end ``.0``; leaf-spine ``172.16.<leaf>.<2·spine>/31`` (leaf)
 and ``+1`` (spine). IPv6: ``fd00:0:<leaf>:<host>::1/127`` and ``fd00:ffff:<leaf>:<spine>::/127`` alike. A NIC keeps
-its planned address when its cable ends at another leaf, as it would where leaves announce what they see.
+its planned address when its cable ends at another leaf, as where leaves announce their neighbours.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class FabricPlan:
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
-        """Every node and what it is; hosts first."""
+        """Every node and its kind; hosts first."""
         kinds: dict[str, Kind] = dict.fromkeys(self.spec.host_names, "host")
         kinds.update(dict.fromkeys(self.spec.leaf_names, "leaf"))
         kinds.update(dict.fromkeys(self.spec.spine_names, "spine"))

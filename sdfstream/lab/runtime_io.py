@@ -80,7 +80,7 @@ class LabFolder:
         return fd
 
     def owner(self) -> int | None:
-        """Process id of the living owner; None when there is none (what a dead one left is removed)."""
+        """Process id of the living owner; None when there is none (a dead one's folder is removed)."""
         try:
             fd = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

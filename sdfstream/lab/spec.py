@@ -16,7 +16,7 @@ MAX_CABLES = 4096
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """A leaf-spine fabric; every default is what the demo and most tests use.
+    """A leaf-spine fabric; the defaults are those of the demo and most tests.
 
     A pod is `rails` leaves; rail r of every host of pod p hangs on leaf ``p·rails + r``, so ``leaves`` must be a
     multiple of ``rails``. Hosts are dealt to the pods in blocks. A host reaches only its own rail.
@@ -53,7 +53,7 @@ class FabricSpec:
     miscabled_hosts: tuple[str, ...] = ()
     """Hosts whose cables of rail 0 and rail 1 are swapped at the leaves."""
     ip_version: int = 4
-    """4 or 6: what the whole fabric speaks."""
+    """4 or 6, of the whole fabric."""
     name: str = "lab"
     """Name of the lab; the command line finds a running lab by it."""
 

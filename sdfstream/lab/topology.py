@@ -7,7 +7,7 @@ from typing import Any
 from sdfstream.lab.plan import Cable, FabricPlan, Port
 
 _HOST_LINK_MBPS = 10_000
-"""What a veth reports; host links are not limited unless the spec says so."""
+"""Speed that a veth reports; host links are not limited unless the spec says so."""
 
 
 def declared(plan: FabricPlan) -> dict[str, Any]:

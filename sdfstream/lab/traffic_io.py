@@ -58,9 +58,9 @@ class Traffic:
         assert self._child.stdin and self._child.stdout
         with contextlib.suppress(BrokenPipeError):
             self._child.stdin.close()
-        said = self._child.stdout.read()
+        output = self._child.stdout.read()
         self._open.close()
-        return json.loads(said) if said else {}
+        return json.loads(output) if output else {}
 
     def _send_orders(self, orders: dict[str, Any]) -> None:
         assert self._child.stdin

@@ -1,4 +1,4 @@
-"""Clocks that are wrong on purpose, for the hosts of a lab, and the truth about them.
+"""Clocks that are wrong on purpose, for the hosts of a lab, and their true offsets.
 
 All lab hosts share one kernel clock. To test sync, each host's agent reads a clock of its own
 (`probes.virtual_clock`): the k-th host has a multiple of the offset and the skew, and every clock a random walk.

@@ -10,7 +10,7 @@ from typing import Any
 from sdfstream.records.fabric import host_of
 
 
-class Location(IntEnum):
+class LocationMatch(IntEnum):
     """How well a finding's subject meets a fault's target; a greater number is closer."""
 
     ELSEWHERE = 0
@@ -28,7 +28,7 @@ class Location(IntEnum):
 _LINK = re.compile(r"(.+?)(?:--|->)(.+)")
 
 
-def locate(target: str, finding: Mapping[str, Any]) -> Location:
+def locate(target: str, finding: Mapping[str, Any]) -> LocationMatch:
     """How well `finding` (the data object of one) meets the fault's `target`.
 
     Parameters
@@ -48,20 +48,20 @@ def locate(target: str, finding: Mapping[str, Any]) -> Location:
     subject = finding.get("subject") or {}
     kind, name = str(subject.get("type", "")), str(subject.get("id", ""))
     nic = name.rpartition(":")[0] if kind == "port" else name
-    best = Location.SYMPTOM if kind in ("path", "qp", "job") else _element(target, nic)
+    best = LocationMatch.SYMPTOM if kind in ("path", "qp", "job") else _element(target, nic)
     for suspect in finding.get("suspects") or ():
-        if best < Location.SUSPECT and _element(target, str(suspect.get("id", ""))) is Location.EXACT:
-            best = Location.SUSPECT
+        if best < LocationMatch.SUSPECT and _element(target, str(suspect.get("id", ""))) is LocationMatch.EXACT:
+            best = LocationMatch.SUSPECT
     return best
 
 
-def _element(target: str, name: str) -> Location:
+def _element(target: str, name: str) -> LocationMatch:
     """How well the element `name` meets `target`, suspects aside."""
     if not name:
-        return Location.ELSEWHERE
+        return LocationMatch.ELSEWHERE
     if _is_same(target, name):
-        return Location.EXACT
-    return Location.NEAR if _is_neighbour(target, name) else Location.ELSEWHERE
+        return LocationMatch.EXACT
+    return LocationMatch.NEAR if _is_neighbour(target, name) else LocationMatch.ELSEWHERE
 
 
 def _is_same(target: str, name: str) -> bool:

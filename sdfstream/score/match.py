@@ -1,4 +1,4 @@
-"""Findings against injected faults: which was found, as what, how fast, and what was a false alarm.
+"""Findings against injected faults: verdict and delay of every fault, and false alarms.
 
 The rules
 ---------
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sdfstream.records.units import NS_PER_S
-from sdfstream.score.location import Location, locate
+from sdfstream.score.location import LocationMatch, locate
 
 Verdict = Literal["right", "near", "wrong", "missed"]
 Data = Mapping[str, Any]
@@ -71,7 +71,7 @@ class FaultOutcome:
     verdict: Verdict = "missed"
     finding: Data | None = None
     """The statement that earned the verdict."""
-    location: Location = Location.ELSEWHERE
+    location: LocationMatch = LocationMatch.ELSEWHERE
     delay_ns: int | None = None
     """From the fault to that statement."""
     first_sign_ns: int | None = None
@@ -133,18 +133,20 @@ def match(faults: Iterable[Data], findings: Iterable[Data]) -> Scorecard:
     histories: dict[str, list[Data]] = {}
     for statement in sorted(findings, key=lambda f: int(f["seen_at_ns"])):
         histories.setdefault(str(statement["id"]), []).append(statement)
-    alarms = {key: said for key, said in histories.items() if any(f.get("severity") != "info" for f in said)}
-    untied = [said for said in alarms.values() if not _tie(said, outcomes)]
+    alarms = {
+        key: statements for key, statements in histories.items() if any(f.get("severity") != "info" for f in statements)
+    }
+    untied = [statements for statements in alarms.values() if not _tie(statements, outcomes)]
     for outcome in outcomes:
         _settle(outcome, untied)
-    return Scorecard(outcomes, [said[0] for said in untied], len(alarms))
+    return Scorecard(outcomes, [statements[0] for statements in untied], len(alarms))
 
 
-def _tie(said: Sequence[Data], outcomes: Sequence[FaultOutcome]) -> bool:
+def _tie(statements: Sequence[Data], outcomes: Sequence[FaultOutcome]) -> bool:
     """Tie one finding (its statements in order) to the fault it meets best; False when it meets none."""
     best: tuple[tuple[int, int], FaultOutcome] | None = None
     for outcome in outcomes:
-        for statement in said:
+        for statement in statements:
             if statement.get("status") == "resolved":
                 continue
             weight = _weight(outcome.fault, statement)
@@ -152,7 +154,7 @@ def _tie(said: Sequence[Data], outcomes: Sequence[FaultOutcome]) -> bool:
                 best = ((weight, int(outcome.fault["at_ns"])), outcome)
     if best is None:
         return False
-    _credit(best[1], said)
+    _credit(best[1], statements)
     return True
 
 
@@ -164,9 +166,9 @@ def _weight(fault: Data, statement: Data) -> int:
         return 0
     where = locate(str(fault["target"]), statement)
     kind = _kind_rank(fault, statement)
-    if where is Location.ELSEWHERE or (kind == 0 and where is not Location.EXACT):
+    if where is LocationMatch.ELSEWHERE or (kind == 0 and where is not LocationMatch.EXACT):
         return 0
-    return 10 * where + kind + (100 if kind == 2 and where is Location.EXACT else 0)
+    return 10 * where + kind + (100 if kind == 2 and where is LocationMatch.EXACT else 0)
 
 
 def _kind_rank(fault: Data, statement: Data) -> int:
@@ -176,21 +178,21 @@ def _kind_rank(fault: Data, statement: Data) -> int:
     return int(statement["kind"] in RELATED_KINDS.get(kind, frozenset()))
 
 
-def _verdict(fault: Data, statement: Data, where: Location) -> Verdict:
+def _verdict(fault: Data, statement: Data, where: LocationMatch) -> Verdict:
     kind = _kind_rank(fault, statement)
-    if kind == 2 and where is Location.EXACT:
+    if kind == 2 and where is LocationMatch.EXACT:
         return "right"
-    return "near" if kind and where >= Location.NEAR else "missed"
+    return "near" if kind and where >= LocationMatch.NEAR else "missed"
 
 
 _ORDER: Final = {"right": 0, "near": 1, "wrong": 2, "missed": 3}
 
 
-def _credit(outcome: FaultOutcome, said: Sequence[Data]) -> None:
+def _credit(outcome: FaultOutcome, statements: Sequence[Data]) -> None:
     """Update a fault's outcome with the statements of a finding tied to it."""
-    outcome.tied.add(str(said[0]["id"]))
+    outcome.tied.add(str(statements[0]["id"]))
     at_ns = int(outcome.fault["at_ns"])
-    for statement in said:
+    for statement in statements:
         if statement.get("status") == "resolved" or not _weight(outcome.fault, statement):
             continue
         delay_ns = max(int(statement["seen_at_ns"]) - at_ns, 0)
@@ -202,11 +204,11 @@ def _credit(outcome: FaultOutcome, said: Sequence[Data]) -> None:
         held_ns = outcome.delay_ns if outcome.delay_ns is not None else 1 << 62
         if verdict != "missed" and key < (_ORDER[outcome.verdict], -outcome.location, held_ns):
             outcome.verdict, outcome.finding, outcome.location, outcome.delay_ns = verdict, statement, where, delay_ns
-            outcome.cleared_ns = _cleared_ns(outcome.fault, said)
+            outcome.cleared_ns = _cleared_ns(outcome.fault, statements)
 
 
-def _cleared_ns(fault: Data, said: Sequence[Data]) -> int | None:
-    healed, last = fault.get("healed_at_ns"), said[-1]
+def _cleared_ns(fault: Data, statements: Sequence[Data]) -> int | None:
+    healed, last = fault.get("healed_at_ns"), statements[-1]
     if healed is None or last.get("status") != "resolved":
         return None
     return int(last["seen_at_ns"]) - int(healed)
@@ -217,7 +219,7 @@ def _settle(outcome: FaultOutcome, untied: Sequence[Sequence[Data]]) -> None:
     if outcome.verdict != "missed":
         return
     at_ns, healed = int(outcome.fault["at_ns"]), outcome.fault.get("healed_at_ns")
-    for first in (said[0] for said in untied):
+    for first in (statements[0] for statements in untied):
         seen_at_ns = int(first["seen_at_ns"])
         during = at_ns - SLACK_NS <= seen_at_ns and (healed is None or seen_at_ns <= int(healed) + GRACE_NS)
         if during and _kind_rank(outcome.fault, first):

@@ -1,4 +1,4 @@
-"""What a person may choose about the workload stage."""
+"""Settings of the workload stage."""
 
 from __future__ import annotations
 

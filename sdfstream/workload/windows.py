@@ -81,8 +81,8 @@ class OpenWindows:
                 )
         self.waiting += rows.window.size
         for window in np.unique(rows.window).tolist():
-            mine = rows.window == window
-            self._rows.setdefault(window, []).append(rows if mine.all() else rows.pick(mine))
+            in_window = rows.window == window
+            self._rows.setdefault(window, []).append(rows if in_window.all() else rows.pick(in_window))
         return late
 
     def close(self, until: int) -> list[ClosedWindow]:

@@ -1,1 +1,1 @@
-"""What the lab asks of the kernel: namespaces, netlink, queues, eBPF."""
+"""The lab's interface to the kernel: namespaces, netlink, queues, eBPF."""

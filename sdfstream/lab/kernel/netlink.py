@@ -1,4 +1,4 @@
-"""What the lab asks of the kernel: requests with a sentence for their failure, packed into few sends (RFC 3549)."""
+"""Netlink requests, each with a sentence for its failure, packed into few sends (RFC 3549)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NetlinkRequest:
 def batches(requests: Sequence[NetlinkRequest], first_sequence: int, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Requests packed into sends of at most `limit_bytes`; only the last of each send asks for an acknowledgement.
 
-    The kernel works a send off in order and reports every failure anyway, so one acknowledgement tells that all
+    The kernel processes a send in order and reports every failure anyway, so one acknowledgement shows that all
     before it are done, and hundreds of them cannot overrun the receive buffer.
 
     Yields
@@ -52,7 +52,7 @@ def _framed_bytes(request: NetlinkRequest) -> int:
 
 
 def error_sentence(request: NetlinkRequest, error: int) -> str:
-    """What was asked and what the kernel said."""
+    """The request's subject and the kernel's error."""
     return f"{request.what}: {os.strerror(error)} ({errno.errorcode.get(error, error)})"
 
 

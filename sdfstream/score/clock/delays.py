@@ -18,7 +18,7 @@ from sdfstream.records.units import Float64s
 Law = Callable[[np.random.Generator, int], Float64s]
 """(generator, n) → n delays."""
 Extra = Callable[[Float64s, np.random.Generator], Float64s]
-"""(true times of sending, generator) → what is added to the delay of each."""
+"""(true times of sending, generator) → additional delay of each, ns."""
 
 FLOOR_NS: Final = 10e3
 """The fixed part of every law's delay."""

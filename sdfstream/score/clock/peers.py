@@ -37,7 +37,7 @@ NTPSTATS: Final[dict[str, _Fit]] = {
     "ntpstats mindelay": lambda e, s: e.run("mindelay", s),
     "ntpstats feedforward": lambda e, s: e.run("feedforward", s),
 }
-"""Name in the table to what is called; all defaults but where the name says."""
+"""Name in the table to call; all defaults but where the name says otherwise."""
 
 
 def require() -> Any:

@@ -34,7 +34,7 @@ def value(name: str, figure: float | None) -> str:
 
 
 def text(name: str, card: Card) -> str:
-    """One case on a terminal: every figure, median and worst over seeds, beside its limit; then what was missed."""
+    """One case on a terminal: every figure, median and worst over seeds, beside its limit; other estimators below."""
     seeds = card["seeds"]
     rows: list[tuple[str, ...]] = [
         (f"{name}  ({BY_NAME[name].what}; {len(seeds)} seeds)", "median", "worst", "limit", "")

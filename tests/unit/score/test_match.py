@@ -11,7 +11,7 @@ from sdfstream.cli import main
 from sdfstream.records import topics
 from sdfstream.records.units import NS_PER_S
 from sdfstream.score import report
-from sdfstream.score.location import Location, locate
+from sdfstream.score.location import LocationMatch, locate
 from sdfstream.score.match import GRACE_NS, Scorecard, match
 from tests.fixtures import board_messages as bm
 
@@ -58,39 +58,39 @@ def only(card: Scorecard) -> tuple[str, float | None]:
 @pytest.mark.parametrize(
     ("target", "subject", "want"),
     [
-        ("h03/r1", "h03/r1", Location.EXACT),
-        ("h03/r1", "h03/r1--l0", Location.EXACT),
-        ("h03/r1--l0", "h03/r1", Location.EXACT),
-        ("l0--s1", "s1--l0", Location.EXACT),
-        ("l0->s1", "l0--s1", Location.EXACT),
-        ("s1", "s1", Location.EXACT),
-        ("h03", "h03", Location.EXACT),
-        ("h03", "h03/r0", Location.EXACT),
-        ("h03", "h03/r1--l0", Location.EXACT),
-        ("h03/r1", "h03", Location.NEAR),
-        ("h03/r1--l0", "h03", Location.NEAR),
-        ("l0--s1", "s1", Location.NEAR),
-        ("s1", "l0--s1", Location.NEAR),
-        ("h03/r1--l0", "l0", Location.NEAR),
-        ("h03/r1", "h03/r0", Location.ELSEWHERE),
-        ("h03/r1", "h04", Location.ELSEWHERE),
-        ("l0--s1", "l0--s2", Location.ELSEWHERE),
-        ("l0--s1", "s2", Location.ELSEWHERE),
-        ("h03/r1", "l0--s1", Location.ELSEWHERE),
-        ("s1", "s2", Location.ELSEWHERE),
-        ("l0--s1", "h00/r0>h04/r0 udp:50001 dscp46 fwd", Location.SYMPTOM),
+        ("h03/r1", "h03/r1", LocationMatch.EXACT),
+        ("h03/r1", "h03/r1--l0", LocationMatch.EXACT),
+        ("h03/r1--l0", "h03/r1", LocationMatch.EXACT),
+        ("l0--s1", "s1--l0", LocationMatch.EXACT),
+        ("l0->s1", "l0--s1", LocationMatch.EXACT),
+        ("s1", "s1", LocationMatch.EXACT),
+        ("h03", "h03", LocationMatch.EXACT),
+        ("h03", "h03/r0", LocationMatch.EXACT),
+        ("h03", "h03/r1--l0", LocationMatch.EXACT),
+        ("h03/r1", "h03", LocationMatch.NEAR),
+        ("h03/r1--l0", "h03", LocationMatch.NEAR),
+        ("l0--s1", "s1", LocationMatch.NEAR),
+        ("s1", "l0--s1", LocationMatch.NEAR),
+        ("h03/r1--l0", "l0", LocationMatch.NEAR),
+        ("h03/r1", "h03/r0", LocationMatch.ELSEWHERE),
+        ("h03/r1", "h04", LocationMatch.ELSEWHERE),
+        ("l0--s1", "l0--s2", LocationMatch.ELSEWHERE),
+        ("l0--s1", "s2", LocationMatch.ELSEWHERE),
+        ("h03/r1", "l0--s1", LocationMatch.ELSEWHERE),
+        ("s1", "s2", LocationMatch.ELSEWHERE),
+        ("l0--s1", "h00/r0>h04/r0 udp:50001 dscp46 fwd", LocationMatch.SYMPTOM),
     ],
 )
-def test_locations(target: str, subject: str, want: Location) -> None:
+def test_locations(target: str, subject: str, want: LocationMatch) -> None:
     assert locate(target, said("loss", subject, 0)) is want
 
 
 def test_a_port_is_its_nic_and_suspects_count_less_than_the_subject() -> None:
-    assert locate("h03/r1", {"subject": {"type": "port", "id": "h03/r1:1"}}) is Location.EXACT
+    assert locate("h03/r1", {"subject": {"type": "port", "id": "h03/r1:1"}}) is LocationMatch.EXACT
     listed = said("loss", "h00/r0>h04/r0 x", 0, suspects=(("l0--s2", 0.5), ("l0--s1", 0.5)))
-    assert locate("l0--s1", listed) is Location.SUSPECT
-    assert locate("l0--s3", listed) is Location.SYMPTOM
-    assert locate("l0--s3", {}) is Location.ELSEWHERE
+    assert locate("l0--s1", listed) is LocationMatch.SUSPECT
+    assert locate("l0--s3", listed) is LocationMatch.SYMPTOM
+    assert locate("l0--s3", {}) is LocationMatch.ELSEWHERE
 
 
 def test_right_on_the_spot_with_its_delay_and_clearing() -> None:
