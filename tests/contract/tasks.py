@@ -16,7 +16,7 @@ from tests.bus_samples import clock, finding, mark_of
 from tests.contract.bus import MakeBus, marks, take
 
 WORK = Work("echo", (CLOCK.name,))
-PART = (CLOCK.name, 0)
+PARTITION = (CLOCK.name, 0)
 
 
 async def read(task: Task, n: int, within_s: float = 20.0, **given: object) -> list[Message]:
@@ -45,7 +45,7 @@ class TaskContract:
         again = await bus.task(WORK)
         (found,) = await read(again, 1)
         assert mark_of(found.body) == 5, "read and not committed"
-        assert again.saved.positions[PART] <= offset_of(found) < again.positions()[PART]
+        assert again.saved.positions[PARTITION] <= offset_of(found) < again.positions()[PARTITION]
 
     async def test_from_the_start(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
@@ -61,17 +61,17 @@ class TaskContract:
 
     async def test_outputs_positions_and_notes_are_committed_at_once(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
-        ear = await bus.subscribe("ear", [FINDING.name])
+        reader = await bus.subscribe("ear", [FINDING.name])
         task = await bus.task(WORK)
         await bus.publish([clock(1), clock(2)])
         await read(task, 2)
         await task.commit([finding(7)], notes={"a": b"1", "b": b"2"})
         await task.commit([finding(8)], notes={"b": None, "c": b"x" * 1_500_000})
-        assert marks(await take(ear, 2)) == [7, 8]
+        assert marks(await take(reader, 2)) == [7, 8]
         await task.close()
         again = await bus.task(WORK)
         assert again.saved.notes == {"a": b"1", "c": b"x" * 1_500_000}
-        assert again.saved.positions[PART] == again.positions()[PART] >= 2
+        assert again.saved.positions[PARTITION] == again.positions()[PARTITION] >= 2
         assert await again.read(timeout_s=0.3) == []
 
     async def test_positions_may_be_committed_in_part(self, make_bus: MakeBus) -> None:
@@ -86,18 +86,18 @@ class TaskContract:
 
     async def test_an_output_that_does_not_fit_stops_the_whole_commit(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
-        ear = await bus.subscribe("ear", [FINDING.name])
+        reader = await bus.subscribe("ear", [FINDING.name])
         task = await bus.task(WORK)
         with pytest.raises(FormatError):
             await task.commit([finding(1), Output("no.such.topic", "k", clock(1).body)], notes={"n": b"1"})
         await task.commit([finding(2)])
-        assert marks(await take(ear, 1)) == [2]
+        assert marks(await take(reader, 1)) == [2]
         await task.close()
         assert (await bus.task(WORK)).saved.notes == {}
 
     async def test_who_takes_a_unit_shuts_its_owner_out(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
-        ear = await bus.subscribe("ear", [FINDING.name])
+        reader = await bus.subscribe("ear", [FINDING.name])
         old = await bus.task(WORK)
         await old.commit([finding(1)], notes={"by": b"old"})
         new = await (await make_bus(again=True)).task(WORK)
@@ -106,7 +106,7 @@ class TaskContract:
         with pytest.raises(BusError):
             await old.commit([finding(3)])
         await new.commit([finding(4)])
-        assert marks(await take(ear, 2)) == [1, 4]
+        assert marks(await take(reader, 2)) == [1, 4]
         assert new.saved.notes == {"by": b"old"}
 
     async def test_a_mark_is_where_reading_begins_again(self, make_bus: MakeBus) -> None:
@@ -122,7 +122,7 @@ class TaskContract:
         assert again.saved.notes == {"state": b"2", "old": b"", "entry": b"4"}
         assert marks(await read(again, 2, upto=again.saved.positions)) == [2, 3]
         assert await again.read(upto=again.saved.positions) == []
-        assert again.positions()[PART] >= again.saved.positions[PART]
+        assert again.positions()[PARTITION] >= again.saved.positions[PARTITION]
         assert marks(await read(again, 2)) == [4, 5]
         await again.commit(notes={"state": b"6"}, mark=True)
         await again.close()
@@ -158,7 +158,7 @@ class TaskContract:
 
     async def test_units_are_run_until_told_to_stop(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
-        ear = await bus.subscribe("ear", [FINDING.name])
+        reader = await bus.subscribe("ear", [FINDING.name])
         stop, ready = asyncio.Event(), asyncio.Event()
 
         async def echo(task: Task) -> None:
@@ -172,7 +172,7 @@ class TaskContract:
         async with asyncio.timeout(30):
             await ready.wait()
         await bus.publish([clock(n) for n in range(3)])
-        assert marks(await take(ear, 3)) == [0, 1, 2]
+        assert marks(await take(reader, 3)) == [0, 1, 2]
         stop.set()
         await asyncio.wait_for(running, 20)
 

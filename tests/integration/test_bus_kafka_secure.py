@@ -236,21 +236,21 @@ async def test_an_agent_writes_what_agents_say_and_nothing_else(ready: SecureBro
 
 async def test_an_agent_hears_its_commands(ready: SecureBroker) -> None:
     async with bus_of(secured(ready, "sdf-agent")) as agent, bus_of(secured(ready, "sdf-stage")) as stage:
-        ear = await agent.subscribe(f"agent-control-{time.time_ns()}", [COMMAND.name])
+        subscription = await agent.subscribe(f"agent-control-{time.time_ns()}", [COMMAND.name])
         await stage.publish([event(COMMAND.name, n=7)])
-        (message,) = await take(ear, 1)
+        (message,) = await take(subscription, 1)
         assert message.body.data == {"mark": 7}  # type: ignore[union-attr]
-        await ear.commit()
+        await subscription.commit()
 
 
 async def test_a_reader_reads_everything_and_writes_nothing(ready: SecureBroker) -> None:
     async with bus_of(secured(ready, "sdf-reader")) as reader, bus_of(secured(ready, "sdf-stage")) as stage:
         topics = [CLOCK.name, FINDING.name, FINDING.dead_letters]
-        ear = await reader.subscribe(f"record-{time.time_ns()}", topics)
+        subscription = await reader.subscribe(f"record-{time.time_ns()}", topics)
         await stage.publish_bytes(FINDING.name, "k", [("schema", FINDING.name.encode())], b"rubbish")
         await stage.publish([clock(1), finding(2)])
-        assert {m.topic for m in await take(ear, 2)} == {CLOCK.name, FINDING.name}
-        await ear.commit()
+        assert {m.topic for m in await take(subscription, 2)} == {CLOCK.name, FINDING.name}
+        await subscription.commit()
         assert reader.counters.get("refused", "json") == 1
         assert reader.counters.get("letter-denied", FINDING.dead_letters) == 1, "what it cannot keep, it counts"
         for topic in TOPICS:
@@ -306,9 +306,9 @@ async def test_units_are_shared_out_by_membership(ready: SecureBroker) -> None:
 
 async def test_an_operator_asks_and_hears(ready: SecureBroker) -> None:
     async with bus_of(secured(ready, "sdf-operator")) as operator:
-        ear = await operator.subscribe(f"operator-{time.time_ns()}", [OUTCOME.name])
+        subscription = await operator.subscribe(f"operator-{time.time_ns()}", [OUTCOME.name])
         await operator.publish([event(OVERRIDE.name)])
-        assert await ear.read(timeout_s=0.1) == []
+        assert await subscription.read(timeout_s=0.1) == []
         assert "roles that write it: stage;" in await refused(operator.publish([event(COMMAND.name)]))
 
 
@@ -335,7 +335,7 @@ async def test_an_agent_in_its_own_process_over_tls(ready: SecureBroker, tmp_pat
     whole = {"agent": {"hosts": hosts, "reflector_port": 18621, "realtime": False, "clock_pages": "off"}}
     file.write_text(yaml.safe_dump(whole | {"kafka": kafka}))
     async with bus_of(secured(ready, "sdf-reader")) as reader:
-        ear = await reader.subscribe(f"record-{time.time_ns()}", [PROBE.name])
+        subscription = await reader.subscribe(f"record-{time.time_ns()}", [PROBE.name])
         command = ["agent", "--config", str(file), "--bus", f"kafka://{ready.sasl_ssl}", "--json", "--seconds", "60"]
         agent = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sdfstream", *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -344,7 +344,7 @@ async def test_an_agent_in_its_own_process_over_tls(ready: SecureBroker, tmp_pat
             answered = 0
             async with asyncio.timeout(50):
                 while answered < 20:
-                    for message in await ear.read(timeout_s=0.5):
+                    for message in await subscription.read(timeout_s=0.5):
                         assert isinstance(message.body, pa.RecordBatch)
                         assert message.key in ("a", "b")
                         answered += message.body.num_rows - message.body.column("t4_ns").null_count
@@ -460,8 +460,8 @@ def test_rights_are_given_taken_and_checked(
 
 async def test_the_largest_clock_batch_passes_over_tls(ready: SecureBroker) -> None:
     async with bus_of(secured(ready, "sdf-stage")) as stage, bus_of(secured(ready, "sdf-reader")) as reader:
-        ear = await reader.subscribe(f"record-{time.time_ns()}", [CLOCK.name])
+        subscription = await reader.subscribe(f"record-{time.time_ns()}", [CLOCK.name])
         batch = clock_batch(1, rows=100_000)
         await stage.publish([Output(CLOCK.name, "mesh", batch)])
-        (message,) = await take(ear, 1)
+        (message,) = await take(subscription, 1)
         assert message.rows == 100_000

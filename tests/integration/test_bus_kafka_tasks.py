@@ -70,7 +70,7 @@ async def bus_on(kafka: Broker, prefix: str) -> AsyncIterator[KafkaBus]:
 
 async def test_a_commit_is_whole_or_never_was(kafka: Broker) -> None:
     async with bus_on(kafka, f"dying{time.time_ns()}.") as bus:
-        ear = await bus.subscribe("ear", [FINDING.name])
+        reader = await bus.subscribe("ear", [FINDING.name])
         task = await bus.task(WORK)
         said = 0
         # begin, three outputs, a note, the positions, the commit, and after it
@@ -85,9 +85,9 @@ async def test_a_commit_is_whole_or_never_was(kafka: Broker) -> None:
                 assert task.saved.notes.get("n", b"") == (b"%d" % (after - 1) if after else b"")
                 assert marks(await read(task, 1)) == [after], "it was not dealt with"
                 await task.commit([finding(100 * after + i) for i in range(3)], notes={"n": b"%d" % after})
-            assert marks(await take(ear, 3)) == [100 * after + i for i in range(3)]
+            assert marks(await take(reader, 3)) == [100 * after + i for i in range(3)]
             said += 3
-        assert await ear.read(timeout_s=0.5) == []
+        assert await reader.read(timeout_s=0.5) == []
         assert task.saved.notes == {"n": b"7"}
         assert said == 24
 
@@ -95,7 +95,7 @@ async def test_a_commit_is_whole_or_never_was(kafka: Broker) -> None:
 async def test_units_move_to_who_is_left_and_nothing_is_said_twice(kafka: Broker) -> None:
     prefix = f"moving{time.time_ns()}."
     async with bus_on(kafka, prefix) as bus, bus_on(kafka, prefix) as other:
-        ear = await bus.subscribe("ear", [FINDING.name])
+        reader = await bus.subscribe("ear", [FINDING.name])
         stops = [asyncio.Event(), asyncio.Event()]
         owners: list[int] = []
 
@@ -119,15 +119,15 @@ async def test_units_move_to_who_is_left_and_nothing_is_said_twice(kafka: Broker
             if n == 20:
                 stops[0].set()
                 await asyncio.wait_for(first, 20)
-            heard += marks(await ear.read(timeout_s=0.05))
+            heard += marks(await reader.read(timeout_s=0.05))
         async with asyncio.timeout(40):
             while len(heard) < 60:
-                heard += marks(await ear.read(timeout_s=0.2))
+                heard += marks(await reader.read(timeout_s=0.2))
         assert heard == list(range(60))
         assert owners[0] == 0 and owners[-1] == 1
         stops[1].set()
         await asyncio.wait_for(second, 20)
-        assert await ear.read(timeout_s=0.5) == []
+        assert await reader.read(timeout_s=0.5) == []
 
 
 async def test_whoever_marks_by_itself_keeps_its_marks(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,31 +36,31 @@ def test_every_column_of_a_bulk_topic_arrives_under_its_stored_name(topic) -> No
     assert out.table.column("bus_id").to_pylist() == ["run"] * 8
 
 
-def test_stamps_are_kept_exactly_in_parts_even_when_they_wrap() -> None:
+def test_stamps_are_stored_exactly_in_columns_even_when_they_wrap() -> None:
     lowest, highest = -(2**63), 2**63 - 1
     t1 = pa.array([EPOCH_NS, 5, lowest, highest, -1], pa.int64())
     t2 = pa.array([None, 7, highest, lowest, 4], pa.int64())
     t3 = pa.array([9, None, 0, highest, lowest], pa.int64())
     t4 = pa.array([EPOCH_NS + 1, 8, lowest, None, highest], pa.int64())
     host = pa.array([None, -1, 2**31 - 1, -(2**31), 511], pa.int32())
-    parts = packing.probe_columns(t1, t2, t3, t4, host, host)
-    assert _unpacked(parts) == [a.to_pylist() for a in (t1, t2, t3, t4, host)]
+    columns = packing.probe_columns(t1, t2, t3, t4, host, host)
+    assert _unpacked(columns) == [a.to_pylist() for a in (t1, t2, t3, t4, host)]
 
 
-def _unpacked(parts) -> list[list]:
+def _unpacked(columns) -> list[list]:
     """What the ALIAS columns of 0007_probe_in_parts.sql compute."""
 
     def wrap(x):
         return None if x is None else (x + 2**63) % 2**64 - 2**63
 
     def whole(name, bits):
-        both = zip(parts[f"{name}_high"].to_pylist(), parts[f"{name}_low"].to_pylist(), strict=True)
+        both = zip(columns[f"{name}_high"].to_pylist(), columns[f"{name}_low"].to_pylist(), strict=True)
         return [None if h is None else (h << bits) + low for h, low in both]
 
-    slots = zip(parts["t1_slot"].to_pylist(), parts["t1_low"].to_pylist(), strict=True)
+    slots = zip(columns["t1_slot"].to_pylist(), columns["t1_low"].to_pylist(), strict=True)
     rows = []
-    columns = (parts["ahead_ns"].to_pylist(), whole("turn", 9), whole("rtt", 9), whole("tx", 9))
-    for (slot, low), ahead, turn, rtt, tx in zip(slots, *columns, strict=True):
+    stored = (columns["ahead_ns"].to_pylist(), whole("turn", 9), whole("rtt", 9), whole("tx", 9))
+    for (slot, low), ahead, turn, rtt, tx in zip(slots, *stored, strict=True):
         t1 = (slot << 20) + low
         t21 = None if ahead is None else wrap(ahead + ((rtt or 0) >> 1))
         t31 = None if turn is None else wrap(turn + (t21 or 0))
@@ -70,7 +70,7 @@ def _unpacked(parts) -> list[list]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def test_an_insert_kept_by_an_older_sdfstream_is_brought_to_the_layout_of_today() -> None:
+def test_an_insert_stored_by_an_older_sdfstream_is_brought_to_the_layout_of_today() -> None:
     batch = bulk(PROBE, 50, np.random.default_rng(4))
     now = bulk_rows(PROBE, [message(PROBE, batch)], "run").table
     t1 = batch.column("t1_ns")
@@ -87,13 +87,13 @@ def test_delays_are_rounded_to_a_sixteenth_of_a_nanosecond_and_no_further() -> N
     batch = bulk(OWD, 100, np.random.default_rng(3))
     table = bulk_rows(OWD, [message(OWD, batch)], "run").table
     for name in ("owd_min_ns", "excess_p50_ns", "err_ns"):
-        given, kept = batch.column(name).to_pylist(), table.column(name).to_pylist()
-        for a, b in zip(given, kept, strict=True):
+        given, stored = batch.column(name).to_pylist(), table.column(name).to_pylist()
+        for a, b in zip(given, stored, strict=True):
             assert (a is None) == (b is None)
             assert a is None or (abs(a - b) <= 1 / 32 and (b * 16).is_integer())
 
 
-def test_clock_offsets_are_kept_to_the_last_bit() -> None:
+def test_clock_offsets_are_stored_to_the_last_bit() -> None:
     batch = bulk(CLOCK, 20, np.random.default_rng(3))
     table = bulk_rows(CLOCK, [message(CLOCK, batch)], "run").table
     assert table.column("offset_ns").combine_chunks().equals(batch.column("offset_ns"))

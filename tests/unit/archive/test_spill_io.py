@@ -27,7 +27,7 @@ from tests.fixtures.archive import EVENTS, bulk, event, message
 
 INTENT = Intent(CLOCK.name, "bus-1/t", 5, {0: Span(-1, 4, ((0, 4),))}, 17)
 ROWS = pa.table({"a": np.arange(5), "name": pa.array(list("xyxyx")).dictionary_encode()})
-SHEETS = [TableInsert("state_clock", ROWS, "bus-1/t"), TableInsert("reject", ROWS.slice(0, 2), "bus-1/t/reject")]
+INSERTS = [TableInsert("state_clock", ROWS, "bus-1/t"), TableInsert("reject", ROWS.slice(0, 2), "bus-1/t/reject")]
 
 
 def _spill(folder: Path, limit: int = 1 << 20) -> tuple[Spill, Counters]:
@@ -37,17 +37,17 @@ def _spill(folder: Path, limit: int = 1 << 20) -> tuple[Spill, Counters]:
 
 def test_what_is_spilled_is_found_again_in_order(tmp_path) -> None:
     spill, _ = _spill(tmp_path / "spill")
-    names = [spill.put(SHEETS, INTENT, "bus-1", only=number % 2 == 0) for number in range(3)]
+    names = [spill.put(INSERTS, INTENT, "bus-1", only=number % 2 == 0) for number in range(3)]
     again, counters = _spill(tmp_path / "spill")
     found = again.scan()
     assert [f.name for f in found] == names
     assert [f.only for f in found] == [True, False, True]
     assert all((f.intent, f.bus_id) == (INTENT, "bus-1") for f in found)
     assert again.bytes == spill.bytes == sum(p.stat().st_size for p in (tmp_path / "spill").iterdir())
-    for one, other in zip(again.read(names[0]), SHEETS, strict=True):
+    for one, other in zip(again.read(names[0]), INSERTS, strict=True):
         assert (one.table, one.token) == (other.table, other.token)
         assert one.rows.equals(other.rows)
-    fourth = again.put(SHEETS, INTENT, "bus-1", only=True)
+    fourth = again.put(INSERTS, INTENT, "bus-1", only=True)
     assert fourth > max(names)
     for name in (*names, fourth):
         again.remove(name)
@@ -56,28 +56,28 @@ def test_what_is_spilled_is_found_again_in_order(tmp_path) -> None:
 
 def test_the_spill_is_bounded_unless_rows_would_be_lost(tmp_path) -> None:
     spill, counters = _spill(tmp_path / "spill", limit=100)
-    assert spill.put(SHEETS, INTENT, "bus-1", only=True) is None
+    assert spill.put(INSERTS, INTENT, "bus-1", only=True) is None
     assert counters.get("spill-full") == 1
-    assert spill.put(SHEETS, INTENT, "bus-1", only=True, beyond=True) is not None
+    assert spill.put(INSERTS, INTENT, "bus-1", only=True, beyond=True) is not None
 
 
 def test_a_disk_that_refuses_is_a_spill_that_is_full(tmp_path) -> None:
     (tmp_path / "spill").write_text("not a folder")
     spill, counters = _spill(tmp_path / "spill")
-    assert spill.put(SHEETS, INTENT, "bus-1", only=True) is None
+    assert spill.put(INSERTS, INTENT, "bus-1", only=True) is None
     assert counters.get("spill-full") == 1
 
 
-def test_what_is_no_file_of_ours_is_set_aside_and_parts_are_removed(tmp_path) -> None:
+def test_what_is_no_file_of_ours_is_set_aside_and_unfinished_files_are_removed(tmp_path) -> None:
     folder = tmp_path / "spill"
     spill, counters = _spill(folder)
-    name = spill.put(SHEETS, INTENT, "bus-1", only=True)
+    name = spill.put(INSERTS, INTENT, "bus-1", only=True)
     whole = (folder / name).read_bytes()
     (folder / "0000000007-x.arrows").write_bytes(b"junk")
     put(
         RealDisk(),
         folder / "0000000008-x.arrows",
-        insert_file.encode(SHEETS, {"intent": "{}", "bus": "b", "only": "1"}),
+        insert_file.encode(INSERTS, {"intent": "{}", "bus": "b", "only": "1"}),
     )
     (folder / "0000000009-x.arrows.part").write_bytes(whole)
     assert [f.name for f in spill.scan()] == [name]
@@ -87,7 +87,7 @@ def test_what_is_no_file_of_ours_is_set_aside_and_parts_are_removed(tmp_path) ->
 
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
-WHOLE = insert_file.encode(SHEETS, {}).to_pybytes()
+WHOLE = insert_file.encode(INSERTS, {}).to_pybytes()
 
 
 @calm
@@ -99,24 +99,24 @@ def test_a_file_that_is_not_whole_is_refused(data: bytes) -> None:
         assert error.reason == "sheet"
     else:  # only the mark of its end is missing
         assert len(WHOLE) - len(data) <= 8
-        assert [s.rows for s in found] == [s.rows for s in SHEETS]
+        assert [s.rows for s in found] == [s.rows for s in INSERTS]
 
 
-def test_a_file_cut_between_its_sheets_is_refused() -> None:
-    first = len(insert_file.encode(SHEETS[:1], {"sheets": "2"}))
+def test_a_file_cut_between_its_inserts_is_refused() -> None:
+    first = len(insert_file.encode(INSERTS[:1], {"sheets": "2"}))
     for cut in range(first - 20, first + 20):
         with pytest.raises(FormatError, match="sheet"):
             insert_file.decode(io.BytesIO(WHOLE[:cut]))
 
 
-def test_so_much_is_kept_and_no_more(tmp_path) -> None:
-    kept = FailedInserts(tmp_path / "kept", 6000)
-    path = kept.store(SHEETS[0], "refused")
-    assert kept.store(SHEETS[0], "refused") == path, "the same insert again takes no more room"
+def test_failed_inserts_are_stored_up_to_a_limit(tmp_path) -> None:
+    stored = FailedInserts(tmp_path / "kept", 6000)
+    path = stored.store(INSERTS[0], "refused")
+    assert stored.store(INSERTS[0], "refused") == path, "the same insert again takes no more room"
     with pytest.raises(OSError, match="kept_bytes"):
         for number in range(10):
-            kept.store(TableInsert("state_clock", ROWS, f"other {number}"), "refused")
-    assert kept.read(path).reason == "refused"
+            stored.store(TableInsert("state_clock", ROWS, f"other {number}"), "refused")
+    assert stored.read(path).reason == "refused"
 
 
 class Refuses:

@@ -257,24 +257,24 @@ def test_what_a_stage_refuses_can_be_put_on_kafka(broken: dict[str, object]) -> 
     body = pa.RecordBatch.from_pylist([{**rows[0], **broken}, rows[1]], schema=_nullable(PROBE.columns))
     intake, out = Intake(10, Counters("sync")), []
     intake.take(Message(PROBE.name, "h", body, 5, 7), out)
-    (letter,) = out
-    headers, value = codec.encode(letter, "b", 0, bus_at_ns=5)
+    (dead,) = out
+    headers, value = codec.encode(dead, "b", 0, bus_at_ns=5)
     named = dict(headers)
     assert named["dlq_reason"]
-    told = cloudevents.decode_event(value)
-    assert (told.data["topic"], told.data["bus_seq"]) == (PROBE.name, 7)
-    assert codec.decode(letter.topic, headers, value).body.data["reason"] == named["dlq_reason"].decode()
+    decoded = cloudevents.decode_event(value)
+    assert (decoded.data["topic"], decoded.data["bus_seq"]) == (PROBE.name, 7)
+    assert codec.decode(dead.topic, headers, value).body.data["reason"] == named["dlq_reason"].decode()
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_nullable(True) for f in schema])
 
 
-def test_a_dead_letter_keeps_the_bytes_and_the_reason_both_ways() -> None:
+def test_a_dead_letter_has_the_bytes_and_the_reason_in_both_directions() -> None:
     why = FormatError("arrow-corrupt", "x" * 1000)
-    letter = dead_letters.dead_letter(CLOCK.name, "k", [("schema", b"\xff"), ("a", b"1")], b"\0\xff", why, 55)
-    assert letter.topic == CLOCK.dead_letters
-    headers, value = codec.encode(letter, "b", 3, bus_at_ns=60)
+    dead = dead_letters.dead_letter(CLOCK.name, "k", [("schema", b"\xff"), ("a", b"1")], b"\0\xff", why, 55)
+    assert dead.topic == CLOCK.dead_letters
+    headers, value = codec.encode(dead, "b", 3, bus_at_ns=60)
     assert value == b"\0\xff"
     assert dict(headers) | {"dlq_detail": b""} == {
         "schema": b"\xff",
@@ -284,12 +284,12 @@ def test_a_dead_letter_keeps_the_bytes_and_the_reason_both_ways() -> None:
         "dlq_time_ns": b"55",
         "bus_at_ns": b"60",
     }
-    decoded = codec.decode(letter.topic, headers, value)
-    assert decoded.body == letter.body
+    decoded = codec.decode(dead.topic, headers, value)
+    assert decoded.body == dead.body
     assert decoded.bus_at_ns == 60
-    assert codec.decode(letter.topic, [], b"theirs").body.data["reason"] == "unknown"  # type: ignore[union-attr]
+    assert codec.decode(dead.topic, [], b"theirs").body.data["reason"] == "unknown"  # type: ignore[union-attr]
     with pytest.raises(FormatError, match="dead-letter"):
-        codec.encode(Output(letter.topic, "k", Event("t", "s", "i", 0, {"value": "!"})), "b", 0)
+        codec.encode(Output(dead.topic, "k", Event("t", "s", "i", 0, {"value": "!"})), "b", 0)
 
 
 def test_numbers_are_per_topic_and_key_and_bounded() -> None:
@@ -298,7 +298,7 @@ def test_numbers_are_per_topic_and_key_and_bounded() -> None:
     assert numbers.take("u", "c") == 0
 
 
-def test_gaps_and_repeats_are_told_apart() -> None:
+def test_gaps_and_repeats_are_distinguished() -> None:
     counters = Counters("bus")
     watch = SequenceWatch(counters, "g", max_streams=2)
     for number in (5, 6, 9, 9, 8, 10, -1):

@@ -7,22 +7,22 @@ import pytest
 from sdfstream.bus.journal import SNAPSHOT, Given, Journal, Moved, Snapshot
 from sdfstream.errors import FormatError
 
-PART = ("sdf.raw.probe.v1", 3)
+PARTITION = ("sdf.raw.probe.v1", 3)
 
 
 def test_calls_come_back_in_order_and_moves_in_a_row_are_one() -> None:
     journal, notes = Journal(), {}
-    journal.given({PART: 4}, {PART: 9, ("sdf.state.nic.v1", 0): 0})
+    journal.given({PARTITION: 4}, {PARTITION: 9, ("sdf.state.nic.v1", 0): 0})
     journal.moved(100)
     journal.moved(200)
     notes |= journal.entry()
     journal.committed(mark=False)
-    journal.given({PART: 9}, {PART: 9})
+    journal.given({PARTITION: 9}, {PARTITION: 9})
     assert journal.empty
     journal.moved(300)
     notes |= journal.entry()
     again = Journal()
-    assert again.resume(notes) == [Given({PART: 9, ("sdf.state.nic.v1", 0): 0}), Moved(200), Moved(300)]
+    assert again.resume(notes) == [Given({PARTITION: 9, ("sdf.state.nic.v1", 0): 0}), Moved(200), Moved(300)]
     assert again.entries == 2, "the next entry stands behind them"
 
 

@@ -156,12 +156,12 @@ def test_every_kind_and_cause_is_published() -> None:
 
 def test_the_columns_of_a_recording_are_what_the_bus_writes() -> None:
     kind = {"int64": pa.int64(), "uint64": pa.uint64(), "dictionary<int32, utf8>": NAME}
-    told = [(n.strip("`"), kind[t], null == "yes", unit, doc) for n, t, null, unit, doc in publish.PREFIX]
+    described = [(n.strip("`"), kind[t], null == "yes", unit, doc) for n, t, null, unit, doc in publish.PREFIX]
     there = [
         (f.name, f.type, f.nullable, f.metadata[b"unit"].decode(), f.metadata[b"doc"].decode())
         for f in recording.PREFIX
     ]
-    assert told == there
+    assert described == there
 
 
 def test_every_reason_the_codec_gives_is_explained() -> None:

@@ -36,7 +36,7 @@ def test_a_stage_may_read_and_write_what_it_does() -> None:
     assert pipeline.WRITTEN | {CHECKPOINT.name} | {t.dead_letters for t in TOPICS.values()} == set(stage.writes)
 
 
-def test_every_topic_that_can_be_misread_has_somebody_who_keeps_its_dead_letters() -> None:
+def test_every_topic_that_can_be_misread_has_a_role_that_writes_its_dead_letters() -> None:
     for topic in TOPICS.values():
         readers = [r for r in ROLES.values() if topic.name in r.reads]
         assert any(topic.dead_letters in r.writes for r in readers), topic.name

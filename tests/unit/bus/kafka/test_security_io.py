@@ -184,7 +184,7 @@ def given(**options: Path | None) -> argparse.Namespace:
     return argparse.Namespace(**{"config": None, "kafka": None, "peer": [], "reflect_only": False, **options})
 
 
-def test_an_agents_file_may_hold_the_way_to_the_brokers(tmp_path: Path) -> None:
+def test_an_agents_file_may_hold_the_settings_of_kafka(tmp_path: Path) -> None:
     beside, alone, other = (tmp_path / name for name in ("beside.yaml", "alone.yaml", "other.yaml"))
     beside.write_text(AGENT + SECURE)
     alone.write_text(AGENT)
@@ -209,7 +209,7 @@ def test_an_agents_file_may_hold_the_way_to_the_brokers(tmp_path: Path) -> None:
         ("agent: 5", "there is no key 'kafka'"),
     ],
 )
-def test_a_wrong_kafka_part_of_an_agent_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_wrong_kafka_section_of_an_agent_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "kafka.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -230,7 +230,7 @@ def test_a_wrong_kafka_part_of_an_agent_is_a_sentence(tmp_path: Path, text: str,
         ("kafka: {principals: {agent: ['User:*']}}", "kafka.principals.agent.0 must be User:NAME"),
     ],
 )
-def test_a_wrong_kafka_part_of_the_settings_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_wrong_kafka_section_of_the_settings_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "sdf.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -248,7 +248,7 @@ def test_no_password_is_ever_printed(tmp_path: Path, secret: str, capsys: pytest
     assert SECRET not in repr(settings.load(file))
 
 
-def test_an_agent_with_a_kafka_part_loads_neither_pydantic_nor_kafkas_client(tmp_path: Path) -> None:
+def test_an_agent_with_a_kafka_section_loads_neither_pydantic_nor_kafkas_client(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text(AGENT + SECURE)
     script = (

@@ -78,12 +78,12 @@ def test_partitions_are_for_what_is_dealt_out_by_host() -> None:
     assert {t for t, n in found.items() if n not in (1, 6)} == {CHECKPOINT.name}
 
 
-@pytest.mark.parametrize(("partitions", "places"), [(1, CHECKPOINT_PARTITIONS), (24, 24)])
-def test_checkpoints_have_room_for_every_unit(partitions: int, places: int) -> None:
+@pytest.mark.parametrize(("partitions", "checkpoints"), [(1, CHECKPOINT_PARTITIONS), (24, 24)])
+def test_checkpoints_have_room_for_every_unit(partitions: int, checkpoints: int) -> None:
     """Sync-edge has as many units as its raw topic has partitions, and each needs a place on the checkpoint topic."""
-    assert policy(KafkaConfig(partitions=partitions), CHECKPOINT.name).partitions == places
+    assert policy(KafkaConfig(partitions=partitions), CHECKPOINT.name).partitions == checkpoints
     by_rule = KafkaConfig(topics=(TopicRule(PROBE.name, partitions=partitions),))
-    assert policy(by_rule, CHECKPOINT.name).partitions == places
+    assert policy(by_rule, CHECKPOINT.name).partitions == checkpoints
 
 
 @pytest.mark.parametrize(("replication", "insync"), [(1, "1"), (2, "1"), (3, "2"), (5, "4")])
@@ -109,10 +109,12 @@ hours = st.one_of(st.just(-1.0), st.floats(0.1, 1e6))
 
 
 @given(st.integers(64 << 10, 64 << 20), hours, sizes, st.integers(1, 5), st.integers(1, 64))
-def test_settings_are_ones_that_brokers_take(message: int, kept_h: float, kept: int, replicas: int, n: int) -> None:
+def test_settings_are_ones_that_brokers_take(
+    message: int, retention_h: float, retention: int, replicas: int, n: int
+) -> None:
     config = KafkaConfig(
         max_message_bytes=message, partitions=n, replication=replicas,
-        topics=(TopicRule("*", retention_h=kept_h, retention_bytes=kept), TopicRule("*.dlq", None, kept_h, kept)),
+        topics=(TopicRule("*", retention_h=retention_h, retention_bytes=retention), TopicRule("*.dlq", None, retention_h, retention)),
     )  # fmt: skip
     config.check()
     for p in policies(config):
@@ -121,7 +123,7 @@ def test_settings_are_ones_that_brokers_take(message: int, kept_h: float, kept: 
         assert largest > message
         assert int(p.settings["segment.ms"]) >= 60_000 or int(p.settings["segment.ms"]) == 7 * 24 * H_MS
         assert 1 <= int(p.settings["min.insync.replicas"]) <= p.replication
-        assert (p.most_bytes is None) == ("retention.bytes" not in p.settings or kept == -1)
+        assert (p.most_bytes is None) == ("retention.bytes" not in p.settings or retention == -1)
 
 
 def there(p: Policy) -> TopicState:
@@ -188,13 +190,13 @@ def test_list_prints_the_policy_without_a_broker(tmp_path: Any, capsys: pytest.C
     file.write_text("kafka: {partitions: 4, topics: [{match: sdf.raw.*, retention_h: 2}]}\n")
     assert main(["topics", "list", "--config", str(file), "--json", "--acls"]) == 0
     said = capsys.readouterr()
-    told = json.loads(said.out.splitlines()[-1])
-    by_name = {t["name"]: t for t in told["topics"]}
+    printed = json.loads(said.out.splitlines()[-1])
+    by_name = {t["name"]: t for t in printed["topics"]}
     assert len(by_name) == len(NAMES)
     assert by_name[PROBE.name]["partitions"] == 4
     assert by_name[PROBE.name]["settings"]["retention.ms"] == str(2 * H_MS)
     assert by_name[PROBE.name]["most_bytes"] == 4 * 17 * GIB
-    assert {"User:sdf-agent", "User:sdf-stage"} <= {g["principal"] for g in told["acls"]}
+    assert {"User:sdf-agent", "User:sdf-stage"} <= {g["principal"] for g in printed["acls"]}
     assert "at most" in said.err
     assert f"User:sdf-agent may WRITE topic {PROBE.name}" in said.err
 

@@ -198,9 +198,9 @@ async def test_an_unreadable_message_in_a_whole_frame_becomes_a_dead_letter(
     writer.write(frames.frame("nonsense", "k", [], b""))
     assert frames.ACK.unpack(await reader.readexactly(8)) == (1,)
     assert frames.ACK.unpack(await reader.readexactly(8)) == (2,)
-    (letter,) = await take(dead, 1)
-    assert isinstance(letter.body, Event)
-    assert letter.body.data["reason"] == "arrow-corrupt"
+    (dead,) = await take(dead, 1)
+    assert isinstance(dead.body, Event)
+    assert dead.body.data["reason"] == "arrow-corrupt"
     assert bus.counters.get("refused", "topic-unknown") == 1
     writer.close()
     await writer.wait_closed()

@@ -52,7 +52,7 @@ async def server(bus: MemoryBus, tmp_path: Path) -> AsyncIterator[LinkServer]:
     await server.close()
 
 
-async def hear(link: LinkPublisher, n: int, within_s: float = 10.0) -> list[Message]:
+async def receive(link: LinkPublisher, n: int, within_s: float = 10.0) -> list[Message]:
     found: list[Message] = []
     async with asyncio.timeout(within_s):
         while len(found) < n:
@@ -68,7 +68,7 @@ async def test_messages_come_down_as_they_are_on_the_bus(server: LinkServer, bus
         link.subscribe([COMMAND.name, CLOCK.name])
         assert await link.subscribed(5)
         await bus.publish([command(1), command(2, "h1"), clock(3)])
-        theirs, ours = await take(on_bus, 4), await hear(link, 3)
+        theirs, ours = await take(on_bus, 4), await receive(link, 3)
     assert marks(ours) == [1, 2, 3]
     for mine, original in zip(ours, [m for m in theirs if mark_of(m.body)], strict=True):
         assert (mine.topic, mine.key, mine.bus_at_ns, mine.bus_seq) == (
@@ -91,7 +91,7 @@ async def test_only_wished_keys_come_and_it_may_be_asked_before_or_after_the_sta
     link.subscribe([COMMAND.name], keys=["h1", "h2"])
     assert await link.subscribed(5)
     await bus.publish([command(i, f"h{i % 4}") for i in range(8)])
-    assert marks(await hear(link, 4)) == [1, 2, 5, 6]
+    assert marks(await receive(link, 4)) == [1, 2, 5, 6]
     await link.publish([clock(8)])
     seen: list[int] = []
     async with asyncio.timeout(5):
@@ -110,7 +110,7 @@ async def test_a_command_comes_at_once(server: LinkServer, bus: MemoryBus, tmp_p
         for i in range(50):
             began_ns = time.monotonic_ns()
             await bus.publish([command(i)])
-            await hear(link, 1)
+            await receive(link, 1)
             delays_ns.append(time.monotonic_ns() - began_ns)
     assert sorted(delays_ns)[25] < 50e6  # a polling reader would need its interval; idle it is about 1 ms
 
@@ -122,12 +122,12 @@ async def test_after_a_break_it_goes_on_behind_what_was_seen(
     link.subscribe([COMMAND.name], ["h0"])
     assert await link.subscribed(5)
     await bus.publish([command(0), command(1)])
-    assert marks(await hear(link, 2)) == [0, 1]
+    assert marks(await receive(link, 2)) == [0, 1]
     for _ in range(3):
         assert link._writer is not None
         link._writer.transport.abort()
         await bus.publish([command(2), command(9, "h9"), command(3)])
-        assert marks(await hear(link, 2)) == [2, 3]
+        assert marks(await receive(link, 2)) == [2, 3]
     assert link.counters.total("down-lost") == 0
     assert link.counters.get("connected") == 4
     await link.close()
@@ -138,14 +138,14 @@ async def test_a_break_before_the_first_message_loses_none(server: LinkServer, b
     other.subscribe([COMMAND.name])
     assert await other.subscribed(5)
     await bus.publish([command(0)])
-    await hear(other, 1)
+    await receive(other, 1)
     link = LinkPublisher(tmp_path / "link", config=QUICK)
     link.subscribe([COMMAND.name])
     assert await link.subscribed(5)
     assert link._writer is not None
     link._writer.transport.abort()
     await bus.publish([command(1)])
-    assert marks(await hear(link, 1)) == [1]
+    assert marks(await receive(link, 1)) == [1]
     await link.close()
     await other.close()
 
@@ -160,7 +160,7 @@ async def test_another_run_of_the_server_begins_at_its_end_and_the_loss_is_count
         await server.start()
         assert await link.subscribed(5)
         await bus.publish([command(run)])
-        assert marks(await hear(link, 1)) == [run]
+        assert marks(await receive(link, 1)) == [run]
         await server.close()
         await bus.close()
         async with asyncio.timeout(5):
@@ -182,7 +182,7 @@ async def test_a_client_that_does_not_read_holds_nobody_up(bus: MemoryBus, tmp_p
     assert await link.subscribed(5)
     for i in range(100):
         await bus.publish([command(i, size=20_000)])
-        assert marks(await hear(link, 1)) == [i]
+        assert marks(await receive(link, 1)) == [i]
     assert server.counters.get("down-shed", COMMAND.name) > 50
     writer.close()
     await link.close()
@@ -224,7 +224,7 @@ def _opening(raw: bytes) -> bytes:
         (frames.opening(SubscribeRequest((COMMAND.name,))) + frames.LENGTHS.pack(4, 0) + b"nope", "link-head"),
     ],
 )
-async def test_a_wish_that_cannot_be_read_ends_its_connection_only(
+async def test_a_request_that_cannot_be_read_ends_its_connection_only(
     server: LinkServer, bus: MemoryBus, tmp_path: Path, sent: bytes, reason: str
 ) -> None:
     reader, writer = await asyncio.open_unix_connection(tmp_path / "link")
@@ -238,7 +238,7 @@ async def test_a_wish_that_cannot_be_read_ends_its_connection_only(
         link.subscribe([COMMAND.name])
         assert await link.subscribed(5)
         await bus.publish([command(1)])
-        assert marks(await hear(link, 1)) == [1]
+        assert marks(await receive(link, 1)) == [1]
 
 
 WELCOME = frames.welcome(Welcome("b"))
@@ -288,7 +288,7 @@ async def test_a_message_that_cannot_be_read_is_counted_and_the_next_comes(tmp_p
     server = await asyncio.start_unix_server(serve, tmp_path / "link")
     link = LinkPublisher(tmp_path / "link", config=QUICK)
     link.subscribe([COMMAND.name])
-    assert marks(await hear(link, 1)) == [1]
+    assert marks(await receive(link, 1)) == [1]
     assert link.counters.get("down-refused", "schema-version") == 1
     await link.close(0)
     assert link.counters.get("down-repeat", COMMAND.name) == 1
@@ -315,7 +315,7 @@ def test_the_ring_says_what_is_gone() -> None:
     assert len(everything) + gone == 10
 
 
-def test_partitions_are_told_apart() -> None:
+def test_partitions_are_kept_apart() -> None:
     ring, second = ReplayRing(1 << 20), 1 << 48
     for seq in (0, second + 5, 1, second + 6):
         ring.add(packed(message(seq % 1000, seq)))

@@ -47,20 +47,20 @@ def test_every_column_named_like_an_instant_is_declared_as_one(topic: str) -> No
 @pytest.mark.parametrize("topic", [t for t in SPOKEN if t in SHAPES])
 def test_every_property_named_like_an_instant_is_declared_as_one(topic: str) -> None:
     for type_, shape in SHAPES[topic].items():
-        assert sorted(_found(instants._places_of(topic, type_))) == sorted(_named(shape)), type_
+        assert sorted(_found(instants._tree_of(topic, type_))) == sorted(_named(shape)), type_
 
 
 def _named(shape: dict[str, Any]) -> Iterator[str]:
-    for name, part in shape.get("properties", {}).items():
+    for name, fragment in shape.get("properties", {}).items():
         if re.search(r"(^|_)at_ns$", name):
             yield name
-        yield from _named(part)
+        yield from _named(fragment)
     if "items" in shape:
         yield from _named(shape["items"])
 
 
-def _found(places: Any) -> Iterator[str]:
-    for name, inside in places.items() if isinstance(places, dict) else ():
+def _found(tree: Any) -> Iterator[str]:
+    for name, inside in tree.items() if isinstance(tree, dict) else ():
         if inside is True:
             yield name
         yield from _found(inside)
@@ -180,7 +180,7 @@ async def test_a_bus_that_fails_gets_the_same_again_and_what_it_refuses_is_left_
     assert len({(o.key, o.batch_seq) for o in taker.got}) == len(taker.got)
 
 
-async def test_it_stops_when_told_in_the_middle_of_waiting() -> None:
+async def test_it_stops_in_the_middle_of_waiting() -> None:
     stop, taker = asyncio.Event(), Taker()
     player = Player(open_recording(SHIPPED), [PROBE.name], taker, "run")
     playing = asyncio.create_task(player.play(stop, loop=True, on_pass=lambda *_: None))

@@ -241,7 +241,7 @@ def test_a_torn_line_and_bad_lines_are_refused_and_the_others_read(tmp_path: Pat
 @pytest.mark.parametrize(
     "meta", [None, b"", b"{", b'{"version": 1}', b'{"version": 1, "start_at_ns": 5, "end_at_ns": 1}']
 )
-def test_without_times_in_its_json_a_recording_tells_them_from_its_messages(tmp_path: Path, meta: bytes | None) -> None:
+def test_without_times_in_its_json_a_recording_takes_them_from_its_messages(tmp_path: Path, meta: bytes | None) -> None:
     write(tmp_path / "r", some_messages(30))
     path = tmp_path / "r" / "recording.json"
     path.unlink() if meta is None else path.write_bytes(meta)
