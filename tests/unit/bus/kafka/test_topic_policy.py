@@ -114,7 +114,10 @@ def test_settings_are_ones_that_brokers_take(
 ) -> None:
     config = KafkaConfig(
         max_message_bytes=message, partitions=n, replication=replicas,
-        topics=(TopicRule("*", retention_h=retention_h, retention_bytes=retention), TopicRule("*.dlq", None, retention_h, retention)),
+        topics=(
+            TopicRule("*", retention_h=retention_h, retention_bytes=retention),
+            TopicRule("*.dlq", None, retention_h, retention),
+        ),
     )  # fmt: skip
     config.check()
     for p in policies(config):
