@@ -1,4 +1,4 @@
-"""What the controller is told; every threshold with its unit and with what breaks when it is wrong."""
+"""The controller's settings; every threshold with its unit and with what breaks when it is wrong."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ActuateConfig:
     failover: bool = True
     """Arm agents beforehand, so that they move a queue pair whose path they find dead."""
     steer_on: tuple[str, ...] = ("congestion", "ecn-marks", "loss")
-    """Kinds of finding on a link that queue pairs are moved away from. Kinds that tell of a dead link do not belong
+    """Kinds of finding on a link that queue pairs are moved away from. Kinds about dead links do not belong
     here: the agents deal with those themselves, sooner."""
     steer_collisions: bool = True
-    """Also move queue pairs that share a link, without a finding, when a queue stands there and another way is free."""
-    throttle_incast: bool = False
+    """Also move queue pairs that share a link, without a finding, when a queue stands there and another path is
+    free.""" throttle_incast: bool = False
     """Limit queue pairs that converge on one NIC to their fair share. Off: a limit costs throughput when the senders
     would have shared by themselves."""
     least_confidence: float = 0.5
@@ -54,22 +54,22 @@ class ActuateConfig:
     every trace changes the picture."""
 
     route_max_age_s: float = 300.0
-    """A way that was not traced again for this long is unknown. Less than two of the agents' `trace_interval_s`
-    (60 s), and ways are forgotten while they are still true; more, and a silent re-routing is noticed late."""
+    """A route that was not traced again for this long is unknown. Less than two of the agents' `trace_interval_s`
+    (60 s), and routes are forgotten while they are still true; more, and a silent re-routing is noticed late."""
     selectable_ports: int = 8
-    """Source ports of one NIC pair, all traced on one way, from which the path counts as not selectable. Fewer: an
-    unlucky hash looks like one that ignores the port (4 ways: 1 in 4^7 with 8)."""
+    """Source ports of one NIC pair, all traced on one route, from which the path counts as not selectable. Fewer: an
+    unlucky hash looks like one that ignores the port (4 routes: 1 in 4^7 with 8)."""
     selectable_traces: int = 4
     """Complete traces of a NIC pair, both directions together, before its path counts as selectable. Fewer: a fabric
     that sprays packets may have looked consistent by chance."""
     spray_memory_s: float = 600.0
-    """For how long a five-tuple that changed its way without a cause counts as evidence of spraying."""
+    """For how long a five-tuple that changed its route without a cause counts as evidence of spraying."""
     explain_s: float = 3.0
-    """A path that fell silent or came back within this long of a changed way explains it. Shorter than detection takes
-    (`liveness_ms` and the bus), and every repair looks like spraying."""
+    """A path that fell silent or came back within this long of a changed route explains it. Shorter than detection
+    takes (`liveness_ms` and the bus), and every repair looks like spraying."""
 
     least_gain: float = 0.2
-    """Predicted gain below which nothing is moved (0.2: 20 %). Lower: moves that only change places."""
+    """Predicted gain below which nothing is moved (0.2: 20 %). Lower: moves that only exchange queue pairs."""
     kept_gain: float = 0.05
     """Measured gain below which a move is taken back."""
     noise_errors: float = 2.0
@@ -94,7 +94,7 @@ class ActuateConfig:
     """A queue pair that moves less than this share of a link's speed is no load on it and gains nothing by a move."""
 
     stale_s: float = 2.5
-    """An agent that was not heard for this long is not commanded. Agents say a sign of life every second: less than
+    """An agent without a message for this long is not commanded. Agents publish a heartbeat every second: less than
     two of them, and commands are refused by chance."""
     dwell_s: float = 10.0
     """A queue pair is steered at most once in this time: transports need some round trips to find their rate."""
@@ -108,7 +108,7 @@ class ActuateConfig:
     max_leases: int = 20_000
     """Commands in force at once; their renewals must fit into the controller's time (about 0.5 ms each)."""
     breaker_window_s: float = 300.0
-    """Time over which outcomes are judged by the breaker."""
+    """Time over which the breaker counts outcomes."""
     breaker_bad: int = 5
     """Failed, refused and taken-back commands in that time that may open it …"""
     breaker_share: float = 0.5
@@ -116,11 +116,11 @@ class ActuateConfig:
     approval_s: float = 300.0
     """How long a command waits for approval; what the guard found then is old afterwards."""
     refused_every_s: float = 10.0
-    """The same refusal of the same target is told at most this often, and more seldom the longer it lasts."""
+    """The same refusal of the same target is published at most this often, and more seldom the longer it lasts."""
     throttle_headroom: float = 0.95
     """Share of the fair share that an incast limit grants. 1: the queue that stands is never drained."""
     throttle_max_s: float = 120.0
-    """A limit is not renewed for longer than this, whatever the findings say."""
+    """A limit is not renewed for longer than this, however long its finding is open."""
 
     seed: int = 1
     """Of the choices among equals."""

@@ -50,7 +50,7 @@ class OpenFinding:
     """Bus time of its newest statement."""
 
 
-class OpenFindings:
+class ActionableFindings:
     """Open findings of the kinds that may move something."""
 
     def __init__(self, kinds: tuple[str, ...]) -> None:
@@ -168,7 +168,7 @@ class Context:
     refusals: Refusals
     queue_delays: QueueDelays
     clocks: ClockErrors
-    findings: OpenFindings
+    findings: ActionableFindings
     topology: Topology = field(default_factory=Topology)
     trusted: bool = False
     """Whether there is a key that agents trust; without one nothing is enforced."""
@@ -200,7 +200,7 @@ class Context:
             Refusals(config),
             QueueDelays(counters),
             ClockErrors(),
-            OpenFindings(config.steer_on),
+            ActionableFindings(config.steer_on),
         )
 
     @property

@@ -301,13 +301,13 @@ class Shares:
         """What queue pairs move over a link."""
         return sum(self.rates.get(qp, 0.0) for qp in self.crossing.get(hop, ()))
 
-    def predicted_bps(self, owned: OwnedQp, mapped: MappedPath, hot: str) -> float:
-        """bit/s that the queue pair may hope for on `mapped`, coming from the full link `hot`."""
+    def predicted_bps(self, owned: OwnedQp, mapped: MappedPath, full_hop: str) -> float:
+        """bit/s that the queue pair may hope for on `mapped`, coming from the full link `full_hop`."""
         qp, pair = owned.pair.qp, owned.pair
-        like_hot = self.load_bps(hot)
+        like_full = self.load_bps(full_hop)
         predicted_bps = float("inf")
         for hop in mapped.data[1:]:
-            speed = self.topology.speed_bps(hop) * PAYLOAD or like_hot
+            speed = self.topology.speed_bps(hop) * PAYLOAD or like_full
             others = sum(self.rates.get(q, _UNKNOWN) >= self.busy_share * speed for q in self._others(hop, qp))
             predicted_bps = min(predicted_bps, speed / (others + 1))
         for nic, count in ((pair.src, self.sent), (pair.dst, self.received)):

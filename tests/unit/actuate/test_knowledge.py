@@ -11,7 +11,7 @@ import pytest
 
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.context import UNKNOWN_NS, ClockErrors, OpenFindings
+from sdfstream.actuate.context import UNKNOWN_NS, ClockErrors, ActionableFindings
 from sdfstream.actuate.jobs import RunningJobs
 from sdfstream.actuate.ledger import CommandLedger, Doubt, Refusals
 from sdfstream.actuate.measurements import RING, QpWindows
@@ -268,7 +268,7 @@ def finding(**more: object) -> dict[str, object]:
 
 
 def test_findings_point_at_link_directions() -> None:
-    found = OpenFindings(("congestion",))
+    found = ActionableFindings(("congestion",))
     assert not found.take(finding(), S)
     assert [t.directions for t in found] == [("l0->s0",)]
     found.take(finding(detail=""), S)
