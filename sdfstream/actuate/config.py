@@ -27,7 +27,8 @@ class ActuateConfig:
     here: the agents deal with those themselves, sooner."""
     steer_collisions: bool = True
     """Also move queue pairs that share a link, without a finding, when a queue stands there and another path is
-    free.""" throttle_incast: bool = False
+    free."""
+    throttle_incast: bool = False
     """Limit queue pairs that converge on one NIC to their fair share. Off: a limit costs throughput when the senders
     would have shared by themselves."""
     least_confidence: float = 0.5

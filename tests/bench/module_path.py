@@ -2,23 +2,35 @@
 
 ``python -m tests.bench.module_path [PATH]…`` prints for each path, per unit of work: modules passed, changes of module,
 median, mean and worst. A change is a Python call or return from one file of the path's package to another; what lies
-in other packages counts neither way. Nothing is timed.
+in other packages does not count. Nothing is timed.
 """
 
 from __future__ import annotations
 
 import argparse
+import socket
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Final
+from unittest.mock import patch
 
 import sdfstream
+from sdfstream.actuate.config import ActuateConfig
+from sdfstream.agent.commands.control_io import AgentControl
+from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
 from sdfstream.bus.recording.reader_io import open_recording
-from sdfstream.records.topics import PROBE
+from sdfstream.records.message import Message
+from sdfstream.records.signature import KeyRing
+from sdfstream.records.topics import COMMAND, PROBE
+from sdfstream.records.units import TICK_NS
 from sdfstream.sync import SyncStage
+from tests.fixtures.plant import CONTROLLER, Plant, PlantLiveness
 
 PACKAGE: Final = Path(sdfstream.__file__).parent
 
@@ -62,7 +74,57 @@ def sync_path() -> Iterator[Trail]:
         yield trail
 
 
-PATHS: Final[dict[str, Callable[[], Iterator[Trail]]]] = {"sync": sync_path}
+def command_path() -> Iterator[Trail]:
+    """A finding about a full link to the steer that answers it, through `ActuateStage`, and from the message with that
+    command to the request on the control socket of the queue pair's process, through `AgentControl`.
+
+    One unit per drawing of measurement noise. The small fabric of the tests; all packages count.
+    """
+    for seed in range(1, 4):
+        plant = Plant(config=ActuateConfig(mode="enforce", steer_collisions=False), seed=seed)
+        first, second = (
+            plant.qp(src, dst, number, next(iter(plant.ports_via(src, dst, "s1"))), tuple(range(52_001, 52_009)))
+            for number, (src, dst) in enumerate((("h00", "h02"), ("h01", "h03")))
+        )
+        plant.run(4)
+        plant.job("one", [first])
+        plant.job("two", [second])
+        plant.run(8)
+        findings: list[Message] = []
+        with patch.object(plant, "deliver", findings.append):
+            plant.finding("congestion", plant.route(first.flow())[1])
+        trail, now_ns = Trail(PACKAGE), plant.now
+        with trail:
+            outputs = plant.stage.step(findings, now_ns)
+        while not (steers := [o for o in outputs if o.topic == COMMAND.name]):
+            now_ns += TICK_NS
+            with trail:
+                outputs = plant.stage.step([], now_ns)
+        _obey(plant, Message(COMMAND.name, steers[0].key, steers[0].body, now_ns, 0), trail)
+        yield trail
+
+
+def _obey(plant: Plant, command: Message, trail: Trail) -> None:
+    """An agent of the host obeys `command`, observed by `trail`; the process behind the socket never answers."""
+    host = command.key
+    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as process:
+        process.bind(f"{folder}/job")
+        process.listen()
+        actuator = QpSocketActuator()
+        control = AgentControl([host], KeyRing([CONTROLLER.public]), {"socket": actuator}, None, "bench")
+        control.attach(host, PlantLiveness(plant, host))
+        shards = [replace(s, control=f"{folder}/job") for s in plant.shards.values() if s.host == host]
+        control.take_jobs({host: shards})
+        control.on_liveness(host, time.monotonic_ns())
+        with trail:
+            control.take_commands([command])
+        connection, _ = process.accept()
+        with connection:
+            assert connection.recv(1 << 20), "the request is with the process when the call returns"
+        actuator.close()
+
+
+PATHS: Final[dict[str, Callable[[], Iterator[Trail]]]] = {"sync": sync_path, "command": command_path}
 """Name of a path, and what walks it: one `Trail` per unit of work."""
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.agent.commands.actuator import MemoryActuator
 from sdfstream.agent.commands.executor import Executor
@@ -18,27 +16,9 @@ from sdfstream.records.job import QueuePair
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import COMMAND, OUTCOME
-from tests.fixtures.plant import AHEAD, CONTROLLER, EPOCH, Move, Plan, Plant
+from tests.fixtures.plant import AHEAD, CONTROLLER, EPOCH, Move, Plan, Plant, PlantLiveness
 
 PORTS = tuple(range(52_001, 52_009))
-
-
-class PathLiveness:
-    """Liveness of one host's probe paths, true at once."""
-
-    generation = 1
-
-    def __init__(self, plant: Plant, host: str) -> None:
-        self.plant = plant
-        self.mine = [(key, flows) for key, flows in plant.sessions() if key[0].startswith(host)]
-        self.number = {key: i for i, (key, _) in enumerate(self.mine)}
-
-    def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
-        return self.number.get((src, dst, path), -1) if dscp == 0 else -1
-
-    def states(self) -> np.ndarray:
-        silent = [any(self.plant.broken(f) for f in flows) for _, flows in self.mine]
-        return np.where(silent, 2, 1).astype(np.uint8)
 
 
 class Gone:
@@ -61,7 +41,7 @@ class Joined(Plant):
         self.executor.realtime_offset_ns = EPOCH + AHEAD["h"]
         self.actuator = MemoryActuator()
         for host in self.hosts:
-            self.executor.attach(host, PathLiveness(self, host))
+            self.executor.attach(host, PlantLiveness(self, host))
 
     @property
     def steady(self) -> int:

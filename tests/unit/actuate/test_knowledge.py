@@ -11,7 +11,7 @@ import pytest
 
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.context import UNKNOWN_NS, ClockErrors, ActionableFindings
+from sdfstream.actuate.context import UNKNOWN_NS, ActionableFindings, ClockErrors
 from sdfstream.actuate.jobs import RunningJobs
 from sdfstream.actuate.ledger import CommandLedger, Doubt, Refusals
 from sdfstream.actuate.measurements import RING, QpWindows
