@@ -168,7 +168,7 @@ def test_the_receiving_host_forgets_only_what_is_used_no_more(both: Pair) -> Non
         exchange(near, far, b"three")
         follow(both)
         [peer] = [p for s in both.far._spaces.values() for p in s.peers.values()]
-        peer.heard_ns = {p: at - IDLE_NS for p, at in peer.heard_ns.items()}
+        peer.received_at_ns = {p: at - IDLE_NS for p, at in peer.received_at_ns.items()}
         assert ready(both, qp, do="undo").ok
         exchange(near, far, b"four")
         assert all(not s.elements.of for s in both.far._spaces.values())
