@@ -107,7 +107,7 @@ def _readable(topic: Topic, message: Message) -> tuple[pa.RecordBatch, list[Reje
         raise FormatError("form", "an event on a bulk topic")
     schema = topic.columns
     assert schema is not None, topic.name
-    batch = body if body.schema.equals(schema) else conform(body, schema)
+    batch = body if body.schema.equals(schema) else cast_columns(body, schema)
     broken = _nulls_not_allowed(batch)
     if broken is None:
         return batch, []
@@ -117,8 +117,8 @@ def _readable(topic: Topic, message: Message) -> tuple[pa.RecordBatch, list[Reje
     return batch.filter(pc.invert(broken)), [reject]
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """`batch` in `schema`: an absent nullable column becomes null, an unknown one is left out, names are encoded.
+def cast_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`batch` in `schema`: an absent nullable column becomes null, an unknown one is left out, others are cast.
 
     Raises
     ------

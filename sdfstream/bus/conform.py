@@ -2,7 +2,7 @@
 
 Readers take an absent nullable column as null and ignore a column they do not know (contract 4.2). Names may come
 plainly or dictionary-encoded in any of Arrow's string layouts, since that changes no value; a number of another
-type is refused, since a reader must not guess what was meant.
+type is refused, since a reader must not guess (the archive casts it: `archive.rows.cast_columns`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sdfstream.records.topics import NAME, TOPICS
 
 
 class _Layout(NamedTuple):
-    """What is asked of a topic's columns again and again."""
+    """Facts on a topic's columns that are looked up for every message."""
 
     columns: pa.Schema
     required: tuple[int, ...]
@@ -43,14 +43,14 @@ _LAYOUTS: Final = {t.name: _layout(t.columns) for t in TOPICS.values() if t.colu
 def conforms(topic: str, batch: pa.RecordBatch) -> bool:
     """Whether `batch` has exactly the columns of bulk topic `topic` and no null where none may be.
 
-    This is on the way of every message inside a process and costs a few microseconds.
+    Called for every message inside a process; costs a few microseconds.
     """
     layout = _LAYOUTS[topic]
     return batch.schema.equals(layout.columns) and not any(batch.column(i).null_count for i in layout.required)
 
 
 def size_bytes(topic: str, batch: pa.RecordBatch) -> int:
-    """About how much memory `batch` of bulk topic `topic` needs: its rows' width, and its dictionaries.
+    """About the memory of `batch` of bulk topic `topic`: its rows' width, and its dictionaries.
 
     Arrow's own `nbytes` costs 100 µs where this costs ten, and buffer sizes would count a slice as its parent.
     """
@@ -84,12 +84,12 @@ def conform(columns: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, 
     if not holes:
         return pa.RecordBatch.from_arrays(arrays, schema=columns), 0
     whole = reduce(pc.and_, (a.is_valid() for a in holes))
-    kept = [a.filter(whole) for a in arrays]
-    refused = batch.num_rows - len(kept[0])
+    readable = [a.filter(whole) for a in arrays]
+    refused = batch.num_rows - len(readable[0])
     if refused == batch.num_rows:
         names = [f.name for f, a in zip(columns, arrays, strict=True) if not f.nullable and a.null_count]
         raise FormatError("null", f"no row is without a null in {', '.join(names)}")
-    return pa.RecordBatch.from_arrays(kept, schema=columns), refused
+    return pa.RecordBatch.from_arrays(readable, schema=columns), refused
 
 
 def _column(field: pa.Field, batch: pa.RecordBatch) -> pa.Array:

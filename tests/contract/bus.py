@@ -180,7 +180,7 @@ class BusContract:
             (FINDING.name, FINDING.name, b"\xff\xfe", "json"),
         ],
     )
-    async def test_what_cannot_be_read_is_kept_as_a_dead_letter_and_the_rest_goes_on(
+    async def test_what_cannot_be_read_becomes_a_dead_letter_and_the_rest_goes_on(
         self, make_bus: MakeBus, topic: str, schema: str | None, value: bytes, reason: str
     ) -> None:
         bus = await make_bus()
@@ -192,11 +192,11 @@ class BusContract:
         await bus.publish_bytes(topic, "k", [*headers, ("boot_id", b"b")], value)
         await bus.publish([good(2)])
         assert marks(await take(reader, 2)) == [1, 2]
-        (letter,) = await take(dead, 1)
-        assert isinstance(letter.body, Event)
-        assert letter.body.data["reason"] == reason
-        assert letter.key == "k"
-        _, original = codec.dead_letters.pack(letter.body)
+        (dead,) = await take(dead, 1)
+        assert isinstance(dead.body, Event)
+        assert dead.body.data["reason"] == reason
+        assert dead.key == "k"
+        _, original = codec.dead_letters.pack(dead.body)
         assert original == value
         assert bus.counters.get("refused", reason) == 1
         await bus.close()

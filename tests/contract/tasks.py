@@ -74,7 +74,7 @@ class TaskContract:
         assert again.saved.positions[PARTITION] == again.positions()[PARTITION] >= 2
         assert await again.read(timeout_s=0.3) == []
 
-    async def test_positions_may_be_committed_in_part(self, make_bus: MakeBus) -> None:
+    async def test_positions_may_be_committed_for_some_partitions(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
         task = await bus.task(WORK)
         await bus.publish([clock(n) for n in range(4)])
@@ -156,7 +156,7 @@ class TaskContract:
                 await task.read(timeout_s=0.2)
         assert task.lag() == 0
 
-    async def test_units_are_run_until_told_to_stop(self, make_bus: MakeBus) -> None:
+    async def test_units_are_run_until_stopped(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
         reader = await bus.subscribe("ear", [FINDING.name])
         stop, ready = asyncio.Event(), asyncio.Event()

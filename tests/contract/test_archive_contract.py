@@ -101,7 +101,7 @@ def test_migrations_are_applied_once_and_recorded(target: str) -> None:
         engine.close()
 
 
-def test_a_migration_interrupted_half_way_is_taken_up_again(target: str) -> None:
+def test_a_migration_interrupted_in_the_middle_is_resumed(target: str) -> None:
     engine = Engine.open(target, create=True)
     try:
         for statement in migrations()[0].statements[:3]:
@@ -183,7 +183,7 @@ async def test_what_cannot_be_read_lands_in_the_table_reject_and_the_rest_goes_o
     assert archive.counters.get("rows", "state_nic") == 2
 
 
-async def test_an_insert_that_can_never_succeed_is_kept_with_its_reason_and_restored_later(
+async def test_an_insert_that_can_never_succeed_is_stored_with_its_reason_and_restored_later(
     target: str, tmp_path
 ) -> None:
     config = _config(target, tmp_path)

@@ -127,7 +127,7 @@ def test_an_insert_that_was_cut_before_its_roll_up_is_completed_by_its_repeat(en
     assert engine.rows(ROLLED) == engine.rows(SECONDS)
 
 
-def test_a_second_without_a_delay_has_counts_and_no_delays_at_any_level(engine: Engine) -> None:
+def test_a_second_without_a_delay_has_counts_and_no_delays_in_any_roll_up(engine: Engine) -> None:
     rng = np.random.default_rng(3)
     silent = windows(3600, rng, paths=1)
     keep = silent.column("dir").to_numpy(zero_copy_only=False) == "fwd"

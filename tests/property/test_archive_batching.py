@@ -88,9 +88,9 @@ def test_every_message_goes_out_once_and_ranges_join(given_, bounds, cuts, steps
     out += _drain(queues, now_ns, force=True)
     for topic in TOPICS:
         for partition in range(3):
-            part = (topic, partition)
-            sent = [m for e in out for m in e.messages if (m.topic, m.bus_seq >> PARTITION_BITS) == part]
-            assert sent == [m for m in given_ if (m.topic, m.bus_seq >> PARTITION_BITS) == part]
+            key = (topic, partition)
+            sent = [m for e in out for m in e.messages if (m.topic, m.bus_seq >> PARTITION_BITS) == key]
+            assert sent == [m for m in given_ if (m.topic, m.bus_seq >> PARTITION_BITS) == key]
             spans = [e.intent.spans[partition] for e in out if e.intent.topic == topic and partition in e.intent.spans]
             assert [s.start for s in spans] == [-1, *(s.end for s in spans)][: len(spans)]
     assert queues.bytes == 0
@@ -125,12 +125,12 @@ def test_nothing_waits_longer_than_its_age(given_, bounds) -> None:
 def test_a_batch_does_not_depend_on_the_order_of_its_partitions(given_, random) -> None:
     """Partitions may be met in another order when a range is read again."""
     mine = [m for m in given_ if m.topic == TOPICS[0]]
-    by_part: dict[int, list[Message]] = {}
+    by_number: dict[int, list[Message]] = {}
     for m in mine:
-        by_part.setdefault(m.bus_seq >> PARTITION_BITS, []).append(m)
+        by_number.setdefault(m.bus_seq >> PARTITION_BITS, []).append(m)
     mixed = []
-    while any(by_part.values()):
-        mixed.append(by_part[random.choice([p for p, rest in by_part.items() if rest])].pop(0))
+    while any(by_number.values()):
+        mixed.append(by_number[random.choice([p for p, rest in by_number.items() if rest])].pop(0))
     found: list[Batch | PendingInsert] = []
     for order in (mine, mixed):
         queues = _queues(BatchLimits(most_rows=10**6))

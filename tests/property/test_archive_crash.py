@@ -217,7 +217,7 @@ def test_killed_at_every_step_while_a_table_refuses_for_good() -> None:
         assert not world.disk.files
 
 
-def test_a_process_that_was_held_up_while_another_took_its_place() -> None:
+def test_a_process_that_stood_still_while_another_took_its_task() -> None:
     """The insert it then makes is dropped, and it may commit no more; nor does it insert what it read meanwhile."""
     log = make_log(40, seed=5)
     for turn in range(1, 8):

@@ -44,7 +44,7 @@ def odd_batches(draw):
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(odd_batches(), min_size=1, max_size=4))
-def test_rows_are_kept_or_refused(drawn) -> None:
+def test_rows_are_accepted_or_refused(drawn) -> None:
     topic = drawn[0][0]
     sent = [message(topic, batch, seq) for seq, (_, batch) in enumerate(drawn)]
     out = bulk_rows(topic, sent, "run")
@@ -61,7 +61,7 @@ json = st.recursive(
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(EVENTS)), st.data())
-def test_events_are_kept_or_refused(name: str, data) -> None:
+def test_events_are_accepted_or_refused(name: str, data) -> None:
     topic, good = TOPICS[name], EVENTS[name]
     changes = data.draw(st.dictionaries(st.sampled_from(sorted(good)), json, max_size=3))
     odd = event(topic, good | changes, 1)

@@ -128,8 +128,8 @@ def test_frames_come_back(topic: str, key: str, headers: list[tuple[str, bytes]]
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_dead_letters_come_back(header: bytes, value: bytes) -> None:
     why = FormatError("arrow-corrupt", "detail")
-    letter = dead_letters.dead_letter(CLOCK.name, "k", [("schema", header)], value, why, 7)
-    assert codec.decode(letter.topic, *codec.encode(letter, "b", 0)).body == letter.body
+    dead = dead_letters.dead_letter(CLOCK.name, "k", [("schema", header)], value, why, 7)
+    assert codec.decode(dead.topic, *codec.encode(dead, "b", 0)).body == dead.body
 
 
 def damaged(rng: np.random.Generator, whole: bytes) -> bytes:

@@ -43,7 +43,7 @@ def test_any_interleaving_gives_every_message_once_and_every_output_at_least_onc
         link.subscribe([COMMAND.name], ["ours"])
         assert await link.subscribed(5)
         up = down = 0
-        heard: list[int] = []
+        received: list[int] = []
         for step in steps:
             if step == "up":
                 await link.publish([clock(up)])
@@ -54,18 +54,18 @@ def test_any_interleaving_gives_every_message_once_and_every_output_at_least_onc
             elif step == "down other":
                 await bus.publish([command(999, "theirs")])
             elif step == "read":
-                heard += [mark_of(m.body) for m in await link.read(0.001)]
+                received += [mark_of(m.body) for m in await link.read(0.001)]
             elif step == "break" and link._writer is not None:
                 link._writer.transport.abort()
             else:
                 await asyncio.sleep(0.002)
         async with asyncio.timeout(10):
-            while len(heard) < down:
-                heard += [mark_of(m.body) for m in await link.read(0.5)]
+            while len(received) < down:
+                received += [mark_of(m.body) for m in await link.read(0.5)]
             arrived: list[int] = []
             while len(set(arrived)) < up:
                 arrived += [mark_of(m.body) for m in await above.read(timeout_s=0.5)]
-        assert heard == list(range(down))
+        assert received == list(range(down))
         assert sorted(set(arrived)) == list(range(up))
         assert link.counters.total("down-lost") == server.counters.total("down-shed") == 0
         await link.close()
@@ -105,7 +105,7 @@ def test_no_bytes_from_outside_raise_anything_but_a_reason(raw: bytes) -> None:
     st.none() | st.frozensets(st.text(max_size=4).filter(lambda t: t.isprintable())),
     st.dictionaries(st.sampled_from(["a", "b"]), st.lists(st.integers(-1, (1 << 63) - 1), max_size=3).map(tuple)),
 )
-def test_a_wish_comes_back_as_it_was(
+def test_a_request_comes_back_as_it_was(
     topics: list[str], keys: frozenset[str] | None, after: dict[str, tuple[int, ...]]
 ) -> None:
     request = frames.SubscribeRequest(tuple(topics), keys, "run", after)

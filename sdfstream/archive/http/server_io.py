@@ -150,10 +150,12 @@ class _SqlHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A question in the body, or an insert."""
         try:
-            body = read_body(self.rfile, self._lower, self._our.limits.body_bytes)
+            body = read_body(self.rfile, self._lower_case_headers, self._sql_server.limits.body_bytes)
         except TooLargeError:
             self.close_connection = True
-            self._refuse(EngineError(f"the request is larger than {self._our.limits.body_bytes} bytes", 307), 413)
+            self._refuse(
+                EngineError(f"the request is larger than {self._sql_server.limits.body_bytes} bytes", 307), 413
+            )
         except (ValueError, OSError, pa.ArrowException, zlib.error) as error:
             self.close_connection = True
             self._refuse(EngineError(f"the request's body cannot be read: {error}", 62), 400)
@@ -161,11 +163,11 @@ class _SqlHandler(BaseHTTPRequestHandler):
             self._question(body)
 
     @property
-    def _lower(self) -> dict[str, str]:
+    def _lower_case_headers(self) -> dict[str, str]:
         return {name.lower(): value for name, value in self.headers.items()}
 
     @property
-    def _our(self) -> _SqlServer:
+    def _sql_server(self) -> _SqlServer:
         return cast(_SqlServer, self.server)
 
     def _question(self, body: bytes) -> None:
@@ -173,8 +175,8 @@ class _SqlHandler(BaseHTTPRequestHandler):
             self._refuse(EngineError("this address is not known by the name in the Host header", 516), 403)
             return
         try:
-            request = parse_request(self.path, self._lower, body, self.command)
-            reply = self._our.front.answer(request)
+            request = parse_request(self.path, self._lower_case_headers, body, self.command)
+            reply = self._sql_server.front.answer(request)
         except EngineError as error:
             self._refuse(error, http_status(error.code))
         else:
@@ -186,7 +188,7 @@ class _SqlHandler(BaseHTTPRequestHandler):
             name = urlsplit("//" + self.headers.get("Host", "")).hostname
         except ValueError:
             return False
-        return self._our.names is None or name in self._our.names
+        return self._sql_server.names is None or name in self._sql_server.names
 
     def _answer(self, reply: Reply) -> None:
         headers = {"X-ClickHouse-Summary": reply.summary}

@@ -17,7 +17,7 @@ from sdfstream.errors import ConfigError
 
 @pytest.fixture(autouse=True)
 def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in (*settings.PLACES, "config"):
+    for key in (*settings.ENVIRONMENT_KEYS, "config"):
         monkeypatch.delenv(f"SDFSTREAM_{key.upper()}", raising=False)
 
 
@@ -39,7 +39,7 @@ def test_without_either_all_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.load(None) == settings.Settings()
     monkeypatch.setenv("SDFSTREAM_ARCHIVE", "http://u:p@h:8123/sdf")
     assert settings.load(None).archive == "http://u:p@h:8123/sdf"
-    assert set(settings.PLACES) <= settings.Settings.model_fields.keys()
+    assert set(settings.ENVIRONMENT_KEYS) <= settings.Settings.model_fields.keys()
 
 
 def test_migrate_makes_an_archive_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sdfstream.archive import packing, tables
 from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.events import PICKS, event_rows
-from sdfstream.archive.rows import bulk_rows, conform, reject_rows
+from sdfstream.archive.rows import bulk_rows, cast_columns, reject_rows
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event
 from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD, PROBE, TOPICS, TOPOLOGY, Topic
@@ -115,7 +115,7 @@ def test_a_foreign_producers_forms_are_accepted() -> None:
         }
         | {"new_column": pa.array([1, 2, 3])}
     )
-    out = conform(plain, CLOCK.columns)
+    out = cast_columns(plain, CLOCK.columns)
     assert out.schema.equals(CLOCK.columns)
     assert out.column("clock").to_pylist() == batch.column("clock").to_pylist()
 
@@ -123,7 +123,7 @@ def test_a_foreign_producers_forms_are_accepted() -> None:
 def test_an_absent_nullable_column_is_null_and_an_absent_required_one_is_refused() -> None:
     batch = bulk(PROBE, 2, np.random.default_rng(0))
     without = batch.drop_columns(["plane"])
-    assert conform(without, PROBE.columns).column("plane").null_count == 2
+    assert cast_columns(without, PROBE.columns).column("plane").null_count == 2
     out = bulk_rows(PROBE, [message(PROBE, batch.drop_columns(["seq"])), message(PROBE, batch, 1)], "run")
     assert out.table.num_rows == 2
     assert [(r.reason, r.detail, r.rows) for r in out.rejects] == [("column-missing", "seq", 2)]
@@ -142,7 +142,7 @@ def test_a_row_with_a_null_where_none_is_allowed_is_refused_and_the_rest_goes_on
 def test_a_column_of_another_type_is_refused_with_its_name() -> None:
     batch = bulk(CLOCK, 1, np.random.default_rng(0)).drop_columns(["n"]).append_column("n", pa.array(["many"]))
     with pytest.raises(FormatError, match="column-type: n is string, not uint32"):
-        conform(batch, CLOCK.columns)
+        cast_columns(batch, CLOCK.columns)
 
 
 @pytest.mark.parametrize("name", EVENTS)
