@@ -105,7 +105,7 @@ class QpControl:
     keys : KeyRing
         The public keys that this process trusts.
     job : str
-    targets : mapping of QP id to Target
+    targets : mapping of QP id to QpTarget
     """
 
     def __init__(self, keys: KeyRing, job: str, targets: Mapping[str, QpTarget]) -> None:

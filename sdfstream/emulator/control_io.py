@@ -33,7 +33,7 @@ class ControlServer:
     path : Path
         Of the socket; its folder must be ours alone.
     host : str
-    control : Control
+    control : QpControl
     other : mapping of verb to callable
         ``list``, ``stats``, ``stop``.
     counters : Counters

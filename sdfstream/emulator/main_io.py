@@ -23,9 +23,9 @@ from sdfstream.runtime import loop_io
 
 def main() -> int:
     """Read the configuration from standard input (`lab.job_io` writes it), run the job, print its figures."""
-    orders = json.loads(_first_line())
+    config = json.loads(_first_line())
     try:
-        last = loop_io.run(_serve(orders))
+        last = loop_io.run(_serve(config))
     except SdfError as error:
         _say(f"{type(error).__name__}: {error}")
         return 2
@@ -33,25 +33,24 @@ def main() -> int:
     return 0
 
 
-async def _serve(orders: dict[str, Any]) -> dict[str, Any]:
-
+async def _serve(config: dict[str, Any]) -> dict[str, Any]:
     stop = asyncio.Event()
     loop_io.stop_on_signals(stop.set)
-    if not orders["stays"]:
+    if not config["stays"]:
         _stop_with_starter(stop)
     spec = JobSpec(
-        **{**orders["spec"], "hosts": tuple(orders["spec"]["hosts"]), "ports": tuple(orders["spec"]["ports"])}
+        **{**config["spec"], "hosts": tuple(config["spec"]["hosts"]), "ports": tuple(config["spec"]["ports"])}
     )
-    clocks = {host: Clock(VirtualClock(**wrong)).at for host, wrong in orders["virtual_clocks"].items()}
-    keys = KeyRing(bytes.fromhex(key) for key in orders["keys"])
+    clocks = {host: Clock(VirtualClock(**wrong)).at for host, wrong in config["virtual_clocks"].items()}
+    keys = KeyRing(bytes.fromhex(key) for key in config["keys"])
     async with contextlib.AsyncExitStack() as stack:
         publisher = None
-        if orders["link"]:
-            link = open_publisher(f"link:{orders['link']}", secrets.token_hex(8), hold=False)  # nothing is held here
+        if config["link"]:
+            link = open_publisher(f"link:{config['link']}", secrets.token_hex(8), hold=False)  # nothing is held here
             publisher = await stack.enter_async_context(link)
         return await run_job(
-            plan(spec, [NicEndpoint(**nic) for nic in orders["places"]]),
-            Path(orders["jobs_dir"]),
+            plan(spec, [NicEndpoint(**nic) for nic in config["places"]]),
+            Path(config["jobs_dir"]),
             keys,
             stop,
             enter=inside,

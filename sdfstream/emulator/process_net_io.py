@@ -80,7 +80,7 @@ class JobNet:
 
     Parameters
     ----------
-    places : sequence of NicPlace
+    endpoints : sequence of NicEndpoint
         By rank.
     run : int
     enter : Enter

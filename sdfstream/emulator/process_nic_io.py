@@ -48,7 +48,7 @@ class NicSocket:
 
     Parameters
     ----------
-    place : NicPlace
+    endpoint : NicEndpoint
     run : int
         Of our packets' header.
     enter : Enter

@@ -63,7 +63,7 @@ def effects(plan: FabricPlan, kind: str, target: str, share: float, end: str | N
 
     Parameters
     ----------
-    plan : Plan
+    plan : FabricPlan
         Cabling as it is now.
     kind : str
         One of `KINDS`, congestion excepted (that is traffic, not an effect on ports).

@@ -85,7 +85,7 @@ class Job:
         """
         jobs_dir = jobs_dir.absolute()
         spec = replace(spec, block=free_block(jobs_dir, range(BLOCKS)))
-        orders = {
+        config = {
             "spec": asdict(spec),
             "places": [asdict(nic) for nic in nics_of(lab, spec)],
             "jobs_dir": str(jobs_dir),
@@ -96,7 +96,7 @@ class Job:
         }
         jobs_dir.mkdir(parents=True, exist_ok=True)
         command = lab.inside_command(RUN) if isinstance(lab, RunningLab) else list(RUN)
-        process = _spawn(command, orders, jobs_dir / f"{spec.name}.log", stays=stays)
+        process = _spawn(command, config, jobs_dir / f"{spec.name}.log", stays=stays)
         return cls(spec.name, jobs_dir, None if stays else process)
 
     @classmethod
@@ -203,14 +203,14 @@ def default_jobs_dir(lab: str) -> Path:
     return LabFolder(lab).path / "jobs"
 
 
-def _spawn(command: Sequence[str], orders: Mapping[str, Any], log: Path, *, stays: bool) -> subprocess.Popen[bytes]:
+def _spawn(command: Sequence[str], config: Mapping[str, Any], log: Path, *, stays: bool) -> subprocess.Popen[bytes]:
     """Start the process and wait until it is ready; it is killed where it does not become so."""
     with log.open("wb") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
         )
     try:
-        _send_orders(process, orders, stays=stays)
+        _send_config(process, config, stays=stays)
         _wait_until_ready(process, log)
     except BaseException:
         process.kill()
@@ -222,10 +222,10 @@ def _spawn(command: Sequence[str], orders: Mapping[str, Any], log: Path, *, stay
     return process
 
 
-def _send_orders(process: subprocess.Popen[bytes], orders: Mapping[str, Any], *, stays: bool) -> None:
+def _send_config(process: subprocess.Popen[bytes], config: Mapping[str, Any], *, stays: bool) -> None:
     assert process.stdin is not None
     try:
-        process.stdin.write(json.dumps(orders).encode() + b"\n")
+        process.stdin.write(json.dumps(config).encode() + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
         return  # the process has ended; its output is read next

@@ -22,7 +22,7 @@ def path(plan: FabricPlan, dead: Set[int], ask: Ask, flow: tuple[str, str, int, 
 
     Parameters
     ----------
-    plan : Plan
+    plan : FabricPlan
         Cabling as it is now.
     dead : set of int
         Interface indexes without carrier: routers that do not notice still send there, and nothing arrives.

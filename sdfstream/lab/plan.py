@@ -100,7 +100,7 @@ class FabricPlan:
 
     @cached_property
     def cables(self) -> tuple[Cable, ...]:
-        """Every cable as it lies now; a cable keeps its place and its interface indexes when it is moved."""
+        """Every cable as it lies now; a moved cable keeps its index and its interface indexes."""
         return tuple(self._host_cables()) + tuple(self._fabric_cables())
 
     @cached_property

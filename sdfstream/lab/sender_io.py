@@ -58,12 +58,12 @@ class FlowSender:
         return max(taken, 0)
 
 
-def run(orders: dict[str, Any]) -> dict[str, Any]:
+def run(config: dict[str, Any]) -> dict[str, Any]:
     """Send until the time is up or standard input ends."""
-    flows = [(FlowSender(flow), flow["packets_per_s"]) for flow in orders["flows"]]
+    flows = [(FlowSender(flow), flow["packets_per_s"]) for flow in config["flows"]]
     os.write(1, b"started\n")
     start = last = time.monotonic()
-    end = start + orders["seconds"] if orders["seconds"] else float("inf")
+    end = start + config["seconds"] if config["seconds"] else float("inf")
     owed = [0.0] * len(flows)
     sent = 0
     stop = select.poll()
@@ -72,7 +72,7 @@ def run(orders: dict[str, Any]) -> dict[str, Any]:
         now = time.monotonic()
         for i, (flow, rate) in enumerate(flows):
             # A stalled sender may catch up on this much, not more: else one stall makes a burst that fills the queue.
-            owed[i] = min(owed[i] + (now - last) * rate, max(2.0, rate * orders["catch_up_s"]))
+            owed[i] = min(owed[i] + (now - last) * rate, max(2.0, rate * config["catch_up_s"]))
             while owed[i] >= 1.0:
                 done = flow.send(int(owed[i]))
                 owed[i] -= max(done, 1)

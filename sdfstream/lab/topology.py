@@ -15,7 +15,7 @@ def declared(plan: FabricPlan) -> dict[str, Any]:
 
     Parameters
     ----------
-    plan : Plan
+    plan : FabricPlan
         Of the fabric; its swapped cables are ignored.
 
     Returns

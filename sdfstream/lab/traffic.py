@@ -48,7 +48,7 @@ def plan_load(
 
     Parameters
     ----------
-    plan : Plan
+    plan : FabricPlan
         Cabling as it is now.
     route : callable
         (src NIC, dst NIC, source port) to the directions of the path; the oracle.

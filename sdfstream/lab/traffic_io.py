@@ -35,7 +35,7 @@ class Traffic:
         self, plan: FabricPlan, namespaces: Namespaces, loads: list[traffic.Load], seconds: float | None
     ) -> None:
         with contextlib.ExitStack() as undo:
-            orders = [order for load in loads for order in self._flow_orders(undo, plan, namespaces, load)]
+            flows = [flow for load in loads for flow in self._open_flows(undo, plan, namespaces, load)]
             for node in {plan.nic(dst).a.node for load in loads for _, dst, _ in load.flows}:
                 undo.enter_context(namespaces.run(node, lambda: _sink(plan.spec.ip_version)))
             gentle = all(load.load < 1.0 for load in loads)
@@ -45,11 +45,11 @@ class Traffic:
                 stdout=subprocess.PIPE,
                 # Away from the terminal: an interrupt there is its owner's business.
                 start_new_session=True,
-                pass_fds=[order["fd"] for order in orders],
+                pass_fds=[flow["fd"] for flow in flows],
             )
             undo.callback(self._end)
             catch_up_s = _GENTLE_CATCH_UP_S if gentle else _CATCH_UP_S
-            self._send_orders({"seconds": seconds, "catch_up_s": catch_up_s, "flows": orders})
+            self._send_config({"seconds": seconds, "catch_up_s": catch_up_s, "flows": flows})
             self._wait_for_start()
             self._open = undo.pop_all()
 
@@ -62,9 +62,9 @@ class Traffic:
         self._open.close()
         return json.loads(output) if output else {}
 
-    def _send_orders(self, orders: dict[str, Any]) -> None:
+    def _send_config(self, config: dict[str, Any]) -> None:
         assert self._child.stdin
-        self._child.stdin.write(json.dumps(orders).encode() + b"\n")
+        self._child.stdin.write(json.dumps(config).encode() + b"\n")
         self._child.stdin.flush()
 
     def _wait_for_start(self) -> None:
@@ -83,17 +83,17 @@ class Traffic:
             self._child.kill()
             self._child.wait()
 
-    def _flow_orders(
+    def _open_flows(
         self, undo: contextlib.ExitStack, plan: FabricPlan, namespaces: Namespaces, load: traffic.Load
     ) -> list[dict[str, Any]]:
-        orders = []
+        flows = []
         for flow in load.flows:
             cable = plan.nic(flow[0])
             sender = undo.enter_context(namespaces.run(cable.a.node, _packet_socket))
             protocol = 0x0800 if plan.spec.ip_version == 4 else 0x86DD
             head = struct.pack("=H", socket.AF_PACKET) + struct.pack("!H", protocol)
             address = head + struct.pack("=iHBB", cable.a.ifindex, 0, 0, 6) + cable.b.mac + bytes(2)
-            orders.append(
+            flows.append(
                 {
                     "fd": sender.fileno(),
                     "address": address.hex(),
@@ -101,7 +101,7 @@ class Traffic:
                     "packets_per_s": load.packets_per_s / len(load.flows),
                 }
             )
-        return orders
+        return flows
 
 
 def _packet_socket() -> socket.socket:

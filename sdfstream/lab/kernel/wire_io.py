@@ -169,11 +169,11 @@ def start(
 
     Parameters
     ----------
-    plan : Plan
+    plan : FabricPlan
         Of a fabric whose cables are in place.
     namespaces : Namespaces
         Of that fabric.
-    rules : dict of int to Rule
+    rules : dict of int to PortRule
         First rules by sending port.
     engines : sequence of Wire types, the preferred one first
 
