@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 
 from tests.bench.harness import Result, main
-from tests.fixtures.places import MAPS, PLACES, SHAPES, Found, play
+from tests.fixtures.fault_cases import FAULT_CASES, MAPS, SHAPES, Found, play
 
 Key = tuple[str, str, str]
 
 
 def one(job: tuple[Key, int]) -> tuple[Key, Found]:
     (shape, fault, map_), seed = job
-    return (shape, fault, map_), play(PLACES[fault], SHAPES[shape], MAPS[map_], seed)
+    return (shape, fault, map_), play(FAULT_CASES[fault], SHAPES[shape], MAPS[map_], seed)
 
 
 def everything(seeds: int, processes: int, first: int = 500) -> dict[Key, list[Found]]:
     work = [
         ((shape, fault, map_), first + seed)
-        for shape in SHAPES for fault in PLACES for map_ in MAPS for seed in range(seeds)
+        for shape in SHAPES for fault in FAULT_CASES for map_ in MAPS for seed in range(seeds)
     ]  # fmt: skip
     found: dict[Key, list[Found]] = {}
     if processes > 1:
@@ -64,7 +64,7 @@ def report(result: Result, found: dict[Key, list[Found]]) -> None:
     result.say(f"{len(each)} seeds of each; exact / in the ambiguity set / symptom / wrong / missed (+ extra findings)")
     for shape in SHAPES:
         result.say(f"{shape:19}" + "".join(f"{m:>24}" for m in MAPS))
-        for fault in PLACES:
+        for fault in FAULT_CASES:
             result.say(f"  {fault:17}" + "".join(f"{_cell(found[shape, fault, m]):>24}" for m in MAPS))
     for map_ in MAPS:
         results = [r for (_, _, m), rs in found.items() if m == map_ for r in rs]

@@ -152,7 +152,7 @@ def test_bad_input_is_counted_and_the_rest_goes_on(seed: int) -> None:
     assert stage.counters.get("received", PROBE.name) == before + 1
 
 
-def test_input_is_not_changed_and_counters_tell_what_came() -> None:
+def test_input_is_not_changed_and_counters_show_what_came() -> None:
     messages = stream()[:400]
     before = [repr(m.body) if isinstance(m.body, Event) else m.body.to_pydict() for m in messages]
     stage = DetectStage()

@@ -110,7 +110,7 @@ def test_a_join_or_a_leave_changes_only_what_it_must(n: int, seed: int, epoch: i
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 7), st.integers(1, 4), SEEDS, st.integers(1, 2))
-def test_every_way_is_crossed_with_few_sessions_once_traces_are_there(
+def test_every_route_is_crossed_with_few_sessions_once_traces_are_there(
     pods: int, spines: int, seed: int, rails: int
 ) -> None:
     hosts = [f"h{i}" for i in range(4 * pods)]
@@ -148,7 +148,7 @@ def test_without_traces_a_block_of_ports_is_tried(declared: bool) -> None:
 
 @settings(max_examples=4, deadline=None)
 @given(SEEDS, st.integers(0, 50))
-def test_when_the_budget_is_short_places_take_turns(seed: int, epoch: int) -> None:
+def test_when_the_budget_is_short_attachments_take_turns(seed: int, epoch: int) -> None:
     inventory = fabric([f"h{i}" for i in range(48)], rails=1, per_leaf=2, spines=8, budget=240.0)
     config = replace(CONFIG, seed=seed)
     plan = draw(inventory, config, epoch)

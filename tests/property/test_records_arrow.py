@@ -17,10 +17,10 @@ VALUES = st.lists(st.one_of(st.none(), st.integers(0, 127)), max_size=40)
 def test_numbers_nulls_and_cuts(kind: pa.DataType, values: list[int | None], start: int, rows: int) -> None:
     column = arrow.numbers(values, kind)
     assert column.equals(pa.array(values, kind))
-    part = column.slice(min(start, len(values)), rows)
+    piece = column.slice(min(start, len(values)), rows)
     expected = values[start : start + rows]
-    assert arrow.nulls(part).tolist() == [v is None for v in expected]
-    filled = arrow.filled(part, 99)
+    assert arrow.nulls(piece).tolist() == [v is None for v in expected]
+    filled = arrow.filled(piece, 99)
     assert filled.tolist() == [99 if v is None else v for v in expected]
     assert filled.dtype == kind.to_pandas_dtype()
 

@@ -90,19 +90,19 @@ def test_a_command_with_one_odd_field_is_read_or_refused(name: str, value: Any) 
         assert error.reason == "command"
 
 
-PART = JobShard(
+SHARD = JobShard(
     "j", "h00", ranks=(Rank(0, ("h00/r0",), 17),),
     qps=(QueuePair("h00/r0#1", 0, 1, "h00/r0", "h01/r0", "10.0.0.1", 50_000, 4791, alternates=(50_001,)),),
 )  # fmt: skip
 
 
-def test_a_job_part_comes_back() -> None:
-    assert job_shard(json.loads(json.dumps(PART.as_data()))) == PART
+def test_a_job_shard_comes_back() -> None:
+    assert job_shard(json.loads(json.dumps(SHARD.as_data()))) == SHARD
 
 
-@given(st.sampled_from(sorted(PART.as_data()["qps"][0])), JSON)
+@given(st.sampled_from(sorted(SHARD.as_data()["qps"][0])), JSON)
 def test_a_queue_pair_with_one_odd_field_is_read_or_refused(name: str, value: Any) -> None:
-    data = PART.as_data()
+    data = SHARD.as_data()
     data["qps"][0][name] = value
     try:
         job_shard(data)

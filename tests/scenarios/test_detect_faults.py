@@ -16,7 +16,7 @@ SEEDS = int(os.environ.get("SDFSTREAM_SEEDS", "1"))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_fault_is_named_once_in_time_and_at_its_place(name: str) -> None:
+def test_a_fault_is_named_once_in_time_and_at_its_location(name: str) -> None:
     case = CASES[name]
     delays, exact, suspected, wrong = [], 0, 0, []
     for seed in range(100, 100 + SEEDS):

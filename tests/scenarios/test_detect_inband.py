@@ -1,4 +1,4 @@
-"""Slow queue pairs: told when nothing else explains them, a symptom when something does, never without a cause."""
+"""Slow queue pairs: findings when nothing else explains them, a symptom when something does, never without a cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.stage import DetectStage
-from tests.fixtures.drive import Told, run
+from tests.fixtures.drive import Reported, run
 from tests.fixtures.leafspine import Fabric, Fault, Shape
 from tests.fixtures.trainers import Trainer, Training, together
 
@@ -23,13 +23,13 @@ def busiest(jobs: Training) -> str:
     """The direction of a fabric link that most queue pairs of the first job cross."""
     uses: dict[str, int] = {}
     for pair in jobs.pairs[jobs.trainers[0].job]:
-        for link in {*jobs.ways[pair.flow()], *jobs.ways[pair.answers()]}:
+        for link in {*jobs.routes[pair.flow()], *jobs.routes[pair.answers()]}:
             uses[link] = uses.get(link, 0) + ("/" not in link)
     return max(uses, key=lambda link: (uses[link], link))
 
 
-def of_kind(told: Told, kind: str = "qp-slow") -> list[tuple[float, dict]]:
-    return [(t, f) for t, f in told.findings("open") if f["kind"] == kind]
+def of_kind(reported: Reported, kind: str = "qp-slow") -> list[tuple[float, dict]]:
+    return [(t, f) for t, f in reported.findings("open") if f["kind"] == kind]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -47,29 +47,29 @@ def test_clean_noisy_jobs_that_start_pause_and_end_are_no_finding(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_queue_pair_that_only_itself_knows_to_be_slow_is_told_alone(seed: int) -> None:
+def test_a_queue_pair_that_only_itself_shows_to_be_slow_is_a_finding_of_its_own(seed: int) -> None:
     fabric = Fabric(seed, [], LEAN)
     number = int(np.random.default_rng(seed).integers(20))
     jobs = Training(fabric, [Trainer("ring", tuple(fabric.hosts), slow={number: (9.0, 16.0, 12.0)})], seed)
-    told = run(DetectStage(), together(fabric.messages(22), jobs.messages(22)))
-    ((at_s, finding),) = of_kind(told)
+    reported = run(DetectStage(), together(fabric.messages(22), jobs.messages(22)))
+    ((at_s, finding),) = of_kind(reported)
     assert finding["subject"] == {"type": "qp", "id": jobs.pairs["ring"][number].qp}
     assert 9.5 < at_s < 12.5 and finding["class"] == "workload" and finding["jobs"] == ["ring"]
     assert finding["detail"].startswith("in band only") and finding["cause"] == "unknown"
     duration = next(e for e in finding["evidence"] if e["what"] == "chunk-duration")
     assert duration["value"] > 4 * duration["baseline"]
-    assert [k for _, k, _ in told.opened()] == ["qp-slow"] == [k for _, k, _ in told.resolved()]
+    assert [k for _, k, _ in reported.opened()] == ["qp-slow"] == [k for _, k, _ in reported.resolved()]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_under_a_root_cause_slow_queue_pairs_are_its_symptoms(seed: int) -> None:
-    way = busiest(Training(Fabric(seed, [], SHAPE), [Trainer("ring", tuple(HOSTS))], seed))
-    fabric = Fabric(seed, [Fault((way,), 6, 11, delay_us=4000)], SHAPE)
+    link_direction = busiest(Training(Fabric(seed, [], SHAPE), [Trainer("ring", tuple(HOSTS))], seed))
+    fabric = Fabric(seed, [Fault((link_direction,), 6, 11, delay_us=4000)], SHAPE)
     jobs = Training(fabric, [Trainer("ring", tuple(HOSTS))], seed)
-    crossing = {p.qp for p in jobs.crossing("ring", way)}
-    told = run(DetectStage(), together(fabric.messages(15), jobs.messages(15)))
-    assert of_kind(told) == []
-    said = [f for _, f in told.findings() if f["kind"] == "congestion" and f["subject"]["type"] == "link"]
+    crossing = {p.qp for p in jobs.crossing("ring", link_direction)}
+    reported = run(DetectStage(), together(fabric.messages(15), jobs.messages(15)))
+    assert of_kind(reported) == []
+    said = [f for _, f in reported.findings() if f["kind"] == "congestion" and f["subject"]["type"] == "link"]
     symptoms = {s["subject"]["id"] for f in said for s in f["symptoms"] if s["kind"] == "qp-slow"}
     assert symptoms and symptoms <= crossing and said[0]["jobs"] == ["ring"]
 
@@ -78,13 +78,13 @@ def test_under_a_root_cause_slow_queue_pairs_are_its_symptoms(seed: int) -> None
 def test_what_slow_queue_pairs_have_in_common_is_suspected_where_no_probe_sees_it(seed: int) -> None:
     """The queue of another class: the probes' class passes it."""
     fabric = Fabric(seed, [], LEAN)
-    way = busiest(Training(fabric, [Trainer("ring", tuple(HOSTS), pairs=4, dscp=26)], seed))
-    fabric = Fabric(seed, [Fault((way,), 9, 1e9, delay_us=8000, dscp=26)], LEAN)
+    link_direction = busiest(Training(fabric, [Trainer("ring", tuple(HOSTS), pairs=4, dscp=26)], seed))
+    fabric = Fabric(seed, [Fault((link_direction,), 9, 1e9, delay_us=8000, dscp=26)], LEAN)
     jobs = Training(fabric, [Trainer("ring", tuple(fabric.hosts), pairs=4, dscp=26)], seed)
-    told = run(DetectStage(), together(fabric.messages(16), jobs.messages(16)))
-    found = [f for _, f in told.findings() if f["kind"] == "qp-slow" and f["subject"]["type"] == "job"]
+    reported = run(DetectStage(), together(fabric.messages(16), jobs.messages(16)))
+    found = [f for _, f in reported.findings() if f["kind"] == "qp-slow" and f["subject"]["type"] == "job"]
     assert found and found[0]["cause"] == "queueing"
-    assert way in [s["id"] for s in found[-1]["suspects"]]
+    assert link_direction in [s["id"] for s in found[-1]["suspects"]]
     assert "class" in found[0]["detail"] or "no probe" in found[0]["detail"]
 
 
@@ -92,10 +92,10 @@ def test_a_job_that_slows_as_a_whole_is_one_finding_and_after_a_minute_normal() 
     fabric = Fabric(3, [], replace(LEAN, liveness=False, traced=False))
     slow = {i: (10.0, 1e9, 8.0) for i in range(24)}
     jobs = Training(fabric, [Trainer("ring", tuple(fabric.hosts), slow=slow)], 3)
-    told = run(DetectStage(), jobs.messages(90))
-    ((at_s, finding),) = of_kind(told)
+    reported = run(DetectStage(), jobs.messages(90))
+    ((at_s, finding),) = of_kind(reported)
     assert finding["subject"] == {"type": "job", "id": "ring"} and 12 < at_s < 20
-    assert len(told.resolved()) == 1 and told.resolved()[0][0] > 70
+    assert len(reported.resolved()) == 1 and reported.resolved()[0][0] > 70
 
 
 def test_batches_that_cannot_be_read_are_counted_and_the_rest_goes_on() -> None:

@@ -1,4 +1,4 @@
-"""Findings name the jobs that they hurt: surely by traced ways, possibly where the way is not known."""
+"""Findings name the jobs that they hurt: surely by traced routes, possibly where the route is not known."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.fixtures.trainers import Trainer, Training, together
 SHAPE = Shape(hosts=6, leaves=6, ports=3, owd=False)
 
 
-def one_way(seed: int) -> tuple[Fabric, str, str]:
+def one_direction(seed: int) -> tuple[Fabric, str, str]:
     """A fabric with a link dead in one direction from 6 s on, the direction and the link."""
     fabric = Fabric(seed, [], SHAPE)
     leaf, spine = busy_link(fabric, np.random.default_rng(seed))
-    way = f"{leaf}->{spine}"
-    return Fabric(seed, [Fault((way,), 6, drop=1)], SHAPE), way, f"{leaf}--{spine}"
+    link_direction = f"{leaf}->{spine}"
+    return Fabric(seed, [Fault((link_direction,), 6, drop=1)], SHAPE), link_direction, f"{leaf}--{spine}"
 
 
 def evidence(finding: dict, what: str) -> dict[str, int]:
@@ -32,7 +32,7 @@ def evidence(finding: dict, what: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_dead_link_names_exactly_the_jobs_that_cross_it_in_that_direction(seed: int) -> None:
-    fabric, way, link = one_way(seed)
+    fabric, link_direction, link = one_direction(seed)
     hosts = tuple(fabric.hosts)
     jobs = Training(
         fabric,
@@ -40,16 +40,16 @@ def test_a_dead_link_names_exactly_the_jobs_that_cross_it_in_that_direction(seed
         seed,
         windows=False,
     )
-    told = run(DetectStage(), together(fabric.messages(9), jobs.messages(9)))
-    (finding,) = [f for _, f in told.findings("open") if f["kind"] == "link-down"]
+    reported = run(DetectStage(), together(fabric.messages(9), jobs.messages(9)))
+    (finding,) = [f for _, f in reported.findings("open") if f["kind"] == "link-down"]
     assert finding["subject"]["id"] == link
-    truth = {job: len(jobs.crossing(job, way)) for job in ("all", "few")}
+    truth = {job: len(jobs.crossing(job, link_direction)) for job in ("all", "few")}
     assert finding["jobs"] == sorted(job for job, n in truth.items() if n)
     assert evidence(finding, "queue-pairs") == {job: n for job, n in truth.items() if n}
     assert list(evidence(finding, "queue-pairs-possibly")) == ["untraced"]
 
 
-def test_a_dead_nic_names_every_job_on_it_and_none_else_whatever_is_known_of_ways() -> None:
+def test_a_dead_nic_names_every_job_on_it_and_none_else_whatever_is_known_of_routes() -> None:
     fault = Fault(("h01/r0->l0", "l0->h01/r0"), 6, drop=1)
     fabric = Fabric(4, [fault], replace(SHAPE, declared=False, traced=False))
     jobs = Training(
@@ -57,8 +57,8 @@ def test_a_dead_nic_names_every_job_on_it_and_none_else_whatever_is_known_of_way
         [Trainer("on", ("h00", "h01", "h02"), traced=False), Trainer("off", ("h03", "h04"), traced=False)],
         windows=False,
     )
-    told = run(DetectStage(), together(fabric.messages(9), jobs.messages(9)))
-    (finding,) = [f for _, f in told.findings("open") if f["kind"] == "nic-down"]
+    reported = run(DetectStage(), together(fabric.messages(9), jobs.messages(9)))
+    (finding,) = [f for _, f in reported.findings("open") if f["kind"] == "nic-down"]
     assert finding["jobs"] == ["on"]
     assert evidence(finding, "queue-pairs") == {"on": 4} and not evidence(finding, "queue-pairs-possibly")
 
@@ -68,8 +68,8 @@ def test_an_open_finding_follows_jobs_that_start_and_end() -> None:
     fabric = Fabric(4, [fault], SHAPE)
     early, late = Trainer("early", ("h00", "h01"), until_s=7), Trainer("late", ("h01", "h02"), at_s=10)
     jobs = Training(fabric, [early, late], windows=False)
-    told = run(DetectStage(), together(fabric.messages(13), jobs.messages(13)))
-    said = [(t, f["jobs"]) for t, f in told.findings() if f["kind"] == "nic-down"]
+    reported = run(DetectStage(), together(fabric.messages(13), jobs.messages(13)))
+    said = [(t, f["jobs"]) for t, f in reported.findings() if f["kind"] == "nic-down"]
     assert said[0][1] == ["early"]
     assert next(t for t, names in said if names == []) < 8.3
     assert said[-1][1] == ["late"] and next(t for t, names in said if names == ["late"]) < 11.3

@@ -17,9 +17,9 @@ LONG_S = float(os.environ.get("SDFSTREAM_QUIET_S", "15"))
 @pytest.mark.parametrize("seed", range(10))
 def test_a_healthy_fabric_with_bursts_and_stray_losses_has_no_finding(seed: int) -> None:
     stage = DetectStage()
-    told = run(stage, Fabric(seed, [], SMALL).messages(LONG_S))
-    assert told.findings() == []
-    states = {(n, d): s for nic in Fabric(seed, [], SMALL).nics for _, d, s in told.nic(nic) for n in [nic]}
+    reported = run(stage, Fabric(seed, [], SMALL).messages(LONG_S))
+    assert reported.findings() == []
+    states = {(n, d): s for nic in Fabric(seed, [], SMALL).nics for _, d, s in reported.nic(nic) for n in [nic]}
     assert len(states) == 16 and set(states.values()) == {"healthy"}
 
 
@@ -31,24 +31,24 @@ def test_many_short_bursts_on_a_link_are_no_congestion() -> None:
 def test_delay_below_the_given_threshold_is_none_and_above_it_is_one() -> None:
     for delay_us, expected in ((300, []), (900, ["congestion"])):
         fabric = Fabric(1, [Fault(tuple(f"s1->l{i}" for i in range(4)), 8, 13, delay_us=delay_us)], SMALL)
-        told = run(DetectStage(DetectConfig(excess_us=500)), fabric.messages(18))
-        assert [k for _, k, _ in told.opened()] == expected == [k for _, k, _ in told.resolved()]
+        reported = run(DetectStage(DetectConfig(excess_us=500)), fabric.messages(18))
+        assert [k for _, k, _ in reported.opened()] == expected == [k for _, k, _ in reported.resolved()]
 
 
 def test_a_wide_error_bar_hides_a_queue_and_never_makes_one() -> None:
     queue = [Fault(tuple(f"s1->l{i}" for i in range(4)), 8, 1e9, delay_us=2000)]
     for err_us in (900, 3000):
         stage = DetectStage()
-        told = run(stage, Fabric(1, queue, replace(SMALL, err_us=err_us)).messages(14))
-        assert told.opened() == []
+        reported = run(stage, Fabric(1, queue, replace(SMALL, err_us=err_us)).messages(14))
+        assert reported.opened() == []
     assert stage.counters.get("unjudged", "clock-error") > 1000
 
 
 @pytest.mark.parametrize("step_us", [-3000, 3000])
 def test_a_clock_that_moved_is_no_queue(step_us: float) -> None:
     stage = DetectStage()
-    told = run(stage, Fabric(2, [Fault(clock="h02", at_s=8, until_s=12, step_us=step_us)], SMALL).messages(16))
-    assert told.opened() == []
+    reported = run(stage, Fabric(2, [Fault(clock="h02", at_s=8, until_s=12, step_us=step_us)], SMALL).messages(16))
+    assert reported.opened() == []
     assert stage.counters.get("unjudged", "clock-moved") > 100
 
 
@@ -61,23 +61,23 @@ def test_a_bus_that_stalls_for_two_seconds_delays_news_and_makes_none() -> None:
 
 def test_all_agents_silent_is_one_statement_about_the_bus() -> None:
     fabric = Fabric(4, [], SMALL)
-    told = run(DetectStage(), fabric.messages(8), until_s=20)
-    assert [(k, s) for _, k, s in told.opened()] == [("agent-stale", "all agents")]
-    assert {s for nic in fabric.nics for t, _, s in told.nic(nic) if t > 10} == {"unknown"}
+    reported = run(DetectStage(), fabric.messages(8), until_s=20)
+    assert [(k, s) for _, k, s in reported.opened()] == [("agent-stale", "all agents")]
+    assert {s for nic in fabric.nics for t, _, s in reported.nic(nic) if t > 10} == {"unknown"}
 
 
 def test_a_nic_that_leaves_is_unknown_and_healthy_when_back() -> None:
     fabric = Fabric(5, [Fault(nic="h01/r1", at_s=6, until_s=10)], SMALL)
-    told = run(DetectStage(), fabric.messages(15))
-    assert told.opened() == []
-    assert [s for _, d, s in told.nic("h01/r1") if d == "tx"] == ["healthy", "unknown", "healthy"]
+    reported = run(DetectStage(), fabric.messages(15))
+    assert reported.opened() == []
+    assert [s for _, d, s in reported.nic("h01/r1") if d == "tx"] == ["healthy", "unknown", "healthy"]
 
 
 def test_nic_sides_turn_grey_and_green_as_injected() -> None:
     """M4: the state timeline of one NIC equals the injected schedule, side by side."""
     fabric = Fabric(6, [Fault(("h01/r1->l1",), 6, 9, drop=1), Fault(("l1->h01/r1",), 13, 16, drop=1)], SMALL)
-    told = run(DetectStage(), fabric.messages(20))
-    timeline = [(t, d, s) for t, d, s in told.nic("h01/r1") if t > 5]
+    reported = run(DetectStage(), fabric.messages(20))
+    timeline = [(t, d, s) for t, d, s in reported.nic("h01/r1") if t > 5]
     assert [(d, s) for _, d, s in timeline] == [
         ("tx", "unhealthy"),
         ("tx", "healthy"),
@@ -86,7 +86,7 @@ def test_nic_sides_turn_grey_and_green_as_injected() -> None:
     ]
     for (t, _, _), true in zip(timeline, (6, 9, 13, 16), strict=True):
         assert true <= t <= true + 1.6
-    assert [s for nic in fabric.nics if nic != "h01/r1" for t, _, s in told.nic(nic) if t > 5] == []
+    assert [s for nic in fabric.nics if nic != "h01/r1" for t, _, s in reported.nic(nic) if t > 5] == []
 
 
 def test_fifty_milliseconds_when_asked_for() -> None:
@@ -100,13 +100,13 @@ def test_rows_alone_are_enough() -> None:
     """A recording may hold sdf.raw.probe.v1 and nothing else."""
     shape = replace(SMALL, liveness=False, declared=False, traced=False, owd=False, ports_read=False, clocks=False)
     fabric = Fabric(8, [Fault(("h01/r1->l1", "l1->h01/r1"), 6, 9, drop=1)], shape)
-    told = run(DetectStage(), fabric.messages(14))
-    assert [(k, s) for _, k, s in told.opened()] == [("nic-down", "h01/r1")]
-    assert 6 < told.opened()[0][0] < 7.8
+    reported = run(DetectStage(), fabric.messages(14))
+    assert [(k, s) for _, k, s in reported.opened()] == [("nic-down", "h01/r1")]
+    assert 6 < reported.opened()[0][0] < 7.8
 
 
 def test_two_faults_at_once_are_two_findings() -> None:
     faults = [Fault(("h00/r0->l0", "l0->h00/r0"), 6, 12, drop=1), Fault(("h03/r1->l3",), 6.3, 12, drop=1)]
-    told = run(DetectStage(), Fabric(9, faults, SMALL).messages(12))
-    assert sorted(s for _, k, s in told.opened() if k == "nic-down") == ["h00/r0", "h03/r1"]
-    assert len(told.opened()) == 2
+    reported = run(DetectStage(), Fabric(9, faults, SMALL).messages(12))
+    assert sorted(s for _, k, s in reported.opened() if k == "nic-down") == ["h00/r0", "h03/r1"]
+    assert len(reported.opened()) == 2

@@ -1,4 +1,4 @@
-"""Watched paths: a dead link is told within a third of a second, and agents that sleep or lag are no fault."""
+"""Watched paths: a dead link is reported within a third of a second, and agents that sleep or lag are no fault."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ CONFIG = DetectConfig(liveness_ms=500)
 SEEDS = int(os.environ.get("SDFSTREAM_SEEDS", "3"))
 
 
-def test_a_dead_link_under_watch_is_told_within_300_ms() -> None:
+def test_a_dead_link_under_watch_is_reported_within_300_ms() -> None:
     delays = []
     for seed in range(SEEDS):
         fabric, rng = Fabric(seed, [], SHAPE), np.random.default_rng(seed)
         watch = int(rng.integers(len(fabric.sessions) - 8 * SHAPE.watched, len(fabric.sessions)))
         a, b = fabric.fwd_names[watch][1 + int(rng.integers(2))].split("->")
-        ways = (f"{a}->{b}", f"{b}->{a}")[: 1 + int(rng.integers(2))]
+        directions = (f"{a}->{b}", f"{b}->{a}")[: 1 + int(rng.integers(2))]
         at_s = 3 + float(rng.random())
-        told = run(DetectStage(CONFIG), Fabric(seed, [Fault(ways, at_s, drop=1)], SHAPE).messages(at_s + 1.2))
-        ((told_s, kind, subject),) = told.opened()
+        reported = run(DetectStage(CONFIG), Fabric(seed, [Fault(directions, at_s, drop=1)], SHAPE).messages(at_s + 1.2))
+        ((reported_s, kind, subject),) = reported.opened()
         assert (kind, subject) == ("link-down", "--".join(sorted((a, b)))), seed
-        delays.append(told_s - at_s)
+        delays.append(reported_s - at_s)
     print(f"median {np.median(delays) * 1e3:.0f} ms, worst {max(delays) * 1e3:.0f} ms of {SEEDS}")
     assert max(delays) < 0.3
 
@@ -50,7 +50,7 @@ def test_agents_that_sleep_for_less_than_a_second_are_no_fault(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_machine_so_starved_that_its_rows_are_seconds_late_is_not_judged(seed: int) -> None:
+def test_a_machine_so_starved_that_its_rows_are_seconds_late_is_no_fault(seed: int) -> None:
     """Agents nap again and again, lose what overflows meanwhile, and are heard up to 8 s late; a fault later on is
     found. That such an agent is stale may be said, at first: nothing tells it from one that has ended."""
     rng = np.random.default_rng(seed)
@@ -66,6 +66,6 @@ def test_a_machine_so_starved_that_its_rows_are_seconds_late_is_not_judged(seed:
         faults.append(Fault(links, 4, 14, drop=0.15))
     nic = fabric.nics[-1]
     faults.append(Fault((f"{nic}->{fabric.leaf[nic]}",), 23, drop=1))
-    told = run(DetectStage(CONFIG), Fabric(seed, faults, shape).messages(25))
-    said = [(t, k, s) for t, k, s in told.opened() if k != "agent-stale"]
+    reported = run(DetectStage(CONFIG), Fabric(seed, faults, shape).messages(25))
+    said = [(t, k, s) for t, k, s in reported.opened() if k != "agent-stale"]
     assert [(k, s) for _, k, s in said] == [("nic-down", nic)] and said[0][0] < 24.5

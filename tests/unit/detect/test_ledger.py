@@ -13,7 +13,7 @@ from sdfstream.stats import Counters
 
 S = 1_000_000_000
 T0 = 1_800_000_000 * S
-CLAIM = Detection(
+DETECTION = Detection(
     "nic-down",
     Subject("nic", "h03/r1"),
     T0,
@@ -25,7 +25,7 @@ CLAIM = Detection(
 
 
 def life(
-    ledger: Ledger, detected: list[bool], detection: Detection = CLAIM, step_ns: int = S // 10
+    ledger: Ledger, detected: list[bool], detection: Detection = DETECTION, step_ns: int = S // 10
 ) -> list[tuple[float, dict]]:
     """Claim or not at every 100 ms; what is said, with the time in seconds."""
     said = []
@@ -55,16 +55,18 @@ def test_what_does_not_last_is_never_said_and_a_short_gap_does_not_resolve() -> 
     assert [f["status"] for _, f in said] == ["open"]
 
 
-def test_ids_are_stable_and_tell_findings_apart() -> None:
+def test_ids_are_stable_and_differ_between_findings() -> None:
     first, again = life(make(), [True] * 5)[0][1], life(make(), [True] * 5)[0][1]
-    other = life(make(), [True] * 5, replace(CLAIM, since_ns=T0 + 1))[0][1]
+    other = life(make(), [True] * 5, replace(DETECTION, since_ns=T0 + 1))[0][1]
     assert first["id"] == again["id"] != other["id"]
 
 
 def test_updates_are_rate_limited_and_come_at_once_only_for_news() -> None:
     ledger, said = make(), []
     for i in range(200):
-        detection = replace(CLAIM, evidence=(Evidence("silent-for", i / 10, "s", "x"),), detail="a" if i < 50 else "b")
+        detection = replace(
+            DETECTION, evidence=(Evidence("silent-for", i / 10, "s", "x"),), detail="a" if i < 50 else "b"
+        )
         said += [(i / 10, o.body.data["status"]) for o in ledger.take("silence", [detection], T0 + i * S // 10)]
     assert said == [(0.3, "open"), (5.0, "update"), (10.0, "update"), (15.0, "update")]
 
@@ -86,7 +88,7 @@ def test_damped_findings_are_resolved_in_the_end_and_memory_is_bounded() -> None
     assert said[-1][1]["status"] == "resolved"
     assert any(e["what"] == "outages" and e["value"] > 1 for e in said[-1][1]["evidence"])
     for i in range(5000):
-        ledger.take("flood", [replace(CLAIM, subject=Subject("nic", f"h/{j}")) for j in (i, i + 1)], T0 + i)
+        ledger.take("flood", [replace(DETECTION, subject=Subject("nic", f"h/{j}")) for j in (i, i + 1)], T0 + i)
     assert ledger.counters.get("shed", "findings-full") > 0
 
 

@@ -135,7 +135,7 @@ def test_statements_outrank_rows_while_they_are_fresh() -> None:
     assert w.silent(6.5)  # heartbeats stopped: the rows decide
 
 
-def test_the_two_witnesses_tell_the_direction() -> None:
+def test_the_two_witnesses_show_the_direction() -> None:
     w = World()
     w.says("sender", "alive", 1)
     w.says("reflector", "alive", 1)
@@ -170,7 +170,7 @@ def test_a_slow_session_has_three_intervals() -> None:
     assert w.look(8).good_round_ns[0] < T0 + S - 3 * S + 1
 
 
-def test_what_cannot_be_read_is_counted_and_the_rest_is_kept() -> None:
+def test_what_cannot_be_read_is_counted_and_the_rest_is_taken() -> None:
     w = World()
     good = {
         "role": "sender",

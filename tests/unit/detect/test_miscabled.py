@@ -25,13 +25,13 @@ def feed(
         engine.take(sender, receiver, hops(address(sender, "l0"), a, f"s{i % 2}", b), 1000 + i)
 
 
-def test_cables_as_planned_are_no_claim() -> None:
+def test_cables_as_planned_are_no_detection() -> None:
     engine = MiscablingDetector()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l0", "l2", 9)
     assert engine.detections(at(0)) == []
 
 
-def test_one_cable_on_another_leaf_is_told_by_sender_and_by_receiver() -> None:
+def test_one_cable_on_another_leaf_is_found_by_sender_and_by_receiver() -> None:
     for sender, receiver, a, b in (("h0/r0", "h1/r0", "l3", "l2"), ("h1/r0", "h0/r0", "l2", "l3")):
         engine = MiscablingDetector()
         feed(engine, PLAN, sender, receiver, a, b, 2)
@@ -42,7 +42,7 @@ def test_one_cable_on_another_leaf_is_told_by_sender_and_by_receiver() -> None:
         assert detection.detail == "h0/r0 on l3, planned on l0"
 
 
-def test_swapped_cables_of_a_host_are_one_claim_that_ends_when_they_are_put_right() -> None:
+def test_swapped_cables_of_a_host_are_one_detection_that_ends_when_they_are_put_right() -> None:
     engine = MiscablingDetector()
     feed(engine, PLAN, "h0/r0", "h1/r0", "l1", "l2")
     feed(engine, PLAN, "h0/r1", "h1/r1", "l0", "l3")

@@ -26,7 +26,7 @@ def feed(ports: PortDetector, counter: str, values: list[int | None]) -> list:
     return ports.detections(at(T0 + len(values) * S))
 
 
-def test_errors_above_the_rate_are_told_with_their_rate() -> None:
+def test_errors_above_the_rate_are_detected_with_their_rate() -> None:
     (detection,) = feed(PortDetector(DetectConfig()), "rx_errors", [100, 100, 150])
     assert (detection.subject.id, detection.cause, detection.detail) == ("h/n:1", "degraded-link", "rx_errors")
     assert detection.evidence[0].value == 50.0 and detection.evidence[0].unit == "1/s"
@@ -80,7 +80,7 @@ def kinds(clocks: ClockDetector, at_s: float, excused: set[str] | None = None) -
     return [(c.kind, c.subject.id) for c in clocks.detections(at(T0 + round(at_s * S), frozenset(excused or ())))]
 
 
-def test_a_faulty_clock_is_told_and_a_lost_one_after_its_time() -> None:
+def test_a_faulty_clock_is_reported_and_a_lost_one_after_its_time() -> None:
     clocks = ClockDetector(DetectConfig())
     for i in range(100):
         state(clocks, i / 10, a="synced", b="faulty" if i > 50 else "synced", c="unsynced" if i > 20 else "synced")

@@ -1,4 +1,4 @@
-"""Ways that are confirmed, move, or come into doubt; and evidence judged over the way that held when it was made."""
+"""Routes that are confirmed, move, or come into doubt; evidence counts over the route that held when it was made."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class World:
         return {names[p]: w for p, w in zip(element.tolist(), weight.tolist(), strict=True) if "->" in names[p]}
 
 
-def test_a_path_that_moved_is_judged_over_either_way_by_the_time_of_the_evidence() -> None:
+def test_a_path_that_moved_counts_over_either_route_by_the_time_of_the_evidence() -> None:
     w = World()
     assert not w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     assert w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s1", "l1"), 20 * S)
@@ -66,7 +66,7 @@ def test_others_through_the_router_that_moved_flows_are_in_doubt_until_traced_an
     assert w.crossed(1) == {"l0->s0": 1.0, "s0->l1": 1.0}
 
 
-def test_forward_and_reverse_have_their_own_ways() -> None:
+def test_forward_and_reverse_have_their_own_routes() -> None:
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     w.cabling.trace(0, REV, hops("h2/r0", "l1", "s1", "l0"), 10 * S)
@@ -85,7 +85,7 @@ def test_a_trace_with_gaps_fills_in_and_takes_nothing_away() -> None:
     assert w.crossed(1) == {"l0->s1": 1.0, "s1->l1": 1.0}
 
 
-def test_a_path_that_is_elsewhere_at_every_look_is_no_single_way() -> None:
+def test_a_path_that_is_elsewhere_at_every_trace_is_no_single_route() -> None:
     w = World()
     for i in range(5):
         w.cabling.trace(0, FWD, hops("h0/r0", "l0", f"s{i % 2}", "l1"), (10 + i) * S)

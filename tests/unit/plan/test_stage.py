@@ -61,7 +61,7 @@ def test_it_passes_the_battery() -> None:
     assert len(found) > 20
 
 
-def test_it_waits_until_everybody_has_spoken_and_then_tells_each_host_once() -> None:
+def test_it_waits_until_all_hosts_are_announced_and_then_plans_each_once() -> None:
     messages = [cabling(0, HOSTS), *(word(1 + i, h) for i, h in enumerate(HOSTS)), *alive(HOSTS, 0, 30)]
     stage, plans = story(messages, 30)
     assert {at for at, _ in plans} == {6.1} or min(at for at, _ in plans) > 6.0, "the last host spoke at 6 s"
@@ -100,7 +100,7 @@ def test_every_event_fits_the_schema() -> None:
     jsonschema.validate(json.loads(cloudevents.encode_event(event, "host:h0")), topology)
 
 
-def test_a_join_and_a_leave_tell_only_whom_it_concerns() -> None:
+def test_a_join_and_a_leave_change_only_plans_that_they_concern() -> None:
     hosts = [f"h{i}" for i in range(60)]
     start = [*(word(1, h) for h in hosts)]
     base = [*start, *alive(hosts, 0, 100)]
@@ -135,7 +135,7 @@ def test_a_new_controller_comes_to_the_same_plan() -> None:
     assert versions[0] == versions[1]
 
 
-def test_who_obeys_something_else_is_told_again_and_everybody_now_and_then() -> None:
+def test_a_plan_is_repeated_to_who_obeys_another_and_to_all_now_and_then() -> None:
     words = [word(1, h) for h in HOSTS]
     base = [*words, *alive(HOSTS, 0, 60)]
     _, plans = story(base, 12)
@@ -145,8 +145,8 @@ def test_who_obeys_something_else_is_told_again_and_everybody_now_and_then() -> 
     again = [(at, p) for at, p in plans if at > 14]
     assert [(p.host, round(at)) for at, p in again] == [("h3", 50)]
     stage, plans = story([*words, *alive(HOSTS, 0, 200), *good], 200, replace(CONFIG, repeat_ns=40 * S))
-    told = [p.host for at, p in plans if at > 14]
-    assert {told.count(h) for h in HOSTS} <= {4, 5}
+    hosts = [p.host for at, p in plans if at > 14]
+    assert {hosts.count(h) for h in HOSTS} <= {4, 5}
     assert stage.counters.get("drawn") == 1
 
 

@@ -32,7 +32,7 @@ FABRIC = declare(
 )
 
 
-def test_without_a_trace_every_shortest_way_has_its_share() -> None:
+def test_without_a_trace_every_shortest_route_has_its_share() -> None:
     assert FABRIC.equal_cost("h0/r0", "h2/r0") == {
         "node l0": 1.0,
         "l0->s0": 0.5,
@@ -63,9 +63,9 @@ def test_a_gap_that_does_not_follow_is_shared_out() -> None:
     assert FABRIC.traced("h0/r0", "h2/r0", (FULL[0], None, None)) == FABRIC.equal_cost("h0/r0", "h2/r0")
 
 
-def test_a_way_the_plan_does_not_know_claims_only_what_answered() -> None:
-    parts = FABRIC.traced("h0/r0", "h2/r0", (FULL[0], "l0>s1", "s1>l0", "l0>s0", "s0>l1"))
-    assert parts["l0->s1"] == parts["s1->l0"] == parts["s0->l1"] == 1.0
+def test_a_route_that_is_not_declared_has_only_what_answered() -> None:
+    elements = FABRIC.traced("h0/r0", "h2/r0", (FULL[0], "l0>s1", "s1>l0", "l0>s0", "s0>l1"))
+    assert elements["l0->s1"] == elements["s1->l0"] == elements["s0->l1"] == 1.0
 
 
 def test_without_a_declaration_addresses_name_the_links() -> None:
