@@ -1,4 +1,4 @@
-"""Names in a data folder that several verbs need."""
+"""Names in a data folder that several verbs and pipelines use."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream import pipeline
 from sdfstream.actuate import keys_io
-from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.http.endpoint_io import remove_endpoint, write_endpoint
 from sdfstream.archive.http.server_io import SqlFront
 from sdfstream.archive.upkeep_io import UpkeepThread
@@ -36,6 +35,7 @@ from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.driver import StageMaker
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.serve import controller_io, operator_keys_io
+from sdfstream.serve.archive_config import live_archive
 from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
 from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
 from sdfstream.serve.queries import PipelineQueries
@@ -130,14 +130,7 @@ def _is_alone(settings: Settings) -> bool:
 
 
 def _open_archive(stack: AsyncExitStack, settings: Settings, bus_id: str) -> tuple[Archive | ArchiveWork, UpkeepThread]:
-    config = ArchiveConfig(
-        target=settings.archive or str(settings.data / "archive"),
-        bus_id=bus_id,
-        limits=LIVE,
-        retention=settings.retention,
-        spill_dir=str(settings.data / "archive-spill"),
-        kept_dir=str(settings.data / "archive-kept"),
-    )
+    config = live_archive(settings, bus_id)
     archive: Archive | ArchiveWork
     if _is_alone(settings):
         archive = Archive.open(config)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from sdfstream import pipeline
-from sdfstream.archive.config import LIVE, ArchiveConfig
 from sdfstream.archive.upkeep_io import UpkeepThread
 from sdfstream.archive.work_io import ArchiveWork
 from sdfstream.bus import Bus
@@ -24,6 +23,7 @@ from sdfstream.runtime.metrics import ProcessStatus
 from sdfstream.runtime.metrics_io import serving
 from sdfstream.runtime.output_io import progress
 from sdfstream.serve import controller_io
+from sdfstream.serve.archive_config import live_archive
 from sdfstream.serve.retry_io import RETRY_FOR_S, open_with_retry
 from sdfstream.settings import Settings
 
@@ -108,13 +108,4 @@ def _figure(archive: ArchiveWork, name: str) -> float:
 
 def _archive(chosen: Settings, bus_id: str) -> ArchiveWork:
     chosen.data.mkdir(parents=True, exist_ok=True)
-    return ArchiveWork.open(
-        ArchiveConfig(
-            target=chosen.archive or str(chosen.data / "archive"),
-            bus_id=bus_id,
-            limits=LIVE,
-            retention=chosen.retention,
-            spill_dir=str(chosen.data / "archive-spill"),
-            kept_dir=str(chosen.data / "archive-kept"),
-        )
-    )
+    return ArchiveWork.open(live_archive(chosen, bus_id))

@@ -15,7 +15,7 @@ import pytest
 from sdfstream.board.jobs import JobBoard
 from sdfstream.board.why import Explanation, explain
 from sdfstream.runtime.output_io import compact
-from tests.fixtures.job_cases import STORIES, told
+from tests.fixtures.job_cases import STORIES, messages_of
 from tests.fixtures.job_messages import NOW_NS
 
 HERE = Path(__file__).parent / "why"
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent / "why"
 
 def verdict_of(story: str) -> Explanation:
     board = JobBoard()
-    board.take(told(story))
+    board.take(messages_of(story))
     assert board.counters.as_dict() == {}
     return explain(board.facts("train-7", NOW_NS))
 

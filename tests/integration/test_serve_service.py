@@ -14,7 +14,7 @@ from sdfstream.records.message import Output
 from sdfstream.records.topics import FINDING, QP_WINDOW
 from sdfstream.serve.service_io import service
 from sdfstream.settings import Settings
-from tests.fixtures.job_cases import told
+from tests.fixtures.job_cases import messages_of
 
 
 async def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -25,7 +25,7 @@ async def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, st
 
 async def test_why_policy_and_undo_live_and_afterwards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ("--data", str(tmp_path))
-    story = told("hurt", time.time_ns())
+    story = messages_of("hurt", time.time_ns())
     async with service(Settings(data=tmp_path)) as running:
         await running.bus.publish([Output(m.topic, m.key, m.body, m.boot_id, m.batch_seq) for m in story])
         async with asyncio.timeout(20):

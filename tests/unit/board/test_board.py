@@ -75,7 +75,7 @@ def test_what_has_gone_silent_is_unknown_not_healthy() -> None:
 
 
 def test_probes_alone_keep_a_host_fresh() -> None:
-    board = board_of(*(bm.nic_state("h00/r0", way, "healthy") for way in ("tx", "rx")))
+    board = board_of(*(bm.nic_state("h00/r0", direction, "healthy") for direction in ("tx", "rx")))
     board.take([bm.owd([{}], NOW + 10 * NS_PER_S, "h00")])
     assert states(board.view(NOW + 11 * NS_PER_S, full=True))["h00/r0"] == "healthy"
 
@@ -171,7 +171,7 @@ def test_ten_thousand_nics_are_summed_up_with_the_bad_ones_listed() -> None:
         board.take([bm.ports({f"{host}/r{r}": "up" for r in range(8)}, NOW, host)])
         for r in range(8):
             state = "unhealthy" if (h, r) == (777, 3) else "healthy"
-            board.take([bm.nic_state(f"{host}/r{r}", way, state) for way in ("tx", "rx")])
+            board.take([bm.nic_state(f"{host}/r{r}", direction, state) for direction in ("tx", "rx")])
     view = board.view(NOW, hosts=20)
     assert view["nics"]["known"] == 10_000
     assert len(view["grid"]["hosts"]) == 20
@@ -220,7 +220,7 @@ def test_silent_paths_follow_changes_and_complete_lists_of_hosts_that_still_spea
     assert board.counters.total("refused") == 1
 
 
-def test_paths_not_heard_of_for_long_are_forgotten_and_the_others_stay_as_they_were() -> None:
+def test_paths_without_rows_for_long_are_forgotten_and_the_others_stay() -> None:
     board = Board()
     for minute in range(30):  # a sender that takes other source ports every minute, and one that keeps its own
         at_ns = NOW + minute * 60 * NS_PER_S

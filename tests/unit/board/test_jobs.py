@@ -50,7 +50,7 @@ def _story() -> list[Any]:
     ]
 
 
-def test_the_board_tells_of_jobs_and_commands() -> None:
+def test_the_board_shows_jobs_and_commands() -> None:
     view = _seen(*_story())
     first, second = view["jobs"]["list"]
     assert (first["job"], first["state"], first["findings"]) == ("train-7", "running", ["f1"])

@@ -37,7 +37,7 @@ def fabric() -> Board:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160, 240])
-def test_top_fits_every_width_and_tells_the_same(fabric: Board, width: int) -> None:
+def test_top_fits_every_width_and_shows_the_same(fabric: Board, width: int) -> None:
     text = drawn(seen(fabric), width)
     assert max(len(line) for line in text.splitlines()) <= width
     assert "\x1b" not in text, "no colour codes without a terminal"
@@ -74,7 +74,9 @@ def test_many_nics_per_host_become_counts() -> None:
     nics = {f"h00/mlx5_{i}": "up" for i in range(64)}
     board.take([bm.ports(nics)])
     board.take(
-        bm.nic_state(n, way, "unhealthy" if n.endswith("_7") else "healthy") for n in nics for way in ("tx", "rx")
+        bm.nic_state(n, direction, "unhealthy" if n.endswith("_7") else "healthy")
+        for n in nics
+        for direction in ("tx", "rx")
     )
     assert "h00 ✖1 ●63" in drawn(seen(board), 80)
 

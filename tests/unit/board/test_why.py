@@ -14,7 +14,7 @@ from sdfstream.records.finding import Subject
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, QP_WINDOW
 from sdfstream.records.units import NS_PER_S
-from tests.fixtures.job_cases import told
+from tests.fixtures.job_cases import messages_of
 from tests.fixtures.job_messages import NOW_NS, PAIRS, World
 
 
@@ -25,12 +25,12 @@ def board(*messages: Message) -> JobBoard:
     return made
 
 
-def test_a_queue_pairs_parts_follow_its_path_both_ways() -> None:
+def test_a_queue_pairs_elements_follow_its_path_in_both_directions() -> None:
     qp = PAIRS["train-7"][1]
     made = board(*World().running("train-7"))
     ends = {"tx h00/r0", "rx h00/r0", "tx h02/r0", "rx h02/r0"}
-    ways = {"node l0", "node s1", "node l1", "l0->s1", "s1->l1", "l1->s1", "s1->l0"}
-    assert made.elements_of(qp) == ends | ways
+    elements = {"node l0", "node s1", "node l1", "l0->s1", "s1->l1", "l1->s1", "s1->l0"}
+    assert made.elements_of(qp) == ends | elements
     assert "l0->s0" not in made.elements_of(qp, 50003)
     assert made.elements_of(qp, 50009) == ends, "not traced: only the ends are known"
 
@@ -68,7 +68,7 @@ def test_a_finding_of_the_past_counts_for_ten_minutes() -> None:
 
 def test_agents_are_stale_by_their_own_rhythm() -> None:
     w = World()
-    made = board(*w.parts("train-7"), *w.alive(["h00"]))
+    made = board(*w.shards("train-7"), *w.liveness(["h00"]))
     assert made.facts("train-7", NOW_NS + 3 * NS_PER_S).stale == {}
     assert made.facts("train-7", NOW_NS + 5 * NS_PER_S).stale == {"h00": 6 * NS_PER_S}
     assert made.facts("train-7", NOW_NS + 30 * NS_PER_S).stale == {"h00": 31 * NS_PER_S, "h02": 33 * NS_PER_S}
@@ -76,13 +76,13 @@ def test_agents_are_stale_by_their_own_rhythm() -> None:
 
 def test_a_job_is_found_by_id_or_by_its_only_name() -> None:
     w = World()
-    parts = w.parts("train-7")
+    shards = w.shards("train-7")
     named = [
         dataclasses.replace(m, body=dataclasses.replace(m.body, data={**m.body.data, "name": "llama"}))
-        for m in parts
+        for m in shards
         if isinstance(m.body, Event)
     ]
-    made = board(*named, *w.parts("train-8", "ended"))
+    made = board(*named, *w.shards("train-8", "ended"))
     assert made.facts("llama", NOW_NS).job == "train-7"
     assert made.facts("x", NOW_NS).known == ("train-7", "train-8")
     assert made.names() == ("train-7", "train-8")
@@ -93,7 +93,7 @@ def test_a_job_is_found_by_id_or_by_its_only_name() -> None:
     ]
 
 
-def test_the_path_of_a_window_is_newer_than_the_parts() -> None:
+def test_the_path_of_a_window_is_newer_than_the_shards() -> None:
     w = World()
     made = board(*w.running("train-7"), *w.windows("train-7", -10, 0, 1e9))
     fact = next(qp for qp in made.facts("train-7", NOW_NS).qps if qp.qp == "h00/r0#17")
@@ -113,7 +113,7 @@ def test_slow_needs_something_to_compare_with() -> None:
 
 
 def test_a_command_as_it_stands() -> None:
-    made = board(*told("hurt"))
+    made = board(*messages_of("hurt"))
     (view,) = made.commands.views(NOW_NS)
     assert (view["action"], view["state"], view["job"], view["in_force"]) == ("steer", "applied", "train-7", True)
     assert view["lease_left_ns"] == 21 * NS_PER_S
@@ -170,7 +170,7 @@ def test_rubbish_is_counted_and_the_rest_counts() -> None:
         Message(QP_WINDOW.name, "k", w.windows("train-7", -1, 0, 1.0)[0].body.select(["job"]), NOW_NS, 0),  # type: ignore[union-attr]
     ]
     made = JobBoard()
-    made.take([*rubbish, *w.parts("train-7")])
+    made.take([*rubbish, *w.shards("train-7")])
     assert made.counters.total("refused") == len(rubbish)
     assert made.names() == ("train-7",)
 

@@ -27,7 +27,7 @@ from sdfstream.serve import operator_keys_io, overrides_io
 from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
 from sdfstream.serve.queries import PipelineQueries
 from sdfstream.serve.query_io import QueryServer, fetch
-from tests.fixtures.job_cases import told
+from tests.fixtures.job_cases import messages_of
 from tests.fixtures.job_messages import NOW_NS, World
 
 Reply = Callable[[dict[str, Any]], list[tuple[str, str, str]]]
@@ -79,7 +79,7 @@ async def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, st
 @pytest.fixture
 def jobs() -> JobBoard:
     made = JobBoard()
-    made.take(told("hurt"))
+    made.take(messages_of("hurt"))
     return made
 
 

@@ -110,8 +110,8 @@ def mesh_story() -> list[Message]:
     hosts = [f"h{i}" for i in range(4)]
     messages = [*(word(1, h) for h in hosts), *alive(hosts, 0, 10)]
     outputs = run(PlanStage(PlanConfig(mesh="auto")), sorted(messages, key=lambda m: m.bus_at_ns), START + 10**10)
-    told = [Message(o.topic, o.key, o.body, at, i) for i, (at, o) in enumerate(outputs)]
-    return [*messages, *told]
+    by_host = [Message(o.topic, o.key, o.body, at, i) for i, (at, o) in enumerate(outputs)]
+    return [*messages, *by_host]
 
 
 def test_the_board_and_status_name_the_mesh() -> None:

@@ -86,7 +86,7 @@ async def busy(bus: MemoryBus) -> AsyncIterator[None]:
             await publishing
 
 
-async def test_a_stage_of_a_busy_bus_stops_when_told_and_says_what_it_held_back() -> None:
+async def test_a_stage_of_a_busy_bus_stops_and_publishes_what_it_held_back() -> None:
     bus, stage, control = MemoryBus(time.time_ns), Held(), RunControl(drain=False)
     end = await bus.subscribe("test", [CLOCK])
     async with busy(bus):
@@ -100,13 +100,13 @@ async def test_a_stage_of_a_busy_bus_stops_when_told_and_says_what_it_held_back(
     await bus.close()
 
 
-async def test_on_a_busy_bus_all_that_was_there_when_told_to_stop_is_read_and_then_no_more() -> None:
+async def test_on_a_busy_bus_all_that_was_there_at_the_stop_is_read_and_then_no_more() -> None:
     bus, first, second, control = MemoryBus(time.time_ns), Relay(), Held(), RunControl()
-    second.reads, kept = (FINDING.name, CLOCK), []
+    second.reads, received = (FINDING.name, CLOCK), []
 
     async def take(messages: Sequence[Message]) -> None:
         await asyncio.sleep(0.3)  # falls behind
-        kept.extend(messages)
+        received.extend(messages)
 
     watchers = [Watcher(name, (CLOCK, FINDING.name), take) for name in ("w1", "w2")]
     running = asyncio.create_task(live_io.run(bus, [first, second], watchers, time.time_ns, control))
@@ -116,7 +116,7 @@ async def test_on_a_busy_bus_all_that_was_there_when_told_to_stop_is_read_and_th
             await asyncio.sleep(0.02)
         control.stop.set()
         await asyncio.wait_for(running, 20.0)
-    said = [m for m in kept if m.topic == FINDING.name]
+    said = [m for m in received if m.topic == FINDING.name]
     assert len(said) == 2 * (first.seen + 1), "what it said at its end too, to both watchers"
     assert second.seen >= 2 * first.seen + 1
     assert not control.active_stages
@@ -143,7 +143,7 @@ async def test_what_a_watcher_could_not_take_comes_again() -> None:
     await bus.close()
 
 
-async def test_told_to_stop_while_the_bus_is_away_it_stops() -> None:
+async def test_a_stop_while_the_bus_is_away_stops_it() -> None:
     control = RunControl()
 
     async def fails() -> None:
@@ -167,11 +167,11 @@ async def test_everything_on_a_bus_is_recorded(tmp_path: Path) -> None:
     result = await asyncio.wait_for(running, 3.0)
     await bus.close()
     recording = open_recording(tmp_path / "out")
-    kept = list(recording.messages())
-    assert len(kept) == len(sent)
+    received = list(recording.messages())
+    assert len(received) == len(sent)
     assert result["rows"] == sum(m.rows for m in sent)
     assert recording.cluster == "c1"
-    assert {m.topic for m in kept} == {m.topic for m in sent}
+    assert {m.topic for m in received} == {m.topic for m in sent}
     with pytest.raises(ConfigError, match="recording already"):
         await record(bus, tmp_path / "out", "c1", control)
 
@@ -179,7 +179,7 @@ async def test_everything_on_a_bus_is_recorded(tmp_path: Path) -> None:
 async def test_stages_and_archive_run_on_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bus, control = MemoryBus(time.time_ns, boot_id="b"), RunControl(drain=False)
     settings = Settings(data=tmp_path)
-    parts = [
+    runs = [
         asyncio.create_task(serve(bus, settings, names, control, bus_id="b"))
         for names in (["sync"], ["detect", "archive"])
     ]
@@ -190,8 +190,8 @@ async def test_stages_and_archive_run_on_their_own(tmp_path: Path, capsys: pytes
     await asyncio.sleep(0.3)
     control.stop.set()
     counters: dict[str, Any] = {}
-    for part in parts:
-        counters |= await asyncio.wait_for(part, 10.0)
+    for run in runs:
+        counters |= await asyncio.wait_for(run, 10.0)
     await bus.close()
     capsys.readouterr()
     for table in (PROBE, OWD, NIC):

@@ -46,7 +46,7 @@ def test_all_is_well_while_everything_gets_on() -> None:
     assert problems(readers(sync=NOW_S - 1, detect=NOW_S - 29), ["sync", "detect"], NOW_S) == []
 
 
-def test_what_stopped_is_told_with_how_far_it_is_behind() -> None:
+def test_what_stopped_is_reported_with_how_far_it_is_behind() -> None:
     status = readers(sync=NOW_S - 40, detect=NOW_S)
     status.lag["sync"] = 7
     assert problems(status, ["sync", "detect"], NOW_S) == ["sync has not moved for 40 s and is 7 messages behind"]
@@ -71,7 +71,7 @@ def test_a_stage_is_its_units_and_who_has_none_of_them_stands_by() -> None:
     assert problems(standing_by, ["sync"], NOW_S + 2) == []
 
 
-def test_a_bus_that_does_not_answer_is_told(status: ProcessStatus) -> None:
+def test_a_bus_that_does_not_answer_is_reported(status: ProcessStatus) -> None:
     status.bus_answered_at_s = time.monotonic() - 31
     assert status.problems(time.monotonic()) == ["the bus has not answered for 31 s"]
 
@@ -126,16 +126,16 @@ async def test_a_loop_that_turns_and_gets_nothing_of_what_there_is_does_not_get_
 
 @pytest.mark.parametrize(("error", "kept"), [(BusError("connection lost"), True), (FencedError("zombie"), False)])
 async def test_a_unit_that_fails_keeps_its_age_and_one_that_is_anothers_is_forgotten(
-    error: BusError, kept: bool
+    error: BusError, received: bool
 ) -> None:
     control = RunControl()
     maker = pipeline.makers(Settings())[0]
     with pytest.raises(BusError):
         await run_stage(maker, cast(Task, Turning(0, error)), time.time_ns, control, None)
-    assert ("sync" in control.progress_at_s) == kept
+    assert ("sync" in control.progress_at_s) == received
 
 
-class Part:
+class Counting:
     """Something that counts."""
 
     def __init__(self, name: str) -> None:
@@ -144,7 +144,7 @@ class Part:
 
 @pytest.fixture
 def status() -> ProcessStatus:
-    return ProcessStatus(readers(sync=time.monotonic()), ["sync"], [Part("sync"), Part("bus")])
+    return ProcessStatus(readers(sync=time.monotonic()), ["sync"], [Counting("sync"), CountedPart("bus")])
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ async def test_the_bus_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch)
         pass
 
 
-async def test_stages_tell_of_themselves_while_they_run(tmp_path: Path) -> None:
+async def test_stages_report_their_status_while_they_run(tmp_path: Path) -> None:
     bus, control = MemoryBus(time.time_ns), RunControl(drain=False)
     chosen = Settings(data=tmp_path)
     running = asyncio.create_task(serve(bus, chosen, ["sync", "archive"], control, bus_id="b"))

@@ -25,7 +25,7 @@ async def test_a_server_that_comes_is_waited_for_and_said(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("retry_for_s", "stopped"), [(0.0, False), (60.0, True)])
-async def test_one_that_does_not_come_is_an_error_also_when_told_to_stop(retry_for_s: float, stopped: bool) -> None:
+async def test_one_that_does_not_come_is_an_error_also_at_a_stop(retry_for_s: float, stopped: bool) -> None:
     def open_it() -> str:
         raise UnavailableError("nobody answers at x")
 
