@@ -124,7 +124,7 @@ async def test_a_loop_that_turns_and_gets_nothing_of_what_there_is_does_not_get_
     assert "sync" not in control.progress_at_s
 
 
-@pytest.mark.parametrize(("error", "kept"), [(BusError("connection lost"), True), (FencedError("zombie"), False)])
+@pytest.mark.parametrize(("error", "received"), [(BusError("connection lost"), True), (FencedError("zombie"), False)])
 async def test_a_unit_that_fails_keeps_its_age_and_one_that_is_anothers_is_forgotten(
     error: BusError, received: bool
 ) -> None:
@@ -144,7 +144,7 @@ class Counting:
 
 @pytest.fixture
 def status() -> ProcessStatus:
-    return ProcessStatus(readers(sync=time.monotonic()), ["sync"], [Counting("sync"), CountedPart("bus")])
+    return ProcessStatus(readers(sync=time.monotonic()), ["sync"], [Counting("sync"), Counting("bus")])
 
 
 @pytest.fixture
