@@ -161,8 +161,7 @@ class AgentServices:
         if self._folder is None:
             return
         if self.control is not None:
-            for state in self.control.executor.host_states.values():
-                self._folder.jobs.kernel_paths.update(state.inventory.kernel_paths)
+            self._folder.jobs.kernel_paths.update(self.control.kernel_paths())
         for shard in self._folder.jobs.sockets:
             self._folder.ask(shard)
 
@@ -191,7 +190,7 @@ class AgentServices:
         port.watch([*watches, *return_watch_requests(receives, self._configured_pairs, self._address)])
         port.trace(flow_requests(qps, receives, self._address))
         if self.control is not None:
-            self.control.executor.quicken(port.name, {(w.src, w.dst, w.dscp) for w in watches})
+            self.control.quicken(port.name, {(w.src, w.dst, w.dscp) for w in watches})
 
     def _learn_address(self, nic: str, address: str) -> None:
         """Of a NIC that a plan names; a configured address stays."""

@@ -124,6 +124,15 @@ class AgentControl:
             self.executor.take_jobs(host, shards.get(host, ()), now_ns)
         self._act(now_ns)
 
+    def quicken(self, host: str, pairs: Collection[tuple[str, str, int]]) -> None:
+        """NIC pairs and classes of this host that have watch sessions."""
+        self.executor.quicken(host, pairs)
+
+    def kernel_paths(self) -> dict[str, int]:
+        """Queue pair to the source port that its rewritten packets leave with, of all hosts."""
+        states = self.executor.host_states.values()
+        return {qp: path for state in states for qp, path in state.inventory.kernel_paths.items()}
+
     async def listen(self, downlink: Downlink) -> None:
         """Obey what comes down, for ever."""
         while True:

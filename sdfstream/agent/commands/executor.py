@@ -1,8 +1,8 @@
 """Obeys commands on an agent's hosts: the rules of when something is done, held or taken back. No I/O.
 
 Takes messages, the job map, readings of liveness and answers of actuators; hands out requests to actuators and outcomes
-(`drain`). Every entry takes the steady time; what a lease does next is `lease.TABLE`, this file only finds out
-what happened. Rules that hold whatever is commanded:
+(`drain`). Every entry takes the steady time; what a lease does next is in `lease.TABLE`, this file only finds out what
+happened. Rules that hold whatever is commanded:
 
 - a queue pair is only put on a path, or back on one, that the agent's own probes find clean;
 - one request about a path at a time, and one move per dwell, unless it leaves a dead path;
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
-from sdfstream.agent.commands.host_state import HostState, Moment, QpState, conditions, misfit, unclean, why
+from sdfstream.agent.commands.host_state import HostState, Moment, conditions, misfit, unclean, why
 from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, Do, Lease, LeaseEvent, LeaseState, after
 from sdfstream.agent.commands.path_watch import PathLiveness
 from sdfstream.errors import FormatError
@@ -45,7 +45,7 @@ class ExecutorConfig:
 
 
 class Executor:
-    """Obeys on all hosts of one agent process.
+    """Obeys commands on all hosts of one agent process.
 
     Parameters
     ----------
@@ -60,14 +60,15 @@ class Executor:
         self.realtime_offset_ns = 0
         """Agent's clock − steady clock, for the times in outcomes. The shell sets it."""
         self.dirty = False
-        """Something that the journal must know has changed; the journal's keeper resets it."""
+        """Something that belongs in the journal has changed; its writer resets it."""
         self._config = config or ExecutorConfig()
         self._dwell_ns = self._config.dwell_ms * NS_PER_MS
         self.host_states = {name: HostState(name) for name in hosts}
         """State of each host; `journal` stores it."""
         self._requests: list[ActuatorRequest] = []
         self._outcomes: list[Outcome] = []
-        self._asked: dict[int, tuple[str, str]] = {}
+        self._in_flight: dict[int, tuple[str, str]] = {}
+        """Request number to (host, command id)."""
         self._next_request = 1
 
     # --- what comes in ---------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class Executor:
     def take_answers(self, answers: Iterable[ActuatorAnswer], now_ns: int) -> None:
         """Answers of actuators."""
         for answer in answers:
-            host, command_id = self._asked.pop(answer.request, ("", ""))
+            host, command_id = self._in_flight.pop(answer.request, ("", ""))
             lease = self.host_states[host].leases.get(command_id) if host else None
             if lease is None or lease.request != answer.request:
                 self.counters.add("unmatched", "answer")
@@ -223,14 +224,14 @@ class Executor:
                 self._end(host_state, lease)
 
     def _advance(self, host_state: HostState, lease: Lease, now_ns: int) -> None:
-        """Raise what holds for this lease now, until nothing more follows from it."""
+        """Raise the events that hold for this lease now, until nothing more follows."""
         for _ in range(len(LeaseState)):
             event = self._next_event(host_state, lease, now_ns)
             if event is None or not self._transition(host_state, lease, event, now_ns):
                 return
 
     def _next_event(self, host_state: HostState, lease: Lease, now_ns: int) -> LeaseEvent | None:
-        """The first thing that is true now and means something in the lease's state."""
+        """The first event that holds now and means something in the lease's state."""
         at = self._moment(now_ns)
         return next((e for e in conditions(host_state, lease, at) if after(lease.state, e) is not None), None)
 
@@ -300,7 +301,7 @@ class Executor:
         lease.request = request.id
         if path is not None:
             known.pending_request = request.id
-        self._asked[request.id] = host_state.name, lease.command.id
+        self._in_flight[request.id] = host_state.name, lease.command.id
         self._requests.append(request)
 
     def _answer(self, host_state: HostState, lease: Lease, answer: ActuatorAnswer, now_ns: int) -> None:
@@ -311,8 +312,7 @@ class Executor:
         event = LeaseEvent.DONE
         if answer.ok:
             lease.pause_ns, lease.retry_ns = RETRY_NS[0], 0
-            if known is not None:
-                self._note_done(host_state, lease, known, now_ns)
+            host_state.note_done(lease, now_ns)
         else:
             event = (
                 LeaseEvent.NOT_DONE
@@ -328,20 +328,7 @@ class Executor:
         self._advance(host_state, lease, now_ns)
         host_state.needs_look = True  # others may have waited for this one
 
-    def _note_done(self, host_state: HostState, lease: Lease, known: QpState, now_ns: int) -> None:
-        known.changed_ns = now_ns
-        if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON):
-            lease.path = lease.requested_path
-        if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON, LeaseState.RETURNING):
-            path = lease.terms.former if lease.state is LeaseState.RETURNING else lease.requested_path
-            assert path is not None
-            known.path, known.moved_ns = path, now_ns
-            if known.qp.steering == "kernel":
-                host_state.inventory.kernel_paths[known.qp.qp] = path
-        elif lease.terms.kind == "limit":
-            known.rate_bps = None if lease.state is LeaseState.LIFTING else lease.requested_rate_bps
-
-    # --- saying ----------------------------------------------------------------------------------------------------
+    # --- reporting ----------------------------------------------------------------------------------------------------
 
     def _report_lease(
         self, host_state: HostState, lease: Lease, state: str, event: LeaseEvent, came_from: LeaseState, now_ns: int

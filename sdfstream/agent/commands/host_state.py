@@ -151,6 +151,23 @@ class HostState:
         """Assess the watches by the present liveness; whether any verdict may have changed."""
         return self.slots is not None and self.watches.assess(self.slots, now_ns)
 
+    def note_done(self, lease: Lease, now_ns: int) -> None:
+        """The lease's last request was done: its queue pair is on another path, or under another limit."""
+        known = self.known(lease)
+        if known is None:
+            return
+        known.changed_ns = now_ns
+        if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON):
+            lease.path = lease.requested_path
+        if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON, LeaseState.RETURNING):
+            path = lease.terms.former if lease.state is LeaseState.RETURNING else lease.requested_path
+            assert path is not None
+            known.path, known.moved_ns = path, now_ns
+            if known.qp.steering == "kernel":
+                self.inventory.kernel_paths[known.qp.qp] = path
+        elif lease.terms.kind == "limit":
+            known.rate_bps = None if lease.state is LeaseState.LIFTING else lease.requested_rate_bps
+
     def unwatch(self, lease: Lease, keep: Mapping[int, Any] | None = None) -> None:
         """Watch its paths no longer, but those in `keep`."""
         for path in lease.terms.watches or {}:
