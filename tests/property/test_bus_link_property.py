@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sdfstream.bus.link import frames
 from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher
-from sdfstream.bus.link.down import LinkInbox, unpacked
+from sdfstream.bus.link.downlink import LinkInbox, unpacked
 from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import FormatError

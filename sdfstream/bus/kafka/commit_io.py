@@ -1,4 +1,4 @@
-"""One commit of a task as one Kafka transaction: outputs, then the task's notes and positions.
+"""A task's commits: each is one Kafka transaction of outputs, notes and positions; the last one is read back.
 
 The transactional id is the task's name, so a task that was opened elsewhere since has fenced this producer, and
 everything in a commit (outputs, dead letters, positions, notes) becomes visible at once or never.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sdfstream.bus import codec
 from sdfstream.bus.kafka import notes
@@ -18,9 +18,45 @@ from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.partitions_io import LOG_APPEND_TIME
 from sdfstream.bus.kafka.producer_io import send
 from sdfstream.bus.sequences import Numbers
+from sdfstream.bus.task import Work
 from sdfstream.records.message import Output
 from sdfstream.records.position import Positions
 from sdfstream.records.units import NS_PER_MS
+
+_POLL_MS: Final = 200
+
+
+def task_name(work: Work, unit: int) -> str:
+    """Name of a unit of work: in transactional ids and in the keys of its notes."""
+    return f"{work.name}/{unit}of{work.units}"
+
+
+async def read_notes(consumer: Any, partition: Any, name: str) -> notes.NoteReader:
+    """The notes of task `name`, whose former owner is fenced.
+
+    Another task's open transaction may hide the end of the partition for a while; the call waits until every record
+    that was there at its start is readable or aborted.
+
+    Parameters
+    ----------
+    consumer : AIOKafkaConsumer
+        Started, with the stage's group; afterwards it must be assigned anew.
+    partition : TopicPartition
+        Of the checkpoint topic.
+    """
+    consumer.assign([partition])
+    reader = notes.NoteReader(name)
+    known = await consumer.committed(partition)
+    oldest = (await consumer.beginning_offsets([partition]))[partition]
+    consumer.seek(partition, max(oldest, known or 0))
+    end = None
+    while end is None or await consumer.position(partition) < end:
+        for records in (await consumer.getmany(partition, timeout_ms=_POLL_MS)).values():
+            for record in records:
+                reader.feed(record.offset, record.key, record.headers, record.value)
+        if end is None:
+            end = consumer.highwater(partition)
+    return reader
 
 
 class Encoded(NamedTuple):

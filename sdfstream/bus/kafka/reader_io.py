@@ -19,17 +19,17 @@ from aiokafka.errors import (
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
 )
 
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka.client import KafkaClient
-from sdfstream.bus.kafka.dead_letters_io import publish_dead_letter
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, commit_first_positions, make_consumer, stop
 from sdfstream.bus.kafka.times import entered_at_ns
 from sdfstream.bus.sequences import SequenceWatch
-from sdfstream.errors import BusError, FormatError
-from sdfstream.records.message import Message
+from sdfstream.errors import BusError, ConfigError, FormatError
+from sdfstream.records.message import Message, Output
 from sdfstream.records.position import PARTITION_BITS
 
 LOG_APPEND_TIME: Final = 1
@@ -170,7 +170,7 @@ class KafkaSubscription:
     ) -> None:
         if not dead_letters.is_dead(topic):
             dead = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
-            await publish_dead_letter(self._bus, dead)
+            await _publish_if_allowed(self._bus, dead)
 
     async def _join(self) -> Any:
         consumer = make_consumer(self._bus.config, self._group, reset="none")
@@ -209,3 +209,16 @@ class KafkaSubscription:
         if self._consumer is None:
             raise BusError("the subscription is closed")
         return self._consumer
+
+
+async def _publish_if_allowed(bus: KafkaClient, dead_letter: Output) -> None:
+    """Publish `dead_letter`; without the right to write there it is only counted (``letter-denied``).
+
+    Stages and the archive between them read every topic and have that right; agents, recorders and operators need not.
+    """
+    try:
+        await bus.publish([dead_letter])
+    except ConfigError as error:
+        if not isinstance(error.__cause__, TopicAuthorizationFailedError):
+            raise
+        bus.counters.add("letter-denied", dead_letter.topic)

@@ -16,9 +16,8 @@ from aiokafka.errors import IllegalStateError, KafkaError
 
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka import notes
-from sdfstream.bus.kafka.checkpoint_io import read_notes, task_name
 from sdfstream.bus.kafka.client import KafkaClient
-from sdfstream.bus.kafka.commit_io import CommitWriter
+from sdfstream.bus.kafka.commit_io import CommitWriter, read_notes, task_name
 from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import STOP_S, make_consumer, stop

@@ -26,7 +26,7 @@ from types import TracebackType
 
 from sdfstream.bus import codec
 from sdfstream.bus.link import frames
-from sdfstream.bus.link.down import LinkInbox
+from sdfstream.bus.link.downlink import LinkInbox
 from sdfstream.bus.sequences import Numbers
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message, Output
@@ -63,7 +63,7 @@ class LinkPublisher:
     -----
     Counters: ``published``, ``acknowledged``, ``shed`` (buffer full), ``refused`` (too large, or by the server),
     ``resent``, ``connected``, ``connect-failed``, ``disconnected``, ``unsent-at-close``, ``welcomed``,
-    ``wish-refused`` (reason), and those of `down.LinkInbox`.
+    ``wish-refused`` (reason), and those of `downlink.LinkInbox`.
     """
 
     def __init__(self, path: Path | str, *, boot_id: str = "", config: LinkConfig | None = None) -> None:

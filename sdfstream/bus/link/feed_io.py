@@ -12,7 +12,7 @@ from typing import Final
 
 from sdfstream.bus import Bus, Subscription, codec
 from sdfstream.bus.link import frames
-from sdfstream.bus.link.down import ClientQueue, Packed, ReplayRing, packed
+from sdfstream.bus.link.downlink import ClientQueue, Packed, ReplayRing, packed
 from sdfstream.bus.link.frames import SubscribeRequest, Welcome
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message

@@ -126,7 +126,7 @@ class LinkInbox:
 
     Notes
     -----
-    Counters: ``down`` (topic), ``down-repeat`` (seen before), ``down-shed`` (not read in time, the oldest goes),
+    Counters: ``downlink`` (topic), ``down-repeat`` (seen before), ``down-shed`` (not read in time, the oldest goes),
     ``down-refused`` (reason), ``down-lost`` (topic: gone before the reconnect, or the server's run is another one: 1
     stands for an unknown number).
     """

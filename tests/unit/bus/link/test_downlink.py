@@ -12,7 +12,7 @@ import pytest
 
 from sdfstream.bus.link import frames
 from sdfstream.bus.link.client_io import LinkConfig, LinkPublisher
-from sdfstream.bus.link.down import ClientQueue, LinkInbox, ReplayRing, packed
+from sdfstream.bus.link.downlink import ClientQueue, LinkInbox, ReplayRing, packed
 from sdfstream.bus.link.frames import SubscribeRequest, Welcome
 from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
