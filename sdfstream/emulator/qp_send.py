@@ -1,6 +1,6 @@
 """The sending end of a queue pair: chunks in, packets out, acknowledgements in, finished chunks out.
 
-Loss is repaired by *selective repeat*: the receiver says which packets beyond a gap it has, and only the others are
+Loss is repaired by *selective repeat*: the receiver acknowledges packets beyond a gap, too, and only the others are
 sent again. Go-back-N, which RoCE NICs have, would take the packets that a move to another path overtakes for lost,
 and send a whole window twice.
 

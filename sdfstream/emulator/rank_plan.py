@@ -147,7 +147,7 @@ class QpPlan:
         return f"{self.src}#{self.number}"
 
     def queue_pair(self, path: int, rate_bps: int | None) -> QueuePair:
-        """As the job map knows it, on source port `path`."""
+        """Its entry in the job map, on source port `path`."""
         return QueuePair(
             qp=self.id,
             rank=self.rank,

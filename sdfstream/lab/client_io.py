@@ -49,7 +49,7 @@ class RunningLab:
         Raises
         ------
         ConfigError
-            The owner says why it did not do it.
+            The owner refused, with the reason.
         LabUnavailableError
             The owner does not answer.
         """

@@ -14,7 +14,7 @@ from sdfstream.lab import oracle
 from sdfstream.lab.features import Features
 from sdfstream.lab.kernel import queues, rtnl
 from sdfstream.lab.kernel.namespaces_io import Namespaces
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.kernel.wire import Counts
 from sdfstream.lab.kernel.wire_io import Wire
 from sdfstream.lab.plan import FabricPlan, Port
@@ -128,5 +128,5 @@ class LabNetwork:
             raise ConfigError(f"no such direction in the lab: {direction!r}")
         return self.plan.by_direction[direction]
 
-    def _ask(self, node: str, request: NetlinkRequest) -> list[bytes]:
+    def _ask(self, node: str, request: KernelRequest) -> list[bytes]:
         return self.namespaces.route(node).ask(request)

@@ -7,18 +7,18 @@ from typing import Final
 
 from sdfstream.errors import ConfigError
 from sdfstream.lab.kernel import rtnl
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.plan import FabricPlan
 from sdfstream.records.fabric import direction_id
 
-Ask = Callable[[str, NetlinkRequest], list[bytes]]
+Ask = Callable[[str, KernelRequest], list[bytes]]
 """(node, request) to the bodies of the kernel's answers in that node's namespace."""
 PROTOCOLS: Final = {"icmp": 1, "tcp": 6, "udp": 17}
 _MAX_HOPS: Final = 8
 
 
 def path(plan: FabricPlan, dead: Set[int], ask: Ask, flow: tuple[str, str, int, int, str]) -> list[str]:
-    """The directions a packet of `flow` takes; the list ends early where there is no way on.
+    """The directions a packet of `flow` takes; the list ends early where a router has no route.
 
     Parameters
     ----------

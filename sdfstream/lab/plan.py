@@ -100,7 +100,7 @@ class FabricPlan:
 
     @cached_property
     def cables(self) -> tuple[Cable, ...]:
-        """Every cable as it lies now; a moved cable keeps its index and its interface indexes."""
+        """Every cable as plugged in now; a moved cable has the same index and interface indexes as before."""
         return tuple(self._host_cables()) + tuple(self._fabric_cables())
 
     @cached_property

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 
 from sdfstream.lab.kernel import queues, rtnl
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.kernel.wire import ALL_CLASSES, PortRule
 from sdfstream.lab.plan import GROUP_ID, Cable, FabricPlan, Port
 
 MTU_BYTES = 1500
 
 
-def cables(plan: FabricPlan, leaf: str, netns_fds: Mapping[str, int]) -> list[NetlinkRequest]:
+def cables(plan: FabricPlan, leaf: str, netns_fds: Mapping[str, int]) -> list[KernelRequest]:
     """Every cable of a leaf (and so, over all leaves, every cable), made from the leaf's namespace."""
     requests = []
     for port, cable in plan.ports[leaf]:
@@ -22,7 +22,7 @@ def cables(plan: FabricPlan, leaf: str, netns_fds: Mapping[str, int]) -> list[Ne
     return requests
 
 
-def node(plan: FabricPlan, name: str) -> list[NetlinkRequest]:
+def node(plan: FabricPlan, name: str) -> list[KernelRequest]:
     """All that a node with its cables in place needs: ports up, addresses, queues, neighbours, routes.
 
     Hosts and spines go before leaves: a leaf's nexthops need the carrier that their ports give.
@@ -35,7 +35,7 @@ def node(plan: FabricPlan, name: str) -> list[NetlinkRequest]:
     return requests + restore(plan, name, frozenset())
 
 
-def queue(plan: FabricPlan, port: Port, cable: Cable) -> list[NetlinkRequest]:
+def queue(plan: FabricPlan, port: Port, cable: Cable) -> list[KernelRequest]:
     """The queue in front of a port: on both ends of leaf-spine cables, and towards hosts where asked for."""
     spec = plan.spec
     if cable.is_fabric and spec.class_dscp is not None:
@@ -47,7 +47,7 @@ def queue(plan: FabricPlan, port: Port, cable: Cable) -> list[NetlinkRequest]:
     return []
 
 
-def plug_in(plan: FabricPlan, port: Port, cable: Cable, *, up: bool) -> list[NetlinkRequest]:
+def plug_in(plan: FabricPlan, port: Port, cable: Cable, *, up: bool) -> list[KernelRequest]:
     """All that a port needs which was moved into another node."""
     requests = [rtnl.link_up(port.ifindex, True, port.device)] if up else []
     return [*requests, rtnl.new_address(port, plan.link_bits), *queue(plan, port, cable)]
@@ -63,14 +63,14 @@ def base_rule(plan: FabricPlan, port: Port) -> PortRule:
     return PortRule(0.0, spec.ce_threshold_bytes, ALL_CLASSES if spec.class_dscp is None else spec.class_dscp)
 
 
-def obsolete_routes(old: FabricPlan, new: FabricPlan, name: str) -> list[NetlinkRequest]:
+def obsolete_routes(old: FabricPlan, new: FabricPlan, name: str) -> list[KernelRequest]:
     """Routes of a node that the new plan no longer has."""
     planned = {(route.prefix, route.bits) for route in new.routes(name)}
     gone = [(r.prefix, r.bits) for r in old.routes(name) if (r.prefix, r.bits) not in planned]
     return [rtnl.delete_route(prefix, bits) for prefix, bits in gone]
 
 
-def restore(plan: FabricPlan, name: str, dead: Set[int]) -> list[NetlinkRequest]:
+def restore(plan: FabricPlan, name: str, dead: Set[int]) -> list[KernelRequest]:
     """Neighbours, nexthops, group and routes of a node; what stands already is replaced by itself.
 
     The kernel deletes nexthops when the carrier goes, and neighbours and routes when a port is set down; none of
@@ -90,7 +90,7 @@ def restore(plan: FabricPlan, name: str, dead: Set[int]) -> list[NetlinkRequest]
     return requests
 
 
-def _group(plan: FabricPlan, leaf: str, dead: Set[int]) -> Iterator[NetlinkRequest]:
+def _group(plan: FabricPlan, leaf: str, dead: Set[int]) -> Iterator[KernelRequest]:
     live = [(i, own, far) for i, own, far in plan.uplinks(leaf) if own.ifindex not in dead]
     for nexthop_id, own, far in live:
         yield rtnl.new_nexthop(nexthop_id, far.address, own.ifindex)

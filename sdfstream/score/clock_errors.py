@@ -86,7 +86,7 @@ def clock_errors(truth: TrueClocks, rows: Mapping[str, Any], kind: str = "causal
     -------
     dict
         ``reference``: the clock that all offsets are against, of those whose offset is always 0 the one with the
-        smallest bound; without one None, and nothing is judged. ``clock_errors``: per clock n, ``bias_ns``, the median,
+        smallest bound; without one None, and nothing is assessed. ``clocks``: per clock n, ``bias_ns``, the median,
         99th percentile and largest |error|, and ``bound_held``, the share of rows with |error| ≤ err_ns. ``all``:
         the same over all clocks but the reference.
 

@@ -65,7 +65,7 @@ def _element(target: str, name: str) -> LocationMatch:
 
 
 def _is_same(target: str, name: str) -> bool:
-    """The element itself; a NIC and its link, either way round; a NIC, or its link, of the host that is the target."""
+    """The same element; a NIC and its link; a host as target and one of its NICs or their links."""
     wanted, named = ends(target), ends(name)
     if wanted == named:
         return True

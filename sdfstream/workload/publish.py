@@ -13,13 +13,13 @@ from sdfstream.records.message import Output
 from sdfstream.records.topics import QP_WINDOW
 from sdfstream.records.units import Int64s, UInt32s
 from sdfstream.workload.queue_pairs import QpAttributes, QueuePairs
-from sdfstream.workload.windows import ClosedWindow, waiting_windows
+from sdfstream.workload.windows import QpWindow, waiting_windows
 
 _MOST_COUNT: Final = (1 << 32) - 1
 _DTYPES: Final = {"rank": np.uint32, "peer_rank": np.uint32, "dst_port": np.uint16, "dscp": np.uint8}
 
 
-def outputs(closed: ClosedWindow, pairs: QueuePairs, window_ns: int, most_waiting: int) -> tuple[list[Output], int]:
+def outputs(closed: QpWindow, pairs: QueuePairs, window_ns: int, most_waiting: int) -> tuple[list[Output], int]:
     """One batch per sending host, and how many waiting windows were left out.
 
     Rows lie in order of host, job, queue pair, time; `pairs` records window and path as published.
@@ -60,7 +60,7 @@ def _ranked(attributes: Sequence[QpAttributes]) -> Int64s:
     return rank
 
 
-def _rows(closed: ClosedWindow, attributes: Sequence[QpAttributes], pick: Int64s, carried: Any) -> dict[str, Any]:
+def _rows(closed: QpWindow, attributes: Sequence[QpAttributes], pick: Int64s, carried: Any) -> dict[str, Any]:
     """Columns of the rows; of waiting windows (not `carried`) the counts are 0 and the delays unknown."""
     assert QP_WINDOW.columns is not None
     kinds = {field.name: field.type for field in QP_WINDOW.columns}

@@ -26,7 +26,7 @@ from sdfstream.workload.lateness import Lateness
 from sdfstream.workload.queue_pairs import QueuePairs
 from sdfstream.workload.reference_time import ReferenceTime
 from sdfstream.workload.repeats import Repeats
-from sdfstream.workload.windows import ChunkRows, ClosedWindow, OpenWindows
+from sdfstream.workload.windows import ChunkRows, OpenWindows, QpWindow
 
 _AHEAD_NS: Final = NS_PER_S
 """A chunk acknowledged further ahead of the present than this has a wrong stamp: it counts as just now."""
@@ -120,7 +120,7 @@ class WorkloadStage:
         self._queue_pairs.forget_windows()
         return out
 
-    def _publish(self, closed: Sequence[ClosedWindow]) -> list[Output]:
+    def _publish(self, closed: Sequence[QpWindow]) -> list[Output]:
         out: list[Output] = []
         for window in closed:
             made, cut = publish.outputs(window, self._queue_pairs, self.config.window_ns, self.config.max_waiting)

@@ -38,7 +38,7 @@ class ChunkRows(NamedTuple):
         return ChunkRows._make(column[which] for column in self)
 
 
-class ClosedWindow(NamedTuple):
+class QpWindow(NamedTuple):
     """One closed window: an element per queue pair; unreported counts are −1, delays NaN."""
 
     window: int
@@ -85,12 +85,12 @@ class OpenWindows:
             self._rows.setdefault(window, []).append(rows if in_window.all() else rows.pick(in_window))
         return late
 
-    def close(self, until: int) -> list[ClosedWindow]:
+    def close(self, until: int) -> list[QpWindow]:
         """Close every window up to and including `until`; figures of those that hold rows, oldest first."""
         self.closed = until if self.closed is None else max(self.closed, until)
         return [self._close(window) for window in sorted(w for w in self._rows if w <= until)]
 
-    def close_beyond(self, most: int) -> list[ClosedWindow]:
+    def close_beyond(self, most: int) -> list[QpWindow]:
         """Close the oldest windows until at most `most` rows wait."""
         closed = []
         while self.waiting > most:
@@ -99,7 +99,7 @@ class OpenWindows:
             closed.append(self._close(oldest))
         return closed
 
-    def restart(self) -> list[ClosedWindow]:
+    def restart(self) -> list[QpWindow]:
         """Reference time jumped: close everything and number windows afresh."""
         closed = self.close(max(self._rows, default=0))
         self.closed = None
@@ -109,7 +109,7 @@ class OpenWindows:
         """Queue pairs with rows in open windows."""
         return {pair for rows in self._rows.values() for table in rows for pair in np.unique(table.pair).tolist()}
 
-    def _close(self, window: int) -> ClosedWindow:
+    def _close(self, window: int) -> QpWindow:
         rows = _joined(self._rows.pop(window))
         self.waiting -= rows.window.size
         return _summary(window, rows)
@@ -134,10 +134,10 @@ def _joined(tables: list[ChunkRows]) -> ChunkRows:
     )
 
 
-def _summary(window: int, rows: ChunkRows) -> ClosedWindow:
+def _summary(window: int, rows: ChunkRows) -> QpWindow:
     by = group(rows.pair)
     last = by.order[by.start + by.size - 1]
-    return ClosedWindow(
+    return QpWindow(
         window,
         by.key,
         np.minimum.reduceat(rows.sent[by.order], by.start),
@@ -182,7 +182,7 @@ def _spread(by: Groups, pair: Int64s, values: Float64s) -> tuple[Float64s, Float
     return low, mid, high
 
 
-def waiting_windows(closed: ClosedWindow, published: Iterable[int], most: int) -> tuple[Int64s, Int64s, int]:
+def waiting_windows(closed: QpWindow, published: Iterable[int], most: int) -> tuple[Int64s, Int64s, int]:
     """The windows before this one in which its queue pairs only waited: (index into them, window), and how many
     were left out because a queue pair would have more than `most`.
 

@@ -10,7 +10,7 @@ import pytest
 
 from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import Fabric
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.kernel.wire_io import EbpfWire, NftWire, start
 from tests.fixtures.lab import SMALL, routes, send, udp
 
@@ -187,7 +187,7 @@ def test_the_next_engine_takes_over_where_one_cannot_attach(fabric: Fabric) -> N
         pytest.skip(f"the fabric runs on the last engine already: {'; '.join(fabric.features.missing)}")
 
     class NoClassifier(EbpfWire):
-        def attach(self, ports: object) -> list[NetlinkRequest]:
+        def attach(self, ports: object) -> list[KernelRequest]:
             raise LabUnavailableError("no such module")
 
     wire, reasons = start(fabric.plan, fabric.namespaces, {}, engines=(NoClassifier, NftWire))

@@ -11,7 +11,7 @@ from sdfstream.errors import FormatError
 from sdfstream.lab import FabricSpec
 from sdfstream.lab.kernel import netlink, nft
 from sdfstream.lab.kernel.btf import Btf
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.plan import FIRST_IFINDEX, FabricPlan
 from sdfstream.lab.traffic import checksum
 from sdfstream.probes.net import netlink as nl
@@ -71,7 +71,7 @@ def _next(plan: FabricPlan, node: str, address: str, spine: int) -> int:
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=30), st.integers(64, 4096))
 def test_cutting_requests_into_sends_changes_nothing(bodies: list[bytes], limit: int) -> None:
-    requests = [NetlinkRequest(16, 0, body, str(i)) for i, body in enumerate(bodies)]
+    requests = [KernelRequest(16, 0, body, str(i)) for i, body in enumerate(bodies)]
     sends = list(netlink.batches(requests, 1, limit))
     seen = [reply for data, _ in sends for reply in nl.packets(data)]
     assert [reply.body for reply in seen] == bodies

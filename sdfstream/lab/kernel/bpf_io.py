@@ -35,7 +35,7 @@ def _bpf(command: int, attribute: bytes, what: str) -> int:
 
 @lru_cache(maxsize=1)
 def kernel_offsets() -> Offsets:
-    """Where the running kernel keeps a queue's backlog; read once per process, about 40 ms.
+    """Offset of a queue's backlog in the running kernel's structures; read once per process, about 40 ms.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where a member lies in a kernel structure, read from the kernel's own type information (BTF).
+"""Offsets of members in kernel structures, from the kernel's own type information (BTF).
 
 Only what the lab needs: structures and unions by name, members by name, anonymous ones looked through. The walk
 over all 130 000 types of a kernel takes about 35 ms, so nothing is cached on disk.

@@ -12,7 +12,7 @@ from sdfstream.probes.net.netlink import request as framed
 
 
 @dataclass(frozen=True, slots=True)
-class NetlinkRequest:
+class KernelRequest:
     """One message to the kernel, without sequence number."""
 
     kind: int
@@ -24,7 +24,7 @@ class NetlinkRequest:
     """Error numbers that are fine here (the thing is gone already, or there already)."""
 
 
-def batches(requests: Sequence[NetlinkRequest], first_sequence: int, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
+def batches(requests: Sequence[KernelRequest], first_sequence: int, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Requests packed into sends of at most `limit_bytes`; only the last of each send asks for an acknowledgement.
 
     The kernel processes a send in order and reports every failure anyway, so one acknowledgement shows that all
@@ -47,18 +47,18 @@ def batches(requests: Sequence[NetlinkRequest], first_sequence: int, limit_bytes
             packed, size = [], 0
 
 
-def _framed_bytes(request: NetlinkRequest) -> int:
+def _framed_bytes(request: KernelRequest) -> int:
     return 16 + len(request.body) + (-len(request.body) % 4)
 
 
-def error_sentence(request: NetlinkRequest, error: int) -> str:
+def error_sentence(request: KernelRequest, error: int) -> str:
     """The request's subject and the kernel's error."""
     return f"{request.what}: {os.strerror(error)} ({errno.errorcode.get(error, error)})"
 
 
 def failures(
-    requests: Sequence[NetlinkRequest], first_sequence: int, answers: Iterable[Packet]
-) -> list[tuple[NetlinkRequest, int]]:
+    requests: Sequence[KernelRequest], first_sequence: int, answers: Iterable[Packet]
+) -> list[tuple[KernelRequest, int]]:
     """Requests the kernel refused and did not tolerate, with the error number."""
     refused = []
     for reply in answers:

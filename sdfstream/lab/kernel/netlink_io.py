@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sdfstream.errors import LabUnavailableError
-from sdfstream.lab.kernel.netlink import NetlinkRequest, batches, error_sentence, failures
+from sdfstream.lab.kernel.netlink import KernelRequest, batches, error_sentence, failures
 from sdfstream.probes.net import netlink as nl
 from sdfstream.probes.net.netlink_io import NETLINK_ROUTE, NetlinkSocket
 
@@ -24,7 +24,7 @@ class NodeSocket:
         """Give the socket back."""
         self._socket.close()
 
-    def apply(self, requests: Sequence[NetlinkRequest]) -> None:
+    def apply(self, requests: Sequence[KernelRequest]) -> None:
         """Have all requests done, in order; the first refusal that is not tolerated is raised after the last one.
 
         Raises
@@ -36,7 +36,7 @@ class NodeSocket:
         answers = [reply for send in batches(requests, first, _SEND_BYTES) for reply in self._exchange(*send)]
         _raise_first(failures(requests, first, answers))
 
-    def commit(self, requests: Sequence[NetlinkRequest], begin: NetlinkRequest, end: NetlinkRequest) -> None:
+    def commit(self, requests: Sequence[KernelRequest], begin: KernelRequest, end: KernelRequest) -> None:
         """Have all requests done as one transaction (nf_tables): all or none.
 
         Raises
@@ -50,7 +50,7 @@ class NodeSocket:
         tail = nl.request(end.kind, last + 1, end.body, 0)
         _raise_first(failures(requests, first, self._exchange(head + data + tail, last)))
 
-    def ask(self, request: NetlinkRequest) -> list[bytes]:
+    def ask(self, request: KernelRequest) -> list[bytes]:
         """The bodies of the answers to one request (of all messages of a dump).
 
         Raises
@@ -71,6 +71,6 @@ class NodeSocket:
             raise LabUnavailableError(f"the kernel did not answer within {_TIMEOUT_S:.0f} s") from error
 
 
-def _raise_first(refused: Sequence[tuple[NetlinkRequest, int]]) -> None:
+def _raise_first(refused: Sequence[tuple[KernelRequest, int]]) -> None:
     if refused:
         raise LabUnavailableError(error_sentence(*refused[0]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.probes.net.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, attribute, attributes, nested, text
 
 _SUBSYSTEM = 10 << 8
@@ -29,14 +29,14 @@ def _be64(kind: int, value: int) -> bytes:
     return attribute(kind, value.to_bytes(8, "big"))
 
 
-def _request(command: int, flags: int, body: bytes, what: str) -> NetlinkRequest:
-    return NetlinkRequest(_SUBSYSTEM | command, flags, bytes([_NETDEV, 0, 0, 0]) + body, what)
+def _request(command: int, flags: int, body: bytes, what: str) -> KernelRequest:
+    return KernelRequest(_SUBSYSTEM | command, flags, bytes([_NETDEV, 0, 0, 0]) + body, what)
 
 
-def begin_and_end() -> tuple[NetlinkRequest, NetlinkRequest]:
+def begin_and_end() -> tuple[KernelRequest, KernelRequest]:
     """The messages around a transaction: all of it is done, or nothing."""
     body = struct.pack(">BBH", 0, 0, 10)
-    return NetlinkRequest(0x10, 0, body, "begin"), NetlinkRequest(0x11, 0, body, "end")
+    return KernelRequest(0x10, 0, body, "begin"), KernelRequest(0x11, 0, body, "end")
 
 
 def table_name(ifindex: int) -> str:
@@ -46,7 +46,7 @@ def table_name(ifindex: int) -> str:
 
 def replace_table(
     ifindex: int, device: str, *, ingress: bool, loss: float, ce_over_pps: int, existed: bool
-) -> list[NetlinkRequest]:
+) -> list[KernelRequest]:
     """The whole table of one port: a hook, a rule that drops a share, and a rule that marks above a packet rate.
 
     Parameters
@@ -77,12 +77,12 @@ def replace_table(
     return requests
 
 
-def delete_table(ifindex: int) -> NetlinkRequest:
+def delete_table(ifindex: int) -> KernelRequest:
     """A port's table with all in it."""
     return _request(_DELETE_TABLE, 0, text(1, table_name(ifindex)), "delete table")
 
 
-def get_rules(ifindex: int) -> NetlinkRequest:
+def get_rules(ifindex: int) -> KernelRequest:
     """All rules of a port's table, counters included."""
     return _request(_GET_RULE, NLM_F_DUMP, text(1, table_name(ifindex)), "read rules")
 
@@ -109,7 +109,7 @@ def _expressions(data: bytes) -> list[tuple[str, bytes]]:
     return found
 
 
-def _rule(ifindex: int, expressions: Sequence[bytes]) -> NetlinkRequest:
+def _rule(ifindex: int, expressions: Sequence[bytes]) -> KernelRequest:
     body = text(1, table_name(ifindex)) + text(2, "wire") + nested(4, *expressions)
     return _request(_NEW_RULE, NLM_F_CREATE | NLM_F_APPEND, body, "add rule")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.spec import FabricSpec
 from sdfstream.probes.net.netlink import (
     NLM_F_CREATE,
@@ -34,39 +34,39 @@ def _rate(rate_bps: int) -> bytes:
     return struct.pack("=BBHhHI", 0, 1, 0, 0, 0, min(rate_bps // 8, 0xFFFFFFFF))
 
 
-def token_bucket(ifindex: int, rate_bps: int, burst_bytes: int, queue_bytes: int) -> NetlinkRequest:
+def token_bucket(ifindex: int, rate_bps: int, burst_bytes: int, queue_bytes: int) -> KernelRequest:
     """TBF at the root of an interface: one byte queue served at `rate_bps`."""
     parms = _rate(rate_bps) + bytes(12) + struct.pack("=III", queue_bytes, 0, 0)
     options = nested(2, attribute(1, parms), attribute(4, struct.pack("=Q", rate_bps // 8)), number(6, burst_bytes))
     body = _TC.pack(0, ifindex, 0x10000, TC_H_ROOT, 0) + text(1, "tbf") + options
-    return NetlinkRequest(RTM_NEWQDISC, _CREATE, body, f"token bucket on interface {ifindex}")
+    return KernelRequest(RTM_NEWQDISC, _CREATE, body, f"token bucket on interface {ifindex}")
 
 
-def classes(ifindex: int, spec: FabricSpec) -> list[NetlinkRequest]:
+def classes(ifindex: int, spec: FabricSpec) -> list[KernelRequest]:
     """HTB at the root: one class for a single DSCP, one for all other packets, each with its own byte queue."""
     dscp, rest_bps = spec.class_dscp or 0, spec.rate_bps - spec.class_rate_bps
     head = _TC.pack(0, ifindex, 0x10000, TC_H_ROOT, 0) + text(1, "htb")
     glob = attribute(2, struct.pack("=5I", 3, 10, REST_CLASS & 0xFFFF, 0, 0))
-    requests = [NetlinkRequest(RTM_NEWQDISC, _CREATE, head + nested(2, glob), f"classes on interface {ifindex}")]
+    requests = [KernelRequest(RTM_NEWQDISC, _CREATE, head + nested(2, glob), f"classes on interface {ifindex}")]
     for class_id, rate_bps in ((REST_CLASS, rest_bps), (DSCP_CLASS, spec.class_rate_bps)):
         requests.append(_class(ifindex, class_id, rate_bps, spec.burst_bytes))
         fifo = _TC.pack(0, ifindex, (class_id & 0xFFFF) << 16, class_id, 0) + text(1, "bfifo")
         fifo += attribute(2, struct.pack("=I", spec.queue_bytes))
-        requests.append(NetlinkRequest(RTM_NEWQDISC, _CREATE, fifo, f"byte queue on interface {ifindex}"))
+        requests.append(KernelRequest(RTM_NEWQDISC, _CREATE, fifo, f"byte queue on interface {ifindex}"))
     return [*requests, _by_dscp(ifindex, dscp, spec.ip_version)]
 
 
-def _class(ifindex: int, class_id: int, rate_bps: int, burst_bytes: int) -> NetlinkRequest:
+def _class(ifindex: int, class_id: int, rate_bps: int, burst_bytes: int) -> KernelRequest:
     """A class that never borrows. Burst is given as the time it takes at full rate, in units of 64 ns."""
     ticks = burst_bytes * 8 * 1_000_000_000 // rate_bps // 64
     parms = _rate(rate_bps) + _rate(rate_bps) + struct.pack("=5I", ticks, ticks, 3_028, 0, 0)
     rate64 = struct.pack("=Q", rate_bps // 8)
     options = nested(2, attribute(1, parms), attribute(6, rate64), attribute(7, rate64))
     body = _TC.pack(0, ifindex, class_id, 0x10000, 0) + text(1, "htb") + options
-    return NetlinkRequest(RTM_NEWTCLASS, _CREATE, body, f"class on interface {ifindex}")
+    return KernelRequest(RTM_NEWTCLASS, _CREATE, body, f"class on interface {ifindex}")
 
 
-def _by_dscp(ifindex: int, dscp: int, ip_version: int) -> NetlinkRequest:
+def _by_dscp(ifindex: int, dscp: int, ip_version: int) -> KernelRequest:
     """A u32 filter on the DSCP bits of the first word of the IP header."""
     protocol, shift = (0x0800, 18) if ip_version == 4 else (0x86DD, 22)
     selector = struct.pack("=BBBxHHhhI", 1, 0, 1, 0, 0, 0, 0, 0)
@@ -74,18 +74,18 @@ def _by_dscp(ifindex: int, dscp: int, ip_version: int) -> NetlinkRequest:
     info = 2 << 16 | (protocol >> 8 | (protocol & 0xFF) << 8)
     body = _TC.pack(0, ifindex, 0, 0x10000, info) + text(1, "u32")
     body += nested(2, number(1, DSCP_CLASS), attribute(5, selector))
-    return NetlinkRequest(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body, f"DSCP filter on interface {ifindex}")
+    return KernelRequest(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body, f"DSCP filter on interface {ifindex}")
 
 
-def get_class(ifindex: int, class_id: int) -> NetlinkRequest:
+def get_class(ifindex: int, class_id: int) -> KernelRequest:
     """One class of an interface."""
     body = _TC.pack(0, ifindex, class_id, 0, 0)
-    return NetlinkRequest(RTM_GETTCLASS, NLM_F_ECHO, body, f"class of interface {ifindex}")
+    return KernelRequest(RTM_GETTCLASS, NLM_F_ECHO, body, f"class of interface {ifindex}")
 
 
-def get_queue(ifindex: int) -> NetlinkRequest:
+def get_queue(ifindex: int) -> KernelRequest:
     """The root queue of an interface; without the echo flag the kernel does not answer."""
-    return NetlinkRequest(
+    return KernelRequest(
         RTM_GETQDISC, NLM_F_ECHO, _TC.pack(0, ifindex, 0, TC_H_ROOT, 0), f"queue of interface {ifindex}"
     )
 
@@ -97,16 +97,16 @@ def queue_stats(body: bytes) -> tuple[int, int, int]:
     return packets, backlog_bytes, drops
 
 
-def classifier_hook(ifindex: int) -> NetlinkRequest:
+def classifier_hook(ifindex: int) -> KernelRequest:
     """The hook on which programs are put at an interface's ingress and egress."""
     body = _TC.pack(0, ifindex, 0xFFFF0000, 0xFFFFFFF1, 0) + text(1, "clsact")
-    return NetlinkRequest(RTM_NEWQDISC, _CREATE, body, f"classifier hook on interface {ifindex}")
+    return KernelRequest(RTM_NEWQDISC, _CREATE, body, f"classifier hook on interface {ifindex}")
 
 
-def program(ifindex: int, program_fd: int, *, ingress: bool) -> NetlinkRequest:
+def program(ifindex: int, program_fd: int, *, ingress: bool) -> KernelRequest:
     """An eBPF program at the ingress or egress of an interface; its return value decides (direct action)."""
     parent = 0xFFFFFFF2 if ingress else 0xFFFFFFF3
     # Priority 1, every protocol (0x0003 in network order).
     body = _TC.pack(0, ifindex, 1, parent, 1 << 16 | 0x0300) + text(1, "bpf")
     body += nested(2, number(6, program_fd), text(7, "sdfstream"), number(8, 1))
-    return NetlinkRequest(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, f"program on interface {ifindex}")
+    return KernelRequest(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, f"program on interface {ifindex}")

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.plan import Port
 from sdfstream.probes.net.netlink import (
     NLM_F_CREATE,
@@ -48,7 +48,7 @@ def _port(port: Port, mtu_bytes: int, no_offload: bool) -> bytes:
     return b"".join(attrs)
 
 
-def veth(own: Port, peer: Port, peer_netns_fd: int, mtu_bytes: int, *, peer_no_offload: bool) -> NetlinkRequest:
+def veth(own: Port, peer: Port, peer_netns_fd: int, mtu_bytes: int, *, peer_no_offload: bool) -> KernelRequest:
     """A veth pair: `own` here and up, `peer` in the namespace behind `peer_netns_fd` and down.
 
     The peer cannot be created up: the kernel opens it before the two are joined (ENOTCONN).
@@ -60,25 +60,25 @@ def veth(own: Port, peer: Port, peer_netns_fd: int, mtu_bytes: int, *, peer_no_o
     )
     info = nested(18, text(1, "veth"), nested(2, far))
     body = up_own + _port(own, mtu_bytes, False) + info
-    return NetlinkRequest(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, f"create cable {own.node}:{own.device}")
+    return KernelRequest(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, f"create cable {own.node}:{own.device}")
 
 
-def link_up(ifindex: int, up: bool, what: str = "") -> NetlinkRequest:
+def link_up(ifindex: int, up: bool, what: str = "") -> KernelRequest:
     """Administrator's up or down of an interface."""
     body = _IFINFO.pack(0, 0, ifindex, IFF_UP if up else 0, IFF_UP)
-    return NetlinkRequest(RTM_NEWLINK, 0, body, f"set interface {what or ifindex} {'up' if up else 'down'}")
+    return KernelRequest(RTM_NEWLINK, 0, body, f"set interface {what or ifindex} {'up' if up else 'down'}")
 
 
-def move_link(ifindex: int, netns_fd: int, what: str) -> NetlinkRequest:
+def move_link(ifindex: int, netns_fd: int, what: str) -> KernelRequest:
     """Move an interface into another namespace; its cable stays plugged in."""
-    return NetlinkRequest(
+    return KernelRequest(
         RTM_NEWLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, 0) + u32(28, netns_fd), f"move interface {what}"
     )
 
 
-def get_link(ifindex: int) -> NetlinkRequest:
+def get_link(ifindex: int) -> KernelRequest:
     """State and counters of one interface."""
-    return NetlinkRequest(RTM_GETLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, 0), f"read interface {ifindex}")
+    return KernelRequest(RTM_GETLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, 0), f"read interface {ifindex}")
 
 
 def link_counters(body: bytes) -> tuple[int, int, int, int]:
@@ -92,62 +92,62 @@ def is_operational(body: bytes) -> bool:
     return attributes(body[16:])[16] == b"\x06"
 
 
-def new_address(port: Port, bits: int) -> NetlinkRequest:
+def new_address(port: Port, bits: int) -> KernelRequest:
     """The address of a port, on-link `bits`; usable at once (no duplicate detection)."""
     ip = address(2, port.address) + address(1, port.address)
     body = struct.pack("=4BI", family(port.address), bits, 0, 0, port.ifindex) + ip + u32(8, 0x02)
-    return NetlinkRequest(RTM_NEWADDR, _REPLACE, body, f"address {port.address} on {port.node}:{port.device}")
+    return KernelRequest(RTM_NEWADDR, _REPLACE, body, f"address {port.address} on {port.node}:{port.device}")
 
 
-def new_neighbour(port: Port, far: Port) -> NetlinkRequest:
+def new_neighbour(port: Port, far: Port) -> KernelRequest:
     """A permanent neighbour: no ARP on the first packet or after a flap."""
     body = struct.pack("=BxxxiHBB", family(far.address), port.ifindex, 0x80, 0, 0)
     body += address(1, far.address) + attribute(2, far.mac)
-    return NetlinkRequest(RTM_NEWNEIGH, _REPLACE, body, f"neighbour {far.address} on {port.node}:{port.device}")
+    return KernelRequest(RTM_NEWNEIGH, _REPLACE, body, f"neighbour {far.address} on {port.node}:{port.device}")
 
 
-def new_nexthop(nexthop_id: int, gateway: str, ifindex: int) -> NetlinkRequest:
+def new_nexthop(nexthop_id: int, gateway: str, ifindex: int) -> KernelRequest:
     """A nexthop object; the kernel deletes it by itself when the carrier goes."""
     body = struct.pack("=4BI", family(gateway), 0, 4, 0, 0) + u32(1, nexthop_id) + u32(5, ifindex)
-    return NetlinkRequest(RTM_NEWNEXTHOP, _REPLACE, body + address(6, gateway), f"nexthop {nexthop_id} via {gateway}")
+    return KernelRequest(RTM_NEWNEXTHOP, _REPLACE, body + address(6, gateway), f"nexthop {nexthop_id} via {gateway}")
 
 
-def new_group(group_id: int, members: Sequence[int]) -> NetlinkRequest:
+def new_group(group_id: int, members: Sequence[int]) -> KernelRequest:
     """A nexthop group with equal weights."""
     packed = b"".join(struct.pack("=IBBH", member, 0, 0, 0) for member in members)
     body = struct.pack("=4BI", 0, 0, 4, 0, 0) + u32(1, group_id) + attribute(2, packed)
-    return NetlinkRequest(RTM_NEWNEXTHOP, _REPLACE, body, f"nexthop group {group_id} of {list(members)}")
+    return KernelRequest(RTM_NEWNEXTHOP, _REPLACE, body, f"nexthop group {group_id} of {list(members)}")
 
 
-def new_route(prefix: str, bits: int, gateway: str, ifindex: int) -> NetlinkRequest:
+def new_route(prefix: str, bits: int, gateway: str, ifindex: int) -> KernelRequest:
     """A route by one gateway."""
     body = _ROUTE.pack(family(prefix), bits, 0, 0, 254, 4, 0, 1, 0) + address(1, prefix)
     body += address(5, gateway) + u32(4, ifindex)
-    return NetlinkRequest(RTM_NEWROUTE, _REPLACE, body, f"route {prefix}/{bits} via {gateway}")
+    return KernelRequest(RTM_NEWROUTE, _REPLACE, body, f"route {prefix}/{bits} via {gateway}")
 
 
-def new_group_route(prefix: str, bits: int, group_id: int) -> NetlinkRequest:
+def new_group_route(prefix: str, bits: int, group_id: int) -> KernelRequest:
     """A route by a nexthop group."""
     body = _ROUTE.pack(family(prefix), bits, 0, 0, 254, 4, 0, 1, 0) + address(1, prefix) + u32(30, group_id)
-    return NetlinkRequest(RTM_NEWROUTE, _REPLACE, body, f"route {prefix}/{bits} by nexthop group {group_id}")
+    return KernelRequest(RTM_NEWROUTE, _REPLACE, body, f"route {prefix}/{bits} by nexthop group {group_id}")
 
 
-def delete_route(prefix: str, bits: int) -> NetlinkRequest:
+def delete_route(prefix: str, bits: int) -> KernelRequest:
     """Take a route away; fine when it is gone already."""
     body = _ROUTE.pack(family(prefix), bits, 0, 0, 254, 0, 255, 0, 0) + address(1, prefix)
-    return NetlinkRequest(RTM_DELROUTE, 0, body, f"delete route {prefix}/{bits}", tolerate=_GONE)
+    return KernelRequest(RTM_DELROUTE, 0, body, f"delete route {prefix}/{bits}", tolerate=_GONE)
 
 
 def ask_route(
     src: str, dst: str, in_ifindex: int, protocol: int, source_port: int, dest_port: int, tos: int = 0
-) -> NetlinkRequest:
+) -> KernelRequest:
     """The egress that a router chooses for this very packet (`ip route get … iif … ipproto … sport … dport …`)."""
     ip_family = family(dst)
     bits = 32 if ip_family == 2 else 128
     body = _ROUTE.pack(ip_family, bits, bits, tos, 0, 0, 0, 0, 0) + address(1, dst) + address(2, src)
     body += u32(3, in_ifindex) + attribute(27, bytes([protocol]))
     body += attribute(28, source_port.to_bytes(2, "big")) + attribute(29, dest_port.to_bytes(2, "big"))
-    return NetlinkRequest(RTM_GETROUTE, 0, body, f"route of {src} to {dst}", tolerate=_UNROUTABLE)
+    return KernelRequest(RTM_GETROUTE, 0, body, f"route of {src} to {dst}", tolerate=_UNROUTABLE)
 
 
 def out_ifindex(body: bytes) -> int:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Protocol
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab.kernel import bpf_io, nft, queues
 from sdfstream.lab.kernel.namespaces_io import Namespaces
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.kernel.wire import COUNTS_BYTES, RULE_BYTES, Counts, PortRule, program
 from sdfstream.lab.plan import FabricPlan, Port
 from sdfstream.lab.spec import FabricSpec
@@ -32,7 +32,7 @@ class Wire(Protocol):
     def marks(self, spec: FabricSpec) -> bool:
         """Whether it can set CE in this fabric's packets."""
 
-    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[NetlinkRequest]:
+    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[KernelRequest]:
         """Requests, for the node of the first of each (own, far) pair, that put the engine on those ports."""
 
     def set_rules(self, plan: FabricPlan, rules: dict[int, PortRule]) -> None:
@@ -80,7 +80,7 @@ class EbpfWire:
         """In any."""
         return True
 
-    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[NetlinkRequest]:
+    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[KernelRequest]:
         """A hook and its programs on every port."""
         requests = [queues.classifier_hook(own.ifindex) for own, _ in ports]
         requests += [queues.program(own.ifindex, self._egress, ingress=False) for own, _ in ports]
@@ -118,7 +118,7 @@ class NftWire:
         """Only in IPv4: the traffic class of IPv6 is not on a byte boundary."""
         return spec.ip_version == 4
 
-    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[NetlinkRequest]:
+    def attach(self, ports: Sequence[tuple[Port, Port]]) -> list[KernelRequest]:
         """Nothing beforehand: tables come with their first rule."""
         return []
 

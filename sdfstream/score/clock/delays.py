@@ -1,4 +1,4 @@
-"""Laws of one-way delay, and what comes on top of them. ns; functions of a generator, true time (ns) or a count.
+"""Laws of one-way delay, and additional delays. ns; functions of a generator, true time (ns) or a count.
 
 Laws A, B, L40 and L90 are those of the published comparison (docs/scorecard.md): one-way delay 10 µs plus
 

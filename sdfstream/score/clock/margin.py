@@ -5,7 +5,7 @@ and used for nothing but the score card. One line per edge and window of two sec
 clock difference, below every upper one, as far from both as can be (exact, over the hulls of the bounds; stamps here
 are clean enough to need no slack). On a mesh the edges' values of one instant are reconciled by least squares, which
 is what removing the surplus round every loop amounts to. The values at the windows' middles are joined by straight
-lines: that is the published form, and it is 1 to 3 s late; the value at a window's end is what it knows at once.
+lines: that is the published form, and it is 1 to 3 s late; the value at a window's end is known at once.
 """
 
 from __future__ import annotations

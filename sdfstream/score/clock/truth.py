@@ -1,4 +1,4 @@
-"""The truth of a simulated world in the form that lies beside a recording (``truth/clock.jsonl``)."""
+"""The truth of a simulated world as lines of a recording's ``truth/clock.jsonl``."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from sdfstream.errors import ConfigError, FormatError
 from sdfstream.lab import FabricSpec, traffic
 from sdfstream.lab.kernel import ebpf, netlink, nft, queues, rtnl, wire
 from sdfstream.lab.kernel.btf import Btf
-from sdfstream.lab.kernel.netlink import NetlinkRequest
+from sdfstream.lab.kernel.netlink import KernelRequest
 from sdfstream.lab.plan import FabricPlan
 from sdfstream.probes.net import netlink as nl
 
@@ -50,7 +50,7 @@ def test_golden_dscp_filter() -> None:
 
 
 def test_only_the_last_message_of_a_send_is_acknowledged() -> None:
-    requests = [NetlinkRequest(24, 0x500, bytes(20), "x") for _ in range(10)]
+    requests = [KernelRequest(24, 0x500, bytes(20), "x") for _ in range(10)]
     sends = list(netlink.batches(requests, 100, 120))
     assert [end for _, end in sends] == [102, 105, 108, 109]
     for data, end in sends:
@@ -68,7 +68,7 @@ def _frames(data: bytes) -> list[tuple[int, ...]]:
 
 
 def test_refusals_name_the_request_and_tolerated_ones_do_not() -> None:
-    requests = [NetlinkRequest(1, 0, b"", "first"), NetlinkRequest(1, 0, b"", "second", frozenset({errno.ENOENT}))]
+    requests = [KernelRequest(1, 0, b"", "first"), KernelRequest(1, 0, b"", "second", frozenset({errno.ENOENT}))]
     answers = [nl.Packet(nl.NLMSG_ERROR, 7 + i, struct.pack("=i", -errno.ENOENT)) for i in range(2)]
     refused = netlink.failures(requests, 7, answers)
     assert [request.what for request, _ in refused] == ["first"]
