@@ -8,11 +8,12 @@ in other packages does not count. Nothing is timed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,19 +25,28 @@ import sdfstream
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.agent.commands.control_io import AgentControl
 from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
+from sdfstream.agent.host_io import HostAgent
+from sdfstream.agent.loop_io import _Agent
+from sdfstream.agent.publish_io import PublishBuffer
 from sdfstream.bus.recording.reader_io import open_recording
-from sdfstream.records.message import Message
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.records.message import Message, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import COMMAND, PROBE
 from sdfstream.records.units import TICK_NS
+from sdfstream.stats import Counters
 from sdfstream.sync import SyncStage
 from tests.fixtures.plant import CONTROLLER, Plant, PlantLiveness
 
 PACKAGE: Final = Path(sdfstream.__file__).parent
 
 
+ROUNDS: Final = 40
+"""Exchanges of `exchange_path`, after as many again that are not counted: the kernel begins to stamp late."""
+
+
 class Trail:
-    """While entered, the modules below `package` in which Python code runs, and the changes between them."""
+    """While entered (once or more), the modules below `package` in which Python code runs, and the changes between them."""
 
     def __init__(self, package: Path) -> None:
         self._root = f"{package}/"
@@ -124,7 +134,46 @@ def _obey(plant: Plant, command: Message, trail: Trail) -> None:
         actuator.close()
 
 
-PATHS: Final[dict[str, Callable[[], Iterator[Trail]]]] = {"sync": sync_path, "command": command_path}
+class _Nowhere:
+    """A publisher that takes nothing: rows end in the agent's buffer."""
+
+    async def publish(self, outputs: Sequence[Output]) -> None:
+        raise AssertionError("the buffer's loop is not run")
+
+
+def exchange_path() -> Iterator[Trail]:
+    """One exchange from socket to row, sender's side, over loopback: a probe is sent, its answer and TX stamp are read,
+    a row (of the exchange before) is made and handed to the publisher.
+    """
+    near, far = NicConfig("ha/r0", "lo", "127.0.83.1"), NicConfig("hb/r0", "lo", "127.0.83.2")
+    session = SessionConfig("ha/r0", "hb/r0", far.address, 21_862, (21_001,), rate_hz=100.0)
+    hosts = HostConfig("ha", (near,), (session,)), HostConfig("hb", (far,))
+    config = AgentConfig(hosts[:1], reflector_port=21_862, trace_interval_s=0.0)
+    buffer = PublishBuffer(_Nowhere(), Counters("agent"))
+    agent = _Agent(config, buffer, Counters("agent"), "boot", None)
+    sender, reflector = agent.hosts[0], HostAgent(config, hosts[1], {near.address: near.nic}, "boot", 1)
+    sender.start()
+    reflector.start()
+    try:
+        for n in range(2 * ROUNDS):
+            trail = Trail(PACKAGE)
+            time.sleep(max(0, sender.sender.next_due_ns() - time.monotonic_ns()) / 1e9)
+            with trail:
+                sender.probe(time.monotonic_ns())
+            for _ in itertools.takewhile(lambda _: not reflector.reflect(), range(1000)):
+                time.sleep(1e-4)
+            time.sleep(1e-3)
+            with trail:
+                sender.read_answers(time.time_ns())
+                agent.flush(time.monotonic_ns())
+            if n >= ROUNDS:
+                yield trail
+    finally:
+        sender.close()
+        reflector.close()
+
+
+PATHS: Final[dict[str, Callable[[], Iterator[Trail]]]] = {"sync": sync_path, "command": command_path, "exchange": exchange_path}
 """Name of a path, and what walks it: one `Trail` per unit of work."""
 
 
