@@ -173,7 +173,11 @@ def exchange_path() -> Iterator[Trail]:
         reflector.close()
 
 
-PATHS: Final[dict[str, Callable[[], Iterator[Trail]]]] = {"sync": sync_path, "command": command_path, "exchange": exchange_path}
+PATHS: Final[dict[str, Callable[[], Iterator[Trail]]]] = {
+    "sync": sync_path,
+    "command": command_path,
+    "exchange": exchange_path,
+}
 """Name of a path, and what walks it: one `Trail` per unit of work."""
 
 
