@@ -46,7 +46,7 @@ ROUNDS: Final = 40
 
 
 class Trail:
-    """While entered (once or more), the modules below `package` in which Python code runs, and the changes between them."""
+    """The modules below `package` in which Python code runs while entered, and the changes between them."""
 
     def __init__(self, package: Path) -> None:
         self._root = f"{package}/"
