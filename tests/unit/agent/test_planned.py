@@ -12,39 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdfstream.agent.config_file import read_agent
-from sdfstream.agent.mesh_io import ANNOUNCE_PLANNED_NS, ANNOUNCE_UNPLANNED_NS, MeshFollower
 from sdfstream.agent.planned import PlannedSessions, plan_ports
 from sdfstream.agent.slots import DRAIN_NS, SessionSlots
 from sdfstream.agent.watches import WatchSessions
 from sdfstream.errors import ConfigError, FormatError
-from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.probes.config import AgentConfig, SessionConfig
 from sdfstream.probes.stamp.liveness import ALIVE
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.mesh import HostPlan, PlannedSession, host_here, host_plan
-from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import MESH
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
+from tests.fixtures.host_plans import CONFIG, NICS, plan, session
 from tests.wire import SOCKET_A, B, Wire, host_a, host_b, reflector_of
 
 S = NS_PER_S
-NICS = {"h0/r0": NicConfig("h0/r0", "eth0", "10.0.0.1"), "h0/r1": NicConfig("h0/r1", "eth1", "10.0.1.1")}
-CONFIG = AgentConfig(
-    hosts=(HostConfig("h0", tuple(NICS.values())),),
-    mesh="auto",
-    mesh_budget_pps=100.0,
-    mesh_first_port=50_000,
-    mesh_ports=8,
-)
-
-
-def session(dst: str = "h1/r0", path: int = 50_000, rate: float = 16.0, **more: Any) -> PlannedSession:
-    values = {"src": "h0/r0", "address": "10.0.0.2", "port": 862, "dscp": 0, "purpose": "clock", **more}
-    return PlannedSession(dst=dst, path=path, rate_hz=rate, **values)
-
-
-def plan(sessions: Sequence[PlannedSession], at: int = 1, host: str = "h0", **more: Any) -> HostPlan:
-    return HostPlan(host, more.pop("version", f"v{at}-{len(sessions)}"), 0, at, tuple(sessions), **more)
 
 
 def engine(config: AgentConfig = CONFIG, configured: Sequence[tuple[str, str, int, int]] = ()) -> PlannedSessions:
@@ -196,77 +177,6 @@ class TestReading:
                     read(data)
                 except FormatError as error:
                     assert error.reason == reason
-
-
-class FakePort:
-    """A host as an observer sees it, with a real `PlannedSessions`."""
-
-    def __init__(self) -> None:
-        self.name, self.nics, self.usable = "h0", NICS, frozenset(NICS)
-        self.planned = engine()
-
-    def follow(self, plan: HostPlan) -> bool:
-        return self.planned.take(plan)
-
-
-def told(data: dict[str, Any], key: str = "h0", source: str = "plan", kind: str = MESH.name) -> Message:
-    return Message(MESH.name, key, Event(kind, source, "1", 1, data), 1, 1)
-
-
-class TestFollowing:
-    def follower(self) -> tuple[MeshFollower, Any, dict[str, str]]:
-        learned: dict[str, str] = {}
-        made, port = MeshFollower(CONFIG, "boot", learned.__setitem__), FakePort()
-        made.attach([port])  # type: ignore[list-item]
-        return made, port, learned
-
-    def test_it_asks_until_it_has_a_plan_and_then_speaks_rarely(self) -> None:
-        made, _, learned = self.follower()
-        first = made.announce("h0", 0)
-        assert len(first) == 1
-        assert first[0].key == "host:h0"
-        here = host_here(first[0].body.data)  # type: ignore[union-attr]
-        assert (here.plan, here.budget_pps, here.first_port, here.ports) == ("", 100.0, 50_000, 8)
-        assert [(n.id, n.address, n.clock, n.usable) for n in here.nics] == [
-            (n, c.address, "h0", True) for n, c in NICS.items()
-        ]
-        assert not made.announce("h0", ANNOUNCE_UNPLANNED_NS - 1)
-        assert made.announce("h0", ANNOUNCE_UNPLANNED_NS)
-        made.take([told(plan([session()], probers={"10.0.0.9": "h9/r0"}).as_data())])
-        assert learned == {"h1/r0": "10.0.0.2", "h9/r0": "10.0.0.9"}
-        [output] = made.announce("h0", ANNOUNCE_UNPLANNED_NS + S)
-        assert host_here(output.body.data).plan == "v1-1"  # type: ignore[union-attr]
-        assert not made.announce("h0", ANNOUNCE_UNPLANNED_NS + S + ANNOUNCE_PLANNED_NS - 1)
-        assert made.announce("h0", ANNOUNCE_UNPLANNED_NS + S + ANNOUNCE_PLANNED_NS)
-
-    def test_a_nic_that_goes_is_told_soon(self) -> None:
-        made, port, _ = self.follower()
-        made.announce("h0", 0)
-        port.usable = frozenset(["h0/r1"])
-        assert not made.announce("h0", S // 2)
-        [output] = made.announce("h0", S)
-        assert [n.usable for n in host_here(output.body.data).nics] == [False, True]  # type: ignore[union-attr]
-
-    @pytest.mark.parametrize(
-        ("message", "reason"),
-        [
-            (told({"host": "h0"}), "mesh-plan"),
-            (told(plan([session()]).as_data(), source="h7"), "foreign-source"),
-            (told(plan([session()], host="h1").as_data()), "foreign-host"),
-            (told(plan([session()]).as_data(), kind="other"), "form"),
-        ],
-    )
-    def test_what_is_no_plan_for_us_changes_nothing(self, message: Message, reason: str) -> None:
-        made, port, _ = self.follower()
-        made.take([told(plan([session()], at=1).as_data()), message])
-        assert port.planned.plan == plan([session()], at=1)
-        assert made.counters.get("refused", reason) == 1
-
-    def test_plans_of_other_agents_pass_by(self) -> None:
-        made, port, _ = self.follower()
-        made.take([told(plan([session()], host="h1").as_data(), key="h1")])
-        assert port.planned.plan is None
-        assert not made.counters.as_dict()
 
 
 def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:

@@ -1,0 +1,105 @@
+"""The mesh plan on an agent: its announcements, and the plans that it follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sdfstream.agent.mesh_io import ANNOUNCE_PLANNED_NS, ANNOUNCE_UNPLANNED_NS, MeshFollower, PlanSieve
+from sdfstream.agent.planned import PlannedSessions
+from sdfstream.agent.slots import SessionSlots
+from sdfstream.records.mesh import HostPlan, host_here
+from sdfstream.records.message import Event, Message
+from sdfstream.records.topics import COMMAND, MESH
+from sdfstream.records.units import NS_PER_S
+from sdfstream.stats import Counters
+from tests.fixtures.host_plans import CONFIG, NICS, plan, session
+
+S = NS_PER_S
+
+
+class FakePort:
+    """A host as an observer sees it, with a real `PlannedSessions`."""
+
+    def __init__(self) -> None:
+        self.name, self.nics, self.usable = "h0", NICS, frozenset(NICS)
+        self.planned = PlannedSessions("h0", CONFIG, NICS, (), Counters("io"), SessionSlots())
+
+    def follow(self, plan: HostPlan) -> bool:
+        return self.planned.take(plan)
+
+
+def message_of(data: dict[str, Any], key: str = "h0", source: str = "plan", kind: str = MESH.name) -> Message:
+    return Message(MESH.name, key, Event(kind, source, "1", 1, data), 1, 1)
+
+
+def follower() -> tuple[MeshFollower, Any, dict[str, str]]:
+    learned: dict[str, str] = {}
+    made, port = MeshFollower(CONFIG, "boot", learned.__setitem__), FakePort()
+    made.attach([port])  # type: ignore[list-item]
+    return made, port, learned
+
+
+def test_a_host_is_announced_often_until_it_has_a_plan_and_then_rarely() -> None:
+    made, _, learned = follower()
+    first = made.announce("h0", 0)
+    assert len(first) == 1
+    assert first[0].key == "host:h0"
+    here = host_here(first[0].body.data)  # type: ignore[union-attr]
+    assert (here.plan, here.budget_pps, here.first_port, here.ports) == ("", 100.0, 50_000, 8)
+    assert [(n.id, n.address, n.clock, n.usable) for n in here.nics] == [
+        (n, c.address, "h0", True) for n, c in NICS.items()
+    ]
+    assert not made.announce("h0", ANNOUNCE_UNPLANNED_NS - 1)
+    assert made.announce("h0", ANNOUNCE_UNPLANNED_NS)
+    made.take([message_of(plan([session()], probers={"10.0.0.9": "h9/r0"}).as_data())])
+    assert learned == {"h1/r0": "10.0.0.2", "h9/r0": "10.0.0.9"}
+    [output] = made.announce("h0", ANNOUNCE_UNPLANNED_NS + S)
+    assert host_here(output.body.data).plan == "v1-1"  # type: ignore[union-attr]
+    assert not made.announce("h0", ANNOUNCE_UNPLANNED_NS + S + ANNOUNCE_PLANNED_NS - 1)
+    assert made.announce("h0", ANNOUNCE_UNPLANNED_NS + S + ANNOUNCE_PLANNED_NS)
+
+
+def test_a_nic_that_goes_is_announced_soon() -> None:
+    made, port, _ = follower()
+    made.announce("h0", 0)
+    port.usable = frozenset(["h0/r1"])
+    assert not made.announce("h0", S // 2)
+    [output] = made.announce("h0", S)
+    assert [n.usable for n in host_here(output.body.data).nics] == [False, True]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (message_of({"host": "h0"}), "mesh-plan"),
+        (message_of(plan([session()]).as_data(), source="h7"), "foreign-source"),
+        (message_of(plan([session()], host="h1").as_data()), "foreign-host"),
+        (message_of(plan([session()]).as_data(), kind="other"), "form"),
+    ],
+)
+def test_a_refused_plan_changes_nothing(message: Message, reason: str) -> None:
+    made, port, _ = follower()
+    made.take([message_of(plan([session()], at=1).as_data()), message])
+    assert port.planned.plan == plan([session()], at=1)
+    assert made.counters.get("refused", reason) == 1
+
+
+def test_plans_of_other_agents_are_ignored() -> None:
+    made, port, _ = follower()
+    made.take([message_of(plan([session()], host="h1").as_data(), key="h1")])
+    assert port.planned.plan is None
+    assert not made.counters.as_dict()
+
+
+async def test_a_sieve_gives_plans_to_the_follower_and_the_rest_to_its_reader() -> None:
+    made, port, _ = follower()
+    command = Message(COMMAND.name, "c", Event(COMMAND.name, "controller", "1", 1, {}), 1, 1)
+
+    class Downlink:
+        async def read(self, timeout_s: float) -> list[Message]:
+            return [command, message_of(plan([session()]).as_data())]
+
+    assert await PlanSieve(Downlink(), made).read(0.1) == [command]
+    assert port.planned.plan == plan([session()])
