@@ -124,15 +124,15 @@ async def test_a_loop_that_turns_and_gets_nothing_of_what_there_is_does_not_get_
     assert "sync" not in control.progress_at_s
 
 
-@pytest.mark.parametrize(("error", "received"), [(BusError("connection lost"), True), (FencedError("zombie"), False)])
+@pytest.mark.parametrize(("error", "keeps_age"), [(BusError("connection lost"), True), (FencedError("zombie"), False)])
 async def test_a_unit_that_fails_keeps_its_age_and_one_that_is_anothers_is_forgotten(
-    error: BusError, received: bool
+    error: BusError, keeps_age: bool
 ) -> None:
     control = RunControl()
     maker = pipeline.makers(Settings())[0]
     with pytest.raises(BusError):
         await run_stage(maker, cast(Task, Turning(0, error)), time.time_ns, control, None)
-    assert ("sync" in control.progress_at_s) == received
+    assert ("sync" in control.progress_at_s) == keeps_age
 
 
 class Counting:
