@@ -1,4 +1,4 @@
-"""One timeline: what packets prove about clocks, clock states, corrected one-way delay. Start at `timeline`."""
+"""One timeline: what packets prove about clocks, clock states, corrected one-way delay. Start at `stage`."""
 
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.edge_stage import SyncEdgeStage

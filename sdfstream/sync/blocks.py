@@ -1,7 +1,7 @@
-"""One tick's exchanges, session by session: numbers, minima, sums, and the moments that say which sessions are quiet.
+"""One tick's exchanges, session by session: numbers, minima, sums, and the moments by which sessions are quiet.
 
-A session is quiet while its delays are not lop-sided and their deviation is small: then the mean of a block says more
-than its smallest delay.
+A session is quiet while its delays are not lop-sided and their deviation is small: then the mean of a block
+measures better than its smallest delay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAST_RESTART: Final = 64.0
 
 
 class Blocks(NamedTuple):
-    """For each session heard in a tick and each direction (lane 0 forward, 1 reverse)."""
+    """For each session with exchanges in a tick and each direction (0 forward, 1 reverse)."""
 
     session: Int64s
     n: Float64s
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
     minimum: Float64s
     """(2, sessions) ns; +inf where there is none."""
     sums: Float64s
-    """(3, 2, sessions): sums of e, e² and e³, e = delay − a level of the session's; e³ only where it was asked for."""
+    """(3, 2, sessions): sums of e, e² and e³, e = delay − the session's centre; e³ only where `third`."""
     at: Float64s
     """(sessions,) mean internal time of the exchanges, ns."""
     span: Float64s
@@ -47,7 +47,7 @@ def blocks(session: Int64s, at: Float64s, fwd: Float64s, rev: Float64s, centre_n
     d = centre_ns[key].repeat(size)
     cubes = third[key]
     both = [_direction_sums(column, d, start, cubes) for column in (fwd, rev)]
-    n, minimum, sums = (np.stack(parts) for parts in zip(*both, strict=True))
+    n, minimum, sums = (np.stack(pair) for pair in zip(*both, strict=True))
     span = np.maximum.reduceat(at, start) - np.minimum.reduceat(at, start)
     return Blocks(key, n, minimum, sums.swapaxes(0, 1), np.add.reduceat(at, start) / size, span)
 
@@ -70,14 +70,14 @@ def _direction_sums(delay: Float64s, centre_ns: Float64s, start: Int64s, cubes: 
 
 
 def narrow(t: Table, c: SyncConfig) -> Bools:
-    """(sessions,) whether their delays might be quiet, so that the third moment is worth its cost."""
+    """(sessions,) whether a session may be quiet, so that the third moment is worth its cost."""
     variance = (t["moment2_ns2"] - t["moment1_ns"] ** 2).max(axis=0)
     result: Bools = (t["moment_blocks"] < _CALM_BLOCKS) | (variance < (4.0 * c.quiet_ns) ** 2)
     return result
 
 
 def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
-    """Moments of the delays about ``about`` (a level of the session's that stands still), and whether it is quiet."""
+    """Update the moments of the delays about `centre_ns`, and whether the sessions are quiet."""
     i = b.session
     t["moment_blocks"][i] += 1.0
     age = t["moment_blocks"][i]
@@ -88,14 +88,14 @@ def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
     for power, name in enumerate(("moment1_ns", "moment2_ns2", "moment3_ns3")):
         old = t[name].take(i, axis=1)
         fresh = old + gain * (b.sums[power] / count - old)
-        for direction in (FWD, REV):  # two writes of one lane each cost a fifth of one write of both
+        for direction in (FWD, REV):  # two writes of one row each cost a fifth of one write of both
             t[name][direction][i] = fresh[direction]
     _move(t, i[since == 1.0])
     _calm(t, i, since, c)
 
 
 def _move(t: Table, i: Int64s) -> None:
-    """Moments about the present level, when they begin afresh."""
+    """Centre moments on the present base delay, when they begin afresh."""
     by = t["base_delay_ns"][i] - t["centre_ns"][i]
     first, second = t["moment1_ns"].take(i, axis=1), t["moment2_ns2"].take(i, axis=1)
     t["moment3_ns3"][:, i] += -3.0 * by * second + 3.0 * by**2 * first - by**3

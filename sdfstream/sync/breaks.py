@@ -1,13 +1,13 @@
 """Floors that break or get lost: clock steps, and paths that became shorter or longer.
 
-- Packets too fast for the level, in both directions on average: a shorter path. The level is learned anew.
-- Packets too fast one way, and as much too slow the other way: a clock stepped. The site starts again from there; the
-  mesh finds the clock (`mesh.stepped`).
-- For some 5 to 10 s no packet near the level either way: a longer path, or a queue both ways. The level is raised,
-  which moves no clock since it is symmetric.
-- For however long no packet near it in one direction: a queue. That wall is gone, the other one measures.
+- Packets too fast for the base delay, in both directions on average: a shorter path. The base delay is learned anew.
+- Packets too fast in one direction, and as much too slow in the other: a clock stepped. The filter starts again from
+  there; the mesh finds the clock (`mesh.stepped`).
+- For some 5 to 10 s no packet near the base delay in either direction: a longer path, or queues in both. The base delay
+  is raised, which moves no clock since it is symmetric.
+- For however long no packet near it in one direction: a queue. The other direction's bound goes on measuring.
 
-A block that breaks a floor teaches nothing; one that is alone in it stays without consequence (a stamp gone wrong).
+A block that breaks a floor is not learned from; a single one has no consequence (a wrong stamp).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOST: Final = 30.0
 
 
 class Breaks(NamedTuple):
-    """What happened to sessions this tick."""
+    """Sessions that stepped or were rerouted in a tick."""
 
     stepped: Int64s
     """Sessions whose clock difference jumped."""
@@ -47,13 +47,13 @@ def count_broken(
 ) -> Breaks:
     """Count broken blocks of the sessions `i`.
 
-    `min_delay_ns` (2, blocks): their smallest delays along the line; `excess`: by how much those lie above their walls.
+    `min_delay_ns` (2, blocks): smallest delays along the line; `excess`: by how much those lie above their bounds.
     """
     count = np.where(broken, t["breached_blocks"][i] + 1, 0)
     t["breached_blocks"][i] = count
     if not broken.any():
         return NOTHING
-    # the first broken block may hold packets from before and after: it says nothing about either
+    # the first broken block may hold packets from before and after
     for direction in (FWD, REV):
         t["breach_min_ns"][direction, i] = np.where(
             count > 1, np.minimum(t["breach_min_ns"][direction, i], excess[direction]), np.inf
@@ -102,9 +102,9 @@ def _fresh_minima(t: Table, i: Int64s) -> None:
 
 
 def watch_floors(t: Table, i: Int64s, excess: Float64s, check: bool, c: SyncConfig) -> Breaks:
-    """Remember how near to their walls packets came; at a `check` (every `floor_lost_ns`) raise levels that are lost.
+    """Track how near to their bounds packets came; at a `check` (every `floor_lost_ns`) raise lost base delays.
 
-    `excess` (2, blocks): by how much each direction's smallest delay lay above its wall's expected place, ns.
+    `excess` (2, blocks): by how much each direction's smallest delay lay above its bound, ns.
     """
     for direction in (FWD, REV):
         t["excess_min_ns"][direction, i] = np.minimum(t["excess_min_ns"][direction, i], excess[direction])

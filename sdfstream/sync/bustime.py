@@ -56,7 +56,7 @@ class Lag:
         self._now = math.inf
 
     def add(self, lag_ns: Float64s) -> None:
-        """Take in the lags of some rows (NaN: unanswered). One far from what is known says nothing about the lag."""
+        """Take in the lags of some rows (NaN: unanswered). Those further than `NEAR_NS` from the lag are left out."""
         use = np.abs(lag_ns - self.value) < NEAR_NS if self._past else ~np.isnan(lag_ns)
         lag_ns = lag_ns[use]
         if lag_ns.size:
@@ -90,7 +90,7 @@ class Spread:
 
     Of every tick the oldest row of all messages, but for the slowest ones with up to a hundredth of the rows (one agent
     of many that is late must not hold up all); of those the largest over the last 20 ticks that held rows. It is as
-    long as agents gather, and the follow-up takes: whatever they were told.
+    long as agents gather and the follow-up takes, whatever their settings.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Spread:
 
     @property
     def value(self) -> float:
-        """The lag in ns as of the last tick; infinite until 20 ticks have told of it."""
+        """The lag in ns as of the last tick; infinite until 20 ticks held rows."""
         return max(self._past) if len(self._past) == _TICKS else math.inf
 
     def snapshot(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The clocks as the mesh keeps them: what is believed of each, what it is called, and how far to trust it.
+"""The mesh's clocks: estimate, name and bound of each.
 
-Rows are in order of the clocks' names, so that no sum depends on the order in which they were first heard.
+Rows are in order of the clocks' names, so that no sum depends on the order in which they came.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ class MeshClocks:
         self._walks()
 
     def own_bound(self, own: Float64s) -> Float64s:
-        """Variance behind the bound of each clock, of its own part `own`: never much less than it usually is.
+        """Variance behind the bound of each clock, from its own variance `own`: never much less than usual.
 
-        A lucky packet makes an estimate believe itself for a moment more than is good: the variance counts with at
+        After a lucky packet the variance is too small for a moment: it counts with at
         least its geometric mean of the last ten seconds. Surprises widen it at once.
         """
         t = self.table
@@ -166,7 +166,7 @@ class MeshClocks:
         return new
 
     def tie(self, a: Int64s, b: Int64s) -> None:
-        """Components by the pairs heard lately; an island that joins another time line forgets how it predicted."""
+        """Components by the recent pairs; an island that joins another time line begins its predictions anew."""
         label = components(self.n, a, b)
         if np.array_equal(label, self.label):
             return
@@ -181,7 +181,7 @@ class MeshClocks:
     def variance_to(self, reference: Scale, own: Float64s) -> Float64s:
         """Variance of each clock's difference to the reference; infinite where nothing ties the two together.
 
-        `own`: variances of the own parts at the instant in question, without bound factor and misfit.
+        `own`: own variances at the instant in question, without bound factor and misfit.
         """
         t = self.table
         bound = self.own_bound(own)
@@ -193,7 +193,7 @@ class MeshClocks:
     def _grown(self) -> Float64s:
         """Variance that grew, unseen, between each island and the reference since they were last tied, ns².
 
-        A clock that heard nobody meanwhile carries that doubt already.
+        The variance of a clock without samples meanwhile has grown already.
         """
         t, b = self.table, self.estimates.table
         seconds = np.clip((self.estimates.at - t["tied_at_ns"]) / NS_PER_S, 0.0, 1e6)
@@ -213,17 +213,17 @@ class MeshClocks:
         return np.where((t["steps"] >= _FAULTY_STEPS) | (t["accused_ticks"] >= _ACCUSED), 3, status)
 
     def alive(self) -> Bools:
-        """Clocks heard lately."""
+        """Clocks with recent samples."""
         result: Bools = self.table["sampled_at_ns"] >= self.estimates.at - self._c.holdover_after_ns
         return result
 
     def keep(self, mask: Bools) -> None:
         """Forget the clocks whose mask is False."""
         reference = self.names[self.estimates.reference]
-        self.names = [name for name, kept in zip(self.names, mask, strict=True) if kept]
+        self.names = [name for name, keep in zip(self.names, mask, strict=True) if keep]
         self.table.keep(mask)
         self.estimates.table.keep(mask)
-        # a label is the smallest number of its component; name it by the smallest kept one
+        # a label is the smallest number of its component; name it by the smallest one left
         old = self.label[mask]
         first = np.unique(old, return_index=True)[1]
         self.label = first[np.unique(old, return_inverse=True)[1]]
@@ -233,7 +233,7 @@ class MeshClocks:
         """Everything, as plain values and arrays."""
         return {
             "names": self.names,
-            "beliefs": self.estimates.snapshot(),
+            "estimates": self.estimates.snapshot(),
             "table": self.table.snapshot(),
             "wander": self.wander.snapshot(),
             "label": self.label,
@@ -242,7 +242,7 @@ class MeshClocks:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self.names = list(state["names"])
-        self.estimates.restore(state["beliefs"])
+        self.estimates.restore(state["estimates"])
         self.table.restore(state["table"])
         self.wander.restore(state["wander"])
         self.label = state["label"]

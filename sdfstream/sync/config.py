@@ -39,7 +39,7 @@ class SyncConfig:
     wander_spread: float = 1.2
     """How unsure that is, in e-foldings (one standard deviation)."""
     least_wander_ppb: float = 0.5
-    """No clock is taken to be steadier; too small: a long quiet hour makes the estimate slow to believe a change."""
+    """No clock is taken to be steadier; too small: a long quiet hour makes the estimate slow to follow a change."""
     phase_wander_ns: float = 0.3
     """Random walk of a clock's phase, ns per √s."""
     skew_limit_ppb: float = 50_000.0
@@ -51,13 +51,13 @@ class SyncConfig:
     """Two-sided noise up to this may be averaged over; above it only minima are trusted, since a mean books half of any
     one-way queue as clock error."""
     clean_sigmas: float = 4.0
-    """A quiet session's block whose mean lies further above its level met a queue."""
+    """A quiet session's block whose mean lies further above its moments met a queue."""
     floor_drift_ns: float = 0.05
     """Random walk of a path's fixed delay, ns per √s."""
     floor_memory_ns: int = 120 * NS_PER_S
     """How long the floor behind `excess_p50_ns` is remembered; too short: a standing queue is booked as path length."""
     floor_lost_ns: int = 5 * NS_PER_S
-    """A path near whose level no packet came in either direction for so long, at least, has become longer."""
+    """A path near whose base delay no packet came in either direction for so long, at least, has become longer."""
     floor_lost_blocks: int = 50
     """… and at least so many blocks."""
     doubt_sigmas: float = 4.0

@@ -157,7 +157,7 @@ def excess(
     age_ns = at_ns - table["floor_since_ns"][path]
     due = age_ns >= memory_ns
     if due.any():
-        # by path, so that what one path remembers does not depend on when others were heard
+        # by path, so that one path's floor does not depend on when others had rows
         rows, long_ago = path[due], age_ns[due] >= 2 * memory_ns
         table["floor_before_ns"][:, rows] = np.where(long_ago, np.inf, table["floor_ns"][:, rows])
         table["floor_ns"][:, rows] = np.inf
@@ -173,10 +173,10 @@ REWIND_NS = 10 * NS_PER_S
 
 
 class DelayBook:
-    """Open windows on the reference clock's time line, and their way out.
+    """Open windows on the reference clock's time line, and their publication.
 
     A delay whose error bar is too wide is withheld, and one of a row that is too old to be shown as present; both are
-    counted. Losses and CE marks of a withheld row are kept: they need no clock.
+    counted. Losses and CE marks of a withheld row count: they need no clock.
     """
 
     def __init__(self, config: SyncConfig, counters: Counters) -> None:
@@ -250,7 +250,7 @@ class DelayBook:
         return out
 
     def renumber(self, old_paths: Int64s) -> None:
-        """Paths got new numbers: `old_paths` are the kept ones' old numbers."""
+        """Paths got new numbers: `old_paths`: old numbers of those that stay."""
         self._windows.renumber(lambda path: np.searchsorted(old_paths, path))
 
     def snapshot(self) -> dict[str, Any]:

@@ -1,38 +1,33 @@
-r"""What each session knows by itself about its two clocks: a two-state filter, and the level of its path.
+r"""The edge filter: what each session's packets prove about its two clocks.
 
-A *site* is (d, g): edge offset (reflector − sender) and its slope, with their covariance. It holds the session's own
-evidence only, so that the mesh can add the sites up (`solve`) without counting anything twice. Between blocks it ages
-with the random walk of both clocks,
+**State.** Edge offset d (reflector − sender) and slope g with their covariance, and the *base delay* D of the path
+(half the sum of both directions' floors, free of clock error) with its variance and its covariance to the mesh's d. It
+holds the session's own evidence only, so that the mesh can add filters up (`mesh.solve`) without counting anything
+twice. Between blocks it ages with the random walk of both clocks,
 
-.. math:: q_e^2 = k\,(q_a^2 + q_b^2), \qquad k = P_{site} / P_{mesh},
+.. math:: q_e^2 = k\,(q_a^2 + q_b^2), \qquad k = P_{session} / P_{mesh},
 
 k being how much better the mesh knows the difference than this session does. In a mesh the wander of a clock is
 learned from all its sessions together, so each must forget k times as fast: scaling noise and wander of a Kalman
 filter alike scales its variance alike, hence k sessions so aged add up to the filter that had all their data.
 
-The *level* D of the path (half the sum of both directions' floors, free of clock error) is one number with variance
-and with its covariance to the mesh's idea of d.
-
-What packets say about clocks: every delay is a wall.
-
-A packet from a to b that was corrected along the predicted line of clock difference took
+**Bounds.** A packet from a to b, corrected along the predicted line of clock difference, took
 
 .. math:: u = D + s + \epsilon, \qquad l = D - s + \epsilon'
 
-there and back: s the error of the prediction, D the level of the path, and :math:`\epsilon \ge 0` what it met on its
-way. So s + D can lie no higher than the smallest u, and D − s no higher than the smallest l: two soft walls
-(`numeric.truncated`), between which the clock difference walks. Only the few packets that hardly met a queue come near
-enough to say anything; all others cost nothing and teach nothing, whatever law their delays follow. A standing queue
-in one direction takes that wall away, and the other one goes on measuring.
+there and back: s the error of the prediction, :math:`\epsilon \ge 0` the queueing. So s + D is at most the smallest u,
+and D − s at most the smallest l: two soft bounds (`numeric.truncated`). Only the few packets that hardly met a queue
+come near enough to matter, whatever law delays follow. A standing queue in one direction removes that bound; the other
+one goes on measuring.
 
-Between the walls there is a *tilt*: a smallest delay of scale :math:`\nu` is as likely near its wall as
-:math:`e^{-\epsilon/\nu}`, which pulls s + D up by :math:`1/\nu` per block, and D − s likewise. For two directions alike
-the pull on s cancels, whatever the law; that on D is what makes the level rise to the walls. :math:`\nu` is the median
-of the blocks' smallest excess over log 2: no law is assumed, and a path on which most blocks meet no queue at all has
-the sharpest walls.
+Between the bounds there is a *tilt*: a smallest delay of scale :math:`\nu` is as likely near its bound as
+:math:`e^{-\epsilon/\nu}`, which pulls s + D up by :math:`1/\nu` per block, and D − s likewise. For two directions
+alike the pull on s cancels, whatever the law; that on D makes the base delay rise to the bounds. :math:`\nu` is the
+median of the blocks' smallest excess over log 2: no law is assumed, and a path on which most blocks meet no queue at
+all has the sharpest bounds.
 
-Each block is judged along what the mesh knows, as long as that is better than what the session knows by itself
-(a session that disagrees with the mesh is judged by itself). What it taught goes to the session's site and level.
+**Prior of a block.** The mesh's prediction, as long as that is better than the session's own line and the session
+agrees with it; else the session's own line (`prior`). Quiet sessions (`blocks`) are averaged instead (`learn_means`).
 """
 
 from __future__ import annotations
@@ -54,7 +49,7 @@ _MOST: Final = 64.0
 
 
 def session_table() -> Table:
-    """One row per session; wide columns have a lane per direction (0 forward, 1 reverse)."""
+    """One row per session; wide columns have a value per direction (0 forward, 1 reverse)."""
     none, never = np.zeros(2), np.full(2, np.inf)
     return Table(
         {
@@ -65,22 +60,23 @@ def session_table() -> Table:
             "seen_at_ns": np.float64(-1e18),
             "received_at_ns": np.float64(-1e18),
             "began_at_ns": np.float64(0.0),
-            # the site
+            # offset and slope, reflector − sender
             "offset_ns": np.float64(0.0),
             "slope_ppb": np.float64(0.0),
             "offset_var_ns2": np.float64(UNKNOWN),
             "offset_slope_cov": np.float64(0.0),
             "slope_var_ppb2": np.float64(0.0),
-            # the level
+            # base delay of the path, and its covariance to the mesh's offset
             "base_delay_ns": np.float64(0.0),
             "base_delay_var_ns2": np.float64(UNKNOWN),
             "base_delay_cov_ns2": np.float64(0.0),
+            # what was last reported to the mesh: offset, variance, instant
             "reported_mean_ns": np.float64(0.0),
             "reported_var_ns2": np.float64(0.0),
             "reported_at_ns": np.float64(0.0),
-            # what packets of this path add to its floor (`walls`)
+            # blocks so far; queueing above the floor is in `excess_scale_ns`
             "blocks": np.float64(0.0),
-            # quiet sessions (`quiet`)
+            # moments of the delays about a centre (`blocks`)
             "centre_ns": np.float64(0.0),
             "moment_blocks": np.float64(0.0),
             "quiet": np.bool_(False),
@@ -105,7 +101,7 @@ def session_table() -> Table:
 
 
 def age(t: Table, dt_s: float, walk: Float64s, phase: Float64s, mesh_var: Float64s, drift_ns: float) -> None:
-    """Carry every site `dt_s` forward.
+    """Time update: carry every filter `dt_s` forward.
 
     Parameters
     ----------
@@ -114,7 +110,7 @@ def age(t: Table, dt_s: float, walk: Float64s, phase: Float64s, mesh_var: Float6
     mesh_var : (sessions,) float64, ns²
         How well the mesh knows each session's clock difference.
     drift_ns : float
-        Random walk of a path's level, ns per √s.
+        Random walk of a path's base delay, ns per √s.
     """
     dd, dg, skew_var_ppb2 = t["offset_var_ns2"], t["offset_slope_cov"], t["slope_var_ppb2"]
     k = np.clip(dd / mesh_var, 1.0, _MOST)
@@ -153,15 +149,16 @@ def start(t: Table, i: Int64s, offset_ns: Float64s, base_delay_ns: Float64s, ske
 
 
 def state_before(t: Table, i: Int64s, age_s: Float64s) -> tuple[Float64s, Float64s, Float64s, Float64s]:
-    """The sites' lines followed back by `age_s`: offset y then, its variance, and its covariances with d and g now."""
+    """Each line `age_s` ago: offset then (ns), its variance, and its covariances with offset and slope now."""
     with_d = t["offset_var_ns2"][i] - age_s * t["offset_slope_cov"][i]
     with_g = t["offset_slope_cov"][i] - age_s * t["slope_var_ppb2"][i]
     return t["offset_ns"][i] - age_s * t["slope_ppb"][i], np.maximum(with_d - age_s * with_g, 1e-9), with_d, with_g
 
 
 def update(t: Table, i: Int64s, age_s: Float64s, y_ref: Float64s, info: Float64s, precision: Float64s) -> None:
-    """Take in news about the offsets y of `age_s` ago: `precision` (1/ns²), `info` = precision · (value − y_ref), and
-    any tilt.
+    """Measurement update with offsets of `age_s` ago.
+
+    `precision` in 1/ns²; `info` = precision · (value − y_ref), and any tilt.
     """
     y, variance, with_d, with_g = state_before(t, i, age_s)
     less = 1.0 / (1.0 + precision * variance)
@@ -174,9 +171,9 @@ def update(t: Table, i: Int64s, age_s: Float64s, y_ref: Float64s, info: Float64s
     t["slope_var_ppb2"][i] = np.maximum(t["slope_var_ppb2"][i] - with_g * with_g * gain, 1e-9)
 
 
-def inflate(t: Table, i: Int64s, size: Float64s) -> None:
-    """Something was off by `size` ns: widen the offsets by it, and the slopes by what such an error may have bent."""
-    square = size * size
+def inflate(t: Table, i: Int64s, size_ns: Float64s) -> None:
+    """An error of `size_ns` was seen: add its square to the offset variance, and its bend to that of the slope."""
+    square = size_ns * size_ns
     t["offset_var_ns2"][i] += square
     t["slope_var_ppb2"][i] += np.minimum(0.05 * square, 1e6)
 
@@ -184,17 +181,17 @@ def inflate(t: Table, i: Int64s, size: Float64s) -> None:
 _SIGNS: Final = ((FWD, 1.0), (REV, -1.0))
 _LOG_2: Final = float(np.log(2.0))
 _NEAR: Final = 6.0
-"""A wall further away than so many standard deviations says nothing."""
+"""A bound further away than so many standard deviations changes nothing."""
 _GAIN: Final = 0.08
 """Step of the running median, in e-foldings per block."""
 _LEAST_SCALE: Final = 1.0
 """ns."""
 _TIGHT: Final = 0.98
-"""Correlation of offset and level at most: a singular covariance is nobody's knowledge."""
+"""Correlation of offset and base delay at most: keeps the covariance regular."""
 _FRESH_S: Final = 0.3
-"""Older packets (s) than this are not followed up in the level (`propagate`)."""
+"""Older packets (s) than this do not change the base delay (`propagate`)."""
 YOUNG_BLOCKS: Final = 50.0
-"""So many blocks long a session makes up its own mind."""
+"""A session uses its own prior for so many blocks."""
 _STILL: Final = 2.0
 """Square of the lasting disagreement counts at most so many times that of its recent mean."""
 _AGREES: Final = 16.0
@@ -202,7 +199,7 @@ _AGREES: Final = 16.0
 
 
 class Prior(NamedTuple):
-    """What is expected of each block's clock difference, seen along the predicted line (so its mean is near 0)."""
+    """Each block's clock difference before its packets are used, along the predicted line (mean near 0)."""
 
     mean: Float64s
     """(blocks,) ns."""
@@ -215,9 +212,9 @@ class Prior(NamedTuple):
     age_s: Float64s
     """(blocks,) how long ago the packets passed, on average."""
     soft: Float64s
-    """(blocks,) ns²: how soft walls are: stamps' noise, and what the line may have bent since the packets passed."""
+    """(blocks,) ns²: variance of the bounds: stamps' noise, and the line's wander since the packets passed."""
     alone: Bools
-    """(blocks,) judged by what the session knows itself."""
+    """(blocks,) the prior is the session's own line."""
 
     def pick(self, which: Int64s) -> Prior:
         """Those blocks only."""
@@ -225,7 +222,7 @@ class Prior(NamedTuple):
 
 
 class MeshPrediction(NamedTuple):
-    """What the mesh expects of sessions' clock differences, (sessions,): the line, and its covariance."""
+    """The mesh's prediction of clock differences, (sessions,): the line, ns and ppb, and its covariance."""
 
     line: Float64s
     slope: Float64s
@@ -239,16 +236,15 @@ class MeshPrediction(NamedTuple):
 
 
 def prior(t: Table, i: Int64s, expected: MeshPrediction, age_s: Float64s, soft: Float64s) -> Prior:
-    """The mesh's expectation where it is the better one and the session agrees with it, else the session's own.
+    """The mesh's prediction where it is the better one and the session agrees with it, else the session's own line.
 
-    A young session makes up its own mind first: seen along a line that it was not asked about, a clock that lies to it
-    would look like a queue that always stands.
+    A young session uses its own: along the mesh's line a clock with a constant lie would look like a standing queue.
     """
     line = expected.line - age_s * expected.slope
     mesh_var = np.maximum(
         expected.offset_var_ns2 - age_s * (2.0 * expected.offset_skew_cov - age_s * expected.skew_var_ppb2), 1e-9
     )
-    # what it lastingly disagrees by, while it still does
+    # lasting disagreement, while it lasts
     known = mesh_var + np.minimum(t["disagreement_ns2"][i], _STILL * t["bias_ns"][i] ** 2)
     y, own, _, _ = state_before(t, i, age_s)
     off = y - line
@@ -257,7 +253,7 @@ def prior(t: Table, i: Int64s, expected: MeshPrediction, age_s: Float64s, soft: 
 
 
 def propagate(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
-    """What others taught the mesh about d in the last tick, passed on to the levels of the sessions judged in it.
+    """Move base delays by what the mesh's other sessions changed of d since these sessions reported.
 
     `line` and `mesh_var` (sessions,): the mesh's difference and its variance as of the last tick.
     """
@@ -265,7 +261,7 @@ def propagate(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
     slope = t["base_delay_cov_ns2"][i] / reported_var
     share = np.clip(mesh_var / reported_var, 0.0, 1.0)
     t["base_delay_ns"][i] += slope * (line - t["reported_mean_ns"][i])
-    # a break may have made the level surer meanwhile than the covariance allows: then as sure as can be, never surer
+    # a break may have made the base delay surer than the covariance allows
     base_delay_var = t["base_delay_var_ns2"][i]
     t["base_delay_var_ns2"][i] = np.maximum(
         base_delay_var - slope * t["base_delay_cov_ns2"][i] * (1.0 - share), 1e-6 * base_delay_var
@@ -275,7 +271,7 @@ def propagate(t: Table, i: Int64s, line: Float64s, mesh_var: Float64s) -> None:
 
 
 def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncConfig) -> None:
-    """Take in one block of each of the sessions `i`.
+    """Measurement update of the sessions `i` with the smallest delays of one block each.
 
     Parameters
     ----------
@@ -314,12 +310,12 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
     t["base_delay_ns"][i], t["base_delay_cov_ns2"][i] = base_delay_ns, cov_left
     t["base_delay_var_ns2"][i] = np.maximum(base_delay_left, 1e-6 * base_delay_var)
     t["reported_mean_ns"][i] = v.now + moved
-    # what is told of long ago says nothing of what others taught since
+    # an old block has no covariance to what the mesh learned since
     t["reported_var_ns2"][i] = np.where(v.alone | (v.age_s > _FRESH_S), 0.0, left)
 
 
 def learn_means(t: Table, b: Blocks, use: Int64s, v: Prior, c: SyncConfig) -> None:
-    """Take in the means of blocks `use` of quiet sessions, but for those whose mean says that they met a queue.
+    """Measurement update of quiet sessions with the means of blocks `use`, unless a mean shows a queue.
 
     Half the difference of the two means measures the clock difference; its variance is that of the means.
     """
@@ -360,28 +356,28 @@ def _scales(
         above = min_delay_ns[direction] - sign * mean - base_delay_ns > _LOG_2 * scale
         scale = np.clip(np.where(came, scale * np.exp(np.where(above, gain, -gain)), scale), _LEAST_SCALE, 1e9)
         t["excess_scale_ns"][direction, i] = scale
-        # soft walls pull softly, but only as long as they are soft: after a step they are so for some ticks
+        # a soft bound pulls less; after a step bounds are soft for some ticks
         tilt[direction] = np.where(came, np.minimum(1.0 / np.maximum(scale, least), most), 0.0)
     return tilt
 
 
 def excess(min_delay_ns: Float64s, v: Prior, base_delay_ns: Float64s) -> Float64s:
-    """By how much each direction's smallest delay lies above its wall's expected place; (2, blocks), ns."""
+    """By how much each direction's smallest delay lies above its bound; (2, blocks), ns."""
     return np.stack([min_delay_ns[FWD] - v.mean - base_delay_ns, min_delay_ns[REV] + v.mean - base_delay_ns])
 
 
 def sigma(v: Prior, t: Table, i: Int64s) -> Float64s:
-    """Standard deviation of that excess's expected place, (2, blocks), ns."""
+    """Standard deviation of that excess, (2, blocks), ns."""
     var = v.variance + t["base_delay_var_ns2"][i] + v.soft
     twice = 2.0 * np.clip(t["base_delay_cov_ns2"][i], -0.5 * var, 0.5 * var)
     return np.sqrt(np.maximum(np.stack([var + twice, var - twice]), 1e-6))
 
 
 def gate(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bools, Float64s]:
-    """Blocks that no queue explains: broken ones (far below what is expected), and by how much others surprise, ns.
+    """Innovation gate: blocks far below the prior (broken), and by how much others lie below it, ns.
 
-    A small surprise is doubt in the estimate, taken at once; a large one may be a stamp gone wrong, a shorter path or
-    a step, and `breaks` waits for more of it.
+    A small surprise widens the estimate at once; a large one may be a wrong stamp, a shorter path or a step, for which
+    `breaks` waits for more blocks.
     """
     short = np.where(np.isfinite(e), -e, 0.0)
     beyond = short > c.breach_sigmas * s

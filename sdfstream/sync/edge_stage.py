@@ -25,7 +25,7 @@ from sdfstream.sync.wire import EstimateRows
 
 
 class EstimateInbox:
-    """Messages of beliefs until a tick's are complete."""
+    """Messages of estimates until those of a tick are complete."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[EstimateRows]] = {}
@@ -38,7 +38,7 @@ class EstimateInbox:
             self._waiting.setdefault(rows.tick_at_ns, []).append(rows)
 
     def newest(self) -> tuple[NamedEstimates, float] | None:
-        """The newest complete beliefs since the last call, and the usual disagreement; None: there are none."""
+        """The newest complete estimates since the last call, and the usual disagreement (ns²); None: there are none."""
         for tick in sorted(self._waiting, reverse=True):
             batches = self._waiting[tick]
             first: dict[str, int] = {}
@@ -51,7 +51,7 @@ class EstimateInbox:
         return None
 
     def _adopted(self, batches: list[EstimateRows], first: dict[str, int]) -> NamedEstimates:
-        """One table of all parts; a row that came twice counts once (`first`: place of each name's first)."""
+        """One table of all messages; a row that came twice counts once (`first`: index of each name's first)."""
         head = batches[0].estimates
         b = ClockEstimates()
         b.origin_ns, b.at, b.lag_ns, b.reference_state = head.origin_ns, head.at, head.lag_ns, head.reference_state
@@ -88,17 +88,17 @@ _HOUR_NS: Final = 3600 * NS_PER_S
 
 
 class SyncEdgeStage:
-    """Probe exchanges of some hosts and the mesh's beliefs in; reduced edges and corrected delays out (`Stage`).
+    """Probe exchanges of some hosts and the mesh's estimates in; reduced edges and corrected delays out (`Stage`).
 
-    At a tick the sessions report, then the newest whole set of beliefs that has come by is taken up: that of two ticks
-    ago, as the mesh works on a tick one tick later. So everything of one tick is corrected with one set of beliefs, and
-    what this says about a host does not depend on which other hosts it serves.
+    At a tick the sessions report, then the newest complete set of estimates is adopted: that of two ticks ago, as the
+    mesh works on a tick one tick later. So everything of one tick is corrected with one set of estimates, and the
+    outputs for a host do not depend on which other hosts this process serves.
 
     Parameters
     ----------
     config : SyncConfig
-    part : str
-        Names this part on the bus.
+    share : str
+        Key of its messages on the bus.
     """
 
     name = "sync-edge"
@@ -117,7 +117,7 @@ class SyncEdgeStage:
         self._bus_at_ns = 0
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
-        """Take probe messages and beliefs that entered the bus up to `now_ns`; ticks up to it are caught up with."""
+        """Take probe messages and estimates that entered the bus up to `now_ns`; ticks up to it are caught up with."""
         out: list[Output] = []
         for message in messages:
             if message.topic == PROBE.name:
@@ -204,7 +204,7 @@ class SyncEdgeStage:
         state: dict[str, Any] = {
             "next_tick": self._clock.next,
             "bus_at_ns": self._bus_at_ns,
-            "told": self._adopted,
+            "adopted": self._adopted,
             "counters": [[*key, n] for key, n in self.counters.values.items()],
             "inbox": self._inbox.snapshot(),
             "hosts": self._hosts.snapshot(),
@@ -216,7 +216,7 @@ class SyncEdgeStage:
         saved = load(state)
         self._clock.next = saved["next_tick"]
         self._bus_at_ns = saved["bus_at_ns"]
-        self._adopted = saved["told"]
+        self._adopted = saved["adopted"]
         self.counters.values = {(what, reason): n for what, reason, n in saved["counters"]}
         self._inbox.restore(saved["inbox"])
         self._hosts.restore(saved["hosts"])

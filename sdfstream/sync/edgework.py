@@ -1,7 +1,7 @@
-"""The work on sessions: blocks of exchanges against what the mesh believed a tick ago. Splits by sending host.
+"""The work on sessions: blocks of exchanges against the mesh's estimates of a tick ago. Splits by sending host.
 
 Nothing here looks at two sessions at once but the sums per clock pair (`reduce`), which belong to one sending host; so
-any number of these, each with its share of the hosts, say together what one of them says alone.
+any number of these, each with its share of the hosts, report together what one of them reports alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JUMP_TICKS: Final = 10
 
 
 class EdgeWork:
-    """Sites and levels of all sessions of a `Roster`."""
+    """Edge filters of all sessions of a `Roster`."""
 
     def __init__(self, config: SyncConfig, counters: Counters, roster: Roster) -> None:
         self._c = config
@@ -73,7 +73,7 @@ class EdgeWork:
             c.floor_drift_ns,
         )
         self._at = at
-        # before this tick's news, which the mesh has not heard of
+        # before this tick's blocks, which the mesh does not know yet
         trust = residuals(t, line, usual_ns2, self._calm(), t["began_at_ns"] <= estimates.solved_at)
         trips, received, surprise_ns2 = breaks.NOTHING, rows.session, np.zeros(t.rows)
         if rows.session.size:
@@ -90,7 +90,7 @@ class EdgeWork:
         return reduce(t, trust, line, usual_ns2, at, (received, surprise_ns2), self._jumped(trips), c)
 
     def _propagate(self, estimates: ClockEstimates) -> None:
-        """What the mesh made of what sessions told it, once it has heard of that."""
+        """Move base delays by the mesh's answer to what sessions reported, once it has solved with that."""
         t = self._roster.sessions
         reported = np.flatnonzero((t["reported_var_ns2"] > 0.0) & (t["reported_at_ns"] <= estimates.solved_at))
         src, dst = t["clock_src"][reported], t["clock_dst"][reported]
@@ -100,7 +100,7 @@ class EdgeWork:
         ef.propagate(t, reported, line - (skew[dst] - skew[src]) * since_s, mesh_var)
 
     def _learn_minima(self, i: Int64s, min_delay_ns: Float64s, v: ef.Prior, at: float) -> None:
-        """`learn_minima`; where the mesh has yet to hear what a session told, that is what its answer will be about."""
+        """`learn_minima`; a report that the mesh has not solved with yet stays the one its answer will be about."""
         t = self._roster.sessions
         waits = np.flatnonzero(t["reported_var_ns2"][i] > 0.0)
         mean, var, since = (t[name][i[waits]] for name in ("reported_mean_ns", "reported_var_ns2", "reported_at_ns"))
@@ -116,7 +116,7 @@ class EdgeWork:
     def _learn(
         self, block: Blocks, predicted: ef.MeshPrediction, walk: Float64s, at: float
     ) -> tuple[breaks.Breaks, Float64s]:
-        """One tick's blocks: to new sites, quiet ones, and those between walls; each block's surprise, squared."""
+        """One tick's blocks into new, quiet and bounded filters; each block's surprise, ns²."""
         t, c, i = self._roster.sessions, self._c, block.session
         self._begin(block, predicted.line, at)
         learn_moments(t, block, c)
@@ -147,18 +147,18 @@ class EdgeWork:
     def _calm(self) -> Bools:
         """Sessions that did not jump within the last second; what a jump leaves behind is no disagreement."""
         calm = np.ones(self._roster.sessions.rows, dtype=np.bool_)
-        for _, who, _ in self._jumps:
-            calm[who] = False
+        for _, jumped, _ in self._jumps:
+            calm[jumped] = False
         return calm
 
     def _inflate(self, i: Int64s, size: Float64s) -> None:
-        """Half of a surprise's square for the offset, half for the level."""
+        """Half of a surprise's square for the offset, half for the base delay."""
         t = self._roster.sessions
         ef.inflate(t, i, size / np.sqrt(8.0))
         t["base_delay_var_ns2"][i] += 0.125 * size * size
 
     def _begin(self, block: Blocks, line: Float64s, at: float) -> None:
-        """Sites of sessions heard for the first time, once both directions were."""
+        """Start the filters of new sessions, once both directions have a delay."""
         t, i = self._roster.sessions, block.session
         new = np.flatnonzero((t["offset_var_ns2"][i] >= ef.UNKNOWN) & np.isfinite(block.minimum).all(axis=0))
         if new.size:
@@ -167,7 +167,7 @@ class EdgeWork:
             ef.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
     def _waiting(self, at: float) -> CorrectedRows:
-        """Answered rows since the last tick; one older than `NEAR_NS`, or as far ahead, teaches nothing (counted)."""
+        """Answered rows since the last tick; one further than `NEAR_NS` from now is not learned from (counted)."""
         pending, self._pending = self._pending, []
         if not pending:
             return CorrectedRows.none()
@@ -190,15 +190,15 @@ class EdgeWork:
         self._jumps = [j for j in self._jumps if self._ticks - j[0] < _JUMP_TICKS]
         if not self._jumps:
             return trips.stepped, trips.size_ns
-        who = np.concatenate([j[1] for j in self._jumps])
+        jumped = np.concatenate([j[1] for j in self._jumps])
         size = np.concatenate([j[2] for j in self._jumps])
-        sessions, inverse = np.unique(who, return_inverse=True)
+        sessions, inverse = np.unique(jumped, return_inverse=True)
         return sessions, sums(inverse, size, sessions.size) / np.bincount(inverse)
 
     def keep(self, mask: Bools) -> None:
         """Sessions got new numbers; rows of forgotten ones are not waiting (they were silent)."""
         number = np.cumsum(mask) - 1
-        self._jumps = [(k, number[who[mask[who]]], size[mask[who]]) for k, who, size in self._jumps]
+        self._jumps = [(k, number[jumped[mask[jumped]]], size[mask[jumped]]) for k, jumped, size in self._jumps]
 
     def snapshot(self) -> dict[str, Any]:
         """Everything but the roster."""
@@ -212,5 +212,5 @@ class EdgeWork:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self._pending = [CorrectedRows._make(columns) for columns in state["pending"]]
-        self._jumps = [(int(k), who, size) for k, who, size in state["jumps"]]
+        self._jumps = [(int(k), jumped, size) for k, jumped, size in state["jumps"]]
         self._ticks, self._at = int(state["ticks"]), float(state["at"])

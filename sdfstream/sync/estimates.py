@@ -4,7 +4,7 @@ Internal time. Every clock has an integer `base_ns` (near its first stamp minus 
 near bus time for every clock, however wrong. On that scale x is the clock's offset from the *ensemble*, a free common
 gauge; what is published is the difference to the reference clock's x.
 
-The covariance is that clock's *own part*: the variance of the difference of two clocks is the sum of both parts.
+The covariance is that clock's *own*: the variance of the difference of two clocks is the sum of both.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ COLUMNS: Final[dict[str, Any]] = {
     "phase_walk": np.float64(0.0),
     "bound_ns2": np.float64(UNKNOWN),
 }
-"""offset (ns), skew (ns/s = ppb) and the three covariances of the own part; `walk` and `phase`: random walks of the
-frequency (ns²/s³) and of the phase (ns²/s); `bound`: variance behind the published error, ns²."""
+"""`base_ns` where `based`; offset (ns), skew (ns/s = ppb) and their own covariance; `freq_walk`, `phase_walk`: random
+walks of the frequency (ns²/s³) and of the phase (ns²/s); `bound_ns2`: variance behind the published error."""
 
 
 class ClockEstimates:
@@ -43,11 +43,11 @@ class ClockEstimates:
         self.origin_ns = 0
         self.at = 0.0
         self.solved_at = 0.0
-        """Instant of the last tick that the mesh had heard of, where these have been carried forward since."""
+        """Instant of the last tick that the mesh had solved, from which these were predicted forward."""
         self.lag_ns = 0.0
         """How far the newest evidence is behind the bus (`lag`)."""
         self.reference = 0
-        """Number of the reference clock, or of the one by which the reference's component is told."""
+        """Number of the reference clock, or of one in the component of a mean."""
         self.reference_state = ReferenceState(0.0, 0, 0.0, 0.0)
         """Where the reference stood when the mesh was last solved."""
 
@@ -103,7 +103,7 @@ class ClockEstimates:
             "solved_at": self.solved_at,
             "lag_ns": self.lag_ns,
             "reference": self.reference,
-            "place": list(self.reference_state),
+            "reference_state": list(self.reference_state),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -112,11 +112,11 @@ class ClockEstimates:
         self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
         self.solved_at = float(state["solved_at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
-        self.reference_state = ReferenceState(*state["place"])
+        self.reference_state = ReferenceState(*state["reference_state"])
 
 
 class NamedEstimates:
-    """Beliefs of named clocks, as the edge work takes them up."""
+    """Estimates of named clocks, as the edge work adopts them."""
 
     def __init__(self, names: list[str], estimates: ClockEstimates) -> None:
         self.names = names
@@ -129,13 +129,13 @@ class NamedEstimates:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
-        return {"names": self.names, "beliefs": self.estimates.snapshot()}
+        return {"names": self.names, "estimates": self.estimates.snapshot()}
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> NamedEstimates:
         """What `snapshot` gave."""
         estimates = ClockEstimates()
-        estimates.restore(state["beliefs"])
+        estimates.restore(state["estimates"])
         return cls(list(state["names"]), estimates)
 
 
@@ -199,7 +199,7 @@ def correct(
 def pair_err(rows: CorrectedRows, variance: Float64s, sigmas: float) -> Float64s:
     """Error bar of each row's delays: the difference of its two clocks, `sigmas` standard deviations wide.
 
-    `variance` is by clock, its own part (`belief`).
+    `variance` is by clock, its own (`ClockEstimates`).
     """
     total = variance[rows.clock_src] + variance[rows.clock_dst]
     same: Bools = rows.clock_src == rows.clock_dst

@@ -1,9 +1,9 @@
-"""The mesh's side of the edges: what every part last said of every directed clock pair.
+"""The mesh's side of the edges: the last row of every directed clock pair.
 
-A tick uses the rows of that tick. A pair whose row has not come (its part is late, or down) is not taken out at once,
+A tick uses the rows of that tick. A pair whose row has not come (its process is late, or down) is not removed at once,
 or the mesh would fall apart and grow together again with every late message: its last row goes on for two seconds,
-moved along by the clocks' rates, and counts for less and less. Then it is gone, and its clocks hold over unless others
-hear them. Nothing waits for a row.
+moved along by the clocks' rates, with fading weight. Then it is gone, and its clocks hold over unless others
+have sessions with them. Nothing waits for a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPARE_NAMES: Final = 1024
 
 
 class Gather:
-    """Rows of all parts, in numbers of its own for the clocks."""
+    """Rows of all `sync-edge` processes, in numbers of its own for the clocks."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -86,7 +86,7 @@ class Gather:
         order = np.argsort(key, kind="stable")
         newer = (key[order][1:] == key[order][:-1]) & (tick_at_ns[use][order][1:] >= tick_at_ns[use][order][:-1])
         if newer.any():
-            # a pair that moved from one part to another is told by both: the one that hears it counts
+            # a pair that moved between processes is reported by both: the one with recent exchanges counts
             order = np.lexsort((-e.weight[use], ~e.recent[use], -tick_at_ns[use], key))
         use, key = use[order], key[order]
         first = np.ones(use.size, dtype=np.bool_)
@@ -134,7 +134,7 @@ class Gather:
             "base_ns": self._base_ns,
             "based": self._based,
             "came": [[tick_at_ns, list(e)] for tick_at_ns, e in self._arrived],
-            "kept": [self._latest[0], list(self._latest[1])],
+            "latest": [self._latest[0], list(self._latest[1])],
             "lags": [list(pair) for pair in self._lags],
         }
 
@@ -144,7 +144,7 @@ class Gather:
         self._number = {name: k for k, name in enumerate(self._names)}
         self._base_ns, self._based = state["base_ns"], state["based"]
         self._arrived = [(tick_at_ns, ReducedEdges(*e)) for tick_at_ns, e in state["came"]]
-        self._latest = state["kept"][0], ReducedEdges(*state["kept"][1])
+        self._latest = state["latest"][0], ReducedEdges(*state["latest"][1])
         self._lags = [(int(tick), float(lag)) for tick, lag in state["lags"]]
         self._known = None
 

@@ -1,4 +1,4 @@
-"""Everything that belongs to a share of the sending hosts: sessions, their sites, and their windows of delay."""
+"""Everything that belongs to a share of the sending hosts: sessions, their edge filters, and their windows of delay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TICKS_PER_SWEEP: Final = 100
 
 
 class HostWork:
-    """Rows in; corrected delays out; a `TickReport` for the mesh at every tick, and its beliefs taken up after it."""
+    """Rows in; corrected delays out; a `TickReport` at every tick, after which the mesh's estimates are adopted."""
 
     def __init__(self, config: SyncConfig, counters: Counters) -> None:
         self._c = config
@@ -40,9 +40,9 @@ class HostWork:
         self._spread = Spread()
         self._ticks = 0
         self._mesh_estimates: NamedEstimates | None = None
-        """What the mesh said last of all clocks, where it is another process: for clocks that come in between."""
+        """The last estimates of all clocks, where the mesh is another process: for clocks that come in between."""
         self._advanced_to: list[float] = []
-        """Internal times to which the beliefs were carried forward since."""
+        """Internal times (ns) to which the estimates were predicted since."""
         self._known: tuple[list[str], int, Int64s] | None = None
 
     def take(self, x: AcceptedExchanges, bus_at_ns: int) -> None:
@@ -85,7 +85,7 @@ class HostWork:
         return int(b.reference_ns(np.float64(bus_at_ns - b.origin_ns - b.lag_ns)))
 
     def tick(self, bus_at_ns: int, number: int) -> TickReport:
-        """What the sessions say about this tick. `number` counts ticks, alike in all parts."""
+        """Report of the sessions about this tick. `number` counts ticks, alike in all processes."""
         b = self._estimates
         self._ticks = number
         at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at)
@@ -99,15 +99,15 @@ class HostWork:
 
     @property
     def estimates(self) -> ClockEstimates:
-        """What is believed of the clocks here, by their numbers in a report."""
+        """Estimates of the clocks here, by their numbers in a report."""
         return self._estimates
 
     def begin(self, origin_ns: int) -> None:
-        """Origin of internal time until the mesh tells its own."""
+        """Set the origin of internal time, until the mesh reports its own."""
         self._estimates.origin_ns = origin_ns
 
     def adopt_named(self, named: NamedEstimates, usual_ns2: float) -> None:
-        """Believe what a mesh in another process said."""
+        """Adopt the estimates of a mesh in another process."""
         if self._mesh_estimates is None:
             # nothing was learned yet
             self._roster.sessions["seen_at_ns"] -= named.estimates.origin_ns - self._estimates.origin_ns
@@ -115,7 +115,7 @@ class HostWork:
         self.adopt(named, usual_ns2)
 
     def foreign(self, named: NamedEstimates) -> bool:
-        """Whether this mesh tells another time line than before: with its own origin, or other bases."""
+        """Whether these estimates are on another time line than before: another origin, or other bases."""
         if self._mesh_estimates is None:
             return False
         of = self._numbers(self._roster.registry.clocks, named.names)
@@ -125,7 +125,7 @@ class HostWork:
         return named.estimates.origin_ns != self._estimates.origin_ns or bool((both & moved).any())
 
     def _catch_up(self, named: NamedEstimates, start: int) -> None:
-        """Clocks from `start` on are new here: what the mesh said of them, carried forward as the others were."""
+        """Clocks from `start` on are new here: adopt their estimates, predicted as the others were."""
         of = self._numbers(self._roster.registry.clocks, named.names)[start:]
         mine = np.flatnonzero(of >= 0)
         few = ClockEstimates()
@@ -139,7 +139,7 @@ class HostWork:
             self._estimates.table[name][start + mine] = few.table[name]
 
     def adopt(self, clocks: MeshClocks | NamedEstimates, usual_ns2: float) -> None:
-        """Believe what the mesh found."""
+        """Adopt the mesh's estimates."""
         b, named = self._estimates, clocks.estimates
         names = self._roster.registry.clocks
         b.origin_ns, b.at, b.lag_ns, b.reference_state = named.origin_ns, named.at, named.lag_ns, named.reference_state
@@ -224,12 +224,12 @@ class HostWork:
             "roster": self._roster.snapshot(),
             "edges": self._edges.snapshot(),
             "book": self._book.snapshot(),
-            "beliefs": self._estimates.snapshot(),
+            "estimates": self._estimates.snapshot(),
             "usual": self._usual_ns2,
             "newest_lag": None if self._newest_lag == np.inf else self._newest_lag,
             "spread": self._spread.snapshot(),
             "ticks": self._ticks,
-            "told": None if self._mesh_estimates is None else self._mesh_estimates.snapshot(),
+            "mesh_estimates": None if self._mesh_estimates is None else self._mesh_estimates.snapshot(),
             "since": self._advanced_to,
         }
 
@@ -238,11 +238,11 @@ class HostWork:
         self._roster.restore(state["roster"])
         self._edges.restore(state["edges"])
         self._book.restore(state["book"])
-        self._estimates.restore(state["beliefs"])
+        self._estimates.restore(state["estimates"])
         self._usual_ns2 = float(state["usual"])
         self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
         self._spread.restore(state["spread"])
         self._ticks = int(state["ticks"])
-        self._mesh_estimates = None if state["told"] is None else NamedEstimates.of(state["told"])
+        self._mesh_estimates = None if state["mesh_estimates"] is None else NamedEstimates.of(state["mesh_estimates"])
         self._advanced_to = [float(at) for at in state["since"]]
         self._known = None

@@ -170,7 +170,7 @@ def _missing(batch: pa.RecordBatch, codes: tuple[Any, ...]) -> Bools | None:
 def _spotless(stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]) -> bool:
     """Whether every row is answered, of one kind of stamp other than user space, and sane: a quick look at the whole.
 
-    True only where `_assess` would accept every row in both directions; False says nothing.
+    True only where `_assess` would accept every row in both directions; False decides nothing.
     """
     t1, t2, t3, t4 = stamps
     if not t1.size or any(t.min() <= 0 or t.max() >= LATEST_NS for t in stamps):
@@ -267,7 +267,7 @@ def _combined(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[In
     """One integer per combination of names, and the number of integers that there may be."""
     codes = [c.astype(np.int64) for c in codes]
     src, dst, _, clock_src, clock_dst = codes
-    # a host that has one clock is told apart by its name alone: then the integers stay few
+    # a host that has one clock is distinguished by its name alone: then the integers stay few
     ends = {3: (src, len(dictionaries[0]), clock_src), 4: (dst, len(dictionaries[1]), clock_dst)}
     key, span = np.zeros(src.size, dtype=np.int64), 1
     for slot, (column, dictionary) in enumerate(zip(codes, dictionaries, strict=True)):

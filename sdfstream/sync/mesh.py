@@ -1,16 +1,16 @@
-r"""The network step: weighted least squares over the clocks, from the sites of all sessions.
+r"""The network step: weighted least squares over the clocks, from the edge filters of all sessions.
 
-Session sums e between clocks a and b say :math:`x_b - x_a = z_e` with weight :math:`w_e` (`reduce`, which makes the
+Session sums e between clocks a and b measure :math:`x_b - x_a = z_e` with weight :math:`w_e` (`reduce`, which makes the
 weights robust). The solution minimises :math:`\sum_e w_e (x_b - x_a - z_e)^2`: a Laplacian system
 
 .. math:: L y = B^T W (z - B x), \qquad L = B^T W B,
 
-for the correction y of the predicted x, by conjugate gradients [1]_. There is no prior of the clocks: sites hold all
+for the correction y of the predicted x, by conjugate gradients [1]_. There is no prior of the clocks: filters hold all
 evidence, and a prior that takes the clocks' errors for independent would hold two halves of a mesh apart that agree
 each within itself. The gauge is the trimmed mean of the well-known clocks, so that one that steps or joins does not
 push the others. By Foster's theorem the mean effective resistance of the edges of a connected graph of n nodes is
-(n − 1) over the number of edges; so each clock's own part of the variance is (n − 1)/n over the weights at it, exact on
-average, a few per cent off at degree 10. `reach` says by how much more a clock far from the reference is off.
+(n − 1) over the number of edges; so each clock's own variance is (n − 1)/n over the weights at it, exact on
+average, a few per cent off at degree 10. `reach` corrects that for clocks far from the reference.
 
 References
 ----------
@@ -43,7 +43,7 @@ class Solved(NamedTuple):
     offset_ns: Float64s
     skew_ppb: Float64s
     offset_var_ns2: Float64s
-    """Own part of the covariance; NaN where no session holds the clock."""
+    """Own covariance; NaN where the clock has no session."""
     offset_skew_cov: Float64s
     skew_var_ppb2: Float64s
 
@@ -72,12 +72,12 @@ def solve(e: ReducedEdges, offset_ns: Float64s, skew_ppb: Float64s, offset_var_n
     )
 
 
-def _correct(e: ReducedEdges, weight: Float64s, said: Float64s, value: Float64s) -> Float64s:
-    """Least-squares correction of `value` from what the pairs said."""
+def _correct(e: ReducedEdges, weight: Float64s, measured: Float64s, value: Float64s) -> Float64s:
+    """Least-squares correction of `value` from the pairs' measurements."""
     use = weight > 0.0
     a, b, w = e.src[use], e.dst[use], weight[use]
     clocks = value.size
-    flow = w * (said[use] - (value[b] - value[a]))
+    flow = w * (measured[use] - (value[b] - value[a]))
     right = sums(b, flow, clocks) - sums(a, flow, clocks)
     if (np.abs(right) <= _ROUNDING * (sums(a, np.abs(flow), clocks) + sums(b, np.abs(flow), clocks))).all():
         return np.zeros(clocks)
@@ -115,7 +115,7 @@ def _median(x: Float64s, label: Int64s, anchor: Bools) -> Float64s:
 
 
 def reach(e: ReducedEdges, offset_var_ns2: Float64s, label: Int64s, reference: int) -> Float64s:
-    """(clocks,) by how much the variance of each clock's difference to the reference exceeds the sum of both own parts.
+    """(clocks,) variance of each clock's difference to the reference over the sum of both own variances.
 
     Exact (the Laplacian grounded at the reference, inverted) up to `DENSE_CLOCKS` clocks, 1 beyond. Never below 1.
     """
@@ -132,7 +132,7 @@ def reach(e: ReducedEdges, offset_var_ns2: Float64s, label: Int64s, reference: i
     scale = 1.0 / np.sqrt(np.maximum(grounded.diagonal(), 1e-30))
     try:
         inverse = np.linalg.inv(grounded * scale[:, None] * scale[None, :])
-    except np.linalg.LinAlgError:  # tied to the reference by nothing that says anything
+    except np.linalg.LinAlgError:  # tied to the reference by pairs without weight
         return result
     exact = inverse.diagonal() * scale * scale
     result[mine] = np.clip(exact / (offset_var_ns2[mine] + offset_var_ns2[reference]), 1.0, 1e6)
@@ -160,7 +160,7 @@ def misfit(e: ReducedEdges, clocks: int) -> Float64s:
 
     .. math:: \sum_{neighbours} \overline{\min(r^2, 16 \cdot \mathrm{median}\, r^2)} / n^2
 
-    with :math:`r^2` the mean square misfit of each session between two clocks; NaN where a clock was not heard.
+    with :math:`r^2` the mean square misfit of each session between two clocks; NaN where a clock had no samples.
     Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap keeps
     sessions behind a queue, which the estimate hardly listens to, from widening the bound.
     """
@@ -173,7 +173,7 @@ def misfit(e: ReducedEdges, clocks: int) -> Float64s:
 
 
 def _neighbours(e: ReducedEdges, column: Float64s) -> tuple[Int64s, Int64s, Float64s, Float64s]:
-    """Pairs without direction that were heard lately: both clocks, mean of `column` over sessions, sessions."""
+    """Recent pairs without direction: both clocks, mean of `column` over sessions, sessions."""
     use = e.recent
     src, dst, sessions = e.src[use], e.dst[use], e.sessions[use]
     keys, inverse = np.unique((np.minimum(src, dst) << 32) | np.maximum(src, dst), return_inverse=True)
@@ -186,7 +186,7 @@ _AGAINST = 0.2
 
 
 def blame(e: ReducedEdges, clocks: int) -> Bools:
-    """The fewest clocks that explain the lastingly bad neighbourhoods: the worst first, whose others then tell no more.
+    """The fewest clocks that explain the lastingly bad neighbourhoods: the worst first, whose pairs then count no more.
 
     A clock that lies differently to every neighbour is fitted to the larger half of them, so a fifth of three or more,
     and two, suffice.

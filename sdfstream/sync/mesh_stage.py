@@ -1,4 +1,4 @@
-"""Sync in parts: the work on all clocks together. `edge_stage` is its other half, in any number."""
+"""Sync split over processes: the work on all clocks together. `edge_stage` is its other half, in any number."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _TICKS_PER_SWEEP: Final = 100
 
 
 class SyncMeshStage:
-    """Reduced edges in; clock states and beliefs out (`Stage`).
+    """Reduced edges in; clock states and estimates out (`Stage`).
 
-    At the end of a tick it works on what the parts said about the tick before: they have 100 ms to say it. It waits for
-    nobody (`gather`).
+    At the end of a tick it works on the rows of the tick before: those have 100 ms to come. It waits for none
+    (`gather`).
 
-    One that starts anew takes over origin and bases from the parts, which hold all evidence: it needs no state.
+    One that starts anew takes over origin and bases from the edge processes, which hold all evidence: no state
+    is needed.
 
     Parameters
     ----------

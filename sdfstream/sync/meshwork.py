@@ -1,4 +1,4 @@
-"""The work on all clocks together: reduced edges in, beliefs and published states out, once per tick."""
+"""The work on all clocks together: reduced edges in, estimates and published states out, once per tick."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TICKS_PER_SWEEP: Final = 100
 
 
 class TickReport(NamedTuple):
-    """What one part of the edge work says about a tick."""
+    """Report of one process of the edge work about a tick."""
 
     clocks: list[str]
     """Names behind the clock numbers in `edges`."""
@@ -54,7 +54,7 @@ class MeshWork:
         self._usual_ns2 = 0.0
         self._ticks = 0
         self._known: dict[int, tuple[int, list[str], Int64s]] = {}
-        """By place of the report: how many names it had, the mesh's names then, and its clocks' numbers."""
+        """By index of the report: how many names it had, the mesh's names then, and its clocks' numbers."""
 
     @property
     def usual_ns2(self) -> float:
@@ -110,30 +110,30 @@ class MeshWork:
         return float(bus_at_ns - self.clocks.estimates.origin_ns) - self._lag.value
 
     def _enter_new(self, reports: Sequence[TickReport]) -> None:
-        """Clocks heard for the first time, and their bases: the newest first stamp stands for the bus time."""
+        """Enter new clocks and their bases: the newest first stamp stands for the bus time."""
         new_bases_ns: dict[str, int] = {}
         for report in reports:
             for name, base in report.new_bases_ns.items():
                 new_bases_ns[name] = max(base, new_bases_ns.get(name, base))
         if new_bases_ns:
-            who = sorted(new_bases_ns)
-            placed = self.clocks.enter(who)
+            names = sorted(new_bases_ns)
+            placed = self.clocks.enter(names)
             if placed is not None:
                 self._smoother.scatter(placed, self.clocks.n)
             number = {name: k for k, name in enumerate(self.clocks.names)}
-            at = np.array([number[name] for name in who], dtype=np.int64)
-            self.clocks.set_bases(at, np.array([new_bases_ns[name] for name in who], dtype=np.int64))
+            at = np.array([number[name] for name in names], dtype=np.int64)
+            self.clocks.set_bases(at, np.array([new_bases_ns[name] for name in names], dtype=np.int64))
 
     def _joined(self, reports: Sequence[TickReport]) -> ReducedEdges:
-        """All parts' rows in the mesh's numbers, in order of the clocks' names: no sum depends on who made the rows."""
-        parts = []
+        """All reports' rows in the mesh's numbers, in order of the clocks' names: no sum depends on the split."""
+        pieces = []
         for index, report in enumerate(reports):
             if report.edges.src.size:
                 of = self._numbers(index, report.clocks)
-                parts.append(_known(report.edges._replace(src=of[report.edges.src], dst=of[report.edges.dst])))
-        if not parts:
+                pieces.append(_known(report.edges._replace(src=of[report.edges.src], dst=of[report.edges.dst])))
+        if not pieces:
             return empty()
-        e = parts[0] if len(parts) == 1 else ReducedEdges._make(map(np.concatenate, zip(*parts, strict=True)))
+        e = pieces[0] if len(pieces) == 1 else ReducedEdges._make(map(np.concatenate, zip(*pieces, strict=True)))
         key = (e.src << 32) | e.dst
         if (key[1:] >= key[:-1]).all():
             return e
@@ -141,7 +141,7 @@ class MeshWork:
         return ReducedEdges._make(column[order] for column in e)
 
     def _numbers(self, index: int, names: list[str]) -> Int64s:
-        """The mesh's number of each of a report's clocks, −1: never heard; looked up anew when names came or went."""
+        """The mesh's number of each of a report's clocks, −1: unknown; looked up anew when names came or went."""
         known = self._known.get(index)
         if known is None or known[0] != len(names) or known[1] is not self.clocks.names:
             number = {name: k for k, name in enumerate(self.clocks.names)}
@@ -218,7 +218,7 @@ class MeshWork:
         )
 
     def _sweep(self) -> None:
-        """Forget clocks that no part of the edge work names any more."""
+        """Forget clocks that no report names any more."""
         named = np.zeros(self.clocks.n, dtype=np.bool_)
         named[self._edges.src] = named[self._edges.dst] = True
         named |= self.clocks.alive() | ~self.clocks.estimates.table["based"]
@@ -259,6 +259,6 @@ class MeshWork:
 
 
 def _known(e: ReducedEdges) -> ReducedEdges:
-    """Without the pairs of clocks that nobody has heard yet."""
+    """Without the pairs of unknown clocks."""
     use = (e.src >= 0) & (e.dst >= 0)
     return e if use.all() else ReducedEdges._make(column[use] for column in e)

@@ -76,7 +76,7 @@ _HOSTS_PER_BUILD: Final = 32
 
 
 class _NameColumns(NamedTuple):
-    """The columns of one build that say whose rows they are."""
+    """The naming columns of one build."""
 
     path_dir: Int64s
     """Path · 2 + direction of each row."""
@@ -91,7 +91,7 @@ class DelayRows:
         """Of all paths, as the registry had them when `_rank` and `_host` were made; it makes a new array of them
         whenever paths come or go."""
         self._rank = np.empty(0, dtype=np.int64)
-        """Each path's place in the order of all paths."""
+        """Each path's rank among all paths."""
         self._host = np.empty(0, dtype=np.int64)
         """Each path's sending host, numbered in order of names."""
         self._hosts: list[str] = []

@@ -1,9 +1,9 @@
-r"""From sites to reduced edges: all that the mesh needs to know of the sessions between two clocks, in one row.
+r"""From edge filters to reduced edges: all that the mesh needs of the sessions between two clocks, in one row.
 
 A row is directed (sender's clock → reflector's clock), so all its sessions belong to one sending host, and the work on
 sessions can be split over any number of processes by host without a sum being split.
 
-Robustness. A session whose site lies off the mesh's last solution gets the weight of Cauchy's law,
+Robustness. A session whose offset lies off the mesh's last solution gets the weight of Cauchy's law,
 :math:`w = 1 / (1 + r^2 / 9(P + \mathrm{usual_ns2}^2))`, so weights iterate once per tick (iteratively reweighted least
 squares, warm-started by time).
 """
@@ -27,7 +27,7 @@ _BEYOND: Final = 4.0
 _BIAS_GAIN: Final = 1.0 / 20.0
 _NOISE: Final = 36.0
 _LOST: Final = 0.01
-"""A site that knows less than a hundredth of what was unknown at first says nothing to the mesh."""
+"""A filter whose variance is above this share of `UNKNOWN` has no weight."""
 
 
 class ReducedEdges(NamedTuple):
@@ -56,15 +56,15 @@ class ReducedEdges(NamedTuple):
     disagreeing: Float64s
     """Sessions that lastingly disagree with the mesh."""
     recent: Bools
-    """Some session was heard lately."""
+    """Some session has recent blocks."""
     blocks: Float64s
-    """Blocks heard in this tick."""
+    """Blocks of this tick."""
     jumped: Float64s
     """Sessions whose clock difference jumped in this tick."""
     step_ns: Float64s
     """By how much at most, ns."""
     surprise_ns2: Float64s
-    """Mean over sessions of the square of what packets surprised them by in this tick, ns² (`walls.gates`)."""
+    """Mean over sessions of the square of what packets surprised them by in this tick, ns² (`edge_filter.gate`)."""
 
 
 def empty() -> ReducedEdges:
@@ -74,19 +74,19 @@ def empty() -> ReducedEdges:
 
 
 def residuals(t: Table, line: Float64s, usual_ns2: Float64s | float, calm: Bools, asked: Bools) -> Float64s:
-    """Each session's robust weight; keeps what it lastingly disagrees by.
+    """Each session's robust weight; updates its lasting disagreement.
 
-    `line` (sessions,): the mesh's difference; `calm`: sessions whose disagreement is to be kept; `asked`: those
-    that the mesh has heard of.
+    `line` (sessions,): the mesh's difference; `calm`: sessions whose disagreement counts; `asked`: those
+    that the mesh has solved with.
     """
     residual_ns = t["offset_ns"] - line
     own = t["offset_var_ns2"]
     known = calm & asked & (own < _LOST * UNKNOWN)
     square = residual_ns * residual_ns
     beyond = np.where(square > _BEYOND * own, square - own, 0.0)
-    kept = t["disagreement_ns2"] + _SQUARE_GAIN * (beyond - t["disagreement_ns2"])
+    mean = t["disagreement_ns2"] + _SQUARE_GAIN * (beyond - t["disagreement_ns2"])
     # while a session makes up its mind it disagrees with much
-    t["disagreement_ns2"] = np.where(known, np.where(t["blocks"] > YOUNG_BLOCKS, kept, 0.0), t["disagreement_ns2"])
+    t["disagreement_ns2"] = np.where(known, np.where(t["blocks"] > YOUNG_BLOCKS, mean, 0.0), t["disagreement_ns2"])
     t["assessed_ticks"] += known
     gain = np.maximum(1.0 / np.maximum(t["assessed_ticks"], 1.0), _BIAS_GAIN)
     t["bias_ns"] += np.where(known, gain * (residual_ns - t["bias_ns"]), 0.0)

@@ -45,9 +45,9 @@ SLEW_PPB: Final = 1_000.0
 """L. Larger: durations on reference time suffer from clocks that come and go; smaller: the mean lags behind them."""
 _TAU_S: Final = 10.0
 _NEAR_NS: Final = NS_PER_S
-"""A clock further from the rest (on TAI, or never set) has no part in the mean, or it would be nobody's time."""
+"""A clock further from the rest (on TAI, or never set) does not count in the mean, or it would be nobody's time."""
 _PAST: Final = 64
-"""Ticks whose place is remembered, for smoothed rows: they lie 4 s back at most."""
+"""Ticks whose state is remembered, for smoothed rows: they lie 4 s back at most."""
 
 
 def check(setting: str) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Scale(NamedTuple):
     """The reference of one tick."""
 
     clock: int
-    """It, or for a mean the clock by which its component is told."""
+    """Its number; for a mean, of a clock in its component."""
     weights: Float64s
     """(clocks,) summing to 1."""
     gap_ns: float = 0.0
@@ -161,24 +161,24 @@ class Reference:
 
     @property
     def clock(self) -> int:
-        """The clock that is the reference, or by which the component of the mean is told; 0 before there is one."""
+        """Number of the reference; for a mean, of a clock in its component; 0 before there is one."""
         return self._clock
 
     def choose(
         self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, known: Bools, ensemble: Ensemble
     ) -> Scale:
-        """Look who can be the reference now, and go on with it.
+        """Choose the reference of this tick by the rule, and advance it.
 
         Parameters
         ----------
         names : sequence of str
             Clock ids by number; numbered afresh only in a new list.
         rank : (clocks,) int64
-            Place of each in the sorted names.
+            Index of each in the sorted names.
         label : (clocks,) int64
             Component.
         alive, known : (clocks,) bool
-            Heard lately; bounded.
+            With recent samples; bounded.
         bank : Bank
             Now.
         """
@@ -230,7 +230,7 @@ class Reference:
         return self._began_at is None or at - self._began_at < HOLD_NS
 
     def _rule(self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, at: float) -> int:
-        """Whom the setting chooses, of the clocks that live."""
+        """The clock that the setting chooses, of those that live."""
         if self._wanted.wanted:
             found = next((i for i in self._wanted.among(names) if alive[i]), None)
             fallen = found is None and not self._young(at)

@@ -20,7 +20,7 @@ from sdfstream.sync.intake import AcceptedExchanges
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _SPARE_BITS: Final = 2
-"""Four to eight places in the table for each key."""
+"""Four to eight buckets in the table for each key."""
 
 
 class SessionEnds(NamedTuple):
@@ -36,7 +36,7 @@ class SessionEnds(NamedTuple):
 class Directory:
     """int64 keys to consecutive slots 0, 1, 2, …: a hash table says which slot it must be if it is any.
 
-    Of keys that fall on one place of the table the newest is found there, the others by binary search.
+    Of keys that fall into one bucket the newest is found there, the others by binary search.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Registry:
     def forget(self, sessions: npt.NDArray[np.bool_], clocks: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
         """Keep only the sessions and clocks whose mask is True; all others' numbers close up.
 
-        A kept session's clocks must be kept. Returns the old numbers of the kept pairs and of the kept paths.
+        The clocks of a session that stays must stay. Returns the old numbers of the pairs and paths that stay.
         """
         retained_keys = self.sessions.keys[sessions]
         old_pairs = np.unique(retained_keys >> 40)
@@ -243,7 +243,7 @@ class DuplicateFilter:
 
 
 def path_table() -> Table:
-    """One row per path; wide columns have a lane per direction."""
+    """One row per path: its floor, ns, a value per direction."""
     return Table(
         {"floor_since_ns": np.int64(-(1 << 62))},
         {"floor_ns": np.full(2, np.inf), "floor_before_ns": np.full(2, np.inf)},
@@ -322,7 +322,7 @@ class Roster:
         return keep, clocks
 
     def forget(self, keep: Bools, clocks: Bools) -> Int64s:
-        """Drop what the masks do not keep; returns the old numbers of the kept paths, ascending."""
+        """Drop what the masks do not keep; returns the old numbers of the paths that stay, ascending."""
         table = self.sessions
         self._counters.add("forgotten", "sessions", int((~keep).sum()))
         self._counters.add("forgotten", "clocks", int((~clocks).sum()))

@@ -17,7 +17,7 @@ STEP_SKEW = 0.05
 """A clock that stepped by so many ns may have changed its rate by this share of it in ns per second."""
 
 _ANYWHERE = 0.5 * UNKNOWN
-"""ns²: `belief` caps variances at `UNKNOWN`, beyond which offset and skew no longer go together."""
+"""ns²: `estimates` caps variances at `UNKNOWN`, beyond which offset and skew no longer go together."""
 
 
 class Past(NamedTuple):
@@ -113,7 +113,7 @@ class Smoother:
     def _back(
         self, state: kalman.ClockState, ahead: kalman.ClockState, later: kalman.ClockState, dt: float
     ) -> kalman.ClockState:
-        """One step back. A clock that may be anywhere (a step by a second or more) tells nothing of what it was."""
+        """One step back. A clock that may be anywhere (a step by a second or more) has no history."""
         known = ahead.xx < _ANYWHERE
         with np.errstate(over="ignore", invalid="ignore"):
             smoothed = kalman.smooth(state, ahead, later, dt)

@@ -21,9 +21,9 @@ OUTPUTS: Final = (CLOCK.name, OWD.name, ANOMALY.name, PROBE.dead_letters)
 class SyncStage:
     """One timeline from two-way probes (`Stage` protocol, ``sdfstream/pipeline.py``).
 
-    Exchanges gather until the next tick (100 ms of bus time). A tick predicts all clocks, lets every session's block
-    say what it proves about its two clocks (`edgework`), adds that up over the mesh (`meshwork`), and publishes a
-    causal row per clock. Delays are corrected on arrival with the state of the tick before, and leave when their window
+    Exchanges gather until the next tick (100 ms of bus time). A tick predicts all clocks, updates every session's edge
+    filter with its block (`edgework`), solves the mesh over all of them (`meshwork`), and publishes a causal row per
+    clock. Delays are corrected on arrival with the state of the tick before, and leave when their window
     closes, at the first message or tick that is late enough. Ticks and closings depend on bus time alone, so the same
     messages give the same outputs however they are cut into calls.
 

@@ -1,7 +1,7 @@
-r"""UTC as one more clock, told by the hosts that something else keeps at it: slow, robust, and apart from the mesh.
+r"""UTC as one more clock, from the hosts that something else keeps at it: slow, robust, and apart from the mesh.
 
 The mesh knows nothing of UTC and needs none: one-way delays are differences of its own clocks. Hosts that follow time
-servers (NTP, PTP, GPS) say where UTC is, each to within a promised bound E (``sync.utc_err_ns``), which is a thousand
+servers (NTP, PTP, GPS) read UTC, each to within a promised bound E (``sync.utc_err_ns``), which is a thousand
 times coarser than the mesh. So UTC is read off the finished time line, and nothing goes back into it.
 
 With :math:`p_h` the position of disciplined host h on the internal line and :math:`\epsilon_h` its bound there, UTC
@@ -15,7 +15,7 @@ lies in each interval :math:`p_h \pm (E + \epsilon_h)` of a host that keeps its 
 :math:`\rho` the median of the hosts' rates, each averaged over half an hour. A host that steps, joins or leaves moves m
 no further than the others allow, and u by L at most. With no host left u goes on at :math:`\rho` and the bound grows.
 
-Signs. The row says ``offset_ns`` = UTC − reference. From a clock's reading to UTC, through the reference:
+Signs. The row's ``offset_ns`` = UTC − reference. From a clock's reading to UTC, through the reference:
 
     corrected = reading − offset − skew · (reading − at)          (the clock's row; time of the reference)
     utc = corrected + offset_utc + skew_utc · (corrected − (at_utc − offset_utc))   (the row of ``utc``)
@@ -47,7 +47,7 @@ RATE_TAU_S: Final = 1800.0
 HOLD_PPB: Final = 1_000.0
 """Without a host: how much faster than it was UTC may run, measured by the mesh; a room's temperature makes as much."""
 PATIENCE_NS: Final = 300 * NS_PER_S
-"""Hosts that contradict, for so long, what they themselves said before were wrong then: begin anew."""
+"""Hosts that contradict their own earlier readings for so long were wrong then: begin anew."""
 _SYNCED, _UNSYNCED = 0, 2
 
 
@@ -85,7 +85,7 @@ class UtcTie:
     err_ns : float
         E.
     unknown_err_ns : float
-        The bound before any of them was heard; the widest published.
+        The bound before any of them lives; the widest published.
     counters : Counters
         Gets ``utc-restarted``.
     """
@@ -127,8 +127,8 @@ class UtcTie:
             Now; not changed.
         err_ns : (clocks,) float64
             Bound of each clock's difference to the reference.
-        reference : Place
-            Where the reference stands now.
+        reference : ReferenceState
+            Now.
         """
         hosts = np.array([i for i in self._clocks.among(names) if live[i]], dtype=np.int64)
         if self._at is None and not hosts.size:
@@ -185,7 +185,7 @@ class UtcTie:
         self._at, self._followed_at, self._err_ns = ensemble.at, ensemble.at, half + abs(gap)
 
     def _contradicts(self, gap: float, half: float, at: float) -> bool:
-        """Whether the hosts have lastingly been where, by what was said before, they cannot be."""
+        """Whether the hosts have lastingly been outside twice their own bound around the followed position."""
         if abs(gap) <= 2.0 * half:
             self._contradicted_since = None
             return False

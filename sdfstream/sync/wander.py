@@ -6,13 +6,13 @@ For a filter that is right about itself, what it changes its mind by is what it 
 
 Each clock keeps its state at the start of stretches of several lengths W, and at their end compares both sides.
 
-- *Long stretches tell the random walk.* With too small a q the filter hangs on to the past, and its mind changes more
-  the longer it is left; with too large a one, less. A clock is asked at the shortest W over which the prediction grows
-  several times as wide as the estimate. How much that says about log q is known (a squared normal deviate, and the
-  error goes with q to the power 0.4 or so), so log q is itself a small filter: a part common to all clocks, which all
-  of them teach, and each clock's own.
-- *Short stretches tell the scale*: a ratio above one at every W is a filter that believes its packets too much
-  (`scale`, which also divides what the long ones say).
+- *Long stretches measure the random walk.* With too small a q the filter hangs on to the past, and its error grows more
+  the longer the stretch; with too large a one, less. A clock is tested at the shortest W over which the prediction
+  grows several times as wide as the estimate. Its information about log q is known (a squared normal deviate, and the
+  error goes with q to the power 0.4 or so), so log q is itself a small filter: a term common to all clocks, learned
+  from all of them, and each clock's own.
+- *Short stretches measure the scale*: a ratio above one at every W is a filter that trusts its packets too much
+  (`scale`, which also divides the long ones' ratios).
 - *The bound* takes the worst ratio of all W.
 """
 
@@ -33,9 +33,9 @@ _SHORT: Final = 0
 _FAR: Final = 2.5
 """A stretch is long when the prediction's variance over it grows by so many times the estimate's."""
 _SETTLED: Final = 9.0
-"""An estimate that became so much better meanwhile was still being found: its ratio says nothing of the steady one."""
+"""An estimate that became so much better meanwhile was still being found: its ratio is not the steady one."""
 _EXPECTED: Final = 0.85
-"""Mean ratio over long stretches of a filter with the right q (simulated): the walls' law is not normal."""
+"""Mean ratio over long stretches of a filter with the right q (simulated): the bounds' law is not normal."""
 _PER_TEST: Final = 0.32
 """Fisher information of one test about log q: half of 0.8², the error's variance going with q to the power 0.8."""
 _SCORE: Final = 0.4
@@ -45,10 +45,10 @@ _ROUNDS: Final = 4.0
 _FADE: Final = 0.98
 _COMMON_CLIP: Final = 1.6
 _OWN_INFO: Final = (6.0, 20.0)
-"""Of a clock's own part of log q: at first, and at most."""
+"""Of a clock's own term of log q: at first, and at most."""
 _ALARM_INFO: Final = 2.0
 _ALARMING: Final = 4.0
-"""A surprise of so many times a clock's own variance, averaged over its sessions, tells of more wander."""
+"""A surprise of so many times a clock's own variance, averaged over its sessions, is evidence of more wander."""
 _UP: Final = 1.2
 _DOWN: Final = -0.7
 _SCALE_POWER: Final = 1.0
@@ -93,7 +93,7 @@ class Wander:
     def __init__(self, c: SyncConfig) -> None:
         self._c = c
         self.log_q = float(np.log(c.wander_ppb))
-        """Common part of log q, q in ppb per √s."""
+        """Common term of log q, q in ppb per √s."""
         self.info = 1.0 / c.wander_spread**2
         """Information about it: one over its variance."""
 
@@ -122,7 +122,7 @@ class Wander:
             )
 
     def tick(self, t: Table, b: Table, at: float, ticks: int, label: Int64s) -> None:
-        """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: what is believed of them."""
+        """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: their estimates."""
         due = [horizon for horizon, length in enumerate(HORIZONS) if ticks % length == 0]
         if not due:
             return
@@ -179,7 +179,7 @@ class Wander:
             t["short_expected_error"] = t["short_expected_error"] * fade + np.where(settled, expected_error, 0.0)
 
     def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s, common: bool = True) -> None:
-        """One step of the filter of log q: the common part, then each clock's own.
+        """One step of the filter of log q: the common term, then each clock's own.
 
         One wild clock must not set what all are taken for: a test counts little beyond what it expects of itself.
         """
@@ -197,7 +197,7 @@ class Wander:
         t["own_log_q"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log_q"])
 
     def _learn_common(self, far: Bools, score: Float64s, free: Float64s) -> float:
-        """The common part; returns the mean score of these tests."""
+        """The common term; returns the mean score of these tests."""
         one = np.zeros(far.size, dtype=np.int64)
         tests = float(sums(one, far * free, 1)[0])
         several = tests > 1.0
@@ -210,9 +210,9 @@ class Wander:
         self.log_q = float(np.clip(self.log_q + np.clip(total / self.info, _DOWN, _UP), lowest, 7.0))
         return total / max(tests, 1e-9)
 
-    def forget(self, t: Table, who: Bools) -> None:
-        """These clocks jumped: what they were before says nothing of what they are."""
-        t["start_at_ns"] = np.where(who, NEVER, t["start_at_ns"])
+    def forget(self, t: Table, jumped: Bools) -> None:
+        """These clocks jumped: no prediction from before is compared."""
+        t["start_at_ns"] = np.where(jumped, NEVER, t["start_at_ns"])
 
     def snapshot(self) -> dict[str, Any]:
         """Everything but the table."""

@@ -1,6 +1,6 @@
-"""What the parts of sync say to each other, as record batches: reduced edges one way, beliefs the other.
+"""Messages between `sync-edge` and `sync-mesh` as record batches: reduced edges up, estimates down.
 
-All numbers travel as they are (float64), so that parts on several machines compute what one process would.
+All numbers travel as they are (float64), so that processes on several machines compute what one would.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EdgeRows(NamedTuple):
     tick_at_ns: Int64s
     origin_ns: int | None
     lag_ns: float
-    """Smallest lag told; infinite: none."""
+    """Smallest lag in the rows; infinite: none."""
     names: list[str]
     edges: ReducedEdges
     base_ns: Int64s

@@ -164,7 +164,7 @@ def test_before_any_host_was_heard_nothing_is_claimed() -> None:
     assert (told.status, told.n) == (0, 1) and abs(world.error()) <= told.err_ns < 1.001 * PROMISED
 
 
-def test_what_all_hosts_say_lastingly_against_what_they_said_before_is_believed_in_the_end() -> None:
+def test_hosts_that_contradict_their_own_past_for_long_are_followed_in_the_end() -> None:
     world = World(6, swing_ns=1e3)
     world.run(600)
     world.step_ns = dict.fromkeys(range(3), 50e6)

@@ -46,7 +46,7 @@ def expected(n: int, variance: float) -> edge_filter.MeshPrediction:
 
 def teach(t: Table, fwd: object, rev: object, soft: float = 1.0) -> None:
     n = t.rows
-    low = np.stack([np.broadcast_to(np.asarray(lane, dtype=float), n) for lane in (fwd, rev)])
+    low = np.stack([np.broadcast_to(np.asarray(direction, dtype=float), n) for direction in (fwd, rev)])
     edge_filter.learn_minima(t, np.arange(n), low, own_prior(t, soft), CONFIG)
 
 
@@ -106,10 +106,10 @@ def test_between_two_near_bounds_it_is_rather_too_modest(fwd: float, rev: float)
     assert v < float(t["base_delay_var_ns2"][0]) < 2.0 * v
 
 
-def test_many_blocks_find_offset_and_level_and_know_how_well() -> None:
+def test_many_blocks_find_offset_and_base_delay_and_know_how_well() -> None:
     """200 sessions with exponential queues of 200 ns (mean of a block's smallest), 100 blocks each; seed 1."""
     g = np.random.default_rng(1)
-    n, nu, s, level = 200, 200.0, 150.0, 20_000.0
+    n, nu, s, base_delay_ns = 200, 200.0, 150.0, 20_000.0
     t = session(
         n,
         offset_var_ns2=2000.0**2,
@@ -119,14 +119,14 @@ def test_many_blocks_find_offset_and_level_and_know_how_well() -> None:
         blocks=0.0,
     )
     for _ in range(100):
-        teach(t, level + s + g.exponential(nu, n), level - s + g.exponential(nu, n))
+        teach(t, base_delay_ns + s + g.exponential(nu, n), base_delay_ns - s + g.exponential(nu, n))
     error = t["offset_ns"] - s
     expected_ns = math.sqrt(t["offset_var_ns2"].mean())
     print(f"rms {error.std():.2f} (best possible {nu / 100 / math.sqrt(2):.2f}), expected {expected_ns:.2f}")
     assert abs(error.mean()) < 0.3 * error.std()
     assert error.std() < 3.0 * nu / 100 / math.sqrt(2)
     assert 0.3 < float((error**2).mean() / t["offset_var_ns2"].mean()) < 3.0
-    assert float(np.abs(t["base_delay_ns"] - level).mean()) < 10.0
+    assert float(np.abs(t["base_delay_ns"] - base_delay_ns).mean()) < 10.0
 
 
 def test_a_queue_one_way_leaves_the_other_bound_measuring() -> None:
@@ -202,7 +202,7 @@ def test_who_judges_a_block(what: str, columns: dict[str, float], alone: bool) -
     assert float(v.variance[0]) == wanted
 
 
-def test_what_others_taught_the_mesh_reaches_the_level() -> None:
+def test_what_others_taught_the_mesh_reaches_the_base_delay() -> None:
     """Offset and level go together as the covariance says."""
     t = session(base_delay_var_ns2=100.0, base_delay_cov_ns2=60.0, reported_mean_ns=0.0, reported_var_ns2=144.0)
     edge_filter.propagate(t, np.zeros(1, dtype=np.int64), np.array([12.0]), np.array([36.0]))
@@ -232,7 +232,7 @@ def test_sigma_is_that_of_the_bounds_place() -> None:
     assert rev == pytest.approx(math.sqrt(401.0))
 
 
-def test_a_level_that_a_break_made_surer_than_its_covariance_allows_stays_a_level() -> None:
+def test_a_base_delay_that_a_break_made_surer_than_its_covariance_allows_stays_positive() -> None:
     t = session(
         2,
         base_delay_var_ns2=[4.0, 400.0],

@@ -47,7 +47,7 @@ def test_ageing_alone_is_the_clock_models_prediction() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_the_level_walks_on_its_own() -> None:
+def test_the_base_delay_walks_on_its_own() -> None:
     t = table(1, base_delay_ns=5000.0, base_delay_var_ns2=100.0, offset_var_ns2=1.0)
     edge_filter.age(t, 4.0, np.zeros(1), np.zeros(1), np.ones(1), 0.5)
     assert float(t["base_delay_ns"][0]) == 5000.0
@@ -94,7 +94,7 @@ def test_a_tilt_without_precision_moves_the_mean_and_leaves_the_doubt() -> None:
     assert float(t["offset_var_ns2"][0]) == 400.0
 
 
-def test_two_sites_with_half_the_evidence_each_add_up_to_the_filter_that_had_it_all() -> None:
+def test_two_filters_with_half_the_evidence_each_add_up_to_the_filter_that_had_it_all() -> None:
     g = np.random.default_rng(1)
     walk, phase, r = 4.0, 0.09, 100.0
     full = table(1, offset_var_ns2=1e4, slope_var_ppb2=1e4)
@@ -113,7 +113,7 @@ def test_two_sites_with_half_the_evidence_each_add_up_to_the_filter_that_had_it_
     np.testing.assert_allclose(half["slope_ppb"].mean(), full["slope_ppb"][0], rtol=1e-6)
 
 
-def test_a_site_that_starts_is_wide_and_forgets_what_it_was() -> None:
+def test_a_filter_that_starts_is_wide_and_has_no_history() -> None:
     t = table(
         2,
         disagreement_ns2=5.0,

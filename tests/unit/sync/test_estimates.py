@@ -68,7 +68,7 @@ def test_a_clock_waits_until_its_first_stamp_is_taken_up() -> None:
     assert not ClockEstimates().unbased
 
 
-def test_beliefs_come_back_from_their_bytes() -> None:
+def test_estimates_come_back_from_their_bytes() -> None:
     b, other = three(), ClockEstimates()
     b.origin_ns, b.lag_ns, b.reference, b.reference_state = (
         3_600_000_000_000,

@@ -1,4 +1,4 @@
-"""From sites to one row per directed clock pair: sums, robust weights, votes, and lasting disagreement."""
+"""From edge filters to one row per directed clock pair: sums, robust weights, votes, and lasting disagreement."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_session_whose_floor_is_being_broken_has_no_vote() -> None:
     assert float(reduced(t, trust).offset_ns[0]) == pytest.approx(5.0)
 
 
-def test_a_site_that_knows_nothing_yet_says_nothing() -> None:
+def test_a_filter_that_knows_nothing_yet_has_no_weight() -> None:
     e = reduced(sessions([0, 0], [1, 2], offset_ns=[5.0, 900.0], offset_var_ns2=[100.0, UNKNOWN]))
     assert e.weight.tolist() == [0.01, 0.0]
     assert e.offset_ns.tolist() == [5.0, 0.0]

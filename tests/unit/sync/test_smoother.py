@@ -71,10 +71,10 @@ def estimates(at: float, mean: np.ndarray, p: np.ndarray, clocks: int = 1) -> Cl
 
 def remembering(ticks: int, seed: int = 1, doubts: dict[int, float] | None = None, clocks: int = 1) -> tuple:
     smoother = Smoother(30 * TICK_NS, LIMIT_PPB)
-    _, means, covariances = told = filtered(ticks, seed)
+    _, means, covariances = found = filtered(ticks, seed)
     for k, (mean, p) in enumerate(zip(means, covariances, strict=True)):
         smoother.push(estimates(k * float(TICK_NS), mean, p, clocks), np.full(clocks, (doubts or {}).get(k, 0.0)))
-    return smoother, *told
+    return smoother, *found
 
 
 @pytest.mark.parametrize("doubts", [{}, {17: 400.0}])
@@ -94,16 +94,16 @@ def test_it_is_the_textbooks_recursion(doubts: dict[int, float]) -> None:
 
 def test_hindsight_is_better_and_knows_it() -> None:
     """Seeds 0-39; the middle of 60 ticks."""
-    before, after, told = [], [], []
+    before, after, found = [], [], []
     for seed in range(40):
         smoother, truths, means, _ = remembering(60, seed)
         at = smoother.flush()[30]
         before.append(means[30][0] - truths[30][0])
         after.append(at.offset_ns[0] - truths[30][0])
-        told.append(at.variance[0])
-    print(f"rms {np.std(before):.2f} causal, {np.std(after):.2f} smoothed, told {np.sqrt(np.mean(told)):.2f}")
+        found.append(at.variance[0])
+    print(f"rms {np.std(before):.2f} causal, {np.std(after):.2f} smoothed, told {np.sqrt(np.mean(found)):.2f}")
     assert np.std(after) < 0.85 * np.std(before)
-    assert 0.5 < np.mean(np.square(after)) / np.mean(told) < 2.0
+    assert 0.5 < np.mean(np.square(after)) / np.mean(found) < 2.0
 
 
 def test_ticks_are_due_when_old_enough_and_then_forgotten() -> None:

@@ -20,7 +20,7 @@ R = 400.0
 PHASE = 0.09
 
 
-class Bank:
+class SimulatedClocks:
     """Clocks that wander as the model says, each measured once per tick; the filter takes its q from `Wander`."""
 
     def __init__(self, q: object, seed: int, start_ppb: float = 1.3, learn: bool = True) -> None:
@@ -71,7 +71,7 @@ def test_log_q_is_found_from_a_factor_of_ten_off(true_ppb: float, start_ppb: flo
     """After two minutes, within a factor of two: the q that clocks are taken for, median over the seeds."""
     common, median = [], []
     for seed in SEEDS:
-        bank = Bank(true_ppb, seed, start_ppb)
+        bank = SimulatedClocks(true_ppb, seed, start_ppb)
         bank.run(120.0)
         common.append(float(np.exp(bank.wander.log_q)))
         median.append(float(np.median(np.sqrt(bank.wander.walk(bank.t)))))
@@ -85,18 +85,18 @@ def test_log_q_is_found_from_a_factor_of_ten_off(true_ppb: float, start_ppb: flo
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_filter_that_is_right_about_itself_strays_as_it_expects(seed: int) -> None:
-    bank = Bank(5.0, seed, learn=False)
+    bank = SimulatedClocks(5.0, seed, learn=False)
     bank.run(120.0)
-    for lane, ticks in enumerate(HORIZONS[:-1]):
-        ratio = float(bank.t["error"][lane].sum() / bank.t["expected_error"][lane].sum())
+    for horizon, ticks in enumerate(HORIZONS[:-1]):
+        ratio = float(bank.t["error"][horizon].sum() / bank.t["expected_error"][horizon].sum())
         print(f"seed {seed}: after {ticks} ticks {ratio:.2f}")
         assert 0.6 < ratio < 1.6
     assert 0.7 < float((bank.t["short_error"] / bank.t["short_expected_error"]).mean()) < 1.4
 
 
-def test_a_filter_that_believes_its_packets_too_much_says_so_in_its_bound() -> None:
+def test_a_filter_that_trusts_its_packets_too_much_says_so_in_its_bound() -> None:
     """Measurements are in truth twice as wide as it thinks; seed 1."""
-    honest, fooled = Bank(5.0, 1, learn=False), Bank(5.0, 1, learn=False)
+    honest, fooled = SimulatedClocks(5.0, 1, learn=False), SimulatedClocks(5.0, 1, learn=False)
     fooled.noise = 2.0
     honest.run(60.0)
     fooled.run(60.0)
@@ -110,7 +110,7 @@ def test_a_filter_that_believes_its_packets_too_much_says_so_in_its_bound() -> N
 def test_one_wild_clock_does_not_set_what_all_are_taken_for(seed: int) -> None:
     q = np.full(CLOCKS, 3.0)
     q[5] = 300.0
-    bank = Bank(q, seed, 3.0)
+    bank = SimulatedClocks(q, seed, 3.0)
     bank.run(120.0)
     each, found = np.sqrt(bank.wander.walk(bank.t)), float(np.exp(bank.wander.log_q))
     print(f"seed {seed}: common {found:.2f}, wild {each[5]:.1f}, others {np.median(np.delete(each, 5)):.2f}")
@@ -120,7 +120,7 @@ def test_one_wild_clock_does_not_set_what_all_are_taken_for(seed: int) -> None:
 
 
 def test_a_surprise_raises_only_the_clock_that_it_is_about() -> None:
-    bank = Bank(3.0, 1)
+    bank = SimulatedClocks(3.0, 1)
     bank.run(20.0)
     before, common = bank.wander.walk(bank.t), bank.wander.log_q
     alarm = np.zeros(CLOCKS)
@@ -133,7 +133,7 @@ def test_a_surprise_raises_only_the_clock_that_it_is_about() -> None:
 
 
 def test_a_clock_that_jumped_is_not_compared_with_what_it_was() -> None:
-    bank = Bank(3.0, 1)
+    bank = SimulatedClocks(3.0, 1)
     bank.run(20.0)
     who = np.arange(CLOCKS) == 4
     before = bank.wander.walk(bank.t)
@@ -147,7 +147,7 @@ def test_a_clock_that_jumped_is_not_compared_with_what_it_was() -> None:
 
 def test_a_clock_alone_has_no_error_in_its_own_gauge() -> None:
     np.testing.assert_allclose(free_errors(np.array([0, 0, 2, 3, 3, 3])), [0.5, 0.5, 0.0, 2 / 3, 2 / 3, 2 / 3])
-    bank = Bank(3.0, 1)
+    bank = SimulatedClocks(3.0, 1)
     bank.label = np.arange(CLOCKS)
     before = bank.wander.snapshot()
     bank.run(20.0)
@@ -155,7 +155,7 @@ def test_a_clock_alone_has_no_error_in_its_own_gauge() -> None:
 
 
 def test_what_was_learned_comes_back_from_its_bytes() -> None:
-    bank, other = Bank(3.0, 1), Wander(SyncConfig())
+    bank, other = SimulatedClocks(3.0, 1), Wander(SyncConfig())
     bank.run(10.0)
     other.restore(load(dump(bank.wander.snapshot())))
     assert other.snapshot() == bank.wander.snapshot()

@@ -35,8 +35,8 @@ def edges(rows: int = 2, seed: int = 1) -> ReducedEdges:
 
 
 def batch(e: ReducedEdges, at: int = AT, lag: float = 5.5, origin: int | None = 7) -> pa.RecordBatch:
-    base, heard = np.array([3, -4, 5]), np.array([True, True, False])
-    (made,) = wire.edge_batches(at, origin, lag, NAMES, e, base, heard)
+    base, based = np.array([3, -4, 5]), np.array([True, True, False])
+    (made,) = wire.edge_batches(at, origin, lag, NAMES, e, base, based)
     return made
 
 
@@ -56,22 +56,22 @@ def test_edges_come_back_as_they_were() -> None:
     assert silent.origin_ns is None and silent.lag_ns == np.inf
 
 
-def test_beliefs_come_back_as_they_were() -> None:
+def test_estimates_come_back_as_they_were() -> None:
     b = estimates(3)
     (body,) = wire.estimate_batches(AT, NAMES, b, 2.5)
     assert body.schema.equals(ESTIMATE.columns)
     rows = wire.read_estimates(codec.decode(ESTIMATE.name, *_coded(ESTIMATE.name, body)).body)
     assert rows is not None
     assert (rows.tick_at_ns, rows.clocks, rows.usual_ns2, rows.names) == (AT, 3, 2.5, NAMES)
-    told = rows.estimates
-    assert (told.origin_ns, told.at, told.lag_ns, told.reference_state) == (
+    read = rows.estimates
+    assert (read.origin_ns, read.at, read.lag_ns, read.reference_state) == (
         b.origin_ns,
         b.at,
         b.lag_ns,
         b.reference_state,
     )
     for name in COLUMNS:
-        assert np.array_equal(told.table[name], b.table[name]), name
+        assert np.array_equal(read.table[name], b.table[name]), name
 
 
 @pytest.mark.parametrize("name", ["offset_ns", "alarm_ns2", "info_xg_per_ns_ppb"])
@@ -90,13 +90,13 @@ def test_a_column_that_is_missing_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ESTIMATE.columns.names)
-def test_a_column_of_beliefs_that_is_missing_is_refused(name: str) -> None:
+def test_a_column_of_estimates_that_is_missing_is_refused(name: str) -> None:
     (body,) = wire.estimate_batches(AT, NAMES, estimates(3), 2.5)
     with pytest.raises(FormatError):
         wire.read_estimates(body.drop_columns([name]))
 
 
-def test_beliefs_in_pieces_count_once_they_are_complete() -> None:
+def test_estimates_in_pieces_count_once_they_are_complete() -> None:
     inbox = EstimateInbox()
     (first,) = wire.estimate_batches(AT, NAMES, estimates(3, seed=1), 1.0)
     (second,) = wire.estimate_batches(AT + TICK_NS, NAMES, estimates(3, seed=2), 2.0)
@@ -105,15 +105,15 @@ def test_beliefs_in_pieces_count_once_they_are_complete() -> None:
     assert inbox.newest() is None, "a repeat does not stand for what is missing"
     inbox.put(wire.read_estimates(second.slice(1)))
     inbox.put(wire.read_estimates(first.slice(2)))
-    told, usual_ns2 = inbox.newest()
-    assert told.names == NAMES and usual_ns2 == 1.0
-    assert np.array_equal(told.estimates.table["offset_ns"], estimates(3, seed=1).table["offset_ns"])
+    read, usual_ns2 = inbox.newest()
+    assert read.names == NAMES and usual_ns2 == 1.0
+    assert np.array_equal(read.estimates.table["offset_ns"], estimates(3, seed=1).table["offset_ns"])
     fresh = EstimateInbox()
     fresh.restore(inbox.snapshot())
     for box in (inbox, fresh):
         box.put(wire.read_estimates(second.slice(0, 1)))
-        told, usual_ns2 = box.newest()
-        assert sorted(told.names) == sorted(NAMES) and usual_ns2 == 2.0
+        read, usual_ns2 = box.newest()
+        assert sorted(read.names) == sorted(NAMES) and usual_ns2 == 2.0
         box.put(wire.read_estimates(first))
         assert box.newest() is None, "a tick that is past is not believed again"
 
@@ -143,8 +143,8 @@ def test_of_two_parts_that_tell_of_one_pair_the_one_that_hears_it_counts() -> No
     for order in (1, -1):
         gather = Gather()
         rows = [e._replace(recent=np.array([False]), weight=np.array([9.0])), e._replace(recent=np.array([True]))]
-        for told in rows[::order]:
-            gather.take(wire.read_edges(batch(told)))
+        for read in rows[::order]:
+            gather.take(wire.read_edges(batch(read)))
         got = gather.report(AT, MeshClocks(SyncConfig())).edges
         assert got.recent.tolist() == [True] and got.weight == e.weight
 
