@@ -89,7 +89,7 @@ def _bytes(edge: SyncEdgeStage) -> dict[str, int]:
     seen, registry = roster._duplicates, roster.registry
     directories = (registry.sessions, registry.paths)
     return {
-        "sites": sum(a.nbytes for a in roster.sessions._columns.values()),
+        "edge_filters": sum(a.nbytes for a in roster.sessions._columns.values()),
         "paths": sum(a.nbytes for a in roster.paths._columns.values()),
         "seen": seen._marks.nbytes + seen._owner.nbytes,
         "keys": sum(d.keys.nbytes + d._sorted.nbytes + d._slot.nbytes for d in directories),
