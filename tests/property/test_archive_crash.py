@@ -49,7 +49,7 @@ def make_log(messages: int, seed: int) -> Log:
             entries.append(None)
         key = f"{topic}-{partition}"
         at_ns += int(rng.integers(0, 30)) * NS_PER_MS
-        place = {"bus_at_ns": at_ns, "key": key}
+        bus = {"bus_at_ns": at_ns, "key": key}
         if last is not None and rng.random() < 0.15:
             entries.append(replace(last, bus_seq=partition << PARTITION_BITS | len(entries), bus_at_ns=at_ns))
             continue
@@ -57,10 +57,10 @@ def make_log(messages: int, seed: int) -> Log:
         numbers[key] += 1
         seq = partition << PARTITION_BITS | len(entries)
         if topic == CLOCK.name:
-            made = message(CLOCK, bulk(CLOCK, int(rng.integers(1, 5)), rng), seq, batch_seq=number, **place)
+            made = message(CLOCK, bulk(CLOCK, int(rng.integers(1, 5)), rng), seq, batch_seq=number, **bus)
         else:
             data = EVENTS[NIC.name] if rng.random() < 0.8 else {"nic": "h00/r0"}
-            made = event(NIC, data, seq, batch_seq=number, **place)
+            made = event(NIC, data, seq, batch_seq=number, **bus)
         entries.append(made)
     return log
 

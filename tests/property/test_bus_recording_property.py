@@ -87,10 +87,10 @@ def test_bytes_do_not_depend_on_how_messages_are_handed_over(
     sent = messages_of(steps)
     folder = tmp_path_factory.mktemp("r")
     cut = data.draw(st.integers(0, len(sent)))
-    for name, parts in (("a", [sent]), ("b", [sent[:cut], sent[cut:]])):
+    for name, batches in (("a", [sent]), ("b", [sent[:cut], sent[cut:]])):
         writer = RecordingWriter(folder / name)
-        for part in parts:
-            writer.write(part)
+        for batch in batches:
+            writer.write(batch)
         writer.finish()
     for path in (folder / "a").iterdir():
         assert path.read_bytes() == (folder / "b" / path.name).read_bytes()
