@@ -326,14 +326,14 @@ class Cabling:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         return {
-            "parts": self.elements.list,
+            "elements": self.elements.list,
             "declared": self.topology.declared,
             "declarations": self.declared,
             "met": list(self.ends.addresses),
-            "part": self.element,
+            "element": self.element,
             "weight": self.weight,
             "past": self.past_ns,
-            "ways": [[s, d, route.snapshot()] for (s, d), route in self._routes.items()],
+            "routes": [[s, d, route.snapshot()] for (s, d), route in self._routes.items()],
             "stale": list(self._stale),
             "moves": [[router, at] for router, at in self.moves.items()],
             "moved": [self.moved, self._unsettled],
@@ -341,13 +341,13 @@ class Cabling:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self.elements.restore(state["parts"])
+        self.elements.restore(state["elements"])
         self.topology = Topology(state["declared"])
         self.ends = LinkEnds(state["met"])
         self.declared = int(state["declarations"])
-        self.element, self.weight = np.asarray(state["part"]), np.asarray(state["weight"])
+        self.element, self.weight = np.asarray(state["element"]), np.asarray(state["weight"])
         self.past_ns = np.asarray(state["past"], np.int64)
-        self._routes = {(s, d): TracedRoute(**route) for s, d, route in state["ways"]}
+        self._routes = {(s, d): TracedRoute(**route) for s, d, route in state["routes"]}
         self._stale = dict.fromkeys(state["stale"])
         self.moves = {str(router): int(at) for router, at in state["moves"]}
         self.moved, self._unsettled = state["moved"]

@@ -112,12 +112,12 @@ class CongestionDetector:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self._cache.snapshot()}
+        return {"blamed": sorted(self.blamed), "cache": self._cache.snapshot()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
-        self._cache.restore(state["memo"])
+        self._cache.restore(state["cache"])
 
 
 def _observe(slow: Ints, well: Ints) -> Observations:

@@ -37,7 +37,7 @@ from sdfstream.stats import Counters
 
 
 class Engines:
-    """One of each; `dispatch` feeds them, `evaluation` asks them, in an order of its own."""
+    """One of each; `Dispatch` feeds them, `Evaluation` asks the `detectors` among them."""
 
     def __init__(self, config: DetectConfig, counters: Counters) -> None:
         self.config = config
@@ -77,7 +77,7 @@ class Engines:
             ("clocks", 5, self.clocks),
             ("inband", 1, self.slow_pairs),
         )
-        """Name in the ledger, asked at every how manieth boundary, detector; in the order in which they are asked."""
+        """Name in the ledger, period in 100 ms boundaries, and detector; in the order in which they are asked."""
 
     def begin(self, tick: int) -> None:
         """Enter the 100 ms boundary number `tick`."""

@@ -120,8 +120,8 @@ class Flows:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values (numbers are given anew by `use`)."""
-        return {"ways": [[*flow, route.snapshot()] for flow, route in self._routes.items()]}
+        return {"routes": [[*flow, route.snapshot()] for flow, route in self._routes.items()]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._routes = {Flow(*flow): TracedRoute(**route) for *flow, route in state["ways"]}
+        self._routes = {Flow(*flow): TracedRoute(**route) for *flow, route in state["routes"]}

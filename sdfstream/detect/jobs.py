@@ -226,10 +226,10 @@ class Jobs:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; the numbers are given anew."""
-        return {"parts": [[shard.as_data(), at_ns] for shard, at_ns in self._shards.values()]}
+        return {"shards": [[shard.as_data(), at_ns] for shard, at_ns in self._shards.values()]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        shards = [(job_shard(data), int(at_ns)) for data, at_ns in state["parts"]]
+        shards = [(job_shard(data), int(at_ns)) for data, at_ns in state["shards"]]
         self._shards = {shard.key: (shard, at_ns) for shard, at_ns in shards}
         self._dirty = True

@@ -174,7 +174,7 @@ class Ledger:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {
-            "entries": [[list(key), _saved(entry)] for key, entry in self._entries.items()],
+            "entries": [[list(key), asdict(entry)] for key, entry in self._entries.items()],
             "damping": [[list(key), asdict(d)] for key, d in self._damping.items()],
         }
 
@@ -182,7 +182,7 @@ class Ledger:
         """Take up a state made by `snapshot`."""
         self._entries = {}
         for key, saved in state["entries"]:
-            detection = dict(saved.pop("claim"))
+            detection = dict(saved.pop("detection"))
             detection["subject"] = Subject(**detection["subject"])
             detection["evidence"] = tuple(Evidence(**e) for e in detection["evidence"])
             detection["suspects"] = tuple((s, p) for s, p in detection["suspects"])
@@ -191,11 +191,6 @@ class Ledger:
                 detection[name] = tuple(detection[name])
             self._entries[key[0], key[1], key[2]] = _Entry(Detection(**detection), **saved)
         self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
-
-
-def _saved(entry: _Entry) -> dict[str, Any]:
-    """An entry as plain values; its detection stands under ``claim``, as in every snapshot so far."""
-    return {"claim" if name == "detection" else name: value for name, value in asdict(entry).items()}
 
 
 def _keep_since(new: Detection, old: Detection) -> Detection:

@@ -218,7 +218,7 @@ class SessionLiveness:
         seen_ns = np.where(t["ok_seen_ns"] == ABSENT_NS, t["first_ns"], t["ok_seen_ns"])
         since_ns = np.where(stated, t["snd_since_ns"], seen_ns)
 
-        until = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
+        until = np.append(self.presence.hosts["reported_ns"], ABSENT_NS)
         alive, arrives = stated & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
         proven_ns = until[host[table["src"]]] - limit_ns - SLACK_NS
         good_round_ns = np.where(alive, np.maximum(t["ok_seen_ns"], proven_ns), t["ok_seen_ns"])

@@ -210,7 +210,7 @@ class MarkDetector:
             "window": self.window.snapshot(),
             "table": self.table.snapshot(),
             "blamed": sorted(self.blamed),
-            "memos": [m.snapshot() for m in self._caches],
+            "caches": [m.snapshot() for m in self._caches],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -218,7 +218,7 @@ class MarkDetector:
         self.window.restore(state["window"])
         self.table.restore(state["table"])
         self.blamed = frozenset(state["blamed"])
-        for cache, saved in zip(self._caches, state["memos"], strict=True):
+        for cache, saved in zip(self._caches, state["caches"], strict=True):
             cache.restore(saved)
 
 

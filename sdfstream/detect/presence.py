@@ -39,9 +39,9 @@ class Presence:
         self.sessions = sessions
         self.hosts = Table(
             {
-                "heard_at_ns": np.int64(ABSENT_NS),
+                "received_at_ns": np.int64(ABSENT_NS),
                 "liveness_at_ns": np.int64(ABSENT_NS),
-                "told_ns": np.int64(ABSENT_NS),
+                "reported_ns": np.int64(ABSENT_NS),
                 "gap_ns": np.int64(0),
                 "late_ns": np.int64(0),
                 "late_at_ns": np.int64(ABSENT_NS),
@@ -69,13 +69,13 @@ class Presence:
         if number < 0:
             return False
         self.hosts["awake_ns"][number] = self.awake(at_ns)[number]
-        before_ns = int(self.hosts["heard_at_ns"][number])
+        before_ns = int(self.hosts["received_at_ns"][number])
         if before_ns != ABSENT_NS:
             if at_ns - before_ns > max(_UNHEARD_NS, 4 * int(self.hosts["gap_ns"][number])):
                 self.hosts["trouble_ns"][number] = at_ns
             gap_ns = int(self.hosts["gap_ns"][number])
             self.hosts["gap_ns"][number] = (7 * gap_ns + min(at_ns - before_ns, 2 * NS_PER_S)) // 8
-        self.hosts["heard_at_ns"][number] = at_ns
+        self.hosts["received_at_ns"][number] = at_ns
         if liveness:
             self.hosts["liveness_at_ns"][number] = at_ns
         if not boot_id or self.boots.get(host) == boot_id:
@@ -90,8 +90,8 @@ class Presence:
         if number < 0:
             return
         t = self.hosts
-        t["told_ns"][number] = max(int(t["told_ns"][number]), until_ns)
-        late_ns = at_ns - int(t["told_ns"][number])
+        t["reported_ns"][number] = max(int(t["reported_ns"][number]), until_ns)
+        late_ns = at_ns - int(t["reported_ns"][number])
         if late_ns > _LATE_NS:
             t["trouble_ns"][number] = at_ns
             if late_ns >= t["late_ns"][number] or at_ns - t["late_at_ns"][number] > _LATE_MEMORY_NS:
@@ -104,7 +104,7 @@ class Presence:
         """
         t = self.hosts
         patience_ns = np.maximum(_UNHEARD_NS, 4 * t["gap_ns"])
-        mute = (t["heard_at_ns"] != ABSENT_NS) & (now_ns - t["heard_at_ns"] > patience_ns)
+        mute = (t["received_at_ns"] != ABSENT_NS) & (now_ns - t["received_at_ns"] > patience_ns)
         result: Bools = mute | ((t["trouble_ns"] != ABSENT_NS) & (now_ns - t["trouble_ns"] <= _TROUBLE_NS))
         return result
 
@@ -142,7 +142,7 @@ class Presence:
 
         A starved agent neither sends nor answers nor listens; what falls silent meanwhile says nothing of the fabric.
         """
-        take_message = self.hosts["heard_at_ns"]
+        take_message = self.hosts["received_at_ns"]
         cap_ns = np.clip(3 * self.hosts["gap_ns"], _LEAST_GAP_NS, _MOST_GAP_NS)
         since_ns = np.where(take_message == ABSENT_NS, 0, now_ns - take_message)
         result: Ints = self.hosts["awake_ns"] + np.minimum(since_ns, cap_ns)
@@ -157,7 +157,7 @@ class Presence:
         tick = now_ns // TICK_NS
         then = np.clip(-(-since_ns // TICK_NS), tick - _HISTORY + 1, tick) % _HISTORY
         passed: Ints = np.append(self.awake(now_ns), 0)[hosts] - self.hosts["awake_then_ns"][hosts, then]
-        unheard = np.append(self.hosts["heard_at_ns"] == ABSENT_NS, True)[hosts]
+        unheard = np.append(self.hosts["received_at_ns"] == ABSENT_NS, True)[hosts]
         return np.where(unheard, now_ns - since_ns, passed)
 
     def stale(self, now_ns: int, limit_ns: int) -> Bools:
@@ -168,7 +168,7 @@ class Presence:
         t = self.hosts
         late_ns = np.where(now_ns - t["late_at_ns"] <= _LATE_MEMORY_NS, np.minimum(t["late_ns"], _MOST_LATE_NS), 0)
         late_ns[t["late_at_ns"] == ABSENT_NS] = 0
-        at = t["heard_at_ns"]
+        at = t["received_at_ns"]
         result: Bools = (at != ABSENT_NS) & (now_ns - at > limit_ns + 2 * late_ns)
         return result
 

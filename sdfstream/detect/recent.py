@@ -96,21 +96,15 @@ class LocationCache:
 
     def snapshot(self) -> list[Any]:
         """The whole state as plain values and arrays."""
-        return [[key, first, at, [_saved(x) for x in found]] for key, (first, at, found) in self._known.items()]
+        return [[key, first, at, [asdict(x) for x in found]] for key, (first, at, found) in self._known.items()]
 
     def restore(self, state: list[Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._known = {key: (first, at, [_revived(x) for x in found]) for key, first, at, found in state}
 
 
-def _saved(found: Location) -> dict[str, Any]:
-    """One answer as plain values; `Location.path_directions` stands under ``ways``, as in every snapshot so far."""
-    return {"ways" if name == "path_directions" else name: value for name, value in asdict(found).items()}
-
-
 def _revived(saved: dict[str, Any]) -> Location:
     subject, suspects = Subject(**saved["subject"]), [(s, p) for s, p in saved["suspects"]]
     slots = np.asarray(saved["slots"], np.int64)
     lists = {"suspects": suspects, "slots": slots, "members": tuple(saved["members"])}
-    rest = {"path_directions" if name == "ways" else name: value for name, value in saved.items()}
-    return Location(**{**rest, "subject": subject, **lists})
+    return Location(**{**saved, "subject": subject, **lists})

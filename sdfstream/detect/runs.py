@@ -53,7 +53,7 @@ class LossRuns:
                 "bins": np.full(2, -1, np.int64),
                 "outgrew_ns": np.int64(0),
                 "lost_ns": np.int64(0),
-                "judged_ns": np.int64(0),
+                "located_ns": np.int64(0),
             }
         )
         """Per session: last lost sequence number, length of its run, bins in which the run was counted, bus time at
@@ -145,16 +145,16 @@ class Gaps:
         now_ns, silent = now.now_ns, now.silence.sightings.silent
         answered_ns, interval_ns = self.liveness.table["ok_ns"], self.liveness.table["interval_ns"]
         t = self.runs.table
-        fresh = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] != t["judged_ns"])
+        fresh = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] != t["located_ns"])
         if not fresh.any():
             return []
-        t["judged_ns"][silent] = t["outgrew_ns"][silent]  # an outage: `silence` has it
+        t["located_ns"][silent] = t["outgrew_ns"][silent]  # an outage: `silence` has it
         ended = fresh & ~silent & (now_ns - t["lost_ns"] >= _SETTLED_NS)
         if not ended.any():
             return []
         first_ns = int(t["outgrew_ns"][ended].min())
         group = ended & (t["outgrew_ns"] <= first_ns + _TOGETHER_NS)
-        t["judged_ns"][group] = t["outgrew_ns"][group]
+        t["located_ns"][group] = t["outgrew_ns"][group]
         passing = ~fresh & ~silent & (answered_ns >= first_ns)
         bad, good = np.flatnonzero(group), np.flatnonzero(passing)
         seen = Observations.join([Observations.of(bad, "both", 8.0, 8.0), Observations.of(good, "both", 0.0, 8.0)])

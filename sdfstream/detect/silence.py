@@ -89,12 +89,12 @@ class SilenceDetector:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "memo": self.cache.snapshot(), "moved": self.moved}
+        return {"blamed": sorted(self.blamed), "cache": self.cache.snapshot(), "moved": self.moved}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
-        self.cache.restore(state["memo"])
+        self.cache.restore(state["cache"])
         self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
 
     def assess(self, now_ns: int) -> Silence:
@@ -132,8 +132,8 @@ class SilenceDetector:
         """
         slots = np.flatnonzero(bad)
         limit_ns, since_ns = seen.limit_ns[slots], seen.since_ns[slots]
-        reported_ns = np.append(self.presence.hosts["told_ns"], ABSENT_NS)
-        unheard = np.append(self.presence.hosts["heard_at_ns"] == ABSENT_NS, True)
+        reported_ns = np.append(self.presence.hosts["reported_ns"], ABSENT_NS)
+        unheard = np.append(self.presence.hosts["received_at_ns"] == ABSENT_NS, True)
         for end in ("src", "dst"):
             agent = host[self.sessions.table[end][slots]]
             awake_ns = self.presence.awake_since(agent, since_ns, now_ns)
@@ -335,14 +335,14 @@ class SilenceDetector:
         if not stale.any():
             return []
         if stale.all() and stale.size > 1:
-            newest = int(self.presence.hosts["heard_at_ns"].max())
+            newest = int(self.presence.hosts["received_at_ns"].max())
             return [self._host_detection("agent-stale", "all agents", newest, 0.9, now_ns)]
         host = np.append(self.sessions.nic_host, -1)
         src_host, dst_host = host[self.sessions.table["src"]], host[self.sessions.table["dst"]]
         watched = ~np.append(stale, True)[src_host]
         detections = []
         for number in np.flatnonzero(stale).tolist():
-            received_ns = int(self.presence.hosts["heard_at_ns"][number])
+            received_ns = int(self.presence.hosts["received_at_ns"][number])
             to_it = watched & (dst_host == number)
             answered = to_it & (seen.good_round_ns > received_ns + NS_PER_S)
             dead = bool((to_it & seen.silent).any() and not answered.any())

@@ -77,7 +77,7 @@ class DetectStage:
         counters = [[*key, n] for key, n in sorted(self.counters.values.items())]
         rest = {
             "tick": self._tick,
-            "judged": self._evaluation.assessed_ns,
+            "assessed": self._evaluation.assessed_ns,
             "pending": self._evaluation.pending,
             "liveness": self._engines.liveness.table.snapshot(),
             "counters": counters,
@@ -96,6 +96,6 @@ class DetectStage:
         self._engines.restore(saved["engines"])
         rest = saved["rest"]
         self._tick = int(rest["tick"])
-        self._evaluation.assessed_ns, self._evaluation.pending = int(rest["judged"]), bool(rest["pending"])
+        self._evaluation.assessed_ns, self._evaluation.pending = int(rest["assessed"]), bool(rest["pending"])
         self._engines.liveness.table.restore(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

@@ -201,7 +201,7 @@ class Known:
             "rail": self._leaf_map.rail,
             "leaf": self._leaf_map.leaf,
             "crossings": [[*pair, n] for pair, n in self._leaf_map.crossings.items()],
-            "ways": [[*key, list(route.hops), route.at_ns] for key, route in self._routes.items()],
+            "routes": [[*key, list(route.hops), route.at_ns] for key, route in self._routes.items()],
             "changed": self.changed,
             "traced": self.traced,
         }
@@ -215,7 +215,7 @@ class Known:
         self.alive = dict(saved["alive"])
         crossings = {(a, b): n for a, b, n in saved["crossings"]}
         self._leaf_map = LeafMap(dict(saved["rail"]), dict(saved["leaf"]), crossings)
-        self._routes = {tuple(key): _Traced(tuple(hops), at) for *key, hops, at in saved["ways"]}
+        self._routes = {tuple(key): _Traced(tuple(hops), at) for *key, hops, at in saved["routes"]}
         self.changed, self.traced = saved["changed"], saved["traced"]
 
 
