@@ -18,6 +18,7 @@ from sdfstream import settings
 from sdfstream.errors import UnavailableError
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import TOPOLOGY
+from sdfstream.records.topology import DECLARED_TYPE
 from sdfstream.serve.data_folder import CLOCK_PAGES
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
 def declared(fabric: Fabric | RunningLab) -> Output:
     """The event that declares a lab's cabling."""
     event = Event(
-        type="sdf.state.topology.declared.v1",
+        type=DECLARED_TYPE,
         source="lab",
         id=f"declared-{uuid.uuid4().hex[:8]}",
         time_ns=time.time_ns(),

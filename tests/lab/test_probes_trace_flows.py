@@ -12,10 +12,10 @@ import pytest
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.probes.trace.flows import FlowRequest
-from sdfstream.probes.trace.trace_io import PATH_TYPE
 from sdfstream.records.fabric import PathId
 from sdfstream.records.flow import FLOW_TYPE, Flow, flow_from
 from sdfstream.records.message import Event
+from sdfstream.records.topology import PATH_TYPE
 from tests.fixtures.agents import RecordedAgent, running
 from tests.fixtures.lab import SMALL, fabric, up_or_skip
 from tests.fixtures.observers import RecordingObserver

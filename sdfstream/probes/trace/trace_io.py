@@ -27,10 +27,10 @@ from sdfstream.records.fabric import PathId
 from sdfstream.records.flow import FLOW_TYPE, Flow
 from sdfstream.records.message import Output
 from sdfstream.records.topics import TOPOLOGY
+from sdfstream.records.topology import PATH_TYPE
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
-PATH_TYPE: Final = "sdf.state.topology.path.v1"
 _LEAST_PAYLOAD: Final = 44
 """Length of STAMP's base packet, in case a probe reaches a reflector after all."""
 _TOKEN_BYTES: Final = 4
