@@ -60,8 +60,8 @@ def datagrams(
     n = len(payloads)
     data = np.full((n, width), 0xEE, dtype=np.uint8)
     for i, payload in enumerate(payloads):
-        part = payload[:width]
-        data[i, : len(part)] = np.frombuffer(part, dtype=np.uint8)
+        cut = payload[:width]
+        data[i, : len(cut)] = np.frombuffer(cut, dtype=np.uint8)
     return Received(
         data=data,
         length=np.array([len(p) for p in payloads], dtype=np.int32),

@@ -269,11 +269,11 @@ class HostAgent:
 
     def states(self) -> UInt8s:
         """(slots,) state of every path that this host sends."""
-        return self.sender.life.state
+        return self.sender.path_liveness.state
 
     def steady_since_ns(self) -> Int64s:
         """(slots,) steady clock of the last change of state; silent: of the last answer."""
-        return self.sender.life.since_at
+        return self.sender.path_liveness.since_at
 
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         """Take the watch sessions wanted from now on."""

@@ -70,7 +70,7 @@ def test_more_than_all_buffers_hold_loses_no_stamp(pair: tuple[SocketTable, Sock
     assert sender.counters.as_dict() == {}
 
 
-def test_a_datagram_longer_than_the_buffer_tells_its_true_length() -> None:
+def test_a_datagram_longer_than_the_buffer_has_its_true_length() -> None:
     sender, receiver = open_table((lo("127.0.0.2"), 0)), open_table((lo("127.0.0.2"), 0), width=64)
     sender.send(to_send([(0, "127.0.0.2", port_of(receiver, 0), 0)], payload=b"y" * 1000))
     received = wait(receiver.receive)
@@ -108,7 +108,7 @@ def test_a_row_the_kernel_refuses_is_left_out_and_the_ids_still_match() -> None:
     sink.close_all()
 
 
-def test_foreign_senders_are_heard(pair: tuple[SocketTable, SocketTable, list[str]]) -> None:
+def test_datagrams_of_foreign_senders_are_received(pair: tuple[SocketTable, SocketTable, list[str]]) -> None:
     _, receiver, addresses = pair
     v6 = ":" in addresses[0]
     with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as foreign:

@@ -43,16 +43,16 @@ class Row:
         address = bytes(range(16)) if v6 else bytes([10, 0, interface % 256, 1])
         self.address = address if v6 else bytes(10) + b"\xff\xff" + address
         level = SOL_IPV6 if v6 else SOL_IP
-        self.parts = [
+        self.batches = [
             (pktinfo6 if v6 else pktinfo4)(interface, address),
             message(level, 52 if v6 else 2, struct.pack("@i", ttl)),
             message(level, 67, struct.pack("@i", tos)) if v6 else message(level, 1, bytes([tos])),
         ]
         if at_ns is not None:
-            self.parts.append(stamp(0, at_ns) if hardware else stamp(at_ns))
+            self.batches.append(stamp(0, at_ns) if hardware else stamp(at_ns))
 
     def packed(self, order: list[int]) -> bytes:
-        return b"".join(self.parts[i] for i in sorted(range(len(self.parts)), key=lambda i: order[i % 4]))
+        return b"".join(self.batches[i] for i in sorted(range(len(self.batches)), key=lambda i: order[i % 4]))
 
 
 rows = st.builds(
@@ -90,7 +90,7 @@ def test_rows_of_any_order_and_mixture_are_read(drawn: list[tuple[Row, list[int]
 
 
 @given(st.lists(rows, min_size=1, max_size=8), orders)
-def test_the_fast_way_says_the_same_or_nothing(drawn: list[Row], order: list[int]) -> None:
+def test_a_uniform_batch_reads_the_same_or_nothing(drawn: list[Row], order: list[int]) -> None:
     control, size = table([row.packed(order) for row in drawn])
     reader = ControlReader()
     read = reader.read(control, size)
@@ -108,12 +108,12 @@ def test_the_fast_way_says_the_same_or_nothing(drawn: list[Row], order: list[int
 @given(st.lists(st.binary(max_size=WIDTH), max_size=6), st.data())
 def test_any_bytes_are_survived_and_never_mistaken(drawn: list[bytes], data: st.DataObject) -> None:
     good = Row(123_456_789, False, 8, 64, 3, False)
-    place = data.draw(st.integers(0, len(drawn)))
-    packed = [*drawn[:place], good.packed([0, 1, 2, 3]), *drawn[place:]]
+    index = data.draw(st.integers(0, len(drawn)))
+    packed = [*drawn[:index], good.packed([0, 1, 2, 3]), *drawn[index:]]
     control, size = table(packed)
     reader = ControlReader()
     read = reader.read(control, size)
-    assert (read.at_ns[place], read.tos[place], read.ttl[place], read.interface[place]) == (123_456_789, 8, 64, 3)
+    assert (read.at_ns[index], read.tos[index], read.ttl[index], read.interface[index]) == (123_456_789, 8, 64, 3)
     uniform(reader.layouts, control, size)
 
 

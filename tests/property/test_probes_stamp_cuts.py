@@ -73,7 +73,7 @@ def scene(key: bytes | None) -> tuple[Received, TxStamps]:
     return Received(**joined, user_at_ns=EPOCH + END), tx_stamps
 
 
-def replay(key: bytes | None, answers: list[np.ndarray], batches: list[np.ndarray]) -> tuple[pa.Table, dict[str, int]]:
+def replay(key: bytes | None, answers: list[np.ndarray], stamps: list[np.ndarray]) -> tuple[pa.Table, dict[str, int]]:
     """The rows of a fresh sender that sent the same probes and is given these answers and stamps."""
     sender = fresh(key)
     now = 0
@@ -81,7 +81,7 @@ def replay(key: bytes | None, answers: list[np.ndarray], batches: list[np.ndarra
         sender.due(now, EPOCH + now)
         now = max(now + 1_000_000, sender.next_due_ns())
     pool, tx_stamps = scene(key)
-    for rows in batches:
+    for rows in stamps:
         sender.take_tx_stamps(pick(tx_stamps, rows))  # type: ignore[arg-type]
     for rows in answers:
         sender.take_answers(pick(pool, rows), END)  # type: ignore[arg-type]
@@ -102,9 +102,9 @@ def test_any_cut_gives_the_same_rows(order: list[int], some: list[int], others: 
     rows = [i % n for i in order]
     stamps = list(range(len(tx_stamps.token)))
     whole, counted = replay(key, cut(rows, []), [np.array(stamps)])
-    parts, counted_parts = replay(key, cut(rows, some), cut(stamps, others))
-    assert whole.equals(parts)
-    assert counted == counted_parts
+    cuts, counted_cuts = replay(key, cut(rows, some), cut(stamps, others))
+    assert whole.equals(cuts)
+    assert counted == counted_cuts
     assert whole.num_rows == len(tx_stamps.token)
     answered = whole.num_rows - whole["t4_ns"].null_count
     assert answered == len(set(rows)) == counted.get("sender.answered", 0)
@@ -126,8 +126,8 @@ def test_any_cut_gives_the_same_answers(order: list[int], some: list[int], key: 
     expected = whole.answer(probes, 1)
     whole.seal(expected, EPOCH + 1)
     got = []
-    for part in cut(list(range(n)), some):
-        answers = split.answer(pick(probes, part), 1)  # type: ignore[arg-type]
+    for batch in cut(list(range(n)), some):
+        answers = split.answer(pick(probes, batch), 1)  # type: ignore[arg-type]
         split.seal(answers, EPOCH + 1)
         got.append(answers)
     for name in ("length", "socket", "address", "port", "tos", "token"):

@@ -17,18 +17,18 @@ WIDTH = 300
 
 def mangled(good: bytes, rng: np.random.Generator) -> bytes:
     """`good` cut, grown, with flipped bits, with other TLV lengths, or noise."""
-    way = rng.integers(0, 6)
-    if way == 0:
+    mangling = rng.integers(0, 6)
+    if mangling == 0:
         return good[: rng.integers(0, len(good))]
-    if way == 1:
+    if mangling == 1:
         return good + rng.bytes(int(rng.integers(1, 400)))
-    if way == 2:
+    if mangling == 2:
         return rng.bytes(int(rng.integers(0, 400)))
     data = bytearray(good)
-    first = 44 if way == 3 else 0
+    first = 44 if mangling == 3 else 0
     for _ in range(int(rng.integers(1, 9))):
         data[rng.integers(first, len(data))] ^= 1 << rng.integers(0, 8)
-    if way == 4:
+    if mangling == 4:
         data[44:] = rng.integers(0, 9, len(data) - 44, dtype=np.uint8).tobytes()
     return bytes(data)
 
@@ -36,8 +36,8 @@ def mangled(good: bytes, rng: np.random.Generator) -> bytes:
 def counted(counters: dict[str, int], stage: str) -> int:
     """Datagrams accounted for: answered or refused as a whole."""
     aside = {f"{stage}.refused.tlv-integrity", f"{stage}.refused.tlv-malformed", f"{stage}.refused.follow-up"}
-    parts = (f"{stage}.answered", f"{stage}.refused.")
-    return sum(n for k, n in counters.items() if k.startswith(parts) and k not in aside)
+    batches = (f"{stage}.answered", f"{stage}.refused.")
+    return sum(n for k, n in counters.items() if k.startswith(batches) and k not in aside)
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["open", "authenticated"])
@@ -49,8 +49,8 @@ def test_reflector(key: bytes | None) -> None:
     for turn in range(150):
         reflector = reflector_of(host_b(), hmac_key=key)
         bad = [mangled(good[0], rng) for _ in range(30)]
-        place = int(rng.integers(0, 31))
-        payloads = [*bad[:place], good[1], *bad[place:]]
+        index = int(rng.integers(0, 31))
+        payloads = [*bad[:index], good[1], *bad[index:]]
         ports = [int(p) for p in rng.integers(1, 65_536, 31)]
         batch = datagrams(payloads, socket=SOCKET_B, address=A, port=ports, width=WIDTH, tos=int(rng.integers(256)))
         answers = reflector.answer(batch, turn)
@@ -59,10 +59,10 @@ def test_reflector(key: bytes | None) -> None:
         assert (answers.length <= WIDTH).all()
         # nothing that was refused comes back, nothing that comes back has grown
         assert set(answers.length.tolist()) <= set(batch.length.tolist())
-        alone = datagrams([good[1]], socket=SOCKET_B, address=A, port=ports[place], width=WIDTH, tos=int(batch.tos[0]))
+        alone = datagrams([good[1]], socket=SOCKET_B, address=A, port=ports[index], width=WIDTH, tos=int(batch.tos[0]))
         wanted = reflector_of(host_b(), hmac_key=key).answer(alone, turn)
         clean.seal(wanted, EPOCH + turn)
-        mine = [i for i in range(len(answers.length)) if answers.port[i] == ports[place]]
+        mine = [i for i in range(len(answers.length)) if answers.port[i] == ports[index]]
         assert bytes(wanted.data[0, : int(wanted.length[0])]) in [
             bytes(answers.data[i, : int(answers.length[i])]) for i in mine
         ]

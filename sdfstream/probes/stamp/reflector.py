@@ -91,9 +91,9 @@ class SessionReflector:
         self._clock = Clock(host.virtual_clock)
         allowed = np.ones(64, dtype=np.bool_) if classes is None else classes
         self._tlvs = TlvAnswerer(self._mode, self._mac, self.counters, sync=sync, classes=allowed)
-        self.life = PathLiveness("reflector", liveness_ms, self._clock)
+        self.path_liveness = PathLiveness("reflector", liveness_ms, self._clock)
         known = {address_octets(address): nic for address, nic in peers.items()}
-        self._inbound = Inbound(dict(sockets), known, self.life, self.counters)
+        self._inbound = Inbound(dict(sockets), known, self.path_liveness, self.counters)
         self._stateful = stateful
         self._max_pps = max_pps
         self._allowance = self._burst = max(1.0, max_pps / 10)
@@ -101,7 +101,7 @@ class SessionReflector:
 
     @property
     def senders(self) -> Sequence[bytes]:
-        """16-octet address of the sender of each path of `life`."""
+        """16-octet address of the sender of each path of `path_liveness`."""
         return self._inbound.senders
 
     def add_peers(self, peers: Mapping[str, str]) -> None:
@@ -110,9 +110,9 @@ class SessionReflector:
 
     def arriving_pps(self, ports: range) -> float:
         """Probes that arrive per second, by their mean gaps, from named senders over these source ports."""
-        alive = np.flatnonzero((self.life.state == ALIVE) & (self.life.interval_ns > 0)).tolist()
-        mine = [i for i in alive if self.life.names[i].path in ports]
-        return float((NS_PER_S / self.life.interval_ns[mine]).sum())
+        alive = np.flatnonzero((self.path_liveness.state == ALIVE) & (self.path_liveness.interval_ns > 0)).tolist()
+        mine = [i for i in alive if self.path_liveness.names[i].path in ports]
+        return float((NS_PER_S / self.path_liveness.interval_ns[mine]).sum())
 
     def answer(self, received: Received, now_ns: int) -> ToSend:
         """Answers to the probes in `received`, sorted by socket, still without T3 and HMAC (see `seal`)."""
@@ -248,12 +248,12 @@ class SessionReflector:
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """A NIC can or cannot receive; what it observes is unknown while it cannot."""
-        mine = [i for i, name in enumerate(self.life.names) if name.observer == nic]
-        self.life.set_usable(np.array(mine, dtype=np.int64), usable, now_ns)
+        mine = [i for i, name in enumerate(self.path_liveness.names) if name.observer == nic]
+        self.path_liveness.set_usable(np.array(mine, dtype=np.int64), usable, now_ns)
 
     def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
         """Assess all inbound paths; entries of those that changed state since the last call, or of all (`complete`)."""
-        return self.life.assess(now_ns, system_ns, complete=complete)
+        return self.path_liveness.assess(now_ns, system_ns, complete=complete)
 
 
 class _Arrival:

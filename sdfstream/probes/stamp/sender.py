@@ -112,9 +112,9 @@ class SessionSender:
         self._next_due: Int64s = now_ns + (self.paths.interval_ns * rng.random(p)).astype(np.int64)
         self._usable: Bools = np.ones(p, dtype=np.bool_)
         self._ended: Bools = np.zeros(p, dtype=np.bool_)
-        self.life = PathLiveness("sender", liveness_ms, self._clock)
+        self.path_liveness = PathLiveness("sender", liveness_ms, self._clock)
         """State of every path."""
-        self.life.add(self._names(np.arange(p)), self.paths.interval_ns, now_ns)
+        self.path_liveness.add(self._names(np.arange(p)), self.paths.interval_ns, now_ns)
         self._rows = RowWriter(host, self.paths, self._clock, self.counters)
 
     def _derive(self) -> None:
@@ -170,7 +170,7 @@ class SessionSender:
         t1_word = int(packet.stamp_of(self._clock.reading(shown), self._error)[0])
         self.counters.add("shed", "ring", self._exchanges.open(slot, seq, now_ns, system_ns, t1_word))
         self.counters.add("sent", n=len(path))
-        self.life.sent(path, now_ns)
+        self.path_liveness.sent(path, now_ns)
         data = self.paths.template[self.paths.session[path]]
         if len(path):
             head = fields(data, self._mode.probe)
@@ -237,7 +237,7 @@ class SessionSender:
         slot, known = self._sent_slots(token)
         slot = slot[known]
         self._exchanges.state[slot] = ex.FREE
-        self.life.unsent(self._exchanges.path[slot])
+        self.path_liveness.unsent(self._exchanges.path[slot])
         self.counters.add("unsent", n=len(slot))
 
     def take_answers(self, received: Received, now_ns: int, due_at_ns: int = 0) -> None:
@@ -263,7 +263,7 @@ class SessionSender:
         if self._mac is not None:
             self._verify(data, verdict, self._mac)
         slot, late = self._exchanges.match(received, path, head, verdict, now_ns)
-        self.life.received(path[late], now_ns)  # too late for a row, but the path lives
+        self.path_liveness.received(path[late], now_ns)  # too late for a row, but the path lives
         if verdict.good.all():
             self._store(data, received, slice(None), slot, now_ns, due_at_ns)
         elif verdict.good.any():
@@ -291,7 +291,7 @@ class SessionSender:
         arrival["ttl"] = received.ttl[rows]
         self._exchanges.take(slot, data[:, : self._mode.base_bytes], extension, arrival)
         path = self._exchanges.path[slot]
-        self.life.received(path, now_ns)
+        self.path_liveness.received(path, now_ns)
         self.last_received_at_ns[path] = now_ns
         self.ttl_fwd[path] = fields(data, self._mode.answer)["ttl"]
         self.counters.add("answered", n=len(slot))
@@ -311,11 +311,11 @@ class SessionSender:
         mine = np.array([self.paths.sessions[i].src == nic for i in self.paths.session], dtype=np.bool_) & ~self._ended
         changed = np.flatnonzero(mine & (self._usable != usable))
         self._usable[changed] = usable
-        self.life.set_usable(changed, usable, now_ns)
+        self.path_liveness.set_usable(changed, usable, now_ns)
 
     def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
         """Assess all paths; entries of those that changed state since the last call, or of all (`complete`)."""
-        return self.life.assess(now_ns, system_ns, complete=complete)
+        return self.path_liveness.assess(now_ns, system_ns, complete=complete)
 
     def change_sessions(
         self,
@@ -336,7 +336,7 @@ class SessionSender:
             path = self._paths_in(slot)
             self._ended[path] = True
             self._next_due[path] = NEVER
-            self.life.end(path, now_ns)
+            self.path_liveness.end(path, now_ns)
         if not begin:
             return
         fresh = sorted(slot for slot in begin if slot >= len(self._changing))
@@ -379,7 +379,7 @@ class SessionSender:
         self._usable = grown(self._usable, True)
         self._ended = grown(self._ended, True)
         self._in_step = grown(self._in_step, in_step)
-        self.life.add(self._names(np.arange(have, want)), interval, now_ns, liveness_ms=liveness_ms)
+        self.path_liveness.add(self._names(np.arange(have, want)), interval, now_ns, liveness_ms=liveness_ms)
 
     def _begin(self, path: Int64s, usable: bool, now_ns: int) -> None:
         self._ended[path] = False
@@ -392,4 +392,4 @@ class SessionSender:
             self._next_due[path] = step if step < NEVER else now_ns + int(interval_ns * self._rng.random())
         else:
             self._next_due[path] = now_ns + (interval_ns * self._rng.random(len(path))).astype(np.int64)
-        self.life.begin(path, self._names(path), usable, now_ns)
+        self.path_liveness.begin(path, self._names(path), usable, now_ns)

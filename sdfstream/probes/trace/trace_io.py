@@ -95,10 +95,14 @@ class Tracing:
         """Take answers, send due probes; the events of finished traces."""
         self._take_quotes()
         outputs = [self._output(trace) for trace in self._tracer.finished(now_ns)]
-        changed, moved = self._path_book.step(sender.last_received_at_ns, sender.ttl_fwd, sender.life.state, now_ns)
+        changed, moved = self._path_book.step(
+            sender.last_received_at_ns, sender.ttl_fwd, sender.path_liveness.state, now_ns
+        )
         changes = PathChanges(changed, moved, self.raw.opened())
         self._flow_book.step(changes, self._leaves, now_ns)
-        self._answer_book.step(reflector.life.names, reflector.senders, reflector.life.state, changes, now_ns)
+        self._answer_book.step(
+            reflector.path_liveness.names, reflector.senders, reflector.path_liveness.state, changes, now_ns
+        )
         probes = self._tracer.due(now_ns)
         self._report_errors({self._slot(s) for s in self._tracer.busy() if isinstance(s, int)})
         for probe in probes:

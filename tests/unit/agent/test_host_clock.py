@@ -53,7 +53,7 @@ def rows(clocks: HostClocks) -> list[dict[str, Any]]:
     return [] if batch is None else batch.to_pylist()
 
 
-def test_the_smallest_window_of_a_burst_is_kept_and_a_shared_clock_is_read_once() -> None:
+def test_the_smallest_window_of_a_burst_is_used_and_a_shared_clock_is_read_once() -> None:
     world = World(ahead_ns=37 * 10**9, interrupted=lambda i: 0 if i == 4 else 3_000)
     got = rows(world.clocks())
     assert [(r["src"], r["dst"], r["clock_src"], r["clock_dst"]) for r in got] == [
@@ -73,7 +73,7 @@ def test_the_smallest_window_of_a_burst_is_kept_and_a_shared_clock_is_read_once(
         ({"extended": False}, OFFSET, 1000),
     ],
 )
-def test_the_best_way_that_works_is_used_and_what_is_not_offered_is_asked_once(
+def test_the_best_method_that_works_is_used_and_what_is_not_offered_is_asked_once(
     settings: dict[str, Any], used: int, window_ns: int
 ) -> None:
     world = World(**settings)
@@ -84,7 +84,7 @@ def test_the_best_way_that_works_is_used_and_what_is_not_offered_is_asked_once(
     assert len(world.phc.asked) <= 3 + 2
 
 
-def test_a_way_that_is_busy_is_tried_again() -> None:
+def test_a_method_that_is_busy_is_tried_again() -> None:
     world = World(precise=True, fails={PRECISE: errno.EBUSY})
     clocks = world.clocks()
     assert {r["t4_ns"] - r["t1_ns"] for r in rows(clocks)} == {1000}
@@ -121,7 +121,7 @@ def test_a_device_that_may_not_be_opened_is_counted_and_nothing_else_is_lost() -
     assert rows(world.clocks())
 
 
-def test_a_window_too_wide_to_tell_anything_is_refused() -> None:
+def test_a_window_too_wide_is_refused() -> None:
     world = World(step_ns=phc.WIDEST_NS)
     clocks = world.clocks()
     assert clocks.read() is None
@@ -135,7 +135,7 @@ def test_a_virtual_clock_changes_both_clocks_as_it_changes_probes() -> None:
         assert wrong[0][name] - plain[0][name] == 1_000_000
 
 
-def test_sysfs_tells_the_clock_where_the_driver_does_not(tmp_path: Any) -> None:
+def test_sysfs_names_the_clock_where_the_driver_does_not(tmp_path: Any) -> None:
     assert _sysfs_index("eth0", str(tmp_path)) is None
     (tmp_path / "class/net/eth0/device/ptp/ptp12").mkdir(parents=True)
     assert _sysfs_index("eth0", str(tmp_path)) == 12

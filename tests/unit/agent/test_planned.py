@@ -47,7 +47,7 @@ class TestObeying:
         assert (list(change.end), [s.dst for s in change.begin.values()]) == ([0], ["h3/r0"])
         assert list(change.begin) == [2], "the last rows of the first are not written yet"
 
-    def test_a_place_goes_to_a_session_of_the_same_rate_only(self) -> None:
+    def test_a_slot_goes_to_a_session_of_the_same_rate_only(self) -> None:
         found = engine()
         found.take(plan([session(rate=16.0)]))
         found.change(0)
@@ -115,7 +115,7 @@ class TestBudget:
         assert found.beyond == 4
         assert found._counters.get("shed", "plan-budget") == 4
 
-    def test_what_really_arrives_counts_where_it_is_more_than_told(self) -> None:
+    def test_what_really_arrives_counts_where_it_is_more_than_planned(self) -> None:
         found = engine()
         found.take(plan([session(f"h{i}/r0") for i in range(1, 9)], answer_pps=10.0), arriving_pps=11.0)
         assert len(found.change(0).begin) == 5
@@ -135,13 +135,15 @@ class TestBudget:
         st.floats(0, 200),
         st.floats(0, 200),
     )
-    def test_it_is_never_exceeded(self, wished: list[tuple[int, int, float]], told: float, arriving: float) -> None:
+    def test_it_is_never_exceeded(
+        self, requested: list[tuple[int, int, float]], stated: float, arriving: float
+    ) -> None:
         found = engine()
-        found.take(plan([session(f"h{i}/r0", p, r) for i, p, r in wished], answer_pps=told), arriving)
+        found.take(plan([session(f"h{i}/r0", p, r) for i, p, r in requested], answer_pps=stated), arriving)
         running = found.change(0).begin.values()
         sent = sum(s.rate_hz for s in running)
-        assert not running or sent + told <= 100.0 + 1e-3
-        assert len(running) + found.beyond + found.left_out == len(wished)
+        assert not running or sent + stated <= 100.0 + 1e-3
+        assert len(running) + found.beyond + found.left_out == len(requested)
 
 
 FIELDS = st.sampled_from(["host", "version", "epoch", "drawn_at_ns", "sessions", "probers", "send_pps"])
@@ -202,7 +204,7 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
     planned.take(HostPlan("ha", "1", 0, 1, tuple(wanted)))
     sender.change_sessions(planned.change(0).begin, (), 0, liveness_ms=1000, in_step=False)
     go(0, S)
-    assert sender.life.state.tolist() == [ALIVE] * 6
+    assert sender.path_liveness.state.tolist() == [ALIVE] * 6
     due = sender._next_due[[3, 4, 5]]
     assert len(set(due.tolist())) == 3, "planned sessions keep phases of their own"
     assert len(set(sender._next_due[[1, 2]].tolist())) == 1, "watch sessions go in step"
@@ -211,7 +213,7 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
     sender.change_sessions({}, change.end, S, liveness_ms=1000, in_step=False)
     assert {k[2] for k in sender.probed()} == {49_500, 49_600, 49_601, 50_000, 50_002}
     go(S, 2 * S)
-    assert sender.life.state.tolist() == [ALIVE, ALIVE, ALIVE, ALIVE, 0, ALIVE]
+    assert sender.path_liveness.state.tolist() == [ALIVE, ALIVE, ALIVE, ALIVE, 0, ALIVE]
     rows = sender.rows(2 * S)
     assert rows is not None
     port, seq = (rows.column(name).to_numpy() for name in ("path", "seq"))

@@ -30,8 +30,8 @@ def watches() -> WatchSessions:
     return WatchSessions(CONFIG, ["h0/r0", "h0/r1"], {"h9/r0": 8620}, Counters("io"))
 
 
-class TestWishes:
-    def test_a_wish_is_a_session_once(self) -> None:
+class TestRequests:
+    def test_a_request_is_a_session_once(self) -> None:
         found = watches()
         found.take([take(), take()])
         change = found.change(0)
@@ -48,7 +48,7 @@ class TestWishes:
         found.take([take("h9/r0")])
         assert found.change(0).begin[0].dst_port == 8620
 
-    def test_what_is_not_wished_for_ends_and_its_place_is_kept_for_a_while(self) -> None:
+    def test_a_session_not_requested_ends_and_its_slot_is_reserved_for_a_while(self) -> None:
         found = watches()
         found.take([take("h1/r0"), take("h2/r0")])
         assert list(found.change(0).begin) == [0, 1]
@@ -69,7 +69,7 @@ class TestWishes:
         assert len(found.change(0).begin) == 1
         assert found._counters.total("refused") == len(bad)
 
-    def test_there_is_a_limit_and_a_wish_beyond_it_waits(self) -> None:
+    def test_there_is_a_limit_and_a_request_beyond_it_waits(self) -> None:
         found = watches()
         found.take([take(f"h{i}/r0") for i in range(1, MOST + 3)])
         assert len(found.change(0).begin) == MOST
@@ -105,18 +105,18 @@ def test_a_watch_session_begins_falls_silent_and_ends_beside_the_mesh() -> None:
     run(wire, 0, S)
     sender.change_sessions({0: session()}, (), S, liveness_ms=50)
     assert list(sender.probed()) == [("ha/r0", "hb/r0", port, 0) for port in (49_500, 49_600, 49_601)]
-    assert sender.life.state.tolist() == [ALIVE, UNKNOWN, UNKNOWN]
+    assert sender.path_liveness.state.tolist() == [ALIVE, UNKNOWN, UNKNOWN]
     run(wire, S, 2 * S)
-    assert sender.life.state.tolist() == [ALIVE] * 3
+    assert sender.path_liveness.state.tolist() == [ALIVE] * 3
     wire.drop_forward = lambda s: s.socket == SOCKET_A + 2
     run(wire, 2 * S, 2 * S + 80 * MS)
-    assert sender.life.state.tolist() == [ALIVE, ALIVE, SILENT]
+    assert sender.path_liveness.state.tolist() == [ALIVE, ALIVE, SILENT]
     wire.drop_forward = lambda s: np.zeros(len(s.token), dtype=bool)
     run(wire, 2 * S + 80 * MS, 3 * S)
-    assert sender.life.state.tolist() == [ALIVE] * 3
+    assert sender.path_liveness.state.tolist() == [ALIVE] * 3
     sender.change_sessions({}, [0], 3 * S, liveness_ms=50)
-    told = sender.liveness(3 * S, EPOCH + 3 * S)
-    assert [(t["path"], t["state"]) for t in told] == [(49_600, "unknown"), (49_601, "unknown")]
+    stated = sender.liveness(3 * S, EPOCH + 3 * S)
+    assert [(t["path"], t["state"]) for t in stated] == [(49_600, "unknown"), (49_601, "unknown")]
     assert [t["path"] for t in sender.liveness(3 * S, EPOCH, complete=True)] == [49_500]
     assert list(sender.probed()) == [("ha/r0", "hb/r0", 49_500, 0)]
     run(wire, 3 * S, 5 * S)
@@ -130,7 +130,7 @@ def test_a_watch_session_begins_falls_silent_and_ends_beside_the_mesh() -> None:
     assert sender.counters.get("sent") - sender.counters.get("answered") in (7, 8, 9), "80 ms of one path at 10 ms"
 
 
-def test_a_place_goes_to_another_session_and_a_late_answer_of_the_old_one_is_refused() -> None:
+def test_a_slot_goes_to_another_session_and_a_late_answer_of_the_old_one_is_refused() -> None:
     sender = watching()
     wire = Wire(sender, reflector_of(host_b()))
     sender.change_sessions({0: session()}, (), 0, liveness_ms=50)
@@ -141,11 +141,11 @@ def test_a_place_goes_to_another_session_and_a_late_answer_of_the_old_one_is_ref
     sender.change_sessions({0: session("hc/r0", "10.0.2.1")}, (), 5 * S, liveness_ms=50)
     assert ("ha/r0", "hc/r0", 49_600, 0) in sender.probed()
     assert ("ha/r0", "hb/r0", 49_600, 0) not in sender.probed()
-    assert sender.life.state[1:].tolist() == [UNKNOWN, UNKNOWN]
+    assert sender.path_liveness.state[1:].tolist() == [UNKNOWN, UNKNOWN]
     before = sender.counters.total("refused")
     sender.take_answers(late, 5 * S)
     assert sender.counters.total("refused") > before
-    assert sender.life.state[1:].tolist() == [UNKNOWN, UNKNOWN]
+    assert sender.path_liveness.state[1:].tolist() == [UNKNOWN, UNKNOWN]
 
 
 def test_sessions_that_stay_keep_number_and_state_when_others_come() -> None:
@@ -153,13 +153,13 @@ def test_sessions_that_stay_keep_number_and_state_when_others_come() -> None:
     wire = Wire(sender, reflector_of(host_b()))
     sender.change_sessions({0: session()}, (), 0, liveness_ms=50)
     run(wire, 0, S)
-    numbers, since = sender.probed(), sender.life.since_at.copy()
+    numbers, since = sender.probed(), sender.path_liveness.since_at.copy()
     sender.change_sessions({1: session("hc/r0", "10.0.2.1")}, (), S, liveness_ms=50)
     assert {who: n for who, n in sender.probed().items() if who in numbers} == numbers
-    assert sender.life.state.tolist() == [ALIVE, ALIVE, ALIVE, UNKNOWN, UNKNOWN]
-    assert (sender.life.since_at[:3] == since).all()
+    assert sender.path_liveness.state.tolist() == [ALIVE, ALIVE, ALIVE, UNKNOWN, UNKNOWN]
+    assert (sender.path_liveness.since_at[:3] == since).all()
     run(wire, S, 2 * S)
-    assert sender.life.state[:3].tolist() == [ALIVE] * 3
+    assert sender.path_liveness.state[:3].tolist() == [ALIVE] * 3
     batch = sender.due(2 * S + 20 * MS, EPOCH)
     assert (np.diff(batch.socket) >= 0).all(), "a batch is sorted by socket"
 
@@ -192,7 +192,7 @@ def test_a_late_answer_is_a_sign_of_life_but_no_row() -> None:
         sender.take_answers(batch, 200 * MS)
     assert sender.counters.get("answered") == 0
     assert sender.counters.get("refused", "late") >= 4
-    assert sender.life.state[1:].tolist() == [ALIVE, ALIVE]
+    assert sender.path_liveness.state[1:].tolist() == [ALIVE, ALIVE]
 
 
 @pytest.mark.parametrize(("turn_ms", "forward_ms", "answered"), [(200, 0, True), (0, 200, False)])

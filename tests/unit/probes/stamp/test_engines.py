@@ -72,7 +72,7 @@ def test_the_virtual_clock_of_the_reflector_shows_in_t2_and_t3() -> None:
         assert row["t2_ns"] - true_ns == 123_456 + (true_ns - EPOCH) // 100_000
 
 
-def test_remarking_on_the_way_shows_in_the_row() -> None:
+def test_remarking_in_transit_shows_in_the_row() -> None:
     wire = Wire(sender_of(host_a(dscp=46)), reflector_of(host_b()))
     wire.remark = lambda tos: (tos & 0) + np.uint8(8 << 2 | 3)
     wire.run(NS_PER_S)
@@ -85,8 +85,8 @@ def test_remarking_on_the_way_shows_in_the_row() -> None:
 def test_silence_and_return() -> None:
     wire = Wire(sender_of(host_a(ports=(50_001,)), liveness_ms=200), reflector_of(host_b(), liveness_ms=200))
     wire.run(NS_PER_S)
-    told = wire.sender.liveness(NS_PER_S, EPOCH + NS_PER_S)
-    assert [(t["state"], t["role"], t["path"]) for t in told] == [("alive", "sender", 50_001)]
+    entries = wire.sender.liveness(NS_PER_S, EPOCH + NS_PER_S)
+    assert [(t["state"], t["role"], t["path"]) for t in entries] == [("alive", "sender", 50_001)]
     far = wire.reflector.liveness(NS_PER_S, EPOCH + NS_PER_S)
     assert [(t["state"], t["role"], t["src"], t["dst"], t["path"]) for t in far] == [
         ("alive", "reflector", "ha/r0", "hb/r0", 50_001)
@@ -97,14 +97,14 @@ def test_silence_and_return() -> None:
     for at_ns in (2_000_000_000, 2_050_000_000, 2_100_000_000):
         assert wire.sender.liveness(at_ns, EPOCH + at_ns) == []
         assert wire.reflector.liveness(at_ns, EPOCH + at_ns) == []
-    (told,) = wire.sender.liveness(2_150_000_000, EPOCH + 2_150_000_000)
-    assert told["state"] == "silent"
-    assert EPOCH + 900_000_000 < told["since_at_ns"] <= EPOCH + 1_010_000_000
-    assert told["missed"] >= 10
+    (entries,) = wire.sender.liveness(2_150_000_000, EPOCH + 2_150_000_000)
+    assert entries["state"] == "silent"
+    assert EPOCH + 900_000_000 < entries["since_at_ns"] <= EPOCH + 1_010_000_000
+    assert entries["missed"] >= 10
     (far,) = wire.reflector.liveness(2_150_000_000, EPOCH + 2_150_000_000)
     assert far["state"] == "silent"
     wire.drop_forward = lambda s: np.zeros(len(s.token), dtype=bool)
     wire.run(2_200_000_000, 2 * NS_PER_S)
-    (told,) = wire.sender.liveness(2_200_000_000, EPOCH + 2_200_000_000)
-    assert told["state"] == "alive"
+    (entries,) = wire.sender.liveness(2_200_000_000, EPOCH + 2_200_000_000)
+    assert entries["state"] == "alive"
     assert wire.sender.liveness(2_200_000_000, EPOCH + 2_200_000_000) == []

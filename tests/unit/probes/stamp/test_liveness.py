@@ -29,10 +29,10 @@ def assessed(watch: PathLiveness, now_ms: float) -> list[dict]:
     """What is told up to `now_ms` by a caller who judged often enough since the last time."""
     now_ns = int(now_ms * MS)
     before_ns = 0 if watch._assessed_at is None else watch._assessed_at
-    told = watch.assess(before_ns, EPOCH + before_ns)
+    entries = watch.assess(before_ns, EPOCH + before_ns)
     for at_ns in np.linspace(before_ns, now_ns, 2 + (now_ns - before_ns) // (5 * MS)).astype(np.int64).tolist():
-        told += watch.assess(at_ns, EPOCH + at_ns)
-    return told
+        entries += watch.assess(at_ns, EPOCH + at_ns)
+    return entries
 
 
 def states(watch: PathLiveness, now_ms: float) -> list[str]:
@@ -74,7 +74,7 @@ def test_one_missed_probe_proves_nothing() -> None:
     assert states(watch, 10_002) == ["silent"]
 
 
-def test_never_heard_is_unknown_and_then_silent_since_the_first_probe() -> None:
+def test_a_path_without_any_answer_is_unknown_and_then_silent_since_the_first_probe() -> None:
     watch = sender_side()
     assert states(watch, 1_000) == []
     watch.sent(only(), 1_000 * MS)
@@ -84,7 +84,7 @@ def test_never_heard_is_unknown_and_then_silent_since_the_first_probe() -> None:
     assert (entry["state"], entry["since_at_ns"], entry["missed"]) == ("silent", EPOCH + 1_000 * MS, 2)
 
 
-def test_an_outage_between_two_judgements_is_not_seen_but_a_new_since_is_told() -> None:
+def test_an_outage_between_two_assessments_is_not_seen_but_a_new_since_is_reported() -> None:
     watch = sender_side()
     watch.received(only(), 0)
     assert states(watch, 1) == ["alive"]
@@ -117,7 +117,7 @@ def test_a_complete_list_names_every_path() -> None:
     assert watch.assess(1, EPOCH) == []
 
 
-def test_times_told_are_the_hosts_clock() -> None:
+def test_times_reported_are_the_hosts_clock() -> None:
     watch = PathLiveness("sender", 50, Clock(VirtualClock(offset_ns=1e9)))
     watch.add(NAMES[:1], np.array([10 * MS]), 0)
     watch.received(only(), 7 * MS)
@@ -201,12 +201,12 @@ def test_detection_within_the_limit_and_a_gap() -> None:
     wire.sender.liveness(NS_PER_S, EPOCH)
     wire.drop_forward = lambda s: np.ones(len(s.token), dtype=bool)
     now = NS_PER_S
-    told: list[dict] = []
-    while not told:
+    entries: list[dict] = []
+    while not entries:
         wire.run(now + 5 * MS, now)
         now += 5 * MS
-        told = wire.sender.liveness(now, EPOCH + now)
-    assert told[0]["state"] == "silent"
+        entries = wire.sender.liveness(now, EPOCH + now)
+    assert entries[0]["state"] == "silent"
     assert 40 * MS <= now - NS_PER_S <= 60 * MS
 
 

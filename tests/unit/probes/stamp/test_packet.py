@@ -57,7 +57,7 @@ def test_error_estimate_flags() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "places"),
+    ("layout", "offsets"),
     [
         (OPEN.probe, {"seq": 0, "t1": 4, "error": 12, "ssid": 14}),
         (
@@ -73,11 +73,11 @@ def test_error_estimate_flags() -> None:
         ),
     ],
 )  # fmt: skip
-def test_octet_offsets_are_those_of_rfc_8762(layout: np.dtype, places: dict[str, int]) -> None:
+def test_octet_offsets_are_those_of_rfc_8762(layout: np.dtype, offsets: dict[str, int]) -> None:
     fields = layout.fields
     assert fields is not None
-    assert {name: fields[name][1] for name in layout.names or ()} == places
-    assert layout.itemsize == (112 if "mac" in places or layout is AUTHENTICATED.answer else 44)
+    assert {name: fields[name][1] for name in layout.names or ()} == offsets
+    assert layout.itemsize == (112 if "mac" in offsets or layout is AUTHENTICATED.answer else 44)
 
 
 def test_addresses() -> None:

@@ -41,7 +41,7 @@ def together(*batches: Received) -> Received:
 
 
 class TestFollowUp:
-    def test_each_is_told_once_in_order(self) -> None:
+    def test_each_follow_up_is_sent_once_in_order(self) -> None:
         reflector = reflector_of(host_b())
         for seq in range(3):
             reflector.take_tx_stamps(tx_stamps_of(reflector.answer(probe(seq), seq), EPOCH + 100 + seq))
@@ -60,7 +60,7 @@ class TestFollowUp:
         # nothing new: the last is repeated, which harms nobody
         assert follow_up(reflector.answer(probe(6), 3)) == (2, EPOCH + 2)
 
-    def test_only_the_latest_few_are_kept(self) -> None:
+    def test_only_the_latest_few_are_stored(self) -> None:
         reflector = reflector_of(host_b())
         for seq in range(3):
             batch = together(*(probe(seq * 3 + i) for i in range(3)))
@@ -68,8 +68,8 @@ class TestFollowUp:
             at = EPOCH + seq * 3 + np.arange(3)
             if seq < 2:
                 reflector.take_tx_stamps(TxStamps(answers.token, at, np.ones(3, np.uint8), at))
-        told = [follow_up(reflector.answer(probe(20 + i), 9))[0] for i in range(4)]
-        assert told == [5, 5, 5, 5]
+        sent_follow_ups = [follow_up(reflector.answer(probe(20 + i), 9))[0] for i in range(4)]
+        assert sent_follow_ups == [5, 5, 5, 5]
 
     def test_an_answer_is_named_by_its_own_number_not_by_its_probes(self) -> None:
         reflector = reflector_of(host_b())
@@ -80,7 +80,7 @@ class TestFollowUp:
         assert (head["seq"].tolist(), head["sender_seq"].tolist()) == ([1], [50])
         assert follow_up(reflector.answer(probe(60), 1)) == (1, EPOCH + 50)
 
-    def test_a_stateless_reflector_copies_numbers_and_tells_nothing(self) -> None:
+    def test_a_stateless_reflector_copies_numbers_and_sends_no_follow_up(self) -> None:
         reflector = reflector_of(host_b(), stateful=False)
         reflector.take_tx_stamps(tx_stamps_of(reflector.answer(probe(40), 0), EPOCH))
         answers = reflector.answer(probe(41), 0)
@@ -93,11 +93,11 @@ class TestFollowUp:
         kinds = [{"port": 1}, {"port": 2}, {"ssid": 2}]
         for i, kind in enumerate(kinds):
             reflector.take_tx_stamps(tx_stamps_of(reflector.answer(probe(7, **kind), 0), EPOCH + i))  # type: ignore[arg-type]
-        told = [follow_up(reflector.answer(probe(8, **kind), 1)) for kind in kinds]  # type: ignore[arg-type]
-        assert told == [(0, EPOCH), (0, EPOCH + 1), (0, EPOCH + 2)]
+        sent_follow_ups = [follow_up(reflector.answer(probe(8, **kind), 1)) for kind in kinds]  # type: ignore[arg-type]
+        assert sent_follow_ups == [(0, EPOCH), (0, EPOCH + 1), (0, EPOCH + 2)]
 
     @pytest.mark.parametrize(("kind", "at"), [(0, EPOCH), (255, EPOCH), (1, ABSENT_NS)])
-    def test_only_true_sending_times_are_told(self, kind: int, at: int) -> None:
+    def test_only_true_sending_times_become_follow_ups(self, kind: int, at: int) -> None:
         reflector = reflector_of(host_b())
         stamps = tx_stamps_of(reflector.answer(probe(0), 0), EPOCH)
         reflector.take_tx_stamps(
@@ -149,7 +149,7 @@ class TestLimits:
         reflector.take_tx_stamps(tx_stamps_of(answers, EPOCH))
         assert follow_up(reflector.answer(probe(4, port=99), inbound.IDLE_NS + 2)) == (0, ABSENT_NS)
 
-    def test_a_flood_of_new_sources_is_taken_up_in_parts(self) -> None:
+    def test_a_flood_of_new_sources_is_taken_up_in_batches(self) -> None:
         reflector = reflector_of(host_b())
         ports = list(range(1, 1_001))
         batch = datagrams([bytes(44)] * 1_000, socket=SOCKET_B, address="192.0.2.1", port=ports)

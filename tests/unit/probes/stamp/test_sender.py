@@ -220,7 +220,7 @@ class TestPeers:
         wire.sender.take_answers(dataclasses.replace(answer, data=data), NS_PER_S // 16)
         assert wire.sender.counters.get("answered") == 1
 
-    def test_without_ssid_two_sessions_to_one_reflector_cannot_be_told_apart(self) -> None:
+    def test_without_ssid_two_sessions_to_one_reflector_cannot_be_distinguished(self) -> None:
         sessions = tuple(SessionConfig("ha/r0", "hb/r0", B, source_ports=(50_001,), dscp=d) for d in (0, 46))
         host = dataclasses.replace(host_a(), sessions=sessions)
         wire = Wire(sender_of(host), reflector_of(host_b()))
@@ -242,8 +242,8 @@ class TestPeers:
             for row in data:
                 row[0:4] = np.frombuffer((int.from_bytes(row[0:4], "big") + shift).to_bytes(4, "big"), np.uint8)
                 if row[48:60].any() or row[60]:
-                    told = int.from_bytes(row[48:52], "big") + shift
-                    row[48:52] = np.frombuffer(told.to_bytes(4, "big"), np.uint8)
+                    stated = int.from_bytes(row[48:52], "big") + shift
+                    row[48:52] = np.frombuffer(stated.to_bytes(4, "big"), np.uint8)
             real(dataclasses.replace(batch, data=data), now_ns)
 
         wire.sender.take_answers = renumbered  # type: ignore[method-assign]

@@ -51,7 +51,7 @@ def test_unknown_types_are_copied_with_u() -> None:
     assert tlvs == one(5, b"\1" * 12) + one(200, b"abc") + one(10, b"") + one(1, b"pad", 0)
 
 
-def test_a_known_type_in_any_place_is_filled_in() -> None:
+def test_a_known_type_at_any_position_is_filled_in() -> None:
     tlvs, tos = answered(probe(one(200, b"xy") + one(4, bytes.fromhex("b8000000")) + one(3, b"\0\0\0\0")))
     assert tlvs == one(200, b"xy") + one(4, bytes.fromhex("b8a83000"), 0) + one(3, bytes([5, 2, 5, 3]), 0)
     assert tos == 46 << 2
