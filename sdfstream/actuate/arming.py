@@ -34,7 +34,7 @@ from sdfstream.actuate.config import ns
 from sdfstream.actuate.context import Context
 from sdfstream.actuate.guard import Proposal
 from sdfstream.actuate.jobs import OwnedQp
-from sdfstream.actuate.ledger import Doubt, IssuedCommand
+from sdfstream.actuate.ledger import DRY_RUN, Doubt, IssuedCommand
 from sdfstream.actuate.paths import FailoverPlan, MappedPath, draw, failover_set, watch_of
 from sdfstream.records.command import Outcome
 from sdfstream.records.fabric import host_of
@@ -182,7 +182,7 @@ class Arming:
             command, out = context.open(Proposal("failover", owned), back, wanted, back, now_ns)
             record.command = "" if command is None else command.id
             return out
-        if command.state == "waiting" or (command.state == "told" and _ports(command.set) == _ports(wanted)):
+        if command.state == "waiting" or (command.state == DRY_RUN and _ports(command.set) == _ports(wanted)):
             return []
         command.set = wanted
         return [context.publish(command, now_ns)]

@@ -68,7 +68,7 @@ class Contention:
             rates = self._context.windows.rates(self._span(), now_ns)
             links = full_links(self._context, rates, now_ns)
             if links:
-                found = crossing(self._context.loads.of)
+                found = self._context.loads.crossing()
                 shares = Shares.make(
                     self._context.topology, rates, found, self._context.config.busy_share, self._context.jobs
                 )
@@ -309,18 +309,9 @@ def _undecided(command: IssuedCommand) -> bool:
     return command.state in ("waiting", "approved", "sent", "accepted", "held")
 
 
-def crossing(loads: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Hop to the queue pairs whose data cross it, their own NIC's cable left out; by name."""
-    found: dict[str, list[str]] = {}
-    for qp in sorted(loads):
-        for hop in loads[qp][1:]:
-            found.setdefault(hop, []).append(qp)
-    return found
-
-
 def full_links(context: Context, rates: Mapping[str, float], now_ns: int) -> list[FullLink]:
     """Links that queue pairs are to be moved away from: those of findings first, then where they collide."""
-    found = crossing(context.loads.of)
+    found = context.loads.crossing()
     full: dict[str, FullLink] = {}
     for finding in context.findings:
         if finding.subject_type not in _STEERED or not finding.confidence >= context.config.least_confidence:

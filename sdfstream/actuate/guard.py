@@ -110,6 +110,10 @@ class GuardFacts:
     tokens: float = 0.0
     filled_ns: int = 0
 
+    def add_hold(self, hold: Hold) -> None:
+        """Take an operator's hold; it ends by itself."""
+        self.holds.append(hold)
+
     def measure(self, qp: str, rail: str) -> None:
         """The effect of a move on this rail is being measured: moves on other rails wait."""
         self.rails[qp] = rail

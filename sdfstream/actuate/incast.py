@@ -14,7 +14,7 @@ from typing import Any, Final
 from sdfstream.actuate.config import ns
 from sdfstream.actuate.context import Context
 from sdfstream.actuate.guard import Proposal
-from sdfstream.actuate.ledger import Doubt, IssuedCommand
+from sdfstream.actuate.ledger import DRY_RUN, Doubt, IssuedCommand
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S
 
@@ -95,7 +95,7 @@ class Throttles:
                 context.ledger.end(command, now_ns)
             self._drop(qp)
             return []
-        if command.state == "told":
+        if command.state == DRY_RUN:
             if now_ns >= command.expires_at_ns:
                 context.ledger.end(command, now_ns)
             return []

@@ -4,7 +4,7 @@
 state    meaning
 ======== ================================================================================
 waiting  published with mode ``approve``; a person has to agree
-told     published with mode ``dry-run``; agents do not obey, nothing more happens
+told     published with mode ``dry-run`` (`DRY_RUN`); agents do not obey, nothing more happens
 approved a person agreed; it is looked at once more and then sent
 sent     published with mode ``enforce``; no answer yet
 accepted the agent has it; a failover is armed
@@ -34,6 +34,8 @@ SOURCE: Final = "actuate"
 HOST: Final = "controller"
 """Host of the stage's outcomes."""
 
+DRY_RUN: Final = "told"
+"""State of a command that agents do not obey; its word in snapshots."""
 _STATE: Final = {
     "accepted": "accepted",
     "applied": "applied",
@@ -120,7 +122,7 @@ class CommandLedger:
     ) -> IssuedCommand:
         """A new command; `publish` publishes it."""
         self._number += 1
-        state = {"dry-run": "told", "approve": "waiting"}.get(mode, "sent")
+        state = {"dry-run": DRY_RUN, "approve": "waiting"}.get(mode, "sent")
         command = IssuedCommand(
             f"{self.epoch:x}-{self._number}",
             action,

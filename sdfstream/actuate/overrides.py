@@ -97,7 +97,7 @@ class Overrides:
         kind, name = read.target.get("type"), read.target.get("id", "")
         if kind not in _HOLDS or not isinstance(name, str):
             return Doubt("malformed", f"target.type of a hold is one of {', '.join(_HOLDS)}, not {kind!r}")
-        self._context.facts.holds.append(Hold(read.id, str(kind), name, read.expires_at_ns))
+        self._context.facts.add_hold(Hold(read.id, str(kind), name, read.expires_at_ns))
         return None
 
     def _undo(self, read: Override, now_ns: int) -> tuple[Doubt | None, list[Output]]:

@@ -109,9 +109,13 @@ class Loads:
         for qp, hops in state["reserved"]:
             self.reserve(qp, hops)
 
-    def on(self, hop: str) -> list[str]:
-        """Queue pairs whose data cross a hop, by name."""
-        return sorted(qp for qp, hops in self.of.items() if hop in hops)
+    def crossing(self) -> dict[str, list[str]]:
+        """Hop to the queue pairs whose data cross it, their own NIC's cable left out; by name."""
+        found: dict[str, list[str]] = {}
+        for qp in sorted(self.of):
+            for hop in self.of[qp][1:]:
+                found.setdefault(hop, []).append(qp)
+        return found
 
 
 class Mapper:

@@ -120,10 +120,6 @@ class Routes:
         """The route of a flow; None: unknown."""
         return self._known(self._flows.get(flow), now_ns)
 
-    def probe(self, path: Directed, now_ns: int) -> tuple[str, ...] | None:
-        """The route of one direction of a probe path; None: unknown."""
-        return self._known(self._probes.get(path), now_ns)
-
     def _known(self, route: Route | None, now_ns: int) -> tuple[str, ...] | None:
         if route is None or not route.complete or now_ns - route.at_ns > self.max_age_ns:
             return None

@@ -18,7 +18,7 @@ from sdfstream.agent.commands import journal
 from sdfstream.agent.commands.actuator import Actuator, ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.executor import Executor, ExecutorConfig
 from sdfstream.agent.commands.journal_io import JournalFile, machine_run
-from sdfstream.agent.commands.path_watch import PathLiveness
+from sdfstream.agent.commands.path_watch import ProbeStates
 from sdfstream.agent.downlink import Downlink
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
@@ -94,7 +94,7 @@ class AgentControl:
             for lease in self.executor.leases(host):
                 _log.info("resumed: %s %s of %s: %s", lease.command.action, lease.command.id, host, lease.state)
 
-    def attach(self, host: str, slots: PathLiveness) -> None:
+    def attach(self, host: str, slots: ProbeStates) -> None:
         """The liveness of one host."""
         self.executor.attach(host, slots)
 

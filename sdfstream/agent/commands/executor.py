@@ -21,7 +21,7 @@ from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
 from sdfstream.agent.commands.host_state import HostState, Moment, conditions, misfit, unclean, why
 from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, Do, Lease, LeaseEvent, LeaseState, after
-from sdfstream.agent.commands.path_watch import PathLiveness
+from sdfstream.agent.commands.path_watch import ProbeStates
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
 from sdfstream.records.job import JobShard
@@ -73,7 +73,7 @@ class Executor:
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
-    def attach(self, host: str, slots: PathLiveness) -> None:
+    def attach(self, host: str, slots: ProbeStates) -> None:
         """The liveness of one host; before that its paths are unknown."""
         self.host_states[host].slots = slots
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sdfstream.agent.commands.admission import Refusal, Terms
 from sdfstream.agent.commands.lease import ON_NEW_PATH, Lease, LeaseEvent, LeaseState
-from sdfstream.agent.commands.path_watch import CLEAN, DEAD, VERDICTS, PathLiveness, PathWatches
+from sdfstream.agent.commands.path_watch import CLEAN, DEAD, VERDICTS, PathWatches, ProbeStates
 from sdfstream.records.command import Command
 from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -109,7 +109,7 @@ class HostState:
     """One host."""
 
     name: str
-    slots: PathLiveness | None = None
+    slots: ProbeStates | None = None
     watches: PathWatches = field(default_factory=PathWatches)
     inventory: QpInventory = field(default_factory=QpInventory)
     leases: dict[str, Lease] = field(default_factory=dict)

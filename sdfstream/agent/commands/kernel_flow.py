@@ -150,18 +150,6 @@ def moved(flow: Ends, path: int) -> dict[tuple[str, str, str], int | None]:
     return wanted
 
 
-def forgotten(elements: Elements, flow: Ends) -> dict[tuple[str, str, str], int | None]:
-    """At the sender's host: nothing of `flow` is left."""
-    answers = ("in", flow.suffix)
-    own = {k for k, p in elements.of.items() if k[:2] == answers and p == flow.source_port and _same_ends(k[2], flow)}
-    return {("out", flow.suffix, flow.key): None, **dict.fromkeys(own)}
-
-
-def _same_ends(key: str, flow: Ends) -> bool:
-    source, destination, port, _ = key.split(" . ")
-    return (source, destination, port) == (flow.destination, flow.source, str(flow.destination_port))
-
-
 def ready(flow: Ends, paths: Iterable[int], *, on: bool = True) -> dict[tuple[str, str, str], int | None]:
     """At the receiver's host: `flow` may come from any of `paths`, or no more."""
     port = flow.source_port if on else None

@@ -68,7 +68,7 @@ class WatchKey(NamedTuple):
     path: int
 
 
-class PathLiveness(Protocol):
+class ProbeStates(Protocol):
     """The liveness of one host's probe paths, as far as a watch needs it."""
 
     @property
@@ -170,7 +170,7 @@ class PathWatches:
         watch = self._watches.get(key)
         return None if watch is None else watch.clean_since_ns
 
-    def assess(self, slots: PathLiveness, now_ns: int) -> bool:
+    def assess(self, slots: ProbeStates, now_ns: int) -> bool:
         """Assess all watches by the present states; whether any verdict may have changed."""
         if not self._laid_out or slots.generation != self._generation:
             self._lay_out(slots.slot)

@@ -31,8 +31,6 @@ def test_a_move_is_one_transaction_and_keeps_the_answers_of_the_port_before() ->
     elements.take(on)
     elements.take(kf.moved(FLOW, 49_500))
     assert {element[0] for element in elements.of} == {"in"}
-    elements.take(kf.forgotten(elements, FLOW))
-    assert elements.of == {}
 
 
 @given(st.lists(st.sampled_from((49_500, 50_001, 50_002, 50_003)), max_size=12))
