@@ -53,8 +53,8 @@ def stages(settings: Settings, authority: Authority | None = None) -> list[Stage
     return [maker.make("0") for maker in makers(settings, authority)]
 
 
-def distributed_sync(settings: Settings) -> list[StageMaker]:
-    """Sync in several processes: any number with the first stage, one with the second (docs/sync-scale.md)."""
+def split_sync(settings: Settings) -> list[StageMaker]:
+    """Sync split over processes: any number with the first stage, one with the second (docs/sync-scale.md)."""
     edge = _maker(SyncEdgeStage, lambda unit: SyncEdgeStage(settings.sync, unit), settings.sync)
     edge.for_all, edge.by_partition = (ESTIMATE.name,), PROBE.name
     return [edge, _maker(SyncMeshStage, lambda _: SyncMeshStage(settings.sync), settings.sync)]

@@ -164,7 +164,7 @@ def stories() -> list[Story]:
 def _named(*names: str) -> list[StageMaker]:
     settings = Settings(actuate=ActuateConfig(mode="enforce"))
     every = [*pipeline.makers(settings, Authority(CONTROLLER, KeyRing([OPERATOR.public]), EPOCH))]
-    every += pipeline.distributed_sync(settings)
+    every += pipeline.split_sync(settings)
     return [replace(m, by_partition="") for m in every if m.name in names]
 
 

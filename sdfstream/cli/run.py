@@ -13,7 +13,7 @@ from sdfstream.runtime.output_io import emit
 HELP = "run stages of the pipeline against Kafka, each as a consumer group"
 EXAMPLE = "sdfstream run sync workload detect --bus kafka://localhost:9092"
 STAGES: Final = ("sync", "sync-edge", "sync-mesh", "workload", "detect", "actuate", "plan", "archive")
-_DISTRIBUTED_SYNC: Final = {"sync-edge", "sync-mesh"}
+_SPLIT_SYNC: Final = {"sync-edge", "sync-mesh"}
 """Stages that replace sync where one process does not suffice."""
 
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = chosen.model_copy(update={name: value for name, value in named.items() if value is not None})
     if chosen.bus == "memory":
         raise ConfigError("run needs --bus kafka://HOST:PORT; the whole pipeline in one process is `sdfstream up`")
-    if "sync" in args.stages and _DISTRIBUTED_SYNC & set(args.stages):
+    if "sync" in args.stages and _SPLIT_SYNC & set(args.stages):
         raise ConfigError("sync is sync-edge and sync-mesh in one; both at once would tell every clock twice")
     counters = loop_io.run(
         stages_io.run(chosen, list(dict.fromkeys(args.stages)), args.seconds, args.member, args.metrics)

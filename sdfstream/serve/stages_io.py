@@ -75,7 +75,7 @@ async def serve(
     authority = controller_io.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
-    every = [*pipeline.makers(chosen, authority), *pipeline.distributed_sync(chosen)]
+    every = [*pipeline.makers(chosen, authority), *pipeline.split_sync(chosen)]
     makers = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:
         archive: ArchiveWork | None = None

@@ -21,7 +21,7 @@ from sdfstream.settings import Settings
 
 def test_stages_are_those_of_the_pipeline() -> None:
     chosen = Settings(plan=PlanConfig(mesh="auto"))
-    every = [*pipeline.stages(chosen), *pipeline.distributed_sync(chosen)]
+    every = [*pipeline.stages(chosen), *pipeline.split_sync(chosen)]
     assert {s.name for s in every} == set(roles.STAGES)
     assert set(VERBS_STAGES) == {*roles.STAGES, "archive"}
     assert {s.name for s in pipeline.STAGES} == set(roles.STAGES)
@@ -30,7 +30,7 @@ def test_stages_are_those_of_the_pipeline() -> None:
 def test_a_stage_may_read_and_write_what_it_does() -> None:
     stage = ROLES["stage"]
     chosen = Settings(plan=PlanConfig(mesh="auto"))
-    reads = {t for s in [*pipeline.stages(chosen), *pipeline.distributed_sync(chosen)] for t in s.reads}
+    reads = {t for s in [*pipeline.stages(chosen), *pipeline.split_sync(chosen)] for t in s.reads}
     reads |= {*Board.reads, *JobBoard.reads}
     assert reads <= set(stage.reads)
     assert pipeline.WRITTEN | {CHECKPOINT.name} | {t.dead_letters for t in TOPICS.values()} == set(stage.writes)
