@@ -13,7 +13,7 @@ class DetectConfig:
 
     liveness_ms: int = 1000
     """A path without an answer for this long (or 3 probe intervals, if longer) is silent. Keep it equal to the agents'
-    `liveness_ms`: smaller than theirs changes nothing, larger delays the judgement from rows alone."""
+    `liveness_ms`: smaller than theirs changes nothing, larger delays what follows from rows alone."""
     settle_ms: int | None = None
     """How long evidence is gathered after the first path fell silent, before blame is laid: the paths of one fault
     fall silent within one probe interval of each other. None: a quarter of `liveness_ms`, within 50..300 ms."""

@@ -114,7 +114,7 @@ class Engines:
     def forget(self, now_ns: int) -> None:
         """Drop what sent nothing for `DetectConfig.forget_s`."""
         self.jobs.expire(now_ns)
-        self.inband.spring_clean()
+        self.inband.forget_if_full()
         self.flows.drop_unused(now_ns - int(self.config.forget_s * NS_PER_S))
         idle = self.sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
         if idle.size:

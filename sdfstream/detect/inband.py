@@ -117,7 +117,7 @@ class InBand:
         rows["seen_ns"] = np.full(int(known.sum()), at_ns, np.int64)
         self._waiting.append(rows)
 
-    # -- judgement ----------------------------------------------------------------------------------------------
+    # -- evaluation ---------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Judge the windows that came since the last tick, in order of their time.
@@ -258,7 +258,7 @@ class InBand:
         on = self.job_cusum.on[: seen_ns.size] & (now_ns - seen_ns <= _LINGER_NS)
         return np.flatnonzero(on).tolist()
 
-    def spring_clean(self) -> None:
+    def forget_if_full(self) -> None:
         """Forget everybody once half the room for names is used: jobs come and go, and baselines are soon learnt."""
         if 2 * len(self.pairs) >= self.pairs.most or 2 * len(self.jobs) >= self.jobs.most:
             self.counters.add("forgotten", "queue-pairs", len(self.pairs))

@@ -33,9 +33,9 @@ def conform(batch: pa.RecordBatch, columns: pa.Schema, counters: Counters) -> pa
     if not holed:
         return batch
     whole = functools.reduce(pc.and_, [pc.is_valid(c) for c in holed])
-    kept = batch.filter(whole)
-    counters.add("refused", "null", batch.num_rows - kept.num_rows)
-    return kept
+    passed = batch.filter(whole)
+    counters.add("refused", "null", batch.num_rows - passed.num_rows)
+    return passed
 
 
 @functools.lru_cache(maxsize=64)
