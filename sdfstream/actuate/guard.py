@@ -192,7 +192,7 @@ def steering(p: Proposal, f: GuardFacts, now_ns: int) -> str:
 
 
 def stale_agent(p: Proposal, f: GuardFacts, now_ns: int) -> str:
-    """Its agent must have been heard lately."""
+    """Its agent must have published lately."""
     silence_ns = f.probing.silence_ns(p.owned.host, now_ns)
     if silence_ns is None:
         return f"the agent of {p.owned.host} was never heard"
