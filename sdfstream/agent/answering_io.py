@@ -1,4 +1,4 @@
-"""When the reflectors of an agent's hosts work: at once when a probe finds them idle, then with rests in between."""
+"""When the reflectors of an agent's hosts answer: at once when a probe finds them idle, then with rests in between."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _REST, _LONGEST_REST, _SMOOTH = 32, 10, 8
 """A rest is 32 times as long as the work, but at most 10 times the usual, and no longer than fast probes can wait; the
 work is averaged over 8 passes."""
 
-Guard = Callable[[Callable[[], bool]], bool]
-"""Runs a function; its failure is counted and logged, and does not end the agent."""
+Guard = Callable[[str, Callable[[], bool]], bool]
+"""Runs a function; its failure is counted under a name and logged, and does not end the agent."""
 
 
 class Answering:
@@ -59,10 +59,10 @@ class Answering:
         self._answer()
 
     def _answer(self) -> None:
-        """Answer what is there; if anything was, rest and look again, else wait for the next probe."""
+        """Answer the probes that have come; after any, rest and try again, else wait for the next probe."""
         began_s = time.monotonic()
         ready = [self._host_of[fd] for fd, _ in self._requests.poll(0, len(self._host_of))]
-        if any([self._guard(host.reflect) for host in ready]):
+        if any([self._guard("HostAgent.reflect", host.reflect) for host in ready]):
             self._work_s += (time.monotonic() - began_s - self._work_s) / _SMOOTH
             longest_s = min(
                 _LONGEST_REST * self._usual_s, *(h.longest_rest_ns() / 1e9 or math.inf for h in ready), math.inf

@@ -238,7 +238,7 @@ class HostAgent:
         self._read_tx_stamps_at_ns = now_ns + min(self._follow_up_ns, _TX_STAMPS_MOST_NS)
 
     def longest_rest_ns(self) -> int:
-        """How long the reflector may rest so that fast probes do not wait; 0: as long as it likes."""
+        """How long the reflector may rest so that fast probes do not wait; 0: no limit."""
         return self._follow_up_ns
 
     def liveness(self, now_ns: int) -> list[Output]:

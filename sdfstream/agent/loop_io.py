@@ -221,10 +221,11 @@ class _Agent:
         """Read answers, then assess liveness; changes go to the bus at once."""
         for host in hosts:
             host.assess_at_ns = now_ns + host.assess_pause_ns
-            self._guard(partial(host.read_answers, due_at_ns))
+            self._guard("HostAgent.hear", partial(host.read_answers, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
             if self._observer is not None:
-                self._guard(partial(self._notify_observer, self._observer, host.name, now_ns))
+                notify = partial(self._notify_observer, self._observer, host.name, now_ns)
+                self._guard("_Agent._tell_companion", notify)
             self.buffer.put(host.step_traces(now_ns))
 
     def _notify_observer(self, observer: LivenessObserver, host: str, now_ns: int) -> bool:
@@ -299,12 +300,12 @@ class _Agent:
         shortest_ns = min((h.shortest_ns for h in self.hosts), default=NS_PER_S)
         return min(max(shortest_ns / NS_PER_MS / 3, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
 
-    def _guard(self, work: Callable[[], bool]) -> bool:
-        """Do `work` on foreign input; an exception in it is counted and logged, and does not end the agent."""
+    def _guard(self, where: str, work: Callable[[], bool]) -> bool:
+        """Do `work` on foreign input; an exception in it is counted under `where` and logged, and ends nothing."""
         try:
             return work()
         except Exception as error:  # one packet must not be able to stop a host's probing
-            self._log_once(getattr(work, "func", work).__qualname__, error)
+            self._log_once(where, error)
             return True
 
     def _log_once(self, where: str, error: Exception) -> None:

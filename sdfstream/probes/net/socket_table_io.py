@@ -279,7 +279,7 @@ class TxStampReader:
         self.sent(slot, np.array([_NO_TOKEN], np.int64), 0)
 
     def restart(self, slot: int) -> None:
-        """Begin the numbering of `slot` afresh: after a failed send nobody knows whether it used up a number."""
+        """Restart the numbering of `slot`: a failed send may have used up a number or not (kernels differ)."""
         opened = self._sockets[slot]
         if opened is not None:
             self._read([slot])
