@@ -32,7 +32,7 @@ class Blocks(NamedTuple):
     """(2, sessions) ns; +inf where there is none."""
     sums: Float64s
     """(3, 2, sessions): sums of e, e² and e³, e = delay − the session's centre; e³ only where `third`."""
-    at: Float64s
+    at_ns: Float64s
     """(sessions,) mean internal time of the exchanges, ns."""
     span: Float64s
     """(sessions,) from the first to the last exchange, ns."""

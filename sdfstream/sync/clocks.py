@@ -98,10 +98,10 @@ class MeshClocks:
         b["base_ns"][clock[new]] = base_ns[new]
         b["based"][clock[new]] = True
 
-    def advance(self, at: float) -> None:
-        """Predict every clock forward to `at`."""
-        dt = max((at - self.estimates.at) / NS_PER_S, 0.0)
-        self.estimates.advance(at)
+    def advance(self, at_ns: float) -> None:
+        """Predict every clock forward to `at_ns`."""
+        dt = max((at_ns - self.estimates.at_ns) / NS_PER_S, 0.0)
+        self.estimates.advance(at_ns)
         self.table["samples"] *= np.exp(-dt / _SAMPLES_S)
         self.table["steps"] *= np.exp(-dt / _STEPS_S)
         self.table["surprise_ns2"] *= np.exp(-dt / _ALARM_S)
@@ -118,7 +118,7 @@ class MeshClocks:
         t["usual_log_var"] = old + (log - old) / _USUAL_TICKS
         blocks = np.bincount(e.src, e.blocks, self.n) + np.bincount(e.dst, e.blocks, self.n)
         t["samples"] += blocks
-        t["sampled_at_ns"] = np.where(blocks > 0.0, self.estimates.at, t["sampled_at_ns"])
+        t["sampled_at_ns"] = np.where(blocks > 0.0, self.estimates.at_ns, t["sampled_at_ns"])
         found = mesh.misfit(e, self.n)
         t["misfit_ns2"] = np.where(np.isnan(found), t["misfit_ns2"], found)
         accused = t["accused_ticks"] + np.where(mesh.blame(e, self.n), 1.0, -1.0)
@@ -131,7 +131,7 @@ class MeshClocks:
         surprise_ns2 = np.minimum(surprise_ns2 / np.maximum(sessions, 1.0), _ALARM_MOST * b["offset_var_ns2"])
         t["surprise_ns2"] = np.maximum(t["surprise_ns2"], surprise_ns2)
         self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2, self.label)
-        self.wander.tick(t, b, self.estimates.at, ticks, self.label)
+        self.wander.tick(t, b, self.estimates.at_ns, ticks, self.label)
         self._walks()
 
     def own_bound(self, own: Float64s) -> Float64s:
@@ -153,7 +153,7 @@ class MeshClocks:
 
     def step(self, size: Float64s) -> Bools:
         """Steps of about `size` ns (0: none) were seen; which of them are news."""
-        t, at = self.table, self.estimates.at
+        t, at = self.table, self.estimates.at_ns
         new: Bools = (size > 0.0) & (at - t["stepped_at_ns"] > _STEP_ONCE_S * NS_PER_S)
         t["stepped_at_ns"] = np.where(new, at, t["stepped_at_ns"])
         t["steps"] += new
@@ -176,7 +176,7 @@ class MeshClocks:
     def mark_tied(self) -> None:
         """These clocks stand on the reference's time line now."""
         mine = self.label == self.label[self.estimates.reference]
-        self.table["tied_at_ns"][mine] = self.estimates.at
+        self.table["tied_at_ns"][mine] = self.estimates.at_ns
 
     def variance_to(self, reference: Scale, own: Float64s) -> Float64s:
         """Variance of each clock's difference to the reference; infinite where nothing ties the two together.
@@ -196,25 +196,25 @@ class MeshClocks:
         The variance of a clock without samples meanwhile has grown already.
         """
         t, b = self.table, self.estimates.table
-        seconds = np.clip((self.estimates.at - t["tied_at_ns"]) / NS_PER_S, 0.0, 1e6)
+        seconds = np.clip((self.estimates.at_ns - t["tied_at_ns"]) / NS_PER_S, 0.0, 1e6)
         grown = 2.0 * (b["skew_var_ppb2"] * seconds**2 + b["freq_walk"] * seconds**3 / 3.0)
         grown = np.where(t["tied_at_ns"] == NEVER, UNKNOWN, np.minimum(grown, UNKNOWN))
         return np.where(t["sampled_at_ns"] >= t["tied_at_ns"], grown, 0.0)
 
-    def status(self, at: float, err_ns: Float64s, settle: bool) -> Int64s:
+    def status(self, at_ns: float, err_ns: Float64s, settle: bool) -> Int64s:
         """0 synced, 1 holdover, 2 unsynced, 3 faulty; `settle`: a clock inside its bound again is over its step."""
         c, t = self._c, self.table
-        fresh = t["sampled_at_ns"] >= at - c.holdover_after_ns
+        fresh = t["sampled_at_ns"] >= at_ns - c.holdover_after_ns
         settling = err_ns > np.where(t["settling_ns"] > 0.0, t["settling_ns"], c.unsynced_err_ns)
         if settle:
-            late = at - t["stepped_at_ns"] > _STEP_ONCE_S * NS_PER_S
+            late = at_ns - t["stepped_at_ns"] > _STEP_ONCE_S * NS_PER_S
             t["settling_ns"] = np.where(settling | ~late, t["settling_ns"], 0.0)
         status = np.where(settling, 2, np.where(fresh, 0, 1))
         return np.where((t["steps"] >= _FAULTY_STEPS) | (t["accused_ticks"] >= _ACCUSED), 3, status)
 
     def alive(self) -> Bools:
         """Clocks with recent samples."""
-        result: Bools = self.table["sampled_at_ns"] >= self.estimates.at - self._c.holdover_after_ns
+        result: Bools = self.table["sampled_at_ns"] >= self.estimates.at_ns - self._c.holdover_after_ns
         return result
 
     def keep(self, mask: Bools) -> None:

@@ -54,7 +54,12 @@ class EstimateInbox:
         """One table of all messages; a row that came twice counts once (`first`: index of each name's first)."""
         head = batches[0].estimates
         b = ClockEstimates()
-        b.origin_ns, b.at, b.lag_ns, b.reference_state = head.origin_ns, head.at, head.lag_ns, head.reference_state
+        b.origin_ns, b.at_ns, b.lag_ns, b.reference_state = (
+            head.origin_ns,
+            head.at_ns,
+            head.lag_ns,
+            head.reference_state,
+        )
         b.table.grow(len(first))
         pick = np.fromiter(first.values(), np.int64, len(first))
         for name in COLUMNS:

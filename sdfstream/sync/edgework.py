@@ -47,65 +47,65 @@ class EdgeWork:
         """Corrected rows wait for the tick."""
         self._pending.append(rows)
 
-    def tick(self, estimates: ClockEstimates, at: float, usual_ns2: float, number: int) -> ReducedEdges:
+    def tick(self, estimates: ClockEstimates, at_ns: float, usual_ns2: float, number: int) -> ReducedEdges:
         """Update the edge filters with the waiting rows, and sum them up per clock pair.
 
-        `estimates`: the mesh's, of an earlier tick; predicted to internal time `at` (ns) here. `number`: of this tick.
+        `estimates`: the mesh's, of an earlier tick; predicted to internal time `at_ns` here. `number`: of this tick.
         """
         t, c = self._roster.sessions, self._c
         self._ticks = number
         self.rerouted = []
-        rows = self._waiting(at)
+        rows = self._waiting(at_ns)
         if not t.rows:
-            estimates.advance(at)
+            estimates.advance(at_ns)
             return empty()
         src, dst = t["clock_src"], t["clock_dst"]
         self._propagate(estimates)
-        estimates.advance(at)
+        estimates.advance(at_ns)
         line, mesh_var = estimates.pair(src, dst)
         walk = estimates.both("freq_walk", src, dst)
         ef.age(
             t,
-            max(at - self._at, 0.0) / NS_PER_S,
+            max(at_ns - self._at, 0.0) / NS_PER_S,
             walk,
             estimates.both("phase_walk", src, dst),
             mesh_var,
             c.floor_drift_ns,
         )
-        self._at = at
+        self._at = at_ns
         # before this tick's blocks, which the mesh does not know yet
-        trust = residuals(t, line, usual_ns2, self._calm(), t["began_at_ns"] <= estimates.solved_at)
+        trust = residuals(t, line, usual_ns2, self._calm(), t["began_at_ns"] <= estimates.solved_at_ns)
         trips, received, surprise_ns2 = breaks.NOTHING, rows.session, np.zeros(t.rows)
         if rows.session.size:
-            block = blocks(rows.session, rows.at, rows.fwd_ns, rows.rev_ns, t["centre_ns"], narrow(t, c))
+            block = blocks(rows.session, rows.at_ns, rows.fwd_ns, rows.rev_ns, t["centre_ns"], narrow(t, c))
             received = block.session
-            t["received_at_ns"][received] = at
+            t["received_at_ns"][received] = at_ns
             skew = estimates.table["skew_ppb"]
             offset_skew_cov, skew_var_ppb2 = (
                 estimates.both("offset_skew_cov", src, dst),
                 estimates.both("skew_var_ppb2", src, dst),
             )
             predicted = ef.MeshPrediction(line, skew[dst] - skew[src], mesh_var, offset_skew_cov, skew_var_ppb2)
-            trips, surprise_ns2[received] = self._learn(block, predicted.pick(received), walk[received], at)
-        return reduce(t, trust, line, usual_ns2, at, (received, surprise_ns2), self._jumped(trips), c)
+            trips, surprise_ns2[received] = self._learn(block, predicted.pick(received), walk[received], at_ns)
+        return reduce(t, trust, line, usual_ns2, at_ns, (received, surprise_ns2), self._jumped(trips), c)
 
     def _propagate(self, estimates: ClockEstimates) -> None:
         """Move base delays by the mesh's answer to what sessions reported, once it has solved with that."""
         t = self._roster.sessions
-        reported = np.flatnonzero((t["reported_var_ns2"] > 0.0) & (t["reported_at_ns"] <= estimates.solved_at))
+        reported = np.flatnonzero((t["reported_var_ns2"] > 0.0) & (t["reported_at_ns"] <= estimates.solved_at_ns))
         src, dst = t["clock_src"][reported], t["clock_dst"][reported]
         line, mesh_var = estimates.pair(src, dst)
         skew = estimates.table["skew_ppb"]
-        since_s = (estimates.at - t["reported_at_ns"][reported]) / NS_PER_S
+        since_s = (estimates.at_ns - t["reported_at_ns"][reported]) / NS_PER_S
         ef.propagate(t, reported, line - (skew[dst] - skew[src]) * since_s, mesh_var)
 
-    def _learn_minima(self, i: Int64s, min_delay_ns: Float64s, v: ef.Prior, at: float) -> None:
+    def _learn_minima(self, i: Int64s, min_delay_ns: Float64s, v: ef.Prior, at_ns: float) -> None:
         """`learn_minima`; a report that the mesh has not solved with yet stays the one its answer will be about."""
         t = self._roster.sessions
         waits = np.flatnonzero(t["reported_var_ns2"][i] > 0.0)
         mean, var, since = (t[name][i[waits]] for name in ("reported_mean_ns", "reported_var_ns2", "reported_at_ns"))
         ef.learn_minima(t, i, min_delay_ns, v, self._c)
-        t["reported_at_ns"][i] = at
+        t["reported_at_ns"][i] = at_ns
         if waits.size:
             t["reported_mean_ns"][i[waits]], t["reported_var_ns2"][i[waits]], t["reported_at_ns"][i[waits]] = (
                 mean,
@@ -114,13 +114,13 @@ class EdgeWork:
             )
 
     def _learn(
-        self, block: Blocks, predicted: ef.MeshPrediction, walk: Float64s, at: float
+        self, block: Blocks, predicted: ef.MeshPrediction, walk: Float64s, at_ns: float
     ) -> tuple[breaks.Breaks, Float64s]:
         """One tick's blocks into new, quiet and bounded filters; each block's surprise, ns²."""
         t, c, i = self._roster.sessions, self._c, block.session
-        self._begin(block, predicted.line, at)
+        self._begin(block, predicted.line, at_ns)
         learn_moments(t, block, c)
-        age_s, span_s = (at - block.at) / NS_PER_S, block.span / NS_PER_S
+        age_s, span_s = (at_ns - block.at_ns) / NS_PER_S, block.span / NS_PER_S
         # stamps' noise, wander since, and what a wrong slope makes of a block that spans some time
         soft = c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * predicted.skew_var_ppb2 * span_s**2
         v = ef.prior(t, i, predicted, age_s, soft)
@@ -135,7 +135,7 @@ class EdgeWork:
             v = ef.prior(t, i, predicted, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
         use = np.flatnonzero(~broken & ~calm & (t["offset_var_ns2"][i] < ef.UNKNOWN))
-        self._learn_minima(i[use], block.minimum.take(use, axis=1), v.pick(use), at)
+        self._learn_minima(i[use], block.minimum.take(use, axis=1), v.pick(use), at_ns)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
         lost = breaks.watch_floors(t, i[use], e.take(use, axis=1), turn, c)
         for kind, found in (("shorter", trips), ("longer", lost)):
@@ -157,26 +157,26 @@ class EdgeWork:
         ef.inflate(t, i, size / np.sqrt(8.0))
         t["base_delay_var_ns2"][i] += 0.125 * size * size
 
-    def _begin(self, block: Blocks, line: Float64s, at: float) -> None:
+    def _begin(self, block: Blocks, line: Float64s, at_ns: float) -> None:
         """Start the filters of new sessions, once both directions have a delay."""
         t, i = self._roster.sessions, block.session
         new = np.flatnonzero((t["offset_var_ns2"][i] >= ef.UNKNOWN) & np.isfinite(block.minimum).all(axis=0))
         if new.size:
             fwd, rev = block.minimum.take(new, axis=1)
-            t["began_at_ns"][i[new]] = at
+            t["began_at_ns"][i[new]] = at_ns
             ef.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
 
-    def _waiting(self, at: float) -> CorrectedRows:
+    def _waiting(self, at_ns: float) -> CorrectedRows:
         """Answered rows since the last tick; one further than `NEAR_NS` from now is not learned from (counted)."""
         pending, self._pending = self._pending, []
         if not pending:
             return CorrectedRows.none()
         rows = pending[0] if len(pending) == 1 else CorrectedRows._make(map(np.concatenate, zip(*pending, strict=True)))
-        away = np.abs(rows.at - at)
+        away = np.abs(rows.at_ns - at_ns)
         near: Bools = away < NEAR_NS
         if (away > _NEVER_LATE_NS).any():
             # no row is so late: its clock was set, and the row has just happened
-            rows = rows._replace(at=np.where(away > _NEVER_LATE_NS, at, rows.at))
+            rows = rows._replace(at_ns=np.where(away > _NEVER_LATE_NS, at_ns, rows.at_ns))
             near |= away > _NEVER_LATE_NS
         self._counters.add("not-learned", "stale", int((~near).sum()))
         use = near & ~(np.isnan(rows.fwd_ns) & np.isnan(rows.rev_ns))

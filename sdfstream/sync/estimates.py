@@ -36,13 +36,13 @@ walks of the frequency (ns²/s³) and of the phase (ns²/s); `bound_ns2`: varian
 
 
 class ClockEstimates:
-    """One row per clock, at one instant of internal time `at` (ns since `origin_ns`)."""
+    """One row per clock, at one instant of internal time `at_ns` (ns since `origin_ns`)."""
 
     def __init__(self) -> None:
         self.table = Table(COLUMNS)
         self.origin_ns = 0
-        self.at = 0.0
-        self.solved_at = 0.0
+        self.at_ns = 0.0
+        self.solved_at_ns = 0.0
         """Instant of the last tick that the mesh had solved, from which these were predicted forward."""
         self.lag_ns = 0.0
         """How far the newest evidence is behind the bus (`lag`)."""
@@ -61,10 +61,10 @@ class ClockEstimates:
         """Whether a clock waits for its first stamp to be taken up by the mesh."""
         return not bool(self.table["based"].all())
 
-    def advance(self, at: float) -> None:
-        """Predict every clock forward to `at`."""
-        dt = (at - self.at) / NS_PER_S
-        self.at = at
+    def advance(self, at_ns: float) -> None:
+        """Predict every clock forward to `at_ns`."""
+        dt = (at_ns - self.at_ns) / NS_PER_S
+        self.at_ns = at_ns
         if dt <= 0.0:
             return
         t = self.table
@@ -88,19 +88,19 @@ class ClockEstimates:
         result: Float64s = column[src] + column[dst]
         return result
 
-    def reference_ns(self, at: Float64s | float) -> Any:
-        """Reading of the reference clock at the instants `at` of internal time, int64 ns since the epoch."""
+    def reference_ns(self, at_ns: Float64s | float) -> Any:
+        """Reading of the reference clock at the instants `at_ns` of internal time, int64 ns since the epoch."""
         r = self.reference_state
-        ahead_ns = r.offset_ns + r.skew_ppb / NS_PER_S * (at - r.at)
-        return np.rint(at + ahead_ns).astype(np.int64) + (r.base_ns + self.origin_ns)
+        ahead_ns = r.offset_ns + r.skew_ppb / NS_PER_S * (at_ns - r.at_ns)
+        return np.rint(at_ns + ahead_ns).astype(np.int64) + (r.base_ns + self.origin_ns)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""
         return {
             "table": self.table.snapshot(),
             "origin_ns": self.origin_ns,
-            "at": self.at,
-            "solved_at": self.solved_at,
+            "at": self.at_ns,
+            "solved_at": self.solved_at_ns,
             "lag_ns": self.lag_ns,
             "reference": self.reference,
             "reference_state": list(self.reference_state),
@@ -109,8 +109,8 @@ class ClockEstimates:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self.table.restore(state["table"])
-        self.origin_ns, self.at = int(state["origin_ns"]), float(state["at"])
-        self.solved_at = float(state["solved_at"])
+        self.origin_ns, self.at_ns = int(state["origin_ns"]), float(state["at"])
+        self.solved_at_ns = float(state["solved_at"])
         self.lag_ns, self.reference = float(state["lag_ns"]), int(state["reference"])
         self.reference_state = ReferenceState(*state["reference_state"])
 
@@ -143,7 +143,7 @@ class CorrectedRows(NamedTuple):
     """Exchanges of one message on the internal time line (ns since the stage's origin)."""
 
     session: Int64s
-    at: Float64s
+    at_ns: Float64s
     """t1 there."""
     newest: Float64s
     """t4 there; NaN for a lost one."""
@@ -167,7 +167,7 @@ def correct(
     """Correct every stamp with its own clock's state: corrected = reading − offset − skew · (reading − at).
 
     Each of the four stamps is corrected at its own instant, so a skew does not leak into long delays or long
-    turn-rounds. Differences of readings are taken as integers; only what a clock has run since `at` is a float.
+    turn-rounds. Differences of readings are taken as integers; only what a clock has run since `at_ns` is a float.
     """
     t = estimates.table
     base = t["base_ns"] + estimates.origin_ns
@@ -178,13 +178,13 @@ def correct(
     def ran(stamp_ns: Int64s, end: tuple[Int64s, Float64s, Float64s]) -> tuple[Int64s, Float64s]:
         """Reading on the internal scale, and what is to be taken off it."""
         reading = stamp_ns - end[0]
-        return reading, end[1] + end[2] * (reading - end[1] - estimates.at)
+        return reading, end[1] + end[2] * (reading - end[1] - estimates.at_ns)
 
     r1, off1 = ran(x.t1_ns, src)
     r2, off2 = ran(x.t2_ns, dst)
     r3, off3 = ran(x.t3_ns, dst)
     r4, off4 = ran(x.t4_ns, src)
-    at, newest = r1 - off1, r4 - off4
+    at_ns, newest = r1 - off1, r4 - off4
     fwd_ns = (r2 - r1) - (off2 - off1)
     rev_ns = (r4 - r3) - (off4 - off3)
     if not x.forward.all():
@@ -193,7 +193,7 @@ def correct(
         newest[x.lost] = np.nan
     if not x.reverse.all():
         rev_ns[~x.reverse] = np.nan
-    return CorrectedRows(session, at, newest, fwd_ns, rev_ns, clock_src, clock_dst)
+    return CorrectedRows(session, at_ns, newest, fwd_ns, rev_ns, clock_src, clock_dst)
 
 
 def pair_err(rows: CorrectedRows, variance: Float64s, sigmas: float) -> Float64s:

@@ -77,7 +77,7 @@ class HostWork:
         self._edges.put(rows)
         err = pair_err(rows, b.table["bound_ns2"], self._c.err_sigmas)
         path = np.where(x.host, NO_PATH, table["path"][session])
-        self._book.put(x, rows, path, err, b.reference_ns(rows.at), self._now(bus_at_ns))
+        self._book.put(x, rows, path, err, b.reference_ns(rows.at_ns), self._now(bus_at_ns))
 
     def _now(self, bus_at_ns: int) -> int:
         """The reference clock's reading now, as far as evidence has come: bus time less the lag."""
@@ -88,7 +88,7 @@ class HostWork:
         """Report of the sessions about this tick. `number` counts ticks, alike in all processes."""
         b = self._estimates
         self._ticks = number
-        at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at)
+        at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at_ns)
         new_bases_ns, self._roster.new_bases_ns = self._roster.new_bases_ns, {}
         lag, self._newest_lag = self._newest_lag, np.inf
         self._spread.end_tick()
@@ -132,7 +132,7 @@ class HostWork:
         few.table.grow(mine.size)
         for name in COLUMNS:
             few.table[name] = named.estimates.table[name][of[mine]]
-        few.at = named.estimates.at
+        few.at_ns = named.estimates.at_ns
         for at in self._advanced_to:
             few.advance(at)
         for name in COLUMNS:
@@ -142,8 +142,13 @@ class HostWork:
         """Adopt the mesh's estimates."""
         b, named = self._estimates, clocks.estimates
         names = self._roster.registry.clocks
-        b.origin_ns, b.at, b.lag_ns, b.reference_state = named.origin_ns, named.at, named.lag_ns, named.reference_state
-        b.solved_at = named.at
+        b.origin_ns, b.at_ns, b.lag_ns, b.reference_state = (
+            named.origin_ns,
+            named.at_ns,
+            named.lag_ns,
+            named.reference_state,
+        )
+        b.solved_at_ns = named.at_ns
         self._usual_ns2 = usual_ns2
         if not clocks.n:
             return

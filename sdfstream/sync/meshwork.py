@@ -65,7 +65,7 @@ class MeshWork:
         """Origin of internal time: the hour in which the first message came, unless one is given."""
         hour = 3_600_000_000_000
         self.clocks.estimates.origin_ns = bus_at_ns // hour * hour if origin_ns is None else origin_ns
-        self.clocks.estimates.at = float(bus_at_ns - self.clocks.estimates.origin_ns)
+        self.clocks.estimates.at_ns = float(bus_at_ns - self.clocks.estimates.origin_ns)
 
     def tick(self, bus_at_ns: int, reports: Sequence[TickReport]) -> list[Output]:
         """100 ms of bus time have passed: solve, and publish every clock's causal row."""
@@ -76,7 +76,7 @@ class MeshWork:
             return []
         estimates = clocks.estimates
         # with the lag of the last tick, as the edge work did
-        clocks.advance(max(self.present(bus_at_ns), estimates.at))
+        clocks.advance(max(self.present(bus_at_ns), estimates.at_ns))
         self._see_lag(reports)
         e = self._edges = self._joined(reports)
         step_ns = np.zeros(clocks.n)
@@ -94,7 +94,7 @@ class MeshWork:
         estimates.lag_ns = self._lag.value
         out = [Output(CLOCK.name, "mesh", self._causal())]
         if self._ticks % TICKS_PER_PASS == 0:
-            out += self._smoothed(self._smoother.due(estimates.at))
+            out += self._smoothed(self._smoother.due(estimates.at_ns))
         if self._ticks % _TICKS_PER_SWEEP == 0:
             self._sweep()
         return out
@@ -162,7 +162,7 @@ class MeshWork:
     def _choose_reference(self) -> None:
         clocks, b = self.clocks, self.clocks.estimates
         alive, known = clocks.alive(), b.table["bound_ns2"] < self._c.unsynced_err_ns**2
-        ensemble = Ensemble(b.at, b.table["base_ns"], b.table["offset_ns"], b.table["skew_ppb"])
+        ensemble = Ensemble(b.at_ns, b.table["base_ns"], b.table["offset_ns"], b.table["skew_ppb"])
         chosen = self._reference.choose(clocks.names, np.arange(clocks.n), clocks.label, alive, known, ensemble)
         b.reference, b.reference_state = chosen.clock, self._reference.state_at(ensemble)
         if alive.any():
@@ -172,7 +172,8 @@ class MeshWork:
         b = self.clocks.estimates
         t = b.table
         return self._rows(
-            Smoothed(b.at, t["offset_ns"], t["skew_ppb"], t["offset_var_ns2"], np.ones(b.n, np.bool_)), publish.CAUSAL
+            Smoothed(b.at_ns, t["offset_ns"], t["skew_ppb"], t["offset_var_ns2"], np.ones(b.n, np.bool_)),
+            publish.CAUSAL,
         )
 
     def _smoothed(self, past: list[Smoothed]) -> list[Output]:
@@ -191,15 +192,15 @@ class MeshWork:
         """States of one instant, relative to the reference."""
         c, clocks, causal = self._c, self.clocks, kind == publish.CAUSAL
         b, names, known = clocks.estimates, clocks.names, s.known
-        ensemble = Ensemble(s.at, b.table["base_ns"], s.offset_ns, s.skew_ppb)
+        ensemble = Ensemble(s.at_ns, b.table["base_ns"], s.offset_ns, s.skew_ppb)
         r = self._reference.state_at(ensemble)
         err = c.err_sigmas * np.sqrt(clocks.variance_to(self._reference.scale(clocks.n), s.variance))
-        status, samples = clocks.status(s.at, err, settle=causal), np.rint(clocks.table["samples"]).astype(np.int64)
+        status, samples = clocks.status(s.at_ns, err, settle=causal), np.rint(clocks.table["samples"]).astype(np.int64)
         if causal and self._utc.wanted:
             u = self._utc.step(names, status == 0, ensemble, err, r)
             names, known = [*names, UTC], np.append(known, True)
             ensemble = Ensemble(
-                s.at,
+                s.at_ns,
                 np.append(ensemble.base_ns, np.int64(u.base_ns)),
                 *map(np.append, ensemble[2:], (u.offset_ns, u.skew_ppb)),
             )
@@ -208,7 +209,7 @@ class MeshWork:
         return publish.clock_rows(
             names,
             pick,
-            at_ns=(ensemble.base_ns + b.origin_ns + np.rint(s.at + ensemble.offset_ns).astype(np.int64))[pick],
+            at_ns=(ensemble.base_ns + b.origin_ns + np.rint(s.at_ns + ensemble.offset_ns).astype(np.int64))[pick],
             offset_ns=((ensemble.base_ns - r.base_ns) + (ensemble.offset_ns - r.offset_ns))[pick],
             skew_ppb=(ensemble.skew_ppb - r.skew_ppb)[pick],
             err_ns=np.minimum(err, c.unknown_err_ns)[pick],
@@ -222,7 +223,7 @@ class MeshWork:
         named = np.zeros(self.clocks.n, dtype=np.bool_)
         named[self._edges.src] = named[self._edges.dst] = True
         named |= self.clocks.alive() | ~self.clocks.estimates.table["based"]
-        silent = self.clocks.estimates.at - self.clocks.table["sampled_at_ns"] > self._c.forget_ns
+        silent = self.clocks.estimates.at_ns - self.clocks.table["sampled_at_ns"] > self._c.forget_ns
         keep: Bools = named | ~silent
         if keep.all() or not keep.any():
             return

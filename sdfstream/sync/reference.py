@@ -97,7 +97,7 @@ class Named:
 class Ensemble(NamedTuple):
     """The clocks at one instant of internal time, by number: position = `base_ns` + `offset_ns` (+ the instant)."""
 
-    at: float
+    at_ns: float
     base_ns: Int64s
     offset_ns: Float64s
     skew_ppb: Float64s
@@ -106,7 +106,7 @@ class Ensemble(NamedTuple):
 class ReferenceState(NamedTuple):
     """Where the reference stands at some instant of internal time, as if it were a clock."""
 
-    at: float
+    at_ns: float
     base_ns: int
     offset_ns: float
     skew_ppb: float
@@ -184,11 +184,11 @@ class Reference:
         """
         self._resolve(names)
         if alive.any():
-            choice = self._rule(names, rank, label, alive, ensemble.at)
-            self._settle(choice, names[choice], ensemble.at)
+            choice = self._rule(names, rank, label, alive, ensemble.at_ns)
+            self._settle(choice, names[choice], ensemble.at_ns)
         if self._mean is not None and self._name is not None:
             members = np.flatnonzero(alive & known & (label == label[self._clock]))
-            self._members, self._gap_ns = self._mean.follow(members, ensemble, young=self._young(ensemble.at))
+            self._members, self._gap_ns = self._mean.follow(members, ensemble, young=self._young(ensemble.at_ns))
         return self.scale(len(names))
 
     def scale(self, clocks: int) -> Scale:
@@ -206,10 +206,10 @@ class Reference:
         A bank of the past may hold fewer clocks than there are now, but must hold the reference (`clock`).
         """
         if self._mean is not None and self._mean.begun:
-            return self._mean.state_at(ensemble.at)
+            return self._mean.state_at(ensemble.at_ns)
         c = self.clock
         return ReferenceState(
-            ensemble.at, int(ensemble.base_ns[c]), float(ensemble.offset_ns[c]), float(ensemble.skew_ppb[c])
+            ensemble.at_ns, int(ensemble.base_ns[c]), float(ensemble.offset_ns[c]), float(ensemble.skew_ppb[c])
         )
 
     def keep(self, retained: Bools) -> None:
@@ -226,14 +226,14 @@ class Reference:
         else:
             self._name, self._clock = None, 0
 
-    def _young(self, at: float) -> bool:
-        return self._began_at is None or at - self._began_at < HOLD_NS
+    def _young(self, at_ns: float) -> bool:
+        return self._began_at is None or at_ns - self._began_at < HOLD_NS
 
-    def _rule(self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, at: float) -> int:
+    def _rule(self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, at_ns: float) -> int:
         """The clock that the setting chooses, of those that live."""
         if self._wanted.wanted:
             found = next((i for i in self._wanted.among(names) if alive[i]), None)
-            fallen = found is None and not self._young(at)
+            fallen = found is None and not self._young(at_ns)
             if fallen and not self._fell_back:
                 self._counters.add("reference-fell-back")
             self._fell_back = fallen
@@ -243,16 +243,16 @@ class Reference:
         candidates = np.flatnonzero(alive & (size == size[alive].max()))
         return int(candidates[np.argmin(rank[candidates])])
 
-    def _settle(self, choice: int, name: str, at: float) -> None:
+    def _settle(self, choice: int, name: str, at_ns: float) -> None:
         """Take the choice once another than the present reference has been better for long enough."""
         if self._began_at is None:
-            self._began_at, self._clock, self._name = at, choice, name
+            self._began_at, self._clock, self._name = at_ns, choice, name
         if name == self._name:
             self._better_since = None
             return
         if self._better_since is None:
-            self._better_since = at
-        if self._name is None or self._young(at) or at - self._better_since >= HOLD_NS:
+            self._better_since = at_ns
+        if self._name is None or self._young(at_ns) or at_ns - self._better_since >= HOLD_NS:
             self._clock, self._name, self._better_since = choice, name, None
             if self._mean is None:
                 self._counters.add("reference-changed")
@@ -300,10 +300,10 @@ class _Mean:
         """Whether it is anywhere."""
         return bool(self._past)
 
-    def state_at(self, at: float) -> ReferenceState:
+    def state_at(self, at_ns: float) -> ReferenceState:
         """Where it stands, or stood."""
-        since = next((p for p in reversed(self._past) if p[0] <= at), self._past[0])
-        return ReferenceState(at, self._base_ns, since[1] + since[2] * (at - since[0]) / NS_PER_S, since[2])
+        since = next((p for p in reversed(self._past) if p[0] <= at_ns), self._past[0])
+        return ReferenceState(at_ns, self._base_ns, since[1] + since[2] * (at_ns - since[0]) / NS_PER_S, since[2])
 
     def follow(self, clocks: Int64s, ensemble: Ensemble, *, young: bool) -> tuple[Int64s, float]:
         """Go on to the bank's instant; the members of now among `clocks`, and how far ahead their mean is, ns."""
@@ -311,11 +311,11 @@ class _Mean:
             if not clocks.size:
                 return clocks, 0.0
             self._begin(clocks, ensemble)
-        position = self.state_at(ensemble.at).offset_ns
+        position = self.state_at(ensemble.at_ns).offset_ns
         off = (ensemble.base_ns[clocks] - self._base_ns) + (ensemble.offset_ns[clocks] - position)
         near = np.abs(off) <= _NEAR_NS
         if clocks.size and not near.any():
-            if self._alone_for(ensemble.at) >= HOLD_NS:
+            if self._alone_for(ensemble.at_ns) >= HOLD_NS:
                 self._counters.add("reference-changed")
                 self._past, self._alone_since = [], None
                 return self.follow(clocks, ensemble, young=young)
@@ -327,20 +327,20 @@ class _Mean:
         if young:
             position, gap = position + gap, 0.0
         pull = float(np.clip(gap / _TAU_S, -SLEW_PPB, SLEW_PPB))
-        self._past = [*self._past[1 - _PAST :], (ensemble.at, position, self._rate + pull)]
+        self._past = [*self._past[1 - _PAST :], (ensemble.at_ns, position, self._rate + pull)]
         return clocks, gap
 
     def _begin(self, clocks: Int64s, ensemble: Ensemble) -> None:
         """At the clock in the middle: its whole nanoseconds are the base, so that no float is large."""
         middle = clocks[np.argsort(ensemble.base_ns[clocks], kind="stable")[clocks.size // 2]]
         self._base_ns = int(ensemble.base_ns[middle])
-        self._past = [(ensemble.at, float(ensemble.offset_ns[middle]), float(ensemble.skew_ppb[middle]))]
+        self._past = [(ensemble.at_ns, float(ensemble.offset_ns[middle]), float(ensemble.skew_ppb[middle]))]
 
-    def _alone_for(self, at: float) -> float:
+    def _alone_for(self, at_ns: float) -> float:
         """How long there have been clocks, but none near."""
         if self._alone_since is None:
-            self._alone_since = at
-        return at - self._alone_since
+            self._alone_since = at_ns
+        return at_ns - self._alone_since
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values."""
@@ -355,5 +355,5 @@ class _Mean:
         """Take up what `snapshot` gave."""
         self._base_ns = state["base_ns"]
         self._rate = state["rate"]
-        self._past = [(at, position, rate) for at, position, rate in state["past"]]
+        self._past = [(at_ns, position, rate) for at_ns, position, rate in state["past"]]
         self._alone_since = state["alone_since"]

@@ -21,9 +21,9 @@ _ANYWHERE = 0.5 * UNKNOWN
 
 
 class Past(NamedTuple):
-    """The clocks as they stood after one tick; all but `at` are (clocks,)."""
+    """The clocks as they stood after one tick; all but `at_ns` are (clocks,)."""
 
-    at: float
+    at_ns: float
     """Internal time, ns."""
     offset_ns: Float64s
     skew_ppb: Float64s
@@ -41,7 +41,7 @@ class Past(NamedTuple):
 class Smoothed(NamedTuple):
     """States of the clocks at one past tick."""
 
-    at: float
+    at_ns: float
     offset_ns: Float64s
     skew_ppb: Float64s
     variance: Float64s
@@ -77,12 +77,12 @@ class Smoother:
             "freq_walk",
             "phase_walk",
         )
-        self._past.append(Past._make([b.at, *(t[name].copy() for name in names), step_ns, t["based"].copy()]))
+        self._past.append(Past._make([b.at_ns, *(t[name].copy() for name in names), step_ns, t["based"].copy()]))
 
-    def due(self, at: float) -> list[Smoothed]:
-        """Run a pass; the ticks old enough at internal time `at`, oldest first, which are then forgotten."""
+    def due(self, at_ns: float) -> list[Smoothed]:
+        """Run a pass; the ticks old enough at internal time `at_ns`, oldest first, which are then forgotten."""
         old = 0
-        while old < len(self._past) and at - self._past[old].at >= self._lag_ns:
+        while old < len(self._past) and at_ns - self._past[old].at_ns >= self._lag_ns:
             old += 1
         result = self._pass(old) if old else []
         self._past = self._past[old:]
@@ -102,12 +102,12 @@ class Smoother:
             state = kalman.ClockState(p.offset_ns, p.skew_ppb, p.offset_var_ns2, p.offset_skew_cov, p.skew_var_ppb2)
             if later is not None:
                 after = self._past[k + 1]
-                dt = (after.at - p.at) / NS_PER_S
+                dt = (after.at_ns - p.at_ns) / NS_PER_S
                 later = self._back(state, self._predicted(state, after, dt), later, dt) if dt > 0.0 else later
             else:
                 later = state
             if k < wanted:
-                result.append(Smoothed(p.at, later.x, later.g, later.xx, p.known))
+                result.append(Smoothed(p.at_ns, later.x, later.g, later.xx, p.known))
         return result[::-1]
 
     def _back(
@@ -134,13 +134,13 @@ class Smoother:
 
         fills = {"offset_var_ns2": UNKNOWN, "there": False}
         self._past = [
-            Past._make([p.at, *(moved(getattr(p, name), fills.get(name, 0.0)) for name in Past._fields[1:])])
+            Past._make([p.at_ns, *(moved(getattr(p, name), fills.get(name, 0.0)) for name in Past._fields[1:])])
             for p in self._past
         ]
 
     def keep(self, mask: Bools) -> None:
         """Forget the clocks whose mask is False."""
-        self._past = [Past._make([p.at, *(c[mask] for c in p[1:])]) for p in self._past]
+        self._past = [Past._make([p.at_ns, *(c[mask] for c in p[1:])]) for p in self._past]
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain values and arrays."""

@@ -133,11 +133,13 @@ class UtcTie:
         hosts = np.array([i for i in self._clocks.among(names) if live[i]], dtype=np.int64)
         if self._at is None and not hosts.size:
             return Utc(reference.base_ns, reference.offset_ns, reference.skew_ppb, self._unknown_ns, 0, _UNSYNCED)
-        dt_s = 0.0 if self._at is None else (ensemble.at - self._at) / NS_PER_S  # rows' instants may go back a little
+        dt_s = (
+            0.0 if self._at is None else (ensemble.at_ns - self._at) / NS_PER_S
+        )  # rows' instants may go back a little
         self._position += (self._rate + self._pull) * dt_s
         if not hosts.size:
-            self._at, self._pull = ensemble.at, 0.0
-            grown = HOLD_PPB * max(ensemble.at - self._followed_at, 0.0) / NS_PER_S
+            self._at, self._pull = ensemble.at_ns, 0.0
+            grown = HOLD_PPB * max(ensemble.at_ns - self._followed_at, 0.0) / NS_PER_S
             return self._state(min(self._err_ns + grown, self._unknown_ns), 0, _UNSYNCED)
         if self._at is None:
             self._begin(hosts, ensemble, err_ns[hosts])
@@ -175,23 +177,23 @@ class UtcTie:
     def _follow(self, hosts: Int64s, ensemble: Ensemble, err_ns: Float64s) -> None:
         middle, half = self._middle(hosts, ensemble, err_ns)
         gap = middle - self._position
-        if self._contradicts(gap, half, ensemble.at):
+        if self._contradicts(gap, half, ensemble.at_ns):
             self._counters.add("utc-restarted")
             self._begin(hosts, ensemble, err_ns)
             middle, half = self._middle(hosts, ensemble, err_ns)
             gap = middle - self._position
         limit = SLEW_PPB * (_YOUNG if self._age_s < TAU_S else 1.0)
         self._pull = float(np.clip(gap / np.clip(self._age_s, _SOONEST_S, TAU_S), -limit, limit))
-        self._at, self._followed_at, self._err_ns = ensemble.at, ensemble.at, half + abs(gap)
+        self._at, self._followed_at, self._err_ns = ensemble.at_ns, ensemble.at_ns, half + abs(gap)
 
-    def _contradicts(self, gap: float, half: float, at: float) -> bool:
+    def _contradicts(self, gap: float, half: float, at_ns: float) -> bool:
         """Whether the hosts have lastingly been outside twice their own bound around the followed position."""
         if abs(gap) <= 2.0 * half:
             self._contradicted_since = None
             return False
         if self._contradicted_since is None:
-            self._contradicted_since = at
-        return at - self._contradicted_since >= PATIENCE_NS
+            self._contradicted_since = at_ns
+        return at_ns - self._contradicted_since >= PATIENCE_NS
 
     def _state(self, err_ns: float, n: int, status: int) -> Utc:
         return Utc(self._base_ns, self._position, self._rate + self._pull, err_ns, n, status)

@@ -121,21 +121,21 @@ class Wander:
                 t, hit, surprise_ns2 / (_ALARMING * np.maximum(offset_var_ns2, 1e-3)), free_errors(label), common=False
             )
 
-    def tick(self, t: Table, b: Table, at: float, ticks: int, label: Int64s) -> None:
+    def tick(self, t: Table, b: Table, at_ns: float, ticks: int, label: Int64s) -> None:
         """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: their estimates."""
         due = [horizon for horizon, length in enumerate(HORIZONS) if ticks % length == 0]
         if not due:
             return
         free = free_errors(label)
         for horizon in due:
-            self._compare(t, b, horizon, at, free)
+            self._compare(t, b, horizon, at_ns, free)
             for name in ("offset_ns", "skew_ppb", "offset_var_ns2", "offset_skew_cov", "skew_var_ppb2"):
                 t[f"start_{name}"][horizon] = b[name]
-            t["start_at_ns"][horizon] = np.where(free > 0.0, at, NEVER)
+            t["start_at_ns"][horizon] = np.where(free > 0.0, at_ns, NEVER)
 
-    def _compare(self, t: Table, b: Table, horizon: int, at: float, free: Float64s) -> None:
+    def _compare(self, t: Table, b: Table, horizon: int, at_ns: float, free: Float64s) -> None:
         known = t["start_at_ns"][horizon] > NEVER
-        dt = np.where(known, (at - t["start_at_ns"][horizon]) / NS_PER_S, 0.0)
+        dt = np.where(known, (at_ns - t["start_at_ns"][horizon]) / NS_PER_S, 0.0)
         now = np.maximum(b["offset_var_ns2"], 1e-3)
         settled: Bools = known & (dt > 0.0) & (t["start_offset_var_ns2"][horizon] < _SETTLED * now) & (free > 0.0)
         if not settled.any():

@@ -154,10 +154,10 @@ def estimate_batches(
                 "tick_at_ns": np.full(n, tick_at_ns),
                 "clocks": np.full(n, b.n, dtype=np.uint32),
                 "origin_ns": np.full(n, b.origin_ns),
-                "now_ns": np.full(n, b.at),
+                "now_ns": np.full(n, b.at_ns),
                 "lag_ns": np.full(n, b.lag_ns),
                 "usual_ns2": np.full(n, usual_ns2),
-                "place_at_ns": np.full(n, b.reference_state.at),
+                "place_at_ns": np.full(n, b.reference_state.at_ns),
                 "place_base_ns": np.full(n, b.reference_state.base_ns),
                 "place_offset_ns": np.full(n, b.reference_state.offset_ns),
                 "place_skew_ppb": np.full(n, b.reference_state.skew_ppb),
@@ -191,7 +191,7 @@ def read_estimates(batch: pa.RecordBatch) -> EstimateRows | None:
     b.table["based"] = _present(batch, "base_ns")
     b.table["base_ns"] = columns.filled(batch, "base_ns", 0)
     b.origin_ns = int(columns.values(batch, "origin_ns")[0])
-    b.at, b.lag_ns = float(_finite(batch, "now_ns")[0]), float(_finite(batch, "lag_ns")[0])
+    b.at_ns, b.lag_ns = float(_finite(batch, "now_ns")[0]), float(_finite(batch, "lag_ns")[0])
     state = (_finite(batch, f"place_{name}")[0] for name in ("at_ns", "offset_ns", "skew_ppb"))
     at, offset, skew = map(float, state)
     b.reference_state = ReferenceState(at, int(columns.values(batch, "place_base_ns")[0]), offset, skew)

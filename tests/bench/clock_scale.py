@@ -49,10 +49,10 @@ def _edge(hosts: int) -> dict[str, Any]:
         t = [time.process_time()]
         said = edge.step([], at)
         t.append(time.process_time())
-        told = mesh.step([], at)
-        told += mesh.step([Message(o.topic, o.key, o.body, at, k) for o in said if o.topic == EDGE.name], at)
+        reported = mesh.step([], at)
+        reported += mesh.step([Message(o.topic, o.key, o.body, at, k) for o in said if o.topic == EDGE.name], at)
         t.append(time.process_time())
-        edge.step([Message(o.topic, o.key, o.body, at, k) for o in told if o.topic == ESTIMATE.name], at)
+        edge.step([Message(o.topic, o.key, o.body, at, k) for o in reported if o.topic == ESTIMATE.name], at)
         edge.step([probes], probes.bus_at_ns)
         t.append(time.process_time())
         if late:

@@ -83,7 +83,7 @@ def _blocks(rows: int, sessions: int) -> dict[str, Any]:
     g = seeded(1)
     session = np.sort(g.integers(0, sessions, rows))
     at, fwd, rev = g.uniform(0, 1e8, rows), g.exponential(1e3, rows), g.exponential(1e3, rows)
-    level, third = np.full(sessions, 1e3), np.zeros(sessions, dtype=np.bool_)
+    base_delay_ns, third = np.full(sessions, 1e3), np.zeros(sessions, dtype=np.bool_)
     mixed = g.permutation(rows)
     result = {}
     for name, order in (("sorted", np.arange(rows)), ("mixed", mixed)):
@@ -92,7 +92,7 @@ def _blocks(rows: int, sessions: int) -> dict[str, Any]:
         for _ in range(20):
             began = time.process_time()
             for _ in range(50):
-                blocks(*columns, level, third)
+                blocks(*columns, base_delay_ns, third)
             best = min(best, (time.process_time() - began) / 50)
         result[f"block_points_per_cpu_s_{name}"] = round(2 * rows / best)
     return result

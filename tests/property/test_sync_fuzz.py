@@ -33,7 +33,7 @@ def put(m: Message, row: int, name: str, value: int) -> Message:
     return replace(m, body=batch.set_column(at, batch.schema.field(at), column))
 
 
-def judged(stage: SyncStage, messages: list[Message]) -> list[tuple[int, Output]]:
+def assessed(stage: SyncStage, messages: list[Message]) -> list[tuple[int, Output]]:
     out = drive(stage, messages)
     for _, output in out:
         check_output(output)
@@ -58,7 +58,7 @@ def test_any_stamps(changes: list[tuple[int, int, str, int]]) -> None:
     messages = list(BASE)
     for k, row, name, value in changes:
         messages[k] = put(messages[k], row, name, value)
-    judged(SyncStage(), messages)
+    assessed(SyncStage(), messages)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,4 +80,4 @@ def test_any_clock_set_at_any_time(sets: list[tuple[str, int, int]]) -> None:
                 values = np.asarray(batch.column(at).cast(pa.int64())) + by
                 batch = batch.set_column(at, field, pa.array(values).cast(field.type))
         messages.append(replace(m, body=batch))
-    judged(SyncStage(), messages)
+    assessed(SyncStage(), messages)

@@ -28,12 +28,12 @@ def test_values_are_ranked_inside_each_group(seed: int, rows: int, groups: int, 
     keys = g.integers(0, groups, rows)
     if skewed:
         keys[: rows // 2] = 0
-    lanes = [np.where(g.uniform(size=rows) < 0.2, np.nan, g.standard_normal(rows)) for _ in range(2)]
+    both = [np.where(g.uniform(size=rows) < 0.2, np.nan, g.standard_normal(rows)) for _ in range(2)]
     found = group(keys)
-    ordered, start = ranked(found, lanes)
-    for lane, values in zip(lanes, ordered, strict=True):
+    ordered, start = ranked(found, both)
+    for direction, values in zip(both, ordered, strict=True):
         for key, low, size in zip(found.key, start, found.size, strict=True):
-            np.testing.assert_array_equal(values[low : low + size], np.sort(lane[keys == key]))
+            np.testing.assert_array_equal(values[low : low + size], np.sort(direction[keys == key]))
 
 
 @settings(deadline=None)
@@ -59,12 +59,12 @@ def test_pairs_are_numbered_in_order_of_first_appearance(seed: int, rows: int, n
     # a dictionary may hold a name twice: then its codes are two
     dictionaries = tuple([f"n{i % 7}" for i in range(names)] for _ in range(5))
     number, found = _pairs(codes, dictionaries)
-    place: dict[tuple[int, ...], int] = {}
+    slot: dict[tuple[int, ...], int] = {}
     for row in range(rows):
         code = tuple(int(c[row]) for c in codes)
-        assert number[row] == place.setdefault(code, len(place))
+        assert number[row] == slot.setdefault(code, len(slot))
         assert found[number[row]] == tuple(d[c] for c, d in zip(code, dictionaries, strict=True))
-    assert len(found) == len(place)
+    assert len(found) == len(slot)
 
 
 @settings(deadline=None)
@@ -73,10 +73,10 @@ def test_blocks_do_not_mind_whether_rows_came_sorted(seed: int, rows: int, sessi
     g = _draw(seed)
     session = g.integers(0, sessions, rows)
     at, fwd, rev = g.uniform(0, 1e8, rows), g.exponential(1e3, rows), g.exponential(1e3, rows)
-    level, third = g.uniform(0, 1e3, sessions), g.uniform(size=sessions) < 0.5
+    centre_ns, third = g.uniform(0, 1e3, sessions), g.uniform(size=sessions) < 0.5
     order = np.argsort(session, kind="stable")
-    plain = blocks(session, at, fwd, rev, level, third)
-    ready = blocks(session[order], at[order], fwd[order], rev[order], level, third)
+    plain = blocks(session, at, fwd, rev, centre_ns, third)
+    ready = blocks(session[order], at[order], fwd[order], rev[order], centre_ns, third)
     for a, b in zip(plain, ready, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -97,14 +97,14 @@ def test_window_figures_are_the_plain_ones(seed: int, rows: int, paths: int, ske
     closed = windows.close(0)[0]
     expected = {}
     for p in range(paths):
-        for lane, delay in enumerate((fwd, rev)):
+        for direction, delay in enumerate((fwd, rev)):
             mine, has = path == p, (path == p) & ~np.isnan(delay)
-            counts = int(has.sum()), int((mine & lost).sum()) * (lane == 0), int((mine & marks[lane]).sum())
+            counts = int(has.sum()), int((mine & lost).sum()) * (direction == 0), int((mine & marks[direction]).sum())
             values, none = delay[has], (np.nan,) * 5
             if any(counts):
                 some = bool(values.size)
                 figures = (*np.quantile(values, [0.0, 0.5, 0.99, 1.0]), d.err_ns[has].max()) if some else none
-                expected[p, lane] = (*counts, *figures)
+                expected[p, direction] = (*counts, *figures)
     assert list(zip(closed.path.tolist(), closed.dir.tolist(), strict=True)) == sorted(expected)
     columns = [
         closed.n,

@@ -30,14 +30,14 @@ def test_a_pair_is_within_its_limits_and_its_bound(
     for seed in seeds:
         world = pair(name, rate, seed)
         found.append(figures(tracks(world, drive(SyncStage(), world.messages(45.0))), 20.0))
-    told = {k: [round(f[k], 3) for f in found] for k in ("rms", "p99", "max", "covered", "bound_per_rms")}
-    print(f"law {name} {rate:g}/s seeds {seeds}: {told}")
+    reported = {k: [round(f[k], 3) for f in found] for k in ("rms", "p99", "max", "covered", "bound_per_rms")}
+    print(f"law {name} {rate:g}/s seeds {seeds}: {reported}")
     for figure, limit in limits.items():
-        assert np.median(told[figure]) <= limit
-    assert max(told["max"]) <= 2.0 * limits["max"]
-    assert np.mean(told["covered"]) >= 0.999
+        assert np.median(reported[figure]) <= limit
+    assert max(reported["max"]) <= 2.0 * limits["max"]
+    assert np.mean(reported["covered"]) >= 0.999
     # a bound so soon after the start still holds what is not known of the clocks' wander
-    assert np.median(told["bound_per_rms"]) <= 8.0
+    assert np.median(reported["bound_per_rms"]) <= 8.0
 
 
 def test_a_clock_a_millisecond_off_is_known_to_a_microsecond_in_seconds() -> None:
@@ -69,7 +69,7 @@ def test_a_liar_in_a_mesh_is_flagged_and_misleads_nobody() -> None:
     assert all(faulty[n].min() <= 10.0 for n in liar)
 
 
-def test_a_step_is_told_and_disturbs_no_other_clock() -> None:
+def test_a_step_is_published_and_disturbs_no_other_clock() -> None:
     found = run(BY_NAME["step"], 1)
     print(f"step of 250 µs, seed 1: {found}")
     assert found["told_s"] <= 2.0

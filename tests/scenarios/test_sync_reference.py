@@ -112,12 +112,12 @@ def test_utc_is_found_inside_its_bound_whatever_the_reference(setting: str) -> N
         reading = nearest["at_ns"]
         on_reference = reading - nearest["offset_ns"]
         shown = on_reference - corrected  # small, so that a float holds it
-        told = corrected + shown + utc["offset_ns"] + utc["skew_ppb"] * 1e-9 * shown
+        reported = corrected + shown + utc["offset_ns"] + utc["skew_ppb"] * 1e-9 * shown
         truth = reading - made.clocks["h04"].offset(made.clocks["h04"].true_time(np.array([reading])))[0]
-        assert abs(told - truth) <= utc["err_ns"] + nearest["err_ns"] + 600.0  # floats at the epoch: 256 ns
+        assert abs(reported - truth) <= utc["err_ns"] + nearest["err_ns"] + 600.0  # floats at the epoch: 256 ns
         assert utc["err_ns"] < 2.5e5
 
 
-def test_utc_is_unsynced_when_no_disciplined_host_is_heard() -> None:
+def test_utc_is_unsynced_when_no_disciplined_host_lives() -> None:
     rows = clock_rows(run(SyncConfig(utc_clocks=("elsewhere",)), seconds=3.0))["utc"]
     assert {(r["status"], r["n"], r["err_ns"], r["offset_ns"]) for r in rows} == {("unsynced", 0, 3.6e12, 0.0)}

@@ -70,10 +70,10 @@ def test_the_other_score_finds_the_same_errors(folders: tuple[Path, Path], capsy
     other: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])["clocks"]["causal"]
     here = world()
     rows = run_tracks(here, drive(SyncStage(), here.messages(SECONDS))).causal
-    judged = {name: t.error[t.status == "synced"] for name, t in rows.items()}
+    assessed = {name: t.error[t.status == "synced"] for name, t in rows.items()}
     bounds = {name: t.bound[t.status == "synced"] for name, t in rows.items()}
-    assert other["reference"] == here.reference and set(other["clocks"]) == set(judged)
-    for name, error in judged.items():
+    assert other["reference"] == here.reference and set(other["clocks"]) == set(assessed)
+    for name, error in assessed.items():
         size, found = np.abs(error), other["clocks"][name]
         assert found["n"] == size.size > 100
         # its truth is read at whole nanoseconds, 10 ppm apart from ours

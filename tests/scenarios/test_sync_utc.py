@@ -81,8 +81,8 @@ class World:
         """(seconds, 3): error, bound, rate relative to the truth's."""
         found = []
         for _ in range(round(seconds / DT_S)):
-            told = self.second()
-            found.append((self.error(), told.err_ns, told.skew_ppb - self.rate))
+            reported = self.second()
+            found.append((self.error(), reported.err_ns, reported.skew_ppb - self.rate))
         return np.array(found)
 
 
@@ -154,14 +154,20 @@ def test_hosts_that_come_and_go_do_not_jerk_it() -> None:
         before = world.error()
 
 
-def test_before_any_host_was_heard_nothing_is_claimed() -> None:
+def test_before_any_host_lives_nothing_is_promised() -> None:
     world = World(5)
     world.live = [True, False, False, False]
-    told = world.second()
-    assert (told.status, told.n, told.err_ns, told.base_ns, told.offset_ns) == (2, 0, 3.6e12, 0, 0.0)
+    reported = world.second()
+    assert (reported.status, reported.n, reported.err_ns, reported.base_ns, reported.offset_ns) == (
+        2,
+        0,
+        3.6e12,
+        0,
+        0.0,
+    )
     world.live[2] = True
-    told = world.second()
-    assert (told.status, told.n) == (0, 1) and abs(world.error()) <= told.err_ns < 1.001 * PROMISED
+    reported = world.second()
+    assert (reported.status, reported.n) == (0, 1) and abs(world.error()) <= reported.err_ns < 1.001 * PROMISED
 
 
 def test_hosts_that_contradict_their_own_past_for_long_are_followed_in_the_end() -> None:
@@ -187,10 +193,10 @@ def test_a_host_sync_knows_badly_counts_little() -> None:
     """Its interval is wide, so the others' ends decide."""
     tie = UtcTie(HOSTS[:3], 1e3, 3.6e12, Counters("sync"))
     bank = Ensemble(0.0, np.zeros(3, dtype=np.int64), np.array([0.0, 100.0, 40_000.0]), np.zeros(3))
-    told = tie.step(
+    reported = tie.step(
         HOSTS[:3], np.ones(3, dtype=bool), bank, np.array([10.0, 10.0, 50_000.0]), ReferenceState(0.0, 0, 0.0, 0.0)
     )
-    assert told.err_ns < 1_100.0
+    assert reported.err_ns < 1_100.0
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -200,12 +206,12 @@ def test_a_snapshot_is_not_seen(seed: int) -> None:
     for i in range(900):
         live = [True, *(rng.random(3) < (0.1 if i // 100 % 3 == 2 else 0.9)).tolist()]
         one.live, two.live = live, live
-        told = one.second()
+        reported = one.second()
         if i % 90 == 50:
             saved = json.loads(json.dumps(two.tie.snapshot()))
             two.tie = two.fresh()
             two.tie.restore(saved)
-        assert two.second() == told
+        assert two.second() == reported
 
 
 def test_instants_may_go_back_a_little() -> None:
@@ -214,7 +220,7 @@ def test_instants_may_go_back_a_little() -> None:
     world.run(100)
     world.at_s -= 0.05
     world.utc -= world.rate * 0.05
-    told = world.tie.step(
+    reported = world.tie.step(
         world.names, np.array(world.live), world.bank(), np.zeros(4), ReferenceState(0.0, 0, 0.0, 0.0)
     )
-    assert abs(told.base_ns + told.offset_ns - world.utc) < 1_000.0
+    assert abs(reported.base_ns + reported.offset_ns - world.utc) < 1_000.0

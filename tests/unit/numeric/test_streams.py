@@ -156,15 +156,15 @@ def test_damping_repeats_the_worked_trace_of_the_sonic_design() -> None:
 
 
 def paths(*rows: tuple[int, int, dict[int, float]]) -> TrialCounts:
-    """Observations as (failed, tried, {part: weight})."""
-    row = [i for i, (_, _, parts) in enumerate(rows) for _ in parts]
-    part = [p for _, _, parts in rows for p in parts]
-    weight = [w for _, _, parts in rows for w in parts.values()]
+    """Observations as (failed, tried, {element: weight})."""
+    row = [i for i, (_, _, elements) in enumerate(rows) for _ in elements]
+    element = [p for _, _, elements in rows for p in elements]
+    weight = [w for _, _, elements in rows for w in elements.values()]
     return TrialCounts(
         np.array([r[0] for r in rows], float),
         np.array([r[1] for r in rows], float),
         np.array(row, np.int64),
-        np.array(part, np.int64),
+        np.array(element, np.int64),
         np.array(weight, float),
         np.ones(len(rows)),
     )
@@ -179,7 +179,7 @@ def test_blame_falls_on_what_sick_paths_share_and_healthy_ones_avoid() -> None:
     assert culprit.element == 1 and culprit.rows.tolist() == [0, 1] and culprit.rivals[0][1] > 0.99
 
 
-def test_parts_that_are_always_crossed_together_are_rivals() -> None:
+def test_elements_that_are_always_crossed_together_are_rivals() -> None:
     seen = paths((8, 8, {0: 1, 1: 1}), (8, 8, {0: 1, 1: 1}), (0, 8, {2: 1}))
     (culprit,) = blame(seen, PRIOR)
     assert sorted(p for p, _ in culprit.rivals) == [0, 1]
@@ -193,15 +193,15 @@ def test_two_faults_are_two_culprits_and_no_rivals() -> None:
     assert all(len(c.rivals) == 1 for c in found)
 
 
-def test_a_vague_part_gives_way_to_sharp_ones() -> None:
+def test_a_vague_element_gives_way_to_sharp_ones() -> None:
     """Part 5 may be crossed by everything; parts 0 and 1 surely explain it all."""
     sick = [(8, 8, {0: 1.0, 5: 0.25}) for _ in range(5)] + [(8, 8, {1: 1.0, 5: 0.25}) for _ in range(5)]
     found = blame(paths(*sick, (0, 8, {2: 1.0})), PRIOR, least_share=0.9)
     assert sorted(c.element for c in found) == [0, 1]
 
 
-def test_a_shared_part_must_beat_separate_faults() -> None:
-    """Paths over part 0: two lose much, ten lose nothing. Their own parts 20.. explain that better."""
+def test_a_shared_element_must_beat_separate_faults() -> None:
+    """Paths over element 0: two lose much, ten lose nothing. Their own elements 20.. explain that better."""
     rows = [(40, 80, {0: 1.0, 20 + i: 1.0}) for i in range(2)] + [(0, 80, {0: 1.0, 22 + i: 1.0}) for i in range(10)]
     prior = np.concatenate([np.full(20, np.log(1e-4)), np.full(12, np.log(1e-7))])
     found = blame(paths(*rows), prior, own=20 + np.arange(12))

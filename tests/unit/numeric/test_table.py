@@ -37,7 +37,7 @@ def test_a_scattered_table_grows_like_any_other() -> None:
     assert t["k"].tolist() == [k // 2 if k % 2 == 0 and k < 40 else -1 for k in range(70)]
 
 
-def test_kept_rows_close_up_and_what_grows_later_is_fresh() -> None:
+def test_rows_that_stay_close_up_and_what_grows_later_is_fresh() -> None:
     t = filled(5)
     t.keep(np.array([True, False, True, False, True]))
     t.grow(1)

@@ -58,7 +58,7 @@ def test_a_bound_far_above_says_nothing() -> None:
     assert drop == pytest.approx(0.0, abs=1e-300)
 
 
-def test_what_is_left_below_a_hard_wall_far_below_is_an_exponential_tail() -> None:
+def test_what_is_left_below_a_hard_bound_far_below_is_an_exponential_tail() -> None:
     """Ten deviations below: mean a tenth of a deviation under the bound, to 1/β²."""
     shift, drop = truncated(0.0, 1.0, -10.0, 0.0)
     assert shift == pytest.approx(-10.1, abs=0.01)

@@ -129,7 +129,7 @@ def test_many_blocks_find_offset_and_base_delay_and_know_how_well() -> None:
     assert float(np.abs(t["base_delay_ns"] - base_delay_ns).mean()) < 10.0
 
 
-def test_a_queue_one_way_leaves_the_other_bound_measuring() -> None:
+def test_a_queue_in_one_direction_leaves_the_other_bound_measuring() -> None:
     """The level is known; nothing comes through ahead for 100 blocks; back there is the usual. Seed 2."""
     g = np.random.default_rng(2)
     n, s = 100, 60.0
@@ -225,7 +225,7 @@ def test_what_no_queue_explains(short: float, broken: bool, size: float) -> None
     assert float(surprise[0]) == size
 
 
-def test_sigma_is_that_of_the_bounds_place() -> None:
+def test_sigma_is_that_of_the_bounds_variance() -> None:
     t = session(offset_var_ns2=400.0, base_delay_var_ns2=100.0, base_delay_cov_ns2=50.0)
     fwd, rev = edge_filter.sigma(own_prior(t, 1.0), t, np.zeros(1, dtype=np.int64))[:, 0]
     assert fwd == pytest.approx(math.sqrt(601.0))

@@ -16,22 +16,22 @@ def settled(seed: int) -> Lone:
     lone.run(SETTLED_S)
     assert abs(lone["offset_ns"] - 100.0) < 20.0
     assert abs(lone["base_delay_ns"] - 8_000.0) < 20.0
-    assert told(lone) == (0, 0, 0)
+    assert reported(lone) == (0, 0, 0)
     return lone
 
 
-def told(lone: Lone) -> tuple[int, int, int]:
+def reported(lone: Lone) -> tuple[int, int, int]:
     """Steps, shorter paths, longer paths."""
     return lone.count("floors-broken"), lone.count("reroutes", "shorter"), lone.count("reroutes", "longer")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("by", [250e3, -250e3, 3_000.0, -3_000.0])
-def test_too_fast_one_way_and_as_much_too_slow_the_other_is_a_step(seed: int, by: float) -> None:
+def test_too_fast_in_one_direction_and_as_much_too_slow_in_the_other_is_a_step(seed: int, by: float) -> None:
     lone = settled(seed)
     lone.s += by
     lone.run(0.4)
-    assert told(lone) == (1, 0, 0)
+    assert reported(lone) == (1, 0, 0)
     assert lone.edges is not None and lone.edges.jumped.tolist() == [1.0]
     assert float(lone.edges.step_ns[0]) == pytest.approx(abs(by), rel=0.1)
     assert abs(lone["offset_ns"] - lone.s) < 200.0
@@ -42,20 +42,20 @@ def test_too_fast_one_way_and_as_much_too_slow_the_other_is_a_step(seed: int, by
     lone.run(5.0)
     assert abs(lone["offset_ns"] - lone.s) < 20.0
     assert abs(lone["base_delay_ns"] - lone.base_delay_ns) < 20.0
-    assert told(lone)[1:] == (0, 0)
+    assert reported(lone)[1:] == (0, 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_too_fast_both_ways_is_a_shorter_path_and_moves_no_clock(seed: int) -> None:
+def test_too_fast_in_both_directions_is_a_shorter_path_and_moves_no_clock(seed: int) -> None:
     lone = settled(seed)
     lone.base_delay_ns -= 3_000.0
     lone.run(1.0)
-    assert told(lone) == (0, 1, 0)
+    assert reported(lone) == (0, 1, 0)
     assert lone["base_delay_ns"] == pytest.approx(lone.base_delay_ns, abs=150.0)
     assert abs(lone["offset_ns"] - lone.s) < 150.0
     lone.run(15.0)
     assert abs(lone["offset_ns"] - lone.s) < 20.0
-    assert told(lone) == (0, 1, 0)
+    assert reported(lone) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -63,9 +63,9 @@ def test_no_packet_near_the_base_delay_in_either_direction_is_a_longer_path_afte
     lone = settled(seed)
     lone.base_delay_ns += 3_000.0
     lone.run(5.0)
-    assert told(lone) == (0, 0, 0), "a queue both ways would look the same so far"
+    assert reported(lone) == (0, 0, 0), "a queue both ways would look the same so far"
     lone.run(30.0)
-    steps, shorter, longer = told(lone)
+    steps, shorter, longer = reported(lone)
     assert (steps, shorter) == (0, 0) and longer >= 1
     assert lone["base_delay_ns"] == pytest.approx(lone.base_delay_ns, abs=50.0)
     assert abs(lone["offset_ns"] - lone.s) < 50.0
@@ -86,7 +86,7 @@ def test_a_queue_in_one_direction_for_a_minute_moves_neither_base_delay_nor_cloc
     lone.queued[direction] = 0.0
     lone.run(5.0)
     assert abs(lone["offset_ns"] - lone.s) < 30.0
-    assert told(lone) == (0, 0, 0)
+    assert reported(lone) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("stamp", [-1e9, -5e5, -2e3])
@@ -105,7 +105,7 @@ def test_a_lone_bad_stamp_is_without_consequence(stamp: float, direction: int) -
     lone.run(3.0)
     assert lone["breached_blocks"] == 0
     assert abs(lone["offset_ns"] - lone.s) < 20.0
-    assert told(lone) == (0, 0, 0)
+    assert reported(lone) == (0, 0, 0)
 
 
 def test_a_session_whose_floor_is_being_broken_has_no_vote() -> None:
@@ -124,5 +124,5 @@ def test_bad_stamps_that_keep_coming_apart_from_each_other_do_not_add_up() -> No
         delays[0] -= 4_000.0
         lone.tick(fwd=delays)
         lone.run(0.2)
-    assert told(lone) == (0, 0, 0)
+    assert reported(lone) == (0, 0, 0)
     assert abs(lone["offset_ns"] - lone.s) < 20.0

@@ -11,48 +11,48 @@ from sdfstream.sync.bustime import Spread
 MS = 1e6
 
 
-def told(spread: Spread, *messages: tuple[float, int]) -> None:
+def reported(spread: Spread, *messages: tuple[float, int]) -> None:
     """One tick of messages: lag of the oldest row in ms, rows."""
     for oldest_ms, rows in messages:
         spread.add(np.linspace(60.0, oldest_ms, rows) * MS)
     spread.end_tick()
 
 
-def test_nothing_is_promised_before_twenty_ticks_have_told() -> None:
+def test_nothing_is_promised_before_twenty_ticks_held_rows() -> None:
     spread = Spread()
     for _ in range(19):
-        told(spread, (110, 50))
+        reported(spread, (110, 50))
         assert spread.value == math.inf
-    told(spread, (112, 50))
+    reported(spread, (112, 50))
     assert spread.value == 112 * MS
 
 
 def test_one_slow_agent_of_two_hundred_holds_nobody_up_and_one_of_three_does() -> None:
     many, few = Spread(), Spread()
     for _ in range(20):
-        told(many, *[(110, 50)] * 199, (900, 50))
-        told(few, *[(110, 50)] * 2, (900, 50))
+        reported(many, *[(110, 50)] * 199, (900, 50))
+        reported(few, *[(110, 50)] * 2, (900, 50))
     assert many.value == 110 * MS and few.value == 900 * MS
 
 
 def test_what_was_slow_for_a_moment_counts_for_two_seconds_and_no_longer() -> None:
     spread = Spread()
     for _ in range(20):
-        told(spread, (110, 50))
-    told(spread, (160, 50))
+        reported(spread, (110, 50))
+    reported(spread, (160, 50))
     spread.end_tick()  # a tick without rows tells nothing
     for _ in range(19):
         assert spread.value == 160 * MS
-        told(spread, (110, 50))
+        reported(spread, (110, 50))
     assert spread.value == 160 * MS
-    told(spread, (110, 50))
+    reported(spread, (110, 50))
     assert spread.value == 110 * MS
 
 
 def test_it_goes_on_from_a_snapshot_in_mid_tick() -> None:
     spread, again = Spread(), Spread()
     for n in range(25):
-        told(spread, (100 + n % 7, 40))
+        reported(spread, (100 + n % 7, 40))
     spread.add(np.array([130.0, 61.0]) * MS)
     again.restore(spread.snapshot())
     for one in (spread, again):

@@ -84,13 +84,13 @@ def test_a_step_is_news_once_and_unsyncs_until_the_bound_is_small_again() -> Non
     assert clocks.step(size).tolist() == [False, False, False], "sessions notice one step within two seconds"
     assert clocks.estimates.table["offset_var_ns2"][1] >= 250e3**2
     wide, small = np.array([100.0, 100e3, 100.0]), np.full(3, 100.0)
-    at = clocks.estimates.at
+    at = clocks.estimates.at_ns
     assert clocks.status(at, wide, settle=True).tolist() == [SYNCED, UNSYNCED, SYNCED]
     assert clocks.status(at, small, settle=True).tolist() == [SYNCED, SYNCED, SYNCED]
     assert clocks.status(at, wide, settle=True).tolist() == [SYNCED, UNSYNCED, SYNCED]
     tick(clocks, ring(3), 2, 4.0)
-    clocks.status(clocks.estimates.at, small, settle=True)
-    assert clocks.status(clocks.estimates.at, wide, settle=True).tolist() == [SYNCED, SYNCED, SYNCED]
+    clocks.status(clocks.estimates.at_ns, small, settle=True)
+    assert clocks.status(clocks.estimates.at_ns, wide, settle=True).tolist() == [SYNCED, SYNCED, SYNCED]
 
 
 def test_a_clock_that_keeps_stepping_is_faulty_and_gets_over_it() -> None:
@@ -102,21 +102,21 @@ def test_a_clock_that_keeps_stepping_is_faulty_and_gets_over_it() -> None:
     tick(clocks, ring(3), 1, 10.0)
     clocks.step(np.array([0.0, 5e3, 0.0]))
     small = np.full(3, 10.0)
-    assert clocks.status(clocks.estimates.at, small, settle=True).tolist() == [SYNCED, FAULTY, SYNCED]
+    assert clocks.status(clocks.estimates.at_ns, small, settle=True).tolist() == [SYNCED, FAULTY, SYNCED]
     tick(clocks, ring(3), 2, 30.0)
-    assert clocks.status(clocks.estimates.at, small, settle=True).tolist() == [SYNCED] * 3
+    assert clocks.status(clocks.estimates.at_ns, small, settle=True).tolist() == [SYNCED] * 3
 
 
 def test_a_liar_is_faulty_after_two_seconds_of_accusation() -> None:
     clocks = known(*"abcdef")
     a, b = np.triu_indices(6, 1)
     e = edges(a, b, weight=0.02, blocks=1.0, disagreeing=((a == 3) | (b == 3)).astype(float))
-    told = []
+    reported = []
     for k in range(1, 31):
         tick(clocks, e, k, 0.1 * k)
-        told.append(int(clocks.status(clocks.estimates.at, np.full(6, 10.0), settle=True)[3]))
-    assert told.index(FAULTY) == 19
-    assert clocks.status(clocks.estimates.at, np.full(6, 10.0), settle=True).tolist() == [0, 0, 0, 3, 0, 0]
+        reported.append(int(clocks.status(clocks.estimates.at_ns, np.full(6, 10.0), settle=True)[3]))
+    assert reported.index(FAULTY) == 19
+    assert clocks.status(clocks.estimates.at_ns, np.full(6, 10.0), settle=True).tolist() == [0, 0, 0, 3, 0, 0]
 
 
 def test_silence_is_holdover_and_the_doubt_grows() -> None:
@@ -124,7 +124,7 @@ def test_silence_is_holdover_and_the_doubt_grows() -> None:
     tick(clocks, edges([0], [1], weight=0.02, blocks=1.0), 1, 1.0)
     before = clocks.estimates.table["offset_var_ns2"].copy()
     tick(clocks, edges([0], [1], weight=0.0, blocks=0.0, recent=False), 2, 4.0)
-    assert clocks.status(clocks.estimates.at, np.full(2, 10.0), settle=True).tolist() == [HOLDOVER] * 2
+    assert clocks.status(clocks.estimates.at_ns, np.full(2, 10.0), settle=True).tolist() == [HOLDOVER] * 2
     assert (clocks.estimates.table["offset_var_ns2"] > before).all()
     assert not clocks.alive().any()
 

@@ -15,10 +15,10 @@ def run(paths: int, windows: list[tuple[int, list[int], float]]) -> list[list[fl
     table = path_table()
     table.grow(paths)
     found = []
-    for at, heard, delay in windows:
-        path, delays = np.array(heard), np.full(len(heard), delay)
-        lane = np.zeros(len(heard), dtype=np.int64)
-        found.append(excess(table, path, lane, delays, delays + 1.0, at, MEMORY).tolist())
+    for at, had, delay in windows:
+        path, delays = np.array(had), np.full(len(had), delay)
+        direction = np.zeros(len(had), dtype=np.int64)
+        found.append(excess(table, path, direction, delays, delays + 1.0, at, MEMORY).tolist())
     return found
 
 

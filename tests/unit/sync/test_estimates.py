@@ -43,7 +43,7 @@ def test_clocks_are_carried_forward_by_the_clock_model(dt_s: float) -> None:
         known = slice(0, 2) if name == "offset_var_ns2" else slice(None)
         np.testing.assert_allclose(t[name][known], want[known], rtol=1e-12)
     assert float(t["offset_var_ns2"][2]) == UNKNOWN
-    assert b.at == dt_s * NS_PER_S
+    assert b.at_ns == dt_s * NS_PER_S
 
 
 def test_time_that_does_not_pass_changes_nothing() -> None:
@@ -79,4 +79,4 @@ def test_estimates_come_back_from_their_bytes() -> None:
     b.advance(1.5e9)
     other.restore(load(dump(b.snapshot())))
     assert dump(other.snapshot()) == dump(b.snapshot())
-    assert (other.at, other.reference_state, other.n) == (b.at, b.reference_state, 3)
+    assert (other.at_ns, other.reference_state, other.n) == (b.at_ns, b.reference_state, 3)

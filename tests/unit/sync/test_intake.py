@@ -26,7 +26,7 @@ def batch(**changes: Any) -> pa.RecordBatch:
     return rows
 
 
-def test_edges_are_taken_both_ways() -> None:
+def test_edges_are_taken_in_both_directions() -> None:
     x, refused = intake.read(batch())
     assert not refused.any() and x.host.all() and x.forward.all() and x.reverse.all() and not x.lost.any()
     assert x.names[0] == ("h1/r0", "h1/r0", "host", "h1", "h1/r0")
@@ -49,7 +49,7 @@ def test_what_cannot_be_an_edge_is_refused_and_nothing_else_is_lost(changes: dic
     assert x.row.tolist() == [0, 2] and x.host.tolist() == [True, True]
 
 
-def test_paths_and_edges_in_one_batch_are_told_apart() -> None:
+def test_paths_and_edges_in_one_batch_are_distinguished() -> None:
     mixed = batch(
         transport=["host", "udp", "host"], dst=["h1/r0", "h2/r0", "h1/r2"], clock_dst=["h1/r0", "h2", "h1/r2"]
     )

@@ -106,6 +106,6 @@ def test_a_queue_on_one_edge_does_not_widen_the_bound_without_limit() -> None:
     assert mesh.misfit(complete(9, disagreement_ns2=square), 9).max() <= (7 * 100.0 + 1600.0) / 64
 
 
-def test_a_clock_that_nobody_heard_keeps_what_it_had() -> None:
+def test_a_clock_that_without_samples_keeps_what_it_had() -> None:
     found = mesh.misfit(edges([0, 1], [1, 2], disagreement_ns2=100.0, recent=[True, False]), 3)
     assert np.isnan(found).tolist() == [False, False, True]

@@ -97,7 +97,7 @@ def test_a_filter_that_knows_nothing_yet_has_no_weight() -> None:
     assert all(np.isfinite(column).all() for column in e)
 
 
-def test_lasting_disagreement_is_kept_and_a_jumps_wake_is_not() -> None:
+def test_lasting_disagreement_is_remembered_and_a_jumps_wake_is_not() -> None:
     t = sessions([0, 0], [1, 1], offset_ns=[5_000.0, 5_000.0])
     calm = np.array([True, False])
     for _ in range(60):
@@ -128,7 +128,7 @@ def test_noise_of_its_own_is_no_disagreement() -> None:
     assert reduced(t).disagreeing.tolist() == [0.0]
 
 
-def test_jumps_alarms_and_silence_are_told() -> None:
+def test_jumps_alarms_and_silence_are_reported() -> None:
     t = sessions([0, 0, 0], [1, 1, 2], received_at_ns=[NOW, 0.0, NOW - CONFIG.holdover_after_ns - 1.0])
     e = reduced(t, trips=(np.array([1]), np.array([250e3])), surprise_ns2=[400.0, 0.0, 0.0], recent=np.array([0]))
     assert e.jumped.tolist() == [1.0, 0.0]

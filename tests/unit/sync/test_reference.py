@@ -31,14 +31,14 @@ class MeshClocks:
         self.base_ns = np.zeros(n, dtype=np.int64)
         self.offset_ns = np.zeros(n)
         self.skew_ppb = np.zeros(n)
-        self.at = 0.0
+        self.at_ns = 0.0
 
     def bank(self) -> Ensemble:
-        return Ensemble(self.at, self.base_ns, self.offset_ns, self.skew_ppb)
+        return Ensemble(self.at_ns, self.base_ns, self.offset_ns, self.skew_ppb)
 
     def tick(self, seconds: float = 0.1) -> Scale:
         for _ in range(round(seconds * 10)):
-            self.at += TICK
+            self.at_ns += TICK
             self.offset_ns = self.offset_ns + self.skew_ppb * TICK / NS_PER_S
             rank = np.argsort(np.argsort(np.array(self.names)))
             scale = self.reference.choose(self.names, rank, self.label, self.alive, self.known, self.bank())
@@ -130,11 +130,11 @@ def test_a_named_clock_is_taken_when_it_comes_at_last_though_it_is_an_island() -
 def test_forgotten_clocks_close_up() -> None:
     clocks = MeshClocks("d")
     clocks.tick(15.0)
-    kept = np.array([True, False, True, True])
-    clocks.reference.keep(kept)
+    retained = np.array([True, False, True, True])
+    clocks.reference.keep(retained)
     clocks.names = ["c", "d", "b"]
     for name in ("label", "alive", "known", "base_ns", "offset_ns", "skew_ppb"):
-        setattr(clocks, name, getattr(clocks, name)[kept])
+        setattr(clocks, name, getattr(clocks, name)[retained])
     clocks.tick()
     assert clocks.name() == "d" and clocks.counters.get("reference-changed") == 0
     clocks.reference.keep(np.array([True, False, True]))
@@ -177,8 +177,8 @@ def test_nobody_there_at_all_is_no_error() -> None:
 # --- the mean ---
 
 
-def place(clocks: MeshClocks, at: float | None = None) -> float:
-    found = clocks.reference.state_at(clocks.bank() if at is None else clocks.bank()._replace(at=at))
+def standing(clocks: MeshClocks, at: float | None = None) -> float:
+    found = clocks.reference.state_at(clocks.bank() if at is None else clocks.bank()._replace(at_ns=at))
     return found.base_ns + found.offset_ns
 
 
@@ -187,7 +187,7 @@ def test_the_mean_is_the_mean_of_all_clocks_and_goes_at_their_mean_rate() -> Non
     clocks.offset_ns, clocks.skew_ppb = np.array([0.0, 400.0, 100.0, 300.0]), np.array([10.0, -20.0, 30.0, 60.0])
     scale = clocks.tick(30.0)
     assert scale.weights.tolist() == [0.25] * 4
-    assert abs(place(clocks) - clocks.offset_ns.mean()) < 1e-6 and abs(scale.gap_ns) < 1e-6
+    assert abs(standing(clocks) - clocks.offset_ns.mean()) < 1e-6 and abs(scale.gap_ns) < 1e-6
     assert abs(clocks.reference.state_at(clocks.bank()).skew_ppb - 20.0) < 1e-6
     assert scale.variance(np.array([1.0, 1.0, 1.0, 5.0])).tolist() == [1.0, 1.0, 1.0, 3.0]
 
@@ -196,35 +196,35 @@ def test_a_clock_that_joins_leaves_or_steps_bends_the_mean_by_the_limit_at_most(
     clocks = MeshClocks("mean")
     clocks.die("d")
     clocks.tick(20.0)
-    places = [place(clocks)]
+    standings = [standing(clocks)]
 
     def go(seconds: float) -> None:
         for _ in range(round(seconds * 10)):
             clocks.tick()
-            places.append(place(clocks))
+            standings.append(standing(clocks))
 
     clocks.offset_ns[2] = 40_000.0
     clocks.die("d", alive=True)  # joins, 40 µs off: the mean is 10 µs away
     go(2.0)
-    assert 0.0 < places[-1] <= 2 * SLEW_PPB
+    assert 0.0 < standings[-1] <= 2 * SLEW_PPB
     go(60.0)
-    assert abs(places[-1] - 10_000.0) < 50.0
+    assert abs(standings[-1] - 10_000.0) < 50.0
     clocks.offset_ns[0] -= 8_000.0  # steps
     go(40.0)
-    assert abs(places[-1] - 8_000.0) < 100.0
+    assert abs(standings[-1] - 8_000.0) < 100.0
     clocks.die("d")  # leaves
     go(60.0)
-    assert abs(places[-1] - -8_000.0 / 3) < 100.0
-    assert np.abs(np.diff(places)).max() <= SLEW_PPB * 0.1 + 1e-6
+    assert abs(standings[-1] - -8_000.0 / 3) < 100.0
+    assert np.abs(np.diff(standings)).max() <= SLEW_PPB * 0.1 + 1e-6
     assert clocks.counters.as_dict() == {}
 
 
-def test_a_clock_on_another_time_scale_has_no_part_in_the_mean() -> None:
+def test_a_clock_on_another_time_scale_does_not_count_in_the_mean() -> None:
     clocks = MeshClocks("mean")
     clocks.base_ns = np.array([0, 37 * NS_PER_S, -1_800_000_000 * NS_PER_S, 1_000])
     scale = clocks.tick(20.0)
     assert scale.weights.tolist() == [0.5, 0.0, 0.0, 0.5]
-    assert place(clocks) == 500.0
+    assert standing(clocks) == 500.0
     assert scale.variance(np.array([2.0, 2.0, 2.0, 2.0])).tolist() == [1.0, 3.0, 3.0, 1.0]
 
 
@@ -233,9 +233,9 @@ def test_the_mean_is_begun_anew_when_nobody_is_near_it_for_long() -> None:
     clocks.tick(20.0)
     clocks.base_ns = clocks.base_ns + 10 * NS_PER_S
     clocks.tick(5.0)
-    assert place(clocks) == 0.0
+    assert standing(clocks) == 0.0
     clocks.tick(6.0)
-    assert place(clocks) == 10 * NS_PER_S and clocks.counters.get("reference-changed") == 1
+    assert standing(clocks) == 10 * NS_PER_S and clocks.counters.get("reference-changed") == 1
 
 
 def test_the_mean_waits_for_clocks_that_are_known_and_runs_on_without_any() -> None:
@@ -245,10 +245,10 @@ def test_the_mean_waits_for_clocks_that_are_known_and_runs_on_without_any() -> N
     clocks.known[:] = True
     clocks.skew_ppb[:] = 100.0
     clocks.tick(12.0)
-    before = place(clocks)
+    before = standing(clocks)
     clocks.alive[:] = False
     clocks.tick(5.0)
-    assert abs(place(clocks) - before - 500.0) < 1e-6
+    assert abs(standing(clocks) - before - 500.0) < 1e-6
 
 
 def test_the_mean_knows_where_it_was() -> None:
@@ -257,13 +257,13 @@ def test_the_mean_knows_where_it_was() -> None:
     seen = {}
     for _ in range(200):
         clocks.tick()
-        seen[clocks.at] = place(clocks)
+        seen[clocks.at_ns] = standing(clocks)
     clocks.offset_ns[0] += 10_000.0
     for _ in range(30):
         clocks.tick()
     for at in list(seen)[-20:]:
-        assert abs(place(clocks, at) - seen[at]) < 1e-6
-        assert abs(place(clocks, at - TICK / 2) - seen[at] + 5.0) < 1e-6
+        assert abs(standing(clocks, at) - seen[at]) < 1e-6
+        assert abs(standing(clocks, at - TICK / 2) - seen[at] + 5.0) < 1e-6
 
 
 @pytest.mark.parametrize("setting", ["", "d,b", "mean"])
@@ -280,7 +280,7 @@ def test_a_snapshot_is_not_seen(setting: str) -> None:
             two.reference = Reference(setting, two.counters)
             two.reference.restore(load(saved))
             assert dump(two.reference.snapshot()) == saved == dump(one.reference.snapshot())
-        assert place(one) == place(two)
+        assert standing(one) == standing(two)
     assert one.counters.as_dict() == two.counters.as_dict()
 
 

@@ -54,7 +54,7 @@ def smoothed_by_matrices(
 
 def estimates(at: float, mean: np.ndarray, p: np.ndarray, clocks: int = 1) -> ClockEstimates:
     b = ClockEstimates()
-    b.at = at
+    b.at_ns = at
     b.table.grow(clocks)
     row = {
         "offset_ns": mean[0],
@@ -89,7 +89,7 @@ def test_it_is_the_textbooks_recursion(doubts: dict[int, float]) -> None:
     x, v = smoothed_by_matrices(means, covariances, more)
     np.testing.assert_allclose([s.offset_ns[0] for s in got], x, rtol=1e-7)
     np.testing.assert_allclose([s.variance[0] for s in got], v, rtol=1e-7)
-    assert [s.at for s in got] == [k * float(TICK_NS) for k in range(40)]
+    assert [s.at_ns for s in got] == [k * float(TICK_NS) for k in range(40)]
 
 
 def test_hindsight_is_better_and_knows_it() -> None:
@@ -109,9 +109,9 @@ def test_hindsight_is_better_and_knows_it() -> None:
 def test_ticks_are_due_when_old_enough_and_then_forgotten() -> None:
     smoother, _, _, _ = remembering(40)
     due = smoother.due(39.0 * TICK_NS)
-    assert [s.at for s in due] == [k * float(TICK_NS) for k in range(10)]
+    assert [s.at_ns for s in due] == [k * float(TICK_NS) for k in range(10)]
     assert smoother.due(39.0 * TICK_NS) == []
-    assert [s.at for s in smoother.flush()] == [k * float(TICK_NS) for k in range(10, 40)]
+    assert [s.at_ns for s in smoother.flush()] == [k * float(TICK_NS) for k in range(10, 40)]
     assert smoother.flush() == []
 
 

@@ -68,7 +68,7 @@ def test_offsets_and_skews_are_the_dense_least_squares(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_own_parts_add_up_to_the_effective_resistances(seed: int) -> None:
+def test_own_variances_add_up_to_the_effective_resistances(seed: int) -> None:
     """Exact on average over the edges (Foster), a few per cent off at degree 10."""
     n = 60
     a, b, _ = random_graph(n, 10, seed)
@@ -146,7 +146,7 @@ def test_pairs_of_no_weight_hold_nobody() -> None:
     assert np.isnan(s.offset_var_ns2[2]) and not np.isnan(s.offset_var_ns2[:2]).any()
 
 
-def own_parts(e: ReducedEdges, n: int) -> np.ndarray:
+def own_variances(e: ReducedEdges, n: int) -> np.ndarray:
     return solve(e, np.zeros(n), np.zeros(n), np.full(n, 1e4), np.zeros(n, dtype=np.int64)).offset_var_ns2
 
 
@@ -159,7 +159,7 @@ def test_reach_is_the_exact_effective_resistance(shape: str) -> None:
     elif shape == "random":
         a, b, _ = random_graph(n, 4, 5)
     e = edges(a, b, weight=np.linspace(0.005, 0.02, a.size))
-    xx = own_parts(e, n)
+    xx = own_variances(e, n)
     got = reach(e, xx, np.zeros(n, dtype=np.int64), reference)
     wanted = resistances(e, n, reference) / (xx + xx[reference])
     np.testing.assert_allclose(got[1:], np.maximum(wanted[1:], 1.0), rtol=1e-6)

@@ -18,7 +18,7 @@ from sdfstream.serve.stages_io import serve
 from sdfstream.settings import Settings
 
 
-async def test_parts_run_by_name_tell_clocks_and_delays() -> None:
+async def test_shares_run_by_name_publish_clocks_and_delays() -> None:
     bus = MemoryBus(time.time_ns)
     reader = await bus.subscribe("test", [CLOCK.name, OWD.name, EDGE.name, ESTIMATE.name])
     control = RunControl()
@@ -39,6 +39,6 @@ async def test_parts_run_by_name_tell_clocks_and_delays() -> None:
     assert counters["sync-edge.received"] == sum(m.rows for m in probes if m.topic == PROBE.name)
 
 
-def test_both_ways_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_kinds_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "sync", "sync-edge", "--bus", "kafka://127.0.0.1:1", "--data", str(tmp_path)]) == 2
     assert "twice" in capsys.readouterr().err

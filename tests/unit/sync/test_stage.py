@@ -86,14 +86,14 @@ def test_the_battery_holds(story: Story) -> None:
     assert {o.topic for _, o in plain} == {"sdf.state.clock.v1", "sdf.derived.owd.v1"}
 
 
-def test_a_reroute_is_told_once_with_its_length() -> None:
+def test_a_reroute_is_published_once_with_its_length() -> None:
     world = pair("L40", 64.0, 1)
     world.sessions[0].extra_forward = world.sessions[0].extra_reverse = lambda t, g: np.where(t > 12e9, -3e3, 0.0)
     out = drive(SyncStage(), world.messages(16.0))
-    told = [o.body.data for _, o in out if o.topic == ANOMALY.name]
-    assert [d["kind"] for d in told] == ["reroute"]
-    assert (told[0]["src"], told[0]["dst"]) == ("a/r0", "b/r0")
-    assert told[0]["change_ns"] == pytest.approx(-3e3, abs=300.0)
+    reported = [o.body.data for _, o in out if o.topic == ANOMALY.name]
+    assert [d["kind"] for d in reported] == ["reroute"]
+    assert (reported[0]["src"], reported[0]["dst"]) == ("a/r0", "b/r0")
+    assert reported[0]["change_ns"] == pytest.approx(-3e3, abs=300.0)
 
 
 def test_a_peer_that_never_answers_stops_nobody() -> None:

@@ -64,9 +64,9 @@ def test_estimates_come_back_as_they_were() -> None:
     assert rows is not None
     assert (rows.tick_at_ns, rows.clocks, rows.usual_ns2, rows.names) == (AT, 3, 2.5, NAMES)
     read = rows.estimates
-    assert (read.origin_ns, read.at, read.lag_ns, read.reference_state) == (
+    assert (read.origin_ns, read.at_ns, read.lag_ns, read.reference_state) == (
         b.origin_ns,
-        b.at,
+        b.at_ns,
         b.lag_ns,
         b.reference_state,
     )
@@ -138,7 +138,7 @@ def test_a_row_that_does_not_come_goes_on_for_a_while_with_less_weight() -> None
     assert gather.report(AT + KEEP_NS + TICK_NS, clocks).edges.src.size == 0
 
 
-def test_of_two_parts_that_tell_of_one_pair_the_one_that_hears_it_counts() -> None:
+def test_of_two_shares_that_report_one_pair_the_one_with_recent_exchanges_counts() -> None:
     e = edges(1)
     for order in (1, -1):
         gather = Gather()
@@ -158,7 +158,7 @@ def estimates(clocks: int, seed: int = 1) -> ClockEstimates:
             b.table[name] = g.standard_normal(clocks) * 10.0 ** g.integers(-300, 300, clocks)
     b.table["based"] = np.arange(clocks) != 1
     b.table["base_ns"] = np.where(b.table["based"], g.integers(-(1 << 60), 1 << 60, clocks), 0)
-    b.origin_ns, b.at, b.lag_ns, b.reference_state = AT, 1.5e12 + 0.25, 3.25, ReferenceState(2.5, -9, 1e-3, 7.0)
+    b.origin_ns, b.at_ns, b.lag_ns, b.reference_state = AT, 1.5e12 + 0.25, 3.25, ReferenceState(2.5, -9, 1e-3, 7.0)
     return b
 
 
