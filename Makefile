@@ -27,13 +27,14 @@ quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python
 	@$(BIN)/pytest -q -n auto --dist loadfile -m "not real"
 
-check: ## Format, lint, types, import layers
+check: ## Format, lint, types, import layers, house rules
 	@scripts/setup python
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy --no-error-summary
 	@said=$$($(BIN)/lint-imports --no-cache 2>&1) || { echo "$$said"; exit 1; }
-	@echo "check: format, lint, types, layers: clean"
+	@$(BIN)/python -m tests.house
+	@echo "check: format, lint, types, layers, house rules: clean"
 
 FUZZ ?= 3
 fuzz: ## Property tests with fresh cases, again and again (FUZZ=3 rounds: a quarter of an hour); a find prints its seed
