@@ -27,7 +27,7 @@ from sdfstream.stats import Counters
 _log = logging.getLogger("sdfstream.agent")
 
 MAX_BYTES: Final = 16 << 20
-"""Held in memory while the bus is away: 40 s of 1,440 exchanges a second, flushed ten times a second."""
+"""Held in memory while the bus is away: 40 s of 1,440 exchanges a second, flushed twenty times a second."""
 CATCH_UP_BYTES_S: Final = 8 << 20
 _CHUNK_BYTES: Final = 1 << 20
 """Published at once: what a Kafka producer sends as one batch a partition, all of it or nothing."""

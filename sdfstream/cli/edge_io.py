@@ -16,6 +16,11 @@ def steady_s() -> float:
     return time.monotonic()
 
 
+def cpu_s() -> float:
+    """Seconds of CPU that this process has used."""
+    return time.process_time()
+
+
 def wait(seconds: float) -> None:
     """Sleep."""
     time.sleep(seconds)

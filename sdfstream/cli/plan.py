@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream.board.humanize import bitrate, number, plural
+from sdfstream.cli import edge_io
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
 
@@ -93,7 +94,6 @@ def _host_line(host: Mapping[str, Any]) -> str:
 
 
 def _draw(args: argparse.Namespace) -> int:
-    import time
     from dataclasses import replace
 
     from sdfstream import settings
@@ -105,9 +105,9 @@ def _draw(args: argparse.Namespace) -> int:
     if args.epoch < 0:
         raise ConfigError("--epoch must not be negative")
     inventory = inventory_file.read(_raw(args))
-    started_s = time.perf_counter()
+    started_s = edge_io.steady_s()
     plan = draw(inventory, config, args.epoch)
-    took_s = time.perf_counter() - started_s
+    took_s = edge_io.steady_s() - started_s
     result = {
         "figures": dict(plan.figures),
         "cost": cost(plan),

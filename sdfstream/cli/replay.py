@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream.cli import edge_io
 from sdfstream.cli.options import add_reference, with_reference
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit, progress
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     afresh = {topic for stage in chain for topic in stage.writes} - SHARED
     recorded = ReplayInput(recording, archive, afresh, progress)
     written: Counter[str] = Counter()
-    started_s = time.perf_counter()
+    started_s = edge_io.steady_s()
     for message in replay(recorded.messages(), chain, recording.start_at_ns, recording.end_at_ns):
         writer.write([message])
         written[message.topic] += message.rows
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     writer.finish(recording.end_at_ns)
     if archive is not None:
         archive.close_blocking()
-    took_s = time.perf_counter() - started_s
+    took_s = edge_io.steady_s() - started_s
     counters: dict[str, int] = dict(recording.counters.as_dict())
     for stage in chain:
         counters |= stage.counters.as_dict()

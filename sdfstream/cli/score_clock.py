@@ -6,7 +6,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
@@ -86,7 +85,7 @@ def measure(wanted: Sequence[str], seeds: Sequence[int], *, peers: bool) -> dict
     """Case to its card; progress on stderr."""
     from sdfstream.score.clock.cases import BY_NAME
 
-    began, result = time.perf_counter(), {}
+    began, result = edge_io.steady_s(), {}
     with _pool() as workers:
         waiting: dict[tuple[str, str], list[Future[Any]]] = {}
         for name in wanted:
@@ -97,7 +96,7 @@ def measure(wanted: Sequence[str], seeds: Sequence[int], *, peers: bool) -> dict
             result[name] = _card(name, seeds, waiting[name, _OURS], waiting.get((name, _PEERS), []))
             missed = [limit for limit, met in result[name]["met"].items() if not met]
             verdict = f"missed {', '.join(missed)}" if missed else "all limits met"
-            took = f"{result[name]['cpu_s']:.1f} s of CPU a seed; {time.perf_counter() - began:.0f} s so far"
+            took = f"{result[name]['cpu_s']:.1f} s of CPU a seed; {edge_io.steady_s() - began:.0f} s so far"
             progress(f"[{done}/{len(wanted)}] {name}: {verdict} ({took})")
     return result
 
@@ -113,9 +112,9 @@ def _ours(name: str, seed: int) -> tuple[Figures, float]:
     """Figures of one seed of a case, and the CPU seconds it took; runs in a worker."""
     from sdfstream.score.clock.cases import BY_NAME, run
 
-    began = time.process_time()
+    began = edge_io.cpu_s()
     found = run(BY_NAME[name], seed)
-    return found, time.process_time() - began
+    return found, edge_io.cpu_s() - began
 
 
 def _theirs(name: str, seed: int) -> dict[str, Figures]:

@@ -132,7 +132,7 @@ class Smoother:
             fresh[at] = column
             return fresh
 
-        fills = {"offset_var_ns2": UNKNOWN, "there": False}
+        fills = {"offset_var_ns2": UNKNOWN, "known": False}
         self._past = [
             Past._make([p.at_ns, *(moved(getattr(p, name), fills.get(name, 0.0)) for name in Past._fields[1:])])
             for p in self._past

@@ -68,7 +68,7 @@ class Merge(Generic[T]):
 
         Parameters
         ----------
-        behind : set of Part
+        behind : set of Partition
             Partitions of which the brokers have more than was fetched.
         max_messages, max_bytes : int
             Where to stop.
