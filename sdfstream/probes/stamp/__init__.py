@@ -1,5 +1,5 @@
 """STAMP (RFC 8762, RFC 8972) as engines over batches, without sockets.
 
-Read `sender` (with `paths`, `exchanges`, `rows`), then `reflector` (with `inbound`, `tlv_answer`). Octets: `packet` (and
-its HMAC), `tlv`. Shapes of batches: `datagrams`. `liveness` of paths, at both ends.
+Read `sender` (`paths`, `exchanges`, `rows`), then `reflector` (`inbound`, `tlv_answer`). Octets: `packet` (and its
+HMAC), `tlv`. Shapes of batches: `datagrams`. `liveness` of paths, at both ends.
 """
