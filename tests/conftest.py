@@ -18,7 +18,7 @@ pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is ``real`` (packets, brokers, processes, figures): those tests need the machine in time.
+    """Mark what is ``real`` (packets, brokers, processes): those tests need the machine in time.
 
     They have it to themselves (``make test`` runs all others in parallel) and get a second try, told in the summary: a
     machine that others starve for a second breaks no promise. The lab first: chDB keeps hundreds of threads with three
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=lambda item: not item.nodeid.startswith("tests/lab/"))
     for item in items:
-        if item.nodeid.startswith(("tests/integration/", "tests/bench/")) or _is_marked(item, "lab", "kafka"):
+        if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka"):
             item.add_marker("real")
             item.add_marker(pytest.mark.flaky(reruns=1))
 
