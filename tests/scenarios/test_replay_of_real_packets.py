@@ -17,7 +17,7 @@ from sdfstream.cli import main
 def replays(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The shipped recording through sync and detect, twice."""
     folder = tmp_path_factory.mktemp("replays")
-    with resources.as_file(resources.files("sdfstream.cli") / "shipped_recording") as recording:
+    with resources.as_file(resources.files("sdfstream.demo") / "shipped_recording") as recording:
         for name in ("one", "two"):
             assert main(["replay", str(recording), "--out", str(folder / name), "--json"]) == 0
     return folder / "one", folder / "two"
@@ -60,7 +60,7 @@ def test_each_window_of_a_path_has_one_row(replays: tuple[Path, Path]) -> None:
 def test_all_faults_are_found(replays: tuple[Path, Path]) -> None:
     from sdfstream.score.match import match
 
-    with resources.as_file(resources.files("sdfstream.cli") / "shipped_recording") as recording:
+    with resources.as_file(resources.files("sdfstream.demo") / "shipped_recording") as recording:
         faults = [json.loads(line) for line in (recording / "truth" / "faults.jsonl").read_text().splitlines()]
     lines = (replays[0] / "sdf.event.finding.v1.jsonl").read_text().splitlines()
     said = [json.loads(line)["value"] for line in lines]
