@@ -21,11 +21,11 @@ test: ## All checks and all tests, lab and Kafka included
 	@scripts/setup python peers lab kafka tools
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/pytest -q -m real
-	@$(BIN)/pytest -q -n auto --dist loadfile -m "not real"
+	@$(BIN)/pytest -q -n logical --dist loadfile -m "not real"
 
 quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python
-	@$(BIN)/pytest -q -n auto --dist loadfile -m "not real"
+	@$(BIN)/pytest -q -n logical --dist loadfile -m "not real"
 
 check: ## Format, lint, types, import layers, house rules
 	@scripts/setup python
