@@ -20,8 +20,7 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 test: ## All checks and all tests, lab and Kafka included
 	@scripts/setup python peers lab kafka tools
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/pytest -q -m real
-	@$(BIN)/pytest -q -n logical --dist loadfile -m "not real"
+	@$(BIN)/pytest -q -m real; real=$$?; $(BIN)/pytest -q -n logical --dist loadfile -m "not real" && exit $$real
 
 quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python

@@ -71,7 +71,7 @@ class _SegmentQueue:
         self.name = name
         self.segments: deque[_Segment] = deque()
         self.tail: int | None = None
-        """File descriptor of the last segment while it may gqueue."""
+        """File descriptor of the last segment while it may grow."""
         self.next = _FIRST
         """Number of the next segment; never reused, since acknowledgements go by number."""
 

@@ -7,7 +7,7 @@ import time
 from typing import Final, Protocol
 
 from sdfstream.probes.net.netlink_io import NetlinkAnswer
-from sdfstream.probes.ports import rtnetlink as pn
+from sdfstream.probes.ports import rtnetlink
 from sdfstream.probes.ports.driver_stats import CounterIndexes, counter_indexes, driver_reading
 from sdfstream.probes.ports.optics import NO_MODULE, MemoryWindow, Module, identify, read_module
 from sdfstream.probes.ports.reading import PortReading
@@ -24,7 +24,7 @@ _SLOW_NS: Final = 2_000_000
 class Kernel(Protocol):
     """The kernel as seen in the namespace of a device."""
 
-    def link(self, device: str, refused: Counters) -> pn.LinkMessage | None:
+    def link(self, device: str, refused: Counters) -> rtnetlink.LinkMessage | None:
         """The device, None when it is not there."""
 
     def ethtool(self, bodies: list[bytes]) -> list[NetlinkAnswer]:
@@ -53,7 +53,7 @@ class NetDevice:
         self.index = index
         """Interface index; 0 while there is no such device."""
         self.address = address
-        self._commands = list(pn.READ_COMMANDS)
+        self._commands = list(rtnetlink.READ_COMMANDS)
         self._indexes: CounterIndexes | None = None
         self._names_n = 0
         self._slow_n = 0
@@ -103,13 +103,13 @@ class NetDevice:
     def _ethtool(self) -> PortReading:
         asked = tuple(self._commands)
         answers: dict[int, bytes] = {}
-        replies = self._kernel.ethtool([pn.ethtool_request(command, self.index) for command in asked])
+        replies = self._kernel.ethtool([rtnetlink.ethtool_request(command, self.index) for command in asked])
         for command, answer in zip(asked, replies, strict=False):
             if answer.errno in NEVER:
                 self._commands.remove(command)
             elif not answer.errno and answer.bodies:
                 answers[command] = answer.bodies[0]
-        return pn.ethtool_reading(answers, self._refused)
+        return rtnetlink.ethtool_reading(answers, self._refused)
 
     def _driver(self, now_ns: int) -> PortReading:
         is_due = self._slow_n < 2 or abs(now_ns - self._driver_at_ns) >= _SELDOM_NS
@@ -137,12 +137,12 @@ class NetDevice:
     def _fetch(self, window: MemoryWindow) -> bytes:
         if self._module is NO_MODULE:
             return b""
-        request = pn.eeprom_request(
+        request = rtnetlink.eeprom_request(
             self.index, page=window.page, offset=window.offset, length=window.length, address=window.address
         )
         for answer in self._kernel.ethtool([request]):
             if answer.errno in NEVER:
                 self._module = NO_MODULE  # the driver does not read its module, or not for us
             elif not answer.errno and answer.bodies:
-                return pn.eeprom_data(answer.bodies[0])
+                return rtnetlink.eeprom_data(answer.bodies[0])
         return b""

@@ -9,7 +9,7 @@ from typing import Final
 
 from sdfstream.probes.net.netlink_io import NETLINK_GENERIC, NETLINK_ROUTE, NetlinkAnswer, NetlinkRequest, NetlinkSocket
 from sdfstream.probes.net.netns_io import inside
-from sdfstream.probes.ports import rtnetlink as pn
+from sdfstream.probes.ports import rtnetlink
 from sdfstream.probes.ports.driver_stats_io import DriverStats
 from sdfstream.stats import Counters
 
@@ -39,7 +39,7 @@ class PortKernel:
                 held.close()
         self._route = self._generic = self._driver = self._family = self._identity = None
 
-    def link(self, device: str, refused: Counters) -> pn.LinkMessage | None:
+    def link(self, device: str, refused: Counters) -> rtnetlink.LinkMessage | None:
         """The device as rtnetlink shows it; None when the namespace has no such device.
 
         Raises
@@ -49,12 +49,12 @@ class PortKernel:
         OSError, FormatError
             It cannot be read.
         """
-        answer = self._ask_route(pn.link_request(device))
+        answer = self._ask_route(rtnetlink.link_request(device))
         if answer.errno in (errno.ENODEV, errno.ENOENT):
             return None
         if answer.errno or not answer.bodies:
             raise OSError(answer.errno, os.strerror(answer.errno), device)
-        return pn.link(answer.bodies[0], refused)
+        return rtnetlink.link(answer.bodies[0], refused)
 
     def ethtool(self, bodies: Sequence[bytes]) -> list[NetlinkAnswer]:
         """Answers of the ethtool family; empty when the kernel has none."""
@@ -78,7 +78,7 @@ class PortKernel:
     def _ask_route(self, body: bytes) -> NetlinkAnswer:
         self._open()
         assert self._route is not None
-        return self._guard(self._route, [NetlinkRequest(pn.RTM_GETLINK, body)])[0]
+        return self._guard(self._route, [NetlinkRequest(rtnetlink.RTM_GETLINK, body)])[0]
 
     def _guard(self, held: NetlinkSocket, questions: Sequence[NetlinkRequest]) -> list[NetlinkAnswer]:
         try:
@@ -101,8 +101,10 @@ class PortKernel:
                 raise NamespaceGoneError(error.errno, "no namespace", self._path) from error
             raise
         self._identity = identity
-        answer = self._guard(self._generic, [NetlinkRequest(pn.GENL_CTRL, pn.family_request(pn.ETHTOOL))])[0]
-        self._family = pn.family_of(answer.bodies[0]) if answer.bodies else 0
+        answer = self._guard(
+            self._generic, [NetlinkRequest(rtnetlink.GENL_CTRL, rtnetlink.family_request(rtnetlink.ETHTOOL))]
+        )[0]
+        self._family = rtnetlink.family_of(answer.bodies[0]) if answer.bodies else 0
 
     def _namespace(self) -> tuple[int, int] | None:
         """Device and inode of the namespace at the path; one mounted anew has others."""
