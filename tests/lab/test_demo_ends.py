@@ -131,7 +131,7 @@ def test_an_ordinary_user_gets_a_live_lab(tmp_path: Path) -> None:
             pytest.skip("no user namespace to be had")
         python = python_for(before)
         folder.chmod(0o777)
-        with demo(folder, "1/", before, python) as (running, said):
+        with demo(folder, "\n1/", before, python) as (running, said):
             processes = children(running)
             running.terminate()
             assert running.wait(20) == 130
