@@ -67,7 +67,7 @@ def _replay(seconds: float, runs: int) -> dict[str, Any]:
         for m in messages[half:]:
             stage.step([m], m.bus_at_ns)
         rates.append(round(rows / (time.process_time() - began)))
-    roster = stage._line._hosts._roster
+    roster = stage._hosts._roster
     width = sum(a.nbytes for a in roster.sessions.snapshot().values()) / roster.sessions.rows
     directory = roster.registry.sessions
     width += roster._duplicates.snapshot(roster.sessions.rows).nbytes / roster.sessions.rows
@@ -124,7 +124,7 @@ def _solve(clocks: int, neighbours: int) -> dict[str, Any]:
             offset_ns=e.offset_ns + 2.0 * g.standard_normal(src.size), skew_ppb=e.skew_ppb + g.standard_normal(src.size)
         )
         began = time.perf_counter(), time.process_time()
-        state = solve(e, state.offset_ns, state.skew_ppb, state.xx, label)
+        state = solve(e, state.offset_ns, state.skew_ppb, state.offset_var_ns2, label)
         wall.append(time.perf_counter() - began[0])
         cpu.append(time.process_time() - began[1])
     return {
