@@ -174,10 +174,12 @@ async def test_another_user_gets_nothing(open_folder: Path) -> None:
 async def test_top_draws_in_a_terminal_until_interrupted(tmp_path: Path) -> None:
     parent, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("4H", 50, 100, 0, 0))
+    # a worker of a parallel run has sizes of its own in the environment, which go before the terminal's
+    environment = {k: v for k, v in os.environ.items() if k not in ("LINES", "COLUMNS")} | {"TERM": "xterm-256color"}
     async with served(tmp_path) as server:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sdfstream", "top", "--data", str(tmp_path), "--interval", "0.1", "--width", "100",
-            stdin=child, stdout=child, stderr=child, env={**os.environ, "TERM": "xterm-256color"},
+            stdin=child, stdout=child, stderr=child, env=environment,
         )  # fmt: skip
         os.close(child)
         drawn = await asyncio.to_thread(read_until, parent, "refused")
