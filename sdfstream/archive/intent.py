@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Message
 from sdfstream.records.position import offset_of, partition_of
@@ -88,12 +89,12 @@ class Intent:
             ``intent``: it is none, or of a later version.
         """
         try:
-            fields = json.loads(data)
+            fields = strict_json.loads(data)
             if fields["v"] != _VERSION:
-                raise FormatError("intent", f"version {fields['v']}")
+                raise ValueError(f"version {fields['v']}")
             spans = {int(p): _span(*given) for p, given in fields["spans"].items()}
             return cls(str(fields["topic"]), str(fields["token"]), int(fields["rows"]), spans, int(fields.get("at", 0)))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (FormatError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError("intent", f"{error!r}") from error
 
 

@@ -16,6 +16,7 @@ import re
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
+from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event
 from sdfstream.records.units import NS_PER_S
@@ -59,23 +60,6 @@ def canonical(value: Any) -> bytes:
     return text.encode()
 
 
-def parse_json(raw: bytes) -> Any:
-    """Strict JSON from outside.
-
-    Raises
-    ------
-    FormatError
-        ``json``: not UTF-8, not JSON, NaN or Infinity, half a surrogate pair, nested too deeply.
-    """
-    try:
-        value = json.loads(raw.decode(), parse_constant=_refuse_constant)
-        if rb"\u" in raw:  # an escape can spell half a surrogate pair, which no UTF-8 can carry on
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise FormatError("json", str(error)) from error
-    return value
-
-
 def decode_event(raw: bytes) -> Event:
     """The event that `raw` spells.
 
@@ -84,7 +68,7 @@ def decode_event(raw: bytes) -> Event:
     FormatError
         ``json``, ``cloudevent`` (not a CloudEvents 1.0 object with what we need) or ``time``.
     """
-    return from_object(parse_json(raw))
+    return from_object(strict_json.loads(raw))
 
 
 def from_object(value: Any) -> Event:
@@ -133,7 +117,3 @@ def parse_time(text: str) -> int:
     ahead_s = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1) if sign else 0
     seconds = (at.toordinal() - _EPOCH_DAY) * 86_400 + at.hour * 3600 + at.minute * 60 + at.second - ahead_s
     return seconds * NS_PER_S + int((fraction or "").ljust(9, "0"))
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

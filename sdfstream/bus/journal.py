@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.records.position import Partition, Positions
 
@@ -74,10 +75,10 @@ class Snapshot:
         try:
             if magic + b"\n" != _MAGIC or not newline:
                 raise ValueError("no snapshot")
-            given = json.loads(head)
+            given = strict_json.loads(head)
             whole = _ZSTD.decompress(state, decompressed_size=int(given["bytes"]), asbytes=True)
             return cls(str(given["maker"]), given["tick_ns"], int(given["now_ns"]), whole)
-        except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
+        except (FormatError, ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
             raise FormatError("snapshot", repr(error)) from error
 
 
@@ -127,8 +128,8 @@ class Journal:
             raise FormatError("journal", f"entries {names[:3]}…{names[-3:]} are not all there")
         self.entries = len(names)
         try:
-            return [_call(plain) for name in names for plain in json.loads(notes[name])]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return [_call(plain) for name in names for plain in strict_json.loads(notes[name])]
+        except (FormatError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError("journal", repr(error)) from error
 
 

@@ -52,14 +52,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    import json
-
+    from sdfstream import strict_json
     from sdfstream.archive.query_io import Console
     from sdfstream.records.mesh import HostPlan, host_plan
 
     console = Console.open(args.data, args.url)
     try:
-        plans = [host_plan(json.loads(str(row["data"]))) for row in console.answer(_LAST).rows]
+        plans = [host_plan(strict_json.loads(str(row["data"]))) for row in console.answer(_LAST).rows]
     finally:
         console.close()
     by_host: dict[str, HostPlan] = {p.host: p for p in plans if p.sessions or p.probers}

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+from sdfstream import strict_json
 from sdfstream.cli import score_clock
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, FormatError
 
 HELP = "judge a recording by its truth: faults against findings, clock errors; or the clocks on published delay laws"
 EXAMPLE = "sdfstream score sdfstream-data/recording"
@@ -128,8 +128,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except ValueError as error:
+            value = strict_json.loads(line)
+        except FormatError as error:
             raise ConfigError(f"{path}, line {number} is no JSON: {error}") from error
         if not isinstance(value, dict):
             raise ConfigError(f"{path}, line {number} is no JSON object")

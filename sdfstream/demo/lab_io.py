@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sdfstream import strict_json
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.board.why import explain
 from sdfstream.demo.jobs_io import DemoJobs, loop_actions
@@ -155,7 +155,7 @@ async def run_scenario(data: Path, scenario: Scenario, *, record: bool, say: Cal
                 clocks = _clocks(running)
                 rates = running.board.view(time.time_ns())["pipeline"]
             counters = running.counters()
-    faults = [json.loads(line) for line in (truth / "faults.jsonl").read_text().splitlines()]
+    faults = [strict_json.loads(line) for line in (truth / "faults.jsonl").read_text().splitlines()]
     result = match(faults, recorded.of(FINDING.name))
     return {
         "mode": "lab",

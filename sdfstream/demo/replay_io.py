@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sdfstream import pipeline
+from sdfstream import pipeline, strict_json
 from sdfstream.archive.config import REPLAY, ArchiveConfig
 from sdfstream.archive.writer_io import Archive
 from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.bus.recording.writer_io import RecordingWriter
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.message import Event
 from sdfstream.records.topics import FINDING, SHARED
 from sdfstream.runtime.replay import replay
@@ -69,6 +68,6 @@ def _replay(data: Path, folder: Path) -> tuple[dict[str, Any], str]:
 
 def _faults(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as error:
+        return [strict_json.loads(line) for line in path.read_text().splitlines()]
+    except (OSError, ValueError, FormatError) as error:
         raise ConfigError(f"the truth beside the recording cannot be read: {error}") from error

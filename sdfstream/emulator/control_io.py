@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream import strict_json
 from sdfstream.emulator.control import QpControl, RefusedError
+from sdfstream.errors import FormatError
 from sdfstream.stats import Counters
 
 _LINE_BYTES: Final = 1 << 20
@@ -73,11 +75,11 @@ class ControlServer:
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            request = json.loads(line)
+            request = strict_json.loads(line)
             if not isinstance(request, dict):
                 raise RefusedError("malformed", "a request is a JSON object")
             answer = self._do(request)
-        except (ValueError, RecursionError) as error:
+        except (FormatError, ValueError) as error:
             answer = {"error": f"malformed: {error}"}
             self._counters.add("control", "malformed")
         except RefusedError as refusal:

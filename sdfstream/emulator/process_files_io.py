@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.errors import ConfigError
+from sdfstream import strict_json
+from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.job import FILE_VERSION, JobShard
 
 _PREFIX: Final = "sdfjob-"
@@ -72,8 +73,8 @@ def shards(jobs_dir: Path) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(jobs_dir.glob("*.json")):
         try:
-            shard = json.loads(path.read_text())
-        except (OSError, ValueError):
+            shard = strict_json.loads(path.read_text())
+        except (OSError, ValueError, FormatError):
             continue
         if isinstance(shard, dict) and isinstance(shard.get("block"), int) and isinstance(shard.get("control"), str):
             found.setdefault(str(shard.get("job")), []).append(shard)

@@ -57,7 +57,7 @@ def load(data: bytes) -> dict[str, Any]:
     try:
         whole = json.loads(data[_LENGTH_BYTES:start], object_hook=revived)
         version, state = whole["version"], whole["state"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, SyntaxError) as error:
         raise FormatError("snapshot", str(error)) from error
     if version != VERSION or not isinstance(state, dict):
         raise FormatError("snapshot-version", f"{version} instead of {VERSION}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -11,12 +10,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from sdfstream import strict_json
 from sdfstream.bus import Publisher
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.link.client_io import LinkPublisher
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording.playback import TimeLine
 from sdfstream.bus.recording.reader_io import Recording
+from sdfstream.errors import FormatError
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.metrics import ProcessStatus
@@ -103,8 +104,8 @@ def _faults(folder: Path) -> list[dict[str, Any]]:
     """Faults of the recorded fabric, to be printed; nothing of them reaches the bus."""
     try:
         lines = (folder / "truth" / "faults.jsonl").read_text(encoding="utf-8").splitlines()
-        return [fault for line in lines if isinstance(fault := json.loads(line), dict)]
-    except (OSError, ValueError):
+        return [fault for line in lines if isinstance(fault := strict_json.loads(line), dict)]
+    except (OSError, ValueError, FormatError):
         return []
 
 

@@ -8,13 +8,13 @@ windows of queue pairs come back as sums per second.
 from __future__ import annotations
 
 import datetime
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sdfstream import strict_json
 from sdfstream.board.humanize import seconds
 from sdfstream.board.jobs import JobBoard
 from sdfstream.board.rates import JOB_SECONDS
@@ -121,7 +121,7 @@ def _rows(console: Console, table: str, within: str, last: str, order: str = "DE
 
 def _events(topic: Topic, rows: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
     for row in rows:
-        data = json.loads(str(row["data"]))
+        data = strict_json.loads(str(row["data"]))
         event = Event(row["event_type"], row["event_source"], row["event_id"], int(row["event_time_ns"]), data)
         yield Message(topic.name, str(row["bus_key"]), event, int(row["bus_at_ns"]), int(row["bus_seq"]))
 

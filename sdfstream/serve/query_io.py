@@ -19,13 +19,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.errors import UnavailableError
+from sdfstream import strict_json
+from sdfstream.errors import FormatError, UnavailableError
 from sdfstream.runtime.output_io import compact
 
 SOCKET_NAME: Final = "run.sock"
 POINTER_NAME: Final = "run.sock.path"
 _MOST_PATH_BYTES: Final = 107
 _MOST_REQUEST_BYTES: Final = 4096
+_MOST_ANSWER_BYTES: Final = 256 << 20
 _MOST_CLIENTS: Final = 32
 _IDLE_S: Final = 60.0
 _CLOSE_S: Final = 2.0
@@ -106,8 +108,8 @@ class QueryServer:
 
     def _reply(self, line: bytes) -> str:
         try:
-            request = json.loads(line)
-        except (ValueError, RecursionError):
+            request = strict_json.loads(line)
+        except FormatError:
             return compact({"error": "the request is no JSON"})
         if not isinstance(request, dict):
             return compact({"error": "the request is no JSON object"})
@@ -130,10 +132,14 @@ def fetch(data_dir: Path, request: Mapping[str, Any], timeout_s: float = 10.0) -
             link.sendall(json.dumps(dict(request)).encode() + b"\n")
             with link.makefile("rb") as lines:
                 line = lines.readline()
-            answer = json.loads(line) if line else {"error": "it closed the connection without an answer"}
+            answer = (
+                strict_json.loads(line, most_bytes=_MOST_ANSWER_BYTES)
+                if line
+                else {"error": "it closed the connection without an answer"}
+            )
         except TimeoutError as error:
             raise UnavailableError(f"the pipeline on {data_dir} did not answer within {timeout_s:g} s") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, FormatError) as error:
             raise UnavailableError(
                 f"no pipeline runs on {data_dir}; start one with `sdfstream up`, "
                 "or look into what was recorded with `sdfstream sql`"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream import strict_json
 from sdfstream.errors import FormatError, UnavailableError
 
 _MOST_BYTES: Final = 64 << 20
@@ -39,8 +40,8 @@ class JournalFile:
         except OSError as error:
             raise UnavailableError(f"control_state {self.path}: {error.strerror}") from error
         try:
-            data = json.loads(content) if len(content) <= _MOST_BYTES else None
-        except (ValueError, RecursionError):
+            data = strict_json.loads(content, most_bytes=_MOST_BYTES)
+        except FormatError:
             data = None
         if isinstance(data, dict):
             return data

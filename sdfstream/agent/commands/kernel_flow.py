@@ -19,11 +19,13 @@ carry no port and are not translated; a moved flow keeps its port when the agent
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
+
+from sdfstream import strict_json
+from sdfstream.errors import FormatError
 
 TABLE: Final = "sdfstream"
 MAPS: Final = ("out", "in", "back", "mirror")
@@ -199,10 +201,10 @@ def read_ports(text: str) -> dict[str, int]:
 
 def _elements(text: str) -> list[Any]:
     try:
-        listed = json.loads(text)["nftables"]
+        listed = strict_json.loads(text)["nftables"]
         found = [entry.get("set") or entry.get("map") for entry in listed]
         return [element for each in found if each for element in each.get("elem", ())]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (FormatError, KeyError, TypeError, AttributeError):
         return []
 
 

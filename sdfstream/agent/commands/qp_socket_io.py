@@ -14,7 +14,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sdfstream import strict_json
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
+from sdfstream.errors import FormatError
 from sdfstream.records.units import NS_PER_MS
 from sdfstream.stats import Counters
 
@@ -160,8 +162,8 @@ def request_line(request: ActuatorRequest) -> bytes:
 def read_answer(request: int, line: bytes) -> ActuatorAnswer:
     """What came back; anything unreadable is an answer that says nothing."""
     try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
+        answer = strict_json.loads(line)
+    except FormatError:
         answer = None
     if isinstance(answer, dict) and isinstance(answer.get("error"), str):
         return ActuatorAnswer(request, False, answer["error"])

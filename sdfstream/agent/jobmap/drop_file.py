@@ -6,13 +6,13 @@ refused with a reason; bad queue pairs are refused one by one and the others sta
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any, Final
 
+from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.records.fabric import host_of
 from sdfstream.records.job import FILE_VERSION, JobShard, QueuePair, Rank, job_shard, queue_pair
@@ -105,9 +105,9 @@ def read_pairs(shard: JobShard, data: Mapping[str, Any]) -> ListedPairs:
 
 def _json(content: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise FormatError("not-json", str(error)[:MOST_TEXT]) from error
+        data = strict_json.loads(content, most_bytes=MOST_BYTES)
+    except FormatError as error:
+        raise FormatError("not-json", error.detail[:MOST_TEXT]) from error
     if not isinstance(data, dict):
         raise FormatError("not-json", "not a JSON object")
     return data

@@ -8,7 +8,6 @@ one connection that asks ``list`` twice a second, and at once after `JobFolder.a
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import stat
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream import strict_json
 from sdfstream.agent.jobmap.drop_file import MOST_BYTES, Unreadable
 from sdfstream.agent.jobmap.jobmap import JobMap
 from sdfstream.errors import FormatError
@@ -260,8 +260,8 @@ async def _list(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> d
         writer.write(b'{"do":"list"}\n')
         await writer.drain()
         try:
-            answer = json.loads(await reader.readuntil(b"\n"))
-        except (ValueError, RecursionError, asyncio.LimitOverrunError) as error:
+            answer = strict_json.loads(await reader.readuntil(b"\n"), most_bytes=_MOST_ANSWER)
+        except (FormatError, asyncio.LimitOverrunError) as error:
             raise FormatError("answer", str(error)[:200]) from error
     if not isinstance(answer, dict):
         raise FormatError("answer", "is no JSON object")

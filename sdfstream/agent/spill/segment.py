@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Body, Event, Output
 
@@ -34,6 +35,9 @@ _HEAD: Final = struct.Struct("<H")
 _CODEC: Final = pa.Codec("zstd", compression_level=1)
 _WRITE: Final = pa.ipc.IpcWriteOptions(use_threads=False)
 _READ: Final = pa.ipc.IpcReadOptions(use_threads=False)
+_STUMBLES: Final = (
+    FormatError, ValueError, TypeError, KeyError, OSError, struct.error, pa.ArrowException, StopIteration
+)  # fmt: skip
 MAX_BODY_BYTES: Final = 64 << 20
 """More is no output of an agent."""
 
@@ -93,7 +97,7 @@ def decode(record: bytes) -> Output:
         (head_bytes,) = _HEAD.unpack_from(payload)
         body = _CODEC.decompress(payload[_HEAD.size + head_bytes :], decompressed_size=size, asbytes=True)
         return Output(topic, key, _batch(body) if bulk else _event(body), boot_id, batch_seq)
-    except (ValueError, TypeError, KeyError, OSError, struct.error, pa.ArrowException, StopIteration) as error:
+    except _STUMBLES as error:
         raise FormatError("spill-record", f"{type(error).__name__}: {error}"[:200]) from error
 
 
@@ -105,7 +109,7 @@ def scan(segment: bytes) -> tuple[list[RecordPosition], int]:
     while (payload := _payload(segment, at)) is not None:
         try:
             topic, _, _, _, rows, _, _ = _head(payload)
-        except (ValueError, TypeError, struct.error):
+        except (FormatError, ValueError, TypeError, struct.error):
             break
         length = _RECORD.size + len(payload)
         positions.append(RecordPosition(at, length, str(topic), int(rows)))
@@ -126,7 +130,7 @@ def _payload(raw: bytes, at: int) -> bytes | None:
 
 def _head(payload: bytes) -> list[Any]:
     (length,) = _HEAD.unpack_from(payload)
-    head = json.loads(payload[_HEAD.size : _HEAD.size + length])
+    head = strict_json.loads(payload[_HEAD.size : _HEAD.size + length])
     if not isinstance(head, list) or len(head) != 7:
         raise ValueError("not a head")
     return head
@@ -156,5 +160,5 @@ def _plain(value: Any) -> Any:
 
 
 def _event(raw: bytes) -> Event:
-    kind, source, number, time_ns, data = json.loads(raw)
+    kind, source, number, time_ns, data = strict_json.loads(raw, most_bytes=MAX_BODY_BYTES)
     return Event(kind, source, number, time_ns, data)

@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream import strict_json
+from sdfstream.errors import FormatError
+
 FILE: Final = "run.json"
 
 
@@ -49,7 +52,7 @@ def write_endpoint(data: str | Path, http_port: int, *, http_host: str = "127.0.
 def read_endpoint(data: str | Path) -> Endpoint | None:
     """The pipeline that runs on `data`; None when none does (no file, not ours to read, or its process is gone)."""
     try:
-        found: Any = json.loads((Path(data) / FILE).read_text(encoding="utf-8"))
+        found: Any = strict_json.loads((Path(data) / FILE).read_text(encoding="utf-8"))
         endpoint = Endpoint(
             pid=int(found["pid"]),
             http_port=int(found["http_port"]),
@@ -57,7 +60,7 @@ def read_endpoint(data: str | Path) -> Endpoint | None:
             database=str(found.get("database", "sdf")),
             started=str(found.get("started", "")),
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, FormatError, ValueError, TypeError, KeyError, AttributeError):
         return None
     started = _started(endpoint.pid)
     if started is None or (endpoint.started and started != endpoint.started):
@@ -67,9 +70,9 @@ def read_endpoint(data: str | Path) -> Endpoint | None:
 
 def remove_endpoint(data: str | Path) -> None:
     """Take back what `write_endpoint` announced, unless another process has announced itself since."""
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+    with contextlib.suppress(OSError, FormatError, ValueError, TypeError, AttributeError):
         path = Path(data) / FILE
-        if json.loads(path.read_text(encoding="utf-8")).get("pid") == os.getpid():
+        if strict_json.loads(path.read_text(encoding="utf-8")).get("pid") == os.getpid():
             path.unlink()
 
 

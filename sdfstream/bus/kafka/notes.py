@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.position import Partition, Positions
@@ -170,6 +171,6 @@ def _positions(plain: Any) -> dict[Partition, int]:
 
 def _json(raw: bytes) -> Any:
     try:
-        return json.loads(raw)
-    except ValueError as error:
-        raise FormatError("checkpoint", repr(error)) from error
+        return strict_json.loads(raw)
+    except FormatError as error:
+        raise FormatError("checkpoint", error.detail) from error

@@ -37,7 +37,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sdfstream.bus.cloudevents import parse_json
+from sdfstream import strict_json
 from sdfstream.errors import FormatError
 
 MAGIC: Final = b"SDFLINK1"
@@ -115,7 +115,7 @@ def parse_head(raw: bytes) -> Head:
         ``link-head``.
     """
     try:
-        topic, key, headers = parse_json(raw)
+        topic, key, headers = strict_json.loads(raw)
         if not isinstance(topic, str) or not isinstance(key, str):
             raise ValueError("topic and key are not strings")
         return Head(topic, key, [(_text(name), _text(value).encode()) for name, value in headers])
@@ -163,7 +163,7 @@ def parse_request(raw: bytes) -> SubscribeRequest:
         ``link-wish``.
     """
     try:
-        given = _object(parse_json(raw))
+        given = _object(strict_json.loads(raw))
         topics = tuple(_text(topic) for topic in _list(given["topics"]))
         keys = None if given["keys"] is None else frozenset(_text(key) for key in _list(given["keys"]))
         return SubscribeRequest(topics, keys, _text(given["bus"]), _seqs(given["after"]))
@@ -174,7 +174,7 @@ def parse_request(raw: bytes) -> SubscribeRequest:
 def parse_welcome(raw: bytes) -> Welcome:
     """The answer of the server; FormatError ``link-welcome``."""
     try:
-        given = _object(parse_json(raw))
+        given = _object(strict_json.loads(raw))
         if "refused" in given:
             return Welcome("", refused=_text(given["refused"]) or "no reason")
         lost = {topic: _whole(n) for topic, n in _object(given["lost"]).items()}
@@ -186,7 +186,7 @@ def parse_welcome(raw: bytes) -> Welcome:
 def parse_down_head(raw: bytes) -> tuple[Head, int, int]:
     """(head, bus_at_ns, bus_seq) of a frame from the server; FormatError ``link-head``."""
     try:
-        topic, key, headers, at_ns, seq = _list(parse_json(raw))
+        topic, key, headers, at_ns, seq = _list(strict_json.loads(raw))
         named = [(_text(name), _text(value).encode()) for name, value in headers]
         return Head(_text(topic), _text(key), named), _whole(at_ns), _whole(seq)
     except (FormatError, ValueError, TypeError) as error:

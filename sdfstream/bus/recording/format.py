@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from sdfstream import strict_json
 from sdfstream.bus import cloudevents
 from sdfstream.bus.conform import conform
 from sdfstream.errors import FormatError
@@ -200,7 +201,7 @@ def parse_line(topic: Topic, raw: bytes) -> Message:
     FormatError
         ``json``, ``line`` (a field is missing or of another type), ``schema-version``, or as `cloudevents.from_object`.
     """
-    fields = cloudevents.parse_json(raw)
+    fields = strict_json.loads(raw)
     if not isinstance(fields, dict):
         raise FormatError("line", "not an object")
     headers = fields.get("headers") or {}

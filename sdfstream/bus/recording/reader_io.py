@@ -8,11 +8,11 @@ block per topic, whatever the recording's length.
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream import strict_json
 from sdfstream.bus.recording import format as recording
 from sdfstream.bus.recording.file_io import topic_files
 from sdfstream.bus.recording.format import RecordingReject
@@ -79,9 +79,9 @@ class Recording:
             self._reject(RecordingReject(META, "missing", "times are taken from the messages", "the file", 1))
             return {}
         try:
-            meta = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            self._reject(RecordingReject(META, "json", str(error), "the file", 1))
+            meta = strict_json.loads(raw)
+        except FormatError as error:
+            self._reject(RecordingReject(META, error.reason, error.detail, "the file", 1))
             return {}
         if not isinstance(meta, dict) or meta.get("version") != recording.VERSION:
             raise FormatError("recording-version", f"{directory / META} is not of version {recording.VERSION}")
