@@ -24,8 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.actuate.routes import Directed
-from sdfstream.numeric.keyindex import KeyIndex
-from sdfstream.numeric.table import Table
+from sdfstream.numeric.table import KeyIndex, Table
 from sdfstream.records import columns
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS
 from sdfstream.stats import Counters

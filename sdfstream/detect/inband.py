@@ -24,9 +24,8 @@ import pyarrow as pa
 
 from sdfstream.detect.sessions import Lookups, NameIndex
 from sdfstream.numeric.cusum import PersistenceCusum
-from sdfstream.numeric.keyindex import KeyIndex
 from sdfstream.numeric.moments import EwMoments
-from sdfstream.numeric.table import Table
+from sdfstream.numeric.table import KeyIndex, Table
 from sdfstream.records import columns
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
 from sdfstream.stats import Counters

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sdfstream.numeric.keyindex import KeyIndex
-from sdfstream.numeric.table import Table
+from sdfstream.numeric.table import KeyIndex, Table
 from sdfstream.records import columns
 from sdfstream.records.fabric import PathId, host_of
 

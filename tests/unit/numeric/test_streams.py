@@ -13,9 +13,8 @@ from sdfstream.numeric.bins import RingBins
 from sdfstream.numeric.blame import TrialCounts, blame
 from sdfstream.numeric.cusum import PersistenceCusum
 from sdfstream.numeric.damping import Damping
-from sdfstream.numeric.keyindex import KeyIndex
 from sdfstream.numeric.moments import EwMoments
-from sdfstream.numeric.table import Table
+from sdfstream.numeric.table import KeyIndex, Table
 
 S = 1_000_000_000
 keys = st.lists(st.integers(-5, 5), max_size=12)
