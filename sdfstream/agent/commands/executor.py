@@ -20,7 +20,7 @@ from typing import Any, Final
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
 from sdfstream.agent.commands.host_state import HostState, Moment, conditions, misfit, unclean, why
-from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, Do, Lease, LeaseEvent, LeaseState, after
+from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, TABLE, Do, Lease, LeaseEvent, LeaseState
 from sdfstream.agent.commands.path_watch import ProbeStates
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
@@ -169,7 +169,7 @@ class Executor:
         self, host_state: HostState, lease: Lease, admitted: Admitted, wanted: Terms, now_ns: int
     ) -> Refusal | None:
         command = admitted.command
-        if after(lease.state, LeaseEvent.RENEW) is None or lease.undo:
+        if (lease.state, LeaseEvent.RENEW) not in TABLE or lease.undo:
             return Refusal("unexpected-state", f"it is {lease.state}")
         before = lease.terms
         if (wanted.kind, wanted.qp) != (before.kind, before.qp):
@@ -233,7 +233,7 @@ class Executor:
     def _next_event(self, host_state: HostState, lease: Lease, now_ns: int) -> LeaseEvent | None:
         """The first event that holds now and means something in the lease's state."""
         at = self._moment(now_ns)
-        return next((e for e in conditions(host_state, lease, at) if after(lease.state, e) is not None), None)
+        return next((e for e in conditions(host_state, lease, at) if (lease.state, e) in TABLE), None)
 
     def _moment(self, now_ns: int) -> Moment:
         return Moment(now_ns, self.admission.bus.now(now_ns), self.admission.epoch, self._dwell_ns)
@@ -242,7 +242,7 @@ class Executor:
 
     def _transition(self, host_state: HostState, lease: Lease, event: LeaseEvent, now_ns: int) -> bool:
         """Take `event` through the table; whether it meant anything."""
-        step = after(lease.state, event)
+        step = TABLE.get((lease.state, event))
         if step is None:
             return False
         came_from = lease.state
@@ -316,7 +316,7 @@ class Executor:
         else:
             event = (
                 LeaseEvent.NOT_DONE
-                if answer.sure or after(lease.state, LeaseEvent.UNSURE) is None
+                if answer.sure or (lease.state, LeaseEvent.UNSURE) not in TABLE
                 else LeaseEvent.UNSURE
             )
             lease.retry_ns = now_ns + lease.pause_ns

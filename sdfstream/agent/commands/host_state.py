@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sdfstream.agent.commands.admission import Refusal, Terms
 from sdfstream.agent.commands.lease import ON_NEW_PATH, Lease, LeaseEvent, LeaseState
-from sdfstream.agent.commands.path_watch import CLEAN, DEAD, VERDICTS, PathWatches, ProbeStates
+from sdfstream.agent.commands.path_watch import CLEAN, DEAD, VERDICTS, PathWatches, ProbeStates, WatchKey
 from sdfstream.records.command import Command
 from sdfstream.records.job import JobShard, QueuePair
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -126,7 +126,7 @@ class HostState:
 
     def verdict(self, lease: Lease, path: int | None) -> int:
         """Of the watch of one of the lease's paths."""
-        return self.watches.verdict(lease.key(path))
+        return self.watches.verdict(_watch_key(lease, path))
 
     def alternate(self, lease: Lease, known: QpState) -> int | None:
         """The first path of the lease that is clean and not in use."""
@@ -137,13 +137,13 @@ class HostState:
 
     def healed(self, lease: Lease, now_ns: int) -> bool:
         """The former path has been clean throughout the hold-down."""
-        since_ns = self.watches.clean_since_ns(lease.key(lease.terms.former))
+        since_ns = self.watches.clean_since_ns(_watch_key(lease, lease.terms.former))
         return since_ns is not None and now_ns - since_ns >= lease.terms.hold_down_ns
 
     def watch(self, lease: Lease) -> None:
         """Watch the lease's paths by its newest statement, from the next assessment on."""
         for path, segments in (lease.terms.watches or {}).items():
-            self.watches.put(lease.key(path), lease.src, segments, lease.command.issued_at_ns)
+            self.watches.put(_watch_key(lease, path), lease.src, segments, lease.command.issued_at_ns)
         if lease.terms.watches:
             self.needs_look = True  # newer lists may matter to other leases, too
 
@@ -172,7 +172,12 @@ class HostState:
         """Watch its paths no longer, but those in `keep`."""
         for path in lease.terms.watches or {}:
             if path not in (keep or {}):
-                self.watches.drop(lease.key(path))
+                self.watches.drop(_watch_key(lease, path))
+
+
+def _watch_key(lease: Lease, path: int | None) -> WatchKey:
+    """Of the watch of one of the lease's paths."""
+    return WatchKey(lease.command.id, path or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ from typing import Any, Final
 
 from sdfstream.agent.commands.actuator import ActuatorAnswer
 from sdfstream.agent.commands.admission import Terms
-from sdfstream.agent.commands.path_watch import WatchKey
 from sdfstream.records.command import Command
 from sdfstream.records.units import NS_PER_MS
 
@@ -202,15 +201,6 @@ ON_NEW_PATH: Final = frozenset(
 """The queue pair left its former path by this command."""
 
 
-def after(state: LeaseState, event: LeaseEvent) -> tuple[LeaseState, tuple[Do, ...]] | None:
-    """The next state and what to do; None: the event means nothing in `state`.
-
-    >>> after(State.LIMITED, Event.LAPSE)
-    (<State.LIFTING: 'lifting'>, (<Do.ASK_LIFT: 'ask-lift'>,))
-    """
-    return TABLE.get((state, event))
-
-
 RETRY_NS: Final = (50 * NS_PER_MS, 5_000 * NS_PER_MS)
 """First and longest pause before a request that was not done is made again; each doubles the one before."""
 
@@ -249,7 +239,3 @@ class Lease:
     retry_ns: int = 0
     """Not asked again before; steady clock."""
     pause_ns: int = RETRY_NS[0]
-
-    def key(self, path: int | None) -> WatchKey:
-        """Of the watch of one of its paths."""
-        return WatchKey(self.command.id, path or 0)
