@@ -180,7 +180,7 @@ class Context:
         routes = Routes(ns(config.route_max_age_s))
         selectable = Selectable(config)
         windows = QpWindows(counters)
-        ledger = CommandLedger(signer, epoch)
+        ledger = CommandLedger(config, signer, epoch)
         facts = GuardFacts(
             config, jobs, probing, selectable, ledger, Breaker(config), config.mode, seen_path=windows.path
         )
@@ -274,8 +274,7 @@ class Context:
     def publish(self, command: IssuedCommand, now_ns: int) -> Output:
         """A statement of a command: its first, or a renewal."""
         self.counters.add("commands", f"{command.action}-{command.mode}")
-        for_ns = ns(self.config.approval_s) if command.mode == "approve" else self.config.lease_ns
-        return self.ledger.publish(command, now_ns, for_ns)
+        return self.ledger.publish(command, now_ns)
 
     def release(self, command: IssuedCommand, proposal: Proposal, now_ns: int) -> Doubt | None:
         """A person agreed to `command`: ask the guard once more, and let it go out if nothing speaks against it."""

@@ -109,6 +109,11 @@ class GuardFacts:
     """Queue pair under trial to its rail: moved for contention, effect not measured yet."""
     tokens: float = 0.0
     filled_ns: int = 0
+    dwell_ns: int = field(init=False)
+    stale_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dwell_ns, self.stale_ns = ns(self.config.dwell_s), ns(self.config.stale_s)
 
     def add_hold(self, hold: Hold) -> None:
         """Take an operator's hold; it ends by itself."""
@@ -132,10 +137,9 @@ class GuardFacts:
 
     def expire(self, now_ns: int) -> None:
         """Forget what is over; fill the bucket."""
-        dwell_ns = ns(self.config.dwell_s)
-        while self.steers and now_ns - self.steers[0][0] >= dwell_ns:
+        while self.steers and now_ns - self.steers[0][0] >= self.dwell_ns:
             self.steers.popleft()
-        self.steered = {qp: at for qp, at in self.steered.items() if now_ns - at < dwell_ns}
+        self.steered = {qp: at for qp, at in self.steered.items() if now_ns - at < self.dwell_ns}
         self.banned = {key: until for key, until in self.banned.items() if until > now_ns}
         self.holds = [hold for hold in self.holds if hold.until_ns > now_ns]
         gained = (now_ns - self.filled_ns) * self.config.bucket_rate_hz / NS_PER_S if self.filled_ns else 1e9
@@ -196,7 +200,7 @@ def stale_agent(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     silence_ns = f.probing.silence_ns(p.owned.host, now_ns)
     if silence_ns is None:
         return f"the agent of {p.owned.host} was never heard"
-    if silence_ns > ns(f.config.stale_s):
+    if silence_ns > f.stale_ns:
         return f"the agent of {p.owned.host} was not heard for longer than {f.config.stale_s:g} s"
     return ""
 
@@ -249,7 +253,7 @@ def banned(p: Proposal, f: GuardFacts, now_ns: int) -> str:
 def dwell(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """One steer per queue pair and dwell."""
     at_ns = f.steered.get(p.owned.pair.qp)
-    if p.action == "failover" or p.renewal or at_ns is None or now_ns - at_ns >= ns(f.config.dwell_s):
+    if p.action == "failover" or p.renewal or at_ns is None or now_ns - at_ns >= f.dwell_ns:
         return ""
     return f"it was steered less than {f.config.dwell_s:g} s ago"
 
@@ -258,7 +262,7 @@ def job_share(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Few queue pairs of a job at once."""
     if p.action == "failover" or p.renewal:
         return ""
-    steered = sum(job == p.owned.job for at, job in f.steers if now_ns - at < ns(f.config.dwell_s))
+    steered = sum(job == p.owned.job for at, job in f.steers if now_ns - at < f.dwell_ns)
     most = max(1, int(f.config.job_share * f.jobs.sizes().get(p.owned.job, 0)))
     return f"{steered} queue pairs of its job were steered within {f.config.dwell_s:g} s" if steered >= most else ""
 

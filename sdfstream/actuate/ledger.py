@@ -90,7 +90,8 @@ class IssuedCommand:
 class CommandLedger:
     """Commands by id. `epoch` fences: agents refuse any lower than the highest they have seen."""
 
-    def __init__(self, signer: Signer, epoch: int) -> None:
+    def __init__(self, config: ActuateConfig, signer: Signer, epoch: int) -> None:
+        self._lease_ns, self._approval_ns = config.lease_ns, ns(config.approval_s)
         self._signer = signer
         self.epoch = epoch
         self._commands: dict[str, IssuedCommand] = {}
@@ -137,8 +138,9 @@ class CommandLedger:
         self._commands[command.id] = command
         return command
 
-    def publish(self, command: IssuedCommand, now_ns: int, for_ns: int) -> Output:
-        """The command, signed, in force for `for_ns` from now: its first statement or a renewal."""
+    def publish(self, command: IssuedCommand, now_ns: int) -> Output:
+        """The command, signed, with a lease (or time to be approved) from now: its first statement or a renewal."""
+        for_ns = self._approval_ns if command.mode == "approve" else self._lease_ns
         assert for_ns > 0 and command.undo, "no command without a lease, no lease without an undo"
         command.issued_at_ns = max(now_ns, command.issued_at_ns + 1)
         command.expires_at_ns = command.issued_at_ns + for_ns

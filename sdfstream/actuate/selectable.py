@@ -73,6 +73,8 @@ class Selectable:
 
     def __init__(self, config: ActuateConfig) -> None:
         self.config = config
+        self._explain_ns, self._memory_ns = ns(config.explain_s), ns(config.spray_memory_s)
+        self._max_age_ns = ns(config.route_max_age_s)
         self._pairs: dict[Pair, _Evidence] = {}
         self._unrest: list[int] = []
         self._pending: list[_Pending] = []
@@ -98,7 +100,7 @@ class Selectable:
         found.routes.get(kind, {}).pop(port, None)
         streaks = found.streaks.setdefault(kind, {})
         streaks[port] = streaks.get(port, 0) + 1
-        self._suspect(_Pending(pair, at_ns - ns(self.config.explain_s), at_ns))
+        self._suspect(_Pending(pair, at_ns - self._explain_ns, at_ns))
 
     def _suspect(self, change: _Pending) -> None:
         if len(self._pending) < _MOST_PENDING:
@@ -113,25 +115,24 @@ class Selectable:
 
     def settle(self, now_ns: int) -> None:
         """Decide on the changes whose time for an explanation is over."""
-        wait_ns = ns(self.config.explain_s)
         waiting = []
         for change in self._pending:
-            if now_ns - change.at_ns < wait_ns:
+            if now_ns - change.at_ns < self._explain_ns:
                 waiting.append(change)
-            elif not self._explained(change, wait_ns):
+            elif not self._explained(change):
                 self._pairs[change.pair].sprayed.append(change.at_ns)
         self._pending = waiting
 
-    def _explained(self, change: _Pending, wait_ns: int) -> bool:
-        at = bisect_left(self._unrest, change.from_ns - wait_ns)
-        return at < len(self._unrest) and self._unrest[at] <= change.at_ns + wait_ns
+    def _explained(self, change: _Pending) -> bool:
+        at = bisect_left(self._unrest, change.from_ns - self._explain_ns)
+        return at < len(self._unrest) and self._unrest[at] <= change.at_ns + self._explain_ns
 
     def of(self, src: str, dst: str, now_ns: int) -> Selectability:
         """Verdict for data from `src` to `dst`, whose answers come back."""
         there, back = self._pairs.get((src, dst), _Evidence()), self._pairs.get((dst, src), _Evidence())
         ports, routes = self._best_evidence(there, now_ns)
         traces = there.traces + back.traces
-        memory_ns = now_ns - ns(self.config.spray_memory_s)
+        memory_ns = now_ns - self._memory_ns
         changes = sum(at > memory_ns for one in (there, back) for at in one.sprayed)
         answer, why = self._decide(ports, routes, traces)
         if any(change.pair in ((src, dst), (dst, src)) for change in self._pending):
@@ -147,7 +148,7 @@ class Selectable:
 
     def _best_evidence(self, found: _Evidence, now_ns: int) -> tuple[int, int]:
         """(ports, different routes) of the class of five-tuples that says most."""
-        oldest_ns, best = now_ns - ns(self.config.route_max_age_s), (0, 0)
+        oldest_ns, best = now_ns - self._max_age_ns, (0, 0)
         for ports in found.routes.values():
             fresh = [hops for hops, at_ns in ports.values() if at_ns >= oldest_ns]
             routes = len(set(fresh))
@@ -168,8 +169,8 @@ class Selectable:
 
     def forget(self, now_ns: int) -> None:
         """Drop what is too old to count."""
-        oldest_ns = now_ns - ns(self.config.route_max_age_s)
-        memory_ns = now_ns - ns(self.config.spray_memory_s)
+        oldest_ns = now_ns - self._max_age_ns
+        memory_ns = now_ns - self._memory_ns
         self._unrest = self._unrest[bisect_left(self._unrest, min(oldest_ns, memory_ns)) :]
         for pair, found in list(self._pairs.items()):
             found.sprayed = [at for at in found.sprayed if at > memory_ns]

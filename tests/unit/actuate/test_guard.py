@@ -32,7 +32,7 @@ def facts(config: ActuateConfig | None = None, qps: int = 1) -> GuardFacts:
     for port, hop in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
         selectable.note(("h0/r0", "h1/r0"), "udp", port, ("l", hop, "m"), "new", NOW, NOW)
     made = GuardFacts(
-        config, jobs, probing, selectable, CommandLedger(Signer(b"k" * 32), 7), Breaker(config), "enforce"
+        config, jobs, probing, selectable, CommandLedger(config, Signer(b"k" * 32), 7), Breaker(config), "enforce"
     )
     made.expire(NOW)
     return made
