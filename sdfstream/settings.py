@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
+from sdfstream import secret, yamlfile
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.archive.retention import Retention
 from sdfstream.bus.kafka.config import KafkaConfig, Principals
@@ -22,12 +23,15 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.errors import ConfigError
 from sdfstream.plan.config import PlanConfig
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
+from sdfstream.probes.load import check_load
 from sdfstream.sync.config import SyncConfig
 from sdfstream.workload.config import WorkloadConfig
 
 T = TypeVar("T")
+_MOST_PROBLEMS: Final = 20
+"""Of one file that are listed."""
 
-_STRICT = ConfigDict(extra="forbid", frozen=True)
+_STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 for _section in (
     AgentConfig,
     HostConfig,
@@ -60,7 +64,7 @@ class Settings(BaseModel):
     """``memory``, or ``kafka://host:port[,host:port]``."""
     kafka: KafkaConfig = KafkaConfig()
     """How the brokers of such a bus are reached, and the settings of its topics."""
-    archive: str | None = None
+    archive: str | None = Field(default=None, repr=False)
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     retention: Retention = Retention()
     """How long the archive stores rows of each kind; a server's tables are set accordingly."""
@@ -97,6 +101,8 @@ def load(path: Path | None) -> Settings:
     found = _checked(TypeAdapter(Settings), {**(_read(path) if path else {}), **given}, where)
     try:
         found.kafka.check()
+        if found.agent is not None:
+            check_load(found.agent, "agent.")
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     if found.kafka.servers:
@@ -104,27 +110,35 @@ def load(path: Path | None) -> Settings:
     return found
 
 
-def dump(settings: BaseModel | AgentConfig) -> str:
-    """`settings` as YAML, every default written out; `load` reads it back."""
-    if isinstance(settings, BaseModel):
-        plain = settings.model_dump(mode="json")
-    else:
-        plain = TypeAdapter(type(settings)).dump_python(settings, mode="json")
-    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+def dump(settings: BaseModel | AgentConfig, *, with_secrets: bool = False) -> str:
+    """`settings` as YAML, every default written out; `load` reads it back, unless a secret stands hidden in it."""
+    text: str = yaml.safe_dump(
+        _plain(settings) if with_secrets else plain(settings), sort_keys=False, allow_unicode=True
+    )
     return text
 
 
+def plain(settings: BaseModel | AgentConfig) -> Any:
+    """`settings` as JSON data that may be printed: secrets are hidden."""
+    return secret.hidden(_plain(settings))
+
+
+def _plain(settings: BaseModel | AgentConfig) -> Any:
+    if isinstance(settings, BaseModel):
+        return settings.model_dump(mode="json")
+    return TypeAdapter(type(settings)).dump_python(settings, mode="json")
+
+
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    raw = yamlfile.read(path)
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{path} must hold keys and values at its top, not {type(raw).__name__}")
+    if (at := secret.hidden_at(raw)) is not None:
+        raise ConfigError(
+            f"{path}: key '{at}' holds {secret.HIDDEN}, as config show prints a secret: put the secret there"
+        )
     return raw
 
 
@@ -132,13 +146,19 @@ def _checked(adapter: TypeAdapter[T], raw: Mapping[str, Any], where: str) -> T:
     try:
         return adapter.validate_python(raw)
     except ValidationError as error:
-        raise ConfigError("; ".join(_sentence(e, where) for e in error.errors())) from error
+        problems = error.errors(include_context=False)
+        said = [_sentence(problem, where) for problem in problems[:_MOST_PROBLEMS]]
+        if len(problems) > _MOST_PROBLEMS:
+            said.append(f"{where}: and {len(problems) - _MOST_PROBLEMS:,} more")
+        raise ConfigError("; ".join(said)) from None
 
 
 def _sentence(problem: Mapping[str, Any], where: str) -> str:
-    key = ".".join(str(step) for step in problem["loc"]) or "(top)"
+    path = ".".join(str(step) for step in problem["loc"])
+    key = yamlfile.named(path) if path else "'(top)'"
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{where}: unknown key '{key}'"
+        return f"{where}: unknown key {key}"
     if problem["type"] in ("missing", "missing_argument"):
-        return f"{where}: key '{key}' is missing"
-    return f"{where}: key '{key}': {problem['msg'][0].lower()}{problem['msg'][1:]}, not {problem['input']!r}"
+        return f"{where}: key {key} is missing"
+    said = problem["msg"][0].lower() + problem["msg"][1:]
+    return f"{where}: key {key}: {said}, not {secret.quoted(path, problem['input'])}"

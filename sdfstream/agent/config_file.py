@@ -11,12 +11,16 @@ import dataclasses
 import ipaddress
 import types
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from sdfstream import secret
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.probes.load import check_load
 from sdfstream.records.fabric import host_of
 from sdfstream.records.hostclock import RESERVED
+from sdfstream.yamlfile import named
 
 T = TypeVar("T")
 
@@ -33,6 +37,8 @@ def read_agent(raw: Any) -> AgentConfig:
     ConfigError
         A sentence with the path of the key.
     """
+    if (at := secret.hidden_at(raw)) is not None:
+        raise ConfigError(f"key '{at}' holds {secret.HIDDEN}, as config show prints a secret: put the secret there")
     if isinstance(raw, Mapping) and "agent" in raw:
         config = read(AgentConfig, raw["agent"], "agent")
     else:
@@ -46,16 +52,21 @@ def read(kind: type[T], raw: Any, path: str) -> T:
     """`raw` as a `kind` (a dataclass), key by key."""
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{path or 'the file'} must be a mapping of keys to values")
-    hints = get_type_hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    hints, fields = _layout(kind)  # type: ignore[arg-type]
     for key in raw:
         if key not in fields:
-            raise ConfigError(f"unknown key '{_join(path, str(key))}'")
+            raise ConfigError(f"unknown key {named(_join(path, str(key)))}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in raw:
             raise ConfigError(f"key '{_join(path, name)}' is missing")
     return kind(**{key: _value(hints[key], value, _join(path, key)) for key, value in raw.items()})
+
+
+@cache
+def _layout(kind: type[Any]) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
+    """Types and fields of a dataclass; the same for each of ten thousand sessions."""
+    return get_type_hints(kind), {f.name: f for f in dataclasses.fields(kind)}
 
 
 def _value(hint: Any, raw: Any, path: str) -> Any:
@@ -70,7 +81,7 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
         return tuple(_value(arguments[0], item, f"{path}.{i}") for i, item in enumerate(raw))
     if origin is Literal:
         if raw not in arguments:
-            raise ConfigError(f"{path} must be {', '.join(map(str, arguments[:-1]))} or {arguments[-1]}, not {raw!r}")
+            raise ConfigError(f"{path} must be {', '.join(map(str, arguments[:-1]))} or {arguments[-1]}")
         return raw
     if dataclasses.is_dataclass(hint):
         return read(hint, raw, path)  # type: ignore[arg-type]
@@ -83,7 +94,7 @@ def _scalar(hint: type, raw: Any, path: str) -> Any:
     if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
         return float(raw)
     if not isinstance(raw, hint) or (isinstance(raw, bool) and hint is not bool):
-        raise ConfigError(f"{path} must be {_NAMES[hint]}, not {raw!r}")
+        raise ConfigError(f"{path} must be {_NAMES[hint]}, not {secret.quoted(path, raw)}")
     return raw
 
 
@@ -119,10 +130,12 @@ def check(config: AgentConfig) -> None:
         raise ConfigError("clock_pages must be a folder, auto or off, not empty")
     if not config.hosts:
         raise ConfigError("hosts is empty: there is nothing to probe or answer from")
-    names = [h.host for h in config.hosts]
+    check_load(config)
+    names: set[str] = set()
     for i, host in enumerate(config.hosts):
-        if host.host in names[:i]:
+        if host.host in names:
             raise ConfigError(f"hosts.{i}.host: {host.host} stands twice")
+        names.add(host.host)
         if host.host in RESERVED:
             raise ConfigError(f"hosts.{i}.host: {host.host} is no host's name: the time line calls something else so")
         _check_host(host, f"hosts.{i}", config)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -142,9 +141,8 @@ class NicMonitor:
                     raise
                 changes += [(survey.nic.nic, usable) for usable in self._lost(survey.nic, str(error))]
             except OSError as error:
-                changes += [
-                    (survey.nic.nic, usable) for usable in self._lost(survey.nic, os.strerror(error.errno or 0))
-                ]
+                why = error.strerror or str(error) or type(error).__name__
+                changes += [(survey.nic.nic, usable) for usable in self._lost(survey.nic, why)]
             finally:
                 self._discard_unwanted(survey)
         return changes

@@ -18,6 +18,7 @@ import pyarrow as pa
 from sdfstream.agent.bus_io import open_publisher
 from sdfstream.agent.clockpage.task_io import clock_pages
 from sdfstream.agent.loop_io import TROUBLE, run_agent
+from sdfstream.agent.open_files import ensure_open_files
 from sdfstream.agent.publish_io import OutputPublisher
 from sdfstream.agent.report import PathReport, table
 from sdfstream.agent.spill.folder_io import spill_folder
@@ -82,6 +83,7 @@ async def run(
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
+    ensure_open_files(config)
     gc.freeze()  # modules stay loaded: the collector need not visit them
     stop = _stop_event(seconds)
     paths = PathReport(np.random.default_rng()) if report else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sdfstream.errors import ConfigError
 from sdfstream.records.signature import KeyRing
+from sdfstream.secret import HIDDEN
 
 
 def trusted(keys: Sequence[str]) -> KeyRing:
@@ -30,7 +31,7 @@ def _key(text: str, path: str) -> bytes:
         try:
             raw = Path(text).read_bytes()
         except OSError as error:
-            raise ConfigError(f"{path}: {text}: {error.strerror}") from error
+            raise ConfigError(f"{path}: {_named(text)}: {error.strerror}") from error
         if len(raw) == 32:
             return raw
     try:
@@ -38,5 +39,10 @@ def _key(text: str, path: str) -> bytes:
     except binascii.Error:
         key = b""
     if len(key) != 32:
-        raise ConfigError(f"{path}: {text!r} is no public key of 32 bytes in base64, nor a file that holds one")
+        raise ConfigError(f"{path}: {_named(text)} is no public key of 32 bytes in base64, nor a file that holds one")
     return key
+
+
+def _named(text: str) -> str:
+    """A path; nothing else, since somebody may have put a private key here."""
+    return text if text.startswith(("/", "./", "../")) else HIDDEN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from sdfstream.errors import ConfigError
@@ -29,7 +29,7 @@ class Server:
     host: str
     port: int
     user: str = "default"
-    password: str = ""
+    password: str = field(default="", repr=False)
     database: str = DATABASE
     secure: bool = False
 
@@ -44,7 +44,7 @@ def parse(target: str) -> Folder | Server:
     """A target from its text.
 
     >>> parse("http://ops:secret@ch.example:8124/fabric")
-    Server(host='ch.example', port=8124, user='ops', password='secret', database='fabric', secure=False)
+    Server(host='ch.example', port=8124, user='ops', database='fabric', secure=False)
     >>> parse("data/archive")
     Folder(path='data/archive', database='sdf')
 
@@ -65,8 +65,10 @@ def parse(target: str) -> Folder | Server:
     try:
         url = urlsplit(target)
         port = url.port
-    except ValueError as error:
-        raise ConfigError(f"archive target: {scheme}://… is not a URL ({error})") from None
+    except ValueError:  # its text would quote what stands where the port should: a part of the password, perhaps
+        raise ConfigError(
+            f"archive target: {scheme}://… is not a URL; in user and password write / ? # @ : as %2F %3F %23 %40 %3A"
+        ) from None
     if not url.hostname:
         raise ConfigError(f"archive target: {scheme}://… names no host")
     secure = scheme == "https"

@@ -9,6 +9,7 @@ from sdfstream.bus import Bus
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import ConfigError
+from sdfstream.secret import without_password
 
 KAFKA = "kafka://"
 
@@ -48,5 +49,7 @@ def kafka_at(name: str, kafka: KafkaConfig) -> KafkaConfig:
     """`kafka` with the brokers that the bus's `name` names; raises ConfigError when it names none."""
     servers = name.removeprefix(KAFKA)
     if not name.startswith(KAFKA) or not servers or any(":" not in server for server in servers.split(",")):
-        raise ConfigError(f"bus is '{name}'; it must be memory or kafka://host:port[,host:port]")
+        raise ConfigError(f"bus is '{without_password(name)}'; it must be memory or kafka://host:port[,host:port]")
+    if "@" in servers:
+        raise ConfigError("bus: kafka://… names a user; that is kafka.user, its password kafka.password_file")
     return replace(kafka, servers=servers)

@@ -82,11 +82,12 @@ def configuration(args: argparse.Namespace) -> AgentConfig:
 
 def kafka_of(args: argparse.Namespace) -> KafkaConfig | None:
     """How the brokers are reached, as ``--kafka FILE`` or ``--config FILE`` says; None: no file says anything."""
+    from sdfstream import yamlfile
     from sdfstream.agent.config_file import read
     from sdfstream.errors import ConfigError
 
     path = args.kafka or args.config
-    raw = _yaml(path) if path else None
+    raw = yamlfile.read(path) if path else None
     if not isinstance(raw, Mapping) or "kafka" not in raw:
         if args.kafka:
             raise ConfigError(f"{path}: there is no key 'kafka'")
@@ -102,24 +103,14 @@ def kafka_of(args: argparse.Namespace) -> KafkaConfig | None:
 
 
 def _from_file(path: Path) -> AgentConfig:
+    from sdfstream import yamlfile
     from sdfstream.agent.config_file import read_agent
     from sdfstream.errors import ConfigError
 
-    raw = _yaml(path)
+    raw = yamlfile.read(path)
     try:
         return read_agent(raw)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def _yaml(path: Path) -> Any:
-    import yaml
-
-    from sdfstream.errors import ConfigError
-
-    try:
-        return yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
+
+if TYPE_CHECKING:
+    from sdfstream.probes.config import AgentConfig
 
 HELP = "print every setting with its default, or check a settings file"
 EXAMPLE = "sdfstream config show > sdf.yaml && sdfstream config check sdf.yaml"
@@ -24,15 +28,27 @@ def run(args: argparse.Namespace) -> int:
 
     if args.what == "show":
         chosen = settings.load(args.file)
-        emit(args.json, {"settings": chosen.model_dump(mode="json")}, settings.dump(chosen).rstrip())
+        emit(args.json, {"settings": settings.plain(chosen)}, settings.dump(chosen).rstrip())
         return 0
     if args.file is None:
         raise ConfigError("config check needs a file")
     try:
-        settings.load(args.file)
+        found = settings.load(args.file)
+        if found.agent is not None:
+            _check_agent(found.agent, args.file)
     except ConfigError as error:
         problems = str(error).split("; ")
         emit(args.json, {"ok": False, "problems": problems}, "\n".join(problems))
         return 1
     emit(args.json, {"ok": True, "problems": []}, f"{args.file}: correct")
     return 0
+
+
+def _check_agent(config: AgentConfig, file: Path) -> None:
+    """What the agent itself would refuse."""
+    from sdfstream.agent import config_file
+
+    try:
+        config_file.check(config)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: agent.{error}") from error

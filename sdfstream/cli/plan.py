@@ -122,6 +122,8 @@ def _draw(args: argparse.Namespace) -> int:
 
 def _raw(args: argparse.Namespace) -> Any:
     """The inventory as the options or the file say it."""
+    from sdfstream import yamlfile
+
     sizes = {n: getattr(args, n) for n in ("hosts", "rails", "hosts_per_leaf", "spines")}
     given = {n: v for n, v in sizes.items() if v is not None}
     if bool(given) == bool(args.inventory):
@@ -129,19 +131,8 @@ def _raw(args: argparse.Namespace) -> Any:
     if given:
         raw: Any = {"fabric": {"hosts": 2, "rails": 1, "hosts_per_leaf": 32, "spines": 8} | given}
     else:
-        raw = _file(args.inventory)
+        raw = yamlfile.read(args.inventory, yamlfile.INVENTORY)
     return raw | {"budget_pps": args.budget} if args.budget is not None and isinstance(raw, dict) else raw
-
-
-def _file(path: Path) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
 
 
 def cost(plan: Plan) -> dict[str, Any]:

@@ -43,7 +43,7 @@ async def lab_source(
     await service.bus.publish([declared(fabric)])
     folder = service.link.parent
     config = folder / "agent.yaml"
-    config.write_text(settings.dump(_with_control(fabric.agent_config(mesh), service)))
+    config.write_text(settings.dump(_with_control(fabric.agent_config(mesh), service), with_secrets=True))
     log = folder / "agent.log"
     with log.open("wb") as out:
         agent = await asyncio.create_subprocess_exec(

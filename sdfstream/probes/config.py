@@ -6,7 +6,7 @@ with their path. One process may serve several hosts (a lab does); each host pub
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class AgentConfig:
     port_interval_ms: int = 1000
     trace_interval_s: float = 60.0
     """How often every path is traced hop by hop; 0 switches tracing off."""
-    hmac_key: bytes | None = None
+    hmac_key: bytes | None = field(default=None, repr=False)
     """Authenticated mode (HMAC-SHA-256/128, RFC 8762 section 4.4) when set."""
     hardware_stamps: bool = False
     """Ask the NIC for stamps; falls back to the kernel's, and the kind columns say so."""

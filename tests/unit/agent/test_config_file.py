@@ -37,7 +37,7 @@ def test_what_the_pipeline_writes_the_agent_reads() -> None:
     from sdfstream import settings
 
     config = read_agent(yaml.safe_load(FULL))
-    assert read_agent(yaml.safe_load(settings.dump(config))) == config
+    assert read_agent(yaml.safe_load(settings.dump(config, with_secrets=True))) == config
 
 
 def changed(path: str, value: Any) -> Any:
