@@ -2,7 +2,8 @@
 
 Readers take an absent nullable column as null and ignore a column they do not know (contract 4.2). Names may come
 plainly or dictionary-encoded in any of Arrow's string layouts, since that changes no value; a number of another
-type is refused, since a reader must not guess (the archive casts it: `archive.rows.cast_columns`).
+type is refused, since a reader must not guess (the archive casts it: `archive.rows.cast_columns`). A float that is no
+number, or larger than anything of its unit, counts as null.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sdfstream.bus import finite
 from sdfstream.errors import FormatError
 from sdfstream.records.topics import NAME, TOPICS
 
@@ -104,7 +106,7 @@ def _column(field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
     if field.type == NAME:
         return _names(field.name, column)
     if column.type == field.type:
-        return column
+        return finite.or_null(field, column) if pa.types.is_floating(column.type) else column
     if field.nullable and pa.types.is_null(column.type):
         return pa.nulls(batch.num_rows, field.type)
     raise FormatError("column-type", f"{field.name} is {column.type}, not {field.type}")

@@ -12,7 +12,7 @@ messages of one instant.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ _DRIFT = 10_000
 _JUMP_NS = 120 * NS_PER_S
 _BACK_NS = 60 * NS_PER_S
 """Nothing is dated back further than this."""
+_FAR_NS: Final = 1 << 62
+"""A clock that shows the wildest reading of 64 bits lies no further off than this: sums stay within 64 bits."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class BusTime:
 
     def note(self, clock: str, reading_ns: int, at_ns: int) -> None:
         """Take the newest reading in a message that entered the bus at `at_ns`."""
-        difference_ns = at_ns - reading_ns
+        difference_ns = min(max(at_ns - reading_ns, -_FAR_NS), _FAR_NS)
         known = self._clocks.get(clock)
         if known is None:
             if len(self._clocks) < _MOST_CLOCKS:
@@ -81,7 +83,8 @@ class BusTime:
 
     def of_one(self, clock: str, reading_ns: int, at_ns: int) -> int:
         """`of` a single reading."""
-        return int(self.of(clock, np.array([reading_ns]), at_ns)[0])
+        within = min(max(reading_ns, -_FAR_NS), _FAR_NS)
+        return int(self.of(clock, np.array([within], np.int64), at_ns)[0])
 
     def of_exchanges(self, batch: pa.RecordBatch, at_ns: int) -> tuple[Ints, list[tuple[str, int]]]:
         """(rows,) bus time at which each exchange of a probe batch ended; and up to when each host has reported.

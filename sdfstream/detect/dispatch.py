@@ -25,6 +25,7 @@ import pyarrow as pa
 from sdfstream.detect.cabling import FWD, REV
 from sdfstream.detect.engines import Engines
 from sdfstream.detect.intake import conform
+from sdfstream.detect.sessions import session_key
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
@@ -154,15 +155,9 @@ class Dispatch:
                 self._flows.take(flow, hops, traced_ns)
                 self._miscabled.take(flow.src, flow.dst, hops, traced_ns)
                 return
-            key = (
-                str(data["src"]),
-                str(data["dst"]),
-                str(data["transport"]),
-                int(data["path"]),
-                int(data["dscp"]),
-            )
+            key = session_key(data)
             direction = {"fwd": FWD, "rev": REV}[data.get("dir", "fwd")]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FormatError("topology-path", str(error)) from error
         slot = int(self._sessions.of_names([key], at_ns)[0])
         self._admit()

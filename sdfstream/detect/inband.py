@@ -253,6 +253,7 @@ class InBand:
     def slow_jobs(self, now_ns: int) -> list[int]:
         """Jobs that are slow as a whole now."""
         seen_ns = np.full(len(self.jobs), ABSENT_NS)
+        self.job_cusum.ensure(seen_ns.size)  # jobs whose first windows still wait for the next tick have no sum yet
         np.maximum.at(seen_ns, self.table["job"], self.table["seen_ns"])
         on = self.job_cusum.on[: seen_ns.size] & (now_ns - seen_ns <= _LINGER_NS)
         return np.flatnonzero(on).tolist()

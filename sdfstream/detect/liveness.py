@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.presence import Presence
-from sdfstream.detect.sessions import Sessions
+from sdfstream.detect.sessions import Sessions, session_key
 from sdfstream.errors import FormatError
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
@@ -37,6 +37,8 @@ SLACK_NS = 150 * NS_PER_MS
 _RESTART = 4096
 """A sequence number this far back is a sender that started afresh, not reordering."""
 _TIMEOUTS = 3
+_LONGEST_NS = 1 << 58
+"""Nine years: an age or an interval is not taken for more, so that sums stay within 64 bits."""
 _PROMPT_NS = 30 * NS_PER_MS
 
 
@@ -144,7 +146,7 @@ class SessionLiveness:
             raise FormatError("liveness-changes", type(changes).__name__)
         stated: dict[str, list[Any]] = {"sender": [], "reflector": []}
         for change in changes:
-            rows = stated.get(change.get("role", "")) if isinstance(change, Mapping) else None
+            rows = stated.get(str(change.get("role"))) if isinstance(change, Mapping) else None
             row = self._read(change, data.get("seen_at_ns")) if rows is not None else None
             if rows is None or row is None:
                 self.counters.add("refused", "liveness-change")
@@ -160,22 +162,16 @@ class SessionLiveness:
     ) -> tuple[tuple[str, str, str, int, int], int, int, int] | None:
         """(session key, state, age of the state, probe interval) of one statement; None when it makes no sense."""
         try:
-            key = (
-                str(change["src"]),
-                str(change["dst"]),
-                str(change["transport"]),
-                int(change["path"]),
-                int(change["dscp"]),
-            )
+            key = session_key(change)
             state = _STATES[change["state"]]
             interval_ns = int(change.get("interval_ns") or 0)
             since = change.get("since_at_ns")
             age_ns = int(seen_ns) - int(since) if since is not None and seen_ns is not None else 0  # type: ignore[call-overload]
             if state == SILENT:  # "since" may name the verdict; the missed probes reach back to the last good one
                 age_ns = max(age_ns, int(change.get("missed") or 0) * interval_ns)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
-        return key, state, max(0, age_ns), max(0, interval_ns)
+        return key, state, min(max(0, age_ns), _LONGEST_NS), min(max(0, interval_ns), _LONGEST_NS)
 
     def _store(self, prefix: str, rows: list[Any], said_ns: int, at_ns: int) -> None:
         slots = self.sessions.of_names([r[0] for r in rows], at_ns)

@@ -5,7 +5,7 @@ Every engine keeps its state in arrays indexed by these numbers; names appear ag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,20 @@ class Lookups:
     def clear(self) -> None:
         """Forget all of them: the numbers are others now."""
         self._known.clear()
+
+
+def session_key(data: Mapping[str, Any]) -> tuple[str, str, str, int, int]:
+    """(src, dst, transport, path, dscp) that an event names.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        One is missing, is no number, or does not fit the field that it stands for: it must not pass for another's.
+    """
+    path, dscp = int(data["path"]), int(data["dscp"])
+    if not 0 <= path < 1 << 32 or not 0 <= dscp < 64:
+        raise ValueError("path is not of 32 bits, or dscp not of six")
+    return str(data["src"]), str(data["dst"]), str(data["transport"]), path, dscp
 
 
 class Sessions:

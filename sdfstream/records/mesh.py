@@ -8,7 +8,6 @@ answers with one `HostPlan` per host (``sdf.state.mesh.v1``).
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
@@ -253,7 +252,7 @@ class _Reader:
     def number(self, key: str, least: float, most: float, default: float | None = None) -> float:
         value = self._data.get(key, default)
         wrong = not isinstance(value, int | float) or isinstance(value, bool)
-        if wrong or not math.isfinite(value) or not least <= value <= most:
+        if wrong or not least <= value <= most:  # nor is NaN
             raise self._wrong(key, f"a number from {least:g} to {most:g}", value)
         return float(value)
 

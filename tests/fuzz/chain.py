@@ -218,7 +218,7 @@ class Chain:
             headers, value = codec.encode(output, "boot", 0)
             body = codec.decode(output.topic, headers, value).body
         except Exception as error:
-            self.finds.add(f"{name} output {output.topic}", error, tuple(self._recent))
+            self.finds.add(f"{name} output {output.topic}", error, tuple(self._recent), f"{output.body}"[:2000])
             return None
         return self._entered(output.topic, output.key, body, "boot", -1)
 

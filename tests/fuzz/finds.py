@@ -25,12 +25,12 @@ class Finds:
     first: dict[tuple[str, str], tuple[str, tuple[Wire, ...]]] = field(default_factory=dict)
     """Traceback and input of the first time."""
 
-    def add(self, target: str, error: BaseException, wires: tuple[Wire, ...] = ()) -> None:
-        """Note that `target` raised `error` on the last of `wires`."""
+    def add(self, target: str, error: BaseException, wires: tuple[Wire, ...] = (), more: str = "") -> None:
+        """Note that `target` raised `error` on the last of `wires`; `more`: what else a reader wants to see."""
         where = (target, f"{type(error).__name__} {place(error)}")
         self.count[where] += 1
         if where not in self.first:
-            self.first[where] = ("".join(traceback.format_exception(error)), wires)
+            self.first[where] = ("".join(traceback.format_exception(error)) + more, wires)
 
     def note(self, target: str, what: str, wires: tuple[Wire, ...] = ()) -> None:
         """Note something that is wrong without an exception."""
