@@ -62,3 +62,12 @@ def test_dates_never_lie_ahead_and_state_can_be_taken_up_anywhere(steps: list[tu
             again.restore(two.snapshot())
             two = again
         assert feed(two, at, late) == dated
+
+
+def test_no_reading_is_too_wild() -> None:
+    """Any agent may write any number; a stage must not stop for it."""
+    for wild in (2**63 - 1, -(2**63), 2**64, -(2**70), 10**400):
+        bus = BusTime()
+        bus.note("h00", wild, T0)
+        for reading in (0, T0, 2**63 - 1, -(2**63), 10**400):
+            assert T0 - 61 * S <= bus.of_one("h00", reading, T0 + 1) <= T0 + 1

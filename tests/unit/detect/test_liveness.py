@@ -192,3 +192,12 @@ def test_what_cannot_be_read_is_counted_and_the_rest_is_taken() -> None:
 def test_wrong_settings_are_refused_with_their_key(bad: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         DetectConfig(**bad)
+
+
+def test_numbers_too_large_for_any_clock_are_an_age_without_end_not_the_end_of_the_stage() -> None:
+    w = World()
+    w.says("sender", "silent", 0, interval_ns=2**63 - 1, missed=2**63 - 1)
+    w.says("reflector", "silent", 0, since_at_ns=-(2**63), interval_ns=2**63)
+    w.says("sender", "alive", 1, path=2**63)
+    assert w.counters.get("refused", "liveness-change") == 1
+    assert w.look(2).limit_ns[0] > 0
