@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sdfstream.records.flow import Flow
-from sdfstream.records.job import JobShard, QueuePair, job_shard
+from sdfstream.records.fabric import Flow, QueuePair
+from sdfstream.records.job import JobShard, job_shard
 
 MAX_QPS: Final = 65_536
 

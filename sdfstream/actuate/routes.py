@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from sdfstream.records.fabric import host_of
-from sdfstream.records.flow import Flow
+from sdfstream.records.fabric import Flow, host_of
 
 MAX_ROUTES: Final = 400_000
 """Routes held at once, flows and probe paths together; more are refused and counted."""

@@ -28,7 +28,7 @@ from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.command import Outcome
 from sdfstream.records.command import outcome as read_outcome
-from sdfstream.records.flow import FLOW_TYPE, flow_from
+from sdfstream.records.fabric import FLOW_TYPE, flow_from
 from sdfstream.records.job import job_shard
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing, Signer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.probes.trace.flows import FlowRequest
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 
 
 def watch_requests(qps: Iterable[QueuePair]) -> list[WatchRequest]:

@@ -26,10 +26,9 @@ from sdfstream.board.job_facts import (
 )
 from sdfstream.board.rates import RateTable, Series
 from sdfstream.errors import FormatError
-from sdfstream.records.fabric import link_id
+from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair, flow_from, link_id
 from sdfstream.records.finding import FINDING_KINDS
-from sdfstream.records.flow import FLOW_TYPE, Flow, flow_from
-from sdfstream.records.job import JobShard, QueuePair, job_shard
+from sdfstream.records.job import JobShard, job_shard
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, QP_WINDOW, TOPOLOGY
 from sdfstream.records.topology import Topology

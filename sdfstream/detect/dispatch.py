@@ -28,8 +28,7 @@ from sdfstream.detect.intake import conform
 from sdfstream.detect.sessions import session_key
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
-from sdfstream.records.fabric import host_of
-from sdfstream.records.flow import FLOW_TYPE, flow_from
+from sdfstream.records.fabric import FLOW_TYPE, flow_from, host_of
 from sdfstream.records.hostclock import paths_only
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message

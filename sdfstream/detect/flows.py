@@ -1,6 +1,6 @@
 """Routes of flows: which elements of the fabric the traffic of a job crosses, direction by direction.
 
-A flow is traced as itself (`records.flow`), so its route is known for certain where every router answered. Of a flow
+A flow is traced as itself (`records.fabric`), so its route is known for certain where every router answered. Of a flow
 that was not traced, or not whole, the declared graph gives the links it *may* cross, and with what probability;
 without a declaration nothing but its two NICs is known, and it may cross anything.
 """
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.routes import Hops, TracedRoute
-from sdfstream.records.flow import Flow
+from sdfstream.records.fabric import Flow
 from sdfstream.stats import Counters
 
 Ints = npt.NDArray[np.int64]

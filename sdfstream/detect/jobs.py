@@ -20,9 +20,9 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import Detection
 from sdfstream.detect.flows import Flows
 from sdfstream.errors import FormatError
-from sdfstream.records.fabric import host_of
+from sdfstream.records.fabric import QueuePair, host_of
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.job import JobShard, QueuePair, job_shard
+from sdfstream.records.job import JobShard, job_shard
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 

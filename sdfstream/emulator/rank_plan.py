@@ -13,8 +13,7 @@ from typing import Final
 
 from sdfstream.emulator.qp_header import MAX_CHUNK_BYTES, PORT
 from sdfstream.errors import ConfigError
-from sdfstream.records.fabric import host_of
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair, host_of
 
 COLLECTIVES: Final = ("all-reduce", "all-to-all")
 FIRST_PORT: Final = 50_000

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab.network_io import LabNetwork
-from sdfstream.records.fabric import host_of
-from sdfstream.records.job import FILE_VERSION, JobShard, QueuePair, Rank
+from sdfstream.records.fabric import QueuePair, host_of
+from sdfstream.records.job import FILE_VERSION, JobShard, Rank
 
 FIRST_SERVER_PORT: Final = 5201
 _START_S: Final = 5.0

@@ -11,62 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sdfstream.errors import FormatError
-from sdfstream.records.flow import Flow
+from sdfstream.records.fabric import QueuePair
 
 FILE_VERSION: Final = 1
 """``version`` of a file in the drop directory."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePair:
-    """The sending end of a queue pair, or a kernel flow that is treated as one."""
-
-    qp: str
-    """``host/nic#number``, unique in the cluster, e.g. ``h00/r0#17``."""
-    rank: int
-    peer_rank: int
-    src: str
-    """NIC id that sends the data."""
-    dst: str
-    """NIC id that receives it."""
-    dst_address: str
-    path: int
-    """Its source port now: what steering changes."""
-    dst_port: int
-    protocol: str = "udp"
-    """``udp`` or ``tcp``."""
-    transport: str = "udp"
-    dscp: int = 0
-    answer_path: int | None = None
-    """Source port of the receiver's answers; None: as RoCEv2 has it here, equal to `path`. Answers go to port
-    `answer_port` of the sender."""
-    answer_port: int | None = None
-    """Destination port of the answers; None: `dst_port`. TCP: `answer_path` is dst_port and `answer_port` is path."""
-    steering: str = "none"
-    """How its path can be changed: ``socket`` (the process's control socket), ``kernel`` (rewritten on the host), or
-    ``none``."""
-    alternates: tuple[int, ...] = ()
-    """Source ports that it may be moved to."""
-    rate_bps: int | None = None
-    """Limit in force; None: none."""
-
-    def flow(self, path: int | None = None) -> Flow:
-        """Its data's flow, on source port `path` (default: the present one)."""
-        return Flow(self.src, self.dst, self.protocol, self.path if path is None else path, self.dst_port, self.dscp)
-
-    def answers(self, path: int | None = None) -> Flow:
-        """The flow of its acknowledgements while the data uses source port `path`."""
-        own = self.path if path is None else path
-        if self.protocol == "tcp":
-            return self.flow(own).back
-        return Flow(
-            self.dst,
-            self.src,
-            self.protocol,
-            own if self.answer_path is None else self.answer_path,
-            self.dst_port if self.answer_port is None else self.answer_port,
-            self.dscp,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final, get_args, get_type_hints
 
+from sdfstream.records.fabric import FLOW_TYPE
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
-from sdfstream.records.flow import FLOW_TYPE
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.schema import PATH, Shape, among, array, instant, nullable, one_of, record, text
 from sdfstream.records.shapes_fabric import DECLARED_SHAPE, FLOW_SHAPE, HOST_SHAPE, MESH_SHAPE, TRACED_SHAPE

@@ -22,7 +22,8 @@ import numpy as np
 from sdfstream.agent.commands.control_io import AgentControl
 from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
 from sdfstream.records.command import Command
-from sdfstream.records.job import JobShard, QueuePair
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import JobShard
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND
 from tests.fixtures.control import ALIVE, KEYS, SIGNER, SILENT, FakeSlots

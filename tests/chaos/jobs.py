@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from sdfstream.records import columns
-from sdfstream.records.flow import FLOW_TYPE, Flow
-from sdfstream.records.job import JobShard, QueuePair, Rank
+from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair
+from sdfstream.records.job import JobShard, Rank
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import JOB, QP, TOPOLOGY
 from sdfstream.records.units import NS_PER_MS, NS_PER_S

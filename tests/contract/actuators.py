@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from sdfstream.agent.commands.actuator import Actuator, ActuatorAnswer, ActuatorRequest
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 
 
 class Bench(Protocol):

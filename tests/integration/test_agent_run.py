@@ -248,7 +248,7 @@ def test_without_the_right_to_raw_sockets_only_flows_and_answers_are_not_traced(
         "from tests.integration.test_agent_run import config\n"
         "from tests.fixtures.agents import running\n"
         "from sdfstream.probes.trace.flows import FlowRequest\n"
-        "from sdfstream.records.flow import Flow\n"
+        "from sdfstream.records.fabric import Flow\n"
         "logging.basicConfig(level=logging.WARNING)\n"
         "class Tracer:\n"
         "    def attach(self, hosts):\n"

@@ -27,7 +27,8 @@ from sdfstream.lab.job_io import Job
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.probes.config import AgentConfig
 from sdfstream.records.command import Command
-from sdfstream.records.job import QueuePair, job_shard
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import job_shard
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import COMMAND, JOB, LIVENESS, OUTCOME
 from tests.fixtures.control import SIGNER, STRANGER

@@ -17,7 +17,7 @@ from sdfstream.agent.commands.kernel_flow_io import IDLE_NS, Attachment, KernelF
 from sdfstream.agent.commands.nftables_io import Nftables
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.net.netns_io import inside
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 from tests.contract import actuators
 from tests.contract.actuators import asked
 from tests.fixtures.namespaces import Namespaces, namespaces, run

@@ -12,8 +12,7 @@ import pytest
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.probes.trace.flows import FlowRequest
-from sdfstream.records.fabric import PathId
-from sdfstream.records.flow import FLOW_TYPE, Flow, flow_from
+from sdfstream.records.fabric import FLOW_TYPE, Flow, PathId, flow_from
 from sdfstream.records.message import Event
 from sdfstream.records.topology import PATH_TYPE
 from tests.fixtures.agents import RecordedAgent, running

@@ -19,7 +19,7 @@ from sdfstream.actuate.guard import RULES, check
 from sdfstream.actuate.stage import ActuateStage
 from sdfstream.bus import cloudevents
 from sdfstream.records.command import command
-from sdfstream.records.flow import FLOW_TYPE
+from sdfstream.records.fabric import FLOW_TYPE
 from sdfstream.records.message import Event, Message
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, TOPOLOGY

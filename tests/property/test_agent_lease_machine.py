@@ -21,7 +21,7 @@ from sdfstream.agent.commands import journal
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest, MemoryActuator
 from sdfstream.agent.commands.executor import LOOK_NS, Executor
 from sdfstream.agent.commands.lease import ENDS, TABLE, LeaseEvent, LeaseState
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 from tests.fixtures.control import (
     ALIVE,
     BUS_NS,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.command import Command, canonical, command, outcome, override
-from sdfstream.records.job import JobShard, QueuePair, Rank, job_shard
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import JobShard, Rank, job_shard
 from sdfstream.records.signature import KeyRing, Signer
 
 KEY = Signer(b"\1" * 32)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 from sdfstream.records.units import NS_PER_S
 from tests.fixtures.plant import EPOCH, Plan, Plant
 

@@ -12,7 +12,7 @@ from typing import Any
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.agent.commands.actuator import MemoryActuator
 from sdfstream.agent.commands.executor import Executor
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import COMMAND, OUTCOME

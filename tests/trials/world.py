@@ -20,8 +20,8 @@ from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
 from sdfstream.lab.job_io import Job
-from sdfstream.records.fabric import host_of
-from sdfstream.records.job import QueuePair, queue_pair
+from sdfstream.records.fabric import QueuePair, host_of
+from sdfstream.records.job import queue_pair
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, OUTCOME
 from sdfstream.runtime.live_io import Watcher

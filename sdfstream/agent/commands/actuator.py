@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 
 
 @dataclass(frozen=True, slots=True)

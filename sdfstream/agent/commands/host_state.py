@@ -19,7 +19,8 @@ from sdfstream.agent.commands.admission import Refusal, Terms
 from sdfstream.agent.commands.lease import ON_NEW_PATH, Lease, LeaseEvent, LeaseState
 from sdfstream.agent.commands.path_watch import CLEAN, DEAD, VERDICTS, PathWatches, ProbeStates, WatchKey
 from sdfstream.records.command import Command
-from sdfstream.records.job import JobShard, QueuePair
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import JobShard
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _OURS_COUNTS_NS: Final = 2 * NS_PER_S

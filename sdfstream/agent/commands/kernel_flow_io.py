@@ -20,7 +20,8 @@ from sdfstream.agent.commands.nftables_io import Nftables
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.virtual_clock import Clock
-from sdfstream.records.job import JobShard, QueuePair
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import JobShard
 from sdfstream.records.message import Output
 from sdfstream.records.topics import QP
 from sdfstream.records.units import NS_PER_MS

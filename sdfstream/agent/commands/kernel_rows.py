@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.records import columns
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 from sdfstream.records.topics import QP
 
 _LINK_BYTES: Final = 14

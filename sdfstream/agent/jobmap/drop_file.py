@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from sdfstream import strict_json
 from sdfstream.errors import FormatError
-from sdfstream.records.fabric import host_of
-from sdfstream.records.job import FILE_VERSION, JobShard, QueuePair, Rank, job_shard, queue_pair
+from sdfstream.records.fabric import QueuePair, host_of
+from sdfstream.records.job import FILE_VERSION, JobShard, Rank, job_shard, queue_pair
 
 MOST_BYTES: Final = 1 << 20
 """A larger file is refused: 4096 queue pairs take about 1 MB."""

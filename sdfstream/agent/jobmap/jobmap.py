@@ -26,7 +26,8 @@ from typing import Any, Final
 
 from sdfstream.agent.jobmap.drop_file import Unreadable, owner, read_file, read_pairs
 from sdfstream.errors import FormatError
-from sdfstream.records.job import JobShard, QueuePair
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import JobShard
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import JOB
 from sdfstream.records.units import NS_PER_S

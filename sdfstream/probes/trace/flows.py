@@ -19,7 +19,7 @@ from sdfstream.probes.stamp.datagrams import address_octets
 from sdfstream.probes.trace.packets import PROTOCOLS, FiveTuple, PacketTemplate
 from sdfstream.probes.trace.paths import SETTLE_NS, PathBook, PathChanges, Ready
 from sdfstream.probes.trace.tracer import NOW, Tracer
-from sdfstream.records.flow import Flow
+from sdfstream.records.fabric import Flow
 from sdfstream.stats import Counters
 
 MOST: Final = 2048

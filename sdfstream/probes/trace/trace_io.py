@@ -23,8 +23,7 @@ from sdfstream.probes.trace.packets import PacketTemplate
 from sdfstream.probes.trace.paths import PathBook, PathChanges
 from sdfstream.probes.trace.raw_io import RawSockets
 from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
-from sdfstream.records.fabric import PathId
-from sdfstream.records.flow import FLOW_TYPE, Flow
+from sdfstream.records.fabric import FLOW_TYPE, Flow, PathId
 from sdfstream.records.message import Output
 from sdfstream.records.topics import TOPOLOGY
 from sdfstream.records.topology import PATH_TYPE

@@ -14,7 +14,8 @@ from sdfstream.actuate.jobs import RunningJobs
 from sdfstream.actuate.ledger import CommandLedger
 from sdfstream.actuate.routes import Probing
 from sdfstream.actuate.selectable import Selectable
-from sdfstream.records.job import JobShard, QueuePair
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import JobShard
 from sdfstream.records.signature import Signer
 from sdfstream.records.units import NS_PER_S
 

@@ -21,8 +21,8 @@ from sdfstream.errors import ConfigError, FormatError
 from sdfstream.numeric import codec
 from sdfstream.records import columns
 from sdfstream.records.command import Outcome
-from sdfstream.records.flow import Flow
-from sdfstream.records.job import JobShard, QueuePair
+from sdfstream.records.fabric import Flow, QueuePair
+from sdfstream.records.job import JobShard
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import CLOCK, NAME, QP_WINDOW
 from sdfstream.records.units import NS_PER_S, TICK_NS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.requests import flow_requests, return_watch_requests, watch_requests
-from sdfstream.records.job import QueuePair
+from sdfstream.records.fabric import QueuePair
 from tests.fixtures import control as c
 
 RECEIVED = QueuePair("h4/r0#9", 1, 0, c.DST, c.SRC, "10.0.0.1", 51_000, 4791, alternates=(51_001,), steering="socket")

@@ -20,7 +20,8 @@ from sdfstream.agent.services_io import AgentServices
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.trace.flows import FlowRequest
-from sdfstream.records.job import JobShard, QueuePair
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.job import JobShard
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import JOB, OUTCOME
 from tests.fixtures import control as c

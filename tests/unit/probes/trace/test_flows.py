@@ -9,7 +9,7 @@ from sdfstream.probes.trace.answers import AnswerBook
 from sdfstream.probes.trace.flows import FlowBook, FlowRequest, Leaves, risen
 from sdfstream.probes.trace.paths import Distance, Pair, PathChanges
 from sdfstream.probes.trace.tracer import Tracer
-from sdfstream.records.flow import Flow
+from sdfstream.records.fabric import Flow
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
 
