@@ -15,7 +15,8 @@ finding ``congestion`` from a leaf to a NIC               throttle  ``throttle_i
 Dead links are in no row: agents move queue pairs away from them by themselves (`arming`), under commands that were
 published beforehand. Agents obey in `sdfstream.agent.commands`.
 
-Read `stage` (messages in, commands out), `context` (what all engines share: `jobs`, `routes`, `paths`, `selectable`,
-`measurements`), the engines `arming`, `contention` (its trials in `effect`), `incast` and `overrides`, then `guard`
-(reasons to do nothing) and `ledger` (commands that were issued).
+Read `stage` (messages in, commands out); what is known, put together in `context`: of queue pairs `jobs`, of traces
+`routes`, of probe paths `paths`, of links `links`; the engines `arming` (where to: `alternates`), `contention` (its
+trials: `effect`), `incast` and `overrides`; then `guard` (reasons to do nothing), `refusals` (how those are published)
+and `ledger` (how commands are issued).
 """

@@ -1,7 +1,7 @@
 """Failovers, armed beforehand: for every queue pair that can be steered a leased command with what to watch and where
 to go, so that its agent can move it within its own process when its own probes find the path dead.
 
-The life of one armed queue pair, as seen from here (what the agent does meanwhile is `command.py`):
+The life of one armed queue pair, as seen from here (what the agent does meanwhile is in `agent.commands`):
 
 ============ ============================================== ==============================================
 where        what happens                                   what follows
@@ -30,12 +30,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sdfstream.actuate.alternates import FailoverPlan, failover_set, watch_of
 from sdfstream.actuate.config import ns
 from sdfstream.actuate.context import Context
-from sdfstream.actuate.guard import Proposal
+from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import OwnedQp
-from sdfstream.actuate.ledger import DRY_RUN, Doubt, IssuedCommand
-from sdfstream.actuate.paths import FailoverPlan, MappedPath, draw, failover_set, watch_of
+from sdfstream.actuate.ledger import DRY_RUN, IssuedCommand
+from sdfstream.actuate.paths import MappedPath, draw
+from sdfstream.actuate.refusals import Doubt
 from sdfstream.records.command import Outcome
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
@@ -131,24 +133,24 @@ class Arming:
         moved = command is not None and command.state in ("applied", "held")
         renewal = command is not None and command.in_force
         proposal = Proposal("failover", owned, renewal=renewal, moved=moved)
-        doubt = context.check(proposal, now_ns)
+        doubt = check(proposal, context.facts, now_ns)
         if doubt is None and not self.ready(owned):
             doubt = Doubt("peer", f"{host_of(owned.pair.dst)} does not translate its source ports back yet")
         if doubt is not None:
             record.due_ns = now_ns + (_PEER_RETRY_NS if doubt.rule == "peer" else _RETRY_NS)
-            return out + context.refuse(proposal, doubt, now_ns)
+            return out + context.commands.refuse(proposal, doubt, now_ns)
         if command is not None and moved:
             return out + self._renew_moved(owned, record, command, now_ns)
         plan = self._plan(owned, now_ns, renewal=renewal)
         if isinstance(plan, Doubt):
             record.due_ns = now_ns + _RETRY_NS
-            return out + context.refuse(proposal, plan, now_ns)
+            return out + context.commands.refuse(proposal, plan, now_ns)
         return out + self._arm(owned, record, command, plan, now_ns)
 
     def _plan(self, owned: OwnedQp, now_ns: int, *, renewal: bool) -> FailoverPlan | Doubt:
         """What is to be armed; a path is armed for the first time only while probes show it alive."""
         context = self._context
-        plan = context.mapper.plan(owned, now_ns)
+        plan = context.alternates.plan(owned, now_ns)
         if isinstance(plan, Doubt) or renewal:
             return plan
         segment = context.mapper.unclean_segment(owned.pair.src, plan.present)
@@ -160,12 +162,12 @@ class Arming:
     def _current(self, owned: OwnedQp, record: _Armed, now_ns: int) -> IssuedCommand | None:
         """Its command as far as it may go on; ended when the mode or the queue pair's path has changed under it."""
         command = self._context.ledger.get(record.command)
-        if command is None or not self._context.goes_on(command, now_ns):
+        if command is None or not self._context.commands.goes_on(command, now_ns):
             return None
         if command.state not in ("applied", "held") and command.expected.get("path") != owned.pair.path:
             self._context.ledger.end(command, now_ns)
             return None
-        if command.state == "approved" and self._context.release(command, Proposal("failover", owned), now_ns):
+        if command.state == "approved" and self._context.commands.release(command, Proposal("failover", owned), now_ns):
             return None
         return command
 
@@ -179,13 +181,13 @@ class Arming:
         record.due_ns = now_ns + self._renew_ns(owned)
         if command is None:
             back = {"path": owned.pair.path}
-            command, out = context.open(Proposal("failover", owned), back, wanted, back, now_ns)
+            command, out = context.commands.open(Proposal("failover", owned), back, wanted, back, now_ns)
             record.command = "" if command is None else command.id
             return out
         if command.state == "waiting" or (command.state == DRY_RUN and _ports(command.set) == _ports(wanted)):
             return []
         command.set = wanted
-        return [context.publish(command, now_ns)]
+        return [context.commands.publish(command, now_ns)]
 
     def _renew_moved(self, owned: OwnedQp, record: _Armed, command: IssuedCommand, now_ns: int) -> list[Output]:
         """Renew the lease of a queue pair that was moved, with what is known now of the path it left and of others."""
@@ -197,11 +199,11 @@ class Arming:
         known = present.watch if isinstance(present, MappedPath) else watch_of(command.set, owned.pair.path)
         alternates = [] if known is None or owned.pair.path == former else [(owned.pair.path, known)]
         if isinstance(present, MappedPath):
-            others = context.mapper.others(owned, present, but=former, now_ns=now_ns)
+            others = context.alternates.others(owned, present, but=former, now_ns=now_ns)
             alternates += [(m.path, m.watch) for m in others]
         command.set = failover_set(watch, alternates, context.config, self._hold_down_ms(record))
         record.due_ns = now_ns + self._renew_ns(owned)
-        return [context.publish(command, now_ns)]
+        return [context.commands.publish(command, now_ns)]
 
     def _renew_ns(self, owned: OwnedQp) -> int:
         """Until the next renewal: by lot a little less than a third of the lease, so that not all come due at once."""
@@ -217,7 +219,7 @@ class Arming:
 
     def ready(self, owned: OwnedQp) -> bool:
         """Whether the receiving end is prepared for other source ports."""
-        if owned.pair.steering != "kernel" or self._context.mode != "enforce":
+        if owned.pair.steering != "kernel" or self._context.facts.mode != "enforce":
             return True
         record = self._armed.get(owned.pair.qp)
         peer = None if record is None else self._context.ledger.get(record.peer)
@@ -227,21 +229,21 @@ class Arming:
         """Have the receiving host translate the flow's source ports back, and keep it at that."""
         context, pair = self._context, owned.pair
         ports = sorted({port for port in (*pair.alternates, owned.own) if port != owned.own})
-        if pair.steering != "kernel" or context.mode != "enforce" or not ports:
+        if pair.steering != "kernel" or context.facts.mode != "enforce" or not ports:
             return []
         peer = context.ledger.get(record.peer)
-        if peer is not None and context.goes_on(peer, now_ns):
+        if peer is not None and context.commands.goes_on(peer, now_ns):
             if now_ns < peer.issued_at_ns + context.config.renew_ns:
                 return []
             peer.set = {"part": "peer", "paths": ports}
-            return [context.publish(peer, now_ns)]
-        if context.facts.is_banned(pair.qp, now_ns) or context.breaker_open:
+            return [context.commands.publish(peer, now_ns)]
+        if context.facts.is_banned(pair.qp, now_ns) or context.facts.breaker.open_since_ns is not None:
             return []
         target = {"type": "qp", "id": pair.qp, "host": host_of(pair.dst), "job": owned.job}
         own = {"path": owned.own}
         peer = context.ledger.open("failover", target, own, {"part": "peer", "paths": ports}, own, (), "enforce")
         record.peer = peer.id
-        return [context.publish(peer, now_ns)]
+        return [context.commands.publish(peer, now_ns)]
 
     # --- state ----------------------------------------------------------------------------------------------------
 

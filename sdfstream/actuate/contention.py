@@ -6,7 +6,7 @@ the slowest queue pairs are looked at first. One may go to a path
 - whose route is known in both directions and covered by probes, clean, and does not cross the full link or another
   full one;
 - on which no queue stands, by probes whose clocks are known well enough;
-- whose predicted share (`paths.Shares`) is at least `least_gain` above what the queue pair gets now.
+- whose predicted share (`links.Shares`) is at least `least_gain` above what the queue pair gets now.
 
 Of such paths two are drawn by lot and the better one is taken (power of two choices): everybody's best path would be
 the next full link. Then the guard is asked, the command sent, and the next one waits until the effect is measured.
@@ -20,21 +20,25 @@ from typing import Any, Final
 
 from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.context import Context
-from sdfstream.actuate.effect import MoveTrial, MoveTrials, affected
-from sdfstream.actuate.guard import Proposal
+from sdfstream.actuate.effect import Effects, MoveTrial, MoveTrials
+from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import OwnedQp
-from sdfstream.actuate.ledger import Doubt, IssuedCommand
-from sdfstream.actuate.measurements import LinkQueue
-from sdfstream.actuate.paths import MappedPath, Shares, draw
+from sdfstream.actuate.ledger import IssuedCommand
+from sdfstream.actuate.links import LinkQueue, Shares
+from sdfstream.actuate.paths import MappedPath, draw
+from sdfstream.actuate.refusals import Doubt
 from sdfstream.records.message import Output
 from sdfstream.records.topics import COMMAND
-from sdfstream.records.units import NS_PER_S, TICK_NS
+from sdfstream.records.units import NS_PER_S, NS_PER_US, TICK_NS
 
 _STEERED: tuple[str, ...] = ("link", "switch")
 _MOST_LOOKED_AT: Final = 16
 """Queue pairs whose paths are worked out in one look; the others have their turn in the next."""
+_MOST_AFFECTED: Final = 64
+"""Queue pairs beside the moved one that are looked at."""
 _AGAIN_NS: Final = 3 * NS_PER_S
 """A queue pair that could not be moved is looked at again after this long."""
+_PACKET_BITS: Final = 1_500 * 8
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class Contention:
 
     def __init__(self, context: Context, arming: Arming, trials: MoveTrials) -> None:
         self._context, self._arming, self._trials = context, arming, trials
+        self._effects = Effects(context)
         self._drawn = 0
         self._looked: dict[str, int] = {}
         """Queue pair to when it was found that it cannot be moved."""
@@ -62,8 +67,8 @@ class Contention:
         """Command that waits for approval to its trial."""
 
     def tick(self, now_ns: int, *, look: bool) -> list[Output]:
-        """Renew the leases of what is steered; with `look`, steer what should be."""
-        out = self._renew(now_ns)
+        """Conclude trials, renew the leases of what is steered; with `look`, steer what should be."""
+        out = self._conclude(now_ns) + self._renew(now_ns)
         if look:
             rates = self._context.windows.rates(self._span(), now_ns)
             links = full_links(self._context, rates, now_ns)
@@ -112,22 +117,22 @@ class Contention:
                 continue
             self._looked[qp] = now_ns
             proposal = Proposal("steer", owned, reason=link.reason, rail=context.topology.rail(owned.pair.src))
-            doubt = context.check(proposal, now_ns)
+            doubt = check(proposal, context.facts, now_ns)
             if doubt is None:
                 chosen = self._choose(owned, link, full, rate, shares, now_ns)
                 if isinstance(chosen, Proposal):
                     return out + self._send(chosen, link, shares, now_ns)
                 doubt = chosen
-            out += context.refuse(proposal, doubt, now_ns)
+            out += context.commands.refuse(proposal, doubt, now_ns)
         return out
 
     def _movable(self, owned: OwnedQp, link: FullLink) -> bool:
         """Whether it can be moved, and no move or trial concerns it already."""
         qp = owned.pair.qp
-        if owned.pair.steering == "none" or qp in self._trials or self._trials.busy(link.qps, owned.job):
+        if owned.pair.steering == "none" or qp in self._trials:
             return False
-        waiting = self._awaiting_approval.values()
-        if any(trial.job == owned.job or {trial.qp, *trial.affected} & set(link.qps) for trial in waiting):
+        moves = (*self._trials.values(), *self._awaiting_approval.values())
+        if any(trial.job == owned.job or {trial.qp, *trial.affected} & set(link.qps) for trial in moves):
             return False
         if any(
             command.action == "steer" and command.qp == qp and _undecided(command) for command in self._context.ledger
@@ -166,7 +171,7 @@ class Contention:
         path = self._draw_two(owned, good)
         rail = context.topology.rail(owned.pair.src)
         proposal = Proposal("steer", owned, path.path, link.reason, rail, err_ns=max(errs))
-        return context.check(proposal, now_ns) or proposal
+        return check(proposal, context.facts, now_ns) or proposal
 
     def _free_queues(self, owned: OwnedQp, path: MappedPath, full: set[str], now_ns: int) -> list[LinkQueue] | None:
         """The queues of the links that the data would cross; None: one is full, silent, unknown or has a queue on it.
@@ -176,13 +181,13 @@ class Contention:
         if full & set(path.data) or self._context.mapper.unclean_segment(owned.pair.src, path):
             return None
         queues = {hop: self._queue(hop, owned.pair.dscp, now_ns) for hop in path.data[1:]}
-        standing = (not q.n or q.excess_ns >= self._context.standing_ns(hop) for hop, q in queues.items())
+        standing = (not q.n or q.excess_ns >= _standing_ns(self._context, hop) for hop, q in queues.items())
         return None if any(standing) else list(queues.values())
 
     def _queue(self, hop: str, dscp: int, now_ns: int) -> LinkQueue:
         known = self._queues.get((hop, dscp))
         if known is None:
-            known = self._queues[hop, dscp] = self._context.queue(hop, now_ns, dscp)
+            known = self._queues[hop, dscp] = self._context.queue_delays.queue(hop, now_ns, dscp)
         return known
 
     def _draw_two(self, owned: OwnedQp, good: list[tuple[float, MappedPath]]) -> MappedPath:
@@ -198,12 +203,12 @@ class Contention:
         assert proposal.path is not None
         set_ = self._set(owned, owned.pair.path, proposal.path, now_ns)
         if isinstance(set_, Doubt):
-            return context.refuse(proposal, set_, now_ns)
+            return context.commands.refuse(proposal, set_, now_ns)
         back = {"path": owned.pair.path}
-        command, out = context.open(proposal, back, set_, back, now_ns)
+        command, out = context.commands.open(proposal, back, set_, back, now_ns)
         if command is None:
             return out
-        beside = affected((*link.qps, *(o.pair.qp for o in context.jobs.of_job(owned.job))), owned.pair.qp)
+        beside = {*link.qps, *(o.pair.qp for o in context.jobs.of_job(owned.job))} - {owned.pair.qp}
         mapped = context.mapper.path(owned, proposal.path, now_ns)
         trial = MoveTrial(
             command.id,
@@ -216,17 +221,33 @@ class Contention:
             now_ns,
             shares.predicted_bps(owned, mapped, link.hop) if isinstance(mapped, MappedPath) else 0.0,
             context.windows.newest_of(owned.pair.qp),
-            beside,
-            context.queue(link.hop, now_ns).excess_ns,
+            sorted(beside)[:_MOST_AFFECTED],
+            context.queue_delays.queue(link.hop, now_ns).excess_ns,
             owned.pair.steering == "kernel",
         )
         if command.state == "sent":
-            self._trials.begin(trial)
+            self._begin(trial)
             context.loads.put(owned.pair.qp, mapped.data if isinstance(mapped, MappedPath) else ())
         elif command.state == "waiting":
             self._awaiting_approval[command.id] = trial
         else:  # dry-run: published once, not again and again
-            context.ban(owned.pair.qp, now_ns)
+            context.commands.ban(owned.pair.qp, now_ns)
+        return out
+
+    def _begin(self, trial: MoveTrial) -> None:
+        """Its command was sent: from now on its effect is measured."""
+        self._trials[trial.qp] = trial
+        self._context.facts.measure(trial.qp, trial.rail)
+
+    def _conclude(self, now_ns: int) -> list[Output]:
+        """End the trials of which it is known whether the move was worth it."""
+        out: list[Output] = []
+        for trial in list(self._trials.values()):
+            ended = self._effects.follow(trial, now_ns)
+            if ended is not None:
+                del self._trials[trial.qp]
+                self._context.facts.end_measuring(trial.qp)
+                out += ended
         return out
 
     def _set(self, owned: OwnedQp, former: int, path: int, now_ns: int) -> dict[str, Any] | Doubt:
@@ -254,7 +275,7 @@ class Contention:
     def _renew_one(self, command: IssuedCommand, now_ns: int) -> list[Output]:
         context = self._context
         owned = context.jobs.get(command.qp)
-        if owned is None or not context.goes_on(command, now_ns):
+        if owned is None or not context.commands.goes_on(command, now_ns):
             context.ledger.end(command, now_ns)
             self._awaiting_approval.pop(command.id, None)
             return []
@@ -267,12 +288,12 @@ class Contention:
             context.ledger.end(command, now_ns)
             return []
         proposal = Proposal("steer", owned, path, tuple(command.reason), renewal=True, moved=True)
-        doubt = context.check(proposal, now_ns)
+        doubt = check(proposal, context.facts, now_ns)
         if doubt is not None:  # the lease is left to lapse, unless the doubt ends before
-            return context.refuse(proposal, doubt, now_ns)
+            return context.commands.refuse(proposal, doubt, now_ns)
         fresh = self._set(owned, former, path, now_ns)
         command.set = fresh if not isinstance(fresh, Doubt) else command.set
-        return [context.publish(command, now_ns)]
+        return [context.commands.publish(command, now_ns)]
 
     def _send_approved(self, command: IssuedCommand, owned: OwnedQp, now_ns: int) -> list[Output]:
         """A person agreed: look once more, then send it and begin its trial."""
@@ -280,13 +301,13 @@ class Contention:
         path = int(command.set["path"])
         proposal = Proposal("steer", owned, path, tuple(command.reason), context.topology.rail(owned.pair.src))
         set_ = self._set(owned, int(command.expected["path"]), path, now_ns)
-        doubt = set_ if isinstance(set_, Doubt) else context.release(command, proposal, now_ns)
+        doubt = set_ if isinstance(set_, Doubt) else context.commands.release(command, proposal, now_ns)
         if doubt is not None or isinstance(set_, Doubt) or trial is None:
             context.ledger.end(command, now_ns)
-            return [] if doubt is None else context.refuse(proposal, doubt, now_ns)
+            return [] if doubt is None else context.commands.refuse(proposal, doubt, now_ns)
         command.set = set_
-        self._trials.begin(replace(trial, began_ns=now_ns, base=context.windows.newest_of(command.qp)))
-        return [context.publish(command, now_ns)]
+        self._begin(replace(trial, began_ns=now_ns, base=context.windows.newest_of(command.qp)))
+        return [context.commands.publish(command, now_ns)]
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
@@ -309,6 +330,13 @@ def _undecided(command: IssuedCommand) -> bool:
     return command.state in ("waiting", "approved", "sent", "accepted", "held")
 
 
+def _standing_ns(context: Context, hop: str) -> float:
+    """Excess from which a queue stands on a link: a slow one is late by some packets without being full."""
+    config, speed = context.config, context.topology.speed_bps(hop)
+    packets_ns = config.excess_packets * _PACKET_BITS * NS_PER_S / speed if speed else 0.0
+    return max(config.excess_us * NS_PER_US, packets_ns)
+
+
 def full_links(context: Context, rates: Mapping[str, float], now_ns: int) -> list[FullLink]:
     """Links that queue pairs are to be moved away from: those of findings first, then where they collide."""
     found = context.loads.crossing()
@@ -324,8 +352,8 @@ def full_links(context: Context, rates: Mapping[str, float], now_ns: int) -> lis
     if context.config.steer_collisions:
         for hop in sorted(found):
             if hop not in full and len(found[hop]) >= 2 and _full(context, hop, found[hop], rates):
-                queue = context.queue(hop, now_ns)
-                if queue.n and queue.excess_ns >= context.standing_ns(hop):
+                queue = context.queue_delays.queue(hop, now_ns)
+                if queue.n and queue.excess_ns >= _standing_ns(context, hop):
                     full[hop] = FullLink(hop, (), found[hop])
     return list(full.values())
 

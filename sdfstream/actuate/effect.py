@@ -14,14 +14,15 @@ port; for those the windows that came after the outcome count, with twice the se
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from sdfstream.actuate.config import ns
 from sdfstream.actuate.context import Context
-from sdfstream.actuate.ledger import Doubt, IssuedCommand
-from sdfstream.actuate.measurements import MeanRate
+from sdfstream.actuate.jobs import MeanRate
+from sdfstream.actuate.ledger import IssuedCommand
+from sdfstream.actuate.refusals import Doubt
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S, TICK_NS
 
@@ -31,8 +32,6 @@ _LEAST: Final = 5
 """Windows below which a throughput is not one."""
 _SAVED_AS: Final = {"command": "lease", "predicted_bps": "hoped_bps", "affected": "companions"}
 """Fields of `MoveTrial` that have another name in a snapshot."""
-_MOST_AFFECTED: Final = 64
-"""Queue pairs beside the moved one that are looked at."""
 
 
 @dataclass(slots=True)
@@ -72,42 +71,36 @@ class MoveTrial:
         return cls(**{f.name: row[_SAVED_AS.get(f.name, f.name)] for f in fields(cls)})
 
 
-class MoveTrials:
-    """All moves under trial."""
+class MoveTrials(dict[str, MoveTrial]):
+    """All moves whose effect is not known yet, by queue pair."""
+
+    def snapshot(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [trial.as_row() for trial in self.values()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self.clear()
+        self.update((row["qp"], MoveTrial.from_row(row)) for row in state)
+
+
+class Effects:
+    """Measures what moves brought."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._trials: dict[str, MoveTrial] = {}
 
-    def __contains__(self, qp: str) -> bool:
-        return qp in self._trials
-
-    def busy(self, qps: Iterable[str], job: str) -> bool:
-        """Whether a move that any of these queue pairs has to do with, or of this job, is being measured."""
-        asked = set(qps)
-        return any(trial.job == job or asked & {trial.qp, *trial.affected} for trial in self._trials.values())
-
-    def begin(self, trial: MoveTrial) -> None:
-        """The command was sent."""
-        self._trials[trial.qp] = trial
-        self._context.facts.measure(trial.qp, trial.rail)
-
-    def tick(self, now_ns: int) -> list[Output]:
-        """Conclude the trials for which enough was measured, or enough time has passed."""
-        out: list[Output] = []
-        for trial in list(self._trials.values()):
-            out += self._follow(trial, now_ns)
-        return out
-
-    def _follow(self, trial: MoveTrial, now_ns: int) -> list[Output]:
+    def follow(self, trial: MoveTrial, now_ns: int) -> list[Output] | None:
+        """Conclude a trial for which enough was measured, or enough time has passed; None: it goes on."""
         command = self._context.ledger.get(trial.command)
         if command is None or command.state in ("over", "held") or self._context.jobs.get(trial.qp) is None:
-            self._end(trial, now_ns, ban=command is not None and command.state == "over")
+            if command is not None and command.state == "over":
+                self._ban(trial, now_ns)
             return []
         if command.state != "applied":
             if now_ns - trial.began_ns < _ANSWER_NS:
-                return []
-            self._end(trial, now_ns, ban=True)
+                return None
+            self._ban(trial, now_ns)
             doubt = Doubt(
                 "no-answer", f"{command.host} did not say within {_ANSWER_NS // NS_PER_S} s what became of it"
             )
@@ -118,8 +111,8 @@ class MoveTrials:
         if trial.before and after is not None:
             return self._conclude(trial, command, after, now_ns)
         if now_ns - trial.applied_ns < ns(self._context.config.effect_wait_s):
-            return []
-        self._end(trial, now_ns, ban=True)
+            return None
+        self._ban(trial, now_ns)
         doubt = Doubt("not-measured", "too little was sent on the new path to tell whether it is better; taken back")
         return self._take_back(command, doubt, {"path": trial.former}, {"path": trial.path}, now_ns)
 
@@ -164,21 +157,21 @@ class MoveTrials:
         own, slow = after
         b = trial.before
         was, was_slow = MeanRate(b[0], b[1], int(b[2])), MeanRate(b[3], b[4], int(b[5]))
-        queue = self._context.queue(trial.hop, now_ns)
+        queue = self._context.queue_delays.queue(trial.hop, now_ns)
         before = _figures(trial.former, was, was_slow, trial.excess_ns)
         now = _figures(trial.path, own, slow, queue.excess_ns)
         gained = self._better(was, own)
         keeps = gained or self._better(was_slow, slow)
-        self._end(trial, now_ns, ban=not keeps)
         text = (
             f"{was.bps / 1e6:.1f} to {own.bps / 1e6:.1f} Mbit/s, the slowest beside it {was_slow.bps / 1e6:.1f} to "
             f"{slow.bps / 1e6:.1f} Mbit/s"
         )
         if keeps:
             return [
-                *self._context.count_result(False, now_ns),
+                *self._context.commands.count_result(False, now_ns),
                 self._publish(command, Doubt("effect", f"{text}: kept"), before, now, now_ns),
             ]
+        self._ban(trial, now_ns)
         return self._take_back(command, Doubt("no-gain", f"{text}: taken back"), before, now, now_ns)
 
     def _better(self, was: MeanRate, now: MeanRate) -> bool:
@@ -188,13 +181,16 @@ class MoveTrials:
         noise = config.noise_errors * math.hypot(was.error_bps, now.error_bps)
         return now.bps - was.bps > max(config.kept_gain * was.bps, noise)
 
+    def _ban(self, trial: MoveTrial, now_ns: int) -> None:
+        self._context.commands.ban(trial.qp, now_ns, trial.path)
+
     def _take_back(
         self, command: IssuedCommand, doubt: Doubt, before: dict[str, Any], after: dict[str, Any], now_ns: int
     ) -> list[Output]:
         return [
             self._publish(command, doubt, before, after, now_ns),
-            *self._context.undo(command, tuple(command.reason), now_ns),
-            *self._context.count_result(True, now_ns),
+            *self._context.commands.undo(command, tuple(command.reason), now_ns),
+            *self._context.commands.count_result(True, now_ns),
         ]
 
     def _publish(
@@ -205,25 +201,6 @@ class MoveTrials:
         return self._context.refusals.publish(
             command.id, "applied", doubt, command.action, command.target, reason, now_ns, before, after
         )
-
-    def _end(self, trial: MoveTrial, now_ns: int, *, ban: bool) -> None:
-        del self._trials[trial.qp]
-        self._context.facts.end_measuring(trial.qp)
-        if ban:
-            self._context.ban(trial.qp, now_ns, trial.path)
-
-    def snapshot(self) -> list[Any]:
-        """The whole state as plain values."""
-        return [trial.as_row() for trial in self._trials.values()]
-
-    def restore(self, state: list[Any]) -> None:
-        """Take up a state made by `snapshot`."""
-        self._trials = {row["qp"]: MoveTrial.from_row(row) for row in state}
-
-
-def affected(qps: Iterable[str], moved: str) -> list[str]:
-    """The queue pairs looked at beside the moved one, by name."""
-    return sorted({qp for qp in qps if qp != moved})[:_MOST_AFFECTED]
 
 
 def _figures(path: int, own: MeanRate, slowest: MeanRate, excess_ns: float) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.jobs import OwnedQp, RunningJobs
-from sdfstream.actuate.ledger import CommandLedger, Doubt
-from sdfstream.actuate.routes import Probing
-from sdfstream.actuate.selectable import Selectable
+from sdfstream.actuate.paths import Probing
+from sdfstream.actuate.refusals import Doubt
+from sdfstream.actuate.routes import Selectable
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _PROMISED_NS: Final = 2 * NS_PER_S
@@ -85,6 +85,16 @@ class Hold:
         return self.type == "all" or self.id in names.get(self.type, ())
 
 
+class Leases(Protocol):
+    """What was published, as far as the guard needs it."""
+
+    def __len__(self) -> int:
+        """Commands that are known, in force or not."""
+
+    def in_force(self) -> int:
+        """Commands in force."""
+
+
 @dataclass(slots=True)
 class GuardFacts:
     """What the rules look at."""
@@ -93,7 +103,7 @@ class GuardFacts:
     jobs: RunningJobs
     probing: Probing
     selectable: Selectable
-    ledger: CommandLedger
+    ledger: Leases
     breaker: Breaker
     mode: str
     seen_path: Callable[[str, int], int | None] = lambda qp, now_ns: None
@@ -114,6 +124,11 @@ class GuardFacts:
 
     def __post_init__(self) -> None:
         self.dwell_ns, self.stale_ns = ns(self.config.dwell_s), ns(self.config.stale_s)
+
+    def change_mode(self, mode: str) -> None:
+        """An operator's mode; the breaker is closed again."""
+        self.mode = mode
+        self.breaker.reset()
 
     def add_hold(self, hold: Hold) -> None:
         """Take an operator's hold; it ends by itself."""

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from sdfstream.actuate.config import ns
 from sdfstream.actuate.context import Context
-from sdfstream.actuate.guard import Proposal
-from sdfstream.actuate.ledger import DRY_RUN, Doubt, IssuedCommand
+from sdfstream.actuate.guard import Proposal, check
+from sdfstream.actuate.ledger import DRY_RUN, IssuedCommand
+from sdfstream.actuate.refusals import Doubt
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_S
 
@@ -71,12 +72,12 @@ class Throttles:
             if self._command(qp) is not None:
                 continue
             proposal = Proposal("throttle", owned, reason=incast.reason)
-            doubt = context.check(proposal, now_ns)
+            doubt = check(proposal, context.facts, now_ns)
             if doubt is not None:
-                out += context.refuse(proposal, doubt, now_ns)
+                out += context.commands.refuse(proposal, doubt, now_ns)
                 continue
             before = {"rate_bps": owned.pair.rate_bps}
-            command, published = context.open(proposal, before, {"rate_bps": rate}, {"rate_bps": None}, now_ns)
+            command, published = context.commands.open(proposal, before, {"rate_bps": rate}, {"rate_bps": None}, now_ns)
             out += published
             if command is not None:
                 self.limits[qp] = command.id
@@ -90,7 +91,7 @@ class Throttles:
         """Renew, lift or let go the limit of one queue pair."""
         context, command = self._context, self._command(qp)
         owned = context.jobs.get(qp)
-        if command is None or owned is None or not context.goes_on(command, now_ns):
+        if command is None or owned is None or not context.commands.goes_on(command, now_ns):
             if command is not None:
                 context.ledger.end(command, now_ns)
             self._drop(qp)
@@ -101,14 +102,14 @@ class Throttles:
             return []
         proposal = Proposal("throttle", owned, reason=tuple(command.reason), renewal=command.state != "approved")
         if command.state == "approved":
-            return self._publish_unless(context.release(command, proposal, now_ns), command, proposal, now_ns)
+            return self._publish_unless(context.commands.release(command, proposal, now_ns), command, proposal, now_ns)
         if not command.in_force:
             return []
         if (lifted := self._lift(qp, command, now_ns)) is not None:
             return lifted
         if now_ns < command.issued_at_ns + context.config.renew_ns:
             return []
-        return self._publish_unless(context.check(proposal, now_ns), command, proposal, now_ns)
+        return self._publish_unless(check(proposal, context.facts, now_ns), command, proposal, now_ns)
 
     def _lift(self, qp: str, command: IssuedCommand, now_ns: int) -> list[Output] | None:
         """Undo a limit whose finding is gone, or that has lasted for `throttle_max_s`; None: it goes on."""
@@ -119,14 +120,14 @@ class Throttles:
             return None
         self._drop(qp)
         context.facts.ban(qp, now_ns + (ns(context.config.path_ban_s) if spent else 0))
-        return context.undo(command, tuple(command.reason), now_ns)
+        return context.commands.undo(command, tuple(command.reason), now_ns)
 
     def _publish_unless(
         self, doubt: Doubt | None, command: IssuedCommand, proposal: Proposal, now_ns: int
     ) -> list[Output]:
         if doubt is not None:
-            return self._context.refuse(proposal, doubt, now_ns)
-        return [self._context.publish(command, now_ns)]
+            return self._context.commands.refuse(proposal, doubt, now_ns)
+        return [self._context.commands.publish(command, now_ns)]
 
     def _drop(self, qp: str) -> None:
         self.limits.pop(qp, None)

@@ -1,4 +1,7 @@
-"""What the controller has published: every command in force, its renewals and what became of it, and refusals.
+"""What the controller has published: every command in force, its renewals and what became of it.
+
+`Commands` is how engines issue one: asked of the guard, published under a lease, renewed, undone; or refused. The
+`CommandLedger` has what was issued.
 
 ======== ================================================================================
 state    meaning
@@ -12,8 +15,6 @@ applied  done: the queue pair is on another path, or limited
 held     its lease is over or it was undone, but the agent leaves it where it is
 over     expired, undone, refused or failed: it is forgotten after a while
 ======== ================================================================================
-
-A refusal is published once per target and rule, then ever more seldom while it lasts.
 """
 
 from __future__ import annotations
@@ -23,16 +24,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from sdfstream.actuate.config import ActuateConfig, ns
+from sdfstream.actuate.guard import GuardFacts, Proposal, check, gone_out
+from sdfstream.actuate.refusals import SOURCE, Doubt, Refusals
 from sdfstream.records.command import Outcome
 from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import Signer
-from sdfstream.records.topics import COMMAND, OUTCOME
-from sdfstream.records.units import NS_PER_S
-
-SOURCE: Final = "actuate"
-"""Source of the stage's events."""
-HOST: Final = "controller"
-"""Host of the stage's outcomes."""
+from sdfstream.records.topics import COMMAND
+from sdfstream.stats import Counters
 
 DRY_RUN: Final = "told"
 """State of a command that agents do not obey; its word in snapshots."""
@@ -206,87 +204,97 @@ class CommandLedger:
         self._commands = {row["id"]: IssuedCommand(**row) for row in state["leases"]}
 
 
-def outcome_event(outcome: Outcome, number: int, now_ns: int) -> Output:
-    """An outcome by the controller itself; `number` is unique among them."""
-    event = Event(OUTCOME.name, SOURCE, f"{outcome.command}-said-{number}", now_ns, outcome.as_data())
-    return Output(OUTCOME.name, outcome.command, event)
+class Commands:
+    """What engines do together: issue commands under the guard, renew and undo them, or say why nothing is done."""
 
-
-_LONGEST_PAUSE_NS: Final = 300 * NS_PER_S
-_MOST_REFUSALS: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Why nothing is done: a rule's name, and a sentence."""
-
-    rule: str
-    why: str
-
-
-class Refusals:
-    """Refused proposals as outcomes of host ``controller``."""
-
-    def __init__(self, config: ActuateConfig) -> None:
-        self._every_ns = ns(config.refused_every_s)
-        self._published: dict[tuple[str, str], tuple[int, int, int]] = {}
-        """(target, rule) to (published at, met last at, pause until it is published again), ns."""
-        self._number = 0
-
-    def refuse(
-        self, action: str, target: Mapping[str, Any], doubt: Doubt, reason: tuple[str, ...], now_ns: int
-    ) -> list[Output]:
-        """The refusal as an outcome, unless it was published lately."""
-        key = (f"{action} {target.get('type')} {target.get('id')}", doubt.rule)
-        published_at_ns, met_ns, pause_ns = self._published.get(key, (-1, -1, self._every_ns))
-        if published_at_ns >= 0 and now_ns - published_at_ns < pause_ns:
-            self._published[key] = (published_at_ns, now_ns, pause_ns)
-            return []
-        lasting = published_at_ns >= 0 and now_ns - met_ns < self._every_ns
-        pause_ns = min(2 * pause_ns, _LONGEST_PAUSE_NS) if lasting else self._every_ns
-        if key not in self._published and len(self._published) >= _MOST_REFUSALS:
-            return []
-        self._published[key] = (now_ns, now_ns, pause_ns)
-        return [self.publish(f"proposal {key[0]}", "refused", doubt, action, target, reason, now_ns)]
-
-    def publish(
+    def __init__(
         self,
-        command_id: str,
-        state: str,
-        doubt: Doubt,
-        action: str,
-        target: Mapping[str, Any],
-        reason: tuple[str, ...],
+        config: ActuateConfig,
+        counters: Counters,
+        ledger: CommandLedger,
+        facts: GuardFacts,
+        refusals: Refusals,
+    ) -> None:
+        self._config, self._counters = config, counters
+        self._ledger, self._facts, self._refusals = ledger, facts, refusals
+
+    def ban(self, qp: str, now_ns: int, path: int = 0) -> None:
+        """Try nothing with the queue pair (on `path` alone, where one is given) for `config.path_ban_s`."""
+        self._facts.ban(qp, now_ns + ns(self._config.path_ban_s), path)
+
+    def refuse(self, proposal: Proposal, doubt: Doubt, now_ns: int) -> list[Output]:
+        """Do not carry out the proposal; the outcome, unless it was published lately or nothing is to be published."""
+        self._counters.add("refusals", doubt.rule)
+        if self._facts.mode in ("off", "observe"):
+            return []
+        return self._refusals.refuse(proposal.action, proposal.owned.target, doubt, proposal.reason, now_ns)
+
+    def open(
+        self,
+        proposal: Proposal,
+        expected: Mapping[str, Any],
+        set_: Mapping[str, Any],
+        undo: Mapping[str, Any],
         now_ns: int,
-        before: Mapping[str, Any] | None = None,
-        after: Mapping[str, Any] | None = None,
-    ) -> Output:
-        """An outcome of the controller's own, always published."""
-        self._number += 1
-        why = f"{doubt.rule}: {doubt.why}"
-        outcome = Outcome(
-            command_id,
-            state,
-            why,
-            HOST,
-            now_ns,
-            action,
-            dict(target),
-            before=before or {},
-            after=after or {},
-            reason=reason,
+    ) -> tuple[IssuedCommand | None, list[Output]]:
+        """Publish a command for a proposal that passed the guard, in the mode that is in force."""
+        mode = self._facts.mode
+        if mode in ("off", "observe"):
+            self._counters.add("observed", proposal.action)
+            return None, []
+        command = self._ledger.open(proposal.action, proposal.owned.target, expected, set_, undo, proposal.reason, mode)
+        if mode != "approve":
+            gone_out(proposal, self._facts, now_ns)
+        return command, [self.publish(command, now_ns)]
+
+    def publish(self, command: IssuedCommand, now_ns: int) -> Output:
+        """A statement of a command: its first, or a renewal."""
+        self._counters.add("commands", f"{command.action}-{command.mode}")
+        return self._ledger.publish(command, now_ns)
+
+    def release(self, command: IssuedCommand, proposal: Proposal, now_ns: int) -> Doubt | None:
+        """A person agreed to `command`: ask the guard once more, and let it go out if nothing speaks against it."""
+        doubt = check(proposal, self._facts, now_ns)
+        if doubt is None and proposal.owned.pair.path != command.expected.get("path", proposal.owned.pair.path):
+            doubt = Doubt("unexpected-state", "it is on another path by now")
+        if doubt is not None:
+            self._ledger.end(command, now_ns)
+            return doubt
+        command.mode, command.state = "enforce", "sent"
+        gone_out(proposal, self._facts, now_ns)
+        return None
+
+    def undo(self, command: IssuedCommand, reason: tuple[str, ...], now_ns: int) -> list[Output]:
+        """End a command before its lease does; it is not renewed any more."""
+        enforced = command.mode == "enforce" and command.in_force
+        self._ledger.end(command, now_ns)
+        if not enforced:
+            return []
+        ending = self._ledger.open(
+            "undo", command.target, {}, {"command": command.id}, dict(command.undo), reason, "enforce"
         )
-        return outcome_event(outcome, self._number, now_ns)
+        return [self.publish(ending, now_ns)]
 
-    def forget(self, before_ns: int) -> None:
-        """Drop what was not met since."""
-        self._published = {key: row for key, row in self._published.items() if row[1] >= before_ns}
+    def goes_on(self, command: IssuedCommand, now_ns: int) -> bool:
+        """Whether `command` may go on in the mode that is in force; ends it when not."""
+        if command.state == "over":
+            return False
+        mode = self._facts.mode
+        fits = mode in ("enforce", "approve") if command.mode == "enforce" else command.mode == mode
+        over = command.state == "waiting" and now_ns >= command.expires_at_ns
+        if not fits or over:
+            self._ledger.end(command, now_ns)
+        return fits and not over
 
-    def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain values."""
-        return {"told": [[*key, *row] for key, row in self._published.items()], "number": self._number}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `snapshot`."""
-        self._published = {(a, b): (published, met, pause) for a, b, published, met, pause in state["told"]}
-        self._number = state["number"]
+    def count_result(self, bad: bool, now_ns: int) -> list[Output]:
+        """Count a command that went well or wrong; an outcome when that opens the breaker."""
+        if not self._facts.breaker.note(bad, now_ns):
+            return []
+        self._counters.add("breaker", "opened")
+        wrong = sum(mark for _, mark in self._facts.breaker.marks)
+        doubt = Doubt(
+            "breaker",
+            f"{wrong} of {len(self._facts.breaker.marks)} commands within {self._config.breaker_window_s:g} s failed "
+            "or were taken back; nothing new is done until an operator's mode override",
+        )
+        return [self._refusals.publish("breaker", "refused", doubt, "", {"type": "job", "id": "*"}, (), now_ns)]

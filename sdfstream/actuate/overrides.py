@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from sdfstream.actuate.context import Context
 from sdfstream.actuate.guard import Hold
-from sdfstream.actuate.ledger import Doubt, IssuedCommand
+from sdfstream.actuate.ledger import IssuedCommand
+from sdfstream.actuate.refusals import Doubt
 from sdfstream.errors import FormatError
 from sdfstream.records.command import MODES, Override, override
 from sdfstream.records.message import Output
@@ -90,7 +91,7 @@ class Overrides:
             return Doubt("malformed", f"set.mode is one of {', '.join(MODES)}, not {mode!r}")
         if mode in ("approve", "enforce") and not self._context.trusted:
             return Doubt("no-key", "there is no key here that agents trust, so nothing can be enforced")
-        self._context.change_mode(mode)
+        self._context.facts.change_mode(mode)
         return None
 
     def _hold(self, read: Override) -> Doubt | None:
@@ -104,8 +105,8 @@ class Overrides:
         command = self._context.ledger.get(read.command)
         if command is None or command.state == "over":
             return Doubt("unknown-command", f"no command {read.command!r} is in force"), []
-        self._context.ban(command.qp, now_ns)
-        return None, self._context.undo(command, (read.id,), now_ns)
+        self._context.commands.ban(command.qp, now_ns)
+        return None, self._context.commands.undo(command, (read.id,), now_ns)
 
     def _decide(self, read: Override, now_ns: int) -> Doubt | None:
         waiting = [command for command in self._context.ledger if command.state == "waiting" and _names(read, command)]
@@ -116,7 +117,7 @@ class Overrides:
                 command.state = "approved"
             else:
                 self._context.ledger.end(command, now_ns)
-                self._context.ban(command.qp, now_ns)
+                self._context.commands.ban(command.qp, now_ns)
         return None
 
     def _refuse(self, name: str, command_id: str, doubt: Doubt, now_ns: int) -> list[Output]:

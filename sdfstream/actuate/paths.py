@@ -1,26 +1,28 @@
-"""Paths of a queue pair: what each loads, how it is watched, which are worth arming, what throughput each promises.
+"""Which paths a queue pair has, and what probes can say of them.
 
-A *segment* is a link direction that the queue pair's data or answers cross (but for the two NICs' own cables). It is
-*covered* when probe paths of the sending NIC cross it. A path can be watched when all its segments are covered; one
-that cannot be watched is never armed, neither as the present path nor as an alternate.
-
-What a queue pair may hope for on another path is the smallest fair share along it. On a link of speed C with n other
-queue pairs that load it, a newcomer is counted on for C / (n + 1), its NICs' cables for their speed shared by what they
-carry now. Capacity that others leave unused is left out of account, so a prediction is rather too low; in a ring all of
-a job's queue pairs are as slow as the slowest, and speed up when that one does.
+Agents say which probe paths there are and which are alive (`Probing`), sync how well the clocks behind their delays are
+known (`ClockErrors`). From these and the routes a `Mapper` makes the *watch* of a queue pair's path. A *segment* is a
+link direction that the queue pair's data or answers cross (but for the two NICs' own cables). It is *covered* when
+probe paths of the sending NIC cross it. A path can be watched when all its segments are covered; one that cannot be
+watched is never armed, neither as the present path nor as an alternate.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.jobs import OwnedQp, RunningJobs
-from sdfstream.actuate.ledger import Doubt
-from sdfstream.actuate.routes import ProbeKey, Probing, Routes, segments
+from sdfstream.actuate.jobs import OwnedQp
+from sdfstream.actuate.refusals import Doubt
+from sdfstream.actuate.routes import ProbeKey, Routes
+from sdfstream.records import columns
+from sdfstream.records.fabric import host_of
 from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
@@ -43,89 +45,12 @@ class MappedPath:
     """Probe paths over its least covered segment."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailoverPlan:
-    """What would be armed."""
-
-    present: MappedPath
-    alternates: tuple[MappedPath, ...]
-
-
-@dataclass(slots=True)
-class Loads:
-    """Queue pairs per hop by their data's present routes, and those that would come by armed failovers."""
-
-    of: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Queue pair to the hops its data cross now; absent: its route is not known."""
-    count: dict[str, int] = field(default_factory=dict)
-    reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Queue pair to the hops of its data on its first alternate."""
-    reserved_count: dict[str, int] = field(default_factory=dict)
-
-    def put(self, qp: str, hops: Sequence[str]) -> None:
-        """The queue pair's data cross these hops now (none: not known, or it is gone)."""
-        if self.of.get(qp, ()) == tuple(hops):
-            return
-        for hop in self.of.pop(qp, ()):
-            self.count[hop] -= 1
-            if not self.count[hop]:
-                del self.count[hop]
-        if hops:
-            self.of[qp] = tuple(hops)
-            for hop in hops:
-                self.count[hop] = self.count.get(hop, 0) + 1
-
-    def reserve(self, qp: str, hops: Sequence[str]) -> None:
-        """The queue pair's data would cross these hops next (none: nowhere)."""
-        for hop in self.reserved.pop(qp, ()):
-            self.reserved_count[hop] -= 1
-            if not self.reserved_count[hop]:
-                del self.reserved_count[hop]
-        if hops:
-            self.reserved[qp] = tuple(hops)
-            for hop in hops:
-                self.reserved_count[hop] = self.reserved_count.get(hop, 0) + 1
-
-    def expected(self, qp: str, hops: Sequence[str]) -> int:
-        """Most other queue pairs on one of these hops now, and that would come by failovers."""
-        own = set(self.reserved.get(qp, ()))
-        coming = max((self.reserved_count.get(hop, 0) - (hop in own) for hop in hops[1:]), default=0)
-        return self.others(qp, hops) + coming
-
-    def others(self, qp: str, hops: Sequence[str]) -> int:
-        """Most other queue pairs on one of these hops, the sender's own cable left out."""
-        mine = set(self.of.get(qp, ()))
-        return max((self.count.get(hop, 0) - (hop in mine) for hop in hops[1:]), default=0)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain values."""
-        return {name: [[qp, list(h)] for qp, h in getattr(self, name).items()] for name in ("of", "reserved")}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up a state made by `snapshot`."""
-        self.of, self.count, self.reserved, self.reserved_count = {}, {}, {}, {}
-        for qp, hops in state["of"]:
-            self.put(qp, hops)
-        for qp, hops in state["reserved"]:
-            self.reserve(qp, hops)
-
-    def crossing(self) -> dict[str, list[str]]:
-        """Hop to the queue pairs whose data cross it, their own NIC's cable left out; by name."""
-        found: dict[str, list[str]] = {}
-        for qp in sorted(self.of):
-            for hop in self.of[qp][1:]:
-                found.setdefault(hop, []).append(qp)
-        return found
-
-
 class Mapper:
-    """Makes watches and plans from routes and probe paths."""
+    """Makes watches from routes and probe paths."""
 
-    def __init__(
-        self, config: ActuateConfig, routes: Routes, probing: Probing, loads: Loads, topology: Topology | None = None
-    ) -> None:
-        self.config, self.routes, self.probing, self.loads = config, routes, probing, loads
-        self.topology = topology or Topology()
+    def __init__(self, config: ActuateConfig, routes: Routes, probing: Probing) -> None:
+        self.config, self.routes, self.probing = config, routes, probing
+        self.topology = Topology()
         self._found: dict[tuple[str, str, str], list[ProbeKey]] = {}
         self._found_at = (-1, -1, -1)
 
@@ -179,57 +104,11 @@ class Mapper:
                 return str(segment["segment"])
         return ""
 
-    def plan(self, owned: OwnedQp, now_ns: int) -> FailoverPlan | Doubt:
-        """The present path and the best alternates."""
-        present = self.path(owned, owned.pair.path, now_ns)
-        if isinstance(present, Doubt):
-            return present
-        found = self.alternates(owned, now_ns)
-        chosen = self._choose(owned, present, [m for m in found if m.segments != present.segments])
-        if not chosen:
-            doubts = len(owned.pair.alternates) - len(found)
-            return Doubt(
-                "no-alternate",
-                f"of {len(owned.pair.alternates)} source ports none has a known way apart from the present one "
-                f"({doubts} not known or not covered)",
-            )
-        return FailoverPlan(present, tuple(chosen))
-
     def alternates(self, owned: OwnedQp, now_ns: int) -> list[MappedPath]:
         """All other source ports of the queue pair whose route is known and can be watched."""
         ports = (port for port in owned.pair.alternates if port != owned.pair.path)
         mapped = (self.path(owned, port, now_ns) for port in dict.fromkeys(ports))
         return [m for m in mapped if isinstance(m, MappedPath)]
-
-    def others(self, owned: OwnedQp, present: MappedPath, but: int, now_ns: int) -> list[MappedPath]:
-        """Alternates to a path that the queue pair was moved to, the one it left apart."""
-        found = [m for m in self.alternates(owned, now_ns) if m.path != but and m.segments != present.segments]
-        return self._choose(owned, present, found)
-
-    def _choose(self, owned: OwnedQp, present: MappedPath, found: Sequence[MappedPath]) -> list[MappedPath]:
-        """Apart from the present path and from each other where possible, better covered and less loaded first.
-
-        Ties are drawn by a hash of the queue pair, so that those that share a link do not all run to the same other.
-        """
-        chosen: list[MappedPath] = []
-        taken = set(present.segments)
-        rest = list(found)
-        while rest and len(chosen) < self.config.most_alternates:
-            best = min(
-                rest,
-                key=lambda m: (
-                    len(set(m.segments) & set(present.segments)),
-                    len(set(m.segments) & taken),
-                    m.covered < 2,
-                    self.loads.expected(owned.pair.qp, m.data),
-                    draw(self.config.seed, owned.pair.qp, m.path),
-                ),
-            )
-            rest.remove(best)
-            chosen.append(best)
-            taken |= set(best.segments)
-        self.loads.reserve(owned.pair.qp, chosen[0].data if chosen else ())
-        return chosen
 
 
 def draw(seed: int, *what: object) -> int:
@@ -238,86 +117,172 @@ def draw(seed: int, *what: object) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def failover_set(
-    former_watch: Watch, alternates: Sequence[tuple[int, Watch]], config: ActuateConfig, hold_down_ms: int
-) -> dict[str, Any]:
-    """The ``set`` of an armed failover.
+def segments(data: Sequence[str], answers: Sequence[str]) -> tuple[str, ...]:
+    """The link directions that a queue pair depends on, but for its two NICs' own cables.
 
-    ``watch`` is always that of the path to go back to (``expected.path``); a queue pair that was moved finds the watch
-    of its present path among the alternates.
+    The first hop of either route is met over the sender's own cable, which every other route of that NIC shares.
+
+    >>> segments(("l0", "s1", "l1"), ("l1b", "s1b", "l0b"))
+    ('s1', 'l1', 's1b', 'l0b')
     """
-    return {
-        "watch": former_watch,
-        "alternates": [{"path": path, "watch": watch} for path, watch in alternates],
-        "hold_down_ms": hold_down_ms,
-        "clean_probes": config.clean_probes,
-    }
+    return tuple(dict.fromkeys((*data[1:], *answers[1:])))
 
 
-def watch_of(set_: Mapping[str, Any], path: int) -> Watch | None:
-    """The watch of an alternate in the ``set`` of an armed failover."""
-    for alternate in set_.get("alternates", ()):
-        if alternate["path"] == path:
-            watch: Watch = alternate["watch"]
-            return watch
-    return None
+MAX_PATHS: Final = 200_000
+_STATES: Final = ("alive", "silent", "unknown")
 
 
-PAYLOAD: Final = 0.9
-"""Share of a link's speed that payload can have."""
-_UNKNOWN: Final = float("inf")
-"""A queue pair whose throughput is not known counts as a load."""
+class Probing:
+    """Hosts by last sign of life (bus time), and the probe paths that their agents send."""
+
+    def __init__(self) -> None:
+        self._last_received_at_ns: dict[str, int] = {}
+        self._paths: dict[ProbeKey, tuple[str, int]] = {}
+        """State and interval (ns) of every path that exists."""
+        self._of_host: dict[str, dict[ProbeKey, None]] = {}
+        self.version = 0
+        """Grows whenever a probe path comes, goes or changes its pace."""
+        self.shed = 0
+        """Paths that there was no room for, since it was last read."""
+
+    def received_from(self, host: str, at_ns: int) -> None:
+        """Note a message of this host's agent."""
+        if host:
+            self._last_received_at_ns[host] = max(at_ns, self._last_received_at_ns.get(host, at_ns))
+
+    def silence_ns(self, host: str, now_ns: int) -> int | None:
+        """Time since the last message of the host's agent; None: there was none."""
+        at_ns = self._last_received_at_ns.get(host)
+        return None if at_ns is None else now_ns - at_ns
+
+    def take(self, data: Mapping[str, Any]) -> tuple[set[str], bool]:
+        """Take a liveness statement.
+
+        Returns
+        -------
+        touched : set of str
+            NICs whose set of probe paths changed, or how fast they are.
+        unrest : bool
+            Some path fell silent or came back.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, AttributeError
+            The statement does not follow its schema.
+        """
+        host = str(data["host"])
+        mine: dict[ProbeKey, tuple[str, int]] = {}
+        for entry in data["changes"]:
+            state = entry["state"]
+            if state not in _STATES:
+                raise ValueError(f"no state {state!r}")
+            if entry["role"] == "sender":
+                key = ProbeKey(str(entry["src"]), str(entry["dst"]), int(entry["path"]), int(entry["dscp"]))
+                mine[key] = (state, int(entry["interval_ns"]))
+        touched: set[str] = set()
+        unrest = False
+        known = len(self._paths)
+        for key, (state, interval_ns) in mine.items():
+            before = self._paths.get(key)
+            if before is None or before[1] != interval_ns:
+                touched.add(key.src)
+            if before is not None and {before[0], state} == {"alive", "silent"}:
+                unrest = True
+            self._put(host, key, state, interval_ns)
+        if data["complete"]:
+            for key in [k for k in self._of_host.get(host, {}) if k not in mine]:
+                del self._of_host[host][key]
+                self._paths.pop(key, None)
+                touched.add(key.src)
+        self.version += bool(touched) or len(self._paths) != known
+        return touched, unrest
+
+    def _put(self, host: str, key: ProbeKey, state: str, interval_ns: int) -> None:
+        if key not in self._paths and len(self._paths) >= MAX_PATHS:
+            self.shed += 1
+            return
+        self._paths[key] = (state, interval_ns)
+        self._of_host.setdefault(host, {})[key] = None
+
+    def interval_ns(self, key: ProbeKey) -> int | None:
+        """Interval between the path's probes; None: it is not probed."""
+        found = self._paths.get(key)
+        return None if found is None else found[1]
+
+    def alive(self, key: ProbeKey) -> bool:
+        """Whether its sender receives answers on it."""
+        found = self._paths.get(key)
+        return found is not None and found[0] == "alive"
+
+    def forget(self, before_ns: int) -> None:
+        """Drop hosts without a message since."""
+        for host in [h for h, at_ns in self._last_received_at_ns.items() if at_ns < before_ns]:
+            del self._last_received_at_ns[host]
+            for key in self._of_host.pop(host, {}):
+                self._paths.pop(key, None)
+                self.version += 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        of = {key: host for host, keys in self._of_host.items() for key in keys}
+        return {
+            "heard": list(self._last_received_at_ns.items()),
+            "paths": [[*key, *about, of.get(key, host_of(key.src))] for key, about in self._paths.items()],
+            "shed": self.shed,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self._last_received_at_ns = {host: at_ns for host, at_ns in state["heard"]}
+        self._paths, self._of_host = {}, {}
+        for src, dst, path, dscp, name, interval_ns, host in state["paths"]:
+            key = ProbeKey(src, dst, path, dscp)
+            self._paths[key] = (name, interval_ns)
+            self._of_host.setdefault(host, {})[key] = None
+        self.shed = state["shed"]
 
 
-@dataclass(slots=True)
-class Shares:
-    """Loads of links and NICs at one instant."""
+UNKNOWN_NS: Final = float(3600 * NS_PER_S)
+"""Error bar of a clock without a row, or one that is not trusted."""
+_CLOCK_FRESH_NS: Final = 3 * NS_PER_S
+_MOST_CLOCKS: Final = 200_000
 
-    topology: Topology
-    rates: Mapping[str, float]
-    """Queue pair to bit/s; absent: not known, or it does not send now."""
-    crossing: Mapping[str, Sequence[str]]
-    """Hop to queue pairs."""
-    busy_share: float
-    sent: dict[str, int] = field(default_factory=dict)
-    """NIC to queue pairs that it sends at a rate."""
-    received: dict[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def make(
-        cls,
-        topology: Topology,
-        rates: Mapping[str, float],
-        crossing: Mapping[str, Sequence[str]],
-        busy_share: float,
-        jobs: RunningJobs,
-    ) -> Shares:
-        """Count what every NIC carries."""
-        shares = cls(topology, rates, crossing, busy_share)
-        for owned in jobs:
-            pair = owned.pair
-            for nic, count in ((pair.src, shares.sent), (pair.dst, shares.received)):
-                if rates.get(pair.qp, _UNKNOWN) >= busy_share * topology.nic_speed_bps(nic):
-                    count[nic] = count.get(nic, 0) + 1
-        return shares
+class ClockErrors:
+    """Error bar of every clock by its last causal row."""
 
-    def load_bps(self, hop: str) -> float:
-        """What queue pairs move over a link."""
-        return sum(self.rates.get(qp, 0.0) for qp in self.crossing.get(hop, ()))
+    def __init__(self) -> None:
+        self._err: dict[str, tuple[float, int]] = {}
 
-    def predicted_bps(self, owned: OwnedQp, mapped: MappedPath, full_hop: str) -> float:
-        """bit/s that the queue pair may hope for on `mapped`, coming from the full link `full_hop`."""
-        qp, pair = owned.pair.qp, owned.pair
-        like_full = self.load_bps(full_hop)
-        predicted_bps = float("inf")
-        for hop in mapped.data[1:]:
-            speed = self.topology.speed_bps(hop) * PAYLOAD or like_full
-            others = sum(self.rates.get(q, _UNKNOWN) >= self.busy_share * speed for q in self._others(hop, qp))
-            predicted_bps = min(predicted_bps, speed / (others + 1))
-        for nic, count in ((pair.src, self.sent), (pair.dst, self.received)):
-            if speed := self.topology.nic_speed_bps(nic) * PAYLOAD:
-                predicted_bps = min(predicted_bps, speed / max(1, count.get(nic, 0)))
-        return predicted_bps
+    def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
+        """Take clock states; FormatError when a column cannot be read."""
+        clock, clocks = columns.names(batch, "clock")
+        status, states = columns.names(batch, "status")
+        kind, kinds = columns.names(batch, "kind")
+        err = columns.values(batch, "err_ns").astype(np.float64)
+        causal = np.array([name == "causal" for name in kinds] + [False])[kind]
+        for row in np.flatnonzero(causal & (clock >= 0) & (status >= 0)).tolist():
+            name = clocks[clock[row]]
+            trusted = states[status[row]] in ("synced", "holdover")
+            if name in self._err or len(self._err) < _MOST_CLOCKS:
+                self._err[name] = (float(err[row]) if trusted else UNKNOWN_NS, at_ns)
 
-    def _others(self, hop: str, qp: str) -> list[str]:
-        return [other for other in self.crossing.get(hop, ()) if other != qp]
+    def err_ns(self, nic: str, now_ns: int) -> float:
+        """Error bar of the clock of a NIC: its own, or its host's."""
+        for name in (nic, host_of(nic)):
+            found = self._err.get(name)
+            if found is not None and now_ns - found[1] <= _CLOCK_FRESH_NS:
+                return found[0]
+        return UNKNOWN_NS
+
+    def forget(self, before_ns: int) -> None:
+        """Drop clocks without a row since."""
+        self._err = {name: row for name, row in self._err.items() if row[1] >= before_ns}
+
+    def snapshot(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [[name, *row] for name, row in self._err.items()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self._err = {name: (err, at_ns) for name, err, at_ns in state}

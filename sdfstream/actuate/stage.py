@@ -20,10 +20,9 @@ from sdfstream.actuate.contention import Contention
 from sdfstream.actuate.context import Context
 from sdfstream.actuate.effect import MoveTrials
 from sdfstream.actuate.incast import Throttles
-from sdfstream.actuate.ledger import HOST
 from sdfstream.actuate.overrides import Overrides
-from sdfstream.actuate.routes import Directed, Hops, Learned, ProbeKey, hops_of
-from sdfstream.actuate.selectable import Selectability
+from sdfstream.actuate.refusals import HOST
+from sdfstream.actuate.routes import Directed, Hops, Learned, ProbeKey, Selectability, hops_of
 from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.command import Outcome
@@ -95,9 +94,9 @@ class ActuateStage:
         self._context = Context.make(self.config, self.counters, signer, epoch)
         self._context.trusted = authority is not None
         if authority is None and self.config.mode in ("approve", "enforce"):
-            self._context.change_mode("dry-run")
+            self._context.facts.change_mode("dry-run")
         self._arming = Arming(self._context)
-        self._trials = MoveTrials(self._context)
+        self._trials = MoveTrials()
         self._contention = Contention(self._context, self._arming, self._trials)
         self._throttles = Throttles(self._context)
         self._overrides = Overrides(self._context, authority.operators if authority is not None else KeyRing(()))
@@ -108,7 +107,7 @@ class ActuateStage:
     @property
     def mode(self) -> str:
         """The mode in force."""
-        return self._context.mode
+        return self._context.facts.mode
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
@@ -155,7 +154,6 @@ class ActuateStage:
         context.facts.expire(now_ns)
         context.selectable.settle(now_ns)
         out = self._arming.tick(now_ns)
-        out += self._trials.tick(now_ns)
         look = self._tick % _LOOK_TICKS == 0
         out += self._contention.tick(now_ns, look=look)
         if look and (context.config.throttle_incast or self._throttles.limits):
@@ -383,4 +381,4 @@ class MessageIntake:
         bad = outcome.state == "failed" or (outcome.state == "refused" and reason not in _NEUTRAL)
         if not bad and outcome.state != "applied":
             return []
-        return self._context.count_result(bad, at_ns)
+        return self._context.commands.count_result(bad, at_ns)

@@ -12,8 +12,8 @@ from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.guard import RULES, Breaker, GuardFacts, Hold, Proposal, check, gone_out
 from sdfstream.actuate.jobs import RunningJobs
 from sdfstream.actuate.ledger import CommandLedger
-from sdfstream.actuate.routes import Probing
-from sdfstream.actuate.selectable import Selectable
+from sdfstream.actuate.paths import Probing
+from sdfstream.actuate.routes import Selectable
 from sdfstream.records.fabric import QueuePair
 from sdfstream.records.job import JobShard
 from sdfstream.records.signature import Signer

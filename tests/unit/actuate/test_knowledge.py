@@ -11,12 +11,12 @@ import pytest
 
 from sdfstream.actuate import keys_io
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.context import UNKNOWN_NS, ActionableFindings, ClockErrors
-from sdfstream.actuate.jobs import RunningJobs
-from sdfstream.actuate.ledger import CommandLedger, Doubt, Refusals
-from sdfstream.actuate.measurements import RING, QpWindows
-from sdfstream.actuate.routes import Directed, ProbeKey, Probing, Routes, hops_of
-from sdfstream.actuate.selectable import Selectable
+from sdfstream.actuate.jobs import RING, QpWindows, RunningJobs
+from sdfstream.actuate.ledger import CommandLedger
+from sdfstream.actuate.links import ActionableFindings
+from sdfstream.actuate.paths import UNKNOWN_NS, ClockErrors, Probing
+from sdfstream.actuate.refusals import Doubt, Refusals
+from sdfstream.actuate.routes import Directed, ProbeKey, Routes, Selectable, hops_of
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.numeric import codec
 from sdfstream.records import columns
