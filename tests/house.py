@@ -206,6 +206,31 @@ def lax_json() -> Iterator[str]:
                 yield f"{_short(path)}:{node.lineno}: read JSON by strict_json.loads"
 
 
+WRITES_TO_THE_TERMINAL = (
+    "sdfstream/runtime/output_io.py",
+    "sdfstream/runtime/logs_io.py",
+    "sdfstream/cli/top.py",  # by rich, from data that `visible.data` has passed
+    "sdfstream/emulator/main_io.py",  # a pipe to the lab
+    "sdfstream/lab/traffic_io.py",  # the same
+)
+
+
+def raw_output() -> Iterator[str]:
+    """Code that prints or logs around `runtime/output_io.py` and `runtime/logs_io.py`, where names become visible."""
+    for path in sources():
+        if _short(path) in WRITES_TO_THE_TERMINAL:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name) and node.id == "print":
+                yield f"{_short(path)}:{node.lineno}: print: use runtime.output_io"
+            elif isinstance(node, ast.Attribute):
+                of = ast.unparse(node)
+                if re.fullmatch(r"sys\.(stdout|stderr)\.(write|writelines|buffer)", of) or of == "logging.basicConfig":
+                    yield f"{_short(path)}:{node.lineno}: {of}: use runtime.output_io or runtime.logs_io"
+                elif of.endswith("console.print"):
+                    yield f"{_short(path)}:{node.lineno}: {of}: only top draws, from visible data"
+
+
 def _tracked(pattern: str) -> list[Path]:
     done = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=True)
     return [ROOT / line for line in done.stdout.splitlines() if (ROOT / line).exists()]
@@ -215,7 +240,7 @@ def _short(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-RULES = (retired_names, sizes, shared_class_names, cited_paths, short_citations, lax_json)
+RULES = (retired_names, sizes, shared_class_names, cited_paths, short_citations, lax_json, raw_output)
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
 from sdfstream.runtime import loop_io
 from sdfstream.runtime.control_io import RunControl
+from sdfstream.runtime.output_io import end_progress, show_progress
 
 if TYPE_CHECKING:
     from sdfstream.bus.kafka.config import KafkaConfig
@@ -191,11 +192,9 @@ async def _show_progress(paths: PathReport) -> None:
             await asyncio.sleep(_PROGRESS_S if terminal else 10 * _PROGRESS_S)
             answered, lost = paths.totals()
             line = f"{time.monotonic() - began:6.0f} s  {answered} answered, {lost} lost"
-            sys.stderr.write(f"\r{line}\033[K" if terminal else f"{line}\n")
-            sys.stderr.flush()
+            show_progress(line)
     finally:
-        if terminal:
-            sys.stderr.write("\n")
+        end_progress()
 
 
 def readable(result: dict[str, Any]) -> str:

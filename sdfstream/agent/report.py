@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from sdfstream import visible
 from sdfstream.records import columns
 from sdfstream.records.hostclock import paths_only
 from sdfstream.records.units import ABSENT_NS, Ecn, Float64s, Int64s
@@ -138,7 +139,7 @@ def table(paths: list[dict[str, Any]]) -> str:
         "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True)))
         for r in rows
     ]
-    return "\n".join(line.rstrip() for line in lines)
+    return visible.lines(line.rstrip() for line in lines)
 
 
 def _row(p: dict[str, Any]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sdfstream import visible
 from sdfstream.board.humanize import duration, evidence_of, figure, listed, subject_of
 
 Data = Mapping[str, Any]
@@ -60,7 +61,7 @@ def detail_of(finding: Data, now_ns: int) -> str:
         value = finding.get(name)
         if value:
             lines.append(f"  {name:<11}{', '.join(value) if isinstance(value, list) else value}")
-    return "\n".join(lines)
+    return visible.lines(lines)
 
 
 def _fact_line(fact: Data) -> str:

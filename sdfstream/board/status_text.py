@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sdfstream import visible
 from sdfstream.board import commands_text, findings_text
 from sdfstream.board.humanize import SHAPES, bitrate, duration, listed, number, plural, rate, subject_of
 
@@ -13,7 +14,7 @@ def text_of(board: Mapping[str, Any]) -> str:
     """The status as text; a board with no data says so and calls nothing healthy."""
     lines = [*_run(board), *_nics(board), *_findings(board), *_jobs(board), *_commands(board)]
     lines += [*_clocks(board), *_mesh(board), *_paths(board), *_pipeline(board)]
-    return "\n".join(f"{head:<10} {text}" for head, text in lines)
+    return visible.lines(f"{head:<10} {text}" for head, text in lines)
 
 
 Lines = list[tuple[str, str]]

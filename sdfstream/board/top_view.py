@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sdfstream import visible
 from sdfstream.board.commands_text import line_of
 from sdfstream.board.humanize import (
     SEVERITY_STYLES,
@@ -44,6 +45,7 @@ def render(board: Board, width: int, rows: int = 10) -> RenderableType:
     rows : int
         Lines of each list.
     """
+    board = visible.data(board)
     left: list[RenderableType] = [_section("Open findings", open_findings(board, rows, width))]
     if board.get("jobs", {}).get("known"):
         left.append(_section("Jobs", jobs(board, rows, width)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -15,7 +16,8 @@ from typing import Final
 
 from sdfstream import __version__
 from sdfstream.errors import SdfError
-from sdfstream.runtime import allocators
+from sdfstream.runtime import allocators, logs_io
+from sdfstream.runtime.output_io import complain
 
 VERBS: Final[dict[str, str]] = {
     # verb: module of this package; the order is the order of the help page
@@ -49,6 +51,9 @@ VERBS: Final[dict[str, str]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     allocators.configure()
+    logs_io.to_stderr(logging.WARNING)
+    if argv is None:  # the process is this program alone
+        logs_io.log_defects()
     args = list(sys.argv[1:] if argv is None else argv)
     verb = next((a for a in args if not a.startswith("-")), None)
     parser = _parser(only=verb if verb in VERBS else None)
@@ -56,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.run(parsed)
     except SdfError as error:
-        print(f"sdfstream {parsed.verb}: {error}", file=sys.stderr)
+        complain(f"sdfstream {parsed.verb}: {error}")
         return 2
     except KeyboardInterrupt:
         return 130

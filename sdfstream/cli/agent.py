@@ -54,13 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until stopped; the closing report goes to stdout."""
-    import logging
+    from logging import INFO
 
     from sdfstream.agent import process_io
-    from sdfstream.runtime import loop_io
+    from sdfstream.runtime import logs_io, loop_io
     from sdfstream.runtime.output_io import emit
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logs_io.to_stderr(INFO)
     config, kafka = configuration(args), kafka_of(args)
     options = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics}
     result = loop_io.run(process_io.run(config, args.bus, args.out, args.seconds, **options))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sdfstream import visible
 from sdfstream.cli import edge_io
 from sdfstream.cli.options import DATA_FOLDER
 from sdfstream.runtime.output_io import emit
@@ -75,7 +76,7 @@ def _list(args: argparse.Namespace) -> int:
     if not found:
         raise ClockError("no-page", str(folder or "nowhere an agent would write"))
     width = max(len(name) for name in found)
-    text = "\n".join(
+    text = visible.lines(
         f"{name:<{width}}  {_line(state) if 'err_ns' in state else state['why']}" for name, state in found.items()
     )
     emit(args.json, {"clocks": list(found.values())}, text)
@@ -84,7 +85,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _watch(args: argparse.Namespace) -> int:
     from sdfstream.clock import ClockError
-    from sdfstream.runtime.output_io import progress
+    from sdfstream.runtime.output_io import progress, say
 
     seen: list[dict[str, Any]] = []
     refused: dict[str, int] = {}
@@ -97,7 +98,7 @@ def _watch(args: argparse.Namespace) -> int:
             except ClockError as error:
                 refused[error.reason] = refused.get(error.reason, 0) + 1
                 line = f"no answer: {error}"
-            (progress if args.json else print)(line)
+            (progress if args.json else say)(line)
             if edge_io.steady_s() + args.interval > ends_s:
                 break
             edge_io.wait(max(0.01, args.interval))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream import visible
 from sdfstream.board.commands_text import line_of, select
 from sdfstream.board.humanize import seconds
 from sdfstream.cli import edge_io
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         return _follow(args, since_s)
     answer = _ask(args)
     found = select(answer["commands"], int(answer["at_ns"]), since_s)
-    text = "\n".join(line_of(c) for c in reversed(found)) or "no commands"
+    text = visible.lines(line_of(c) for c in reversed(found)) or "no commands"
     emit(args.json, {"at_ns": answer["at_ns"], "commands": found}, text)
     return 0
 
@@ -68,7 +69,7 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
 
 def _follow(args: argparse.Namespace, since_s: float | None) -> int:
     """Print every command whenever its state changes, until interrupted; first those of the past `since_s`."""
-    from sdfstream.runtime.output_io import compact
+    from sdfstream.runtime.output_io import compact, say
     from sdfstream.serve.query_io import fetch
 
     request: dict[str, Any] = {"want": "commands", "job": args.job}
@@ -77,7 +78,7 @@ def _follow(args: argparse.Namespace, since_s: float | None) -> int:
         answer = fetch(Path(args.data), request)
         for command in reversed(select(answer["commands"], int(answer["at_ns"]), since_s)):
             if seen.get(command["id"]) != _mark(command):
-                print(compact(command) if args.json else line_of(command), flush=True)
+                say(compact(command) if args.json else line_of(command))
         seen = {c["id"]: _mark(c) for c in answer["commands"]}
         since_s = None  # the past is printed; from now on every change
         request["since_ns"] = int(answer["at_ns"]) - OVERLAP_NS

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sdfstream import visible
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
 
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             _check_agent(found.agent, args.file)
     except ConfigError as error:
         problems = str(error).split("; ")
-        emit(args.json, {"ok": False, "problems": problems}, "\n".join(problems))
+        emit(args.json, {"ok": False, "problems": problems}, visible.lines(problems))
         return 1
     emit(args.json, {"ok": True, "problems": []}, f"{args.file}: correct")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from sdfstream import visible
 from sdfstream.board.humanize import seconds
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import ConfigError
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"no finding has an id that begins with {args.id!r}; see sdfstream findings")
         text = "\n\n".join(detail_of(f, now_ns) for f in found)
     else:
-        text = "\n".join(line_of(f, now_ns) for f in found) or "no findings"
+        text = visible.lines(line_of(f, now_ns) for f in found) or "no findings"
     emit(args.json, {"at_ns": now_ns, "findings": found}, text)
     return 0
 

@@ -6,6 +6,7 @@ import argparse
 import urllib.error
 import urllib.request
 
+from sdfstream import visible
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.health import PORT
 
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream.runtime.output_io import emit
 
     well, answer = ask(args.url, args.timeout)
-    emit(args.json, {"well": well, "said": answer, "url": args.url}, answer)
+    emit(args.json, {"well": well, "said": answer, "url": args.url}, visible.line(answer))
     return 0 if well else 1
 
 

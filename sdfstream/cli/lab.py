@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sdfstream import visible
 from sdfstream.cli import edge_io, lab_job
 from sdfstream.runtime.output_io import emit
 
@@ -144,7 +145,7 @@ def _status(args: argparse.Namespace) -> int:
     lines += [f"fault {f['id']}: {f['kind']} on {f['target']} {f['parameters'] or ''}" for f in status["faults"]]
     lines += [f"waiting: {n} bytes in {direction}" for direction, n in status["backlog_bytes"].items()]
     lines += [f"way in: nsenter --net={status['netns']['h00']}   (or: sdfstream lab exec h00 -- COMMAND)"]
-    emit(args.json, status, "\n".join(lines))
+    emit(args.json, status, visible.lines(lines))
     return 0
 
 
@@ -162,7 +163,7 @@ def _break(args: argparse.Namespace) -> int:
 
 def _heal(args: argparse.Namespace) -> int:
     answer = _lab(args).ask("heal", which=args.which)
-    text = "\n".join(f"healed {f['id']}: {f['kind']} on {f['target']}" for f in answer["faults"])
+    text = visible.lines(f"healed {f['id']}: {f['kind']} on {f['target']}" for f in answer["faults"])
     emit(args.json, answer, text or "nothing was broken")
     return 0
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sdfstream import visible
 from sdfstream.cli.options import DATA_FOLDER
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
@@ -98,7 +99,7 @@ def _list(args: argparse.Namespace) -> int:
         f"{s['payload_bytes'] * 8 / s['seconds'] / 1e6:.1f} Mbit/s, {s['retransmits']} packets sent again"
         for s in found
     ]
-    emit(args.json, {"jobs": found}, "\n".join(lines) or "no job is running")
+    emit(args.json, {"jobs": found}, visible.lines(lines) or "no job is running")
     return 0
 
 

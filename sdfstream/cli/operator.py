@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream import visible
 from sdfstream.board.humanize import clock_time
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import ConfigError
@@ -44,17 +44,16 @@ def _kafka(file: Path | None) -> KafkaConfig:
 
 def send_and_report(args: argparse.Namespace, session: OperatorSession, overrides: Sequence[Mapping[str, Any]]) -> int:
     """Send, wait, print; exit 0 when every override was answered and none refused."""
-    from sdfstream.runtime.output_io import emit
+    from sdfstream.runtime.output_io import complain, emit
 
     answers = send(session, overrides)
-    text = "\n".join(_line(o, answers.get(str(o["id"]))) for o in overrides)
+    text = visible.lines(_line(o, answers.get(str(o["id"]))) for o in overrides)
     emit(args.json, report(overrides, answers), text)
     silent = [str(o["id"]) for o in overrides if str(o["id"]) not in answers]
     if silent:
-        print(
+        complain(
             f"sdfstream {args.verb}: no outcome of {', '.join(silent)} within {session.wait_s:g} s; "
             "it is on the bus, but no controller answered (does one run?)",
-            file=sys.stderr,
         )
     done = all(a["state"] not in ("refused", "failed") for a in answers.values())
     return 0 if done and not silent else 2

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sdfstream import visible
 from sdfstream.board.humanize import bitrate, number, plural
 from sdfstream.cli import edge_io
 from sdfstream.errors import ConfigError
@@ -68,13 +69,15 @@ def _show(args: argparse.Namespace) -> int:
         plan = by_host[args.host]
         lines = [f"{s.purpose:<9} {s.src} > {s.dst} {s.address}:{s.port} from {s.path} dscp{s.dscp} {s.rate_hz:g}/s"
                  for s in plan.sessions]  # fmt: skip
-        emit(args.json, plan.as_data(), "\n".join([_host_line(plan.as_data()), *lines]))
+        emit(args.json, plan.as_data(), visible.lines([_host_line(plan.as_data()), *lines]))
         return 0
     hosts = [{k: v for k, v in p.as_data().items() if k not in ("sessions", "probers")}
              | {"sessions": len(p.sessions), "clock_sessions": sum(s.purpose == "clock" for s in p.sessions)}
              for p in by_host.values()]  # fmt: skip
     result = {"hosts": hosts, "sessions": sum(h["sessions"] for h in hosts)}
-    text = "\n".join(_host_line(h) for h in hosts) if hosts else "no mesh plan was ever made here (plan.mesh is off?)"
+    text = (
+        visible.lines(_host_line(h) for h in hosts) if hosts else "no mesh plan was ever made here (plan.mesh is off?)"
+    )
     emit(args.json, result, text)
     return 0
 
@@ -195,4 +198,4 @@ def _text(result: Mapping[str, Any]) -> str:
         "unused": f["nics_unused"] and f"{plural(f['nics_unused'], 'NIC')} in no session",
     }
     warnings = [text for text in short.values() if text]
-    return "\n".join([*lines, *(f"{'short' if i == 0 else '':<10} {text}" for i, text in enumerate(warnings))])
+    return visible.lines([*lines, *(f"{'short' if i == 0 else '':<10} {text}" for i, text in enumerate(warnings))])

@@ -41,15 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play until the end, or until stopped."""
-    import logging
+    from logging import INFO
 
     from sdfstream import pipeline, settings
     from sdfstream.bus.recording import playback
     from sdfstream.bus.recording.reader_io import open_recording
-    from sdfstream.runtime import loop_io
+    from sdfstream.runtime import logs_io, loop_io
     from sdfstream.runtime.play_io import play
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logs_io.to_stderr(INFO)
     if not 0.01 <= args.speed <= 1000:
         raise ConfigError(f"--speed is {args.speed:g}; it must be from 0.01 to 1000")
     chosen = settings.load(args.config)

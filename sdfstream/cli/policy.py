@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sdfstream import visible
 from sdfstream.board.humanize import clock_time, duration, seconds
 from sdfstream.cli import edge_io, operator
 from sdfstream.errors import ConfigError
@@ -76,7 +77,7 @@ def text_of(policy: Mapping[str, Any]) -> str:
         lines.append(f"held                   {target}, {left} more (by {hold['operator']}, {hold['id']})")
     lines.append(f"commands in force      {policy.get('in_force', 0)}, {policy.get('waiting', 0)} wait for approval")
     lines.append(f"operators trusted      {', '.join(policy.get('operators', ())) or 'none'}")
-    return "\n".join(lines)
+    return visible.lines(lines)
 
 
 def _show(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from sdfstream import visible
 from sdfstream.runtime.output_io import emit
 
 HELP = "record everything on a Kafka bus, for sdfstream replay (a pipeline in one process: sdfstream up --record)"
@@ -28,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record until stopped."""
-    import logging
+    from logging import INFO
 
     from sdfstream import settings
     from sdfstream.errors import ConfigError
-    from sdfstream.runtime import loop_io
+    from sdfstream.runtime import logs_io, loop_io
     from sdfstream.runtime.record_io import record_bus
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logs_io.to_stderr(INFO)
     chosen = settings.load(args.config)
     name = args.bus or chosen.bus
     if name == "memory":
@@ -57,4 +58,4 @@ def _text(result: dict[str, Any]) -> str:
     if odd:
         lines.append("refused or lost: " + ", ".join(f"{name} {n}" for name, n in odd.items()))
     lines.append(f"next: sdfstream replay {result['recording']} --out DIR")
-    return "\n".join(lines)
+    return visible.lines(lines)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream import visible
 from sdfstream.cli import edge_io
 from sdfstream.cli.options import add_reference, with_reference
 from sdfstream.errors import ConfigError
@@ -101,4 +102,4 @@ def _text(
         lines += ["refused, with reasons:", *(f"  {name:<44}{n:>10,}" for name, n in sorted(refused.items()))]
     if archived:
         lines.append(f'look further: sdfstream sql --data {out} "SELECT * FROM v_findings"')
-    return "\n".join(lines)
+    return visible.lines(lines)

@@ -35,13 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until stopped; what was read is dealt with and committed, the rest is left to the group."""
-    import logging
+    from logging import INFO
 
     from sdfstream import settings
-    from sdfstream.runtime import loop_io
+    from sdfstream.runtime import logs_io, loop_io
     from sdfstream.serve import stages_io
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logs_io.to_stderr(INFO)
     chosen = with_reference(settings.load(args.config), args)
     named = {"bus": args.bus, "data": args.data}
     chosen = chosen.model_copy(update={name: value for name, value in named.items() if value is not None})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sdfstream.runtime.output_io import emit
+from sdfstream import visible
+from sdfstream.runtime.output_io import emit, write_answer
 
 HELP = (
     "Ask the archive in ClickHouse's SQL, while the pipeline runs and afterwards; without a query, list what there is"
@@ -38,9 +39,9 @@ def run(args: argparse.Namespace) -> int:
             found = console.answer(sql)
             emit(True, {"columns": found.columns, "rows": found.rows, "n": len(found.rows)}, "")
         else:
-            default = "PrettyCompact" if sys.stdout.isatty() else "TSV"
-            sys.stdout.buffer.write(console.text(sql, args.format or default))
-            sys.stdout.buffer.flush()
+            terminal = sys.stdout.isatty()
+            answer = console.text(sql, args.format or ("PrettyCompact" if terminal else "TSV"))
+            write_answer(answer, as_is=bool(args.format) and not terminal)
     finally:
         console.close()
     return 0
@@ -48,6 +49,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(catalogue: list[tuple[str, str]], as_json: bool) -> None:
     width = max((len(name) for name, _ in catalogue), default=0)
-    text = "\n".join(f"{name:<{width}}  {doc}" for name, doc in catalogue)
+    text = visible.lines(f"{name:<{width}}  {doc}" for name, doc in catalogue)
     rows = [{"name": name, "doc": doc} for name, doc in catalogue]
     emit(as_json, {"columns": ["name", "doc"], "rows": rows, "n": len(rows)}, text)

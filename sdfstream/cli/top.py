@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sdfstream import visible
 from sdfstream.cli import edge_io
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import UnavailableError
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     def board() -> dict[str, Any]:
         return fetch_board(Path(args.data), hosts=max(8, console.height // 3), worst=rows)
 
-    console = Console(width=args.width, highlight=False)
+    console = Console(width=args.width, highlight=False, markup=False, emoji=False)
     if args.once or not sys.stdout.isatty():
         console.print(render(board(), console.width, rows))
         return 0
@@ -69,4 +70,4 @@ def _draw_until_stopped(console: Any, board: Any, rows: int, interval_s: float) 
             try:
                 shown = draw()
             except UnavailableError as error:
-                shown = Text(f"{error}\n\nwaiting for it to come back; Ctrl-C ends", style="yellow")
+                shown = Text(f"{visible.line(str(error))}\n\nwaiting for it to come back; Ctrl-C ends", style="yellow")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdfstream import visible
 from sdfstream.bus.kafka import topics_text
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
@@ -67,7 +68,7 @@ def _list(args: argparse.Namespace, config: KafkaConfig) -> int:
     if args.acls:
         needed = grants(config)
         result["acls"] = [asdict(g) for g in needed]
-        text += "\n\n" + "\n".join(topics_text.grant(g) for g in needed)
+        text += "\n\n" + visible.lines(topics_text.grant(g) for g in needed)
     emit(args.json, result, text)
     return 0
 
@@ -89,7 +90,7 @@ def _compare(args: argparse.Namespace, config: KafkaConfig) -> int:
         lines = [*lines, "nothing was changed (--dry-run)"] if lines else ["nothing to do"]
     elif ok:
         lines = [f"{config.servers}: all topics are as they must be"]
-    emit(args.json, result, "\n".join(lines))
+    emit(args.json, result, visible.lines(lines))
     return 0 if ok or args.what == "apply" else 1
 
 
@@ -112,7 +113,7 @@ def _apply(args: argparse.Namespace, config: KafkaConfig) -> int:
         lines += [f"done: {topics_text.grant(g)}" for g in given]
         lines += [f"done: no longer: {topics_text.grant(g)}" for g in taken]
         lines += [f"left: {line}" for line in topics_text.acls(after)]
-    emit(args.json, result, "\n".join(lines or ["nothing to do: all topics are as they must be"]))
+    emit(args.json, result, visible.lines(lines or ["nothing to do: all topics are as they must be"]))
     return 0
 
 

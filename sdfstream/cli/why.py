@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from sdfstream import visible
 from sdfstream.board.why import explain
 from sdfstream.cli.options import add_data_folder
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         board, at_ns = past_io.jobs_at(args.data, args.url, past_io.instant(args.at))
         verdict = explain(board.facts(args.job, at_ns)).as_data()
-    paragraph = str(verdict["paragraph"])
+    paragraph = visible.line(str(verdict["paragraph"]))
     if sys.stdout.isatty():
         paragraph = textwrap.fill(paragraph, 100, break_on_hyphens=False, break_long_words=False)
     emit(args.json, verdict, paragraph)

@@ -1,31 +1,71 @@
-"""How verbs speak: people read stderr and tables; programs read the last line of stdout."""
+"""How verbs speak: people read stderr and tables; programs read the last line of stdout.
+
+The only module that writes to the terminal (``python -m tests.house``): whatever it writes for people has gone through
+`visible`, so that no name from the network reaches a terminal as anything but text.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from typing import Any
+from typing import Any, Final
+
+from sdfstream import visible
+
+_ASCII_DEL: Final = "\x7f"
 
 
 def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
     """Print `text`, or with `as_json` one compact object as the last line on stdout and `text` on stderr."""
     if as_json:
         if text:
-            print(text, file=sys.stderr)
+            print(visible.text(text), file=sys.stderr)
         print(compact(result))
     else:
-        print(text)
+        print(visible.text(text))
+
+
+def say(line: str) -> None:
+    """One line on stdout now, for whoever follows."""
+    print(visible.line(line), flush=True)
 
 
 def compact(result: dict[str, Any]) -> str:
-    """`result` as one line of JSON without nulls and without NaN."""
-    return json.dumps(_without_nulls(result), separators=(",", ":"), sort_keys=True, allow_nan=False)
+    """`result` as one line of JSON in ASCII without nulls, without NaN and without any control character."""
+    text = json.dumps(_without_nulls(result), separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return text.replace(_ASCII_DEL, "\\u007f")  # the one that ensure_ascii leaves; it can stand in a string only
 
 
 def progress(text: str) -> None:
     """Say on stderr what is going on."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible.text(text), file=sys.stderr, flush=True)
+
+
+def complain(text: str) -> None:
+    """One line on stderr: why it could not be done."""
+    print(visible.line(text), file=sys.stderr, flush=True)
+
+
+def show_progress(line: str) -> None:
+    """A line on stderr that is written over by the next; on a pipe, a line of its own."""
+    terminal = sys.stderr.isatty()
+    sys.stderr.write(f"\r{visible.line(line)}\033[K" if terminal else f"{visible.line(line)}\n")
+    sys.stderr.flush()
+
+
+def end_progress() -> None:
+    """Leave the line of `show_progress` as it is."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+
+
+def write_answer(raw: bytes, *, as_is: bool) -> None:
+    """The engine's answer to a query on stdout; `as_is` for programs, else as a terminal may show it."""
+    if not as_is:
+        raw = visible.tabbed(raw.decode("utf-8", "backslashreplace")).encode()
+    sys.stdout.buffer.write(raw)
+    sys.stdout.buffer.flush()
 
 
 def _without_nulls(value: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sdfstream import visible
 from sdfstream.board.humanize import duration, number, share, subject_of
 
 Data = Mapping[str, Any]
@@ -108,7 +109,7 @@ def further(card: Data, data: str) -> str:
     if found:
         queries.append(f"SELECT evidence, suspects, remedy FROM v_findings WHERE id = '{found['id']}'")
     queries.append("SELECT * FROM v_path_1m ORDER BY excess_p50_ns DESC LIMIT 10")
-    return "look further:\n" + "\n".join(f'  sdfstream sql --data {data} "{query}"' for query in queries)
+    return "look further:\n" + visible.lines(f'  sdfstream sql --data {data} "{query}"' for query in queries)
 
 
 def clock_table(errors: Data) -> str:
@@ -129,4 +130,4 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Columns of equal width, two blanks apart."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return visible.lines(line.rstrip() for line in lines)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sdfstream import visible
+
 if TYPE_CHECKING:
     from sdfstream.bus.kafka.acl_io import AclState
     from sdfstream.bus.kafka.roles import Grant
@@ -23,7 +25,7 @@ def policies(wanted: Sequence[Policy]) -> str:
     limited = [p.most_bytes for p in wanted if p.most_bytes is not None]
     unlimited = len(wanted) - len(limited)
     total = f"at most {size(sum(limited))} on all brokers together"
-    return "\n".join(
+    return visible.lines(
         [*lines, "", f"{total}, and {unlimited} topics without a limit (compacted ones keep one message a key)"]
     )
 
