@@ -7,7 +7,9 @@ import pyarrow as pa
 
 from sdfstream.records import columns
 from sdfstream.records.message import Event, Output
+from sdfstream.records.shapes import FINDING_SHAPE
 from sdfstream.records.topics import CLOCK, FINDING, PROBE
+from tests.fixtures.shapes import sample
 
 
 def clock_batch(mark: int = 0, rows: int = 2) -> pa.RecordBatch:
@@ -63,10 +65,9 @@ def clock(mark: int = 0, key: str = "mesh", rows: int = 2) -> Output:
 
 def finding(mark: int = 0, key: str = "") -> Output:
     """An output of the finding topic; its body may be larger with a longer text."""
-    event = Event(
-        FINDING.name, "detect", f"f{mark}", 1_800_000_000_000_000_000 + mark, {"id": f"f{mark}", "mark": mark}
-    )
-    return Output(FINDING.name, key or f"f{mark}", event)
+    at_ns = 1_800_000_000_000_000_000 + mark
+    data = sample(FINDING_SHAPE) | {"id": f"f{mark}", "since_at_ns": at_ns, "seen_at_ns": at_ns, "mark": mark}
+    return Output(FINDING.name, key or f"f{mark}", Event(FINDING.name, "detect", f"f{mark}", at_ns, data))
 
 
 def mark_of(body: pa.RecordBatch | Event) -> int:

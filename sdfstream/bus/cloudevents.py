@@ -18,11 +18,13 @@ from typing import Any, Final
 
 from sdfstream import strict_json
 from sdfstream.errors import FormatError
+from sdfstream.records import bounds
 from sdfstream.records.message import Event
 from sdfstream.records.units import NS_PER_S
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=UTF-8"
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})0*)?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))", re.ASCII
@@ -56,23 +58,23 @@ def as_object(event: Event, subject: str = "") -> dict[str, Any]:
 
 def canonical(value: Any) -> bytes:
     """JSON with sorted keys and no white space, UTF-8."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode()
+    return _ENCODER.encode(value).encode()
 
 
-def decode_event(raw: bytes) -> Event:
-    """The event that `raw` spells.
+def decode_event(raw: bytes, topic: str = "") -> Event:
+    """The event of `topic` that `raw` spells; of no topic: its data have any shape.
 
     Raises
     ------
     FormatError
-        ``json``, ``cloudevent`` (not a CloudEvents 1.0 object with what we need) or ``time``.
+        ``json``, ``cloudevent`` (not a CloudEvents 1.0 object with what we need), ``time``, ``name``, or ``shape`` (its
+        data are not what the topic's schema says, see `records.bounds`).
     """
-    return from_object(strict_json.loads(raw))
+    return from_object(strict_json.parse(raw), topic)
 
 
-def from_object(value: Any) -> Event:
-    """An event from its CloudEvents object; errors as `decode_event`."""
+def from_object(value: Any, topic: str = "", *, whole: bool = True) -> Event:
+    """An event from a parsed CloudEvents object; errors as `decode_event`, `whole` as `bounds.check_data`."""
     if not isinstance(value, dict):
         raise FormatError("cloudevent", f"a JSON {type(value).__name__}, not an object")
     if value.get("specversion") != "1.0":
@@ -80,9 +82,12 @@ def from_object(value: Any) -> Event:
     for name in ("id", "source", "type", "time"):
         if not isinstance(value.get(name), str) or not value[name]:
             raise FormatError("cloudevent", f"attribute {name} is not a string that says something")
+        bounds.check_name(name, value[name])
     if not isinstance(value.get("data"), dict):
         raise FormatError("cloudevent", "data is not an object")
     time_ns = parse_time(value["time"])
+    bounds.check_instant(time_ns)
+    bounds.check_data(topic, value["type"], value["data"], whole=whole)
     return Event(type=value["type"], source=value["source"], id=value["id"], time_ns=time_ns, data=value["data"])
 
 

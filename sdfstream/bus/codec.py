@@ -121,7 +121,7 @@ def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> De
     ------
     FormatError
         ``topic-unknown``, ``schema-missing``, ``schema-version``, ``header``, ``arrow-corrupt``, ``arrow-batches``,
-        ``arrow-trailing``, what `conform` raises, ``json``, ``cloudevent``, ``time``.
+        ``arrow-trailing``, what `conform` raises, ``json``, ``cloudevent``, ``time``, ``name``, ``shape``.
     """
     columns = topic_of(topic).columns
     if dead_letters.is_dead(topic):
@@ -138,7 +138,7 @@ def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> De
     bus_at_ns = _number(given_by_name, "bus_at_ns")
     boot_id = _boot_id(given_by_name)
     if columns is None:
-        body: Body = cloudevents.decode_event(value)
+        body: Body = cloudevents.decode_event(value, topic)
         refused = 0
     else:
         body, refused = conform(columns, read_one_batch(value))

@@ -12,16 +12,41 @@ Shape = dict[str, Any]
 
 INSTANT: Final = "; ns since the Unix epoch"
 """How the description of every instant ends; `instants` knows them by it."""
+EARLIEST_NS, LATEST_NS = 0, 1 << 62
+"""Instants lie within 1970 (a hardware clock that was never set) and 2116: the sum of any two is an int64."""
+LONGEST_NS: Final = 10**18
+"""31 years: no duration is longer, and an instant and some of them are an int64."""
+MOST_ID, MOST_NAME, MOST_SENTENCE = 256, 4096, 65_536
+"""Characters of an id of one thing, of a name made of several, and of text for people."""
 
 
 def instant(doc: str) -> Shape:
     """An integer that counts ns since the Unix epoch."""
-    return {"type": "integer", "description": f"{doc}{INSTANT}"}
+    return {"type": "integer", "minimum": EARLIEST_NS, "maximum": LATEST_NS, "description": f"{doc}{INSTANT}"}
+
+
+def duration(doc: str) -> Shape:
+    """An integer that counts ns."""
+    return {"type": "integer", "minimum": 0, "maximum": LONGEST_NS, "description": doc}
+
+
+def ident(doc: str = "") -> Shape:
+    """An id of one thing (host, NIC, job, queue pair): printable."""
+    return _string(MOST_ID, doc)
 
 
 def text(doc: str = "") -> Shape:
-    """A string."""
-    return {"type": "string", "description": doc} if doc else {"type": "string"}
+    """A name that may be made of several ids: printable."""
+    return _string(MOST_NAME, doc)
+
+
+def sentence(doc: str = "") -> Shape:
+    """Text for people, which may have lines."""
+    return _string(MOST_SENTENCE, doc)
+
+
+def _string(most: int, doc: str) -> Shape:
+    return {"type": "string", "maxLength": most, **({"description": doc} if doc else {})}
 
 
 def one_of(values: dict[str, str]) -> Shape:
@@ -56,9 +81,14 @@ NATURAL: Final = {"type": "integer", "minimum": 0}
 NON_NEGATIVE: Final = {"type": "number", "minimum": 0}
 
 PATH: Final = {
-    "src": text("NIC id of the Session-Sender"),
-    "dst": text("NIC id of the Session-Reflector"),
+    "src": ident("NIC id of the Session-Sender"),
+    "dst": ident("NIC id of the Session-Reflector"),
     "transport": among("udp", "rocev2", "ib"),
-    "path": {"type": "integer", "minimum": 0, "description": "path selector (UDP source port)"},
+    "path": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 4_294_967_295,
+        "description": "path selector (UDP source port)",
+    },
     "dscp": {"type": "integer", "minimum": 0, "maximum": 63, "description": "class, DSCP as sent"},
 }

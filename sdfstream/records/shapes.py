@@ -10,7 +10,20 @@ from typing import Final, get_args, get_type_hints
 from sdfstream.records.fabric import FLOW_TYPE
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
 from sdfstream.records.mesh import HOST_TYPE
-from sdfstream.records.schema import PATH, Shape, among, array, instant, nullable, one_of, record, text
+from sdfstream.records.schema import (
+    PATH,
+    Shape,
+    among,
+    array,
+    duration,
+    ident,
+    instant,
+    nullable,
+    one_of,
+    record,
+    sentence,
+    text,
+)
 from sdfstream.records.shapes_fabric import DECLARED_SHAPE, FLOW_SHAPE, HOST_SHAPE, MESH_SHAPE, TRACED_SHAPE
 from sdfstream.records.shapes_jobs import COMMAND_SHAPE, JOB_SHAPE, OUTCOME_SHAPE, OVERRIDE_SHAPE
 from sdfstream.records.topics import ANOMALY, COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY
@@ -35,7 +48,7 @@ FINDING_SHAPE: Final = record(
         "class": among("link", "node", "workload", "clock", "telemetry", "configuration"),
         "severity": among(*get_args(Severity)),
         "status": among(*get_args(Status)),
-        "plane": nullable(text("backend, frontend, …")),
+        "plane": nullable(ident("backend, frontend, …")),
         "since_at_ns": instant("when it began, reference time (bus time where no clock is known)"),
         "seen_at_ns": instant("bus time of this statement"),
         "resolved_at_ns": nullable(instant("when it ended")),
@@ -57,24 +70,24 @@ FINDING_SHAPE: Final = record(
         "symptoms": array({"type": "object"}, "finding-like, grouped under this root cause"),
         "evidence": array(_EVIDENCE),
         "jobs": array(text(), "whom it hurts"),
-        "remedy": text("a sentence a person can follow"),
+        "remedy": sentence("a sentence a person can follow"),
         "runbook": text("where to read on"),
-        "detail": text("what to know beside kind and subject: which direction, which rule fired"),
+        "detail": sentence("what to know beside kind and subject: which direction, which rule fired"),
     },
 )
 
 LIVENESS_SHAPE: Final = record(
     "an agent's judgement of its paths",
     {
-        "host": text("the agent's host"),
-        "boot_id": text("the agent's run"),
+        "host": ident("the agent's host"),
+        "boot_id": ident("the agent's run"),
         "seen_at_ns": instant("that host's clock"),
         "complete": {"type": "boolean", "description": "true: `changes` lists every path"},
         "changes": array(
             record(
                 "one path as one end sees it",
                 {
-                    "observer": text("NIC id that saw it"),
+                    "observer": ident("NIC id that saw it"),
                     "role": one_of(
                         {
                             "sender": "the round trip of a session it sends",
@@ -90,7 +103,7 @@ LIVENESS_SHAPE: Final = record(
                         }
                     ),
                     "since_at_ns": instant("in this state since, that host's clock"),
-                    "interval_ns": {"type": "integer", "description": "between probes of the path; ns"},
+                    "interval_ns": duration("between probes of the path; ns"),
                     "missed": {"type": "integer", "minimum": 0, "description": "probes unanswered in a row"},
                 },
             )
@@ -101,12 +114,12 @@ LIVENESS_SHAPE: Final = record(
 NIC_SHAPE: Final = record(
     "health of one NIC and direction",
     {
-        "nic": text("NIC id host/nic"),
+        "nic": ident("NIC id host/nic"),
         "direction": one_of({"tx": "what leaves the NIC", "rx": "what arrives at it"}),
         "state": among(*get_args(Health)),
         "since_at_ns": instant("in this state since, bus time"),
         "seen_at_ns": instant("bus time of this statement"),
-        "why": text("the reason in words"),
+        "why": sentence("the reason in words"),
     },
 )
 

@@ -12,6 +12,7 @@ from sdfstream.records.schema import (
     PORT_NUMBER,
     among,
     array,
+    ident,
     instant,
     nullable,
     one_of,
@@ -21,14 +22,14 @@ from sdfstream.records.schema import (
 
 _END: Final = record(
     "one end of a link",
-    {"node": text("host, leaf or spine"), "port": text(), "address": nullable(text("IP address"))},
+    {"node": ident("host, leaf or spine"), "port": ident(), "address": nullable(ident("IP address"))},
     optional=("address",),
 )
 
 DECLARED_SHAPE: Final = record(
     "the cabling as planned; never the truth of a lab or twin",
     {
-        "nodes": array(record("", {"id": text(), "kind": among("host", "leaf", "spine")})),
+        "nodes": array(record("", {"id": ident(), "kind": among("host", "leaf", "spine")})),
         "links": array(
             record("", {"id": text("a--b"), "a": _END, "b": _END, "speed_mbps": {"type": "integer", "minimum": 0}})
         ),
@@ -36,12 +37,12 @@ DECLARED_SHAPE: Final = record(
             record(
                 "",
                 {
-                    "id": text("host/nic"),
-                    "host": text(),
-                    "address": text("IP address"),
-                    "link": text("the NIC's link to its leaf"),
+                    "id": ident("host/nic"),
+                    "host": ident(),
+                    "address": ident("IP address"),
+                    "link": ident("the NIC's link to its leaf"),
                     "rail": {"type": "integer", "minimum": 0},
-                    "plane": text("backend, frontend, …"),
+                    "plane": ident("backend, frontend, …"),
                 },
             )
         ),
@@ -53,7 +54,7 @@ TRACED_SHAPE: Final = record(
     {
         **PATH,
         "dir": among("fwd", "rev"),
-        "hops": array(nullable(text()), "address of each router that answered; null where none did"),
+        "hops": array(nullable(ident()), "address of each router that answered; null where none did"),
         "complete": {"type": "boolean", "description": "every hop up to the reflector answered"},
         "traced_at_ns": instant("the tracing host's clock"),
     },
@@ -62,13 +63,13 @@ TRACED_SHAPE: Final = record(
 FLOW_SHAPE: Final = record(
     "the way of a flow, traced hop by hop with packets whose TTL runs out before the far host",
     {
-        "src": text("NIC id that sends"),
-        "dst": text("NIC id that receives"),
+        "src": ident("NIC id that sends"),
+        "dst": ident("NIC id that receives"),
         "protocol": among("udp", "tcp"),
         "source_port": PORT_NUMBER,
         "destination_port": PORT_NUMBER,
         "dscp": PATH["dscp"],
-        "hops": array(nullable(text()), "address of each router that answered; null where none did"),
+        "hops": array(nullable(ident()), "address of each router that answered; null where none did"),
         "complete": {"type": "boolean", "description": "every hop up to the far host answered"},
         "traced_at_ns": instant("the tracing host's clock"),
     },
@@ -77,17 +78,17 @@ FLOW_SHAPE: Final = record(
 HOST_SHAPE: Final = record(
     "an agent that takes its sessions from the mesh plan, and what it may be told to do",
     {
-        "host": text("the agent's host"),
-        "boot_id": text("the agent's run"),
+        "host": ident("the agent's host"),
+        "boot_id": ident("the agent's run"),
         "seen_at_ns": instant("the host's clock"),
         "nics": array(
             record(
                 "",
                 {
-                    "id": text("NIC id host/nic"),
-                    "address": text("IP address"),
-                    "clock": text("clock id of its stamps: the host, or the NIC itself"),
-                    "plane": nullable(text("backend, frontend, …")),
+                    "id": ident("NIC id host/nic"),
+                    "address": ident("IP address"),
+                    "clock": ident("clock id of its stamps: the host, or the NIC itself"),
+                    "plane": nullable(ident("backend, frontend, …")),
                     "usable": {"type": "boolean", "description": "false: its device, address or namespace is away"},
                 },
                 optional=("plane", "usable"),
@@ -107,7 +108,7 @@ HOST_SHAPE: Final = record(
 MESH_SHAPE: Final = record(
     "what one host probes",
     {
-        "host": text("the agent's host"),
+        "host": ident("the agent's host"),
         "version": text("changes when anything but epoch and drawn_at_ns does"),
         "epoch": {**NATURAL, "description": "which redraw of the graph it is of"},
         "drawn_at_ns": instant("when it was drawn, bus time; of two plans the later counts"),
@@ -115,9 +116,9 @@ MESH_SHAPE: Final = record(
             record(
                 "one NIC probes another over one source port",
                 {
-                    "src": text("NIC id of the Session-Sender, one of the host's"),
-                    "dst": text("NIC id of the Session-Reflector"),
-                    "address": text("IP address of the reflector"),
+                    "src": ident("NIC id of the Session-Sender, one of the host's"),
+                    "dst": ident("NIC id of the Session-Reflector"),
+                    "address": ident("IP address of the reflector"),
                     "port": {**PORT_NUMBER, "description": "UDP port of the reflector"},
                     "path": {**PORT_NUMBER, "description": "path selector (UDP source port)"},
                     "dscp": PATH["dscp"],

@@ -5,24 +5,37 @@ from __future__ import annotations
 from typing import Final
 
 from sdfstream.records.command import ACTIONS, MODES, STATES
-from sdfstream.records.schema import NATURAL, PATH, PORT_NUMBER, among, array, instant, nullable, one_of, record, text
+from sdfstream.records.schema import (
+    NATURAL,
+    PATH,
+    PORT_NUMBER,
+    among,
+    array,
+    ident,
+    instant,
+    nullable,
+    one_of,
+    record,
+    sentence,
+    text,
+)
 
 _QP: Final = record(
     "the sending end of a queue pair, or a kernel flow that is treated as one",
     {
-        "qp": text("host/nic#number"),
+        "qp": ident("host/nic#number"),
         "rank": NATURAL,
         "peer_rank": NATURAL,
-        "src": text("NIC id that sends"),
-        "dst": text("NIC id that receives"),
-        "dst_address": text("IP address"),
+        "src": ident("NIC id that sends"),
+        "dst": ident("NIC id that receives"),
+        "dst_address": ident("IP address"),
         "path": {**PORT_NUMBER, "description": "source port now: what steering changes"},
         "dst_port": PORT_NUMBER,
         "protocol": among("udp", "tcp"),
         "transport": among("udp", "rocev2", "ib"),
         "dscp": PATH["dscp"],
-        "answer_path": nullable({"type": "integer", "description": "source port of the answers; null: as path"}),
-        "answer_port": nullable({"type": "integer", "description": "destination port of the answers; null: dst_port"}),
+        "answer_path": nullable({**PORT_NUMBER, "description": "source port of the answers; null: as path"}),
+        "answer_port": nullable({**PORT_NUMBER, "description": "destination port of the answers; null: dst_port"}),
         "steering": one_of(
             {
                 "socket": "by the control socket of the process that owns it",
@@ -38,15 +51,15 @@ _QP: Final = record(
 JOB_SHAPE: Final = record(
     "one host's share of a job",
     {
-        "job": text("job id"),
-        "host": text(),
+        "job": ident("job id"),
+        "host": ident(),
         "state": among("running", "ended"),
-        "name": text("what a person calls it"),
+        "name": ident("what a person calls it"),
         "since_at_ns": instant("in this state since, the host's clock"),
         "seen_at_ns": instant("the host's clock"),
         "source": one_of({"dropdir": "a file in the agent's drop directory", "process": "the job's own process"}),
         "ranks": array(
-            record("", {"rank": NATURAL, "nics": array(text("NIC id")), "pid": nullable({"type": "integer"})})
+            record("", {"rank": NATURAL, "nics": array(ident("NIC id")), "pid": nullable({"type": "integer"})})
         ),
         "qps": array(_QP, "queue pairs whose sending end is on this host"),
         "receives": array(_QP, "queue pairs whose receiving end is on this host"),
@@ -56,12 +69,12 @@ JOB_SHAPE: Final = record(
 
 _TARGET: Final = record(
     "what it is done to",
-    {"type": among("qp", "job", "command"), "id": text(), "host": text("where it is done"), "job": text()},
+    {"type": among("qp", "job", "command"), "id": text(), "host": ident("where it is done"), "job": ident()},
     optional=("host", "job"),
 )
 _OPEN: Final = {"type": "object"}
 _SIGNED: Final = {
-    "key_id": text("first 16 hex digits of the SHA-256 of the raw public key"),
+    "key_id": ident("first 16 hex digits of the SHA-256 of the raw public key"),
     "signature": text("Ed25519, base64, over the RFC 8785 canonical JSON of data without signature; integers of any "
                        "size as their digits"),
 }  # fmt: skip
@@ -89,8 +102,8 @@ OUTCOME_SHAPE: Final = record(
     {
         "command": text("command id"),
         "state": one_of(dict(STATES)),
-        "why": text("a sentence"),
-        "host": text("an agent's host, or controller"),
+        "why": sentence("a sentence"),
+        "host": ident("an agent's host, or controller"),
         "at_ns": instant("when it was said: the agent's clock, or bus time from the controller"),
         "action": text(),
         "target": _OPEN,
@@ -109,7 +122,7 @@ OVERRIDE_SHAPE: Final = record(
         "issued_at_ns": instant("bus time"),
         "expires_at_ns": instant("after this it has no force"),
         "what": among("approve", "refuse", "undo", "mode", "hold"),
-        "operator": text("who"),
+        "operator": ident("who"),
         "command": text("command id"),
         "target": _OPEN,
         "set": _OPEN,

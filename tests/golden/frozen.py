@@ -67,7 +67,7 @@ def messages_today() -> list[Message]:
 
 
 def schema_today() -> dict[str, Any]:
-    """Every topic's columns (name, type, may be null, unit), or the shapes of its events; no words."""
+    """Every topic's columns (name, type, may be null, unit), or the shapes of its events; no words, no bounds."""
     told: dict[str, Any] = {}
     for topic in TOPICS.values():
         if topic.columns is None:
@@ -88,6 +88,7 @@ def _without_words(shape: Any) -> Any:
             name: _without_words(part)
             for name, part in shape.items()
             if not (name in ("description", "$comment") and isinstance(part, str))
+            and not (name in ("minimum", "maximum", "maxLength") and isinstance(part, int))
         }
     return [_without_words(part) for part in shape] if isinstance(shape, list | tuple) else shape
 
@@ -105,7 +106,7 @@ def wire_today() -> list[Wire]:
 def schema_of(version: int) -> dict[str, Any]:
     """The schema of a frozen version."""
     frozen: dict[str, Any] = json.loads((HERE / str(version) / "schema.json").read_text())
-    return {FORMER_NAMES.get(name, name): columns for name, columns in frozen.items()}
+    return {FORMER_NAMES.get(name, name): _without_words(columns) for name, columns in frozen.items()}
 
 
 def wire_of(version: int) -> Iterator[Wire]:

@@ -20,6 +20,7 @@ from sdfstream.records.topics import CLOCK, FINDING, NAME, PORT, PROBE
 from tests.bus_samples import clock, finding, probe_batch
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
+PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
 LEAF = (
     st.none()
     | st.booleans()
@@ -31,10 +32,10 @@ JSON = st.recursive(LEAF, lambda x: st.lists(x, max_size=4) | st.dictionaries(TE
 YEAR_1_NS, YEAR_9999_NS = -62_135_596_800_000_000_000, 253_402_300_799_999_999_999
 EVENTS = st.builds(
     Event,
-    type=TEXT.filter(bool),
-    source=TEXT.filter(bool),
-    id=TEXT.filter(bool),
-    time_ns=st.integers(YEAR_1_NS, YEAR_9999_NS),
+    type=PRINTABLE,
+    source=PRINTABLE,
+    id=PRINTABLE,
+    time_ns=st.integers(0, 1 << 62),
     data=st.dictionaries(TEXT, JSON, max_size=5),
 )
 

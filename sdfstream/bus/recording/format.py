@@ -201,18 +201,19 @@ def parse_line(topic: Topic, raw: bytes) -> Message:
     FormatError
         ``json``, ``line`` (a field is missing or of another type), ``schema-version``, or as `cloudevents.from_object`.
     """
-    fields = strict_json.loads(raw)
+    fields = strict_json.parse(raw)
     if not isinstance(fields, dict):
         raise FormatError("line", "not an object")
     headers = fields.get("headers") or {}
     if not isinstance(headers, dict):
         raise FormatError("line", "headers is not an object")
+    strict_json.check([fields.get("key"), headers])
     if not is_schema_of(str(headers.get("schema", topic.name)), topic.name):
         raise FormatError("schema-version", f"header schema is {headers['schema']!r} in the file of {topic.name}")
     return Message(
         topic.name,
         _typed(fields, "key", str, ""),
-        cloudevents.from_object(fields.get("value")),
+        cloudevents.from_object(fields.get("value"), topic.name, whole=False),
         _typed(fields, "bus_at_ns", int),
         _typed(fields, "bus_seq", int),
         _typed(headers, "boot_id", str, ""),

@@ -19,16 +19,18 @@ from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.tail_io import Tail
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.shapes_jobs import COMMAND_SHAPE
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING
 from sdfstream.stats import Counters
 from tests.bus_samples import clock, mark_of
 from tests.contract.bus import marks, take
+from tests.fixtures.shapes import sample
 
 QUICK = LinkConfig(retry_s=(0.01, 0.05))
 
 
 def command(mark: int, host: str = "h0", size: int = 0) -> Output:
-    data = {"mark": mark, "pad": "x" * size}
+    data = sample(COMMAND_SHAPE) | {"mark": mark, "pad": "x" * size}
     return Output(COMMAND.name, host, Event(COMMAND.name, "actuate", f"c{mark}", mark, data))
 
 

@@ -1,0 +1,121 @@
+"""What an Arrow IPC stream will be once it is decoded: rows and bytes, read from its metadata before anything is decoded.
+
+A compressed buffer says how long it will be in its first eight bytes, and Arrow allocates that much on its word: 29 KB of
+Zstandard can be 8 million rows. So the sum of these lengths, and every record batch's number of rows, are read here from
+the FlatBuffers of the encapsulated messages, and a stream that asks for more than its bound is refused unread. A stream
+that is not compressed cannot grow: its buffers lie within its bytes.
+
+References
+----------
+Apache Arrow, "Columnar format": encapsulated message format, ``Message.fbs`` (tables Message, RecordBatch,
+DictionaryBatch, BodyCompression); FlatBuffers, "Internals" (tables, vtables, vectors).
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from sdfstream.errors import FormatError
+
+_HEAD: Final = Struct("<Ii").unpack_from
+_U8: Final = Struct("<B").unpack_from
+_U16: Final = Struct("<H").unpack_from
+_I32: Final = Struct("<i").unpack_from
+_U32: Final = Struct("<I").unpack_from
+_I64: Final = Struct("<q").unpack_from
+_CONTINUES: Final = 0xFFFFFFFF
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+# positions of a field in a vtable: 4 + 2 × its number in Message.fbs
+_HEADER_TYPE, _HEADER, _BODY_LENGTH = 6, 8, 10
+_LENGTH, _BUFFERS, _COMPRESSION = 4, 8, 10
+_DATA: Final = 6
+_NOT_COMPRESSED: Final = -1
+MOST_MESSAGES: Final = 256
+"""Messages of a stream: schema, a dictionary per name column, one record batch."""
+
+
+class DecodedSize(NamedTuple):
+    """What a stream takes once it is decoded."""
+
+    rows: int
+    """Of the largest record batch or dictionary."""
+    grown_bytes: int
+    """Bytes of buffers that are compressed, decompressed; 0: nothing is compressed."""
+
+
+def decoded_size(raw: bytes) -> DecodedSize:
+    """Rows and bytes of the stream `raw`; what stands behind its end is not looked at.
+
+    Raises
+    ------
+    FormatError
+        ``arrow-corrupt``: not an IPC stream of today's framing, or lengths that leave it.
+    """
+    rows = grown = at = 0
+    try:
+        for _ in range(MOST_MESSAGES):
+            if at == len(raw):  # a stream may end without an end mark
+                return DecodedSize(rows, grown)
+            mark, size = _HEAD(raw, at)
+            if mark != _CONTINUES or size < 0:
+                raise FormatError("arrow-corrupt", "no encapsulated message")
+            if size == 0:
+                return DecodedSize(rows, grown)
+            at += 8
+            table = at + _U32(raw, at)[0]
+            kind = _U8(raw, _field(raw, table, _HEADER_TYPE))[0]
+            body = at + size
+            length_at = _field(raw, table, _BODY_LENGTH)
+            at = body + (_I64(raw, length_at)[0] if length_at else 0)
+            if not body <= at <= len(raw):
+                raise FormatError("arrow-corrupt", "a body beyond the message")
+            if kind == _SCHEMA:
+                continue
+            batch = _table(raw, table, _HEADER)
+            if kind == _DICTIONARY:
+                batch = _table(raw, batch, _DATA)
+            length_at = _field(raw, batch, _LENGTH)
+            rows = max(rows, _I64(raw, length_at)[0] if length_at else 0)
+            if _field(raw, batch, _COMPRESSION):
+                grown += _grown(raw, batch, body, at)
+    except error as short:
+        raise FormatError("arrow-corrupt", f"{short}") from short
+    raise FormatError("arrow-batches", f"more than {MOST_MESSAGES} messages in one stream")
+
+
+def _field(raw: bytes, table: int, slot: int) -> int:
+    """Where the field at `slot` of a vtable lies; 0: absent, thus its default."""
+    vtable = table - _I32(raw, table)[0]
+    if vtable < 0 or slot >= _U16(raw, vtable)[0]:
+        return 0
+    offset: int = _U16(raw, vtable + slot)[0]
+    return table + offset if offset else 0
+
+
+def _table(raw: bytes, table: int, slot: int) -> int:
+    """The table that a field points to."""
+    at = _field(raw, table, slot)
+    if not at:
+        raise FormatError("arrow-corrupt", "a message without a header")
+    return at + int(_U32(raw, at)[0])
+
+
+def _grown(raw: bytes, batch: int, body: int, end: int) -> int:
+    """Bytes of a compressed batch's buffers, by their own first eight bytes."""
+    at = _field(raw, batch, _BUFFERS)
+    if not at:
+        return 0
+    vector = at + int(_U32(raw, at)[0])
+    total = 0
+    for i in range(_U32(raw, vector)[0]):
+        offset, length = _I64(raw, vector + 4 + 16 * i)[0], _I64(raw, vector + 12 + 16 * i)[0]
+        if length == 0:
+            continue
+        if offset < 0 or length < 8 or body + offset + length > end:
+            raise FormatError("arrow-corrupt", "a buffer beyond its body")
+        size = _I64(raw, body + offset)[0]
+        if size < _NOT_COMPRESSED:
+            raise FormatError("arrow-corrupt", "a buffer of negative length")
+        total += length - 8 if size == _NOT_COMPRESSED else size
+    return total
