@@ -1,9 +1,9 @@
-"""What an Arrow IPC stream will be once it is decoded: rows and bytes, read from its metadata before anything is decoded.
+"""What an Arrow IPC stream will be once it is decoded: rows and bytes, read from its metadata before that.
 
-A compressed buffer says how long it will be in its first eight bytes, and Arrow allocates that much on its word: 29 KB of
-Zstandard can be 8 million rows. So the sum of these lengths, and every record batch's number of rows, are read here from
-the FlatBuffers of the encapsulated messages, and a stream that asks for more than its bound is refused unread. A stream
-that is not compressed cannot grow: its buffers lie within its bytes.
+A compressed buffer says how long it will be in its first eight bytes, and Arrow allocates that much on its word: 29 KB
+of Zstandard can be 8 million rows. So the sum of these lengths, and every record batch's number of rows, are read here
+from the FlatBuffers of the encapsulated messages, and a stream that asks for more than its bound is refused unread. A
+stream that is not compressed cannot grow: its buffers lie within its bytes.
 
 References
 ----------

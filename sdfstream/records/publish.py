@@ -71,16 +71,17 @@ A message that cannot be read is copied to `<topic>.dlq`: value, key and headers
 
 {_table(("header", "value"), _DEAD_HEADERS)}
 
-A message of which only some rows were refused (`null-rows`, `value-rows`) is there too, whole; its other rows went on.
+A message of which only some rows were refused (`null-rows`, `value-rows`) is there too, whole; its other rows went
+on.
 
 ## Bounds
 
-What `<topic>.schema.json` bounds is refused beyond, and so is, where it states nothing: an instant outside 0 to 2^62 ns
-(1970 to 2116), another whole number beyond ±2^62, a number that is not finite or beyond ±1e30, an id or name that cannot
-be printed or is longer than 4096 characters, a list or object of more than 65,536 items; in fields that the schema does
-not know: whole numbers beyond 64 bits, numbers that are not finite, control characters but tab, LF, CR, more than 16
-levels. A name stands once in an object. A value that is not on a schema's list may come with a later version: it is
-passed on, if it is a printable name.
+What `<topic>.schema.json` bounds is refused beyond, and so is, where it states nothing: an instant outside 0 to 2^62
+ns (1970 to 2116), another whole number beyond ±2^62, a number that is not finite or beyond ±1e30, an id or name that
+cannot be printed or is longer than 4096 characters, a list or object of more than 65,536 items; in fields that the
+schema does not know: whole numbers beyond 64 bits, numbers that are not finite, control characters but tab, LF, CR,
+more than 16 levels. A name stands once in an object. A value that is not on a schema's list may come with a later
+version: it is passed on, if it is a printable name.
 
 ## Reasons
 
@@ -125,7 +126,10 @@ REASONS: Final = (
     ("`column-twice`", "two columns of one name"),
     ("`null`, `null-rows`", "every row, or some rows, have a null where none may be"),
     ("`value`, `value-rows`", "every row, or some rows, have an instant out of bounds or a number that is not finite"),
-    ("`json`", "not JSON in UTF-8, a name twice in an object, or a value out of bounds in a field that no schema knows"),
+    (
+        "`json`",
+        "not JSON in UTF-8, a name twice in an object, or a value out of bounds in a field that no schema knows",
+    ),
     ("`cloudevent`", "not a CloudEvents 1.0 object with id, source, type, time and an object as data"),
     ("`time`", "`time` is not RFC 3339, finer than a nanosecond, or out of bounds"),
     ("`name`", "an id, or the message's key, cannot be printed or is too long"),

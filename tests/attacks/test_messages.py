@@ -43,7 +43,7 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
     "path is true": (TOPOLOGY.name, wire(TOPOLOGY.name, TRACED | {"path": True}, PATH_TYPE), "shape"),
     "path is a list": (TOPOLOGY.name, wire(TOPOLOGY.name, TRACED | {"path": [1]}, PATH_TYPE), "shape"),
     "hops are objects": (TOPOLOGY.name, wire(TOPOLOGY.name, TRACED | {"hops": [{}]}, PATH_TYPE), "shape"),
-    "traced in 2262": (TOPOLOGY.name, wire(TOPOLOGY.name, TRACED | {"traced_at_ns": (1 << 63) - 1}, PATH_TYPE), "shape"),
+    "traced in 2262": (TOPOLOGY.name, wire(TOPOLOGY.name, TRACED | {"traced_at_ns": 1 << 62 | 1}, PATH_TYPE), "shape"),
     "traced before 1970": (TOPOLOGY.name, wire(TOPOLOGY.name, TRACED | {"traced_at_ns": -1}, PATH_TYPE), "shape"),
     "liveness of 1e400": (LIVENESS.name, wire(LIVENESS.name, in_change(interval_ns=literally("1e400"))), "shape"),
     "an endless interval": (LIVENESS.name, wire(LIVENESS.name, in_change(interval_ns=1 << 62)), "shape"),
