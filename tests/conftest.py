@@ -18,17 +18,33 @@ pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is ``real`` (packets, brokers, processes): those tests need the machine in time.
+    """Mark what is ``real`` (packets, brokers, processes), what of it runs ``alone``, and what stays on one worker.
 
-    They have it to themselves (``make test`` runs all others in parallel) and get a second try, told in the summary: a
-    machine that others starve for a second breaks no promise. The lab first: chDB keeps hundreds of threads with three
-    open files each, and libnftables can use only 1,024.
+    What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
+    Packets in namespaces need the machine in time and have it to themselves; ``make test`` runs all others in
+    parallel. There a file stays on one worker, and so does all that shares the session's broker; the folders with the
+    longest files come first, so that no worker ends long after the others.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/lab/"))
+    items.sort(key=_order)
     for item in items:
         if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka"):
             item.add_marker("real")
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if _is_marked(item, "lab"):
+            item.add_marker("alone")
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _order(item: pytest.Item) -> int:
+    folder = item.nodeid.split("/")[1]
+    # the lab before all: chDB keeps hundreds of threads with three open files each, and libnftables can use only 1,024
+    folders = ("lab", "integration", "scenarios", "property", "contract", "bench")
+    return folders.index(folder) if folder in folders else len(folders)
+
+
+def _group(item: pytest.Item) -> str:
+    shared = {"kafka", "secure_kafka"} & set(getattr(item, "fixturenames", ()))
+    return min(shared) if shared else item.nodeid.partition("::")[0]
 
 
 def _is_marked(item: pytest.Item, *names: str) -> bool:

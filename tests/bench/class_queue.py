@@ -30,7 +30,7 @@ SETTLE_S = 1.5
 
 
 def measure(result: Result, quick: bool) -> None:
-    asyncio.run(_measure(result, 2.0 if quick else 6.0))
+    asyncio.run(_measure(result, 1.0 if quick else 6.0))
 
 
 async def _measure(result: Result, seconds: float) -> None:

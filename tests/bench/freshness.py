@@ -30,7 +30,7 @@ Key = tuple[str, str, int]
 
 
 def measure(result: Result, quick: bool) -> None:
-    asyncio.run(_measure(result, 4.0 if quick else 15.0))
+    asyncio.run(_measure(result, 2.0 if quick else 15.0))
 
 
 async def _measure(result: Result, seconds: float) -> None:

@@ -120,7 +120,11 @@ def limit(given: Sequence[Message], folder: Path) -> dict[str, float]:
 
 def measure(result: Result, quick: bool) -> None:
     warm_s, seconds = (2, 2) if quick else (WARM_S, 9)
-    loads = [Load(seconds=warm_s + seconds, flush_s=1.0), Load(seconds=warm_s + (seconds + 1) // 3, flush_s=0.1)]
+    hosts = 8 if quick else 64
+    loads = [
+        Load(hosts=hosts, seconds=warm_s + seconds, flush_s=1.0),
+        Load(hosts=hosts, seconds=warm_s + (seconds + 1) // 3, flush_s=0.1),
+    ]
     with tempfile.TemporaryDirectory(prefix="sdf-bench-") as folder:
         for number, load in enumerate(loads):
             stream = messages(load, np.random.default_rng(1))

@@ -37,7 +37,7 @@ def measure(result: Result, quick: bool) -> None:
         raise SkippedError(f"no lab on this machine: {error}") from error
     with fabric, tempfile.TemporaryDirectory(prefix="sdf-bench-") as folder:
         for count in (HOGS,) if quick else (0, HOGS):
-            delays = asyncio.run(_delays(fabric, Path(folder), count, seconds=3.0 if quick else 12.0))
+            delays = asyncio.run(_delays(fabric, Path(folder), count, seconds=1.5 if quick else 12.0))
             _say(result, count, *delays)
 
 

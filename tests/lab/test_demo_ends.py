@@ -85,38 +85,38 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert not alive, "what held the lab's namespaces outlived the demo"
 
 
-@pytest.mark.parametrize(
-    ("number", "before"),
-    [
-        (signal.SIGINT, ()),
-        (signal.SIGTERM, AS_ROOT_OF_A_USER_NAMESPACE),
-        (signal.SIGKILL, ()),
-        (signal.SIGKILL, AS_ROOT_OF_A_USER_NAMESPACE),
-    ],
-)
-def test_nothing_stays_but_the_data_folder(tmp_path: Path, number: signal.Signals, before: tuple[str, ...]) -> None:
+def assert_nothing_stays(home: Path) -> None:
+    assert list((home / "tmp").iterdir()) == []
+    assert sorted(p.name for p in home.iterdir()) == ["data", "said", "tmp"]
+
+
+def test_after_an_interrupt_nothing_stays_but_the_data_folder(tmp_path: Path) -> None:
+    with demo(tmp_path, "ready after") as (running, _):
+        processes = children(running)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+    assert_gone(processes)
+    assert_nothing_stays(tmp_path)
+
+
+@pytest.mark.parametrize("before", [(), AS_ROOT_OF_A_USER_NAMESPACE], ids=["root", "user namespace"])
+def test_killed_amid_a_fault_nothing_stays_and_the_next_demo_takes_the_data_folder(
+    tmp_path: Path, before: tuple[str, ...]
+) -> None:
     if before and not allowed(before, "true"):
         pytest.skip("no user namespace to be had")
     with demo(tmp_path, "1/4", before) as (running, _):
         processes = children(running)
-        running.send_signal(number)
-        code = running.wait(20)
-    assert code == (130 if number != signal.SIGKILL else -signal.SIGKILL)
-    assert_gone(processes)
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "said", "tmp"]
-
-
-def test_a_killed_demos_data_folder_is_taken_by_the_next(tmp_path: Path) -> None:
-    with demo(tmp_path, "1/4") as (running, _):
-        processes = children(running)
         running.kill()
-        running.wait()
+        assert running.wait(20) == -signal.SIGKILL
     assert_gone(processes)
-    with demo(tmp_path, "ready after") as (running, said):
-        running.terminate()
-        assert running.wait(20) == 130
-    assert "nic-down" not in said
+    assert_nothing_stays(tmp_path)
+    if not before:
+        with demo(tmp_path, "ready after") as (running, said):
+            running.terminate()
+            assert running.wait(20) == 130
+        assert "nic-down" not in said
+        assert_nothing_stays(tmp_path)
 
 
 def test_an_ordinary_user_gets_a_live_lab(tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ def test_an_ordinary_user_gets_a_live_lab(tmp_path: Path) -> None:
             pytest.skip("no user namespace to be had")
         python = python_for(before)
         folder.chmod(0o777)
-        with demo(folder, "\n1/", before, python) as (running, said):
+        with demo(folder, "ready after", before, python) as (running, said):
             processes = children(running)
             running.terminate()
             assert running.wait(20) == 130
         assert "working in a user namespace" in said
-        assert "ready after" in said
         assert_gone(processes)
+        assert_nothing_stays(folder)
     finally:
         if before:
             subprocess.run(["rm", "-rf", str(folder)], check=True)
