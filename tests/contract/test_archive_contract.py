@@ -87,8 +87,8 @@ def test_an_insert_repeated_with_its_token_is_dropped_also_after_reopening(targe
     engine.close()
 
 
-def test_migrations_are_applied_once_and_recorded(target: str) -> None:
-    engine = Engine.open(target, create=True)
+def test_migrations_are_applied_once_and_recorded(bare_target: str) -> None:
+    engine = Engine.open(bare_target, create=True)
     try:
         assert migrate(engine) == [m.name for m in migrations()]
         assert migrate(engine) == []
@@ -101,8 +101,8 @@ def test_migrations_are_applied_once_and_recorded(target: str) -> None:
         engine.close()
 
 
-def test_a_migration_interrupted_in_the_middle_is_resumed(target: str) -> None:
-    engine = Engine.open(target, create=True)
+def test_a_migration_interrupted_in_the_middle_is_resumed(bare_target: str) -> None:
+    engine = Engine.open(bare_target, create=True)
     try:
         for statement in migrations()[0].statements[:3]:
             engine.command(statement)
