@@ -17,8 +17,8 @@ from sdfstream.actuate.links import ActionableFindings, Loads, QueueDelays
 from sdfstream.actuate.paths import ClockErrors, Mapper, Probing
 from sdfstream.actuate.refusals import Refusals
 from sdfstream.actuate.routes import Routes, Selectable
+from sdfstream.records.fabric import Topology
 from sdfstream.records.signature import Signer
-from sdfstream.records.topology import Topology
 from sdfstream.stats import Counters
 
 

@@ -30,7 +30,7 @@ from sdfstream.actuate.paths import MappedPath
 from sdfstream.actuate.routes import Directed, Routes
 from sdfstream.numeric.table import KeyIndex, Table
 from sdfstream.records import columns
-from sdfstream.records.topology import Topology
+from sdfstream.records.fabric import Topology
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
 from sdfstream.stats import Counters
 

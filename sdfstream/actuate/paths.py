@@ -22,8 +22,7 @@ from sdfstream.actuate.jobs import OwnedQp
 from sdfstream.actuate.refusals import Doubt
 from sdfstream.actuate.routes import ProbeKey, Routes
 from sdfstream.records import columns
-from sdfstream.records.fabric import host_of
-from sdfstream.records.topology import Topology
+from sdfstream.records.fabric import Topology, host_of
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 Watch = list[dict[str, Any]]

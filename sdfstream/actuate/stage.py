@@ -27,12 +27,11 @@ from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.command import Outcome
 from sdfstream.records.command import outcome as read_outcome
-from sdfstream.records.fabric import FLOW_TYPE, flow_from
+from sdfstream.records.fabric import DECLARED_TYPE, FLOW_TYPE, PATH_TYPE, Topology, flow_from
 from sdfstream.records.job import job_shard
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY
-from sdfstream.records.topology import DECLARED_TYPE, PATH_TYPE, Topology
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 

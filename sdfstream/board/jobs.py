@@ -26,12 +26,12 @@ from sdfstream.board.job_facts import (
 )
 from sdfstream.board.rates import RateTable, Series
 from sdfstream.errors import FormatError
-from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair, flow_from, link_id
+from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair, Topology, flow_from, link_id
 from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.job import JobShard, job_shard
 from sdfstream.records.message import Event, Message
+from sdfstream.records.routes import traced
 from sdfstream.records.topics import COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, QP_WINDOW, TOPOLOGY
-from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
@@ -119,7 +119,7 @@ class JobBoard:
         for flow in (qp.flow(path), qp.answers(path)):
             hops = self._flows.get(flow)
             if hops:
-                crossed = self._topology.traced(flow.src, flow.dst, hops)
+                crossed = traced(self._topology, flow.src, flow.dst, hops)
                 found |= {element for element, probability in crossed.items() if probability >= 0.5}
         return frozenset(found)
 

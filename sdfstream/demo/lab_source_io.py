@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from sdfstream import settings
 from sdfstream.errors import UnavailableError
+from sdfstream.records.fabric import DECLARED_TYPE
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import TOPOLOGY
-from sdfstream.records.topology import DECLARED_TYPE
 from sdfstream.serve.data_folder import CLOCK_PAGES
 
 if TYPE_CHECKING:

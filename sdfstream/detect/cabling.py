@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from sdfstream.detect.routes import Hops, LinkEnds, TracedRoute
 from sdfstream.detect.sessions import NameIndex, Sessions
-from sdfstream.records.fabric import link_id
+from sdfstream.records.fabric import Topology, link_id
 from sdfstream.records.finding import Subject
-from sdfstream.records.topology import Topology
+from sdfstream.records.routes import equal_cost, traced
 from sdfstream.records.units import NS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -197,16 +197,16 @@ class Cabling:
         names = {f"tx {sender}": 1.0, f"rx {receiver}": 1.0}
         closed = bool(topology.leaf_of)
         if route is None:
-            names.update(topology.equal_cost(sender, receiver))
+            names.update(equal_cost(topology, sender, receiver))
         else:
-            names.update(topology.traced(sender, receiver, tuple(route.hops)))
+            names.update(traced(topology, sender, receiver, tuple(route.hops)))
             closed |= None not in route.hops and not route.doubt_ns
             if route.doubt_ns:
                 open_hops = (*route.hops[: route.doubt_at + 1], *[None] * (len(route.hops) - route.doubt_at - 1))
-                elsewhere = topology.traced(sender, receiver, open_hops)
+                elsewhere = traced(topology, sender, receiver, open_hops)
                 names = _mixed([names, {**elsewhere, f"tx {sender}": 1.0, f"rx {receiver}": 1.0}], _DOUBT)
             elif route.sprayed():
-                routes = [topology.traced(sender, receiver, tuple(hops)) for hops in route.others]
+                routes = [traced(topology, sender, receiver, tuple(hops)) for hops in route.others]
                 routes = [names, *({**w, f"tx {sender}": 1.0, f"rx {receiver}": 1.0} for w in routes)]
                 names = _mixed(routes, 1 - 1 / len(routes))
                 closed = False

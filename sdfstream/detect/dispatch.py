@@ -28,12 +28,11 @@ from sdfstream.detect.intake import conform
 from sdfstream.detect.sessions import session_key
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
-from sdfstream.records.fabric import FLOW_TYPE, flow_from, host_of
+from sdfstream.records.fabric import FLOW_TYPE, Topology, flow_from, host_of
 from sdfstream.records.hostclock import paths_only
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
-from sdfstream.records.topology import Topology
 from sdfstream.records.units import ABSENT_NS
 
 

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from sdfstream.detect.detections import Detection, symptom
 from sdfstream.detect.instant import Instant
-from sdfstream.records.fabric import host_of
+from sdfstream.records.fabric import Topology, host_of
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.topology import Topology
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _AGREE: Final = 3

@@ -11,8 +11,8 @@ import numpy as np
 from sdfstream.errors import FormatError
 from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.inventory import Inventory, Nic, ProbeRoute
+from sdfstream.records.fabric import Topology
 from sdfstream.records.mesh import HostHere, host_here
-from sdfstream.records.topology import Topology
 
 _LEAST_HOPS = 2
 """The first leaf, and what lies behind it; a path of one hop stays on its leaf and crosses no route."""

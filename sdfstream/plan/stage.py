@@ -20,10 +20,10 @@ from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.draw import draw
 from sdfstream.plan.hashing import of_names
 from sdfstream.plan.known import Known
+from sdfstream.records.fabric import DECLARED_TYPE, PATH_TYPE
 from sdfstream.records.mesh import HOST_TYPE, HostPlan, host_plan
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import LIVENESS, MESH, TOPOLOGY
-from sdfstream.records.topology import DECLARED_TYPE, PATH_TYPE
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 

@@ -1,4 +1,4 @@
-"""Shortest routes between two switches of a declared graph, and the share of them that crosses each element.
+"""Which elements routes cross: of a traced route, and of equal-cost routes where nothing is traced.
 
 Elements are named as findings name them: ``node s1`` a switch, ``l0->s1`` one direction of a link. Routers split flows
 equally over equal-cost next hops (ECMP, RFC 2992), so over many flows the share of routes is the share of flows.
@@ -9,10 +9,51 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from sdfstream.records.fabric import direction_id
+from sdfstream.records.fabric import Topology, direction_id
 
-Graph = dict[str, list[str]]
-"""Switch to neighbouring switches, sorted; parallel cables stand twice."""
+
+def traced(topology: Topology, sender: str, receiver: str, hops: Sequence[str | None]) -> dict[str, float]:
+    """Elements between the two NICs' cables on a traced route, with the probability of each.
+
+    The first hop's link is the sender's own cable and belongs to its NIC; an answer from the receiver itself is
+    the receiver's cable. Without a declaration a hop is known by its address alone. With one, a hop that did
+    not answer is narrowed down to the shortest routes that agree with the others.
+    """
+    if not topology.leaf_of:
+        return {f"->{address}": 1.0 for address in hops[1:] if address is not None}
+    arrivals = [topology.arrival(hop) for hop in hops]
+    found = _agreeing_between(topology, sender, receiver, arrivals)
+    if found:
+        return found
+    elements: dict[str, float] = {}
+    for origin, node in (a for a in arrivals if a is not None):
+        if node not in (sender, receiver):
+            elements[f"node {node}"] = 1.0
+            if origin != sender and origin not in topology.leaf_of:
+                elements[direction_id(origin, node)] = 1.0
+    return elements
+
+
+def _agreeing_between(
+    topology: Topology, sender: str, receiver: str, arrivals: Sequence[tuple[str, str] | None]
+) -> dict[str, float]:
+    """Shares of all shortest routes that agree with the hops that answered; {} if none does."""
+    first, last = topology.leaf_of.get(sender), topology.leaf_of.get(receiver)
+    if arrivals and arrivals[-1] is not None and arrivals[-1][1] == receiver:
+        arrivals = arrivals[:-1]
+    if first is None or last is None or not arrivals:
+        return {}
+    return _agreeing(topology.graph, first, last, arrivals)
+
+
+def equal_cost(topology: Topology, sender: str, receiver: str) -> dict[str, float]:
+    """Elements between two NICs with the share of equal-cost routes that use them; empty when not declared."""
+    a, b = topology.leaf_of.get(sender), topology.leaf_of.get(receiver)
+    if a is None or b is None:
+        return {}
+    if (a, b) not in topology.shares:
+        topology.shares[a, b] = split_evenly(topology.graph, a, b)
+    return topology.shares[a, b]
 
 
 def distances(graph: Mapping[str, Sequence[str]], goal: str) -> dict[str, int]:
@@ -32,11 +73,11 @@ def distances(graph: Mapping[str, Sequence[str]], goal: str) -> dict[str, int]:
     return found
 
 
-def equal_cost(graph: Mapping[str, Sequence[str]], first: str, last: str) -> dict[str, float]:
+def split_evenly(graph: Mapping[str, Sequence[str]], first: str, last: str) -> dict[str, float]:
     """Share of flows from `first` to `last` that cross each element, with an equal split at every node.
 
     >>> graph = {"l0": ["s0", "s1"], "s0": ["l0", "l1"], "s1": ["l0", "l1"], "l1": ["s0", "s1"]}
-    >>> equal_cost(graph, "l0", "l1")["l0->s1"]
+    >>> split_evenly(graph, "l0", "l1")["l0->s1"]
     0.5
     """
     far = distances(graph, last)
@@ -58,7 +99,7 @@ def equal_cost(graph: Mapping[str, Sequence[str]], first: str, last: str) -> dic
     return elements
 
 
-def agreeing(
+def _agreeing(
     graph: Mapping[str, Sequence[str]], first: str, last: str, arrivals: Sequence[tuple[str, str] | None]
 ) -> dict[str, float]:
     """Share of the shortest routes from `first` to `last` that agree with a trace, by element; {} if none does.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, get_args, get_type_hints
 
-from sdfstream.records.fabric import FLOW_TYPE
+from sdfstream.records.fabric import DECLARED_TYPE, FLOW_TYPE, PATH_TYPE
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.schema import (
@@ -27,7 +27,6 @@ from sdfstream.records.schema import (
 from sdfstream.records.shapes_fabric import DECLARED_SHAPE, FLOW_SHAPE, HOST_SHAPE, MESH_SHAPE, TRACED_SHAPE
 from sdfstream.records.shapes_jobs import COMMAND_SHAPE, JOB_SHAPE, OUTCOME_SHAPE, OVERRIDE_SHAPE
 from sdfstream.records.topics import ANOMALY, COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY
-from sdfstream.records.topology import DECLARED_TYPE, PATH_TYPE
 
 _EVIDENCE: Final = record(
     "one measured fact",

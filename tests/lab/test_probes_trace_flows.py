@@ -12,9 +12,8 @@ import pytest
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
 from sdfstream.probes.trace.flows import FlowRequest
-from sdfstream.records.fabric import FLOW_TYPE, Flow, PathId, flow_from
+from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, Flow, PathId, flow_from
 from sdfstream.records.message import Event
-from sdfstream.records.topology import PATH_TYPE
 from tests.fixtures.agents import RecordedAgent, running
 from tests.fixtures.lab import SMALL, fabric, up_or_skip
 from tests.fixtures.observers import RecordingObserver

@@ -23,10 +23,9 @@ from sdfstream.probes.trace.packets import PacketTemplate
 from sdfstream.probes.trace.paths import PathBook, PathChanges
 from sdfstream.probes.trace.raw_io import RawSockets
 from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
-from sdfstream.records.fabric import FLOW_TYPE, Flow, PathId
+from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, Flow, PathId
 from sdfstream.records.message import Output
 from sdfstream.records.topics import TOPOLOGY
-from sdfstream.records.topology import PATH_TYPE
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 

@@ -1,10 +1,10 @@
 """A NIC on another leaf than planned, from what traces show; nothing without a plan."""
 
 from sdfstream.detect.miscabled import MiscablingDetector
+from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
-from sdfstream.records.topology import Topology
 from tests.unit.detect.instants import at
-from tests.unit.records.test_topology import address, declare
+from tests.unit.records.test_routes import address, declare
 
 PLAN = declare(
     ("h0/r0", "l0"), ("h0/r1", "l1"), ("h1/r0", "l2"), ("h1/r1", "l3"),

@@ -8,9 +8,9 @@ import pytest
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.routes import LinkEnds, TracedRoute
 from sdfstream.detect.sessions import Sessions
+from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
-from sdfstream.records.topology import Topology
-from tests.unit.records.test_topology import address, declare
+from tests.unit.records.test_routes import address, declare
 
 LEAVES, SPINES = ("l0", "l1", "l2"), ("s0", "s1")
 PLAN = declare(

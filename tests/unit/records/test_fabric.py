@@ -1,0 +1,51 @@
+"""A declared topology: what cannot be read of it, and what its addresses, speeds and rails are."""
+
+import pytest
+
+from sdfstream.errors import FormatError
+from sdfstream.records.fabric import Topology
+
+
+def test_what_cannot_be_read_is_left_out_and_listed() -> None:
+    odd = Topology({"links": [{}, {"a": {"node": "l0"}}, {"a": {"node": "l0"}, "b": {"node": "s0"}}], "nics": [{}]})
+    assert odd.leaf_of == {} and odd.neighbours == {"l0": {"s0"}, "s0": {"l0"}}
+    assert {fault.field for fault in odd.faults} == {"nics", "links", "links.id"} and not [*odd.faults_in("nodes")]
+    assert odd.refuse("links", "nics", absent=False) is odd
+    with pytest.raises(FormatError, match="topology"):
+        odd.refuse("links")
+
+
+def link(a: str, at_a: str, b: str, at_b: str, speed_mbps: int) -> dict[str, object]:
+    ends = {"a": {"node": a, "address": at_a}, "b": {"node": b, "address": at_b}}
+    return {"id": f"{a}--{b}", **ends, "speed_mbps": speed_mbps}
+
+
+DECLARED = {
+    "nodes": [],
+    "links": [
+        link("h0/r0", "1.0", "l0", "1.1", 10),
+        link("l0", "2.0", "s0", "2.1", 5),
+        link("l1", "3.0", "s0", "3.1", 5),
+        link("l0", "4.0", "s1", "4.1", 5),
+    ],
+    "nics": [{"id": "h0/r0", "rail": 3}],
+}
+
+
+def test_hop_addresses_are_link_directions() -> None:
+    topology = Topology(DECLARED)
+    assert (
+        topology.direction("2.1") == "l0->s0"
+        and topology.hop("l0->s0") == "2.1"
+        and topology.speed_bps("2.1") == 5_000_000
+    )
+    assert topology.direction("9.9") == "->9.9" and topology.hop("->9.9") == "9.9" and topology.speed_bps("9.9") == 0
+    assert (
+        topology.nic_speed_bps("h0/r0") == 10_000_000
+        and topology.rail("h0/r0") == "3"
+        and topology.rail("h7/r1") == "r1"
+    )
+    assert not topology.contradicted_by(("1.1", "2.1", "3.0")) and topology.contradicted_by(("1.1", "4.1", "3.0"))
+    assert not topology.contradicted_by(("1.1", None, "3.0")) and not topology.contradicted_by(("1.1", "9.9", "3.0"))
+    with pytest.raises(FormatError):
+        Topology({"links": [{"a": 5}]}).refuse("links")
