@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from sdfstream.records.topology import PATH_TYPE
 
 from sdfstream.bus import codec
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import FormatError
 from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import LIVENESS, MESH, TOPICS, TOPOLOGY
-from sdfstream.records.topology import PATH_TYPE
 from tests.fixtures.shapes import sample
 
 TRACED = sample(SHAPES[TOPOLOGY.name][PATH_TYPE])
