@@ -25,6 +25,9 @@ from sdfstream.records.topics import TOPICS, Topic, is_schema_of
 Headers: TypeAlias = list[tuple[str, bytes]]
 Compression: TypeAlias = Literal["zstd"] | None
 
+MOST_KEY: Final = 1024
+"""Characters of a message's key: an id, or several."""
+MOST_BOOT_ID: Final = 256
 ARROW_CONTENT_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 # one thread: with Arrow's pool, small compressed batches cost up to eight times more
@@ -114,14 +117,15 @@ def encode(
     return headers, encode_body(output.topic, body, output.key, compression)
 
 
-def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> Decoded:
-    """Decode a message of `topic`.
+def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes, key: str = "") -> Decoded:
+    """Decode a message of `topic`; its `key` is looked at as well, since stages take it for a host's name.
 
     Raises
     ------
     FormatError
-        ``topic-unknown``, ``schema-missing``, ``schema-version``, ``header``, ``arrow-corrupt``, ``arrow-batches``,
-        ``arrow-trailing``, what `conform` raises, ``json``, ``cloudevent``, ``time``, ``name``, ``shape``.
+        ``topic-unknown``, ``key``, ``schema-missing``, ``schema-version``, ``header``, ``arrow-corrupt``,
+        ``arrow-batches``, ``arrow-trailing``, what `conform` raises, ``json``, ``cloudevent``, ``time``, ``name``,
+        ``shape``.
     """
     columns = topic_of(topic).columns
     if dead_letters.is_dead(topic):
@@ -129,6 +133,8 @@ def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> De
         marks = [(n, v) for n, v in given if n != "bus_at_ns"]
         return Decoded(dead_letters.unpack(topic, marks, value), "", -1, _number(dict(given), "bus_at_ns"), 0)
     given_by_name = dict(headers)
+    if not key.isprintable() or len(key) > MOST_KEY:
+        raise FormatError("key", f"{key[:64]!r}, {len(key)} characters")
     schema = given_by_name.get("schema")
     if schema is None:
         raise FormatError("schema-missing", "no header schema")
@@ -173,14 +179,17 @@ def _number(headers: dict[str, bytes], name: str) -> int | None:
     raw = headers.get(name)
     if raw is None:
         return None
-    # 19 digits: what an int64 can hold, give or take; more is nobody's count
-    if not raw.isdigit() or len(raw) > 19:
+    if not raw.isdigit() or len(raw) > 19 or int(raw) >= 1 << 63:
         raise FormatError("header", f"{name} is {raw[:40]!r}, not a number")
     return int(raw)
 
 
 def _boot_id(headers: dict[str, bytes]) -> str:
+    raw = headers.get("boot_id", b"")
     try:
-        return headers.get("boot_id", b"").decode()
+        boot_id = raw.decode()
     except UnicodeDecodeError as error:
         raise FormatError("header", "boot_id is not UTF-8") from error
+    if not boot_id.isprintable() or len(boot_id) > MOST_BOOT_ID:
+        raise FormatError("header", f"boot_id is {raw[:40]!r}")
+    return boot_id

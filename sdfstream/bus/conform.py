@@ -3,7 +3,7 @@
 Readers take an absent nullable column as null and ignore a column they do not know (contract 4.2). Names may come
 plainly or dictionary-encoded in any of Arrow's string layouts, since that changes no value; a number of another
 type is refused, since a reader must not guess (the archive casts it: `archive.rows.cast_columns`). A float that is no
-number, or larger than anything of its unit, counts as null.
+number, or a name that cannot be printed, counts as null (`column_bounds`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sdfstream.bus import finite
+from sdfstream.bus import column_bounds
 from sdfstream.errors import FormatError
 from sdfstream.records.topics import NAME, TOPICS
 
@@ -104,9 +104,9 @@ def _column(field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(where[0])
     if field.type == NAME:
-        return _names(field.name, column)
+        return column_bounds.names(_names(field.name, column))
     if column.type == field.type:
-        return finite.or_null(field, column) if pa.types.is_floating(column.type) else column
+        return column_bounds.numbers(field, column) if pa.types.is_floating(column.type) else column
     if field.nullable and pa.types.is_null(column.type):
         return pa.nulls(batch.num_rows, field.type)
     raise FormatError("column-type", f"{field.name} is {column.type}, not {field.type}")

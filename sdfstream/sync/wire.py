@@ -46,6 +46,33 @@ _ESTIMATES: Final = {
     "bound_ns2": "bound_ns2",
 }
 
+_MOST_WEIGHT: Final = 1e15
+"""Of a sum of inverse variances: more than any number of sessions of a nanosecond's noise."""
+_MOST_SQUARE: Final = 1e37
+"""Of a squared difference of two clocks: the square of 2^61 ns."""
+_ROUNDED: Final = 1.001
+"""A sum of inverse covariances may have lost so much of its determinant."""
+_MOST_SKEW_PPB: Final = 1e9
+"""A clock that runs twice as fast."""
+_LIMITS: Final = {
+    "weight_per_ns2": (0.0, _MOST_WEIGHT),
+    "skew_weight_per_ppb2": (0.0, _MOST_WEIGHT),
+    "skew_ppb": (-_MOST_SKEW_PPB, _MOST_SKEW_PPB),
+    "info_xx_per_ns2": (0.0, _MOST_WEIGHT),
+    "info_gg_per_ppb2": (0.0, _MOST_WEIGHT),
+    "square_ns2": (0.0, _MOST_SQUARE),
+    "rest_ns2": (0.0, _MOST_SQUARE),
+    "alarm_ns2": (0.0, _MOST_SQUARE),
+    "usual_ns2": (0.0, _MOST_SQUARE),
+    "place_skew_ppb": (-_MOST_SKEW_PPB, _MOST_SKEW_PPB),
+    "var_xx_ns2": (0.0, _MOST_SQUARE),
+    "var_gg_ppb2": (0.0, _MOST_SQUARE),
+    "walk_ppb2_per_s": (0.0, _MOST_SQUARE),
+    "phase_ns2_per_s": (0.0, _MOST_SQUARE),
+    "bound_ns2": (0.0, _MOST_SQUARE),
+}
+"""Of columns that are no plain differences of readings; a row beyond them is of nobody who measured."""
+
 
 class EdgeRows(NamedTuple):
     """Rows of one message about edges; clock numbers in `edges` point into `names`."""
@@ -108,7 +135,8 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
     Raises
     ------
     FormatError
-        A column is missing, of another type, or has a null where none may be; a number is not finite.
+        A column is missing, of another type, or has a null where none may be; a number is not finite, or of nobody who
+        measured (`_LIMITS`); an inverse covariance is none.
     """
     sides = [columns.names(batch, f"clock_{end}") for end in ("src", "dst")]
     if any((codes < 0).any() for codes, _ in sides):
@@ -120,6 +148,8 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
         for codes, own in sides
     )
     floats = {field: _finite(batch, name) for name, field in _FLOATS.items()}
+    if (np.square(floats["info_cross"]) > floats["info_offset"] * floats["info_skew"] * _ROUNDED).any():
+        raise FormatError("out-of-range", "info_xg_per_ns_ppb")
     counts = {field: columns.values(batch, name).astype(np.float64) for name, field in _COUNTS.items()}
     edges = ReducedEdges(src=src, dst=dst, recent=columns.values(batch, "heard").astype(np.bool_), **floats, **counts)
     base_ns, based = np.full(len(names), np.iinfo(np.int64).min), np.zeros(len(names), dtype=np.bool_)
@@ -216,6 +246,9 @@ def _finite(batch: pa.RecordBatch, name: str) -> Float64s:
         raise FormatError("column-type", name) from problem
     if not np.isfinite(result).all():
         raise FormatError("not-finite", name)
+    low, high = _LIMITS.get(name, (-_MOST_SQUARE, _MOST_SQUARE))
+    if result.size and not low <= result.min() <= result.max() <= high:
+        raise FormatError("out-of-range", name)
     return result
 
 

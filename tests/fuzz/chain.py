@@ -89,14 +89,19 @@ class ArchiveSteps:
 
     def __init__(self) -> None:
         self.counters = Counters("archive")
+        self._waiting: dict[str, list[Message]] = {}
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
-        """As a stage."""
+        """As a stage; rows are built at every boundary."""
         for message in messages:
-            topic = ARCHIVED[message.topic]
-            build = bulk_rows if topic.form == "bulk" else event_rows
-            made = build(topic, [message], "fuzz")
-            self.counters.add("rows", "", made.table.num_rows)
+            self._waiting.setdefault(message.topic, []).append(message)
+        if not messages:
+            waiting, self._waiting = self._waiting, {}
+            for name, several in waiting.items():
+                topic = ARCHIVED[name]
+                build = bulk_rows if topic.form == "bulk" else event_rows
+                made = build(topic, several, "fuzz")
+                self.counters.add("rows", "", made.table.num_rows)
         return []
 
 
@@ -161,7 +166,7 @@ class Chain:
         """A message in wire form enters the bus at `at_ns`; False: it was refused there."""
         self._recent.append(one)
         try:
-            decoded = codec.decode(one.topic, one.headers, one.value)
+            decoded = codec.decode(one.topic, one.headers, one.value, one.key)
         except FormatError as error:
             self.refused.add("refused", error.reason)
             return False
@@ -216,7 +221,7 @@ class Chain:
             self.outputs.append((self.now_ns, name, output))
         try:
             headers, value = codec.encode(output, "boot", 0)
-            body = codec.decode(output.topic, headers, value).body
+            body = codec.decode(output.topic, headers, value, output.key).body
         except Exception as error:
             self.finds.add(f"{name} output {output.topic}", error, tuple(self._recent), f"{output.body}"[:2000])
             return None

@@ -48,7 +48,7 @@ def unpacked(head: bytes, payload: bytes) -> Message:
         ``link-head`` (nothing behind it can be trusted), or as `codec.decode`.
     """
     (topic, key, headers), at_ns, seq = frames.parse_down_head(head)
-    decoded = codec.decode(topic, headers, payload)
+    decoded = codec.decode(topic, headers, payload, key)
     return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
 

@@ -79,7 +79,7 @@ class MemoryBus:
         """Decode a message in wire form and put it on the bus; what cannot be read goes to ``<topic>.dlq``."""
         given = list(headers)
         try:
-            message = codec.decode(topic, given, value)
+            message = codec.decode(topic, given, value, key)
             await self._append(Output(topic, key, message.body, message.boot_id, message.batch_seq), message.body)
             if not message.refused_rows:
                 return

@@ -132,6 +132,24 @@ def test_an_unknown_schema_or_a_bad_header_is_refused() -> None:
     assert reason_of(value, [*HEADERS, ("boot_id", b"\xff")]) == "header"
 
 
+@pytest.mark.parametrize("key", ["a\x00b", "\x1b[2J", "k" * (codec.MOST_KEY + 1)])
+def test_a_key_that_is_no_name_is_refused(key: str) -> None:
+    """A stage takes a key for a host's name, and what it says of it must be read by others."""
+    sent, value = codec.encode(clock(), "b", 1)
+    with pytest.raises(FormatError, match="key"):
+        codec.decode("sdf.state.clock.v1", sent, value, key)
+    assert codec.decode("sdf.state.clock.v1", sent, value, "mesh").batch_seq == 1
+
+
+@pytest.mark.parametrize(
+    "header", [("batch_seq", b"9223372036854775808"), ("boot_id", b"b" * 300), ("boot_id", b"\x07")]
+)
+def test_a_run_or_number_that_no_column_holds_is_refused(header: tuple[str, bytes]) -> None:
+    sent, value = codec.encode(clock(), "b", 1)
+    with pytest.raises(FormatError, match="header"):
+        codec.decode("sdf.state.clock.v1", [*sent, header], value)
+
+
 def test_columns_that_do_not_fit_are_refused() -> None:
     assert reason_of(stream(clock_batch().drop_columns(["err_ns"]))) == "column-missing"
     assert reason_of(stream(with_column("at_ns", pa.array([1.0, 2.0])))) == "column-type"

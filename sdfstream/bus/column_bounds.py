@@ -1,0 +1,62 @@
+"""What foreign columns may hold: names that can be printed, floats that are numbers. Anything else counts as null.
+
+A null in a column that must not hold any refuses its row (`conform`); elsewhere it says nothing. Names go into
+findings, file names and terminals, and a stage that repeats one must not write what nobody takes from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sdfstream.records import arrow
+
+MOST_NAME: Final = 256
+"""Characters of a name."""
+MOST_NS: Final = 2.0**62
+"""Of a duration in ns (146 years): as an integer it fits a stamp, and so do sums of two."""
+MOST: Final = 2.0**124
+"""Of any other unit: its fourth power is still finite."""
+
+
+def numbers(field: pa.Field, column: pa.Array) -> pa.Array:
+    """A float column with null in place of NaN, infinities and values beyond `MOST_NS` or `MOST`.
+
+    The column itself, without a copy, where there are none: two microseconds for a column of some hundred rows.
+    """
+    values = arrow.plain(column)
+    most = MOST_NS if (field.metadata or {}).get(b"unit") == b"ns" else MOST
+    sound = np.abs(values) <= most
+    if sound.all():
+        return column
+    if column.null_count:  # what stands in the place of a null is nobody's value
+        present = ~arrow.nulls(column)
+        if sound[present].all():
+            return column
+        sound &= present
+    return arrow.column(np.where(sound, values, 0).astype(values.dtype), column.type, sound)
+
+
+def names(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """A name column (dictionary<int32, utf8>) with null in place of names with control characters, or too long.
+
+    The column itself where there are none; the whole dictionary is looked at in one go.
+    """
+    dictionary = column.dictionary
+    data = dictionary.buffers()[2]
+    if data is None or not len(dictionary):
+        return column
+    ends = np.frombuffer(dictionary.buffers()[1], np.int32, len(dictionary) + 1, 4 * dictionary.offset)
+    first, last = int(ends[0]), int(ends[-1])
+    text = memoryview(data)[first:last].tobytes().decode()
+    if text.isprintable() and (last - first <= MOST_NAME or int(np.diff(ends).max()) <= MOST_NAME):
+        return column
+    listed = arrow.strings(dictionary)
+    sound = np.array([len(name) <= MOST_NAME and name.isprintable() for name in listed], np.bool_)
+    if sound.all():
+        return column
+    codes = arrow.filled(column.indices, -1)
+    rest = [name if ok else "" for name, ok in zip(listed, sound.tolist(), strict=True)]
+    return arrow.coded(np.where((codes >= 0) & sound[codes], codes, -1), rest)
