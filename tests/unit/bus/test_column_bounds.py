@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sdfstream.bus.conform import conform
 from sdfstream.bus.column_bounds import MOST, MOST_NS, names, numbers
+from sdfstream.bus.conform import conform
 from sdfstream.errors import FormatError
 from sdfstream.records.topics import CLOCK, OWD
 from tests.bus_samples import clock_batch
