@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 VENV ?= .venv
 export VENV
+# bytecode is kept: without it every process of a test run compiles the whole tree anew
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # one worker more than cores: a test that waits for a broker leaves a core idle
