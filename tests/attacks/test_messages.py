@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from sdfstream.records.topology import PATH_TYPE
 
 from sdfstream.bus import codec
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import FormatError
+from sdfstream.records.fabric import PATH_TYPE
 from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import LIVENESS, MESH, TOPICS, TOPOLOGY
 from tests.fixtures.shapes import sample
