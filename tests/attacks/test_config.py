@@ -59,16 +59,16 @@ def sessions(n: int, ports: int = 1, rate_hz: float = 1.0) -> AgentConfig:
 
 
 @pytest.mark.parametrize(
-    ("config", "sentence"),
+    ("shape", "sentence"),
     [
-        (sessions(100_000), "100,000 sessions, at most 10,000"),
-        (sessions(MOST_SESSIONS, 5), "50,000 paths .* at most 40,000"),
-        (sessions(1000, 4, 100.0), "400,000 probes per second, at most 200,000"),
+        ((100_000,), "100,000 sessions, at most 10,000"),
+        ((MOST_SESSIONS, 5), "50,000 paths .* at most 40,000"),
+        ((1000, 4, 100.0), "400,000 probes per second, at most 200,000"),
     ],
 )
-def test_too_much_for_one_agent_is_told_with_the_number(config: AgentConfig, sentence: str) -> None:
+def test_too_much_for_one_agent_is_told_with_the_number(shape: tuple[Any, ...], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        check_load(config)
+        check_load(sessions(*shape))
 
 
 def test_the_largest_agent_is_accepted() -> None:
