@@ -1,7 +1,7 @@
 # The program as an image: one for every service of docker-compose.yml and for agents.
 #   docker build -t sdfstream:local .
-# Wheels only, each pinned by hash; nothing that builds or installs is left in the result.
-FROM python:3.11.14-slim-bookworm AS build
+# The base by digest (docs/pilot.md says how it is checked); wheels only, each pinned by hash; nothing that builds or installs is left in the result.
+FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
 RUN python -m venv --without-pip /opt/sdfstream
 COPY requirements-run.lock /src/
@@ -15,7 +15,7 @@ RUN printf '#!/opt/sdfstream/bin/python\nfrom sdfstream.cli import main\nraise S
  && /opt/sdfstream/bin/python -m compileall -q /opt/sdfstream/lib \
  && /opt/sdfstream/bin/sdfstream --version
 
-FROM python:3.11.14-slim-bookworm
+FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 RUN python -m pip uninstall -qy pip setuptools wheel \
  && rm -rf /usr/local/lib/python3.11/ensurepip \
  && groupadd --gid 10001 sdfstream \

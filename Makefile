@@ -69,7 +69,7 @@ schemas: ## Write schemas/ from the vocabulary in sdfstream/records
 
 lock: ## Pin all dependencies by hash, without index addresses (needs uv)
 	uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
-	uv pip compile -q pyproject.toml -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-run.lock
+	uv pip compile -q pyproject.toml --extra acl -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-run.lock
 	uv pip compile -q pyproject.toml --extra peers -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-peers.lock
 
 clean: ## Remove the virtual environment and caches

@@ -8,6 +8,7 @@ Read in this order. `Bus` and `Subscription` (here) and `task` are the seam; ``t
 `codec`          outputs to bytes and headers and back; refuses what it cannot read, with the reason
 `conform`        a foreign record batch brought to a topic's columns
 `cloudevents`    the JSON of the rare topics
+`producers`      the host that a message of an agent speaks for; rows of another are refused
 `dead_letters`   the form of a message that could not be read, in ``<topic>.dlq``
 `sequences`      a producer's numbers, and a reader's count of gaps and repeats in them
 ``memory/``      the bus of one process: `memory.bus_io`, its readers and tasks over `memory.topic_log`

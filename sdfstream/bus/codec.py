@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from sdfstream.bus import cloudevents, dead_letters
+from sdfstream.bus import cloudevents, dead_letters, producers
 from sdfstream.bus.conform import conform, conforms
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Body, Event, Output
@@ -149,6 +149,13 @@ def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes, key: 
     else:
         body, refused = conform(columns, read_one_batch(value))
     return Decoded(body, boot_id, -1 if batch_seq is None else batch_seq, bus_at_ns, refused)
+
+
+def decode_own(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes, key: str) -> Decoded:
+    """`decode`, for messages straight from their producers: one that speaks of another host is ``foreign-host``."""
+    decoded = decode(topic, headers, value, key)
+    producers.check(topic, key, decoded.body)
+    return decoded
 
 
 def read_one_batch(value: bytes) -> pa.RecordBatch:

@@ -59,6 +59,8 @@ _REMEDIES: Final[dict[str, str]] = {
     "class-rewritten": "Correct the DSCP trust and rewrite rules at {id}; traffic leaves its class there.",
     "port-errors": "Clean or replace the optics and cable of {id}; watch whether its error counters go on rising.",
     "qp-slow": "Probe the way of {id} in its own class, and look at both its hosts; move it to another path meanwhile.",
+    "duplicate-host": "Give every host a name of its own; stop the second producer of {id}: its rows mix in.",
+    "duplicate-address": "Give one of the NICs that share the address of {id} another; probes to it reach either.",
     "miscabled": "Compare the cabling of {id} with the plan; move the cable, or correct the plan.",
     "clock-unsynced": "Check that the agent of clock {id} runs and that some path to it answers.",
     "clock-faulty": "Check the clock source and time daemon of {id}; its delays are not judged meanwhile.",

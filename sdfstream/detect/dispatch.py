@@ -3,13 +3,13 @@
 ==========================  =========================================================================================
 topic                       taken by
 ==========================  =========================================================================================
-``sdf.raw.probe.v1``        sessions, marks, liveness, loss runs; bus time and presence of the sending host
-``sdf.raw.liveness.v1``     liveness; bus time and presence of the agent's host
+``sdf.raw.probe.v1``        sessions, marks, liveness, loss runs; bus time, presence and producers of the sending host
+``sdf.raw.liveness.v1``     liveness; bus time, presence and producers of the agent's host
 ``sdf.raw.port.v1``         presence (port states), flaps, ports
 ``sdf.derived.owd.v1``      delays
 ``sdf.state.clock.v1``      clocks
 ``sdf.derived.qp.v1``       in-band
-``sdf.state.topology.v1``   cabling (declared, or a traced path), flows, miscabled
+``sdf.state.topology.v1``   cabling (declared, or a traced path), flows, miscabled, producers
 ``sdf.state.job.v1``        jobs
 ==========================  =========================================================================================
 """
@@ -30,8 +30,9 @@ from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.fabric import FLOW_TYPE, Topology, flow_from, host_of
 from sdfstream.records.hostclock import paths_only
-from sdfstream.records.mesh import HOST_TYPE
+from sdfstream.records.mesh import HOST_TYPE, host_here
 from sdfstream.records.message import Event, Message
+from sdfstream.records.producer import PRODUCER_TYPE, refused_producer
 from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS
 
@@ -56,6 +57,7 @@ class Dispatch:
         self._liveness, self._runs, self._marks = engines.liveness, engines.runs, engines.marks
         self._flaps, self._ports, self._recent = engines.flaps, engines.ports, engines.recent
         self._cabling, self._flows, self._miscabled = engines.cabling, engines.flows, engines.miscabled
+        self._producers = engines.producers
         self._batches: dict[str, Callable[[Message, pa.RecordBatch], None]] = {
             PROBE.name: self._take_probes,
             PORT.name: self._take_ports,
@@ -100,6 +102,7 @@ class Dispatch:
         self._admit()
         seq = columns.values(batch, "seq").astype(np.int64)
         t1_ns = columns.values(batch, "t1_ns")
+        self._producers.take(message.key, message.boot_id, int(t1_ns.max()) if t1_ns.size else None, at_ns)
         answered = columns.instants(batch, "t4_ns") != ABSENT_NS
         known = slots >= 0
         self._counters.add("refused", "probe-row", int((~known).sum()))
@@ -132,6 +135,7 @@ class Dispatch:
         self._take_sign_of_life(message, host, liveness=True)
         seen_at, said_ns = event.data.get("seen_at_ns"), at_ns
         if isinstance(seen_at, int):
+            self._producers.take(host, message.boot_id, seen_at, at_ns)
             self._bustime.note(host, seen_at, at_ns)
             said_ns = self._bustime.of_one(host, seen_at, at_ns)
             self._presence.take_report(host, said_ns, at_ns)
@@ -141,6 +145,10 @@ class Dispatch:
     def _take_topology(self, message: Message, event: Event) -> None:
         data, at_ns = event.data, message.bus_at_ns
         if event.type == HOST_TYPE:
+            self._producers.take_host(host_here(data), at_ns)
+            return
+        if event.type == PRODUCER_TYPE:
+            self._producers.take_refused(refused_producer(data), at_ns)
             return
         if "links" in data:
             self._take_declared(data)

@@ -27,6 +27,7 @@ from sdfstream.detect.marks import MarkDetector
 from sdfstream.detect.miscabled import MiscablingDetector
 from sdfstream.detect.ports import PortDetector
 from sdfstream.detect.presence import Presence
+from sdfstream.detect.producers import ProducerDetector
 from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
@@ -65,6 +66,7 @@ class Engines:
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
         self.flaps = FlapDetector(self.config, self.gaps.closed)
         self.ports = PortDetector(self.config)
+        self.producers = ProducerDetector()
         self.clocks = ClockDetector(self.config)
         self.ledger = Ledger(self.config, self.counters)
         self.detectors: tuple[tuple[str, int, Detector], ...] = (
@@ -74,6 +76,7 @@ class Engines:
             ("flap", 1, self.flaps),
             ("ports", 5, self.ports),
             ("cabling", 5, self.miscabled),
+            ("producers", 5, self.producers),
             ("clocks", 5, self.clocks),
             ("inband", 1, self.slow_pairs),
         )
@@ -155,6 +158,7 @@ class Engines:
             "miscabled": self.miscabled,
             "flaps": self.flaps,
             "ports": self.ports,
+            "producers": self.producers,
             "clocks": self.clocks,
             "ledger": self.ledger,
         }

@@ -23,6 +23,8 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
     "congestion": ("link", "delay stands above the path's own floor"),
     "ecn-marks": ("link", "a share of probes arrives with CE"),
     "class-rewritten": ("configuration", "DSCP or ECN arrives other than it was sent"),
+    "duplicate-host": ("configuration", "two producers publish as one host"),
+    "duplicate-address": ("configuration", "NICs of two hosts announce one address in one plane"),
     "miscabled": ("configuration", "a NIC answers on a rail or port other than planned"),
     "port-errors": ("link", "a port's error, discard or FEC counters rise"),
     "qp-slow": (
@@ -42,6 +44,7 @@ CAUSES: Final[dict[str, str]] = {
     "queueing": "a queue stands on a hop of the path",
     "remarking": "a device on the way rewrites DSCP or ECN",
     "cabling": "a cable leads elsewhere than planned",
+    "naming": "two hosts or NICs were given one name or address",
     "host-gone": "the host or its agent stopped",
     "clock": "a clock stepped or drifted",
     "unknown": "the evidence does not tell",

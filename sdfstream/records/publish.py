@@ -131,6 +131,8 @@ REASONS: Final = (
         "not JSON in UTF-8, a name twice in an object, or a value out of bounds in a field that no schema knows",
     ),
     ("`cloudevent`", "not a CloudEvents 1.0 object with id, source, type, time and an object as data"),
+    ("`foreign-host`", "rows or an event of a host that is not the producer's (`bus/producers.py`)"),
+    ("`topic-not-agents`", "at the agents' link: a topic that no agent writes"),
     ("`time`", "`time` is not RFC 3339, finer than a nanosecond, or out of bounds"),
     ("`name`", "an id, or the message's key, cannot be printed or is too long"),
     ("`shape`", "`data` is not what the topic's schema says; the detail names the field"),

@@ -10,6 +10,7 @@ from typing import Final, get_args, get_type_hints
 from sdfstream.records.fabric import DECLARED_TYPE, FLOW_TYPE, PATH_TYPE
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
 from sdfstream.records.mesh import HOST_TYPE
+from sdfstream.records.producer import PRODUCER_TYPE
 from sdfstream.records.schema import (
     PATH,
     Shape,
@@ -24,7 +25,14 @@ from sdfstream.records.schema import (
     sentence,
     text,
 )
-from sdfstream.records.shapes_fabric import DECLARED_SHAPE, FLOW_SHAPE, HOST_SHAPE, MESH_SHAPE, TRACED_SHAPE
+from sdfstream.records.shapes_fabric import (
+    DECLARED_SHAPE,
+    FLOW_SHAPE,
+    HOST_SHAPE,
+    MESH_SHAPE,
+    PRODUCER_SHAPE,
+    TRACED_SHAPE,
+)
 from sdfstream.records.shapes_jobs import COMMAND_SHAPE, JOB_SHAPE, OUTCOME_SHAPE, OVERRIDE_SHAPE
 from sdfstream.records.topics import ANOMALY, COMMAND, FINDING, JOB, LIVENESS, MESH, NIC, OUTCOME, OVERRIDE, TOPOLOGY
 
@@ -146,6 +154,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
         PATH_TYPE: TRACED_SHAPE,
         FLOW_TYPE: FLOW_SHAPE,
         HOST_TYPE: HOST_SHAPE,
+        PRODUCER_TYPE: PRODUCER_SHAPE,
     },
     MESH.name: {MESH.name: MESH_SHAPE},
     JOB.name: {JOB.name: JOB_SHAPE},

@@ -145,3 +145,12 @@ MESH_SHAPE: Final = record(
     },
     optional=("probers", "budget_pps", "send_pps", "answer_pps", "shortfall"),
 )
+
+PRODUCER_SHAPE: Final = record(
+    "a second producer of a host, which the link refuses",
+    {
+        "host": ident("the host that both speak for"),
+        "refused": text("the process whose messages are refused"),
+        "owner": text("the process that spoke for the host first"),
+    },
+)

@@ -342,7 +342,6 @@ ANOMALY: Final = Topic(
     archived=False,
 )
 FINDING: Final = Topic("sdf.event.finding.v1", "What broke, where, why and whom it hurts.", key="finding id")
-
 JOB: Final = Topic(
     "sdf.state.job.v1",
     "One host's share of a job: ranks, NICs, queue pairs. A job is the union of its parts.",
@@ -358,7 +357,6 @@ OUTCOME: Final = Topic(
     "sdf.control.outcome.v1", "What became of a command, with measurements before and after.", key="command id"
 )
 OVERRIDE: Final = Topic("sdf.control.override.v1", "An operator's hand, signed.", key="operator")
-
 CHECKPOINT: Final = Topic(
     "sdf.state.checkpoint.v1",
     "What stages need to go on after a crash: positions and notes of each unit of their work (``bus/task.py``). Bytes, "
@@ -396,5 +394,7 @@ ARCHIVED: Final[dict[str, Topic]] = {name: topic for name, topic in TOPICS.items
 """What the archive has tables for and a recording keeps. Left out: `EDGE` and `ESTIMATE`, which only sync itself reads,
 ten times a second for every clock pair (`CLOCK` and `OWD` come of them), and `ANOMALY`, which a replay makes afresh."""
 
+FROM_AGENTS: Final = (PROBE, PORT, QP, LIVENESS, TOPOLOGY, JOB, OUTCOME)
+"""What agents (and the jobs on their hosts) write, and nothing else: access rules and the link hold them to it."""
 SHARED: Final = frozenset({OUTCOME.name})
 """Topics that a stage and agents both write; an event's `source` says which of them wrote it."""

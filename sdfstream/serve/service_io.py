@@ -28,7 +28,7 @@ from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message
-from sdfstream.records.topics import ARCHIVED
+from sdfstream.records.topics import ARCHIVED, FROM_AGENTS
 from sdfstream.runtime import live_io
 from sdfstream.runtime.archive_io import ARCHIVE
 from sdfstream.runtime.control_io import CommitPolicy, RunControl
@@ -113,7 +113,7 @@ async def service(
         every = [*watchers, *_own_watchers(stack, settings, running, archive, record)]
         _start_pipeline(stack, settings, running, makers, every, archive)
         await asyncio.sleep(0.05)  # the stages subscribe before anything is published
-        link = LinkServer(bus, running.link)
+        link = LinkServer(bus, running.link, topics=[topic.name for topic in FROM_AGENTS])
         await link.start()
         stack.push_async_callback(link.close)
         running.counted = [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]

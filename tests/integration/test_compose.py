@@ -6,6 +6,7 @@ broker that was started with the file's own environment, and ClickHouse's engine
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,6 +14,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,17 @@ import yaml
 
 from sdfstream import settings
 from sdfstream.archive.engine_io import Engine
-from tests.fixtures.compose import FILE, ROOT, VARIABLE, ComposeBroker, Service, compose, seconds
+from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.open_io import open_bus
+from sdfstream.errors import SdfError
+from sdfstream.records.topics import CLOCK, PROBE
+from tests.fixtures.compose import FILE, MADE, ROOT, VARIABLE, ComposeBroker, Service, compose, seconds
 from tests.fixtures.sql_front import sql_front
 
 OURS = ("topics", "migrate", "sync", "workload", "detect", "actuate", "plan", "archive", "source")
 ONCE = ("topics", "migrate")
-PASSWORD = "sdfstream"
+PREPARING = (*ONCE, "users")
+PASSWORD = MADE["SDFSTREAM_CLICKHOUSE_PASSWORD"]
 PILOT = ROOT / "docs" / "pilot.md"
 POM = ROOT / "tests" / "fixtures" / "kafka" / "pom.xml"
 
@@ -38,7 +46,9 @@ def test_docker_compose_takes_the_file() -> None:
     if not (tool := shutil.which("docker-compose")):
         assert not os.environ.get("SDFSTREAM_CI"), "docker-compose is missing (Debian: apt-get install docker-compose)"
         pytest.skip("docker-compose is not installed (Debian: apt-get install docker-compose)")
-    done = subprocess.run([tool, "-f", str(FILE), "config"], capture_output=True, text=True, timeout=60)
+    given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    command = [tool, "-f", str(FILE), "config"]
+    done = subprocess.run(command, env=given | MADE, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     theirs, ours = yaml.safe_load(done.stdout)["services"], compose()["services"]
     for name, service in theirs.items():  # the test's own reading of the file is compose's
@@ -50,13 +60,14 @@ def test_docker_compose_takes_the_file() -> None:
 def test_there_is_no_name_and_no_version_and_every_image_is_pinned() -> None:
     spec = compose()
     assert not {"name", "version"} & spec.keys()
-    for name, service in spec["services"].items():
-        image, _, tag = service["image"].rpartition(":")
-        assert image, f"{name}: {service['image']} has no tag"
-        assert tag == "local" if image == "sdfstream" else re.fullmatch(r"\d+(\.\d+){2,3}", tag), service["image"]
-    assert spec["services"]["kafka"]["image"].rpartition(":")[2] in POM.read_text()  # what the tests run, too
-    for line in re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
-        assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", line), line
+    for service in spec["services"].values():
+        theirs = r"[a-z/-]+:\d+(\.\d+){2,3}@sha256:[0-9a-f]{64}"
+        assert service["image"] == "sdfstream:local" or re.fullmatch(theirs, service["image"]), service["image"]
+    assert re.split("[:@]", spec["services"]["kafka"]["image"])[1] in POM.read_text()  # what the tests run, too
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(bases) == 2
+    assert len(set(bases)) == 1
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", bases[0]), bases
 
 
 @pytest.mark.parametrize("name", [*compose()["services"]])
@@ -66,7 +77,8 @@ def test_a_service_is_bounded_and_has_no_more_rights_than_it_needs(name: str) ->
     assert service["mem_limit"]
     assert "no-new-privileges:true" in service["security_opt"]
     assert not service.get("privileged")
-    if name in ONCE:
+    assert service["cap_drop"] == ["ALL"]
+    if name in PREPARING:
         assert service["restart"] == "no"
     else:
         assert service["restart"] == "unless-stopped"
@@ -74,7 +86,6 @@ def test_a_service_is_bounded_and_has_no_more_rights_than_it_needs(name: str) ->
         assert "healthcheck" in service
     if name in (*OURS, "agent"):
         assert service["read_only"]
-        assert service["cap_drop"] == ["ALL"]
         assert service.get("user") == ("0:0" if name == "agent" else None)  # else the image's own, which is not root
     for port in service.get("ports", ()):
         assert port.startswith("127.0.0.1:"), port
@@ -104,8 +115,9 @@ def test_every_stage_has_a_service() -> None:
 
 def test_every_variable_is_explained_and_has_the_default_that_is_told() -> None:
     told = PILOT.read_text()
-    for name, default in set(VARIABLE.findall(FILE.read_text())) - {("", "")} - {("NAME", "default")}:
-        assert f"| `{name}` | `{default}` |" in told, name
+    for name, default, why in set(VARIABLE.findall(FILE.read_text())):
+        if name and name != "NAME":
+            assert f"| `{name}` | {'made' if why else f'`{default}`'} |" in told, name
 
 
 def test_the_settings_that_are_mounted_are_correct() -> None:
@@ -152,11 +164,12 @@ def test_a_broker_that_begins_anew_has_a_new_id_and_keeps_it(tmp_path: Path) -> 
     assert started() == "c2Rmc3RyZWFtLXRlc3RzLQ"
 
 
-def test_the_brokers_script_is_clean() -> None:
+def test_the_scripts_are_clean() -> None:
     if not (tool := shutil.which("shellcheck")):
         assert not os.environ.get("SDFSTREAM_CI"), "shellcheck is missing (Debian: apt-get install shellcheck)"
         pytest.skip("shellcheck is not installed (Debian: apt-get install shellcheck)")
-    done = subprocess.run([tool, str(ROOT / "deploy" / "kafka" / "start.sh")], capture_output=True, text=True)
+    scripts = [ROOT / "deploy" / name for name in ("kafka/start.sh", "kafka/users.sh", "secrets.sh")]
+    done = subprocess.run([tool, *map(str, scripts)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -187,6 +200,7 @@ def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroker, tmp
         for name in OURS:
             services[name] = Service(name, compose()["services"][name], addresses, tmp_path / name)
         try:
+            broker.run(compose()["services"]["users"])
             for name in ONCE:
                 done = services[name].run(60.0)
                 assert done.returncode == 0, f"{name}: {done.stderr}"
@@ -209,7 +223,8 @@ def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroker, tmp
             assert ("nic-down", "h01/r1") in found
             for sql in re.findall(r"""["'](SELECT [^"']+)["']""", PILOT.read_text()):
                 until(lambda sql=sql: rows(url, sql), 30.0)  # type: ignore[misc]
-            _kcat_reads(broker.external)
+            _kcat_reads(broker.local)
+            asyncio.run(_the_agents_door_is_narrow(broker, tmp_path))
             mark("walk")
             assert [s.name for s in services.values() if s.process and s.healthy()] == []
         finally:
@@ -234,6 +249,31 @@ def _kcat_reads(address: str) -> None:
         here = command.replace("127.0.0.1:29092", address)
         done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=30)
         assert json.loads(done.stdout)["data"]["kind"] == "nic-down", done.stderr
+
+
+async def _the_agents_door_is_narrow(broker: ComposeBroker, folder: Path) -> None:
+    """What `SDFSTREAM_BIND` opens: nobody without the agents' password, and with it an agent's topics alone."""
+    stranger = KafkaConfig(broker.agents, request_timeout_ms=5_000)
+    with pytest.raises(SdfError):
+        await _write(stranger, PROBE.name)
+    password = folder / "kafka.password"
+    for given, lets_in in (("a guess", False), (MADE["SDFSTREAM_KAFKA_PASSWORD"], True)):
+        password.write_text(given)
+        agent = replace(
+            stranger, security="SASL_PLAINTEXT", user="sdf-agent", password_file=str(password), create_topics=False
+        )
+        with nullcontext() if lets_in else pytest.raises(SdfError, match="does not let user"):
+            await _write(agent, PROBE.name)
+    with pytest.raises(SdfError, match="may not be used by this user"):
+        await _write(agent, CLOCK.name)
+
+
+async def _write(config: KafkaConfig, topic: str) -> None:
+    bus = await open_bus(f"kafka://{config.servers}", time.time_ns, boot_id="door", kafka=config)
+    try:
+        await bus.publish_bytes(topic, "h", [("schema", topic.encode())], b"rubbish")
+    finally:
+        await bus.close()
 
 
 def rows(url: str, sql: str) -> list[tuple[Any, ...]]:

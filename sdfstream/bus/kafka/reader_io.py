@@ -146,7 +146,7 @@ class KafkaSubscription:
         headers = [(name, raw or b"") for name, raw in record.headers]
         key = (record.key or b"").decode(errors="replace")
         try:
-            decoded = codec.decode(topic, headers, record.value or b"", key)
+            decoded = codec.decode_own(topic, headers, record.value or b"", key)
         except FormatError as error:
             self._bus.counters.add("refused", error.reason)
             await self._publish_dead_letter(topic, key, headers, record, error)

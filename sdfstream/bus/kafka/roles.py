@@ -16,16 +16,11 @@ from sdfstream.records.topics import (
     CHECKPOINT,
     CLOCK,
     COMMAND,
-    JOB,
-    LIVENESS,
+    FROM_AGENTS,
     MESH,
     OUTCOME,
     OVERRIDE,
-    PORT,
-    PROBE,
-    QP,
     TOPICS,
-    TOPOLOGY,
 )
 
 Resource: TypeAlias = Literal["topic", "group", "transactional_id", "cluster"]
@@ -67,15 +62,14 @@ class Grant:
     """As Kafka spells it: ``READ``, ``WRITE``, ``DESCRIBE_CONFIGS``, …"""
 
 
-_FROM_AGENTS: Final = (PROBE, PORT, QP, LIVENESS, TOPOLOGY, JOB, OUTCOME)
 _TO_AGENTS: Final = (COMMAND, MESH, CLOCK)
 _DEAD: Final = tuple(t.dead_letters for t in TOPICS.values())
-_BY_STAGES: Final = tuple(n for n, t in TOPICS.items() if t is OUTCOME or (t is not OVERRIDE and t not in _FROM_AGENTS))
+_BY_STAGES: Final = tuple(n for n, t in TOPICS.items() if t is OUTCOME or (t is not OVERRIDE and t not in FROM_AGENTS))
 
 ROLES: Final[dict[str, Role]] = {
     role.name: role
     for role in (
-        Role("agent", tuple(t.name for t in _TO_AGENTS), tuple(t.name for t in _FROM_AGENTS), ("agent-",)),
+        Role("agent", tuple(t.name for t in _TO_AGENTS), tuple(t.name for t in FROM_AGENTS), ("agent-",)),
         Role(
             "stage",
             (*TOPICS, CHECKPOINT.name),

@@ -308,7 +308,7 @@ class KafkaTask:
         key = (record.key or b"").decode(errors="replace")
         value = record.value or b""
         try:
-            decoded = codec.decode(topic, headers, value, key)
+            decoded = codec.decode_own(topic, headers, value, key)
         except FormatError as error:
             if count:
                 self._bus.counters.add("refused", error.reason)

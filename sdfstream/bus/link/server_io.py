@@ -2,7 +2,8 @@
 
 A unix stream socket that only its owner may open. A frame whose lengths or head cannot be read is refused with its
 reason, counted, and ends the connection, since nothing behind it can be trusted; a well-framed message that the codec
-cannot read goes to ``<topic>.dlq`` and the connection goes on. A frame is acknowledged once the bus has taken it, so
+cannot read goes to ``<topic>.dlq`` and the connection goes on. So does one of a host that another process speaks for
+(`owners`), or of a topic that no agent writes. A frame is acknowledged once the bus has taken it, so
 a slow pipeline slows the agent's sending and never grows this process. A client of version 2 also gets the
 messages it requested, from `feed_io`.
 """
@@ -13,12 +14,16 @@ import asyncio
 import socket
 import tempfile
 import uuid
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from sdfstream.bus import Bus
 from sdfstream.bus.link import frames
+from sdfstream.bus.link.admission_io import Admission
 from sdfstream.bus.link.feed_io import Client, Feed
+from sdfstream.bus.link.owners import Process
+from sdfstream.bus.link.peer_io import process_at
 from sdfstream.errors import BusError, ConfigError, FormatError, UnavailableError
 from sdfstream.stats import Counters
 
@@ -34,6 +39,8 @@ class LinkServer:
     bus : Bus
     path : Path or str
         The unix socket.
+    topics : collection of str, optional
+        Topics that clients may write; None: all.
     max_message_bytes : int
         The largest payload taken.
     ring_bytes, queue_bytes : int
@@ -43,7 +50,8 @@ class LinkServer:
     Notes
     -----
     Counters: ``connected``, ``disconnected``, ``received``, ``refused`` by reason (``link-magic``, ``link-oversize``,
-    ``link-head``, ``link-wish``, ``topic-unknown``, ``link-truncated``), and those of `feed_io.Feed`.
+    ``link-head``, ``link-wish``, ``topic-unknown``, ``link-truncated``, and those of `admission_io.Admission`), and
+    those of `feed_io.Feed`.
     """
 
     def __init__(
@@ -51,12 +59,13 @@ class LinkServer:
         bus: Bus,
         path: Path | str,
         *,
+        topics: Collection[str] | None = None,
         max_message_bytes: int = 8 << 20,
         ring_bytes: int = 1 << 20,
         queue_bytes: int = 8 << 20,
     ) -> None:
         self.counters = Counters("link-server")
-        self._bus = bus
+        self._admission = Admission(bus, topics, self.counters)
         self._path = Path(path)
         self._max_bytes = max_message_bytes
         self._server: asyncio.Server | None = None
@@ -110,39 +119,42 @@ class LinkServer:
         assert task is not None
         self._connections.add(task)
         self.counters.add("connected")
+        process = process_at(writer.get_extra_info("socket"))
+        self._admission.owners.connected(process)
         try:
-            await self._serve(reader, writer)
+            await self._serve(process, reader, writer)
         except (OSError, BusError):
             pass  # not acknowledged: the publisher sends it again
         except asyncio.CancelledError:
             pass  # closing; ending the task quietly is what cancels a streams handler
         finally:
             self.counters.add("disconnected")
+            self._admission.owners.disconnected(process)
             self._connections.discard(task)
             writer.close()
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             magic = await reader.readexactly(len(frames.MAGIC))
             if magic == frames.MAGIC:
-                await self._take_all(reader, writer, asyncio.Lock())
+                await self._take_all(process, reader, writer, asyncio.Lock())
             elif magic == frames.MAGIC_V2:
-                await self._serve_v2(reader, writer)
+                await self._serve_v2(process, reader, writer)
             else:
                 self.counters.add("refused", "link-magic")
         except asyncio.IncompleteReadError as error:
             if error.partial:
                 self.counters.add("refused", "link-truncated")
 
-    async def _serve_v2(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_v2(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Version 2: the request, then both directions until either ends."""
         client = await self._welcome(reader, writer)
         if client is None:
             return
         sending = asyncio.create_task(client.send(), name="link-down-client")
-        taking = asyncio.create_task(self._take_all(reader, writer, client.write_lock), name="link-up-client")
+        taking = asyncio.create_task(self._take_all(process, reader, writer, client.write_lock), name="link-up-client")
         try:
             await asyncio.wait((sending, taking), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -167,7 +179,7 @@ class LinkServer:
             return None
 
     async def _take_all(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, write_lock: asyncio.Lock
+        self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, write_lock: asyncio.Lock
     ) -> None:
         taken = 0
 
@@ -178,7 +190,7 @@ class LinkServer:
 
         try:
             while True:
-                await self._take(reader)
+                await self._take(process, reader)
                 taken += 1
                 await answer(taken)
         except FormatError as error:
@@ -186,12 +198,12 @@ class LinkServer:
             await answer((taken + 1) | frames.REFUSED)
             await _drain(reader)
 
-    async def _take(self, reader: asyncio.StreamReader) -> None:
+    async def _take(self, process: Process, reader: asyncio.StreamReader) -> None:
         raw = await reader.readexactly(frames.LENGTHS.size)
         head_bytes, payload_bytes = frames.parse_lengths(raw, self._max_bytes)
         head = frames.parse_head(await _rest(reader, head_bytes))
         payload = await _rest(reader, payload_bytes)
-        await self._bus.publish_bytes(head.topic, head.key, head.headers, payload)
+        await self._admission.take(process, head, payload)
         self.counters.add("received")
 
 
