@@ -40,10 +40,13 @@ check: ## Format, lint, types, import layers, house rules
 	@echo "check: format, lint, types, layers, house rules: clean"
 
 FUZZ ?= 3
-fuzz: ## Property tests with fresh cases, again and again (FUZZ=3 rounds: a quarter of an hour); a find prints its seed
+INPUTS ?= 1000000
+fuzz: ## Every decoder (INPUTS=1000000 each), the stages, property tests with fresh cases (FUZZ=3 rounds); hours; a find prints its seed
 	@scripts/setup python
 	@for round in $$(seq $(FUZZ)); do seed=$$RANDOM$$RANDOM; echo "round $$round of $(FUZZ), seed $$seed"; \
 	  $(BIN)/pytest -q -m "hypothesis and not lab and not kafka" --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; done
+	@$(BIN)/python -W ignore -m tests.fuzz stages --count $(INPUTS)
+	@$(BIN)/python -W ignore -m tests.fuzz decoders --count $(INPUTS) --timed
 
 bench: ## Speed as ratios measured side by side in one run; cost of the agent; share of each stage
 	@scripts/setup python lab

@@ -11,6 +11,7 @@ repeats the entries' calls, drops the outputs (they are on the bus), and has exa
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from sdfstream.records.position import Partition, Positions
 
 SNAPSHOT: Final = "snapshot"
 _ENTRY: Final = "entry/"
-_MAGIC: Final = b"sdf-snapshot-1\n"
+_MAGIC: Final = b"sdf-snapshot-2\n"
 _ZSTD: Final = pa.Codec("zstd", compression_level=1)
 
 
@@ -59,7 +60,8 @@ class Snapshot:
     def pack(self) -> bytes:
         """As a note; states are tables with many like values, and shrink to a tenth or to two thirds."""
         head = {"maker": self.maker, "tick_ns": self.tick_ns, "now_ns": self.now_ns, "bytes": len(self.state)}
-        return _MAGIC + json.dumps(head).encode() + b"\n" + bytes(_ZSTD.compress(self.state))
+        content = json.dumps(head).encode() + b"\n" + bytes(_ZSTD.compress(self.state))
+        return _MAGIC + _digest(content) + b"\n" + content
 
     @classmethod
     def unpack(cls, note: bytes) -> Snapshot:
@@ -68,18 +70,24 @@ class Snapshot:
         Raises
         ------
         FormatError
-            ``snapshot``: the note is none.
+            ``snapshot``: the note is none, or a byte of it is another than was written. A state with a wrong byte might
+            be taken up and end the stage hours later, each time it begins anew.
         """
         magic, _, rest = note.partition(b"\n")
-        head, newline, state = rest.partition(b"\n")
+        digest, _, content = rest.partition(b"\n")
+        head, newline, state = content.partition(b"\n")
         try:
-            if magic + b"\n" != _MAGIC or not newline:
+            if magic + b"\n" != _MAGIC or not newline or digest != _digest(content):
                 raise ValueError("no snapshot")
             given = strict_json.loads(head)
             whole = _ZSTD.decompress(state, decompressed_size=int(given["bytes"]), asbytes=True)
             return cls(str(given["maker"]), given["tick_ns"], int(given["now_ns"]), whole)
         except (FormatError, ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
             raise FormatError("snapshot", repr(error)) from error
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
 
 
 @dataclass(slots=True)

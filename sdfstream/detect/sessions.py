@@ -211,6 +211,8 @@ class Sessions:
 
     def note_planes(self, batch: pa.RecordBatch, slots: Ints) -> None:
         """Remember the plane that the first row of each sending NIC names; `slots` are the rows' sessions."""
+        if not (slots >= 0).any():  # the table may have no slot at all yet
+            return
         src = self.table["src"][slots]
         new = (slots >= 0) & ~self.planed[src]
         if not new.any() or batch.schema.get_field_index("plane") < 0:

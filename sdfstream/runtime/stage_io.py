@@ -25,6 +25,8 @@ log = logging.getLogger("sdfstream.pipeline")
 _READ_S = TICK_NS / NS_PER_S / 2
 _TIME_SLICE_S = 0.02
 """A stage steps for at most about so long before the event loop's other tasks get their turn."""
+_NOT_RESTORED = (FormatError, LookupError, ValueError, TypeError, ArithmeticError, AttributeError)
+"""What a stage may raise at a state that is not one of its own."""
 _ADVANCE_NS = NS_PER_S
 _REREAD_TIMEOUT_S = 60.0
 """Longest wait, without any message, for messages that are read a second time."""
@@ -102,7 +104,7 @@ class StageLoop:
             if SNAPSHOT not in saved.notes:
                 raise FormatError("snapshot-absent")
             await self._repeat(Snapshot.unpack(saved.notes[SNAPSHOT]))
-        except (FormatError, KeyError, ValueError, TypeError) as error:
+        except _NOT_RESTORED as error:
             if saved.notes:
                 self._control.counters.add("begun-anew", self.maker.name)
                 log.warning("%s begins with an empty state: %s", self.name, error)

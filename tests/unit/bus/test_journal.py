@@ -56,6 +56,17 @@ def test_snapshots_come_back(state: bytes) -> None:
 
 def test_a_note_that_is_no_snapshot_is_said_to_be_none() -> None:
     good = Snapshot("detect", 1, 2, b"x" * 10_000).pack()
-    for bad in (b"", SNAPSHOT.encode(), good[:-3], good[:20], good.replace(b"sdf-snapshot-1", b"sdf-snapshot-2")):
+    for bad in (b"", SNAPSHOT.encode(), good[:-3], good[:20], good.replace(b"sdf-snapshot-2", b"sdf-snapshot-3")):
         with pytest.raises(FormatError):
             Snapshot.unpack(bad)
+
+
+def test_a_snapshot_with_another_byte_is_none() -> None:
+    """Found by the fuzzer: a state with a flipped bit was taken up, or raised what nobody caught."""
+    good = Snapshot("detect", 1, 2, bytes(range(256)) * 40).pack()
+    assert Snapshot.unpack(good).state == bytes(range(256)) * 40
+    for at in range(0, len(good), 7):
+        spoilt = bytearray(good)
+        spoilt[at] ^= 4
+        with pytest.raises(FormatError, match="snapshot"):
+            Snapshot.unpack(bytes(spoilt))

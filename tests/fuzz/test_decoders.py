@@ -1,0 +1,28 @@
+"""The short form of `make fuzz`: every decoder and all stages over a few inputs of a fixed seed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.fuzz import decoders, stages, target
+from tests.fuzz.finds import Finds
+from tests.fuzz.values import EVERYBODY, Draw
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, on numbers that are none
+TARGETS = decoders.targets()
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_a_decoder_raises_nothing_but_its_own(name: str) -> None:
+    finds = Finds()
+    ran = target.run(TARGETS[name], Draw(random.Random(20_261_122), EVERYBODY), 40, finds)
+    assert list(finds.lines(long=True)) == []
+    assert ran.inputs >= 40
+
+
+def test_all_stages_take_anything() -> None:
+    run = stages.run(20_261_122, 400)
+    assert list(run.chain.finds.lines(long=True)) == []
+    assert all(times.steps for times in run.chain.times.values())
