@@ -30,6 +30,7 @@ from sdfstream.runtime.stage_io import StageLoop
 from sdfstream.score.clock.sim import mesh
 from sdfstream.settings import Settings
 from tests.fixtures.plant import CONTROLLER, EPOCH, OPERATOR, Plan, Plant
+from tests.fixtures.poison import poisonable, poisoned
 
 NEVER = float("inf")
 Decide = Callable[[str, str], bool]
@@ -92,7 +93,7 @@ class World:
         self._turns = {maker.name: count() for maker in self.makers}
         big = MemoryBusConfig(max_topic_bytes=1 << 30, replay_bytes=1 << 30)
         self.bus = MemoryBus(lambda: self._now_ns, boot_id="stages", config=big)
-        said = sorted({t for t in TOPICS if not t.startswith("sdf.raw")})
+        said = sorted({t for t in TOPICS if not t.startswith("sdf.raw")} | {t.dead_letters for t in TOPICS.values()})
         ear = await self.bus.subscribe("ear", said)
         loops: dict[str, StageLoop | None] = {maker.name: None for maker in self.makers}
         for maker in self.makers:
@@ -153,11 +154,15 @@ class Story:
 
 
 def stories() -> list[Story]:
-    """Clocks in parts; a real recording through sync and detect; the controller over a link that dies."""
+    """Clocks in parts; a real recording through sync and detect; the controller over a link that dies; a recording of
+    which some messages make the stages raise."""
     return [
         Story("sync in parts", mesh(4, 3, "A", 16.0, seed=1).messages(4.0), lambda: _named("sync-edge", "sync-mesh")),
         Story("recording", _recorded(6.0), lambda: _named("sync", "detect")),
         Story("controller", _controlled(), lambda: _named("actuate")),
+        Story(
+            "poison", poisoned(_recorded(4.0), 23), lambda: [poisonable(maker) for maker in _named("sync", "detect")]
+        ),
     ]
 
 

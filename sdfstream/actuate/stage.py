@@ -41,6 +41,8 @@ REPLAY_KEY: Final = bytes(range(32))
 _LOOK_TICKS: Final = 5
 """100 ms boundaries between two looks at full links and converged NICs."""
 _FORGET_TICKS: Final = 600
+_MOST_TICKS: Final = 300
+"""A gap in bus time over more boundaries (30 s) is taken in one stride."""
 _KEEP_NS: Final = 60 * NS_PER_S
 _JOB_SILENT_NS: Final = 300 * NS_PER_S
 """A job shard (repeated every 10 s) that did not come for this long is gone, with its agent."""
@@ -128,6 +130,9 @@ class ActuateStage:
     def _until(self, now_ns: int) -> list[Output]:
         last = now_ns // TICK_NS
         if self._tick < 0:
+            self._tick = last - 1
+        if last - self._tick > _MOST_TICKS:
+            self.counters.add("ticks-skipped", n=last - 1 - self._tick)
             self._tick = last - 1
         out: list[Output] = []
         while self._tick < last:

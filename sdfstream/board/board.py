@@ -31,6 +31,9 @@ MOST_SILENT: Final = 50_000
 _PATH_FIELDS: Final = ("src", "dst", "transport", "path", "dscp")
 _RATE_NS: Final = 2 * NS_PER_S
 """Time constant of the rates."""
+_LOST: Final = frozenset({"refused", "shed", "dropped", "late"})
+_ASIDE: Final = frozenset({"set-aside", "tick-raised", "finish-raised", "begun-anew"})
+"""Where a stage's code raised: messages set aside, steps left out, states lost."""
 STATES: Final = ("healthy", "unhealthy", "unknown", "absent")
 
 
@@ -112,7 +115,9 @@ class Board:
                 continue
             try:
                 taker(message)
-            except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
+            except MemoryError:
+                raise
+            except Exception as error:  # whatever a message says, the others are taken
                 self.counters.add("refused", f"{message.topic}.{getattr(error, 'reason', type(error).__name__)}")
 
     def view(
@@ -291,7 +296,8 @@ class Board:
 
     def _pipeline_view(self, now_ns: int, counters: Mapping[str, int], lag: Mapping[str, int]) -> dict[str, Any]:
         everything = {**counters, **self.counters.as_dict()}
-        lost = {k: n for k, n in everything.items() if {"refused", "shed", "dropped", "late"} & set(k.split("."))}
+        lost = {k: n for k, n in everything.items() if _LOST & set(k.split("."))}
+        aside = {k: n for k, n in everything.items() if _ASIDE & set(k.split("."))}
         ages = [now_ns - at_ns for at_ns in self._hosts.values()]
         return {
             "rates": {topic: rate.view(now_ns) for topic, rate in sorted(self._rates.items())},
@@ -300,6 +306,7 @@ class Board:
             "hosts": len(ages),
             "hosts_stale": sum(age > STALE_NS for age in ages),
             "lost": dict(sorted(lost.items(), key=lambda item: -item[1])),
+            "aside": dict(sorted(aside.items(), key=lambda item: -item[1])),
         }
 
 

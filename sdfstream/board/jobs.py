@@ -70,7 +70,9 @@ class JobBoard:
         for message in messages:
             try:
                 self._take(message)
-            except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
+            except MemoryError:
+                raise
+            except Exception as error:  # whatever a message says, the others are taken
                 self.counters.add("refused", f"{message.topic}.{getattr(error, 'reason', type(error).__name__)}")
 
     def names(self) -> tuple[str, ...]:

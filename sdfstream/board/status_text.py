@@ -132,4 +132,6 @@ def _pipeline(board: Mapping[str, Any]) -> Lines:
     lines = [("rows", rates[0] if rates else "none yet"), *(("", text) for text in rates[1:])]
     lines.append(("lag", f"{lag} (messages)"))
     lines.append(("refused", lost[0] if lost else "nothing refused, shed or dropped"))
-    return [*lines, *(("", text) for text in lost[1:8])]
+    lines += [("", text) for text in lost[1:8]]
+    aside = [f"{name} {number(n)}" for name, n in state.get("aside", {}).items()]
+    return [*lines, *(("set aside" if n == 0 else "", text) for n, text in enumerate(aside[:8]))]

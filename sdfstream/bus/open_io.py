@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from sdfstream.bus import Bus
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.memory.bus_io import MemoryBus
+from sdfstream.bus.memory.clock import ForwardClock
 from sdfstream.errors import ConfigError
 from sdfstream.secret import without_password
 
@@ -36,7 +38,7 @@ async def open_bus(name: str, clock: Callable[[], int], *, boot_id: str, kafka: 
         No broker answers.
     """
     if name == "memory":
-        return MemoryBus(clock, boot_id=boot_id)
+        return MemoryBus(ForwardClock(clock, time.monotonic_ns), boot_id=boot_id)
     config = kafka_at(name, kafka or KafkaConfig())
     from sdfstream.bus.kafka.bus_io import KafkaBus  # a process without Kafka does not load its client
 

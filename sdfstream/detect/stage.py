@@ -7,7 +7,7 @@ What it says therefore depends on the stream alone, not on how the driver cut it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.dispatch import Dispatch
@@ -19,6 +19,10 @@ from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import FINDING, NIC
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
+
+_MOST_TICKS: Final = 300
+"""A gap in bus time over more boundaries (30 s) is taken in one stride: what nobody saw is unknown, and evaluating an
+hour of it would only cost an hour's time."""
 
 
 class DetectStage:
@@ -66,6 +70,10 @@ class DetectStage:
         last = now_ns // TICK_NS
         if self._tick < 0:
             self._tick = last - 1
+        if last - self._tick > _MOST_TICKS:
+            self.counters.add("ticks-skipped", n=last - 1 - self._tick)
+            self._tick = last - 1
+            self._engines.forget(now_ns)
         out: list[Output] = []
         while self._tick < last:
             self._tick += 1

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from sdfstream.records.message import Message, Output
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
+
+MOST_TICKS: Final = 6000
+"""Boundaries of one jump of bus time that are yielded, ten minutes; then only the last. By far more than those at which
+a stage is stepped behind its last message (`runtime.aside`), so that nothing depends on it but a loop's length."""
 
 
 class Stage(Protocol):
@@ -46,12 +50,19 @@ class Ticker:
     last_ns: int | None = None
 
     def upto(self, now_ns: int) -> Iterator[int]:
-        """Every boundary after the last one yielded and not after `now_ns`; the first call only sets the start."""
+        """Boundaries after the last one yielded and not after `now_ns`, `MOST_TICKS` and the last of them at most.
+
+        The first call only sets the start.
+        """
         if self.last_ns is None:
             self.last_ns = now_ns // self.tick_ns * self.tick_ns
             return
-        while self.last_ns + self.tick_ns <= now_ns:
+        behind = (now_ns - self.last_ns) // self.tick_ns
+        for _ in range(min(behind, MOST_TICKS)):
             self.last_ns += self.tick_ns
+            yield self.last_ns
+        if behind > MOST_TICKS:
+            self.last_ns = now_ns // self.tick_ns * self.tick_ns
             yield self.last_ns
 
 

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from sdfstream.archive.work_io import ArchiveWork
-from sdfstream.bus import Bus
+from sdfstream.bus import Bus, dead_letters
 from sdfstream.bus.task import Task, Work
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Message
 from sdfstream.runtime.archive_io import ARCHIVE, share_archive
+from sdfstream.runtime.aside import is_of_message
 from sdfstream.runtime.control_io import CommitPolicy, RunControl, StopCondition
 from sdfstream.runtime.driver import Stage, StageMaker
+from sdfstream.runtime.raised import dead_letter
 from sdfstream.runtime.stage_io import run_stage
 
 log = logging.getLogger("sdfstream.pipeline")
@@ -31,6 +33,8 @@ class Watcher:
     take: Callable[[Sequence[Message]], Awaitable[None]]
     from_start: bool = False
     """Whether a group without a position begins with the oldest message instead of at the end."""
+    singly: bool = False
+    """Give it one message at a time: it may have taken some of a batch at which it raises."""
 
 
 def maker_of(stage: Stage) -> StageMaker:
@@ -112,7 +116,7 @@ async def run_watcher(watcher: Watcher, bus: Bus, clock: Callable[[], int], cont
                 control.progress_at_s[watcher.name] = loop.time()
             if messages:
                 control.oldest_at_ns[watcher.name] = messages[0].bus_at_ns
-                await watcher.take(messages)
+                await _hand_over(watcher, messages, bus, control)
                 await subscription.commit()
                 control.oldest_at_ns.pop(watcher.name, None)
             if stop_condition.is_met(messages):
@@ -120,6 +124,39 @@ async def run_watcher(watcher: Watcher, bus: Bus, clock: Callable[[], int], cont
     finally:
         control.forget(watcher.name)
         await subscription.close()
+
+
+async def _hand_over(watcher: Watcher, messages: Sequence[Message], bus: Bus, control: RunControl) -> None:
+    """Give `messages` to the watcher; one at which it raises is set aside: counted, and a dead letter.
+
+    A watcher that takes all or none gets them at once, and singly only if it raises.
+    """
+    if not watcher.singly:
+        error = await _raised(watcher, messages)
+        if error is None:
+            return
+    for message in messages:
+        error = await _raised(watcher, [message])
+        if error is None:
+            continue
+        control.counters.add("set-aside", f"{watcher.name}.{type(error).__name__}")
+        log.warning("%s set message %d of %s aside: %r", watcher.name, message.bus_seq, message.topic, error)
+        if not dead_letters.is_dead(message.topic):
+            with suppress(SdfError):  # who may not write there has counted it
+                await bus.publish([dead_letter(watcher.name, message, message.bus_at_ns, "take-raised", error)])
+
+
+async def _raised(watcher: Watcher, messages: Sequence[Message]) -> Exception | None:
+    """What the watcher raised at `messages`, if that may come of what they say; other errors pass."""
+    try:
+        await watcher.take(messages)
+    except OSError:  # a full disk
+        raise
+    except Exception as error:
+        if not is_of_message(error):
+            raise
+        return error
+    return None
 
 
 async def supervise(name: str, task: Callable[[], Awaitable[None]], control: RunControl) -> None:

@@ -23,6 +23,8 @@ from sdfstream.stats import Counters, HasCounters
 MOST_REASONS: Final = 200
 """Label values of one counter; the rarest beyond are summed as ``other``. Reasons are fixed words, so that this bound
 is met only by mistake."""
+RAISED: Final = ("set-aside", "tick-raised", "finish-raised", "begun-anew")
+"""Counters of code that raised."""
 _NOT_A_NAME: Final = re.compile(r"[^a-zA-Z0-9]+")
 
 
@@ -48,6 +50,16 @@ class ProcessStatus:
         if self.bus_answered_at_s is not None and now_s - self.bus_answered_at_s > self.stall_s:
             found.append(f"the bus has not answered for {now_s - self.bus_answered_at_s:.0f} s")
         return found
+
+    def warnings(self) -> list[str]:
+        """What a person should look at although the process gets on: where a stage's code raised (`runtime.aside`)."""
+        found = Counter[str]()
+        for one in self.counted:
+            counters = one.counters
+            for (what, reason), n in list(counters.values.items()):
+                if what in RAISED:
+                    found[f"{counters.stage}.{what}" + (f".{reason}" if reason else "")] += n
+        return [f"{name} {n}" for name, n in sorted(found.items())]
 
 
 class StatusCollector(Collector):

@@ -164,7 +164,8 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         elif path in ("/health", "/healthz"):
             found = server.status.problems(time.monotonic())
             status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
-            self._send(status, ("; ".join(found) or "well").encode() + b"\n", _TEXT)
+            text = "; ".join([*(found or ["well"]), *server.status.warnings()])
+            self._send(status, text.encode() + b"\n", _TEXT)
         else:
             self._send(HTTPStatus.NOT_FOUND, b"There is /metrics and /health here.\n", _TEXT)
 

@@ -9,6 +9,7 @@ from typing import Final
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import SHARED
 from sdfstream.records.units import NS_PER_S
+from sdfstream.runtime.aside import AsideStage
 from sdfstream.runtime.driver import Stage, Ticker
 from sdfstream.stats import Counters
 
@@ -103,7 +104,7 @@ def replay(
         Outputs of the stages as they enter the bus; `bus_at_ns` is the `now_ns` of the step.
     """
     own = {topic: stage.name for stage in stages for topic in stage.writes}
-    chain = Chain(stages)
+    chain = Chain([AsideStage(stage) for stage in stages])
     started = False
     for message in messages:
         if message.topic in own and _made_by(message, own[message.topic]):

@@ -17,6 +17,7 @@ from sdfstream.errors import BusError, FencedError, FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Positions
 from sdfstream.records.units import NS_PER_S, TICK_NS
+from sdfstream.runtime.aside import AsideStage
 from sdfstream.runtime.control_io import CommitPolicy, RunControl, StopCondition
 from sdfstream.runtime.driver import Driver, StageMaker
 
@@ -28,6 +29,8 @@ _TIME_SLICE_S = 0.02
 _NOT_RESTORED = (FormatError, LookupError, ValueError, TypeError, ArithmeticError, AttributeError)
 """What a stage may raise at a state that is not one of its own."""
 _ADVANCE_NS = NS_PER_S
+_MOST_STRIDES = 100
+"""Of a longer way only the beginning can cause anything (`aside.IDLE_NS`); the rest is taken in one."""
 _REREAD_TIMEOUT_S = 60.0
 """Longest wait, without any message, for messages that are read a second time."""
 
@@ -84,7 +87,7 @@ class StageLoop:
     ) -> None:
         self.maker = maker
         self.task = task
-        self.stage = maker.make(f"{task.unit}")
+        self.stage = AsideStage(maker.make(f"{task.unit}"))
         self.driver = Driver(self.stage)
         self.name = maker.name if task.work.units == 1 else f"{maker.name}/{task.unit}"
         self._clock = clock
@@ -108,7 +111,8 @@ class StageLoop:
             if saved.notes:
                 self._control.counters.add("begun-anew", self.maker.name)
                 log.warning("%s begins with an empty state: %s", self.name, error)
-            self.stage = self.maker.running[self.task.unit] = self.maker.make(f"{self.task.unit}")
+            self.stage = AsideStage(self.maker.make(f"{self.task.unit}"))
+            self.maker.running[self.task.unit] = self.stage
             self.driver = Driver(self.stage)
             self._journal = Journal()
             self.task.seek(saved.positions)
@@ -171,7 +175,8 @@ class StageLoop:
         """`Driver.advance` in time slices."""
         outputs: list[Output] = []
         time_slice = _TimeSlice()
-        while self.driver.now_ns and self.driver.now_ns + _ADVANCE_NS < to_ns:
+        strides = min((to_ns - self.driver.now_ns) // _ADVANCE_NS, _MOST_STRIDES) if self.driver.now_ns else 0
+        for _ in range(strides):
             outputs += self.driver.advance(self.driver.now_ns + _ADVANCE_NS)
             await time_slice.yield_if_over()
         return outputs + self.driver.advance(to_ns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,6 +124,12 @@ async def service(
         yield running
 
 
+def _bus_clock(bus: Bus) -> Callable[[], int]:
+    """Bus time; the machine's clock may have been set meanwhile."""
+    clock: Callable[[], int] = getattr(bus, "now_ns", time.time_ns)
+    return clock
+
+
 def _is_alone(settings: Settings) -> bool:
     """Whether no other process reads the bus."""
     return settings.bus == "memory"
@@ -164,7 +170,7 @@ def _own_watchers(
     if record is not None:
         writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
         stack.push_async_callback(writer.close)
-        yield Watcher("recorder", EVERYTHING, _recorder(writer))
+        yield Watcher("recorder", EVERYTHING, _recorder(writer), singly=True)
 
 
 def _start_pipeline(
@@ -181,7 +187,7 @@ def _start_pipeline(
             running.bus,
             makers,
             watchers,
-            time.time_ns,
+            _bus_clock(running.bus),
             running.control,
             commits=None if _is_alone(settings) else CommitPolicy(),
             archive=archive if isinstance(archive, ArchiveWork) else None,
@@ -207,7 +213,8 @@ async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Ser
     operators = lambda: operator_keys_io.trusted(running.data)  # noqa: E731
     jobs = JobQueries(running.jobs, publisher, operators=operators, mode=settings.actuate.mode)
     run = {"mode": "one process", "started_at_ns": running.started_at_ns, "data": str(running.data)}
-    process = lambda: (time.time_ns(), running.counters(), running.control.lag, run)  # noqa: E731
+    now_ns = _bus_clock(running.bus)
+    process = lambda: (now_ns(), running.counters(), running.control.lag, run)  # noqa: E731
     server = QueryServer(PipelineQueries(running.board, process, jobs), running.data)
     await server.start()
     stack.push_async_callback(server.close)

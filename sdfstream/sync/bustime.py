@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from sdfstream.records.units import NS_PER_S, TICK_NS, Float64s
 from sdfstream.stats import Counters
+
+LONGEST_GAP_NS: Final = 60 * NS_PER_S
+"""Clocks carried on without evidence for longer are not worth carrying on, and bus time that jumped so far may not be
+the hosts' time at all: sync begins anew."""
 
 
 class Ticks:

@@ -86,8 +86,8 @@ class SyncConfig:
     """How far back smoothed rows lie, at least; they go out once a second, so at most one second more."""
     max_dead_rows: int = 256
     """Refused rows quoted per message in its dead letter; further ones are counted only."""
-    max_ticks: int = 36_000
-    """A jump of bus time over more ticks than this (one hour) is taken in one stride, and counted."""
+    max_ticks: int = 300
+    """A jump of bus time over more ticks than this (30 s) is taken in one stride, and counted."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the key."""

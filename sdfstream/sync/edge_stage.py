@@ -15,7 +15,7 @@ from sdfstream.records.topics import ANOMALY, EDGE, ESTIMATE, OWD, PROBE
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
-from sdfstream.sync.bustime import Ticks
+from sdfstream.sync.bustime import LONGEST_GAP_NS, Ticks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.estimates import COLUMNS, ClockEstimates, NamedEstimates
 from sdfstream.sync.hosts import HostWork
@@ -146,6 +146,11 @@ class SyncEdgeStage:
 
     def _reach(self, bus_at_ns: int, out: list[Output]) -> None:
         """Everything that is due before a message of this instant is looked at."""
+        if self._clock.next is not None and bus_at_ns - self._bus_at_ns > LONGEST_GAP_NS:
+            out += self._hosts.close_all()
+            self._hosts, self._inbox = HostWork(self._config, self.counters), EstimateInbox()
+            self._adopted, self._clock.next = False, None
+            self.counters.add("begun-anew", "time-jump")
         if self._clock.next is None:
             self._clock.begin(bus_at_ns)
             self._hosts.begin(bus_at_ns // _HOUR_NS * _HOUR_NS)

@@ -14,7 +14,7 @@ from sdfstream.records.topics import CLOCK, EDGE, ESTIMATE
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 from sdfstream.sync import wire
-from sdfstream.sync.bustime import Ticks
+from sdfstream.sync.bustime import LONGEST_GAP_NS, Ticks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.gather import Gather
 from sdfstream.sync.meshwork import MeshWork
@@ -54,6 +54,8 @@ class SyncMeshStage:
             if message.topic != EDGE.name:
                 self.counters.add("ignored", message.topic)
                 continue
+            if self._clock.next is not None and message.bus_at_ns - self._clock.next > LONGEST_GAP_NS:
+                self._begin_anew(out)
             self._ticks(message.bus_at_ns, out)
             self._take(message)
         self._ticks(now_ns, out)
@@ -64,6 +66,12 @@ class SyncMeshStage:
         out: list[Output] = []
         self._ticks(now_ns, out)
         return out + self._mesh.flush()
+
+    def _begin_anew(self, out: list[Output]) -> None:
+        out += self._mesh.flush()
+        self._mesh, self._gather = MeshWork(self._config, self.counters), Gather()
+        self._clock.next = None
+        self.counters.add("begun-anew", "time-jump")
 
     def _take(self, message: Message) -> None:
         if not isinstance(message.body, pa.RecordBatch):

@@ -9,7 +9,7 @@ from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import ANOMALY, CLOCK, OWD, PROBE
 from sdfstream.stats import Counters
-from sdfstream.sync.bustime import Ticks
+from sdfstream.sync.bustime import LONGEST_GAP_NS, Ticks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.hosts import HostWork
 from sdfstream.sync.intake import Intake
@@ -76,6 +76,8 @@ class SyncStage:
 
     def _reach(self, bus_at_ns: int, out: list[Output]) -> None:
         """Everything that is due before a message of this instant is looked at."""
+        if self._clock.next is not None and bus_at_ns - self._bus_at_ns > LONGEST_GAP_NS:
+            self._begin_anew(out)
         if self._clock.next is None:
             self._clock.begin(bus_at_ns)
             self._mesh.begin(bus_at_ns)
@@ -85,6 +87,15 @@ class SyncStage:
         if bus_at_ns > self._bus_at_ns:
             self._bus_at_ns = bus_at_ns
             out += self._hosts.close(bus_at_ns)
+
+    def _begin_anew(self, out: list[Output]) -> None:
+        """What is held back goes out; then nothing is known."""
+        out += self._hosts.close_all()
+        out += self._mesh.flush()
+        self._hosts = HostWork(self._config, self.counters)
+        self._mesh = MeshWork(self._config, self.counters)
+        self._clock.next = None
+        self.counters.add("begun-anew", "time-jump")
 
     def _tick(self, now_ns: int, out: list[Output]) -> None:
         """The sessions report, the mesh solves and publishes, its estimates go back to the sessions: once per tick."""

@@ -24,7 +24,7 @@ from sdfstream.runtime.record_io import record
 from sdfstream.serve.stages_io import serve
 from sdfstream.settings import Settings
 from sdfstream.stats import Counters
-from tests.bus_samples import clock, finding
+from tests.bus_samples import clock, finding, mark_of
 from tests.fixtures.leafspine import Fabric, Shape
 
 CLOCK = clock(1).topic
@@ -120,6 +120,29 @@ async def test_on_a_busy_bus_all_that_was_there_at_the_stop_is_read_and_then_no_
     assert len(said) == 2 * (first.seen + 1), "what it said at its end too, to both watchers"
     assert second.seen >= 2 * first.seen + 1
     assert not control.active_stages
+    await bus.close()
+
+
+@pytest.mark.parametrize("singly", [False, True])
+async def test_a_message_at_which_a_watcher_raises_is_set_aside(singly: bool) -> None:
+    bus, control, taken = MemoryBus(time.time_ns), RunControl(), []
+
+    async def take(messages: Sequence[Message]) -> None:
+        if any(mark_of(m.body) == 2 for m in messages):
+            raise KeyError("two")
+        taken.extend(mark_of(m.body) for m in messages)
+
+    ear = await bus.subscribe("ear", [f"{CLOCK}.dlq"])
+    watcher = Watcher("w", (CLOCK,), take, singly=singly)
+    running = asyncio.create_task(live_io.run(bus, [], [watcher], time.time_ns, control))
+    await asyncio.sleep(0.05)
+    await bus.publish([clock(n) for n in (1, 2, 3)])
+    control.stop.set()
+    await asyncio.wait_for(running, 20.0)
+    assert taken == [1, 3]
+    assert control.counters.get("set-aside", "w.KeyError") == 1
+    (letter,) = await ear.read()
+    assert letter.body.data["reason"] == "take-raised"
     await bus.close()
 
 
