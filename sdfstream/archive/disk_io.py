@@ -8,6 +8,8 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
+from sdfstream.archive.private_io import private_folder
+
 UNFINISHED_SUFFIX = ".part"
 
 
@@ -41,7 +43,7 @@ class RealDisk:
 
     def make(self, folder: Path) -> None:
         """See `Disk`."""
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
 
     def write(self, path: Path, data: pa.Buffer) -> None:
         """See `Disk`."""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from sdfstream.archive.engine_options import ENGINE_OPTIONS
 from sdfstream.archive.failures import EngineError, engine_error
 from sdfstream.archive.memfile_io import Scratch
+from sdfstream.archive.private_io import private_folder
 from sdfstream.archive.sqltext import literal, quoted
 from sdfstream.archive.target import Folder, Server, parse
 from sdfstream.errors import UnavailableError
@@ -144,7 +146,7 @@ def _embedded(folder: Folder, create: bool) -> Any:
     except ImportError as error:
         raise UnavailableError(f"clickhouse-connect with chdb is needed for an embedded archive: {error}") from error
     try:
-        return clickhouse_connect.get_client(interface="chdb", path=folder.path)
+        return clickhouse_connect.get_client(interface="chdb", path=folder.path, chdb_options=ENGINE_OPTIONS)
     except ClickHouseError as error:
         raise UnavailableError(f"the archive in {folder.path} cannot be opened: {_why_closed(str(error))}") from error
 
@@ -158,7 +160,7 @@ def _why_closed(text: str) -> str:
 
 def _make(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder(path)
     except OSError as error:
         raise UnavailableError(f"the archive's folder cannot be made: {error}") from error
 
@@ -167,8 +169,12 @@ def _remote(server: Server, patience_s: int) -> Any:
     import clickhouse_connect
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
+    from sdfstream.archive.unix_pool_io import unix_pool
+
+    pool = {} if server.socket is None else {"pool_mgr": unix_pool(server.socket)}
     try:
         return clickhouse_connect.get_client(
+            **pool,
             interface="https" if server.secure else "http",
             host=server.host,
             port=server.port,

@@ -9,7 +9,9 @@ from sdfstream.errors import ArchiveError
 
 TABLE_ALREADY_EXISTS: Final = 57
 UNKNOWN_TABLE: Final = 60
+UNKNOWN_FORMAT: Final = 73
 UNKNOWN_DATABASE: Final = 81
+UNKNOWN_SETTING: Final = 115
 READONLY: Final = 164
 TOO_MANY_SIMULTANEOUS_QUERIES: Final = 202
 ABORTED: Final = 236

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.failures import UNKNOWN_TABLE, EngineError
-from sdfstream.archive.http.endpoint_io import read_endpoint
-from sdfstream.archive.target import Folder, parse
+from sdfstream.archive.http.endpoint_io import SOCKET, read_endpoint
+from sdfstream.archive.target import Folder, Server, parse
 from sdfstream.errors import ArchiveError, UnavailableError
 
 ARCHIVE_FOLDER: Final = "archive"
@@ -47,7 +47,10 @@ class Console:
             return cls(Engine.open(parse(url)))
         running = read_endpoint(data)
         if running is not None:
-            return cls(Engine.open(parse(running.url)))
+            owners = Path(data) / SOCKET
+            if owners.exists():
+                return cls(Engine.open(Server("localhost", 80, database=running.database, socket=owners)))
+            return cls(Engine.open(parse(running.url)))  # one of an older release
         folder = Path(data) / ARCHIVE_FOLDER
         if not folder.is_dir():
             raise UnavailableError(f"no archive in {data}: nothing runs there and nothing has been archived there yet")

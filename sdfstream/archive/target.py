@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sdfstream.errors import ConfigError
@@ -32,9 +33,13 @@ class Server:
     password: str = field(default="", repr=False)
     database: str = DATABASE
     secure: bool = False
+    socket: Path | None = field(default=None, repr=False)
+    """A Unix socket that leads there instead."""
 
     def __str__(self) -> str:
         """The URL without its password, fit for messages and logs."""
+        if self.socket is not None:
+            return str(self.socket)
         scheme = "https" if self.secure else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}/{self.database}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sdfstream.archive.engine_io import Engine
 
 HELP = "look after the archive: migrate makes its database, tables and views, or brings them to the newest version"
-EXAMPLE = "sdfstream archive migrate --archive http://user:password@localhost:8123/sdf --wait 60"
+EXAMPLE = "sdfstream archive migrate --archive http://user@localhost:8123/sdf --wait 60"
 _AGAIN_S = 1.0
 
 
@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--archive",
         metavar="URL|DIR",
-        help="http://user:password@host:8123/database, or a folder (default: the settings' archive)",
+        help="http://user@host:8123/database (password: SDFSTREAM_SQL_PASSWORD), or a folder "
+        "(default: the settings' archive)",
     )
     parser.add_argument("--config", type=Path, help="settings file (YAML)")
     parser.add_argument("--data", type=Path, help="data folder of an embedded archive (default: ./sdfstream-data)")
@@ -37,9 +38,11 @@ def run(args: argparse.Namespace) -> int:
     """Apply what is pending, each migration once; running it again changes nothing."""
     from sdfstream import settings
     from sdfstream.archive.migrate_io import migrate, migrations
+    from sdfstream.archive.server_password_io import with_password
 
     chosen = settings.load(args.config)
-    target = args.archive or chosen.archive or str((args.data or chosen.data) / "archive")
+    given = with_password(args.archive, None) if args.archive else None
+    target = given or chosen.archive or str((args.data or chosen.data) / "archive")
     engine = _opened(target, args.wait)
     try:
         applied = migrate(engine)

@@ -11,7 +11,7 @@ from sdfstream import visible
 from sdfstream.board.commands_text import line_of, select
 from sdfstream.board.humanize import seconds
 from sdfstream.cli import edge_io
-from sdfstream.cli.options import add_data_folder
+from sdfstream.cli.options import add_data_folder, add_server, server_url
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.records.units import NS_PER_S
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="TIME", help="only what began or changed at most this long ago: 30s, 10m, 2h"
     )
     parser.add_argument("--follow", action="store_true", help="go on, and print every change as it comes")
-    parser.add_argument("--url", help="a ClickHouse server, where no pipeline runs on the data folder")
+    add_server(parser, "a ClickHouse server, where no pipeline runs on the data folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
             raise
     from sdfstream.serve import past_io
 
-    board, at_ns = past_io.jobs_at(args.data, args.url, edge_io.now_ns())
+    board, at_ns = past_io.jobs_at(args.data, server_url(args), edge_io.now_ns())
     return {"at_ns": at_ns, "commands": board.commands.views(at_ns, args.job)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,6 +16,30 @@ DATA_FOLDER: Final = "sdfstream-data"
 def add_data_folder(parser: argparse.ArgumentParser) -> None:
     """``--data DIR``: the folder of a pipeline's archive, keys and socket."""
     parser.add_argument("--data", default=DATA_FOLDER, metavar="DIR", help=f"data folder (default {DATA_FOLDER})")
+
+
+def add_server(parser: argparse._ActionsContainer, when: str = "a ClickHouse server instead") -> None:
+    """``--url URL`` and ``--password-file FILE``: a ClickHouse server in place of the data folder's archive."""
+    parser.add_argument(
+        "--url",
+        help=f"{when}: http://user@host:8123/database; its password in SDFSTREAM_SQL_PASSWORD or --password-file",
+    )
+    parser.add_argument("--password-file", type=Path, metavar="FILE", help="the password of --url's user, on one line")
+
+
+def server_url(args: argparse.Namespace) -> str | None:
+    """The server of ``--url`` with its password; None when the verb asks the data folder."""
+    from sdfstream.archive.server_password_io import VARIABLE, has_password, with_password
+    from sdfstream.runtime.output_io import progress
+
+    if args.url is None:
+        return None
+    if has_password(args.url):
+        progress(
+            "the password in --url stands in the process list, where every user of this host can read it; "
+            f"give it in {VARIABLE} or by --password-file FILE"
+        )
+    return with_password(args.url, args.password_file)
 
 
 def add_reference(parser: argparse.ArgumentParser) -> None:

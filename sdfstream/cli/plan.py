@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sdfstream import visible
 from sdfstream.board.humanize import bitrate, number, plural
 from sdfstream.cli import edge_io
+from sdfstream.cli.options import add_server, server_url
 from sdfstream.errors import ConfigError
 from sdfstream.runtime.output_io import emit
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("show", "draw"))
     show = parser.add_argument_group("show")
     show.add_argument("--data", default="./sdfstream-data", metavar="DIR", help="data folder (default: %(default)s)")
-    show.add_argument("--url", help="a ClickHouse server instead: http://user:password@host:8123/database")
+    add_server(show)
     show.add_argument("--host", help="list the sessions of this host")
     draw = parser.add_argument_group("draw")
     draw.add_argument("--inventory", type=Path, metavar="FILE", help="YAML or JSON: see docs/mesh.md")
@@ -57,7 +58,7 @@ def _show(args: argparse.Namespace) -> int:
     from sdfstream.archive.query_io import Console
     from sdfstream.records.mesh import HostPlan, host_plan
 
-    console = Console.open(args.data, args.url)
+    console = Console.open(args.data, server_url(args))
     try:
         plans = [host_plan(strict_json.loads(str(row["data"]))) for row in console.answer(_LAST).rows]
     finally:

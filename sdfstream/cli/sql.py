@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from sdfstream import visible
+from sdfstream.cli.options import add_server, server_url
 from sdfstream.runtime.output_io import emit, write_answer
 
 HELP = (
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("query", nargs="?", help="one statement; '-' reads it from standard input")
     parser.add_argument("--data", default="./sdfstream-data", metavar="DIR", help="data folder (default: %(default)s)")
-    parser.add_argument("--url", help="a ClickHouse server instead: http://user:password@host:8123/database")
+    add_server(parser)
     parser.add_argument(
         "--format",
         metavar="NAME",
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream.archive.query_io import Console
 
     sql = sys.stdin.read() if args.query == "-" else args.query
-    console = Console.open(args.data, args.url)
+    console = Console.open(args.data, server_url(args))
     try:
         if sql is None:
             _list(console.catalogue(), args.json)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sdfstream import visible
 from sdfstream.board.why import explain
-from sdfstream.cli.options import add_data_folder
+from sdfstream.cli.options import add_data_folder, add_server, server_url
 
 HELP = "why is a job slow: is it the network, which link, since when, with evidence, and what was done"
 EXAMPLE = "sdfstream why train-7"
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at", metavar="TIME", help="about the past, from the archive: 10m ago, or 2027-01-15T08:00:00Z"
     )
-    parser.add_argument("--url", help="with --at, a ClickHouse server: http://user:password@host:8123/database")
+    add_server(parser, "with --at, a ClickHouse server")
     add_data_folder(parser)
 
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if args.at is None:
         verdict = fetch(Path(args.data), {"want": "why", "job": args.job})["verdict"]
     else:
-        board, at_ns = past_io.jobs_at(args.data, args.url, past_io.instant(args.at))
+        board, at_ns = past_io.jobs_at(args.data, server_url(args), past_io.instant(args.at))
         verdict = explain(board.facts(args.job, at_ns)).as_data()
     paragraph = visible.line(str(verdict["paragraph"]))
     if sys.stdout.isatty():

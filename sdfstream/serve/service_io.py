@@ -103,7 +103,7 @@ async def service(
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
         archive, upkeep = _open_archive(stack, settings, getattr(bus, "cluster_id", "") or run_id)
-        _serve_sql(stack, settings)
+        front = _serve_sql(stack, settings)
         authority = controller_io.authority(settings, time.time_ns())
         makers = pipeline.makers(settings, authority)
         controller_key = keys_io.load(data).public if authority else None
@@ -117,6 +117,7 @@ async def service(
         await link.start()
         stack.push_async_callback(link.close)
         running.counted = [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
+        running.counted += [front] if front else []
         if metrics is not None:
             readers = list(dict.fromkeys([*(maker.name for maker in makers), *(w.name for w in every), ARCHIVE]))
             await _serve_status(stack, metrics, running, readers)
@@ -149,14 +150,15 @@ def _open_archive(stack: AsyncExitStack, settings: Settings, bus_id: str) -> tup
     return archive, upkeep
 
 
-def _serve_sql(stack: AsyncExitStack, settings: Settings) -> None:
+def _serve_sql(stack: AsyncExitStack, settings: Settings) -> SqlFront | None:
     """Answer SQL over the embedded archive, which no other process can open meanwhile; a server answers for itself."""
     if settings.archive is not None:
-        return
-    front = SqlFront.start(str(settings.data / "archive"))
+        return None
+    front = SqlFront.start(str(settings.data / "archive"), data=settings.data)
     stack.callback(front.close)
     write_endpoint(settings.data, front.port)
     stack.callback(remove_endpoint, settings.data)
+    return front
 
 
 def _own_watchers(

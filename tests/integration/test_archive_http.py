@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sdfstream.archive.http import allowlist
 from sdfstream.archive.http.front_io import FrontLimits
 from sdfstream.archive.http.guard import is_denied
 from sdfstream.archive.http.server_io import SqlFront
@@ -27,6 +29,7 @@ from sdfstream.errors import UnavailableError
 from tests.fixtures.archive_story import archive_story
 
 TOKEN = "s3cret"
+READ_TOKEN = "may read"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlFront]:
     target = str(folder / "archive")
     archive_story(target)
     limits = FrontLimits(queries=2, wait_s=0.3, seconds=2, result_bytes=4 << 20, body_bytes=8 << 20)
-    front = SqlFront.start(target, token=TOKEN, limits=limits, connections=16)
+    front = SqlFront.start(target, token=TOKEN, read_token=READ_TOKEN, limits=limits, connections=16)
     front.folder = target
     front.secret = str(folder / "secret")
     yield front
@@ -46,7 +49,8 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlFront]:
 def request(front: SqlFront, method: str, path: str, body: bytes | str | None = None, **headers: str):
     """One request; returns (status, headers, body)."""
     connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=10)
-    connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+    given = {"X-ClickHouse-Key": READ_TOKEN} | {k.replace("_", "-"): v for k, v in headers.items()}
+    connection.request(method, path, body, {k: v for k, v in given.items() if v is not None})
     response = connection.getresponse()
     out = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
     connection.close()
@@ -137,7 +141,8 @@ def test_requests_may_be_compressed_or_chunked(front: SqlFront, coding: str) -> 
     packed = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": lambda b: bytes(pa.Codec("zstd").compress(b))}
     if coding == "chunked":
         connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=10)
-        connection.request("POST", "/", iter([body[:3], body[3:]]), encode_chunked=True)
+        key = {"X-ClickHouse-Key": READ_TOKEN}
+        connection.request("POST", "/", iter([body[:3], body[3:]]), key, encode_chunked=True)
         assert connection.getresponse().read() == b"42\n"
         connection.close()
     else:
@@ -155,9 +160,9 @@ def test_bodies_that_cannot_be_read_are_refused(front: SqlFront) -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_as_the_readme_says(front: SqlFront) -> None:
     url = f"http://127.0.0.1:{front.port}/"
-    options = ["-sS", "--fail", "--compressed", "--max-time", "10"]
+    options = ["-sS", "--fail", "--compressed", "--max-time", "10", "-H", "@-"]
     command = ["curl", *options, url, "--data-binary", "SELECT count() FROM v_findings"]
-    done = subprocess.run(command, capture_output=True, check=True)
+    done = subprocess.run(command, capture_output=True, check=True, input=f"X-ClickHouse-Key: {READ_TOKEN}".encode())
     assert done.stdout == b"2\n"
 
 
@@ -166,7 +171,7 @@ def test_curl_as_the_readme_says(front: SqlFront) -> None:
 
 @pytest.fixture
 def client(front: SqlFront):
-    client = clickhouse_connect.get_client(host="127.0.0.1", port=front.port, database="sdf")
+    client = clickhouse_connect.get_client(host="127.0.0.1", port=front.port, database="sdf", password=READ_TOKEN)
     yield client
     client.close()
 
@@ -237,7 +242,7 @@ def test_a_reader_can_change_nothing_and_reach_nothing(front: SqlFront, statemen
     for suffix in ("", "?readonly=0", "?readonly=2"):
         status, headers, body = request(front, "POST", f"/{suffix}", statement.encode())
         assert status in (400, 403, 501), body
-        assert headers["x-clickhouse-exception-code"] in ("164", "62", "48"), body
+        assert headers["x-clickhouse-exception-code"] in ("164", "497", "62", "48"), body
     assert sql(front, "SELECT count() FROM raw_probe") == before
 
 
@@ -283,22 +288,40 @@ def test_what_chdb_offers_to_readers_has_been_reviewed(front: SqlFront) -> None:
     assert sorted(name for name in calls if not is_denied(name)) == ["evalMLMethod", "getClientHTTPHeader"]
 
 
+def test_no_allowed_setting_names_a_file_or_holds_sql(front: SqlFront) -> None:
+    """A new chDB with another setting in an allowed family fails here when its name speaks of files or addresses."""
+    names = sql(front, "SELECT name FROM system.settings").decode().split()
+    allowed = [name for name in names if allowlist.is_allowed(name, writable=True)]
+    assert len(allowed) > 150
+    assert set(allowlist.WRITER_SETTINGS) <= set(names), "the list names only settings that there are"
+    suspicious = re.compile(
+        r"schema|path|file|url|uri|host|template|disk|script|command|_cache|profile|user$|filter|dialect"
+    )
+    assert [n for n in allowed if suspicious.search(n)] == [
+        "max_concurrent_queries_for_user",
+        "max_memory_usage_for_user",
+    ]
+
+
 def test_a_wrong_password_is_no_password(front: SqlFront) -> None:
     status, headers, _ = request(front, "POST", "/", b"SELECT 1", X_ClickHouse_Key="wrong")
     assert (status, headers["x-clickhouse-exception-code"]) == (403, "516")
-    assert request(front, "POST", "/", b"SELECT 1", Authorization="Basic ?")[0] == 403
-    assert (
-        request(front, "POST", "/", b"CREATE TABLE x (a Int8) ENGINE = Memory", Authorization=f"Bearer {TOKEN}")[0]
-        == 200
+    none = {"X_ClickHouse_Key": None}
+    assert request(front, "POST", "/", b"SELECT 1", **none)[0] == 403
+    assert request(front, "POST", "/", b"SELECT 1", Authorization="Basic ?", **none)[0] == 403
+    table = b"CREATE TABLE x (a Int8) ENGINE = Memory"
+    assert request(front, "POST", "/", table)[0] == 403
+    assert request(front, "POST", "/", table, Authorization=f"Bearer {TOKEN}", **none)[0] == 200
+    assert request(front, "GET", f"/?password={TOKEN}&query=DROP%20TABLE%20x", **none)[0] == 403, (
+        "a GET changes nothing"
     )
-    assert request(front, "GET", f"/?password={TOKEN}&query=DROP%20TABLE%20x")[0] == 403, "a GET changes nothing"
-    assert request(front, "POST", f"/?password={TOKEN}", b"DROP TABLE x")[0] == 200
+    assert request(front, "POST", f"/?password={TOKEN}", b"DROP TABLE x", **none)[0] == 200
 
 
 def test_beyond_loopback_nothing_goes_without_the_token(front: SqlFront) -> None:
     wide = SqlFront.start(front.folder, host="0.0.0.0", token=TOKEN)
     try:
-        assert request(wide, "POST", "/", b"SELECT 1")[0] == 403
+        assert request(wide, "POST", "/", b"SELECT 1", X_ClickHouse_Key=None)[0] == 403
         assert request(wide, "POST", "/", b"SELECT 1", X_ClickHouse_Key=TOKEN, Host="any.name")[2] == b"1\n"
     finally:
         wide.close()

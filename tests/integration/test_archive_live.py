@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _ask(port: int, sql: str) -> str:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/", data=sql.encode())
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/", sql.encode(), {"X-ClickHouse-Key": "t"})
     with urllib.request.urlopen(request, timeout=30) as response:
         return response.read().decode().strip()
 
@@ -39,7 +39,7 @@ async def test_writer_and_readers_side_by_side(tmp_path) -> None:
     rng = np.random.default_rng(0)
     target = str(tmp_path / "archive")
     archive = Archive.open(ArchiveConfig(target, "run", limits=BatchLimits(rows=2000)))
-    front = SqlFront.start(target)
+    front = SqlFront.start(target, read_token="t")
     counts: list[int] = []
     done = threading.Event()
 
@@ -171,7 +171,7 @@ def test_the_verb_says_in_a_sentence_what_is_wrong(data: Path, tmp_path, capfd) 
 
 
 def test_the_verb_asks_the_pipeline_that_runs(data: Path, capfdbinary) -> None:
-    front = SqlFront.start(str(data / "archive"))
+    front = SqlFront.start(str(data / "archive"), data=data)
     write_endpoint(data, front.port)
     try:
         assert _sql(data, "SELECT count() FROM v_findings") == 0

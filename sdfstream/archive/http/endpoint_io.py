@@ -17,6 +17,8 @@ from sdfstream import strict_json
 from sdfstream.errors import FormatError
 
 FILE: Final = "run.json"
+SOCKET: Final = "sql.sock"
+"""The socket beside it, at which the data folder's owner asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """Statements that a reader of the HTTP front may run. Pure; the engine's lexer (``tokenizeQuery``) supplies the tokens.
 
-chDB runs with the rights of its process and, unlike a server, knows no users. Read-only mode (``readonly = 1``)
-refuses every statement that writes and every table function that reaches outside; this guard closes what it leaves
-open: other statements (KILL, GRANT, …), files written by INTO OUTFILE, files read by the function ``file``, SQL in
-strings (``eval``), and functions that call out. A test lists what chDB offers, so that a new version is reviewed.
+chDB runs with the rights of its process. The reader's role (``engine_config/users.xml``) and read-only mode
+(``readonly = 1``) refuse every statement that writes and every table function that reaches outside; this guard closes
+what they leave open: other statements (KILL, GRANT, …), files written by INTO OUTFILE, files read by the function
+``file``, SQL in strings (``eval``), and functions that call out. It sees each statement twice: as it was sent, and as
+the engine's own parser writes it (``formatQuery``), where no quoting hides a name. A test lists what chDB offers, so
+that a new version is reviewed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -33,6 +35,10 @@ DENIED: Final = frozenset(
         "cluster",
         "clusterallreplicas",
         "hascolumnintable",
+        "filesystem",
+        "arrowstream",
+        "stack_trace",
+        "jemalloc_profile_text",
     ]
 )
 """Names that no reader may use, whatever they stand for in the statement."""
@@ -41,6 +47,7 @@ _DENIED_FORM: Final = re.compile(
 )
 """Forms of such names: AI functions call out; dictionaries and join tables may be backed by anything."""
 
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _BLANK: Final = ("Whitespace", "Comment")
 
 
@@ -64,6 +71,8 @@ class Statement:
     """The format that this clause names; None without one."""
     verb: str
     """Its first word in capitals."""
+    words: tuple[str, ...] = ()
+    """Its names and keywords in order, without quotes."""
 
 
 def check(sql: bytes, tokens: Iterable[Sequence[object]], *, writable: bool = False) -> Statement:
@@ -89,7 +98,26 @@ def check(sql: bytes, tokens: Iterable[Sequence[object]], *, writable: bool = Fa
         _only_reads(sql, words, verb)
     sql = sql[: words[-1].end]
     at, fmt = _format(sql, words)
-    return Statement(sql, sql[:at], fmt, verb)
+    return Statement(sql, sql[:at], fmt, verb, tuple(_names(sql, words)))
+
+
+def check_parameters(statement: Statement, parameters: Mapping[str, str]) -> None:
+    """Refuse a parameter that would put a name into the statement which a reader may not use.
+
+    Raises
+    ------
+    EngineError
+        164. A parameter of type Identifier stands for a name, of a function too; the engine's parser cannot show it.
+    """
+    if not any(word.lower() == "identifier" for word in statement.words):
+        return
+    for name, value in parameters.items():
+        if _PLAIN_NAME.fullmatch(value) is None or any(map(is_denied, value.split("."))):
+            raise EngineError(
+                f"parameter {name[:40]!r} is refused: beside a parameter of type Identifier each value is a plain name "
+                "of the archive; write other values into the statement",
+                READONLY,
+            )
 
 
 def _verb(sql: bytes, words: Sequence[Token]) -> str:
@@ -100,16 +128,20 @@ def _verb(sql: bytes, words: Sequence[Token]) -> str:
 def _only_reads(sql: bytes, words: Sequence[Token], verb: str) -> None:
     if verb not in READS:
         raise EngineError(f"{verb[:40]} is refused: this address only reads", READONLY)
-    for token in words:
-        if token.kind not in ("BareWord", "QuotedIdentifier"):
-            continue
-        name = sql[token.begin : token.end].decode(errors="replace")
-        if token.kind == "QuotedIdentifier":
-            if "\\" in name:
-                raise EngineError(f"{name[:40]} is refused: no escapes in quoted names here", READONLY)
-            name = name[1:-1]
+    for name in _names(sql, words):
+        if "\\" in name:
+            raise EngineError(f"{name[:40]} is refused: no escapes in quoted names here", READONLY)
         if is_denied(name):
             raise EngineError(f"{name[:40]} is refused: this address reads the archive and nothing else", READONLY)
+
+
+def _names(sql: bytes, words: Sequence[Token]) -> Iterator[str]:
+    """Names and keywords, without quotes."""
+    for token in words:
+        if token.kind == "BareWord":
+            yield sql[token.begin : token.end].decode(errors="replace")
+        elif token.kind == "QuotedIdentifier":
+            yield sql[token.begin + 1 : token.end - 1].decode(errors="replace")
 
 
 def is_denied(name: str) -> bool:

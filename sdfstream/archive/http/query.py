@@ -1,9 +1,10 @@
 """One request of ClickHouse's HTTP protocol as a value. Pure.
 
 Understood: GET and POST; the statement in ``query``, in the body, or split over both; ``database``,
-``default_format`` and ``X-ClickHouse-Format``; ``param_NAME``; every other parameter is a setting. Password as Basic
-or Bearer authorisation, ``X-ClickHouse-Key`` or ``password``. Not understood: sessions and query ids (accepted and
-without effect), external data, ClickHouse's own compressed body (``decompress``), progress headers.
+``default_format`` and ``X-ClickHouse-Format``; ``param_NAME``; every other parameter is a setting, and has to be among
+the allowed (`allowlist`). Password as Basic or Bearer authorisation, ``X-ClickHouse-Key`` or ``password``. Not
+understood: sessions and query ids (accepted and without effect), external data, ClickHouse's own compressed body
+(``decompress``), progress headers.
 """
 
 from __future__ import annotations
@@ -16,39 +17,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from sdfstream.archive.failures import EngineError
+from sdfstream.archive.failures import UNKNOWN_SETTING, EngineError
 
 NOT_IMPLEMENTED: Final = 48
-UNKNOWN_SETTING: Final = 115
 
-_TRANSPORT: Final = frozenset(
-    {
-        "query",
-        "database",
-        "default_format",
-        "user",
-        "password",
-        "session_id",
-        "session_timeout",
-        "session_check",
-        "query_id",
-        "quota_key",
-        "role",
-        "compress",
-        "buffer_size",
-        "wait_end_of_query",
-        "client_protocol_version",
-        "send_progress_in_http_headers",
-        "http_headers_progress_interval_ms",
-        "enable_http_compression",
-        "http_zlib_compression_level",
-        "add_http_cors_header",
-        "cancel_http_readonly_queries_on_client_close",
-    }
-)
-"""Parameters that the front deals with (or leaves without effect) itself; the engine never sees them."""
+_OWN: Final = frozenset({"query", "database", "default_format", "password"})
+"""Parameters of the protocol that the front deals with itself."""
 
-_SETTING: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_SETTING: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INSERT: Final = re.compile(
     rb"^\s*(INSERT\s+INTO\s+[^;]*?)\s+(SETTINGS\s+[^;]*?\s+)?FORMAT\s+([A-Za-z]\w*)[ \t]*(?:\r?\n|$)", re.IGNORECASE
 )
@@ -92,11 +68,9 @@ def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: 
     if headers.get("content-type", "").startswith("multipart/") or given.get("decompress") in ("1", "true"):
         raise EngineError("external data, form encoding and compressed blocks are not served here", NOT_IMPLEMENTED)
     sql, data = _statement(given.get("query", "").encode(), body)
-    settings = {
-        k: v for k, v in given.items() if k not in _TRANSPORT and not k.startswith("param_") and k != "decompress"
-    }
+    settings = {k: v for k, v in given.items() if k not in _OWN and not k.startswith("param_") and k != "decompress"}
     for name in settings:
-        if not _SETTING.match(name):
+        if not _SETTING.fullmatch(name):
             raise EngineError(f"{name[:60]!r} is not a setting's name", UNKNOWN_SETTING)
     return SqlRequest(
         sql=sql,
@@ -105,7 +79,7 @@ def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: 
         default_format=given.get("default_format") or headers.get("x-clickhouse-format"),
         parameters={k[6:]: v for k, v in given.items() if k.startswith("param_")},
         settings=settings,
-        password=_password(given, headers),
+        password=password_in(target, headers),
         method=method,
     )
 
@@ -130,7 +104,9 @@ def _statement(query: bytes, body: bytes) -> tuple[bytes, bytes | None]:
     return body, None
 
 
-def _password(given: Mapping[str, str], headers: Mapping[str, str]) -> str:
+def password_in(target: str, headers: Mapping[str, str]) -> str:
+    """The password that a request to `target` with lower-case `headers` gives; empty when it gives none."""
+    given = dict(parse_qsl(urlsplit(target).query, keep_blank_values=True))
     kind, _, rest = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return rest.strip()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sdfstream.archive import failures, migration, query_io, sqltext, tables, target
 from sdfstream.archive.failures import EngineError, engine_error
-from sdfstream.archive.http import guard
+from sdfstream.archive.http import allowlist, guard
 from sdfstream.archive.http import query as http_query
 from sdfstream.archive.http import reply as http_reply
 from sdfstream.archive.http.body import TooLargeError, encode, read_body
@@ -162,6 +162,15 @@ def test_a_writer_may_run_any_single_statement() -> None:
         _check("DROP TABLE x; DROP TABLE y", writable=True)
 
 
+def test_parameters_that_would_be_names() -> None:
+    plain, named = _check("SELECT {a:String}"), _check("SELECT arrayMap({f:Identifier}, [1])")
+    guard.check_parameters(plain, {"a": "file"})
+    guard.check_parameters(named, {"f": "sdf.v_findings"})
+    for value in ("file", "FILE", "fi\\x6ce", "`file`", "a b", "", "x.file", "url\n"):
+        with pytest.raises(EngineError, match="parameter 'f' is refused"):
+            guard.check_parameters(named, {"f": value})
+
+
 def test_plain_words_are_not_denied() -> None:
     assert not any(
         map(
@@ -176,7 +185,10 @@ def test_plain_words_are_not_denied() -> None:
 
 def test_requests() -> None:
     request = parse_request("/?query=SELECT%20{a:UInt8}&param_a=1&max_threads=2&database=d&session_id=x", {}, b"")
-    assert request == SqlRequest(b"SELECT {a:UInt8}", None, "d", None, {"a": "1"}, {"max_threads": "2"})
+    assert request == SqlRequest(
+        b"SELECT {a:UInt8}", None, "d", None, {"a": "1"}, {"max_threads": "2", "session_id": "x"}
+    )
+    assert dict(allowlist.check_settings(request.settings)) == {"max_threads": "2"}
     assert parse_request("/", {"x-clickhouse-format": "CSV"}, b"SELECT 1") == SqlRequest(
         b"SELECT 1", default_format="CSV"
     )
