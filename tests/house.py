@@ -182,7 +182,7 @@ OWN_OUTPUT = {
     "strict_json.py": "the reader itself",
     "numeric/codec.py": "a snapshot holds NaN and arrays; it checks what it reads by itself",
     "archive/query_io.py": "what the engine printed: any size, a column twice",
-    "archive/http/front_io.py": "what the engine printed",
+    "archive/http/engine_calls_io.py": "what the engine printed",
     "cli/score_clock.py": "what our own verb printed",
     "emulator/main_io.py": "written by the process that started it",
     "lab/client_io.py": "between processes of one lab, of one user",

@@ -295,11 +295,12 @@ def test_no_allowed_setting_names_a_file_or_holds_sql(front: SqlFront) -> None:
     assert len(allowed) > 150
     assert set(allowlist.WRITER_SETTINGS) <= set(names), "the list names only settings that there are"
     suspicious = re.compile(
-        r"schema|path|file|url|uri|host|template|disk|script|command|_cache|profile|user$|filter|dialect"
+        r"schema|path|file|url|uri|host|template|disk|script|command|_cache|profile|user$|_filters?$|dialect"
     )
     assert [n for n in allowed if suspicious.search(n)] == [
         "max_concurrent_queries_for_user",
         "max_memory_usage_for_user",
+        "output_format_parquet_write_bloom_filter",
     ]
 
 
