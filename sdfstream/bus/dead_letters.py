@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from sdfstream.bus import cloudevents
@@ -18,6 +19,8 @@ from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
 
 SUFFIX: Final = ".dlq"
+FORM: Final = "dlq_form"
+"""Header of a dead letter whose value is a stage's event about the message; absent: the value is the message."""
 MAX_DETAIL: Final = 500
 """Most characters of the detail, which may quote the input."""
 
@@ -60,7 +63,7 @@ def pack(event: Event) -> tuple[Headers, bytes]:
     """
     if "headers" not in event.data and {"topic", "bus_seq"} <= event.data.keys():
         reason = str(event.data.get("reason") or ",".join(event.data.get("reasons", ())) or "refused")
-        given = [("content-type", cloudevents.CONTENT_TYPE.encode()), ("dlq_reason", reason.encode())]
+        given = [("content-type", cloudevents.CONTENT_TYPE.encode()), (FORM, b"event"), ("dlq_reason", reason.encode())]
         return [*given, ("dlq_time_ns", b"%d" % event.time_ns)], cloudevents.encode_event(event)
     try:
         headers = [(str(name), _bytes(raw)) for name, raw in event.data["headers"]]
@@ -75,6 +78,12 @@ def unpack(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> Ev
     """The event of a dead letter in Kafka form; a foreign one without our headers has reason ``unknown``."""
     ours = {"dlq_reason": b"unknown", "dlq_detail": b"", "dlq_time_ns": b"0"}
     others: Headers = []
+    headers = list(headers)
+    if (FORM, b"event") in headers:
+        with suppress(FormatError):
+            event = cloudevents.decode_event(value)
+            if event.type == topic and "headers" not in event.data and {"topic", "bus_seq"} <= event.data.keys():
+                return event
     for name, raw in headers:
         if name in ours:
             ours[name] = raw

@@ -108,10 +108,18 @@ _HEADERS: Final = (
 _DEAD_HEADERS: Final = (
     ("`dlq_reason`", "one of the reasons below"),
     ("`dlq_detail`", "what exactly was met; may quote the message"),
+    ("`dlq_form`", "`event`: the value is a stage's event about the message (`topic`, `bus_seq`, why); else absent"),
     ("`dlq_time_ns`", "decimal, ns since the Unix epoch: when it was met"),
 )
 REASONS: Final = (
     ("`topic-unknown`", "no topic of this name and version"),
+    ("`step-raised`", "a stage's code raised at the message; the value says which exception, and where"),
+    ("`output`", "a stage made of the message what no bus takes"),
+    (
+        "`key-banned`",
+        "the stage raised at five messages of this key within a minute; for a minute it is not given more",
+    ),
+    ("`take-raised`", "a reader that publishes nothing (the recorder) raised at the message"),
     ("`schema-missing`", "no header `schema`"),
     ("`schema-version`", "header `schema` names another topic or version"),
     ("`header`", "a header is not what its name promises"),

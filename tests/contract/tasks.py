@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from sdfstream.bus import Task, Work
+from sdfstream.bus import Bus, Task, Work
 from sdfstream.errors import BusError, FencedError, FormatError
-from sdfstream.records.message import Message, Output
+from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.position import offset_of, partition_of
 from sdfstream.records.topics import CLOCK, FINDING, NIC
+from sdfstream.runtime.control_io import CommitPolicy, RunControl
+from sdfstream.runtime.driver import StageMaker
+from sdfstream.runtime.stage_io import StageLoop
+from sdfstream.stats import Counters
 from tests.bus_samples import clock, finding, mark_of
 from tests.contract.bus import MakeBus, marks, take
+from tests.fixtures.poison import POISON
 
 WORK = Work("echo", (CLOCK.name,))
 PARTITION = (CLOCK.name, 0)
@@ -156,6 +164,27 @@ class TaskContract:
                 await task.read(timeout_s=0.2)
         assert task.lag() == 0
 
+    @pytest.mark.parametrize("dies", ["", "before", "after"])
+    async def test_a_message_at_which_a_stage_raises_is_set_aside_once(self, make_bus: MakeBus, dies: str) -> None:
+        """Whoever owns the unit, and wherever the last owner died around the commit of the dead letter."""
+        bus = await make_bus()
+        reader = await bus.subscribe("ear", [FINDING.name])
+        graves = await bus.subscribe("graves", [f"{CLOCK.name}.dlq"])
+        loop = await _loop(bus)
+        await bus.publish([replace(clock(n), key=POISON if n in (2, 5) else "mesh") for n in range(6)])
+        await _turn(loop, 4 if dies == "after" else 6, commit=dies == "after")
+        if dies:
+            await loop.task.close()
+            loop = await _loop(bus)
+        await bus.publish([clock(n) for n in (6, 7)])
+        await _turn(loop, 8, commit=True)
+        await loop.task.close()
+        assert marks(await take(reader, 6)) == [0, 1, 4, 8, 14, 21], "sums without what was set aside"
+        aside = [m.body.data for m in await take(graves, 2) if isinstance(m.body, Event)]
+        assert [(d["topic"], d["error"]) for d in aside] == [(CLOCK.name, "OverflowError")] * 2
+        assert await graves.read(timeout_s=0.5) == []
+        assert await reader.read(timeout_s=0.2) == []
+
     async def test_units_are_run_until_stopped(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
         reader = await bus.subscribe("ear", [FINDING.name])
@@ -175,6 +204,58 @@ class TaskContract:
         assert marks(await take(reader, 3)) == [0, 1, 2]
         stop.set()
         await asyncio.wait_for(running, 20)
+
+
+class _Sums:
+    """Says the sum of the marks it was given; raises at poison, when it has added it."""
+
+    name, reads, writes = "sums", (CLOCK.name,), (FINDING.name,)
+
+    def __init__(self) -> None:
+        self.counters = Counters(self.name)
+        self.sum = self.taken = 0
+
+    def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
+        out = []
+        for message in messages:
+            self.sum += mark_of(message.body)
+            self.taken += 1
+            if message.key == POISON:
+                raise OverflowError("too big")
+            out.append(finding(self.sum))
+        return out
+
+    def finish(self, now_ns: int) -> list[Output]:
+        return []
+
+    def snapshot(self) -> bytes:
+        counted = [[*key, n] for key, n in self.counters.values.items()]
+        return json.dumps([self.sum, self.taken, counted]).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.sum, self.taken, counted = json.loads(state)
+        self.counters.values = {(what, reason): n for what, reason, n in counted}
+
+
+async def _loop(bus: Bus) -> StageLoop:
+    """A loop of `_Sums` over its task, which commits only when asked."""
+    maker = StageMaker("sums", _Sums.reads, _Sums.writes, lambda _: _Sums(), identity="sums 1")
+    task = await bus.task(Work("sums", _Sums.reads))
+    commits = CommitPolicy(commit_s=0.0, idle_s=0.0, snapshot_s=1e9)
+    held = CommitPolicy(commit_s=1e9, idle_s=1e9, snapshot_s=1e9)
+    loop = StageLoop(maker, task, time.time_ns, RunControl(), held)
+    loop.commit_now = lambda yes: setattr(loop, "_commits", commits if yes else held)  # type: ignore[attr-defined]
+    await loop.resume()
+    return loop
+
+
+async def _turn(loop: StageLoop, taken: int, *, commit: bool) -> None:
+    """Iterate until the stage has taken `taken` messages in all, those set aside among them; then commit."""
+    async with asyncio.timeout(30):
+        loop.commit_now(commit)  # type: ignore[attr-defined]
+        while loop.stage.counters.total("set-aside") + loop.stage.stage.taken < taken:  # type: ignore[attr-defined]
+            await loop.iterate()
+        await loop.iterate()
 
 
 def nic(mark: int) -> Output:

@@ -281,7 +281,9 @@ def test_what_a_stage_refuses_can_be_put_on_kafka(broken: dict[str, object]) -> 
     assert named["dlq_reason"]
     decoded = cloudevents.decode_event(value)
     assert (decoded.data["topic"], decoded.data["bus_seq"]) == (PROBE.name, 7)
-    assert codec.decode(dead.topic, headers, value).body.data["reason"] == named["dlq_reason"].decode()
+    assert codec.decode(dead.topic, headers, value).body == dead.body, "read on Kafka as it is read in process"
+    garbage = codec.decode(dead.topic, headers, b"{}").body
+    assert garbage.data["reason"] == named["dlq_reason"].decode(), "a value that is no event is quoted"
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
