@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -24,8 +25,8 @@ class KeyIndex:
     """Gives every int64 key a slot 0, 1, 2, … in order of first sight; freed slots are used again.
 
     State of a million keys then lives in plain arrays indexed by slot. Look-up is one guess from a hash table, which
-    says what slot a key has if it is known; only of keys that share a bucket the older ones, and unknown keys,
-    are searched for among the sorted ones.
+    says what slot a key has if it is known; only keys that share a bucket with another, and unknown keys, are searched
+    for among the sorted ones.
 
     Parameters
     ----------
@@ -41,31 +42,71 @@ class KeyIndex:
     array([ 1, -1])
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int = sys.maxsize) -> None:
         self.capacity = capacity
-        self._keys: Ints = np.empty(0, np.int64)
-        self._slots: Ints = np.empty(0, np.int64)
+        self.fill(np.empty(0, np.int64))
+
+    def fill(self, keys: Ints) -> None:
+        """Hold exactly these keys, slot by slot."""
+        self._slots: Ints = np.argsort(keys, kind="stable")
+        self._keys: Ints = keys[self._slots]
         self._free: list[int] = []
-        self.slots = 0
+        self.slots = keys.size
         """Slots ever given out: arrays indexed by slot need this length."""
         self._learn()
 
     def __len__(self) -> int:
         return self._keys.size
 
+    @property
+    def keys(self) -> Ints:
+        """(slots,) key of each slot; of a free one it means nothing."""
+        return self._key[: self.slots]
+
     def find(self, keys: Ints) -> Ints:
         """Slot of every key, −1 where it is not known."""
-        slot = self._guess[self._bucket(keys)].astype(np.int64)
-        miss = np.flatnonzero((self._key[slot] != keys) | (slot < 0))
-        if miss.size:
-            slot[miss] = self._search(keys[miss])
-        return slot
+        return self._look_up(keys)[0]
 
-    def _search(self, keys: Ints) -> Ints:
-        if self._keys.size == 0:
-            return np.full(keys.shape, -1, np.int64)
-        at = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
-        return np.where(self._keys[at] == keys, self._slots[at], -1)
+    def add(self, keys: Ints) -> Ints:
+        """Slot of every key; unknown ones are taken in, in order of appearance, while there is room."""
+        return self.add_new(keys)[0]
+
+    def add_new(self, keys: Ints) -> tuple[Ints, Ints]:
+        """As `add`; and the position of each key that was taken in, at its first appearance."""
+        slot, unknown = self._look_up(keys)
+        if not unknown.size:
+            return slot, unknown
+        _, first = np.unique(keys[unknown], return_index=True)
+        fresh = unknown[np.sort(first)][: self.capacity - self._keys.size]
+        if fresh.size:
+            self._take_in(keys[fresh])
+            slot[unknown] = self.find(keys[unknown])
+        return slot, fresh
+
+    def _look_up(self, keys: Ints) -> tuple[Ints, Ints]:
+        """Slot of every key, −1 where it is not known; and the positions of those."""
+        if not self._keys.size:
+            return np.full(keys.shape, -1, np.int64), np.arange(keys.size)
+        slot = self._guess[self._bucket(keys)].astype(np.int64)
+        miss = np.flatnonzero(self._key[slot] != keys)
+        if not miss.size:
+            return slot, miss
+        at = np.minimum(np.searchsorted(self._keys, keys[miss]), self._keys.size - 1)
+        known = self._keys[at] == keys[miss]
+        slot[miss] = np.where(known, self._slots[at], -1)
+        return slot, miss[~known]
+
+    def _take_in(self, keys: Ints) -> None:
+        """Give a slot to each of these keys, which are new."""
+        used_again = [self._free.pop() for _ in range(min(len(self._free), keys.size))]
+        more = keys.size - len(used_again)
+        given = np.array([*used_again, *range(self.slots, self.slots + more)], np.int64)
+        self.slots += more
+        merged = np.concatenate([self._keys, keys])
+        order = np.argsort(merged, kind="stable")
+        self._keys = merged[order]
+        self._slots = np.concatenate([self._slots, given])[order]
+        self._learn()
 
     def _bucket(self, keys: Ints) -> npt.NDArray[np.uint64]:
         mixed: npt.NDArray[np.uint64] = np.ascontiguousarray(keys).view(np.uint64) * _MIX
@@ -73,30 +114,13 @@ class KeyIndex:
         return mixed
 
     def _learn(self) -> None:
-        """Make the table of guesses anew."""
+        """Make the table of guesses anew. An empty bucket guesses a slot in use: its key is compared anyway."""
         self._key = np.zeros(max(1, self.slots), np.int64)
-        """(slots,) key of each slot in use."""
         self._key[self._slots] = self._keys
         bits = self._keys.size.bit_length() + _SPARE_BITS
         self._shift = np.uint64(64 - bits)
-        self._guess = np.full(1 << bits, -1, np.int32)
+        self._guess = np.full(1 << bits, self._slots[0] if self._slots.size else 0, np.int32)
         self._guess[self._bucket(self._keys)] = self._slots
-
-    def add(self, keys: Ints) -> Ints:
-        """Slot of every key; unknown ones are taken in, in order of appearance, while there is room."""
-        found = self.find(keys)
-        if (found >= 0).all():
-            return found
-        new = list(dict.fromkeys(keys[found < 0].tolist()))[: self.capacity - self._keys.size]
-        if not new:
-            return found
-        given = [self._free.pop() if self._free else self._next() for _ in new]
-        merged = np.concatenate([self._keys, np.array(new, np.int64)])
-        order = np.argsort(merged, kind="stable")
-        self._keys = merged[order]
-        self._slots = np.concatenate([self._slots, np.array(given, np.int64)])[order]
-        self._learn()
-        return self.find(keys)
 
     def slots_where(self, wanted: Callable[[Ints], npt.NDArray[np.bool_]]) -> Ints:
         """Slots of the keys for which `wanted` is True."""
@@ -108,10 +132,6 @@ class KeyIndex:
         self._free.extend(sorted(self._slots[gone].tolist(), reverse=True))
         self._keys, self._slots = self._keys[~gone], self._slots[~gone]
         self._learn()
-
-    def _next(self) -> int:
-        self.slots += 1
-        return self.slots - 1
 
     def snapshot(self) -> dict[str, object]:
         """The whole state as plain values and arrays."""

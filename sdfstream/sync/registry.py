@@ -6,21 +6,17 @@ the stream was cut into batches. Sessions and clocks are forgotten after long si
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.numeric.table import Table
+from sdfstream.numeric.table import KeyIndex, Table
 from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync.edge_filter import session_table
 from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.intake import AcceptedExchanges
-
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-_SPARE_BITS: Final = 2
-"""Four to eight buckets in the table for each key."""
 
 
 class SessionEnds(NamedTuple):
@@ -31,50 +27,6 @@ class SessionEnds(NamedTuple):
     transport: str
     clock_src: str
     clock_dst: str
-
-
-class Directory:
-    """int64 keys to consecutive slots 0, 1, 2, …: a hash table says which slot it must be if it is any.
-
-    Of keys that fall into one bucket the newest is found there, the others by binary search.
-    """
-
-    def __init__(self) -> None:
-        self.restore(np.empty(0, dtype=np.int64))
-
-    def slots(self, keys: Int64s) -> tuple[Int64s, Int64s]:
-        """Slot of each key, adding unknown keys in order of first appearance; and the positions in `keys` of those."""
-        if not self.keys.size:
-            return self._add(keys, np.arange(keys.size))
-        slot = self._guess[self._bucket(keys)].astype(np.int64)
-        miss = np.flatnonzero(self.keys[slot] != keys)
-        if not miss.size:
-            return slot, miss
-        at = np.minimum(np.searchsorted(self._sorted, keys[miss]), self.keys.size - 1)
-        slot[miss] = self._slot[at]
-        unknown = miss[self._sorted[at] != keys[miss]]
-        return self._add(keys, unknown) if unknown.size else (slot, unknown)
-
-    def _add(self, keys: Int64s, unknown: Int64s) -> tuple[Int64s, Int64s]:
-        _, first = np.unique(keys[unknown], return_index=True)
-        fresh = unknown[np.sort(first)]
-        self.restore(np.concatenate([self.keys, keys[fresh]]))
-        return self._slot[np.searchsorted(self._sorted, keys)], fresh
-
-    def _bucket(self, keys: Int64s) -> npt.NDArray[np.uint64]:
-        result: npt.NDArray[np.uint64] = (keys.view(np.uint64) * _MIX) >> self._shift
-        return result
-
-    def restore(self, keys: Int64s) -> None:
-        """Take up saved `keys`, slot by slot."""
-        self.keys: Int64s = keys
-        """Key of each slot."""
-        self._slot: Int64s = np.argsort(keys, kind="stable")
-        self._sorted: Int64s = keys[self._slot]
-        bits = keys.size.bit_length() + _SPARE_BITS
-        self._shift = np.uint64(64 - bits)
-        self._guess = np.zeros(1 << bits, dtype=np.int32)
-        self._guess[self._bucket(keys)] = np.arange(keys.size)
 
 
 class Registry:
@@ -90,8 +42,8 @@ class Registry:
         self.pair_clock_dst: Int64s = np.empty(0, dtype=np.int64)
         self.pair_endpoints: Int64s = np.empty(0, dtype=np.int64)
         self.endpoints: list[tuple[str, str, str]] = []
-        self.sessions = Directory()
-        self.paths = Directory()
+        self.sessions = KeyIndex()
+        self.paths = KeyIndex()
 
     def numbers(self, names: list[tuple[str, ...]]) -> list[int]:
         """Number of each pair named in full, as `pair` gives them."""
@@ -147,11 +99,11 @@ class Registry:
         for pair in pairs:
             fresh.pair(pair)
         new_pair = np.searchsorted(old_pairs, retained_keys >> 40)
-        fresh.sessions.restore((new_pair << 40) | (retained_keys & ((1 << 40) - 1)))
+        fresh.sessions.fill((new_pair << 40) | (retained_keys & ((1 << 40) - 1)))
         new_endpoints = np.array(
             [fresh._endpoints[old_endpoints[r]] for r in (retained_paths >> 40).tolist()], dtype=np.int64
         )
-        fresh.paths.restore((new_endpoints << 40) | (retained_paths & ((1 << 40) - 1)))
+        fresh.paths.fill((new_endpoints << 40) | (retained_paths & ((1 << 40) - 1)))
         saved.update(fresh.__dict__)
         return old_pairs, old_paths
 
@@ -171,8 +123,8 @@ class Registry:
             self.clock(name)
         for pair in state["pairs"]:
             self.pair(SessionEnds(*pair))
-        self.sessions.restore(state["sessions"])
-        self.paths.restore(state["paths"])
+        self.sessions.fill(state["sessions"])
+        self.paths.fill(state["paths"])
 
 
 UInt32s = npt.NDArray[np.uint32]
@@ -274,7 +226,7 @@ class Roster:
         registry, table = self.registry, self.sessions
         pair = np.array(registry.numbers(x.names), dtype=np.int64)[x.pair]
         rest = (x.dscp << 32) | x.path
-        session, fresh = registry.sessions.slots((pair << 40) | rest)
+        session, fresh = registry.sessions.add_new((pair << 40) | rest)
         if fresh.size:
             start = table.rows
             table.grow(fresh.size)
@@ -282,7 +234,7 @@ class Roster:
             table["pair"][start:] = pairs
             table["clock_src"][start:] = registry.pair_clock_src[pairs]
             table["clock_dst"][start:] = registry.pair_clock_dst[pairs]
-            path, new_paths = registry.paths.slots((registry.pair_endpoints[pairs] << 40) | rest[fresh])
+            path, new_paths = registry.paths.add_new((registry.pair_endpoints[pairs] << 40) | rest[fresh])
             table["path"][start:] = path
             self.paths.grow(new_paths.size)
             self._duplicates.grow(table.rows)

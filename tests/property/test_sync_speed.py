@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdfstream.numeric.group import group, ranked
+from sdfstream.numeric.table import KeyIndex
 from sdfstream.sync.blocks import blocks
 from sdfstream.sync.delays import DelayWindows, WindowRows
 from sdfstream.sync.intake import LATEST_NS, LONGEST_NS, _assess, _pairs, _spotless
-from sdfstream.sync.registry import Directory
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -39,10 +39,10 @@ def test_values_are_ranked_inside_each_group(seed: int, rows: int, groups: int, 
 @settings(deadline=None)
 @given(SEEDS, st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_slots_are_given_in_order_of_first_appearance(seed: int, cuts: list[int]) -> None:
-    g, directory, known = _draw(seed), Directory(), dict[int, int]()
+    g, directory, known = _draw(seed), KeyIndex(), dict[int, int]()
     for size in cuts:
         keys = g.integers(0, 1 << 62, 25)[g.integers(0, 25, size)] if g.uniform() < 0.5 else g.integers(0, 60, size)
-        slot, fresh = directory.slots(keys)
+        slot, fresh = directory.add_new(keys)
         before = len(known)
         expected = [known.setdefault(k, len(known)) for k in keys.tolist()]
         assert slot.tolist() == expected
