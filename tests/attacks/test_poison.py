@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sdfstream.records.topology import PATH_TYPE
 
 from sdfstream import demo, pipeline
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.detect.stage import DetectStage
+from sdfstream.records.fabric import PATH_TYPE
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import FINDING, OWD, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
