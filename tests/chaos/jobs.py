@@ -80,14 +80,15 @@ class Job:
         return Output(JOB.name, part.key, Event(JOB.name, host, "", at_ns, part.as_data()))
 
     def _traces(self, at_ns: int) -> Iterator[tuple[str, Output]]:
-        for host, pairs in self.pairs.items():
+        for pairs in self.pairs.values():
             for pair in pairs:
                 for path in (pair.path, *pair.alternates):
                     for flow in (pair.flow(path), pair.answers(path)):
                         hops = [self.fabric.address(link) for link in self._way(flow, path)[:-1]]
                         data = dict(flow._asdict()) | {"hops": hops, "complete": True}
-                        data["traced_at_ns"] = at_ns + self.fabric.clock[flow.src[:3]]
-                        yield host, Output(TOPOLOGY.name, str(flow), Event(FLOW_TYPE, host, "", at_ns, data))
+                        by = flow.src[:3]  # each end traces what leaves it
+                        data["traced_at_ns"] = at_ns + self.fabric.clock[by]
+                        yield by, Output(TOPOLOGY.name, str(flow), Event(FLOW_TYPE, by, "", at_ns, data))
 
     def _way(self, flow: Flow, path: int) -> list[str]:
         a, b = self.fabric.leaf[flow.src], self.fabric.leaf[flow.dst]

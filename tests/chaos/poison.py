@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sdfstream.bus.codec import ARROW_CONTENT_TYPE
+from sdfstream.records.fabric import host_of
 from sdfstream.records.topics import JOB, LIVENESS, OWD, PROBE, QP, TOPICS, TOPOLOGY
 from tests.chaos import digest
 from tests.chaos.onbus import Poison
@@ -29,8 +30,9 @@ def _stream(batch: pa.RecordBatch, more: int = 0) -> bytes:
     return bytes(sink.getvalue())
 
 
-def nulls(seed_rows: pa.RecordBatch, name: str, key: str) -> Poison:
-    """Rows of which the first has a null where none may be; the others are good."""
+def nulls(seed_rows: pa.RecordBatch, name: str) -> Poison:
+    """Rows of which the first has a null where none may be; the others are good, under their own host's key."""
+    key = host_of(seed_rows.column("src")[0].as_py())
     mask = np.arange(seed_rows.num_rows) == 0
     at = seed_rows.schema.get_field_index("t1_ns")
     # the good rows must be nobody else's: moved by an hour
@@ -67,7 +69,7 @@ def make(kind: int, number: int, rng: np.random.Generator, sample: pa.RecordBatc
     ]
     chosen = kinds[kind % len(kinds)]
     if chosen == "nulls":
-        return nulls(sample, f"{number} nulls", key)
+        return nulls(sample, f"{number} nulls")
     topic, name, value, headers = chosen
     assert topic in TOPICS
     return Poison(f"{number} {name} on {topic}", topic, key, value, headers)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from sdfstream.archive.config import ArchiveConfig, BatchLimits
@@ -19,6 +20,7 @@ from sdfstream.bus.kafka.bus_io import KafkaBus
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.task import Work
+from sdfstream.records import columns
 from sdfstream.records.message import Output
 from sdfstream.records.topics import ARCHIVED, CLOCK, NIC, PROBE
 from tests.fixtures.archive import EVENTS, bulk, event
@@ -49,10 +51,16 @@ def outputs(number: int) -> list[Output]:
     rng = np.random.default_rng([SEED, number])
     data = EVENTS[NIC.name] if number % 3 else {"nic": "h00/r0"}
     return [
-        Output(PROBE.name, f"h{number % 5:02d}", bulk(PROBE, 200, rng)),
+        Output(PROBE.name, f"h{number % 5:02d}", _probes(f"h{number % 5:02d}", rng)),
         Output(CLOCK.name, "mesh", bulk(CLOCK, 7, rng)),
         Output(NIC.name, "h00/r0", event(NIC, data, number).body),
     ]
+
+
+def _probes(host: str, rng: np.random.Generator) -> pa.RecordBatch:
+    """Random rows of one host: readers refuse rows of another than the message's."""
+    rows = bulk(PROBE, 200, rng)
+    return rows.set_column(0, rows.schema.field(0), columns.name_column(np.zeros(200, np.int32), [f"{host}/r0"]))
 
 
 async def taken_away(bus: Any, work: ArchiveWork, turns: int) -> int:
