@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # one worker more than cores: a test that waits for a broker leaves a core idle
 PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadgroup --no-loadscope-reorder
-.PHONY: help setup demo test check fuzz quick bench bench-clock trials chaos schemas lock clean
+.PHONY: help setup demo test check audit fuzz quick bench bench-clock trials chaos schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,14 +30,19 @@ quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python
 	@$(BIN)/pytest -q $(PARALLEL) -m "not real"
 
-check: ## Format, lint, types, import layers, house rules
+check: ## Format, lint, types, import layers, house rules, licences, secrets
 	@scripts/setup python
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy --no-error-summary
 	@said=$$($(BIN)/lint-imports --no-cache 2>&1) || { echo "$$said"; exit 1; }
 	@$(BIN)/python -m tests.house
-	@echo "check: format, lint, types, layers, house rules: clean"
+	@$(BIN)/python -m tests.audit --offline
+	@echo "check: format, lint, types, layers, house rules, licences, secrets: clean"
+
+audit: ## Known vulnerabilities of what is locked (says how old its list is), licences, secrets in the tree
+	@scripts/setup python
+	@$(BIN)/python -m tests.audit
 
 FUZZ ?= 3
 INPUTS ?= 1000000
