@@ -22,6 +22,7 @@ from sdfstream.records.mesh import HOST_TYPE, HostHere, HostPlan, NicHere, host_
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import MESH, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
+from sdfstream.runtime.raised import is_of_message
 from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
@@ -157,5 +158,12 @@ class PlanSieve:
     async def read(self, timeout_s: float) -> list[Message]:
         """The messages that are no plans."""
         messages = await self._downlink.read(timeout_s)
-        self._follower.take([m for m in messages if m.topic == MESH.name])
+        for message in messages:
+            if message.topic == MESH.name:
+                try:
+                    self._follower.take([message])
+                except Exception as error:  # the plan before it stays in force
+                    if not is_of_message(error):
+                        raise
+                    self._follower.counters.add("set-aside", type(error).__name__)
         return [m for m in messages if m.topic != MESH.name]

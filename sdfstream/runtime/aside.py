@@ -27,12 +27,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from sdfstream.bus import codec
-from sdfstream.errors import FormatError, SdfError
+from sdfstream.errors import FormatError
 from sdfstream.numeric import codec as numeric_codec
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.driver import Stage
-from sdfstream.runtime.raised import dead_letter, detail, frames
+from sdfstream.runtime.raised import dead_letter, detail, frames, is_of_message
 from sdfstream.stats import Counters
 
 log = logging.getLogger("sdfstream.pipeline")
@@ -49,8 +49,6 @@ _BASE_NS: Final = 10 * NS_PER_S
 _BASE_BYTES: Final = 32 << 20
 _ROW_BYTES: Final = 512
 _CALL_BYTES: Final = 4096
-_HUGE_BYTES: Final = 1 << 30
-"""An array of more was never meant: a number in a message asked for it."""
 _BANNED: Final = ("set-aside", "key-banned")
 _MAGIC: Final = b"sdf-aside-1 "
 
@@ -287,14 +285,6 @@ def _checked(outputs: list[Output]) -> list[Output]:
         except (ValueError, TypeError) as error:
             raise _OutputError(error) from error
     return outputs
-
-
-def is_of_message(error: Exception) -> bool:
-    """Whether `error` may come of what a message says; else the process must hear of it."""
-    if isinstance(error, MemoryError):
-        shape = getattr(error, "shape", None)  # numpy tells what was asked for
-        return shape is not None and int(getattr(error, "_total_size", 0)) > _HUGE_BYTES
-    return not isinstance(error, SdfError) or isinstance(error, FormatError)
 
 
 def _reported(error: Exception) -> str:

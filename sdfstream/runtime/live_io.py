@@ -15,10 +15,9 @@ from sdfstream.bus.task import Task, Work
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Message
 from sdfstream.runtime.archive_io import ARCHIVE, share_archive
-from sdfstream.runtime.aside import is_of_message
 from sdfstream.runtime.control_io import CommitPolicy, RunControl, StopCondition
 from sdfstream.runtime.driver import Stage, StageMaker
-from sdfstream.runtime.raised import dead_letter
+from sdfstream.runtime.raised import dead_letter, is_of_message
 from sdfstream.runtime.stage_io import run_stage
 
 log = logging.getLogger("sdfstream.pipeline")

@@ -1,4 +1,4 @@
-"""The dead letter of a message at which a stage raised: the same bytes on every machine, live and in a replay. Pure."""
+"""What is said of a message at which code raised: whether it was at fault, and its dead letter. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,26 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sdfstream.bus.dead_letters import SUFFIX
+from sdfstream.errors import FormatError, SdfError
 from sdfstream.records.message import Event, Message, Output
 
 MOST_FRAMES: Final = 20
 MOST_DETAIL: Final = 300
 MOST_VALUE: Final = 4096
 """Characters of the message that are quoted; the whole is on its topic, under ``topic`` and ``bus_seq``."""
+_HUGE_BYTES: Final = 1 << 30
+"""An array of more was never meant: a number in a message asked for it."""
 _QUOTED_ROWS: Final = 3
 _PACKAGE: Final = "sdfstream"
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{6,}")
+
+
+def is_of_message(error: Exception) -> bool:
+    """Whether `error` may come of what a message says; else the process must hear of it."""
+    if isinstance(error, MemoryError):
+        shape = getattr(error, "shape", None)  # numpy tells what was asked for
+        return shape is not None and int(getattr(error, "_total_size", 0)) > _HUGE_BYTES
+    return not isinstance(error, SdfError) or isinstance(error, FormatError)
 
 
 def dead_letter(stage: str, message: Message, now_ns: int, reason: str, error: Exception | None) -> Output:

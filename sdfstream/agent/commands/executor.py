@@ -28,6 +28,7 @@ from sdfstream.records.job import JobShard
 from sdfstream.records.message import Message
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS
+from sdfstream.runtime.raised import is_of_message
 from sdfstream.stats import Counters
 
 LOOK_NS: Final = 25 * NS_PER_MS
@@ -87,14 +88,22 @@ class Executor:
         self._look(self.host_states[host], now_ns)
 
     def take_commands(self, messages: Sequence[Message], now_ns: int) -> None:
-        """Commands from the bus."""
+        """Commands from the bus; one at which this code raises is left and counted: probing must go on."""
         for message in messages:
-            read = self.admission.read(message, now_ns)
-            if isinstance(read, Admitted):
-                self.dirty = True
-                read = self._accept(read, now_ns) or read
-            if isinstance(read, Refusal):
-                self._refuse(read, message, now_ns)
+            try:
+                self._take_command(message, now_ns)
+            except Exception as error:
+                if not is_of_message(error):
+                    raise
+                self.counters.add("set-aside", type(error).__name__)
+
+    def _take_command(self, message: Message, now_ns: int) -> None:
+        read = self.admission.read(message, now_ns)
+        if isinstance(read, Admitted):
+            self.dirty = True
+            read = self._accept(read, now_ns) or read
+        if isinstance(read, Refusal):
+            self._refuse(read, message, now_ns)
 
     def on_liveness(self, host: str, now_ns: int) -> None:
         """Assess the watches of `host` by its newest liveness, and see to its leases."""

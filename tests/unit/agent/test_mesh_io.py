@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,3 +105,24 @@ async def test_a_sieve_gives_plans_to_the_follower_and_the_rest_to_its_reader() 
 
     assert await PlanSieve(Downlink(), made).read(0.1) == [command]
     assert port.planned.plan == plan([session()])
+
+
+async def test_a_plan_at_which_the_code_raises_is_left() -> None:
+    follower = SimpleNamespace(counters=Counters("mesh"))
+    taken: list[str] = []
+
+    def take(messages: Sequence[Message]) -> None:
+        taken.extend(m.key for m in messages)
+        if messages[0].key == "bad":
+            raise OverflowError("too big")
+
+    follower.take = take
+    plans = [Message(MESH.name, key, Event(MESH.name, "plan", "i", 0, {}), 0, 0) for key in ("bad", "h0")]
+
+    class Given:
+        async def read(self, timeout_s: float) -> list[Message]:
+            return plans
+
+    assert await PlanSieve(Given(), follower).read(0.1) == []
+    assert taken == ["bad", "h0"]
+    assert follower.counters.get("set-aside", "OverflowError") == 1

@@ -15,7 +15,7 @@ from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import FINDING, TOPOLOGY
 from sdfstream.records.units import NS_PER_S, TICK_NS
-from sdfstream.runtime import aside
+from sdfstream.runtime import aside, raised
 from sdfstream.runtime.aside import AsideStage
 from sdfstream.runtime.driver import Driver
 from sdfstream.runtime.replay import replay
@@ -191,8 +191,8 @@ def test_what_is_no_messages_fault_passes(error: str) -> None:
 def test_memory_that_a_message_asked_for_is_its_fault() -> None:
     with pytest.raises(MemoryError) as caught:
         np.zeros(1 << 55, np.uint8)
-    assert aside.is_of_message(caught.value)
-    assert not aside.is_of_message(MemoryError())
+    assert raised.is_of_message(caught.value)
+    assert not raised.is_of_message(MemoryError())
 
 
 def test_letters_are_readable_whatever_the_message_says() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sdfstream.agent.commands.actuator import ActuatorAnswer, MemoryActuator
+from sdfstream.agent.commands.admission import Admission
 from sdfstream.agent.commands.executor import Executor
 from sdfstream.agent.commands.host_state import GONE_NS
 from sdfstream.records.command import Outcome
@@ -102,6 +103,22 @@ def test_an_armed_queue_pair_leaves_a_dead_path_and_comes_back_after_the_hold_do
     assert bench.wait(60) == ["undone"]
     assert bench.path == PATHS[0]
     assert bench.executor.leases("h0") == []
+
+
+def test_a_command_at_which_the_code_raises_is_left_and_the_next_one_obeyed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = bench.controller.failover("bad", bench.now_ns), bench.controller.failover("f", bench.now_ns)
+    read = Admission.read
+
+    def raising(admission: Admission, message: Any, now_ns: int) -> Any:
+        if message is bad:
+            raise RecursionError("600 lists")
+        return read(admission, message, now_ns)
+
+    monkeypatch.setattr(Admission, "read", raising)
+    assert bench.say(bad, good) == ["accepted"]
+    assert bench.executor.counters.get("set-aside", "RecursionError") == 1
 
 
 def test_the_first_clean_alternate_is_taken(bench: Bench) -> None:
