@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,11 @@ class Console:
         if running is not None:
             owners = Path(data) / SOCKET
             if owners.exists():
+                if not os.access(owners, os.W_OK):
+                    raise UnavailableError(
+                        f"{owners} is for the user that the pipeline runs as; ask as that user, or over HTTP with the "
+                        "token in sql.token beside it"
+                    )
                 return cls(Engine.open(Server("localhost", 80, database=running.database, socket=owners)))
             return cls(Engine.open(parse(running.url)))  # one of an older release
         folder = Path(data) / ARCHIVE_FOLDER

@@ -112,6 +112,12 @@ def test_without_the_token_a_sentence_names_its_file(front: SqlFront, tmp_path: 
     assert front.counters.get("refused", "password") == 3
 
 
+def test_a_reader_sends_statements_and_no_gigabytes(front: SqlFront) -> None:
+    assert ask(front, "SELECT 1 -- " + "x" * (1 << 20))[0] == 413
+    status, answer = ask(front, "SELECT ((")
+    assert (status, b"Syntax error" in answer, b"formatQuery" in answer) == (400, True, False)
+
+
 def test_files_of_the_archive_are_their_owners(front: SqlFront, tmp_path: Path) -> None:
     for name, mode in (("sql.token", 0o600), ("sql.sock", 0o600), ("archive", 0o700)):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode, name

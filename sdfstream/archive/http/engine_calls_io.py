@@ -33,7 +33,10 @@ def parsed(handle: Any, sql: bytes) -> tuple[bytes, Tokens]:
     EngineError
         62: it does not parse.
     """
-    row = _row(handle, f"SELECT formatQuerySingleLine({{q:String}}) AS f, {_LEXED.format('f')}", _text(sql))
+    try:
+        row = _row(handle, f"SELECT formatQuerySingleLine({{q:String}}) AS f, {_LEXED.format('f')}", _text(sql))
+    except EngineError as error:
+        raise EngineError(str(error).partition(": In scope ")[0], error.code) from error  # its scope is our question
     return str(row[0]).encode(), list(row[1])
 
 

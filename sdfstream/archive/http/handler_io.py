@@ -22,6 +22,8 @@ from sdfstream.archive.http.query import parse_request, password_in
 from sdfstream.archive.http.reply import content_type, http_status
 
 _DRAINED_BYTES: Final = 1 << 20
+_STATEMENT_BYTES: Final = 1 << 20
+"""Of a reader, who sends statements and no rows."""
 
 
 class CountsRefusals(Protocol):
@@ -102,16 +104,18 @@ class SqlHandler(BaseHTTPRequestHandler):
         connections = self._served.connections
         connections.work(self._link, BODY_S)
         try:
-            body = self._body() if has_body else b""
+            body = self._body(caller) if has_body else b""
             if body is not None:
                 connections.work(self._link, math.inf)  # the front bounds how long a query runs
                 self._ask(body, caller)
         finally:
             connections.rest(self._link, known=True)
 
-    def _body(self) -> bytes | None:
+    def _body(self, caller: Caller) -> bytes | None:
         """The request's body; None: it cannot be read, and that has been said."""
         limit = self._served.limits.body_bytes
+        if caller is not Caller.WRITER:
+            limit = min(limit, _STATEMENT_BYTES)
         try:
             return read_body(self.rfile, self._lower_case_headers, limit)
         except TooLargeError:
