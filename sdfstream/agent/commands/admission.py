@@ -68,7 +68,7 @@ class BusTimeBound:
 
     Examples
     --------
-    >>> time = BusTime()
+    >>> time = BusTimeBound()
     >>> time.take(1_000_000, now_ns=5_000_000)
     >>> time.now(now_ns=5_020_000)
     1019997

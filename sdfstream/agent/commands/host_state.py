@@ -293,7 +293,7 @@ def misfit(
     Parameters
     ----------
     host_state : HostState
-    known : Known or None
+    known : QpState or None
         Its queue pair; None: there is none.
     command : Command
     wanted : Terms
