@@ -188,8 +188,8 @@ class PublishBuffer:
         slow = loop.call_later(_AWAY_S, self._away, f"no answer for {_AWAY_S:.0f} s", loop.time())
         try:
             await self._publisher.publish([item.output for item in queue.in_flight])
-        except FormatError as error:
-            self._refused(queue, error)
+        except (FormatError, UnicodeError) as error:
+            self._refused(queue, error if isinstance(error, FormatError) else FormatError("unwritable", str(error)))
             return True
         except Exception as error:  # of any publisher: the agent outlives its failure
             queue.put_back()

@@ -13,7 +13,7 @@ DictionaryBatch, BodyCompression); FlatBuffers, "Internals" (tables, vtables, ve
 
 from __future__ import annotations
 
-from struct import Struct, error
+from struct import Struct, error, unpack_from
 from typing import Final, NamedTuple
 
 from sdfstream.errors import FormatError
@@ -31,6 +31,11 @@ _HEADER_TYPE, _HEADER, _BODY_LENGTH = 6, 8, 10
 _LENGTH, _BUFFERS, _COMPRESSION = 4, 8, 10
 _DATA: Final = 6
 _NOT_COMPRESSED: Final = -1
+MOST_ROWS: Final = 1 << 19
+MOST_GROWN_BYTES: Final = 64 << 20
+MOST_GROWTH: Final = 32
+"""Rows of healthy topics shrink to a quarter, counters that stand still to a twentieth."""
+_SMALL_BYTES: Final = 256 << 10
 MOST_MESSAGES: Final = 256
 """Messages of a stream: schema, a dictionary per name column, one record batch."""
 
@@ -42,6 +47,30 @@ class DecodedSize(NamedTuple):
     """Of the largest record batch or dictionary."""
     grown_bytes: int
     """Bytes of buffers that are compressed, decompressed; 0: nothing is compressed."""
+
+
+def check_size(raw: bytes) -> None:
+    """Refuse a stream whose rows or decompressed bytes are beyond what a message may hold, before it is decoded.
+
+    Decompressed, it may take 256 KiB and 32 times its own size, and 64 MiB at most: a reader that takes a thousand
+    messages of 16 MiB at once never holds more than three quarters of a GiB for them.
+
+    Raises
+    ------
+    FormatError
+        ``arrow-size``, or as `decoded_size`.
+    """
+    rows, grown = decoded_size(raw)
+    most = min(MOST_GROWN_BYTES, _SMALL_BYTES + MOST_GROWTH * len(raw))
+    if grown > most:
+        raise FormatError("arrow-size", f"{len(raw)} bytes would be {grown} decompressed, at most {most}")
+    check_rows(rows)
+
+
+def check_rows(rows: int) -> None:
+    """Refuse more rows than a message may hold; FormatError ``arrow-size``."""
+    if rows > MOST_ROWS:
+        raise FormatError("arrow-size", f"{rows} rows, at most {MOST_ROWS}")
 
 
 def decoded_size(raw: bytes) -> DecodedSize:
@@ -107,9 +136,12 @@ def _grown(raw: bytes, batch: int, body: int, end: int) -> int:
     if not at:
         return 0
     vector = at + int(_U32(raw, at)[0])
+    (count,) = _U32(raw, vector)
+    if count > len(raw) // 16:
+        raise FormatError("arrow-corrupt", "more buffers than bytes")
+    fields = unpack_from(f"<{2 * count}q", raw, vector + 4)
     total = 0
-    for i in range(_U32(raw, vector)[0]):
-        offset, length = _I64(raw, vector + 4 + 16 * i)[0], _I64(raw, vector + 12 + 16 * i)[0]
+    for offset, length in zip(fields[::2], fields[1::2], strict=True):
         if length == 0:
             continue
         if offset < 0 or length < 8 or body + offset + length > end:

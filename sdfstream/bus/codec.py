@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 import pyarrow as pa
 
 from sdfstream.bus import cloudevents, dead_letters, producers
+from sdfstream.bus.arrow_size import check_rows, check_size
 from sdfstream.bus.conform import conform, conforms
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Body, Event, Output
@@ -74,9 +75,10 @@ def check(output: Output) -> tuple[Body, int]:
     Raises
     ------
     FormatError
-        ``topic-unknown``, ``form`` (an event on a bulk topic or the reverse), or what `conform` raises.
+        ``topic-unknown``, ``form`` (an event on a bulk topic or the reverse), ``key``, or what `conform` raises.
     """
     columns, body = topic_of(output.topic).columns, output.body
+    _check_key(output.key)
     if (columns is None) != isinstance(body, Event):
         raise FormatError("form", f"{type(body).__name__} on {output.topic}")
     if columns is None or conforms(output.topic, body):
@@ -85,9 +87,12 @@ def check(output: Output) -> tuple[Body, int]:
 
 
 def encode_body(topic: str, body: Body, key: str = "", compression: Compression = None) -> bytes:
-    """The bytes of a body that `check` has passed."""
+    """The bytes of a body that `check` has passed; FormatError ``unwritable``: an event that no JSON can say."""
     if isinstance(body, Event):
-        return cloudevents.encode_event(body, key)
+        try:
+            return cloudevents.encode_event(body, key)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise FormatError("unwritable", f"{type(error).__name__}: {error}"[:300]) from error
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _BARE[topic], options=_WRITE[compression]) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(body.columns, schema=_BARE[topic]))
@@ -98,8 +103,9 @@ def encode_body(topic: str, body: Body, key: str = "", compression: Compression 
 def encode(
     output: Output, boot_id: str, batch_seq: int, *, bus_at_ns: int | None = None, compression: Compression = None
 ) -> tuple[Headers, bytes]:
-    """Headers and bytes of `output` as message `batch_seq` of producer run `boot_id`; errors as `check`.
+    """Headers and bytes of `output` as message `batch_seq` of producer run `boot_id`.
 
+    Errors as `check` and `encode_body`.
     An output that carries another producer's `boot_id` keeps that and its number.
     """
     body, _ = check(output)
@@ -124,8 +130,8 @@ def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes, key: 
     ------
     FormatError
         ``topic-unknown``, ``key``, ``schema-missing``, ``schema-version``, ``header``, ``arrow-corrupt``,
-        ``arrow-batches``, ``arrow-trailing``, what `conform` raises, ``json``, ``cloudevent``, ``time``, ``name``,
-        ``shape``.
+        ``arrow-batches``, ``arrow-size``, ``arrow-trailing``, what `conform` raises, ``json``, ``cloudevent``,
+        ``time``, ``name``, ``shape``.
     """
     columns = topic_of(topic).columns
     if dead_letters.is_dead(topic):
@@ -133,8 +139,7 @@ def decode(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes, key: 
         marks = [(n, v) for n, v in given if n != "bus_at_ns"]
         return Decoded(dead_letters.unpack(topic, marks, value), "", -1, _number(dict(given), "bus_at_ns"), 0)
     given_by_name = dict(headers)
-    if not key.isprintable() or len(key) > MOST_KEY:
-        raise FormatError("key", f"{key[:64]!r}, {len(key)} characters")
+    _check_key(key)
     schema = given_by_name.get("schema")
     if schema is None:
         raise FormatError("schema-missing", "no header schema")
@@ -164,14 +169,17 @@ def read_one_batch(value: bytes) -> pa.RecordBatch:
     Raises
     ------
     FormatError
-        ``arrow-corrupt``, ``arrow-batches`` (none, or more than one), ``arrow-trailing`` (bytes behind the stream).
+        ``arrow-size`` (more than `arrow_size` allows), ``arrow-corrupt``, ``arrow-batches`` (none, or more than one),
+        ``arrow-trailing`` (bytes behind the stream).
     """
+    check_size(value)
     source = pa.BufferReader(value)
     try:
         reader = pa.ipc.open_stream(source, options=_READ)
         batch = next(reader, None)
         more = batch is not None and next(reader, None) is not None
         if batch is not None:
+            check_rows(batch.num_rows)
             batch.validate(full=True)
     except (pa.ArrowException, OSError, MemoryError, UnicodeError) as error:
         raise FormatError("arrow-corrupt", f"{type(error).__name__}: {error}"[:300]) from error
@@ -180,6 +188,11 @@ def read_one_batch(value: bytes) -> pa.RecordBatch:
     if source.tell() < len(value):
         raise FormatError("arrow-trailing", f"{len(value) - source.tell()} bytes behind the stream")
     return batch
+
+
+def _check_key(key: str) -> None:
+    if not key.isprintable() or len(key) > MOST_KEY:
+        raise FormatError("key", f"{key[:64]!r}, {len(key)} characters")
 
 
 def _number(headers: dict[str, bytes], name: str) -> int | None:

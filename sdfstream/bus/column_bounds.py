@@ -1,4 +1,4 @@
-"""What foreign columns may hold: names that can be printed, floats that are numbers. Anything else counts as null.
+"""What foreign columns may hold: printable names, floats that are numbers, instants. Anything else counts as null.
 
 A null in a column that must not hold any refuses its row (`conform`); elsewhere it says nothing. Names go into
 findings, file names and terminals, and a stage that repeats one must not write what nobody takes from it.
@@ -11,7 +11,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from sdfstream.errors import FormatError
 from sdfstream.records import arrow
+from sdfstream.records.schema import LATEST_NS
+from sdfstream.records.topics import NAME
 
 MOST_NAME: Final = 256
 """Characters of a name."""
@@ -19,6 +22,48 @@ MOST_NS: Final = 2.0**62
 """Of a duration in ns (146 years): as an integer it fits a stamp, and so do sums of two."""
 MOST: Final = 2.0**124
 """Of any other unit: its fourth power is still finite."""
+_LATEST: Final = np.uint64(LATEST_NS)
+
+
+MOST_NAMES: Final = 65_536
+"""Names in one dictionary."""
+
+
+def has_bounds(field: pa.Field) -> bool:
+    """Whether a column has bounds that are narrower than its type."""
+    return field.type == NAME or pa.types.is_floating(field.type) or _is_instant(field)
+
+
+def within(field: pa.Field, column: pa.Array) -> pa.Array:
+    """`column`, of the type of `field`, with null in place of what is out of bounds; itself where nothing is.
+
+    Raises
+    ------
+    FormatError
+        ``name``: more names than any message has.
+    """
+    if field.type == NAME:
+        return names(column)
+    return instants(column) if field.type == pa.int64() else numbers(field, column)
+
+
+def instants(column: pa.Array) -> pa.Array:
+    """An int64 column with null in place of instants outside 1970 to 2116, of which any two can be added."""
+    values = arrow.plain(column)
+    unsigned = values.view(np.uint64)  # where what is negative is large
+    if not len(values) or unsigned.max() <= _LATEST:
+        return column
+    sound = unsigned <= _LATEST
+    if column.null_count:
+        present = ~arrow.nulls(column)
+        if sound[present].all():
+            return column
+        sound &= present
+    return arrow.column(np.where(sound, values, 0), column.type, sound)
+
+
+def _is_instant(field: pa.Field) -> bool:
+    return bool(field.type == pa.int64() and (field.metadata or {}).get(b"unit", b"").startswith(b"ns since epoch"))
 
 
 def numbers(field: pa.Field, column: pa.Array) -> pa.Array:
@@ -45,6 +90,8 @@ def names(column: pa.DictionaryArray) -> pa.DictionaryArray:
     The column itself where there are none; the whole dictionary is looked at in one go.
     """
     dictionary = column.dictionary
+    if len(dictionary) > MOST_NAMES:
+        raise FormatError("name", f"{len(dictionary)} names in one message, at most {MOST_NAMES}")
     data = dictionary.buffers()[2]
     if data is None or not len(dictionary):
         return column

@@ -17,6 +17,7 @@ from typing import Final
 from sdfstream.bus import cloudevents
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
+from sdfstream.records.schema import LATEST_NS
 
 SUFFIX: Final = ".dlq"
 FORM: Final = "dlq_form"
@@ -91,7 +92,8 @@ def unpack(topic: str, headers: Iterable[tuple[str, bytes]], value: bytes) -> Ev
             others.append((name, raw))
     why = FormatError(ours["dlq_reason"].decode(errors="replace"), ours["dlq_detail"].decode(errors="replace"))
     at = ours["dlq_time_ns"]
-    dead = dead_letter(topic.removesuffix(SUFFIX), "", others, value, why, int(at) if at.isdigit() else 0)
+    at_ns = int(at) if at.isdigit() and len(at) <= 19 else 0
+    dead = dead_letter(topic.removesuffix(SUFFIX), "", others, value, why, min(at_ns, LATEST_NS))
     assert isinstance(dead.body, Event)
     return dead.body
 

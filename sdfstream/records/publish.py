@@ -71,7 +71,7 @@ A message that cannot be read is copied to `<topic>.dlq`: value, key and headers
 
 {_table(("header", "value"), _DEAD_HEADERS)}
 
-A message of which only some rows were refused (`null-rows`, `value-rows`) is there too, whole; its other rows went
+A message of which only some rows were refused (`null-rows`) is there too, whole; its other rows went
 on.
 
 ## Bounds
@@ -123,6 +123,8 @@ REASONS: Final = (
     ("`schema-missing`", "no header `schema`"),
     ("`schema-version`", "header `schema` names another topic or version"),
     ("`header`", "a header is not what its name promises"),
+    ("`key`", "the key cannot be printed, or is longer than 1024 characters"),
+    ("`unwritable`", "an event that no JSON can say: NaN, half a surrogate pair; dropped by its producer"),
     ("`form`", "an event on a bulk topic, or the reverse"),
     ("`oversize`", "larger than `max_message_bytes`"),
     ("`arrow-corrupt`", "not a valid Arrow IPC stream"),
@@ -132,8 +134,7 @@ REASONS: Final = (
     ("`column-type`", "a column has another type"),
     ("`arrow-size`", "more rows, or more bytes once it is decompressed, than a message may hold"),
     ("`column-twice`", "two columns of one name"),
-    ("`null`, `null-rows`", "every row, or some rows, have a null where none may be"),
-    ("`value`, `value-rows`", "every row, or some rows, have an instant out of bounds or a number that is not finite"),
+    ("`null`, `null-rows`", "every row, or some rows, have a null, or what is out of bounds, where no null may be"),
     (
         "`json`",
         "not JSON in UTF-8, a name twice in an object, or a value out of bounds in a field that no schema knows",
@@ -142,7 +143,7 @@ REASONS: Final = (
     ("`foreign-host`", "rows or an event of a host that is not the producer's (`bus/producers.py`)"),
     ("`topic-not-agents`", "at the agents' link: a topic that no agent writes"),
     ("`time`", "`time` is not RFC 3339, finer than a nanosecond, or out of bounds"),
-    ("`name`", "an id, or the message's key, cannot be printed or is too long"),
+    ("`name`", "an id cannot be printed or is too long, or a column has more than 65,536 names"),
     ("`shape`", "`data` is not what the topic's schema says; the detail names the field"),
 )
 """Why a message is refused; what the codec may say, in words."""

@@ -50,6 +50,8 @@ def batches(draw: st.DrawFn, schema: pa.Schema) -> pa.RecordBatch:
             cell: st.SearchStrategy[object] = st.sampled_from(["", "h00/r0", "ä", "gpu-17/mlx5_2:1"])
         elif pa.types.is_floating(field.type):
             cell = st.floats(-(2.0**62), 2.0**62, width=field.type.bit_width)
+        elif (field.metadata or {}).get(b"unit", b"").startswith(b"ns since epoch"):
+            cell = st.integers(0, 1 << 62)
         else:
             info = np.iinfo(field.type.to_pandas_dtype())
             cell = st.integers(int(info.min), int(info.max))

@@ -16,6 +16,7 @@ from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.records.fabric import QueuePair, host_of
 from sdfstream.records.job import FILE_VERSION, JobShard, Rank, job_shard, queue_pair
+from sdfstream.records.schema import LATEST_NS
 
 MOST_BYTES: Final = 1 << 20
 """A larger file is refused: 4096 queue pairs take about 1 MB."""
@@ -122,12 +123,10 @@ def _bare_shard(data: Mapping[str, Any]) -> JobShard:
         shard = job_shard(data)
     except _STUMBLES as error:
         raise FormatError("job-part", str(error)[:MOST_TEXT]) from error
-    if any(
-        len(text) > MOST_TEXT or not text.isprintable() for text in (shard.job, shard.host, shard.name, shard.control)
-    ):
+    if not all(map(_is_id, (shard.job, shard.host, shard.name, shard.control))):
         raise FormatError("job-part", f"a text is longer than {MOST_TEXT} characters, or not printable")
-    if not 0 <= shard.since_at_ns < 1 << 63:
-        raise FormatError("job-part", "since_at_ns is no instant")
+    if not 0 <= shard.since_at_ns <= LATEST_NS or not 0 <= shard.seen_at_ns <= LATEST_NS:
+        raise FormatError("job-part", "since_at_ns or seen_at_ns is no instant")
     return shard
 
 
@@ -137,7 +136,19 @@ def _ranks(data: Mapping[str, Any], refused: list[str]) -> tuple[Rank, ...]:
     except (FormatError, *_STUMBLES) as error:
         refused.append(f"ranks: {str(error)[:MOST_TEXT]}")
         return ()
-    return tuple(r for r in ranks if 0 <= r.rank < 1 << 32)
+    found = tuple(r for r in ranks if _is_sound_rank(r))
+    if len(found) < len(ranks):
+        refused.append(f"ranks: {len(ranks) - len(found)} with a number out of range or a NIC that is no printable id")
+    return found
+
+
+def _is_sound_rank(rank: Rank) -> bool:
+    numbers = 0 <= rank.rank < 1 << 32 and 0 <= (rank.pid or 0) < 1 << 32
+    return numbers and len(rank.nics) <= MOST_PAIRS and all(map(_is_id, rank.nics))
+
+
+def _is_id(text: str) -> bool:
+    return len(text) <= MOST_TEXT and text.isprintable()
 
 
 def _pairs(
@@ -176,8 +187,7 @@ def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 def _unsound(pair: QueuePair) -> str:
     """Why a queue pair with all its fields is refused; empty: it is sound."""
-    texts = (pair.qp, pair.src, pair.dst)
-    if any(len(t) > MOST_TEXT or not t.isprintable() for t in texts):
+    if not all(map(_is_id, (pair.qp, pair.src, pair.dst))):
         return f"a text is longer than {MOST_TEXT} characters, or not printable"
     if not all("/" in nic for nic in (pair.src, pair.dst)):
         return "src and dst are NIC ids host/nic"

@@ -264,7 +264,7 @@ def test_times_that_are_not(text: str) -> None:
 
 def test_an_event_that_is_not_plain_json_is_our_own_mistake() -> None:
     event = Event(FINDING.name, "s", "1", 0, {"x": float("nan")})
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(FormatError, match="unwritable: ValueError"):
         codec.encode(Output(FINDING.name, "k", event), "b", 0)
 
 

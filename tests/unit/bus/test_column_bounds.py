@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sdfstream.bus.column_bounds import MOST, MOST_NS, names, numbers
+from sdfstream.bus.column_bounds import MOST, MOST_NS, instants, names, numbers
 from sdfstream.bus.conform import conform
 from sdfstream.errors import FormatError
 from sdfstream.records.topics import CLOCK, OWD
@@ -80,3 +80,18 @@ def test_a_row_without_a_printable_name_is_refused() -> None:
     assert CLOCK.columns is not None
     found, refused = conform(CLOCK.columns, spoilt)
     assert (found.column("clock").to_pylist(), refused) == (["h00"], 1)
+
+
+def test_instants_of_no_clock_count_as_null() -> None:
+    values = [0, 1 << 62, (1 << 62) + 1, -1, (1 << 63) - 1, -(1 << 63), None]
+    assert instants(pa.array(values, pa.int64())).to_pylist() == [0, 1 << 62, None, None, None, None, None]
+    sound = pa.array([0, None, 1 << 62], pa.int64())
+    assert instants(sound) is sound
+    empty = pa.array([], pa.int64())
+    assert instants(empty) is empty
+
+
+def test_more_names_than_any_message_has_are_refused() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), [str(i) for i in range(65_537)])
+    with pytest.raises(FormatError, match="name"):
+        names(column)
