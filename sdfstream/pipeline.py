@@ -35,7 +35,9 @@ from sdfstream.workload.stage import WorkloadStage
 
 
 def makers(settings: Settings, authority: Authority | None = None) -> list[StageMaker]:
-    """Makers of the stages, in path order; without `authority` (a replay) the controller enforces nothing."""
+    """Makers of the stages, in path order; without `authority` (a replay) the controller enforces nothing, and agents
+    follow no plan.
+    """
     found = [
         _maker(SyncStage, lambda _: SyncStage(settings.sync), settings.sync),
         _maker(WorkloadStage, lambda _: WorkloadStage(settings.workload), settings.workload),
@@ -43,8 +45,9 @@ def makers(settings: Settings, authority: Authority | None = None) -> list[Stage
     ]
     if settings.actuate.mode != "off":
         found.append(_maker(ActuateStage, lambda _: ActuateStage(settings.actuate, authority), settings.actuate))
-    if settings.plan.mesh == "auto" or (settings.agent is not None and settings.agent.mesh == "auto"):
-        found.append(_maker(PlanStage, lambda _: PlanStage(settings.plan), settings.plan))
+    if settings.draws_plan:
+        signer = authority.signer if authority is not None else None
+        found.append(_maker(PlanStage, lambda _: PlanStage(settings.plan, signer), settings.plan))
     return found
 
 

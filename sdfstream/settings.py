@@ -76,6 +76,11 @@ class Settings(BaseModel):
     agent: AgentConfig | None = None
     """What `sdfstream agent --config` probes (read there without pydantic); the pipeline only checks it."""
 
+    @property
+    def draws_plan(self) -> bool:
+        """Whether the mesh plan is drawn."""
+        return self.plan.mesh == "auto" or (self.agent is not None and self.agent.mesh == "auto")
+
 
 ENVIRONMENT_KEYS: Final = ("data", "cluster", "bus", "archive")
 """Settings that the environment may give too, as ``SDFSTREAM_BUS`` and so on: those that differ between deployments,

@@ -13,6 +13,7 @@ import numpy as np
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig, VirtualClock
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
+from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
@@ -42,7 +43,7 @@ def sender_of(host: HostConfig, seed: int = 1, **more: object) -> SessionSender:
 
 
 def reflector_of(host: HostConfig, **more: object) -> SessionReflector:
-    return SessionReflector(host, {SOCKET_B: "hb/r0"}, {A: "ha/r0"}, **more)  # type: ignore[arg-type]
+    return SessionReflector(host, {SOCKET_B: "hb/r0"}, {A: KnownSender("ha/r0")}, **more)  # type: ignore[arg-type]
 
 
 def datagrams(

@@ -30,14 +30,12 @@ from sdfstream.records.command import outcome as read_outcome
 from sdfstream.records.fabric import DECLARED_TYPE, FLOW_TYPE, PATH_TYPE, Topology, flow_from
 from sdfstream.records.job import job_shard
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.signature import KeyRing, Signer
+from sdfstream.records.signature import REPLAY_KEY, KeyRing, Signer
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
 
 REPLAY_EPOCH: Final = 1
-REPLAY_KEY: Final = bytes(range(32))
-"""A replay's signing key: public, and in no agent's key ring."""
 _LOOK_TICKS: Final = 5
 """100 ms boundaries between two looks at full links and converged NICs."""
 _FORGET_TICKS: Final = 600

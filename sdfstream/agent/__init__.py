@@ -7,7 +7,8 @@ the loop                  `loop_io`: sends probes, reads answers, assesses liven
 one host                  `host_io` holds its sockets and engines (`sdfstream.probes`); `answering_io` says when its
                           reflector works, `nics_io` which NICs are there, `heartbeat` when liveness is published
 sessions                  `sessions` begins and ends those that come and go: `watches` (fast probes for queue pairs)
-                          and `planned` (of the mesh plan), both in `slots` of the sender's arrays
+                          and `planned` (of the mesh plan), both in `slots` of the sender's arrays; `senders`: whom the
+                          reflector answers
 outputs → bus             `publish_io` numbers and buffers them in two `queues`, events and bulk; `spill` is their
                           form on disk; `bus_io` is the bus, also while its brokers are not there yet
 beside the probes         `observer` is the seam by which liveness is seen in the pass that assessed it; `services_io`

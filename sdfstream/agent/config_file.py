@@ -109,8 +109,9 @@ def check(config: AgentConfig) -> None:
     _within("trace_interval_s", config.trace_interval_s, 0, 1e9)
     _within("trace_rate_hz", config.trace_rate_hz, 0, 1e6)
     _within("phc_rate_hz", config.phc_rate_hz, 0, 10)
-    _within("reflector_max_pps", config.reflector_max_pps, 1, 1 << 31)
+    _check_reflector(config)
     _within("watch_rate_hz", config.watch_rate_hz, 1, 1_000)
+    _within("watch_target_pps", config.watch_target_pps, 1, 1e9)
     _within("watch_liveness_ms", config.watch_liveness_ms, 10, 3_600_000)
     _within("watch_ports", config.watch_ports, 1, 256)
     _within("watch_first_port", config.watch_first_port, 1, 65_536 - config.watch_ports)
@@ -141,17 +142,29 @@ def check(config: AgentConfig) -> None:
         _check_host(host, f"hosts.{i}", config)
 
 
+def _check_reflector(config: AgentConfig) -> None:
+    _within("reflector_max_pps", config.reflector_max_pps, 1, 1 << 31)
+    _within("reflector_source_pps", config.reflector_source_pps, 1, 1 << 31)
+    _within("reflector_stranger_pps", config.reflector_stranger_pps, 1, 1 << 31)
+    _check_networks("reflector_allow", config.reflector_allow)
+
+
+def _check_networks(path: str, networks: Sequence[str]) -> None:
+    for i, network in enumerate(networks):
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise ConfigError(f"{path}.{i}: {error}") from None
+
+
 def _check_mesh(config: AgentConfig) -> None:
     if config.mesh not in ("configured", "auto"):
         raise ConfigError(f"mesh must be configured or auto, not {config.mesh!r}")
     _within("mesh_budget_pps", config.mesh_budget_pps, 1, 1e9)
+    _within("mesh_target_pps", config.mesh_target_pps, 0.01, 1e9)
     _within("mesh_ports", config.mesh_ports, 1, 1024)
     _within("mesh_first_port", config.mesh_first_port, 1, 65_536 - config.mesh_ports)
-    for i, network in enumerate(config.mesh_allow):
-        try:
-            ipaddress.ip_network(network)
-        except ValueError as error:
-            raise ConfigError(f"mesh_allow.{i}: {error}") from None
+    _check_networks("mesh_allow", config.mesh_allow)
     if config.mesh == "configured":
         return
     last = config.mesh_first_port + config.mesh_ports

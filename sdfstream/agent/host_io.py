@@ -13,9 +13,11 @@ from sdfstream.agent.heartbeat import Heartbeat
 from sdfstream.agent.nics_io import NicMonitor, NicSurvey
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.planned import PlannedSessions
+from sdfstream.agent.senders import configured_senders, limits_of
 from sdfstream.agent.sessions import ChangingSessions, sender_sockets
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.net.socket_table_io import SocketTable
+from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.liveness import event_data
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
@@ -64,16 +66,12 @@ class HostAgent:
     config : AgentConfig
     host : HostConfig
         One of `config.hosts`.
-    peers : IP address to NIC id
-        Of all known NICs, for the reflector.
     boot_id : str
     seed : int
-        Of the pacing.
+        Of the pacing, and of what strangers must not guess of the reflector.
     """
 
-    def __init__(
-        self, config: AgentConfig, host: HostConfig, peers: Mapping[str, str], boot_id: str, seed: int
-    ) -> None:
+    def __init__(self, config: AgentConfig, host: HostConfig, boot_id: str, seed: int) -> None:
         self.name = host.host
         self.config = config
         self.counters = Counters("io")
@@ -84,7 +82,7 @@ class HostAgent:
         self.senders = self._table([(self.nics[src], port) for src, port in socket_of], width)
         self.reflectors = self._table([(nic, config.reflector_port) for nic in host.nics], width)
         self.sender = _sender(config, host, socket_of, seed)
-        self.reflector = _reflector(config, host, peers)
+        self.reflector = _reflector(config, host, seed)
         self.nic_monitor = NicMonitor(host.nics, self.senders, self.reflectors, self.counters)
         ports = range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports)
         self.sessions = ChangingSessions(
@@ -99,6 +97,7 @@ class HostAgent:
         self._tracing = self._new_tracing() if config.trace_interval_s > 0 else None
         self._boot_id = boot_id
         self._events = 0
+        self._planned_senders: tuple[Mapping[str, KnownSender], Sequence[str]] = ({}, ())
         self._heartbeat = Heartbeat(time.monotonic_ns())
         self._read_tx_stamps_at_ns = self._trace_at_ns = self._reflector_at_ns = self._follow_up_ns = 0
         self.generation = 0
@@ -281,9 +280,17 @@ class HostAgent:
 
     def follow(self, plan: HostPlan) -> bool:
         """Probe by `plan` from now on, as far as it is well-formed and fits the budget; whether it is a new plan."""
-        if plan.host == self.name:
-            self.reflector.add_peers(plan.probers)
-        return self.sessions.follow(plan)
+        followed = self.sessions.follow(plan)
+        senders, networks = self.planned.senders, self.planned.networks
+        if followed:  # those of the plan before may not have got theirs yet, and go on for a moment
+            self.reflector.know("plan before", *self._planned_senders)
+            self._planned_senders = senders, networks
+        self.reflector.know("plan", senders, networks)
+        return followed
+
+    def answer(self, senders: Mapping[str, str]) -> None:
+        """Answer these senders (address to NIC id), which jobs name, from now on."""
+        self.reflector.know("jobs", {address: KnownSender(nic) for address, nic in senders.items()})
 
     @property
     def planned(self) -> PlannedSessions:
@@ -332,12 +339,13 @@ def _sender(
     )
 
 
-def _reflector(config: AgentConfig, host: HostConfig, peers: Mapping[str, str]) -> SessionReflector:
+def _reflector(config: AgentConfig, host: HostConfig, seed: int) -> SessionReflector:
     return SessionReflector(
         host,
         {slot: nic.nic for slot, nic in enumerate(host.nics)},
-        peers,
+        configured_senders(config, host),
+        limits=limits_of(config),
         hmac_key=config.hmac_key,
-        max_pps=config.reflector_max_pps,
+        salt=seed,
         liveness_ms=config.liveness_ms,
     )

@@ -131,9 +131,7 @@ class _Agent:
         self._observer = observer
         self.stats = stats
         self.buffer = buffer
-        peers = {s.dst_address: s.dst for h in config.hosts for s in h.sessions}
-        peers |= {n.address: n.nic for h in config.hosts for n in h.nics}
-        self.hosts = [HostAgent(config, h, peers, boot_id, secrets.randbits(64)) for h in config.hosts]
+        self.hosts = [HostAgent(config, h, boot_id, secrets.randbits(64)) for h in config.hosts]
         self._answering: Answering | None = None
         self._failed: set[str] = set()
         self._more_counters: list[Counters] = []

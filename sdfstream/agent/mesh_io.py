@@ -3,6 +3,9 @@
 A host is announced at the start, when a NIC comes or goes, when a plan was taken, every few seconds while there is
 none, and once a minute otherwise. The announcement names the version of the plan in force, so that a lost plan is sent
 again. While nobody plans, the last plan stays in force.
+
+Whom to probe is said by a plan, so an agent follows only what one of its trusted keys has signed. Without such keys it
+follows any plan, but only within `mesh_allow`; without that, none.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sdfstream.agent.commands.admission import BusTimeBound
 from sdfstream.agent.downlink import Downlink
 from sdfstream.agent.observer import HostPort
 from sdfstream.errors import FormatError
@@ -20,6 +24,7 @@ from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.mesh import HOST_TYPE, HostHere, HostPlan, NicHere, host_plan
 from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import MESH, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.raised import is_of_message
@@ -35,6 +40,15 @@ _LEAST_NS: Final = NS_PER_S
 """Between two announcements at least, however fast a NIC flaps."""
 PLANNER: Final = "plan"
 """The source of plans that are obeyed."""
+_DISTRUST: Final = "it is not signed with one of trusted_keys"
+_NO_SIGNER: Final = (
+    "mesh is auto, but no plan will be followed, since nobody is trusted to make one: set trusted_keys to the public "
+    "key of the controller (keys/controller.pub in its data folder), or mesh_allow to the networks of the mesh"
+)
+_UNSIGNED: Final = (
+    "mesh is auto without trusted_keys: anybody's plan is followed within mesh_allow; set trusted_keys to the public "
+    "key of the controller (keys/controller.pub in its data folder)"
+)
 
 
 @dataclass(slots=True)
@@ -57,16 +71,25 @@ class MeshFollower:
     boot_id : str
     learned : callable
         Called with (NIC id, address) of those that a plan names.
+    keys : KeyRing, optional
+        The trusted keys.
     """
 
-    def __init__(self, config: AgentConfig, boot_id: str, learned: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, config: AgentConfig, boot_id: str, learned: Callable[[str, str], None], keys: KeyRing | None = None
+    ) -> None:
         self.counters = Counters("mesh")
         self._config = config
+        self._keys = keys
+        self._bus = BusTimeBound()
+        if keys is None:
+            _log.warning("%s", _UNSIGNED if config.mesh_allow else _NO_SIGNER)
         self._boot_id = boot_id
         self._learned = learned
         self._clocks = {h.host: Clock(h.virtual_clock) for h in config.hosts}
         self._hosts: dict[str, _Host] = {}
         self._waiting: dict[str, HostPlan] = {}
+        self._refused: set[str] = set()
 
     def attach(self, hosts: Sequence[HostPort]) -> None:
         """Take the hosts of the agent, once their sockets are open; plans that came before are followed now."""
@@ -78,22 +101,42 @@ class MeshFollower:
     def take(self, messages: Sequence[Message]) -> None:
         """Follow the plans among `messages`; one that is malformed or of another source is counted and left."""
         for message in messages:
-            event = message.body
+            self._bus.take(message.bus_at_ns, time.monotonic_ns())
+            if message.key not in self._clocks:
+                continue  # the bus carries the plans of other agents, too
             try:
-                if not isinstance(event, Event) or event.type != MESH.name:
-                    raise FormatError("form")
-                if event.source != PLANNER:
-                    raise FormatError("foreign-source", event.source)
-                if message.key not in self._clocks:
-                    continue  # the bus carries the plans of other agents, too
-                plan = host_plan(event.data)
-                if plan.host != message.key:
-                    raise FormatError("foreign-host", plan.host)
+                plan = self._plan(message)
             except FormatError as error:
-                self.counters.add("refused", error.reason)
-                _log.warning("a plan is not obeyed: %s", error)
-                continue
-            self._follow(plan)
+                self._refuse(error)
+            else:
+                self._follow(plan)
+
+    def _plan(self, message: Message) -> HostPlan:
+        """The plan in `message`; FormatError when it is not to be followed. The cheap checks come first."""
+        event = message.body
+        if not isinstance(event, Event) or event.type != MESH.name:
+            raise FormatError("form")
+        if event.source != PLANNER:
+            raise FormatError("foreign-source", event.source)
+        if self._keys is None and not self._config.mesh_allow:
+            raise FormatError("no-signer", "neither trusted_keys nor mesh_allow is set")
+        if self._keys is not None and (why := self._keys.refuses(event.data)):
+            raise FormatError("unsigned" if "signature" not in event.data else why, _DISTRUST)
+        plan = host_plan(event.data)
+        if plan.host != message.key:
+            raise FormatError("foreign-host", plan.host)
+        if plan.expires_at_ns and plan.expires_at_ns <= self._bus.now(time.monotonic_ns()):
+            raise FormatError("expired", "it was signed long ago")
+        if self._keys is not None and not plan.expires_at_ns:
+            raise FormatError("expired", "it has no end")
+        return plan
+
+    def _refuse(self, error: FormatError) -> None:
+        """Count it; the log is told of each reason once: strangers may send as many plans as they like."""
+        self.counters.add("refused", error.reason)
+        if error.reason not in self._refused:
+            self._refused.add(error.reason)
+            _log.warning("a plan is not obeyed, and others for this reason are only counted: %s", error)
 
     def _follow(self, plan: HostPlan) -> None:
         host = self._hosts.get(plan.host)
@@ -111,8 +154,8 @@ class MeshFollower:
     def announce(self, name: str, now_ns: int) -> list[Output]:
         """The announcement of host `name`, if one is due at `now_ns` (steady clock)."""
         host = self._hosts.get(name)
-        if host is None:
-            return []
+        if host is None or (self._keys is None and not self._config.mesh_allow):
+            return []  # a host that follows no plan must stand in none: its peers would find it silent
         planned, usable = host.port.planned, host.port.usable
         plan = planned.plan
         state: tuple[object, ...] = (usable, plan.version if plan is not None else "", planned.beyond)

@@ -73,6 +73,9 @@ class HostPort(Protocol):
     def planned(self) -> PlannedSessions:
         """The sessions of the mesh plan that are probed."""
 
+    def answer(self, senders: Mapping[str, str]) -> None:
+        """Answer the probes of these senders (address to NIC id), which jobs name, from now on."""
+
     def follow(self, plan: HostPlan) -> bool:
         """Probe by this plan from now on; False: it is for another host, or not a newer one."""
 

@@ -1,6 +1,7 @@
 """Which sessions of a mesh plan this host runs: a plan in, sessions to begin and to end out.
 
-The plan comes from outside, so it is checked. A malformed session is left out and counted. The host's own budget
+The plan comes from outside, so it is checked (whose it is: `mesh_io`). A malformed session is left out and counted. No
+address gets more than `mesh_target_pps`, however many sessions go there. The host's own budget
 decides: sessions are taken in the plan's order (clocks' first) while the probes they send, and the answers that others'
 probes ask of this host, stay within it. Answers are counted by the plan's figure, or by the probes that arrive where
 these are clearly more.
@@ -15,6 +16,8 @@ from typing import Final
 
 from sdfstream.agent.slots import SessionChange, SessionSlots
 from sdfstream.probes.config import AgentConfig, NicConfig, SessionConfig
+from sdfstream.probes.stamp.datagrams import address_octets
+from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.records.fabric import host_of
 from sdfstream.records.mesh import HostPlan, PlannedSession
 from sdfstream.records.units import NS_PER_S
@@ -47,7 +50,8 @@ class PlannedSessions:
     configured : collection of (src, dst, source port, DSCP)
         Paths that the configuration probes anyway.
     counters : Counters
-        Gets ``refused.plan-…``, ``shed.plan-budget``, ``shed.plan-room`` (sessions), ``planned`` (plans taken).
+        Gets ``refused.plan-…``, ``shed.plan-budget``, ``shed.plan-target``, ``shed.plan-room`` (sessions), ``planned``
+        (plans taken).
     slots : SessionSlots
         Those of the host's sender.
     """
@@ -79,6 +83,20 @@ class PlannedSessions:
     def sessions(self) -> list[SessionConfig]:
         """Those that run."""
         return list(self._slots.running(OWNER))
+
+    @property
+    def senders(self) -> dict[str, KnownSender]:
+        """By address: those that are to probe this host by the current plan, or are probed by it."""
+        if self.plan is None:
+            return {}
+        ports = self.plan.prober_ports
+        found = {a: KnownSender(nic, ports.get(a, 0)) for a, nic in self.plan.probers.items() if self._is_allowed(a)}
+        return {s.dst_address: KnownSender(s.dst, s.dst_port) for s in self._good} | found
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Networks whose senders are answered by the current plan; where `mesh_allow` is set, that alone says it."""
+        return self.plan.networks if self.plan is not None and not self._allowed else ()
 
     def take(self, plan: HostPlan, arriving_pps: float = 0.0) -> bool:
         """Take `plan`; whether it is a new one for this host. `arriving_pps`: planned probes that arrive."""
@@ -131,14 +149,22 @@ class PlannedSessions:
         """Take sessions while they fit into the budget beside `answer_pps`."""
         self._answer_pps = answer_pps
         left_pps = self._config.mesh_budget_pps - answer_pps + 1e-6
+        target_pps: dict[bytes, float] = {}
+        crowded = 0
         wanted: dict[SessionConfig, None] = {}
         for session in self._good:
-            if session.rate_hz <= left_pps:
+            target = address_octets(session.dst_address)
+            there_pps = target_pps.get(target, 0.0) + session.rate_hz
+            if there_pps > self._config.mesh_target_pps + 1e-6:
+                crowded += 1
+            elif session.rate_hz <= left_pps:
                 left_pps -= session.rate_hz
+                target_pps[target] = there_pps
                 wanted[session] = None
+        self._warn_of_target(crowded)
         self._changed |= list(wanted) != list(self._wanted)
         self._wanted = wanted
-        beyond = len(self._good) - len(wanted)
+        beyond = len(self._good) - len(wanted) - crowded
         if beyond:
             self._counters.add("shed", "plan-budget", beyond)
             _log.warning(
@@ -146,9 +172,17 @@ class PlannedSessions:
                 self._host, beyond, len(self._good), self._config.mesh_budget_pps, answer_pps,
             )  # fmt: skip
 
+    def _warn_of_target(self, crowded: int) -> None:
+        if crowded:
+            self._counters.add("shed", "plan-target", crowded)
+            _log.warning(
+                "%s: %d of %d planned sessions are left out: mesh_target_pps, to one address, is %g",
+                self._host, crowded, len(self._good), self._config.mesh_target_pps,
+            )  # fmt: skip
+
     @property
     def beyond(self) -> int:
-        """Sessions of the plan left out for want of budget."""
+        """Sessions of the plan left out for want of budget, or of room for their address."""
         return len(self._good) - len(self._wanted)
 
     def _refuse(self, why: str) -> bool:
@@ -168,9 +202,11 @@ class PlannedSessions:
         usual = not (far.is_multicast or far.is_unspecified or far.is_reserved)
         if not usual or far.version != near.version or far.is_loopback != near.is_loopback:
             return "plan-address"
-        if self._allowed and not any(far.version == n.version and far in n for n in self._allowed):
-            return "plan-not-allowed"
-        return ""
+        return "" if self._is_allowed(session.address) else "plan-not-allowed"
+
+    def _is_allowed(self, address: str) -> bool:
+        parsed = ipaddress.ip_address(address)
+        return not self._allowed or any(parsed.version == n.version and parsed in n for n in self._allowed)
 
     def _session(self, session: PlannedSession) -> SessionConfig:
         return SessionConfig(

@@ -37,6 +37,15 @@ def return_watch_requests(
     return [WatchRequest(src, dst, address, dscp) for (src, dst, dscp), address in known if address is not None]
 
 
+def watching_senders(
+    qps: Iterable[QueuePair], receives: Iterable[QueuePair], address_of: Callable[[str], str | None]
+) -> dict[str, str]:
+    """Address to NIC id of the far ends of queue pairs: their agents' watch sessions are to be answered here."""
+    senders = {q.dst_address: q.dst for q in qps}
+    named = ((q.src_address or address_of(q.src), q.src) for q in receives)
+    return senders | {address: nic for address, nic in named if address is not None}
+
+
 def flow_requests(
     qps: Sequence[QueuePair], receives: Sequence[QueuePair], address_of: Callable[[str], str | None]
 ) -> list[FlowRequest]:

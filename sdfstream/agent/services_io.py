@@ -30,7 +30,7 @@ from sdfstream.agent.downlink import Downlink
 from sdfstream.agent.jobmap.folder_io import JobFolder
 from sdfstream.agent.mesh_io import MeshFollower, PlanSieve
 from sdfstream.agent.observer import HostPort
-from sdfstream.agent.requests import flow_requests, return_watch_requests, watch_requests
+from sdfstream.agent.requests import flow_requests, return_watch_requests, watch_requests, watching_senders
 from sdfstream.agent.trusted_keys_io import trusted
 from sdfstream.errors import BusError
 from sdfstream.probes.config import AgentConfig
@@ -81,7 +81,8 @@ class AgentServices:
         self._sockets = QpSocketActuator()
         self.control: AgentControl | None = None
         self._kernel: KernelFlows | None = None
-        self._mesh = MeshFollower(config, boot_id, self._learn_address) if config.mesh == "auto" else None
+        keys = trusted(config.trusted_keys) if config.trusted_keys else None
+        self._mesh = MeshFollower(config, boot_id, self._learn_address, keys) if config.mesh == "auto" else None
         if config.control:
             self._kernel = KernelFlows(config, self._address)
             actuators: dict[str, Actuator] = {"socket": self._sockets, "kernel": self._kernel.actuator}
@@ -187,6 +188,7 @@ class AgentServices:
         qps = [replace(q, path=kernel_paths.get(q.qp, q.path)) for s in shards for q in s.qps if q.src in port.nics]
         receives = [q for s in shards for q in s.receives if q.dst in port.nics]
         watches = watch_requests(qps)
+        port.answer(watching_senders(qps, receives, self._addresses.get))
         port.watch([*watches, *return_watch_requests(receives, self._configured_pairs, self._address)])
         port.trace(flow_requests(qps, receives, self._address))
         if self.control is not None:

@@ -128,4 +128,11 @@ def build(
         for route in routes
     )
     here = HostConfig(host=host, nics=tuple(nics.values()), sessions=() if reflect_only else sessions)
-    return AgentConfig(hosts=(here,), reflector_port=trial.port, spill_bytes=0)  # a trial leaves nothing behind
+    named = [route.address for route in routes if route.peer.host]
+    return AgentConfig(
+        hosts=(here,),
+        reflector_port=trial.port,
+        reflector_allow=tuple(named) if reflect_only else (),
+        reflector_strangers=not named,  # whoever names no peer has asked for it
+        spill_bytes=0,  # a trial leaves nothing behind
+    )

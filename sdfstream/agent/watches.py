@@ -13,6 +13,7 @@ from typing import Final
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.slots import SessionChange, SessionSlots
 from sdfstream.probes.config import AgentConfig, SessionConfig
+from sdfstream.probes.stamp.datagrams import address_octets
 from sdfstream.stats import Counters
 
 MOST: Final = 128
@@ -61,12 +62,17 @@ class WatchSessions:
     def take(self, requests: Sequence[WatchRequest]) -> None:
         """Take the sessions wanted from now on; a malformed request is counted and left out."""
         wanted: dict[SessionConfig, None] = {}
+        target_pps: dict[bytes, float] = {}
         for take in requests:
-            why = self._wrong(take)
+            why, session = self._wrong(take), self._session(take)
+            if not why and session not in wanted:
+                target = address_octets(take.dst_address)
+                target_pps[target] = target_pps.get(target, 0.0) + session.rate_hz * len(session.source_ports)
+                why = "watch-target" if target_pps[target] > self._config.watch_target_pps else ""
             if why:
                 self._counters.add("refused", why)
             else:
-                wanted[self._session(take)] = None
+                wanted[session] = None
         self._changed = self._changed or list(wanted) != list(self._wanted)
         self._wanted = wanted
 

@@ -72,9 +72,8 @@ def _with_control(config: AgentConfig, service: Service) -> AgentConfig:
     if service.controller_key is None:
         return config
     state = service.link.parent / "agent-control.json"
-    return replace(
-        config, control=True, trusted_keys=(str(service.controller_key.absolute()),), control_state=str(state)
-    )
+    keys = (str(service.controller_key.absolute()),)
+    return replace(config, control=service.commands, trusted_keys=keys, control_state=str(state))
 
 
 def declared(fabric: Fabric | RunningLab) -> Output:

@@ -139,6 +139,7 @@ class QpPlan:
     dscp: int
     ports: tuple[int, ...]
     """Every source port that it may ever use; the first to begin with."""
+    src_address: str = ""
 
     @property
     def id(self) -> str:
@@ -160,6 +161,7 @@ class QpPlan:
             steering="socket",
             alternates=tuple(port for port in self.ports if port != path),
             rate_bps=rate_bps,
+            src_address=self.src_address,
         )
 
 
@@ -192,7 +194,7 @@ def plan(spec: JobSpec, nics: Sequence[NicEndpoint]) -> JobPlan:
             ports = (first, *(next(free) for _ in range(ALTERNATES)))
             number = spec.block * _BLOCK_NUMBERS + len(qps) + 1
             to = nics[peer]
-            qps.append(QpPlan(number, rank, peer, nic.nic, to.nic, to.address, spec.dscp, ports))
+            qps.append(QpPlan(number, rank, peer, nic.nic, to.nic, to.address, spec.dscp, ports, nic.address))
     return JobPlan(spec, tuple(nics), tuple(qps))
 
 

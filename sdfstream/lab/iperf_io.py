@@ -103,6 +103,7 @@ class IperfJob:
             answer_port=flow.source_port,
             steering="kernel",
             alternates=flow.alternates,
+            src_address=self._address(flow.src),
         )
 
     def _declare(self, jobs_dir: Path) -> list[Path]:

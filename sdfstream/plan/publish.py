@@ -1,21 +1,26 @@
-"""A plan as one event per host."""
+"""A plan as one event per host, signed: an agent probes whom it is told to, so it must know who tells it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.draw import COVERAGE, PURPOSES, Plan
+from sdfstream.plan.networks import covering
 from sdfstream.records.mesh import HostPlan, PlannedSession
 from sdfstream.records.message import Event, Output
+from sdfstream.records.signature import Signer
 from sdfstream.records.topics import MESH
-from sdfstream.records.units import Int64s
+from sdfstream.records.units import NS_PER_S, Int64s
 
+VALID_NS: Final = 600 * NS_PER_S
+"""A statement of a plan is refused when it comes later than this after it was made. Said again it is signed anew."""
 _DIGITS: Final = 16
 
 
@@ -25,12 +30,15 @@ def host_plans(plan: Plan, config: PlanConfig, drawn_at_ns: int) -> Iterator[Hos
     sender, answerer = c.host[plan.src], c.host[plan.dst]
     send = np.bincount(sender, plan.rate_hz, len(c.hosts))
     answer = np.bincount(answerer, plan.rate_hz, len(c.hosts))
+    networks = covering(nic.address for nic in c.nics)
     by_sender, by_answerer = _rows(sender, len(c.hosts)), _rows(answerer, len(c.hosts))
     for number, host in enumerate(c.hosts):
         mine = by_sender[number]
         mine = mine[np.argsort(plan.purpose[mine], kind="stable")]
         sessions = tuple(_sessions(plan, mine))
-        probers = {c.nics[i].address: c.nics[i].id for i in np.unique(plan.src[by_answerer[number]]).tolist()}
+        senders = [c.nics[i] for i in np.unique(plan.src[by_answerer[number]]).tolist()]
+        probers = {nic.address: nic.id for nic in senders}
+        ports = {nic.address: nic.port for nic in senders}
         shortfall: dict[str, float] = {}
         if 0 < plan.clock_rate_hz[number] < config.clock_rate_hz:
             shortfall["clock_rate_hz"] = config.clock_rate_hz
@@ -39,7 +47,7 @@ def host_plans(plan: Plan, config: PlanConfig, drawn_at_ns: int) -> Iterator[Hos
         figures = (float(plan.budget_pps[number]), float(send[number]), float(answer[number]))
         yield HostPlan(
             host, _version(sessions, probers, shortfall, figures), plan.epoch, drawn_at_ns, sessions, probers,
-            *figures, shortfall,
+            *figures, shortfall, ports, networks,
         )  # fmt: skip
 
 
@@ -48,9 +56,10 @@ def nothing(host: str, epoch: int, drawn_at_ns: int) -> HostPlan:
     return HostPlan(host, _version((), {}, {}, ()), epoch, drawn_at_ns, ())
 
 
-def output(plan: HostPlan, source: str, now_ns: int) -> Output:
-    """The event of one host's plan; said again it has the same id."""
-    event = Event(MESH.name, source, f"mesh-{plan.host}-{plan.drawn_at_ns}", now_ns, plan.as_data())
+def output(plan: HostPlan, source: str, now_ns: int, signer: Signer) -> Output:
+    """The event of one host's plan; said again it has the same id, and a later end."""
+    data = signer.sign(replace(plan, expires_at_ns=now_ns + VALID_NS).as_data())
+    event = Event(MESH.name, source, f"mesh-{plan.host}-{plan.drawn_at_ns}", now_ns, data)
     return Output(MESH.name, plan.host, event)
 
 

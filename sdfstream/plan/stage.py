@@ -9,6 +9,7 @@ hosts would tear the mesh apart. Meanwhile agents go on with the plan they have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from sdfstream.plan.known import Known
 from sdfstream.records.fabric import DECLARED_TYPE, PATH_TYPE
 from sdfstream.records.mesh import HOST_TYPE, HostPlan, host_plan
 from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.signature import REPLAY_KEY, Signer
 from sdfstream.records.topics import LIVENESS, MESH, TOPOLOGY
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
@@ -43,6 +45,12 @@ class PlanStage:
     Reads ``sdf.state.topology.v1`` (agents, cabling, traced paths) and ``sdf.raw.liveness.v1`` (signs of life); writes
     ``sdf.state.mesh.v1``.
 
+    Parameters
+    ----------
+    config : PlanConfig, optional
+    signer : Signer, optional
+        The controller's; without one (a replay) plans are signed by a key that no agent trusts.
+
     Notes
     -----
     Counters: ``heard`` (announcements), ``drawn``, ``told`` (events with a new plan), ``repeated``, ``joined``,
@@ -54,8 +62,9 @@ class PlanStage:
     reads: tuple[str, ...] = (TOPOLOGY.name, LIVENESS.name)
     writes: tuple[str, ...] = (MESH.name,)
 
-    def __init__(self, config: PlanConfig | None = None) -> None:
+    def __init__(self, config: PlanConfig | None = None, signer: Signer | None = None) -> None:
         self.config = config or PlanConfig(mesh="auto")
+        self._signer = signer or Signer(REPLAY_KEY)
         self.counters = Counters(self.name)
         self._known = Known(self.config)
         self._said: dict[str, HostPlan] = {}
@@ -173,9 +182,11 @@ class PlanStage:
         for host, now in sorted(plans.items()):
             before = self._said.get(host)
             if before is None or before.version != now.version:
-                out.append(publish.output(now, self.name, now_ns))
+                out.append(publish.output(now, self.name, now_ns, self._signer))
                 self._said[host] = now
                 self._asked.discard(host)
+            else:
+                self._said[host] = replace(before, networks=now.networks, prober_ports=now.prober_ports)
             if not now.sessions and host not in self._known.agents:
                 del self._said[host]
         self._take_turns()
@@ -189,7 +200,7 @@ class PlanStage:
         every = max(1, self.config.repeat_ns // TICK_NS)
         hosts |= {h for h in self._turns.get(self._tick % every, ()) if self._said[h].drawn_at_ns < now_ns}
         self.counters.add("repeated", n=len(hosts))
-        return [publish.output(self._said[host], self.name, now_ns) for host in sorted(hosts)]
+        return [publish.output(self._said[host], self.name, now_ns, self._signer) for host in sorted(hosts)]
 
     def _take_turns(self) -> None:
         """Deal the hosts to the ticks of a round of repeats, each by its name."""

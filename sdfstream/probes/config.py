@@ -98,6 +98,15 @@ class AgentConfig:
     is what sync can use; 0: never, and the host's clock is then not on the NICs' time line."""
     reflector_max_pps: int = 200_000
     """The reflector answers at most this many packets per second; the rest is counted."""
+    reflector_source_pps: int = 20_000
+    """Of these, to one address."""
+    reflector_allow: tuple[str, ...] = ()
+    """Networks whose senders are answered, e.g. ``10.0.0.0/8``, beside those that sessions, the mesh plan and jobs
+    name. With ``mesh: auto`` those in `mesh_allow` are, too."""
+    reflector_strangers: bool = False
+    """Answer anybody else, too. Source addresses can be made up: answers may go to who asked for none."""
+    reflector_stranger_pps: int = 1_000
+    """To all of these together."""
     turnaround_ms: float = 2.0
     """A probe that finds the reflector idle is answered at once; then the reflector rests this long, so that one pass
     answers many. Where that would take more than three hundredths of a core it rests longer, up to ten times as long.
@@ -112,6 +121,8 @@ class AgentConfig:
     """Source ports, hence paths, of a watch session."""
     watch_first_port: int = 49_600
     """The first of them; the others follow upward."""
+    watch_target_pps: float = 6_400.0
+    """Packets per second that each host sends to one address by watch sessions, however many queue pairs go there."""
     watch_liveness_ms: int = 50
     """Like `liveness_ms`, for paths of watch sessions; three of their intervals when that is longer."""
     mesh: str = "configured"
@@ -123,13 +134,17 @@ class AgentConfig:
     """Source ports of planned sessions: this one and the next `mesh_ports` − 1 upward."""
     mesh_ports: int = 32
     mesh_allow: tuple[str, ...] = ()
-    """Networks that a plan may send probes to, e.g. ``10.0.0.0/8``; empty: any address."""
+    """Networks of the mesh, e.g. ``10.0.0.0/8``: a plan may send probes there and nowhere else, and senders from there
+    are answered. Empty: wherever a plan says that is signed with one of `trusted_keys`; without such keys, nowhere."""
+    mesh_target_pps: float = 250.0
+    """Packets per second that each host sends to one address by plan, however many sessions of it go there."""
     jobs_dir: str = ""
     """Drop directory of jobs: one file ``<job>@<host>.json`` per job and host; empty: no jobs are looked for."""
     control: bool = False
     """Obey signed commands from the bus."""
     trusted_keys: tuple[str, ...] = ()
-    """Public keys (Ed25519) of controllers that are obeyed: base64, or the path of a file with 32 bytes or base64."""
+    """Public keys (Ed25519) of controllers whose commands (with `control`) and mesh plans are obeyed: base64, or the
+    path of a file with 32 bytes or base64, such as ``keys/controller.pub`` of the controller's data folder."""
     control_state: str = ""
     """File that stores the leases in force over a restart of the agent; empty: a restarted agent forgets them."""
     clock_pages: str = "auto"

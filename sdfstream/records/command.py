@@ -7,6 +7,7 @@ later times and a new signature. What a signature covers is the RFC 8785 canonic
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,6 +16,10 @@ from typing import Any, Final
 import rfc8785
 
 from sdfstream.errors import FormatError
+
+_EXACT: Final = 2.0**53
+_SMALL: Final = 1e-4
+"""Below, Python writes an exponent earlier than ECMAScript does."""
 
 MODES: Final = ("observe", "dry-run", "approve", "enforce")
 """observe: findings only; dry-run: say what would be done; approve: a person agrees to each; enforce."""
@@ -159,9 +164,10 @@ def canonical(value: Any) -> bytes:
 
 
 def _canonical(value: Any) -> bytes:
-    if _is_plain(value):  # ten times as fast, and the same bytes
+    with contextlib.suppress(_NotPlainError):  # ten times as fast, and the same bytes
+        plain = _plain(value)
         try:
-            return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+            return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
         except UnicodeEncodeError as error:
             raise FormatError("canonical", str(error)) from error
     if isinstance(value, Mapping):
@@ -179,15 +185,34 @@ def _canonical(value: Any) -> bytes:
         raise FormatError("canonical", str(error)) from error
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether Python's own JSON is canonical: no fractions, which it writes otherwise, and keys in ASCII, whose order
-    is the same in UTF-16 as in Unicode.
+class _NotPlainError(Exception):
+    """Python's own JSON would not be canonical."""
+
+
+def _plain(value: Any) -> Any:
+    """`value` in a form of which Python's own JSON is canonical; else raises.
+
+    Keys must be ASCII: their order is the same in UTF-16 as in Unicode. Whole numbers that a double holds exactly are
+    written without a fraction. Other doubles from 1e-4 up to 2^53 Python writes as ECMAScript does: the fewest digits
+    that give the same double, and no exponent.
     """
     if isinstance(value, dict):
-        return all(isinstance(k, str) and k.isascii() for k in value) and all(map(_is_plain, value.values()))
+        if not all(isinstance(k, str) and k.isascii() for k in value):
+            raise _NotPlainError
+        return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | int)
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        if not abs(value) < _EXACT:
+            raise _NotPlainError
+        if value.is_integer():
+            return int(value)
+        if abs(value) < _SMALL:
+            raise _NotPlainError
+        return value
+    if value is None or isinstance(value, str | int):
+        return value
+    raise _NotPlainError
 
 
 def command(data: Mapping[str, Any]) -> Command:

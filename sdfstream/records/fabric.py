@@ -133,6 +133,8 @@ class QueuePair:
     """Source ports that it may be moved to."""
     rate_bps: int | None = None
     """Limit in force; None: none."""
+    src_address: str = ""
+    """IP address that it sends from; empty: not told. The receiving host's agent answers probes from there."""
 
     def flow(self, path: int | None = None) -> Flow:
         """Its data's flow, on source port `path` (default: the present one)."""

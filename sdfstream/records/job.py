@@ -121,6 +121,7 @@ def queue_pair(data: Mapping[str, Any]) -> QueuePair:
         steering=_among(data, "steering", ("none", "socket", "kernel")),
         alternates=_ports(data, "alternates"),
         rate_bps=_whole(data, "rate_bps", None),
+        src_address=_text(data, "src_address", ""),
     )
 
 

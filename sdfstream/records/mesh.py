@@ -23,6 +23,7 @@ PURPOSES: Final[dict[str, str]] = {
 MOST_SESSIONS: Final = 16_384
 """Of one host's plan; more are refused unread."""
 MOST_NICS: Final = 256
+MOST_NETWORKS: Final = 256
 
 T = TypeVar("T")
 
@@ -112,6 +113,13 @@ class HostPlan:
     shortfall: Mapping[str, float] = field(default_factory=dict)
     """What its budget did not allow: ``clock_rate_hz`` (wanted, where less was given), ``coverage_sessions`` (left
     out); empty: nothing."""
+    prober_ports: Mapping[str, int] = field(default_factory=dict)
+    """Address to UDP port of the reflectors of `probers`: what comes from there is no probe. Not in the version."""
+    networks: tuple[str, ...] = ()
+    """Networks that hold the mesh's NICs: senders from there are answered, such as watch sessions of jobs. Not part of
+    the version: who joins elsewhere changes no other plan."""
+    expires_at_ns: int = 0
+    """Bus time from which on this statement of the plan is refused; one in force stays so. 0: it has no end."""
 
     def as_data(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -126,6 +134,9 @@ class HostPlan:
             "send_pps": self.send_pps,
             "answer_pps": self.answer_pps,
             "shortfall": dict(self.shortfall),
+            "prober_ports": dict(self.prober_ports),
+            "networks": list(self.networks),
+            "expires_at_ns": self.expires_at_ns,
         }
 
 
@@ -179,7 +190,7 @@ def host_plan(data: Mapping[str, Any]) -> HostPlan:
     """
     read = _Reader("mesh-plan", data)
     probers, shortfall = data.get("probers", {}), data.get("shortfall", {})
-    if not isinstance(probers, Mapping) or not all(isinstance(v, str) for v in probers.values()):
+    if not isinstance(probers, Mapping) or not all(_is_prober(k, v) for k, v in probers.items()):
         raise FormatError("mesh-plan", "probers must be addresses and NIC ids")
     return HostPlan(
         host=read.text("host"),
@@ -192,7 +203,33 @@ def host_plan(data: Mapping[str, Any]) -> HostPlan:
         send_pps=read.number("send_pps", 0.0, 1e12, 0.0),
         answer_pps=read.number("answer_pps", 0.0, 1e12, 0.0),
         shortfall=dict(shortfall) if isinstance(shortfall, Mapping) else {},
+        prober_ports=_prober_ports(data.get("prober_ports", {})),
+        networks=_networks(data.get("networks", ())),
+        expires_at_ns=read.whole("expires_at_ns", 0, 1 << 62, 0),
     )
+
+
+def _prober_ports(raw: Any) -> dict[str, int]:
+    if not isinstance(raw, Mapping) or not all(type(v) is int and 0 < v < 65_536 for v in raw.values()):
+        raise FormatError("mesh-plan", "prober_ports must be addresses and UDP ports")
+    return {str(k): v for k, v in raw.items()}
+
+
+def _networks(raw: Any) -> tuple[str, ...]:
+    if not isinstance(raw, list | tuple) or len(raw) > MOST_NETWORKS:
+        raise FormatError("mesh-plan", f"networks must be a list of at most {MOST_NETWORKS}")
+    try:
+        return tuple(str(ipaddress.ip_network(network)) for network in raw if isinstance(network, str))
+    except ValueError as error:
+        raise FormatError("mesh-plan", f"networks: {error}") from error
+
+
+def _is_prober(address: Any, nic: Any) -> bool:
+    try:
+        ipaddress.ip_address(str(address))
+    except ValueError:
+        return False
+    return isinstance(nic, str)
 
 
 def _session(read: _Reader) -> PlannedSession:

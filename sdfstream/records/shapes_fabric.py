@@ -142,8 +142,20 @@ MESH_SHAPE: Final = record(
             "description": "what its budget did not allow: clock_rate_hz (wanted, where less was given), "
             "coverage_sessions (left out); empty: nothing",
         },
+        "prober_ports": {
+            "type": "object",
+            "additionalProperties": PORT_NUMBER,
+            "description": "address to UDP port of the reflectors of probers",
+        },
+        "networks": array(text("10.0.0.0/8"), "networks that hold the mesh's NICs: senders from there are answered"),
+        "expires_at_ns": instant("bus time from which on this statement is refused; one in force stays; 0: no end"),
+        "key_id": text("of the key that signed it"),
+        "signature": text("Ed25519 over the RFC 8785 canonical JSON of data without signature, base64"),
     },
-    optional=("probers", "budget_pps", "send_pps", "answer_pps", "shortfall"),
+    optional=(
+        *("probers", "budget_pps", "send_pps", "answer_pps", "shortfall"),
+        *("prober_ports", "networks", "expires_at_ns", "key_id", "signature"),
+    ),
 )
 
 PRODUCER_SHAPE: Final = record(

@@ -45,7 +45,9 @@ _QP: Final = record(
         ),
         "alternates": array(PORT_NUMBER, "source ports that it may be moved to"),
         "rate_bps": nullable({"type": "integer", "description": "limit in force; null: none"}),
+        "src_address": text("IP address that it sends from; empty: not told"),
     },
+    optional=("src_address",),
 )
 
 JOB_SHAPE: Final = record(

@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -18,6 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.records.command import signed_bytes
+
+REPLAY_KEY: Final = bytes(range(32))
+"""A replay's signing key: public, and in no agent's key ring."""
 
 
 class Signer:

@@ -57,7 +57,9 @@ class Service:
     """The data folder."""
     control: RunControl
     controller_key: Path | None = None
-    """Public key of the controller, which signs commands; None: there is no controller."""
+    """Public key of the controller, which signs commands and mesh plans; None: neither is made."""
+    commands: bool = False
+    """Whether commands are."""
     board: Board = field(default_factory=Board)
     jobs: JobBoard = field(default_factory=JobBoard)
     counted: list[HasCounters] = field(default_factory=list)
@@ -108,7 +110,8 @@ async def service(
         makers = pipeline.makers(settings, authority)
         controller_key = keys_io.load(data).public if authority else None
         control = RunControl(drain=_is_alone(settings))
-        running = Service(bus, data, control, controller_key, started_at_ns=time.time_ns())
+        commands = settings.actuate.mode != "off"
+        running = Service(bus, data, control, controller_key, commands, started_at_ns=time.time_ns())
         running.jobs_dir.mkdir(exist_ok=True)
         every = [*watchers, *_own_watchers(stack, settings, running, archive, record)]
         _start_pipeline(stack, settings, running, makers, every, archive)

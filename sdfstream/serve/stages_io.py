@@ -72,9 +72,10 @@ async def serve(
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
     """
-    authority = controller_io.authority(chosen, time.time_ns()) if "actuate" in names else None
     if "plan" in names and chosen.plan.mesh == "off":
         chosen = chosen.model_copy(update={"plan": replace(chosen.plan, mesh="auto")})
+    signs = "actuate" in names or "plan" in names
+    authority = controller_io.authority(chosen, time.time_ns()) if signs else None
     every = [*pipeline.makers(chosen, authority), *pipeline.split_sync(chosen)]
     makers = [maker for maker in every if maker.name in names]
     async with AsyncExitStack() as stack:

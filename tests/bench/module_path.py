@@ -151,7 +151,7 @@ def exchange_path() -> Iterator[Trail]:
     config = AgentConfig(hosts[:1], reflector_port=21_862, trace_interval_s=0.0)
     buffer = PublishBuffer(_Nowhere(), Counters("agent"))
     agent = _Agent(config, buffer, Counters("agent"), "boot", None)
-    sender, reflector = agent.hosts[0], HostAgent(config, hosts[1], {near.address: near.nic}, "boot", 1)
+    sender, reflector = agent.hosts[0], HostAgent(config, hosts[1], "boot", 1)
     sender.start()
     reflector.start()
     try:

@@ -21,6 +21,7 @@ import numpy as np
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.net.socket_table_io import SocketTable
+from sdfstream.probes.stamp.known_senders import KnownSender, ReflectorLimits
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S
@@ -58,9 +59,12 @@ class Mesh:
         )
         open_all(self.sending)
         self.sender = SessionSender(host, {p: i for i, p in enumerate(pairs)}, np.random.default_rng(1), 0)
-        known = {n.address: n.nic for n in (*near, *far)}
+        known = {n.address: KnownSender(n.nic) for n in near}
         self.reflector = SessionReflector(
-            HostConfig("hb", far), {i: f.nic for i, f in enumerate(far)}, known, max_pps=10**9
+            HostConfig("hb", far),
+            {i: f.nic for i, f in enumerate(far)},
+            known,
+            limits=ReflectorLimits(max_pps=1e9, source_pps=1e9),
         )
         self.now_ns = 0
 

@@ -14,6 +14,7 @@ import pytest
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.stamp.datagrams import Received
 from sdfstream.probes.stamp.exchanges import SENT
+from sdfstream.probes.stamp.known_senders import KnownSender, ReflectorLimits
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S, StampKind
@@ -37,6 +38,14 @@ def host(n: int) -> HostConfig:
 def sender_of(n: int, key: bytes | None) -> SessionSender:
     sockets = {(f"ha/r{i}", 49_152): i for i in range(NICS)}
     return SessionSender(host(n), sockets, np.random.default_rng(1), 0, hmac_key=key)
+
+
+def reflector_of(n: int, key: bytes | None) -> SessionReflector:
+    """Knows the addresses that `incoming` gives its probes: those that they went to."""
+    nics = {i: f"hb/r{i}" for i in range(NICS)}
+    known = {s.dst_address: KnownSender(s.dst) for s in host(n).sessions}
+    limits = ReflectorLimits(max_pps=1e9, source_pps=1e9)
+    return SessionReflector(HostConfig("hb", ()), nics, known, limits=limits, hmac_key=key)
 
 
 def incoming(sent: Any, port: int) -> Received:
@@ -72,8 +81,7 @@ def test_build_probes(benchmark: Any, n: int, key: bytes | None) -> None:
 @SIZES
 @KEYS
 def test_reflect(benchmark: Any, n: int, key: bytes | None) -> None:
-    reflector = SessionReflector(HostConfig("hb", ()), {i: f"hb/r{i}" for i in range(NICS)}, {}, hmac_key=key,
-                                 max_pps=10**9)  # fmt: skip
+    reflector = reflector_of(n, key)
     probes = incoming(sender_of(n, key).due(NS_PER_S, EPOCH), 49_152)
 
     def round_() -> int:
@@ -88,7 +96,7 @@ def test_reflect(benchmark: Any, n: int, key: bytes | None) -> None:
 def answered(n: int, key: bytes | None) -> tuple[SessionSender, Received]:
     sender = sender_of(n, key)
     sent = sender.due(NS_PER_S, EPOCH)
-    reflector = SessionReflector(HostConfig("hb", ()), {i: f"hb/r{i}" for i in range(NICS)}, {}, hmac_key=key)
+    reflector = reflector_of(n, key)
     reflector.take_tx_stamps(tx_stamps_of(reflector.answer(incoming(sent, 49_152), 0), EPOCH))
     answers = reflector.answer(incoming(sent, 49_152), 0)
     reflector.seal(answers, EPOCH)

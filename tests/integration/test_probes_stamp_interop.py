@@ -21,6 +21,7 @@ import pytest
 
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
+from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_MS, StampKind
@@ -152,7 +153,7 @@ def test_our_sender_and_their_reflector(key: bytes | None, stateful: bool) -> No
 def test_their_sender_and_our_reflector(key: bytes | None) -> None:
     udp = Udp()
     host = HostConfig("hb", (NicConfig("hb/r0", "lo", LOCAL),))
-    reflector = SessionReflector(host, {0: "hb/r0"}, {LOCAL: "ha/r0"}, hmac_key=key)
+    reflector = SessionReflector(host, {0: "hb/r0"}, {LOCAL: KnownSender("ha/r0")}, hmac_key=key)
     arguments = ["-r", LOCAL, "-S", LOCAL, "-p", str(udp.port), "-c", "20", "-d", "20ms", "-L", "1", "--ssid", "77",
                  "--cos", "--dscp", "46", "--ecn", "2", "--timestamp-info", "--follow-up-telemetry",
                  "--direct-measurement", "--extra-padding", "33", "-R", "--output-format", "json"]  # fmt: skip

@@ -4,6 +4,7 @@ and comes back, the controller goes and another one comes."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime import live_io
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.sync.stage import SyncStage
+from tests.fixtures.host_plans import SIGNER
 from tests.fixtures.lab import fabric
 
 __all__ = ["fabric"]
@@ -76,6 +78,7 @@ class World:
             config,
             hosts=tuple(replace(h, sessions=(), read_ports=False) for h in config.hosts),
             mesh="auto",
+            trusted_keys=(base64.b64encode(SIGNER.public).decode(),),
             mesh_budget_pps=BUDGET_PPS,
             realtime=False,
         )
@@ -159,7 +162,7 @@ class World:
 @asynccontextmanager
 async def controller(bus: MemoryBus) -> AsyncIterator[PlanStage]:
     """A plan stage and a sync stage on `bus`."""
-    control, stage = RunControl(), PlanStage(PLAN)
+    control, stage = RunControl(), PlanStage(PLAN, SIGNER)
     work = asyncio.create_task(live_io.run(bus, [stage, SyncStage(), DetectStage()], [], time.time_ns, control))
     try:
         yield stage

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sdfstream.errors import FormatError
@@ -31,6 +31,16 @@ def test_canonical_is_rfc_8785(value: Any) -> None:
 @given(st.dictionaries(st.text(st.characters(max_codepoint=127), max_size=6), st.text(max_size=8) | SAFE, max_size=6))
 def test_so_it_is_on_the_quick_way(value: Any) -> None:
     assert canonical(value) == rfc8785.dumps(value)
+
+
+@calm
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-1e17, 1e17) | st.floats(-1e-3, 1e-3))
+@example(-0.0)
+@example(2.0**53)
+@example(1e-4)
+@example(9e15 + 0.5)
+def test_doubles_of_every_size(value: float) -> None:
+    assert canonical([value]) == rfc8785.dumps([value])
 
 
 @pytest.mark.parametrize("value", ["\ud800", ["\udfff"], {"a": "\ud800"}, {"a": float("nan")}, {1: 2}, {"a": {2}}])

@@ -201,8 +201,9 @@ def _unsound(pair: QueuePair) -> str:
         return "a number is out of its range"
     try:
         ip_address(pair.dst_address)
+        ip_address(pair.src_address or pair.dst_address)
     except ValueError:
-        return f"dst_address is no IP address: {pair.dst_address[:40]!r}"
+        return f"an address is no IP address: {pair.dst_address[:40]!r}, {pair.src_address[:40]!r}"
     return ""
 
 

@@ -204,8 +204,9 @@ class PathLiveness:
             (self._reported != UNKNOWN) & (self._since_at != self._reported_since_at)
         )
         if self.role == "reflector":
-            listed = (last == ABSENT_NS) | (now_ns - last < FORGET_NS)
-            changed &= listed
+            recent = (last == ABSENT_NS) | (now_ns - last < FORGET_NS)
+            changed &= recent
+            listed = (self._listed & recent) | changed
         else:
             listed = self._listed | changed
         chosen = np.flatnonzero(listed if complete else changed)

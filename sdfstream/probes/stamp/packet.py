@@ -62,6 +62,9 @@ class Mode:
     """Session-Reflector to Session-Sender."""
     mac_at: int | None
     """Where the HMAC lies; it covers everything before it. None: no HMAC."""
+    mark: np.dtype[np.void]
+    """What tells an answer from a probe: t2, and a word of which an answer leaves the octets in `zeros` zero."""
+    zeros: np.uint64
 
 
 OPEN: Final = Mode(
@@ -80,6 +83,8 @@ OPEN: Final = Mode(
         ttl=("u1", 40),
     ),
     None,
+    layout_of(44, t2=("u8", 16), word=("u8", 36)),
+    np.frombuffer(b"\0\0\xff\xff\0\xff\xff\xff", dtype=np.uint64)[0],
 )
 """Unauthenticated mode, 44 octets in both directions (RFC 8762 figures 2 and 5)."""
 
@@ -100,6 +105,8 @@ AUTHENTICATED: Final = Mode(
         mac=("V16", 96),
     ),
     96,
+    layout_of(112, t2=("u8", 32), word=("u8", 72)),
+    np.frombuffer(b"\0\0\xff\xff\xff\xff\xff\xff", dtype=np.uint64)[0],
 )
 """Authenticated mode, 112 octets in both directions (RFC 8762 figures 4 and 6)."""
 
@@ -113,6 +120,16 @@ def fields(data: UInt8s, layout: np.dtype[np.void], at: int = 0) -> Fields:
     """`layout` over every row of `data` (n, width), from octet `at`: a view, (n,)."""
     view: Fields = data[:, at : at + layout.itemsize].view(layout)[:, 0]
     return view
+
+
+def are_answers(data: UInt8s, mode: Mode) -> Bools:
+    """(n,) which packets of `data` (n, width) are answers: t2 is there, and zeros are where only an answer has them.
+
+    A probe has zeros throughout (RFC 8762 section 4.2.1) or, from a TWAMP-Light sender, random padding (section 4.6).
+    """
+    head = fields(data, mode.mark)
+    result: Bools = (head["t2"] != 0) & ((head["word"] & mode.zeros) == 0)
+    return result
 
 
 def ntp_of(at_ns: Int64s) -> UInt64s:
@@ -273,6 +290,20 @@ class BatchVerdict:
     """The exchange was answered before."""
     RATE: Final = "rate"
     """Over the reflector's packets per second."""
+    STRANGER: Final = "stranger"
+    """Neither configuration, plan, job nor settings name its sender."""
+    REFLECTOR_PORT: Final = "reflector-port"
+    """Sent from a port where a reflector listens: an answer would be answered."""
+    ANSWER: Final = "answer"
+    """An answer itself: it carries t2, where a probe has zeros."""
+    OWN_ADDRESS: Final = "own-address"
+    """From an address of this host."""
+    NO_HOST: Final = "no-host"
+    """From an address that is not one host's: multicast, broadcast, or loopback from outside."""
+    SOURCE_RATE: Final = "source-rate"
+    """Over the packets per second of its sender."""
+    STRANGER_RATE: Final = "stranger-rate"
+    """Over the packets per second of all strangers."""
 
     def __init__(self, rows: int, counters: Counters) -> None:
         self.good: Bools = np.ones(rows, dtype=np.bool_)
@@ -284,3 +315,14 @@ class BatchVerdict:
             bad = bad & self.good
             self._counters.add("refused", reason, int(np.count_nonzero(bad)))
             self.good &= ~bad
+
+    def refuse_rows(self, rows: Int64s, reason: str) -> None:
+        """Refuse the good rows with these numbers."""
+        if len(rows):
+            self._counters.add("refused", reason, len(rows))
+            self.good[rows] = False
+
+    @property
+    def all_good(self) -> bool:
+        """Whether no row was refused."""
+        return bool(self.good.all())

@@ -2,8 +2,9 @@
 
 API in short (*now_ns*: steady clock; *system_ns* and everything inside batches: the host's system clock)::
 
-    reflector = SessionReflector(host, sockets, peers, hmac_key=None, max_pps=200_000, liveness_ms=1000)
-        # sockets: {index of a receiving socket: NIC id}; peers: {IP address: NIC id} of all known NICs
+    reflector = SessionReflector(host, sockets, senders, limits=ReflectorLimits(), hmac_key=None, liveness_ms=1000)
+        # sockets: {index of a receiving socket: NIC id}; senders: {IP address: KnownSender}
+    reflector.know("plan", senders, networks)        # those that the plan names from now on
     answers = reflector.answer(received, now_ns)     # ToSend: each leaves by the socket its probe came in by
     reflector.seal(answers, system_ns)               # ALWAYS, right before sending: writes T3 and the HMACs
     reflector.take_tx_stamps(stamps)                 # true t3, sent in the next answer (Follow-Up Telemetry)
@@ -16,24 +17,28 @@ numbered from 0, so that a sender can see in which direction a packet was lost; 
 Follow-Up Telemetry (RFC 8972 section 4.7). A session beyond the bounded table is answered statelessly: the number is
 the probe's and the follow-up stays zero; so are all with ``stateful=False``.
 
+Whom it answers, and how often: `known_senders`.
+
 An answer has exactly the octets of its probe, never more; a probe shorter than the base packet is refused. (RFC 8762
 section 4.6 would answer a short TWAMP-Light probe with a whole base packet. That amplifies, so it is not done; such a
-sender pads its probes to 44 octets.) At most `max_pps` answers leave per second, in bursts of a tenth of that.
+sender pads its probes to 44 octets.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.stamp import packet, tlv
-from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
-from sdfstream.probes.stamp.inbound import Inbound
+from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps
+from sdfstream.probes.stamp.inbound import UNADMITTED, Arrivals, Inbound, Rows
+from sdfstream.probes.stamp.known_senders import KnownSender, KnownSenders, ReflectorLimits
 from sdfstream.probes.stamp.liveness import ALIVE, PathLiveness
 from sdfstream.probes.stamp.packet import MAC_BYTES, BatchVerdict, Fields, Mac, fields, macs_equal
+from sdfstream.probes.stamp.rates import TokenBucket
 from sdfstream.probes.stamp.tlv_answer import ProbeFacts, TlvAnswerer
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Int64s, StampKind, UInt8s
@@ -41,7 +46,6 @@ from sdfstream.stats import Counters
 
 _GENERATION_BITS = 15
 _ROW_BITS = 16
-Rows: TypeAlias = "slice | Int64s"
 _USER, _KERNEL, _NONE = np.uint8(StampKind.USER), np.uint8(StampKind.KERNEL), np.uint8(StampKind.NONE)
 
 
@@ -53,12 +57,14 @@ class SessionReflector:
     host : HostConfig
         For the virtual clock.
     sockets : index of a receiving socket to NIC id
-    peers : IP address to NIC id
-        Whose probes are watched for liveness; others are answered all the same.
+    senders : IP address to KnownSender
+        Those that the configuration names. Probes of known senders alone are watched for liveness.
+    limits : ReflectorLimits, optional
+        Who else is answered, and how often.
     hmac_key : bytes or None
         Authenticated mode when given.
-    max_pps : int
-        Answers per second.
+    salt : int
+        A number that strangers cannot guess.
     error : int or None
         Error Estimate word of answers; its Z bit chooses the format of their stamps.
     sync : int
@@ -73,10 +79,11 @@ class SessionReflector:
         self,
         host: HostConfig,
         sockets: Mapping[int, str],
-        peers: Mapping[str, str],
+        senders: Mapping[str, KnownSender],
         *,
+        limits: ReflectorLimits | None = None,
         hmac_key: bytes | None = None,
-        max_pps: int = 200_000,
+        salt: int = 0,
         liveness_ms: int = 1000,
         error: int | None = None,
         sync: int = tlv.SyncSource.FREE_RUNNING,
@@ -92,21 +99,22 @@ class SessionReflector:
         allowed = np.ones(64, dtype=np.bool_) if classes is None else classes
         self._tlvs = TlvAnswerer(self._mode, self._mac, self.counters, sync=sync, classes=allowed)
         self.path_liveness = PathLiveness("reflector", liveness_ms, self._clock)
-        known = {address_octets(address): nic for address, nic in peers.items()}
-        self._inbound = Inbound(dict(sockets), known, self.path_liveness, self.counters)
+        limits = limits or ReflectorLimits()
+        self._known = KnownSenders(host, limits, salt)
+        self._known.know("configuration", senders)
+        self._inbound = Inbound(dict(sockets), self._known.names, self.path_liveness, self.counters)
         self._stateful = stateful
-        self._max_pps = max_pps
-        self._allowance = self._burst = max(1.0, max_pps / 10)
-        self._filled_at = ABSENT_NS
+        self._rate = TokenBucket(limits.max_pps)
 
     @property
     def senders(self) -> Sequence[bytes]:
         """16-octet address of the sender of each path of `path_liveness`."""
         return self._inbound.senders
 
-    def add_peers(self, peers: Mapping[str, str]) -> None:
-        """More senders by address, so that the liveness report can name them."""
-        self._inbound.add_peers({address_octets(address): nic for address, nic in peers.items()})
+    def know(self, group: str, senders: Mapping[str, KnownSender], networks: Iterable[str] = ()) -> None:
+        """Answer these senders, by address, and these networks from now on, instead of those of `group` before."""
+        if self._known.know(group, senders, networks):
+            self._inbound.name(self._known.names)
 
     def arriving_pps(self, ports: range) -> float:
         """Probes that arrive per second, by their mean gaps, from named senders over these source ports."""
@@ -116,10 +124,12 @@ class SessionReflector:
 
     def answer(self, received: Received, now_ns: int) -> ToSend:
         """Answers to the probes in `received`, sorted by socket, still without T3 and HMAC (see `seal`)."""
-        rows = self._good(received, now_ns)
+        rows, arrivals = self._good(received, now_ns)
         socket = received.socket[rows]
         if (socket[1:] < socket[:-1]).any():
-            rows = np.arange(len(received.length))[rows][np.argsort(socket, kind="stable")]
+            order = np.argsort(socket, kind="stable")
+            rows = np.arange(len(received.length))[rows][order]
+            arrivals = arrivals.of(order)
             socket = received.socket[rows]
         length = received.length[rows]
         # room behind the longest lets `tlv.arranged` look for padding there
@@ -131,44 +141,64 @@ class SessionReflector:
         if len(length):
             arrival = _Arrival(received, rows)
             self._head(out, received, rows, arrival)
-            tos = self._body(out, received, rows, arrival, token, now_ns)
+            tos = self._body(out, received, rows, arrivals, arrival, token, now_ns)
             self.counters.add("answered", n=len(length))
         return ToSend(out, length, socket, address, port, tos, token)
 
-    def _good(self, received: Received, now_ns: int) -> Rows:
-        data, length, base = received.data, received.length, self._mode.base_bytes
-        n = len(length)
-        if n and self._mac is None and length.min() >= base and length.max() <= data.shape[1]:
-            granted = self._granted(n, now_ns)
-            self.counters.add("refused", BatchVerdict.RATE, n - granted)
-            return slice(0, granted)
-        verdict = BatchVerdict(len(received.length), self.counters)
-        verdict.refuse(received.length < base, BatchVerdict.SHORT)
-        verdict.refuse(received.length > data.shape[1], BatchVerdict.CUT)
-        good = np.flatnonzero(verdict.good)
-        over = good[self._granted(len(good), now_ns) :]
-        if len(over):
-            late = np.zeros(len(verdict.good), dtype=np.bool_)
-            late[over] = True
-            verdict.refuse(late, BatchVerdict.RATE)
-            good = np.flatnonzero(verdict.good)
-        if self._mac is not None and len(good):
-            wrong = np.zeros(len(verdict.good), dtype=np.bool_)
-            heads = data[good, :base]
-            wrong[good] = ~macs_equal(heads[:, -MAC_BYTES:], self._mac.of_base(heads, self._mode))
-            verdict.refuse(wrong, BatchVerdict.HMAC)
-            good = np.flatnonzero(verdict.good)
-        return good
+    def _good(self, received: Received, now_ns: int) -> tuple[Rows, Arrivals]:
+        """The rows to be answered, and their sessions.
 
-    def _granted(self, wanted: int, now_ns: int) -> int:
-        """How many of `wanted` packets the token bucket lets through."""
-        if self._filled_at != ABSENT_NS:
-            fill = (now_ns - self._filled_at) * self._max_pps / NS_PER_S
-            self._allowance = min(self._burst, self._allowance + max(0.0, fill))
-        self._filled_at = now_ns
-        granted = min(wanted, int(self._allowance))
-        self._allowance -= granted
-        return granted
+        A sender's rate is taken of packets with the right HMAC only: nobody else can use it up. Checking HMACs is what
+        costs most, so the rate of all comes before.
+        """
+        data, length, base = received.data, received.length, self._mode.base_bytes
+        verdict = BatchVerdict(len(length), self.counters)
+        verdict.refuse(length < base, BatchVerdict.SHORT)
+        verdict.refuse(length > data.shape[1], BatchVerdict.CUT)
+        if data.shape[1] < base:
+            none = np.empty(0, dtype=np.int64)
+            return none, Arrivals(none.view(np.uint64), none, none)
+        verdict.refuse(packet.are_answers(data, self._mode), BatchVerdict.ANSWER)
+        arrivals = self._inbound.look_up(received, fields(data, self._mode.probe)["ssid"].astype(np.int64))
+        if np.count_nonzero(arrivals.bucket == UNADMITTED):
+            self._admit(received, arrivals, verdict)
+        if self._mac is None:
+            self._known.limit(arrivals.bucket, arrivals.stranger, verdict, now_ns)
+            self._limit(verdict, now_ns)
+        else:
+            self._limit(verdict, now_ns)
+            self._check_macs(data, self._mac, verdict)
+            self._known.limit(arrivals.bucket, arrivals.stranger, verdict, now_ns)
+        if verdict.all_good:
+            return slice(0, len(length)), arrivals
+        rows = np.flatnonzero(verdict.good)
+        return rows, arrivals.of(rows)
+
+    def _admit(self, received: Received, arrivals: Arrivals, verdict: BatchVerdict) -> None:
+        """Refuse packets of senders that are not answered; a session whose sender is known is decided on once."""
+        fresh = (arrivals.bucket == UNADMITTED) & verdict.good
+        rows = np.flatnonzero(fresh)
+        admission = self._known.admit(received.address[rows], received.port[rows])
+        arrivals.bucket[rows] = admission.bucket
+        for reason, refused in admission.refused.items():
+            verdict.refuse_rows(rows[refused & verdict.good[rows]], reason)
+        arrivals.fresh = fresh
+        if admission.stranger.any():
+            arrivals.stranger = np.zeros(len(fresh), dtype=np.bool_)
+            arrivals.stranger[rows] = admission.stranger
+
+    def _limit(self, verdict: BatchVerdict, now_ns: int) -> None:
+        """Refuse what goes beyond the answers per second."""
+        wanted = int(np.count_nonzero(verdict.good))
+        granted = self._rate.granted(wanted, now_ns)
+        if granted < wanted:
+            verdict.refuse_rows(np.flatnonzero(verdict.good)[granted:], BatchVerdict.RATE)
+
+    def _check_macs(self, data: UInt8s, mac: Mac, verdict: BatchVerdict) -> None:
+        good = np.flatnonzero(verdict.good)
+        heads = data[good, : self._mode.base_bytes]
+        right = macs_equal(heads[:, -MAC_BYTES:], mac.of_base(heads, self._mode))
+        verdict.refuse_rows(good[~right], BatchVerdict.HMAC)
 
     def _head(self, out: UInt8s, received: Received, rows: Rows, arrival: _Arrival) -> None:
         """Turn base packets of probes into base packets of answers, but for T3 and HMAC."""
@@ -185,17 +215,18 @@ class SessionReflector:
         answer["ttl"] = received.ttl[rows]
 
     def _body(
-        self, out: UInt8s, received: Received, rows: Rows, arrival: _Arrival, token: Int64s, now_ns: int
-    ) -> UInt8s:
+        self, out: UInt8s, received: Received, rows: Rows, arrivals: Arrivals, arrival: _Arrival, token: Int64s,
+        now_ns: int,
+    ) -> UInt8s:  # fmt: skip
         """TLVs and session state; fills `token`, returns the TOS octets of the answers."""
         head = fields(out, self._mode.answer)
         length, tos = received.length[rows], received.tos[rows]
         ours = tlv.arranged(out, length, self._mode)
         row = self._inbound.find(
+            arrivals,
             received.socket[rows],
             received.address[rows].view(np.uint64),
             received.port[rows].astype(np.int64),
-            head["ssid"].astype(np.int64),
             self._tlvs.class_sent(out, ours, tos),
             now_ns,
         )

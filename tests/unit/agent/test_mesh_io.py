@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, MESH
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
-from tests.fixtures.host_plans import CONFIG, NICS, plan, session
+from tests.fixtures.host_plans import CONFIG, KEYS, NICS, SIGNER, plan, plan_message, session, signed
 
 S = NS_PER_S
 
@@ -32,13 +33,9 @@ class FakePort:
         return self.planned.take(plan)
 
 
-def message_of(data: dict[str, Any], key: str = "h0", source: str = "plan", kind: str = MESH.name) -> Message:
-    return Message(MESH.name, key, Event(kind, source, "1", 1, data), 1, 1)
-
-
 def follower() -> tuple[MeshFollower, Any, dict[str, str]]:
     learned: dict[str, str] = {}
-    made, port = MeshFollower(CONFIG, "boot", learned.__setitem__), FakePort()
+    made, port = MeshFollower(CONFIG, "boot", learned.__setitem__, KEYS), FakePort()
     made.attach([port])  # type: ignore[list-item]
     return made, port, learned
 
@@ -55,7 +52,7 @@ def test_a_host_is_announced_often_until_it_has_a_plan_and_then_rarely() -> None
     ]
     assert not made.announce("h0", ANNOUNCE_UNPLANNED_NS - 1)
     assert made.announce("h0", ANNOUNCE_UNPLANNED_NS)
-    made.take([message_of(plan([session()], probers={"10.0.0.9": "h9/r0"}).as_data())])
+    made.take([plan_message(signed(plan([session()], probers={"10.0.0.9": "h9/r0"})))])
     assert learned == {"h1/r0": "10.0.0.2", "h9/r0": "10.0.0.9"}
     [output] = made.announce("h0", ANNOUNCE_UNPLANNED_NS + S)
     assert host_here(output.body.data).plan == "v1-1"  # type: ignore[union-attr]
@@ -75,22 +72,22 @@ def test_a_nic_that_goes_is_announced_soon() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (message_of({"host": "h0"}), "mesh-plan"),
-        (message_of(plan([session()]).as_data(), source="h7"), "foreign-source"),
-        (message_of(plan([session()], host="h1").as_data()), "foreign-host"),
-        (message_of(plan([session()]).as_data(), kind="other"), "form"),
+        (plan_message(SIGNER.sign({"host": "h0"})), "mesh-plan"),
+        (plan_message(signed(plan([session()])), source="h7"), "foreign-source"),
+        (plan_message(signed(plan([session()], host="h1"))), "foreign-host"),
+        (plan_message(signed(plan([session()])), kind="other"), "form"),
     ],
 )
 def test_a_refused_plan_changes_nothing(message: Message, reason: str) -> None:
     made, port, _ = follower()
-    made.take([message_of(plan([session()], at=1).as_data()), message])
-    assert port.planned.plan == plan([session()], at=1)
+    made.take([plan_message(signed(plan([session()], at=1))), message])
+    assert port.planned.plan == replace(plan([session()], at=1), expires_at_ns=1 << 60)
     assert made.counters.get("refused", reason) == 1
 
 
 def test_plans_of_other_agents_are_ignored() -> None:
     made, port, _ = follower()
-    made.take([message_of(plan([session()], host="h1").as_data(), key="h1")])
+    made.take([plan_message(signed(plan([session()], host="h1")), key="h1")])
     assert port.planned.plan is None
     assert not made.counters.as_dict()
 
@@ -101,10 +98,10 @@ async def test_a_sieve_gives_plans_to_the_follower_and_the_rest_to_its_reader() 
 
     class Downlink:
         async def read(self, timeout_s: float) -> list[Message]:
-            return [command, message_of(plan([session()]).as_data())]
+            return [command, plan_message(signed(plan([session()])))]
 
     assert await PlanSieve(Downlink(), made).read(0.1) == [command]
-    assert port.planned.plan == plan([session()])
+    assert port.planned.plan == replace(plan([session()]), expires_at_ns=1 << 60)
 
 
 async def test_a_plan_at_which_the_code_raises_is_left() -> None:

@@ -17,13 +17,15 @@ from sdfstream.agent.slots import DRAIN_NS, SessionSlots
 from sdfstream.agent.watches import WatchSessions
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.probes.config import AgentConfig, SessionConfig
+from sdfstream.probes.stamp.known_senders import KnownSender, ReflectorLimits
 from sdfstream.probes.stamp.liveness import ALIVE
+from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.mesh import HostPlan, PlannedSession, host_here, host_plan
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 from tests.fixtures.host_plans import CONFIG, NICS, plan, session
-from tests.wire import SOCKET_A, B, Wire, host_a, host_b, reflector_of
+from tests.wire import SOCKET_A, SOCKET_B, B, Wire, host_a, host_b, reflector_of
 
 S = NS_PER_S
 
@@ -226,13 +228,12 @@ def test_planned_and_watch_sessions_live_side_by_side_in_one_sender() -> None:
 def test_a_reflector_learns_names_from_a_plan() -> None:
     config = host_b()
     sender = SessionSender(host_a(ports=(49_500,)), {("ha/r0", 49_500): SOCKET_A}, np.random.default_rng(1), 0)
-    reflector = reflector_of(config)
-    reflector._inbound._peers.clear()
+    reflector = SessionReflector(config, {SOCKET_B: "hb/r0"}, {}, limits=ReflectorLimits(networks=("10.0.0.0/8",)))
     wire = Wire(sender, reflector)
     for now in range(0, S, 5_000_000):
         wire.run(now + 5_000_000, now)
     assert not reflector.liveness(S, S, complete=True)
-    reflector.add_peers({host_a().nics[0].address: "ha/r0"})
+    reflector.know("plan", {host_a().nics[0].address: KnownSender("ha/r0")})
     for now in range(S, 2 * S, 5_000_000):
         wire.run(now + 5_000_000, now)
     assert [e["src"] for e in reflector.liveness(2 * S, 2 * S, complete=True)] == ["ha/r0"]

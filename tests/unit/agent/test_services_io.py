@@ -7,7 +7,7 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class FakeHost(c.FakeSlots):
     name: str = "h0"
     watched: list[WatchRequest] = field(default_factory=list)
     traced: list[FlowRequest] = field(default_factory=list)
+    answered: dict[str, str] = field(default_factory=dict)
 
     @property
     def nics(self) -> dict[str, NicConfig]:
@@ -48,6 +49,9 @@ class FakeHost(c.FakeSlots):
 
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         self.watched = list(requests)
+
+    def answer(self, senders: Mapping[str, str]) -> None:
+        self.answered = dict(senders)
 
     def trace(self, requests: Sequence[FlowRequest]) -> None:
         self.traced = list(requests)
@@ -128,6 +132,7 @@ def now_ns() -> int:
 
 async def test_jobs_are_published_watched_and_traced(made: Served) -> None:
     assert made.host.watched == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0)]
+    assert made.host.answered == {"10.0.4.1": c.DST}
     qp = c.queue_pair()
     assert [w.flow for w in made.host.traced][:1] == [qp.flow()]
     assert {w.flow for w in made.host.traced} == {qp.flow(p) for p in c.PATHS}

@@ -71,14 +71,22 @@ class TestRequests:
 
     def test_there_is_a_limit_and_a_request_beyond_it_waits(self) -> None:
         found = watches()
-        found.take([take(f"h{i}/r0") for i in range(1, MOST + 3)])
+        found.take([take(f"h{i}/r0", address=f"10.0.1.{i}") for i in range(1, MOST + 3)])
         assert len(found.change(0).begin) == MOST
         assert found._counters.get("shed", "watch") == 2
         assert not found.change(S)
-        found.take([take(f"h{i}/r0") for i in range(2, MOST + 3)])
+        found.take([take(f"h{i}/r0", address=f"10.0.1.{i}") for i in range(2, MOST + 3)])
         assert found.change(2 * S).end == [0]
         assert not found.change(3 * S)
         assert list(found.change(2 * S + DRAIN_NS).begin) == [0]
+
+    def test_one_address_gets_no_more_than_its_rate(self) -> None:
+        found = watches()
+        rate = CONFIG.watch_rate_hz * CONFIG.watch_ports
+        many = int(CONFIG.watch_target_pps / rate)
+        found.take([take(f"h{i}/r0") for i in range(1, many + 3)] + [take("h1/r0")])
+        assert len(found.change(0).begin) == many
+        assert found._counters.get("refused", "watch-target") == 2
 
 
 def watching() -> SessionSender:

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from sdfstream.probes.config import VirtualClock
+from sdfstream.probes.stamp.known_senders import ReflectorLimits
 from sdfstream.probes.stamp.liveness import FORGET_NS, PathLiveness, PathName, event_data
+from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
-from tests.wire import EPOCH, Wire, host_a, host_b, reflector_of, sender_of
+from tests.wire import EPOCH, SOCKET_B, Wire, host_a, host_b, reflector_of, sender_of
 
 MS = NS_PER_MS
 NAMES = [PathName("ha/r0", "ha/r0", f"h{i}/r0", "udp", 50_001, 0) for i in range(3)]
@@ -185,10 +187,10 @@ def test_a_nic_that_vanishes_is_unknown_at_both_ends_of_its_host() -> None:
     assert [e["state"] for e in wire.reflector.liveness(3 * NS_PER_S, EPOCH)] == ["alive"]
 
 
-def test_unknown_senders_are_answered_but_not_reported() -> None:
-    reflector = reflector_of(host_b())
+def test_strangers_are_answered_where_wanted_but_not_reported() -> None:
+    limits = ReflectorLimits(strangers=True)
+    reflector = SessionReflector(host_b(), {SOCKET_B: "hb/r0"}, {}, limits=limits)
     other = Wire(sender_of(host_a()), reflector)
-    reflector._inbound._peers = {}
     other.run(NS_PER_S)
     assert other.sender.counters.get("answered") > 20
     assert reflector.liveness(NS_PER_S, EPOCH, complete=True) == []

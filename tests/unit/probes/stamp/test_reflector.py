@@ -10,6 +10,7 @@ import pytest
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.stamp import inbound, packet
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
+from sdfstream.probes.stamp.known_senders import KnownSender, ReflectorLimits
 from sdfstream.probes.stamp.packet import OPEN, fields
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
@@ -123,14 +124,14 @@ class TestLimits:
         assert reflector.counters.get("refused", "short") == 44
 
     def test_packets_per_second(self) -> None:
-        reflector = reflector_of(host_b(), max_pps=1_000)
+        reflector = reflector_of(host_b(), limits=ReflectorLimits(max_pps=1_000))
         sent = sum(len(reflector.answer(probe(0, rows=50), now * NS_PER_MS).length) for now in range(0, 2_000, 10))
         # 100 at once, then 1 000 a second for two seconds
         assert 2_050 <= sent <= 2_110
         assert reflector.counters.get("refused", "rate") == 200 * 50 - sent
 
     def test_a_clock_that_goes_back_grants_nothing(self) -> None:
-        reflector = reflector_of(host_b(), max_pps=1_000)
+        reflector = reflector_of(host_b(), limits=ReflectorLimits(max_pps=1_000))
         assert len(reflector.answer(probe(rows=200), NS_PER_S).length) == 100
         assert len(reflector.answer(probe(rows=200), 0).length) == 0
 
@@ -150,15 +151,15 @@ class TestLimits:
         assert follow_up(reflector.answer(probe(4, port=99), inbound.IDLE_NS + 2)) == (0, ABSENT_NS)
 
     def test_a_flood_of_new_sources_is_taken_up_in_batches(self) -> None:
-        reflector = reflector_of(host_b())
-        ports = list(range(1, 1_001))
+        reflector = reflector_of(host_b(), limits=ReflectorLimits(strangers=True, stranger_pps=10_000))
+        ports = list(range(2_001, 3_001))
         batch = datagrams([bytes(44)] * 1_000, socket=SOCKET_B, address="192.0.2.1", port=ports)
         assert (reflector.answer(batch, 0).token >= 0).sum() == inbound.NEW_PER_CALL
 
 
 def test_answers_leave_by_the_socket_they_came_in_by() -> None:
     host = HostConfig("hb", ())
-    reflector = SessionReflector(host, {0: "hb/r0", 1: "hb/r1"}, {A: "ha/r0"})
+    reflector = SessionReflector(host, {0: "hb/r0", 1: "hb/r1"}, {A: KnownSender("ha/r0")})
     batch = together(probe(0), probe(1), probe(2), probe(3))
     batch.socket[:] = [1, 0, 1, 0]
     answers = reflector.answer(batch, 0)

@@ -10,10 +10,10 @@ import pytest
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
-from sdfstream.probes.stamp.datagrams import Received, TxStamps
+from sdfstream.probes.stamp.datagrams import Received, TxStamps, address_octets
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, StampKind
-from tests.wire import EPOCH, SOCKET_A, B, Wire, host_a, host_b, reflector_of, sender_of, tx_stamps_of
+from tests.wire import EPOCH, SOCKET_A, A, B, Wire, host_a, host_b, reflector_of, sender_of, tx_stamps_of
 
 
 def exchange(**more: object) -> tuple[Wire, Received]:
@@ -280,9 +280,10 @@ def test_probe_sizes(wanted: int, got: int) -> None:
     sent = sender.due(NS_PER_S, EPOCH)
     assert (sent.length + 28).tolist() == [got, got]
     assert sent.data.shape[1] >= got - 28
+    source = np.frombuffer(address_octets(A) * 2, np.uint8).reshape(2, 16)
     answers = reflector_of(host_b()).answer(
-        Received(sent.data, sent.length, np.zeros(2, np.int32), sent.address, sent.port, np.full(2, EPOCH),
-                 np.ones(2, np.uint8), EPOCH, sent.tos, sent.tos), 0,
+        Received(sent.data, sent.length, np.zeros(2, np.int32), source, np.full(2, 50_001, np.uint16),
+                 np.full(2, EPOCH), np.ones(2, np.uint8), EPOCH, sent.tos, sent.tos), 0,
     )  # fmt: skip
     assert answers.length.tolist() == sent.length.tolist()
 
