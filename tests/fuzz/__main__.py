@@ -1,7 +1,7 @@
 """``python -m tests.fuzz TARGET --seed N --count M``: run a target, print what was found; exit 1 where anything was.
 
-TARGET is ``stages`` (all stages in memory), ``decoders``, a piece of their names, or ``all``. A run is repeated by its
-seed and count.
+TARGET is ``stages`` (all stages in memory), ``decoders`` or a piece of their names, ``all`` (both), or ``broker`` (all
+of it on a real broker, with agents). A run is repeated by its seed and count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.fuzz import decoders, stages, target
+from tests.fuzz import broker, decoders, stages, target
 from tests.fuzz.finds import Finds
 from tests.fuzz.values import EVERYBODY, Draw
 
@@ -24,10 +24,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--count", type=int, default=20_000, help="inputs of each target")
     parser.add_argument("--timed", action="store_true", help="an input that takes long is a find")
+    parser.add_argument("--clean-seconds", type=float, default=broker.CLEAN_S, help="of the fabric's story (broker)")
+    parser.add_argument("--keep", action="store_true", help="leave logs and data where they are (broker)")
     parser.add_argument("--save", type=Path, help="write a file per find here")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(10**9) if args.seed is None else args.seed
     print(f"seed {seed}", flush=True)
+    if args.target == "broker":
+        return broker.run(seed, args.count, args.clean_seconds, keep=args.keep)
     finds = Finds()
     if args.target in ("stages", "all"):
         began_s = time.monotonic()
@@ -35,6 +39,10 @@ def main() -> int:
         print(f"stages: {args.count} messages, {time.monotonic() - began_s:.0f} s", flush=True)
         for line in run.lines():
             print(line, flush=True)
+    if args.target in ("stages", "all"):
+        quiet, beside = stages.untouched(seed, 0), stages.untouched(seed, min(args.count, 20_000), finds=finds)
+        if quiet != beside:
+            finds.note("untouched", f"findings about the others differ: {sorted(set(quiet) ^ set(beside))}")
     if args.target != "stages":
         chosen = [
             one for name, one in decoders.targets().items() if args.target in ("all", "decoders") or args.target in name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,15 @@ def test_a_decoder_raises_nothing_but_its_own(name: str) -> None:
 
 
 def test_all_stages_take_anything() -> None:
-    run = stages.run(20_261_122, 400)
+    run = stages.run(20_261_122, 300)
     assert list(run.chain.finds.lines(long=True)) == []
     assert all(times.steps for times in run.chain.times.values())
+
+
+def test_strangers_change_no_finding_about_the_others() -> None:
+    short: dict[str, Any] = {"seconds": 13.0, "names": ("detect",)}
+    said = stages.untouched(1, 0, **short)
+    assert ("nic-down", "h01/r0", "open") in {line[1:] for line in said}
+    finds = Finds()
+    assert stages.untouched(2, 100, finds=finds, **short) == said
+    assert list(finds.lines(long=True)) == []
