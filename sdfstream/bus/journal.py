@@ -26,6 +26,7 @@ from sdfstream.records.position import Partition, Positions
 SNAPSHOT: Final = "snapshot"
 _ENTRY: Final = "entry/"
 _MAGIC: Final = b"sdf-snapshot-2\n"
+_MOST_STATE_BYTES: Final = 4 << 30
 _ZSTD: Final = pa.Codec("zstd", compression_level=1)
 
 
@@ -80,6 +81,8 @@ class Snapshot:
             if magic + b"\n" != _MAGIC or not newline or digest != _digest(content):
                 raise ValueError("no snapshot")
             given = strict_json.loads(head)
+            if not 0 <= int(given["bytes"]) <= _MOST_STATE_BYTES:
+                raise ValueError(f"a state of {given['bytes']} bytes")
             whole = _ZSTD.decompress(state, decompressed_size=int(given["bytes"]), asbytes=True)
             return cls(str(given["maker"]), given["tick_ns"], int(given["now_ns"]), whole)
         except (FormatError, ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:

@@ -21,6 +21,8 @@ from sdfstream.records.position import Partition, Positions
 
 BEGIN: Final = "@begin"
 _AT: Final = "@at"
+_MOST_BYTES: Final = 256 << 20
+"""Of one note of positions and numbers: a million streams of producers."""
 _MARK: Final = "@mark"
 PIECE_BYTES: Final = 512 << 10
 
@@ -119,7 +121,7 @@ class NoteReader:
         if _MARK not in self._notes:
             return None
         try:
-            plain = _json(zlib.decompress(self._whole(_MARK)))
+            plain = _json(zlib.decompressobj().decompress(self._whole(_MARK), _MOST_BYTES))
             return Mark(_positions(plain["at"]), plain["numbers"], _positions(plain["floors_ns"]), bool(plain["own"]))
         except (zlib.error, KeyError, TypeError) as error:
             raise FormatError("checkpoint", f"mark of {self.task}: {error!r}") from error
@@ -171,6 +173,6 @@ def _positions(plain: Any) -> dict[Partition, int]:
 
 def _json(raw: bytes) -> Any:
     try:
-        return strict_json.loads(raw)
+        return strict_json.loads(raw, most_bytes=_MOST_BYTES)
     except FormatError as error:
         raise FormatError("checkpoint", error.detail) from error
