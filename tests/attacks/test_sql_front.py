@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,3 +178,32 @@ def test_the_engine_refuses_by_itself(front: SqlFront, tmp_path: Path) -> None:
                 handle.query(f"SET {name} = '{canary}'")
     finally:
         handle.close()
+
+
+def test_a_servers_password_is_not_in_the_process_list(tmp_path: Path) -> None:
+    """`sql --url` as it can be called now: the server gets the password, /proc/PID/cmdline has none."""
+    secret = "n0t-in-the-list"
+    file = tmp_path / "password"
+    file.write_text(secret + "\n")
+    for option, environment in ((["--password-file", str(file)], {}), ([], {"SDFSTREAM_SQL_PASSWORD": secret})):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(120)
+            url = f"http://ops@127.0.0.1:{server.getsockname()[1]}/sdf"
+            command = [sys.executable, "-m", "sdfstream", "sql", "--url", url, *option, "SELECT 1"]
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            try:
+                link, _ = server.accept()
+                with link:
+                    head = link.recv(1 << 16)
+                    shown = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            finally:
+                process.kill()
+                process.wait()
+        sent = b64encode(f"ops:{secret}".encode())
+        assert (sent in head, secret.encode() in shown) == (True, False), head
