@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from sdfstream import demo, pipeline
+from sdfstream.board.board import Board
+from sdfstream.board.status_text import text_of
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.detect.stage import DetectStage
@@ -158,3 +160,11 @@ def test_boundaries_within_detect_are_bounded_too(monkeypatch: pytest.MonkeyPatc
     assert len(evaluated) < 200
     assert stage.counters.get("ticks-skipped") > 35_000
     assert TOPOLOGY.name in stage.reads
+
+
+def test_the_status_says_what_was_set_aside() -> None:
+    board = Board()
+    board.take([])
+    view = board.view(1, counters={"detect.set-aside.OverflowError": 3, "detect.received": 9})
+    assert view["pipeline"]["aside"] == {"detect.set-aside.OverflowError": 3}
+    assert "set aside  detect.set-aside.OverflowError 3" in text_of(view)

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -301,3 +302,11 @@ async def test_stages_report_their_status_while_they_run(tmp_path: Path) -> None
     control.stop.set()
     await asyncio.wait_for(running, 10.0)
     await bus.close()
+
+
+def test_code_that_raised_is_told_behind_well(status: ProcessStatus, url: str) -> None:
+    counters = Counters("detect")
+    counters.add("set-aside", "OverflowError", 3)
+    counters.add("begun-anew")
+    status.counted = [SimpleNamespace(counters=counters)]
+    assert get(f"{url}/health") == "well; detect.begun-anew 1; detect.set-aside.OverflowError 3\n"
