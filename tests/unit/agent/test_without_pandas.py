@@ -32,7 +32,8 @@ wire.run(10**9)
 probes = wire.sender.rows(3 * 10**9)
 assert probes is not None and probes.num_rows > 20
 seen("probe batch")
-event = Event(LIVENESS.name, "h", "1", 1, {"host": "h", "boot_id": "b", "seen_at_ns": 1, "complete": True, "changes": []})
+data = {"host": "h", "boot_id": "b", "seen_at_ns": 1, "complete": True, "changes": []}
+event = Event(LIVENESS.name, "h", "1", 1, data)
 outputs = [Output(PORT.name, "h", port), Output(PROBE.name, "h", probes), Output(LIVENESS.name, "h", event)]
 for n, output in enumerate(outputs):
     headers, value = codec.encode(output, "b", n)
