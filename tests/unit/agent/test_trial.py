@@ -68,6 +68,22 @@ def test_one_nic_serves_several_peers_and_v6_names_have_no_colon() -> None:
     assert trial.build("h", routes, TrialConfig(), reflect_only=True).hosts[0].sessions == ()
 
 
+def test_whoever_only_answers_answers_the_peers_it_names_and_strangers_only_where_it_names_none() -> None:
+    named = [PeerRoute(Peer(None, "x", None), "10.0.0.2", "10.0.0.1", "eth0")]
+    anybody = [PeerRoute(Peer(None, "", None), "-0", "10.0.0.1", "eth0")]
+    found = {
+        key: trial.build("h", routes, TrialConfig(), reflect_only=only)
+        for key, routes, only in (("probes", named, False), ("answers", named, True), ("anybody", anybody, True))
+    }
+    for config in found.values():
+        check(config)
+    assert {k: (c.reflector_allow, c.reflector_strangers) for k, c in found.items()} == {
+        "probes": ((), False),
+        "answers": (("10.0.0.2",), False),
+        "anybody": ((), True),
+    }
+
+
 def test_impossible_trials_are_refused() -> None:
     with pytest.raises(ConfigError, match="no peer"):
         trial.build(None, [], TrialConfig())
