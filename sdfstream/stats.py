@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sdfstream.troubles import Troubles
+
 
 @dataclass(slots=True)
 class Counters:
@@ -24,6 +26,8 @@ class Counters:
 
     stage: str
     values: dict[tuple[str, str], int] = field(default_factory=dict)
+    troubles: Troubles = field(default_factory=Troubles)
+    """What of this part is wrong now, beside what was counted."""
 
     def add(self, what: str, reason: str = "", n: int = 1) -> None:
         """Add `n` (>= 0) to counter `what`, split by `reason` where there is one."""

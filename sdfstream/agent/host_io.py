@@ -99,6 +99,8 @@ class HostAgent:
         self._events = 0
         self._planned_senders: tuple[Mapping[str, KnownSender], Sequence[str]] = ({}, ())
         self._heartbeat = Heartbeat(time.monotonic_ns())
+        self.troubles: list[dict[str, Any]] = []
+        """What is wrong with the agent, said with each heartbeat of its first host."""
         self._read_tx_stamps_at_ns = self._trace_at_ns = self._reflector_at_ns = self._follow_up_ns = 0
         self.generation = 0
         self.assess_at_ns = 0
@@ -252,7 +254,7 @@ class HostAgent:
             return []
         self._heartbeat.published(now_ns, complete=complete, changed=bool(changes))
         seen_at_ns = self.clock.at(system_ns)
-        data = event_data(self.name, self._boot_id, seen_at_ns, changes, complete=complete)
+        data = event_data(self.name, self._boot_id, seen_at_ns, changes, complete=complete, troubles=self.troubles)
         return [self.event(LIVENESS.name, LIVENESS.name, self.name, data)]
 
     def step_traces(self, now_ns: int) -> list[Output]:

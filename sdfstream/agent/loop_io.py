@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol
@@ -30,7 +30,9 @@ from sdfstream.probes.phc_io import LOOK_NS, HostClocks
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PORT, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
-from sdfstream.stats import Counters
+from sdfstream.runtime.own_troubles import POLL_S, Counted, OwnTroubles
+from sdfstream.stats import Counters, HasCounters
+from sdfstream.troubles import Helper
 
 _log = logging.getLogger("sdfstream.agent")
 
@@ -76,7 +78,8 @@ async def run_agent(
     observer: LivenessObserver | None = None,
     numbers: Numbering | None = None,
     spill: SpillFolder | None = None,
-    watch: Callable[[Callable[[], dict[str, int]]], None] | None = None,
+    watch: Callable[[Callable[[], dict[str, int]], Callable[[], list[str]]], None] | None = None,
+    counted: Sequence[HasCounters] = (),
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
@@ -95,7 +98,9 @@ async def run_agent(
     spill : SpillFolder, optional
         Keeps outputs that memory does not hold while the bus is away.
     watch : callable, optional
-        Given, once, a function that reads the counters.
+        Given, once, a function that reads the counters, and one that says what is wrong.
+    counted : sequence of HasCounters
+        Further parts of the process, whose troubles are the agent's.
 
     Raises
     ------
@@ -108,9 +113,9 @@ async def run_agent(
     buffer = PublishBuffer(
         publisher, counters, **limits, numbers=numbers, boot_id=boot_id, spill=spill, in_thread=_follow_in_priority
     )
-    agent = _Agent(config, buffer, counters, boot_id, observer)
+    agent = _Agent(config, buffer, counters, boot_id, observer, counted)
     if watch is not None:
-        watch(agent.counters)
+        watch(agent.counters, agent.troubles.sentences)
     try:
         await agent.run(ports, stop)
         return agent.counters()
@@ -126,6 +131,7 @@ class _Agent:
         stats: Counters,
         boot_id: str,
         observer: LivenessObserver | None,
+        counted: Sequence[HasCounters] = (),
     ) -> None:
         self.config = config
         self._observer = observer
@@ -137,6 +143,8 @@ class _Agent:
         self._more_counters: list[Counters] = []
         self._logged: dict[str, int] = {}
         self._survey_now = asyncio.Event()
+        self._nics_helper = stats.troubles.helper("nics")
+        self.troubles = OwnTroubles((Counted(stats), *self.hosts, *counted))
 
     def start(self) -> None:
         """Open everything and begin to answer."""
@@ -168,7 +176,8 @@ class _Agent:
         """Work until `stop` is set or a task fails; then publish what is finished."""
         self.start()
         config = self.config
-        tasks = [asyncio.create_task(work) for work in (self.pace(), self.survey_nics(), self.buffer.run())]
+        lasting = (self.pace(), self.survey_nics(), self.buffer.run(), self.look_at_troubles())
+        tasks = [asyncio.create_task(work) for work in lasting]
         if ports is not None:
             tasks += [asyncio.create_task(self.read_ports(ports, h)) for h in config.hosts if h.read_ports]
         if config.hardware_stamps and config.phc_rate_hz > 0:
@@ -235,6 +244,14 @@ class _Agent:
         for host in self.hosts:
             self.buffer.put(host.rows(now_ns))
 
+    async def look_at_troubles(self) -> None:
+        """Let the first host's heartbeat say, for ever, what is wrong with this process."""
+        while True:
+            self.troubles.look(time.monotonic(), time.time_ns())
+            if self.hosts:
+                self.hosts[0].troubles = self.troubles.as_data()
+            await asyncio.sleep(POLL_S)
+
     def log_trouble(self) -> None:
         """Log what was refused, lost or shed since the last call, if anything was."""
         now = self.counters()
@@ -252,22 +269,28 @@ class _Agent:
                     await asyncio.wait_for(self._survey_now.wait(), _SURVEY_S)
                 self._survey_now.clear()
                 for host in self.hosts:
-                    host.apply(await _surveyed(pool, host))
+                    with _working(self._nics_helper):
+                        survey = await _surveyed(pool, host)
+                    host.apply(survey)
                     if host.nic_monitor.again:
                         self._survey_now.set()
 
     async def read_ports(self, ports: PortsOf, host: HostConfig) -> None:
         """Read a host's ports for ever, in a thread of their own: a slow driver must not stall probing."""
         clock = next(h.clock for h in self.hosts if h.name == host.host)
+        helper = self.stats.troubles.helper(f"ports of {host.host}")
         with ThreadPoolExecutor(1, "ports", _follow_in_priority) as pool:
             loop = asyncio.get_running_loop()
             reader = await loop.run_in_executor(pool, ports, host.host, host.nics, host.port_root)
             while True:
                 try:
-                    batch = await loop.run_in_executor(pool, reader.read, clock.at(time.time_ns()))
+                    with _working(helper):
+                        batch = await loop.run_in_executor(pool, reader.read, clock.at(time.time_ns()))
                 except Exception as error:  # odd hardware must not end the probing
                     self._log_once("ports", error)
+                    self.stats.troubles.begin("ports", f"they cannot be read: {type(error).__name__}")
                 else:
+                    self.stats.troubles.end("ports")
                     if batch is not None and batch.num_rows:
                         self.buffer.put([Output(PORT.name, host.host, batch)])
                 await asyncio.sleep(self.config.port_interval_ms / 1e3)
@@ -275,16 +298,20 @@ class _Agent:
     async def compare_clocks(self, host: HostConfig) -> None:
         """Compare the NICs' hardware clocks with the host's own for ever, in a thread: an odd driver takes its time."""
         reader = HostClocks(host, next(h.clock for h in self.hosts if h.name == host.host))
+        helper = self.stats.troubles.helper(f"clocks of {host.host}")
         self._more_counters.append(reader.counters)
         try:
             with ThreadPoolExecutor(1, "clocks", _follow_in_priority) as pool:
                 loop = asyncio.get_running_loop()
                 while True:
                     try:
-                        batch = await loop.run_in_executor(pool, reader.read)
+                        with _working(helper):
+                            batch = await loop.run_in_executor(pool, reader.read)
                     except Exception as error:  # odd hardware must not end the probing
                         self._log_once("host-clock", error)
+                        self.stats.troubles.begin("clocks", f"they cannot be compared: {type(error).__name__}")
                     else:
+                        self.stats.troubles.end("clocks")
                         if batch is not None:
                             self.buffer.put([Output(PROBE.name, host.host, batch)])
                     seldom = not reader.known
@@ -322,6 +349,16 @@ async def _surveyed(pool: ThreadPoolExecutor, host: HostAgent) -> Survey:
         if not survey.cancelled():
             survey.result().discard()
         raise
+
+
+@contextlib.contextmanager
+def _working(helper: Helper) -> Iterator[None]:
+    """Note that the thread `helper` has work, while the block waits for it."""
+    helper.begin(time.monotonic())
+    try:
+        yield
+    finally:
+        helper.rest()
 
 
 async def _until(stop: asyncio.Event) -> None:

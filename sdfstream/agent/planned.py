@@ -165,8 +165,15 @@ class PlannedSessions:
         self._changed |= list(wanted) != list(self._wanted)
         self._wanted = wanted
         beyond = len(self._good) - len(wanted) - crowded
-        if beyond:
+        if not beyond:
+            self._counters.troubles.end("sessions")
+        else:
             self._counters.add("shed", "plan-budget", beyond)
+            self._counters.troubles.begin(
+                "sessions",
+                f"{beyond} of {len(self._good)} planned sessions of {self._host} are left out: mesh_budget_pps is "
+                f"{self._config.mesh_budget_pps:g}",
+            )
             _log.warning(
                 "%s: %d of %d planned sessions are left out: mesh_budget_pps is %g, and others ask for %g answers/s",
                 self._host, beyond, len(self._good), self._config.mesh_budget_pps, answer_pps,

@@ -29,14 +29,15 @@ from sdfstream.records.topics import PROBE
 from sdfstream.runtime import loop_io
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.output_io import end_progress, show_progress
+from sdfstream.stats import HasCounters
 
 if TYPE_CHECKING:
     from sdfstream.bus.kafka.config import KafkaConfig
 
 _PROGRESS_S: Final = 1.0
 
-Watch: TypeAlias = Callable[[Callable[[], dict[str, int]]], None]
-"""Given, once, what reads the agent's counters."""
+Watch: TypeAlias = Callable[[Callable[[], dict[str, int]], Callable[[], list[str]]], None]
+"""Given, once, what reads the agent's counters, and what says what is wrong with it."""
 
 
 class _AllPublishers:
@@ -94,11 +95,12 @@ async def run(
         opening = [open_publisher(name, boot_id, kafka=kafka, compression=config.compression) for name in names]
         publishers = [await stack.enter_async_context(one) for one in opening]
         began = time.monotonic()
-        clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id))
+        counted: list[Any] = [one for one in publishers if hasattr(one, "counters")]
+        clock_counters = await stack.enter_async_context(clock_pages(config, names, publishers, boot_id, counted))
         await stack.enter_async_context(_progress_line(paths))
         publisher = _AllPublishers(publishers, paths)
         watch = await stack.enter_async_context(_metrics(metrics, publisher, publishers))
-        counters = await _run_with_services(config, publisher, publishers, stop, boot_id, watch)
+        counters = await _run_with_services(config, publisher, publishers, stop, boot_id, watch, counted)
         counters |= clock_counters()
     return {
         "host": ", ".join(h.host for h in config.hosts),
@@ -132,8 +134,8 @@ async def _metrics(
     counted: list[Any] = [one for one in publishers if hasattr(one, "counters")]
     status = ProcessStatus(publisher.signs, ["publish"], counted)
 
-    def watch(counters: Callable[[], dict[str, int]]) -> None:
-        status.totals = counters
+    def watch(counters: Callable[[], dict[str, int]], troubles: Callable[[], list[str]]) -> None:
+        status.totals, status.troubles = counters, troubles
 
     async with serving(address, status):
         yield watch
@@ -146,13 +148,14 @@ async def _run_with_services(
     stop: asyncio.Event,
     boot_id: str,
     watch: Watch | None,
+    counted: Sequence[HasCounters],
 ) -> dict[str, int]:
     """Run the agent, with the services that its settings ask for; the counters of both."""
     from sdfstream.probes.ports.reader_io import PortReader
 
     more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config), "watch": watch}
     if not config.jobs_dir and not config.control and config.mesh != "auto":
-        return await run_agent(config, publisher, PortReader, stop, **more)
+        return await run_agent(config, publisher, PortReader, stop, counted=counted, **more)
     from sdfstream.agent.downlink_io import downlink_of
     from sdfstream.agent.services_io import AgentServices
 
@@ -161,7 +164,8 @@ async def _run_with_services(
         serving = asyncio.create_task(services.run(), name="services")
         serving.add_done_callback(lambda _: stop.set())  # an agent that lost its services does not go on
         try:
-            counters = await run_agent(config, publisher, PortReader, stop, observer=services, **more)
+            every = [*counted, *services.counted]
+            counters = await run_agent(config, publisher, PortReader, stop, observer=services, counted=every, **more)
         finally:
             ended = serving.done()
             serving.cancel()

@@ -194,6 +194,8 @@ class PublishBuffer:
         except Exception as error:  # of any publisher: the agent outlives its failure
             queue.put_back()
             self._counters.add("publish-failed", type(error).__name__)
+            if isinstance(error, OSError):
+                self._counters.troubles.begin("publisher", f"it takes nothing: {error.strerror or error}")
             self._away(str(error), loop.time())
             return False
         except asyncio.CancelledError:
@@ -201,6 +203,7 @@ class PublishBuffer:
             raise
         finally:
             slow.cancel()
+        self._counters.troubles.end("publisher")
         for item in queue.complete():
             self._counters.add("published", item.output.topic, rows_of(item.output.body))
         self._back(queue)

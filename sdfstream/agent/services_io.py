@@ -38,6 +38,7 @@ from sdfstream.records.fabric import host_of
 from sdfstream.records.job import JobShard
 from sdfstream.records.message import Output
 from sdfstream.records.units import NS_PER_MS
+from sdfstream.runtime.own_troubles import Counted
 from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
@@ -150,12 +151,20 @@ class AgentServices:
 
     def all_counters(self) -> dict[str, int]:
         """Of the job map, of commands, of actuators."""
+        return {name: n for counters in self._counted() for name, n in counters.as_dict().items()}
+
+    @property
+    def counted(self) -> list[Counted]:
+        """The same, for their troubles."""
+        return [Counted(counters) for counters in self._counted()]
+
+    def _counted(self) -> list[Counters]:
         counted = [self.counters, self._sockets.counters]
         counted += [self._kernel.actuator.counters] if self._kernel is not None else []
         counted += [self.control.counters] if self.control is not None else []
         counted += [self._folder.jobs.counters] if self._folder is not None else []
         counted += [self._mesh.counters] if self._mesh is not None else []
-        return {name: n for counters in counted for name, n in counters.as_dict().items()}
+        return counted
 
     def _paths_changed(self) -> None:
         """Show the job map at once the path that a command put a queue pair on."""

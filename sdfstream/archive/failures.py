@@ -17,9 +17,9 @@ TOO_MANY_SIMULTANEOUS_QUERIES: Final = 202
 ABORTED: Final = 236
 AUTHENTICATION_FAILED: Final = 516
 
-MAY_PASS: Final = frozenset({159, 164, 202, 209, 210, 236, 241, 242, 243, 252, 285, 319, 394, 425, 439, 999})
-"""Error codes after which the same insert may succeed later: time-outs, network, memory, too many parts, read-only
-replica, disk full, Keeper away. Any other code means that the statement or the data is wrong."""
+MAY_PASS: Final = frozenset({75, 159, 164, 202, 209, 210, 236, 241, 242, 243, 252, 285, 319, 394, 425, 439, 999})
+"""Error codes after which the same insert may succeed later: time-outs, network, memory, too many parts, a write that
+failed, read-only replica, disk full, Keeper away. Any other code means that the statement or the data is wrong."""
 
 _CODE: Final = re.compile(r"Code: (\d+)")
 _TRAILER: Final = re.compile(r"\s*\(version [^)]*\)\s*$")
@@ -44,7 +44,7 @@ class EngineError(ArchiveError):
     @property
     def may_pass(self) -> bool:
         """Whether the same statement may succeed later."""
-        return self.code is None or self.code in MAY_PASS
+        return self.code is None or self.code in MAY_PASS or "No space left" in str(self)
 
 
 def engine_error(text: str, code: int | None = None) -> EngineError:

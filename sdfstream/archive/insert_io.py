@@ -113,11 +113,13 @@ class Inserter:
                 self._engine.insert(insert.table, insert.rows, insert.token)
             except EngineError as error:
                 if error.may_pass:
-                    self._counters.add("retries", f"code-{error.code}" if error.code else "unreachable")
+                    self._refused(error)
                     raise
                 self._failed.store(insert, str(error))
+                self._counters.troubles.end("failed inserts")
                 self._counters.add("kept", insert.table, insert.rows.num_rows)
             else:
+                self._counters.troubles.end("engine")
                 self._counters.add("inserts", insert.table)
                 self._counters.add("rows", insert.table, insert.rows.num_rows)
                 self._counters.add("bytes", insert.table, insert.rows.nbytes)
@@ -135,8 +137,12 @@ class Inserter:
         try:
             self._engine.command("SELECT 1")
         except EngineError as error:
-            self._counters.add("retries", f"code-{error.code}" if error.code else "unreachable")
+            self._refused(error)
             raise
+
+    def _refused(self, error: EngineError) -> None:
+        self._counters.add("retries", f"code-{error.code}" if error.code else "unreachable")
+        self._counters.troubles.begin("engine", f"nothing can be inserted, rows wait: {error}")
 
     def restore(self) -> None:
         """Repeat the failed inserts of earlier runs; what fails again stays on disk."""

@@ -69,8 +69,9 @@ class RoundRunner:
                     continue
             except EngineError as error:
                 away = error.code is None
-            except OSError:
+            except OSError as error:
                 self._counters.add("unkept")
+                self._counters.troubles.begin("failed inserts", f"the disk takes no failed insert: {error}")
             failed.append(insert)
         spilled = None
         if round_.spill is not None and round_.spill not in inserted:

@@ -48,6 +48,8 @@ SETTLE_NS: Final = 5 * NS_PER_S
 """Period of commits for positions that move without rows (repeats, the bus's own marks)."""
 SPILL_FULL_NS: Final = NS_PER_S
 """Pause before a spill that was full is tried again."""
+INSERT_S: Final = 120.0
+"""A server may take long over one insert; beyond this its thread counts as starved."""
 _BUSY_READ_S: Final = 0.02
 _IDLE_READ_S: Final = 0.1
 _MOST_MESSAGES: Final = 1000
@@ -100,6 +102,7 @@ class ArchiveRun:
         self._stop = stop
         self._on_step = on_step
         self._counters = context.counters
+        self._helper = context.counters.troubles.helper("archive insert", INSERT_S)
         self.queues = InsertQueues(context.config, task.saved.positions, context.counters)
         self._round: asyncio.Future[RoundResult] | None = None
         self._spilling: PendingInsert | None = None
@@ -165,6 +168,7 @@ class ArchiveRun:
 
     async def _step(self) -> None:
         if self._round is not None and self._round.done():
+            self._helper.rest()
             self._take_result(self._round.result())
             self._round = None
         self._check_stop()
@@ -204,6 +208,8 @@ class ArchiveRun:
         if not (inserts or removals or self._spilling):
             return
         ping = any(self.queues.was_tried(i) for i in inserts)
+        if self._environment.executor is not None:
+            self._helper.begin(now_ns / NS_PER_S)
         round_ = Round(inserts, self._spilling, removals, ping, beyond=self._context.only_copy and self._ending)
         self._round = asyncio.ensure_future(self._environment.blocking(partial(self._runner.run, round_)))
         if self._environment.executor is None:

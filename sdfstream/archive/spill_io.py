@@ -84,18 +84,23 @@ class Spill:
         metadata = {"intent": intent.to_bytes().decode(), "bus": bus_id, "only": str(int(only))}
         data = insert_file.encode(rows, metadata)
         if not beyond and self.bytes + data.size > self._limit_bytes:
-            self._counters.add("spill-full")
+            self._full(f"it may hold {self._limit_bytes >> 20} MiB")
             return None
         self._last += 1
         name = f"{self._last:010d}-{rows[0].table}{SUFFIX}"
         try:
             put(self._disk, self.folder / name, data)
-        except OSError:
-            self._counters.add("spill-full")
+        except OSError as error:
+            self._full(error.strerror or str(error))
             return None
+        self._counters.troubles.end("spill")
         self._sizes[name] = data.size
         self.bytes += data.size
         return name
+
+    def _full(self, why: str) -> None:
+        self._counters.add("spill-full")
+        self._counters.troubles.begin("spill", f"{self.folder} takes nothing more, rows wait in memory: {why}")
 
     def read(self, name: str) -> list[TableInsert]:
         """The inserts of the file `name`, as today's tables store them.
@@ -110,6 +115,7 @@ class Spill:
         """Delete the file `name`, whose rows are in their tables."""
         self._disk.remove(self.folder / name)
         self.bytes -= self._sizes.pop(name, 0)
+        self._counters.troubles.end("spill")
 
     def set_aside(self, name: str) -> None:
         """Rename the unreadable file `name` to ``*.damaged``, for the operator."""

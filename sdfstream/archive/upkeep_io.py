@@ -5,7 +5,9 @@ A thread of its own with a handle of its own; several processes may do the same,
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from typing import Any
 
 from sdfstream.archive.engine_io import Engine
@@ -27,6 +29,9 @@ from sdfstream.archive.upkeep import (
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
+_log = logging.getLogger("sdfstream.archive")
+_PASS_S = 600.0
+"""Longest pass, after which the thread counts as starved."""
 _SEEN_AGAIN_NS = 120 * NS_PER_S
 """Rows enter the archive out of order by less than this."""
 
@@ -151,6 +156,7 @@ class UpkeepThread:
         self._engine = engine
         self._every_s = retention.every_s
         self._upkeep = Upkeep(engine, retention, self.counters)
+        self._helper = self.counters.troubles.helper("archive-upkeep", _PASS_S)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="archive-upkeep", daemon=True)
         self._thread.start()
@@ -168,7 +174,14 @@ class UpkeepThread:
 
     def _work(self) -> None:
         while not self._stop.wait(self._every_s):
+            self._helper.begin(time.monotonic())
             try:
                 self._upkeep.run()
-            except EngineError:
+            except Exception as error:  # a pass takes up what the last one left, whatever it met
                 self.counters.add("failed")
+                self.counters.troubles.begin("pass", f"roll-ups are not finished: {error or type(error).__name__}")
+                if not isinstance(error, EngineError):
+                    _log.error("a pass of the archive's upkeep failed", exc_info=error)
+            else:
+                self.counters.troubles.end("pass")
+            self._helper.rest()

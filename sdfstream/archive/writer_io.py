@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -103,6 +104,7 @@ class Archive:
         self._work = ArchiveWork(config, engine, only_copy=True, environment=Environment())
         self.counters = self._work.counters
         """Those of `ArchiveWork`."""
+        self._helper = self.counters.troubles.helper("archive")
         self._closing = threading.Event()
         self._failure: BaseException | None = None
         self._worker = threading.Thread(target=self._run, name="archive", daemon=True)
@@ -142,6 +144,8 @@ class Archive:
             if self.pending_bytes > self.config.pending_bytes:
                 return False
             self._queue.put(messages)
+            if self._helper.working_since_s is None:
+                self._helper.begin(time.monotonic())
         return True
 
     @property
@@ -201,9 +205,17 @@ class Archive:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._work.run(self._queue, _Drained(self._closing, self._queue), self._queue.stepped))
+            asyncio.run(self._work.run(self._queue, _Drained(self._closing, self._queue), self._stepped))
         except BaseException as error:  # raised in the next call: a thread that died in silence would lose data
             self._failure = error
+            self._helper.end(error)
+
+    def _stepped(self, held_bytes: int) -> None:
+        self._queue.stepped(held_bytes)
+        if self._queue.bytes or held_bytes:
+            self._helper.begin(time.monotonic())
+        else:
+            self._helper.rest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from sdfstream.board.humanize import SHAPES, bitrate, duration, listed, number, 
 
 def text_of(board: Mapping[str, Any]) -> str:
     """The status as text; a board with no data says so and calls nothing healthy."""
-    lines = [*_run(board), *_nics(board), *_findings(board), *_jobs(board), *_commands(board)]
+    lines = [*_run(board), *_troubles(board), *_nics(board), *_findings(board), *_jobs(board), *_commands(board)]
     lines += [*_clocks(board), *_mesh(board), *_paths(board), *_pipeline(board)]
     return visible.lines(f"{head:<10} {text}" for head, text in lines)
 
@@ -28,6 +28,13 @@ def _run(board: Mapping[str, Any]) -> Lines:
     hosts = f"{number(state.get('hosts', 0))} hosts heard"
     stale = f", {number(state['hosts_stale'])} of them silent now" if state.get("hosts_stale") else ""
     return [("pipeline", f"{up}, {data}, {hosts}{stale}")]
+
+
+def _troubles(board: Mapping[str, Any]) -> Lines:
+    """What of the pipeline itself fails now."""
+    troubles = board.get("run", {}).get("troubles", ())
+    lines = [("", f"{t['what']}: {t['why']}, for {duration(board['at_ns'] - t['since_at_ns'])}") for t in troubles]
+    return [("degraded", lines[0][1]), *lines[1:8]] if lines else []
 
 
 def _nics(board: Mapping[str, Any]) -> Lines:
@@ -130,8 +137,10 @@ def _pipeline(board: Mapping[str, Any]) -> Lines:
     lag = ", ".join(f"{reader} {number(n)}" for reader, n in state.get("lag", {}).items()) or "not known"
     lost = [f"{name} {number(n)}" for name, n in state.get("lost", {}).items()]
     lines = [("rows", rates[0] if rates else "none yet"), *(("", text) for text in rates[1:])]
-    lines.append(("lag", f"{lag} (messages)"))
-    lines.append(("refused", lost[0] if lost else "nothing refused, shed or dropped"))
+    degraded = bool(board.get("run", {}).get("troubles"))
+    lines.append(("lag", f"{lag} (messages)" + ("; what is read is not all written, see degraded" if degraded else "")))
+    nothing = "not all is written, see degraded" if degraded else "nothing refused, shed or dropped"
+    lines.append(("refused", lost[0] if lost else nothing))
     lines += [("", text) for text in lost[1:8]]
     aside = [f"{name} {number(n)}" for name, n in state.get("aside", {}).items()]
     return [*lines, *(("set aside" if n == 0 else "", text) for n, text in enumerate(aside[:8]))]

@@ -64,6 +64,8 @@ _REMEDIES: Final[dict[str, str]] = {
     "miscabled": "Compare the cabling of {id} with the plan; move the cable, or correct the plan.",
     "clock-unsynced": "Check that the agent of clock {id} runs and that some path to it answers.",
     "clock-faulty": "Check the clock source and time daemon of {id}; its delays are not judged meanwhile.",
+    "pipeline-degraded": "Free or enlarge the disk of {id}, restart its process, or give it more processor time.",
+    "agent-degraded": "Look at disk, processor and limits of the agent on {id}, as the detail says.",
     "agent-stale": "Restart the agent of {id} or its way to the bus; what it watches is unknown until then.",
 }
 

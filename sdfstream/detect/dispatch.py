@@ -4,7 +4,7 @@
 topic                       taken by
 ==========================  =========================================================================================
 ``sdf.raw.probe.v1``        sessions, marks, liveness, loss runs; bus time, presence and producers of the sending host
-``sdf.raw.liveness.v1``     liveness; bus time, presence and producers of the agent's host
+``sdf.raw.liveness.v1``     liveness; bus time, presence and producers of the agent's host; degraded agents
 ``sdf.raw.port.v1``         presence (port states), flaps, ports
 ``sdf.derived.owd.v1``      delays
 ``sdf.state.clock.v1``      clocks
@@ -56,6 +56,7 @@ class Dispatch:
         self._sessions, self._presence, self._bustime = engines.sessions, engines.presence, engines.bustime
         self._liveness, self._runs, self._marks = engines.liveness, engines.runs, engines.marks
         self._flaps, self._ports, self._recent = engines.flaps, engines.ports, engines.recent
+        self._degraded = engines.degraded
         self._cabling, self._flows, self._miscabled = engines.cabling, engines.flows, engines.miscabled
         self._producers = engines.producers
         self._batches: dict[str, Callable[[Message, pa.RecordBatch], None]] = {
@@ -140,6 +141,7 @@ class Dispatch:
             said_ns = self._bustime.of_one(host, seen_at, at_ns)
             self._presence.take_report(host, said_ns, at_ns)
         self._liveness.take_statement(event.data, said_ns, at_ns)
+        self._degraded.take(host, event.data, at_ns)
         self._admit()
 
     def _take_topology(self, message: Message, event: Event) -> None:

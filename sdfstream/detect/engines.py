@@ -13,6 +13,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.clocks import ClockDetector
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.congestion import CongestionDetector
+from sdfstream.detect.degraded import DegradedAgents
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.flap import FlapDetector
 from sdfstream.detect.flows import Flows
@@ -68,6 +69,7 @@ class Engines:
         self.ports = PortDetector(self.config)
         self.producers = ProducerDetector()
         self.clocks = ClockDetector(self.config)
+        self.degraded = DegradedAgents(self.counters)
         self.ledger = Ledger(self.config, self.counters)
         self.detectors: tuple[tuple[str, int, Detector], ...] = (
             ("congestion", 1, self.congestion),
@@ -79,6 +81,7 @@ class Engines:
             ("producers", 5, self.producers),
             ("clocks", 5, self.clocks),
             ("inband", 1, self.slow_pairs),
+            ("degraded", 5, self.degraded),
         )
         """Name in the ledger, period in 100 ms boundaries, and detector; in the order in which they are asked."""
 
@@ -160,5 +163,6 @@ class Engines:
             "ports": self.ports,
             "producers": self.producers,
             "clocks": self.clocks,
+            "degraded": self.degraded,
             "ledger": self.ledger,
         }

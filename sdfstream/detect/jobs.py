@@ -37,7 +37,9 @@ _MOST_NAMED: Final = 16
 """Jobs that the evidence of one finding names."""
 _LIKELY: Final = 0.05
 """Suspects of a path at least this likely count as locations where it may be sick."""
-APART: Final = frozenset({"clock-unsynced", "clock-faulty", "agent-stale", "qp-slow"})
+APART: Final = frozenset(
+    {"clock-unsynced", "clock-faulty", "agent-stale", "agent-degraded", "pipeline-degraded", "qp-slow"}
+)
 """Kinds that hurt nobody by themselves, or name their jobs already."""
 
 

@@ -34,6 +34,8 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
     "clock-unsynced": ("clock", "a clock has no bound that a delay could be trusted by"),
     "clock-faulty": ("clock", "a clock disagrees with every neighbour"),
     "agent-stale": ("telemetry", "an agent stopped publishing; what it watched is unknown"),
+    "agent-degraded": ("telemetry", "an agent says that a disk, a thread or its budget of sessions fails it"),
+    "pipeline-degraded": ("telemetry", "a process of the pipeline says that a disk, a thread or its engine fails it"),
 }
 
 CAUSES: Final[dict[str, str]] = {
@@ -47,6 +49,7 @@ CAUSES: Final[dict[str, str]] = {
     "naming": "two hosts or NICs were given one name or address",
     "host-gone": "the host or its agent stopped",
     "clock": "a clock stepped or drifted",
+    "software": "a part of sdfstream itself cannot work: a full disk, a thread that ended or starves",
     "unknown": "the evidence does not tell",
 }
 
@@ -66,7 +69,7 @@ class Evidence:
 class Subject:
     """What a finding is about."""
 
-    type: Literal["link", "port", "nic", "host", "rail", "path", "qp", "job", "clock", "switch"]
+    type: Literal["link", "port", "nic", "host", "rail", "path", "qp", "job", "clock", "switch", "process"]
     id: str
 
 

@@ -115,7 +115,19 @@ LIVENESS_SHAPE: Final = record(
                 },
             )
         ),
+        "troubles": array(
+            record(
+                "something of the agent itself that fails",
+                {
+                    "what": text("part of the agent, and what of it"),
+                    "why": text("in a sentence"),
+                    "since_at_ns": instant("the agent's system clock"),
+                },
+            ),
+            "none: absent",
+        ),
     },
+    optional=("troubles",),
 )
 
 NIC_SHAPE: Final = record(

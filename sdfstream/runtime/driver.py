@@ -114,6 +114,7 @@ class StageMaker:
         """Summed over the units that run here, or ran here last."""
         merged = Counters(self.name)
         for stage in self.running.values():
+            merged.troubles.open |= stage.counters.troubles.open
             for (what, reason), n in stage.counters.values.items():
                 merged.add(what, reason, n)
         return merged

@@ -44,12 +44,15 @@ class ProcessStatus:
     bus_answered_at_s: float | None = None
     """When the bus last answered a poll, seconds of the monotonic clock; None: the bus is not polled."""
 
+    troubles: Callable[[], list[str]] = list
+    """What is wrong with parts of the process, in sentences (`own_troubles`)."""
+
     def problems(self, now_s: float) -> list[str]:
         """Why the process is not well at `now_s`, seconds of the monotonic clock; none when it is."""
         found = problems(self.readers, self.expected, now_s, stall_s=self.stall_s)
         if self.bus_answered_at_s is not None and now_s - self.bus_answered_at_s > self.stall_s:
             found.append(f"the bus has not answered for {now_s - self.bus_answered_at_s:.0f} s")
-        return found
+        return found + self.troubles()
 
     def warnings(self) -> list[str]:
         """What a person should look at although the process gets on: where a stage's code raised (`runtime.aside`)."""

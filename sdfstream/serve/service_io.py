@@ -40,6 +40,7 @@ from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
 from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
 from sdfstream.serve.queries import PipelineQueries
 from sdfstream.serve.query_io import QueryServer
+from sdfstream.serve.self_report_io import SelfReport, reporting
 from sdfstream.stats import HasCounters
 
 if TYPE_CHECKING:
@@ -119,12 +120,13 @@ async def service(
         link = LinkServer(bus, running.link, topics=[topic.name for topic in FROM_AGENTS])
         await link.start()
         stack.push_async_callback(link.close)
-        running.counted = [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
+        running.counted += [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
         running.counted += [front] if front else []
+        report = await stack.enter_async_context(reporting(bus, "up", running.counted))
         if metrics is not None:
             readers = list(dict.fromkeys([*(maker.name for maker in makers), *(w.name for w in every), ARCHIVE]))
-            await _serve_status(stack, metrics, running, readers)
-        await _serve_queries(stack, settings, running)
+            await _serve_status(stack, metrics, running, readers, report)
+        await _serve_queries(stack, settings, running, report)
         yield running
 
 
@@ -175,6 +177,7 @@ def _own_watchers(
     if record is not None:
         writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
         stack.push_async_callback(writer.close)
+        running.counted.append(writer)
         yield Watcher("recorder", EVERYTHING, _recorder(writer), singly=True)
 
 
@@ -203,15 +206,17 @@ def _start_pipeline(
     stack.push_async_callback(_end, running.control, work)
 
 
-async def _serve_status(stack: AsyncExitStack, address: str, running: Service, readers: Sequence[str]) -> None:
+async def _serve_status(
+    stack: AsyncExitStack, address: str, running: Service, readers: Sequence[str], report: SelfReport
+) -> None:
     from sdfstream.runtime.metrics import ProcessStatus
     from sdfstream.runtime.metrics_io import serving
 
-    status = ProcessStatus(running.control, readers, running.counted)
+    status = ProcessStatus(running.control, readers, running.counted, troubles=report.sentences)
     await stack.enter_async_context(serving(address, status, getattr(running.bus, "ask", None)))
 
 
-async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Service) -> None:
+async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Service, report: SelfReport) -> None:
     """Answer the verbs' requests at the data folder's socket."""
     publisher = BackgroundPublisher(running.bus)
     stack.push_async_callback(publisher.close)
@@ -219,7 +224,11 @@ async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Ser
     jobs = JobQueries(running.jobs, publisher, operators=operators, mode=settings.actuate.mode)
     run = {"mode": "one process", "started_at_ns": running.started_at_ns, "data": str(running.data)}
     now_ns = _bus_clock(running.bus)
-    process = lambda: (now_ns(), running.counters(), running.control.lag, run)  # noqa: E731
+
+    def process() -> tuple[int, dict[str, int], dict[str, int], dict[str, Any]]:
+        known = run | {"troubles": report.troubles.as_data()}
+        return now_ns(), running.counters(), running.control.lag, known
+
     server = QueryServer(PipelineQueries(running.board, process, jobs), running.data)
     await server.start()
     stack.push_async_callback(server.close)

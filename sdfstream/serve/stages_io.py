@@ -25,6 +25,7 @@ from sdfstream.runtime.output_io import progress
 from sdfstream.serve import controller_io
 from sdfstream.serve.archive_config import live_archive
 from sdfstream.serve.retry_io import RETRY_FOR_S, open_with_retry
+from sdfstream.serve.self_report_io import reporting
 from sdfstream.settings import Settings
 
 
@@ -89,8 +90,9 @@ async def serve(
             upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
             stack.push_async_callback(asyncio.to_thread, upkeep.close)
             counted += [archive, upkeep]
+        report = await stack.enter_async_context(reporting(bus, member or "+".join(names), counted))
         if metrics is not None:
-            reported = ProcessStatus(control, names, counted, gauges=_gauges(archive))
+            reported = ProcessStatus(control, names, counted, gauges=_gauges(archive), troubles=report.sentences)
             await stack.enter_async_context(serving(metrics, reported, getattr(bus, "ask", None)))
         await live_io.run(bus, makers, (), time.time_ns, control, commits=commits, member=member, archive=archive)
     return {name: n for one in counted for name, n in one.counters.as_dict().items()}

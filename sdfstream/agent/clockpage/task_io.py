@@ -24,13 +24,18 @@ from sdfstream.errors import BusError, FormatError, UnavailableError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.topics import CLOCK
+from sdfstream.stats import HasCounters
 
 _log = logging.getLogger("sdfstream.clock")
 
 
 @asynccontextmanager
 async def clock_pages(
-    config: AgentConfig, names: Sequence[str], publishers: Sequence[object], boot_id: str
+    config: AgentConfig,
+    names: Sequence[str],
+    publishers: Sequence[object],
+    boot_id: str,
+    counted: list[HasCounters] | None = None,
 ) -> AsyncIterator[Callable[[], Mapping[str, int]]]:
     """Write the pages while the block runs; gives their counters.
 
@@ -43,6 +48,8 @@ async def clock_pages(
         Opened from them; a Kafka client among them is read from.
     boot_id : str
         Names this run of the agent.
+    counted : list, optional
+        Gets the writer of the pages, whose troubles are the agent's.
     """
     async with AsyncExitStack() as stack:
         writer = None
@@ -56,6 +63,8 @@ async def clock_pages(
             yield dict
             return
         stack.callback(writer.close)
+        if counted is not None:
+            counted.append(writer)
         work = asyncio.create_task(writer.run(downlink), name="clock-pages")
         work.add_done_callback(_log_end)
         try:

@@ -106,7 +106,9 @@ class PageWriter:
                 self._failed(page.clock, error.reason, error)
             except OSError as error:
                 self._failed(page.clock, "file", error)
+                self.counters.troubles.begin("pages", f"{self.folder} takes none: {error.strerror or error}")
             else:
+                self.counters.troubles.end("pages")
                 self.counters.add("written")
 
     def read_clocks(self) -> None:

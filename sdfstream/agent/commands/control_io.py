@@ -169,9 +169,14 @@ class AgentControl:
         try:
             self._file.write(data)
             self._failing = False
+            self.counters.troubles.end("journal")
         except OSError as error:
             self.executor.dirty = True
             self.counters.add("journal-failed")
+            why = error.strerror or type(error).__name__
+            self.counters.troubles.begin(
+                "journal", f"it cannot be written, a restart would forget leases in force: {why}"
+            )
             if not self._failing:
                 self._failing = True
                 _log.error("the journal cannot be written, a restart would forget what is in force: %s", error)

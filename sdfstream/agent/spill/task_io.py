@@ -66,6 +66,7 @@ class SpillTask:
         self._chunk_bytes = chunk_bytes
         self._moved = moved
         self._pool = ThreadPoolExecutor(1, "spill", in_thread)
+        self._helper = counters.troubles.helper("spill")
         self._wake = asyncio.Event()
         self._stopping = False
         self._opened = False
@@ -125,6 +126,7 @@ class SpillTask:
                 await self._rest()
         else:
             self._opened = True
+            self._succeeded()
             for topic, rows in recovered.rows.items():
                 self._counters.add("recovered", topic, rows)
             self._counters.add("spill-torn", "bytes", recovered.torn_bytes)
@@ -216,6 +218,7 @@ class SpillTask:
             self._succeeded()
 
     def _succeeded(self) -> None:
+        self._counters.troubles.end("spill")
         if self._failing:
             self._failing = False
             _log.warning("%s takes outputs again", self.folder.folder)
@@ -224,6 +227,8 @@ class SpillTask:
         self._retry_at_s = asyncio.get_running_loop().time() + _PAUSE_S
         number = error.errno if isinstance(error, OSError) else None
         self._counters.add("spill-failed", errno.errorcode.get(number or 0, type(error).__name__))
+        why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        self._counters.troubles.begin("spill", f"{self.folder.folder} takes nothing, outputs stay in memory: {why}")
         if not self._failing:
             self._failing = True
             _log.warning("%s takes nothing, outputs stay in memory: %s", self.folder.folder, error)
@@ -233,4 +238,9 @@ class SpillTask:
             queue.on_disk = self.folder.records(queue.name)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        loop = asyncio.get_running_loop()
+        self._helper.begin(loop.time())
+        try:
+            return await loop.run_in_executor(self._pool, work)
+        finally:
+            self._helper.rest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from sdfstream.bus import codec
 from sdfstream.bus.recording import format as recording
 from sdfstream.bus.recording.file_io import topic_files
 from sdfstream.bus.sequences import Numbers
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import Topic
 from sdfstream.stats import Counters
@@ -43,6 +44,10 @@ class RecordingWriter:
     The same messages (and `flush` calls) give the same bytes. Within a topic, (bus_at_ns, bus_seq) must rise; a
     message that comes late, as from several Kafka partitions, is stamped 1 ns after the one before it and counted as
     ``restamped``. A writer that is killed loses at most the last two seconds of bus time.
+
+    A disk that refuses ends the recording, not its process: what was written until then replays, what comes later is
+    counted as ``lost.<topic>`` (rows), and the trouble ``disk`` says so. A gap in the middle would replay as if the
+    fabric had been silent.
     """
 
     def __init__(
@@ -66,10 +71,15 @@ class RecordingWriter:
         self._numbers = Numbers()
         self._files: dict[str, _TopicWriter] = {}
         self._second = -(1 << 63)
+        self._refused = False
+        """The disk took something not: nothing more is written."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if (self.directory / META).exists() or any(topic_files(self.directory)):
             raise ConfigError(f"{self.directory} holds a recording already; name another folder")
-        self._write_meta()
+        try:
+            self._write_meta()
+        except OSError as error:
+            raise UnavailableError(f"no recording can be written into {self.directory}: {error.strerror}") from error
 
     async def publish(self, outputs: Sequence[Output]) -> None:
         """Stamp `outputs` with the clock and write them; errors as `codec.check`."""
@@ -88,23 +98,38 @@ class RecordingWriter:
     def write(self, messages: Iterable[Message]) -> None:
         """Write `messages`."""
         for message in messages:
-            file = self._file(message.topic)
-            placed = file.in_order(message)
-            self.counters.add("restamped", n=placed is not message)
-            file.write(placed)
-            self.counters.add("written", message.topic)
-            if (second := placed.bus_at_ns // recording.BLOCK_NS) > self._second:
-                self._second = second
-                for other in self._files.values():
-                    other.settle(second - 1)
-            if self.start_at_ns is None:
-                self.start_at_ns = placed.bus_at_ns
-            self.end_at_ns = max(placed.bus_at_ns, self.end_at_ns or placed.bus_at_ns)
+            if self._refused:
+                self.counters.add("lost", message.topic, message.rows)
+                continue
+            try:
+                self._write(message)
+            except OSError as error:
+                self._stop(error)
+                self.counters.add("lost", message.topic, message.rows)
+
+    def _write(self, message: Message) -> None:
+        file = self._file(message.topic)
+        placed = file.in_order(message)
+        self.counters.add("restamped", n=placed is not message)
+        file.write(placed)
+        self.counters.add("written", message.topic)
+        if (second := placed.bus_at_ns // recording.BLOCK_NS) > self._second:
+            self._second = second
+            for other in self._files.values():
+                other.settle(second - 1)
+        if self.start_at_ns is None:
+            self.start_at_ns = placed.bus_at_ns
+        self.end_at_ns = max(placed.bus_at_ns, self.end_at_ns or placed.bus_at_ns)
 
     def flush(self) -> None:
         """Bring everything taken so far into the files."""
-        for file in self._files.values():
-            file.flush()
+        if self._refused:
+            return
+        try:
+            for file in self._files.values():
+                file.flush()
+        except OSError as error:
+            self._stop(error)
 
     async def close(self) -> None:
         """Finish; the recording ends now (by the clock), or with its last message without one."""
@@ -113,13 +138,26 @@ class RecordingWriter:
     def finish(self, end_at_ns: int | None = None) -> None:
         """Finish with `end_at_ns`, by default the last message's time."""
         for file in self._files.values():
-            file.close()
+            try:
+                file.close(abandon=self._refused)
+            except OSError as error:
+                self._stop(error)
         self._files.clear()
         ends = [at for at in (end_at_ns, self.end_at_ns) if at is not None]
         self.end_at_ns = max(ends, default=None)
         if self.start_at_ns is None:
             self.start_at_ns = self.end_at_ns
-        self._write_meta()
+        try:
+            self._write_meta()
+        except OSError as error:
+            self._stop(error)
+
+    def _stop(self, error: OSError) -> None:
+        self._refused = True
+        why = error.strerror or str(error)
+        self.counters.troubles.begin(
+            "disk", f"the recording in {self.directory} ended, what comes is lost to it: {why}"
+        )
 
     def _file(self, name: str) -> _TopicWriter:
         if name not in self._files:
@@ -130,7 +168,9 @@ class RecordingWriter:
         known = {"version": recording.VERSION, "cluster": self._cluster}
         times = {"start_at_ns": self.start_at_ns, "end_at_ns": self.end_at_ns}
         known |= {name: at for name, at in times.items() if at is not None}
-        (self.directory / META).write_text(json.dumps(known, sort_keys=True, indent=2) + "\n")
+        unfinished = self.directory / f".{META}.unfinished"  # a full disk must not take the old one away
+        unfinished.write_text(json.dumps(known, sort_keys=True, indent=2) + "\n")
+        unfinished.replace(self.directory / META)
 
 
 class _TopicWriter:
@@ -180,9 +220,13 @@ class _TopicWriter:
             self._stream.write_batch(block)
             self._out.flush()
 
-    def close(self) -> None:
-        """Flush, mark the end of the stream, close."""
-        self.flush()
-        if self._blocks is not None:
-            self._stream.close()
-        self._out.close()
+    def close(self, *, abandon: bool = False) -> None:
+        """Flush, mark the end of the stream, close; with `abandon` close what is there."""
+        try:
+            if not abandon:
+                self.flush()
+                if self._blocks is not None:
+                    self._stream.close()
+        finally:
+            with contextlib.suppress(OSError):
+                self._out.close()

@@ -251,13 +251,20 @@ class PathLiveness:
 
 
 def event_data(
-    host: str, boot_id: str, seen_at_ns: int, changes: Sequence[Mapping[str, Any]], *, complete: bool
+    host: str,
+    boot_id: str,
+    seen_at_ns: int,
+    changes: Sequence[Mapping[str, Any]],
+    *,
+    complete: bool,
+    troubles: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The `data` object of one ``sdf.raw.liveness.v1`` event; `seen_at_ns` on the host's (virtual) clock."""
-    return {
+    data = {
         "host": host,
         "boot_id": boot_id,
         "seen_at_ns": seen_at_ns,
         "complete": complete,
         "changes": [dict(c) for c in changes],
     }
+    return data | {"troubles": [dict(t) for t in troubles]} if troubles else data
