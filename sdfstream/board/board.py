@@ -31,7 +31,7 @@ MOST_SILENT: Final = 50_000
 _PATH_FIELDS: Final = ("src", "dst", "transport", "path", "dscp")
 _RATE_NS: Final = 2 * NS_PER_S
 """Time constant of the rates."""
-_LOST: Final = frozenset({"refused", "shed", "dropped", "late"})
+_LOST: Final = frozenset({"refused", "shed", "dropped", "late", "lost"})
 _ASIDE: Final = frozenset({"set-aside", "tick-raised", "finish-raised", "begun-anew"})
 """Where a stage's code raised: messages set aside, steps left out, states lost."""
 STATES: Final = ("healthy", "unhealthy", "unknown", "absent")
