@@ -88,9 +88,7 @@ class RunningJobs:
         if shard.state == "running":
             self._shards[shard.key] = (shard, at_ns)
         gone = [qp for qp in old if qp not in new]
-        for qp in gone:
-            self._drop(qp, shard.key)
-        changed = []
+        changed = [qp for qp in gone if self._drop(qp, shard.key)]
         for qp, pair in new.items():
             if self._put(pair, shard):
                 changed.append(qp)
@@ -154,12 +152,22 @@ class RunningJobs:
                 gone += [pair.qp for pair in shard.qps if pair.qp not in self._owned]
         return gone
 
-    def _drop(self, qp: str, key: str) -> None:
+    def _drop(self, qp: str, key: str) -> bool:
+        """Shard `key` names the queue pair no more; True: it is now another's that names it too."""
         names = self._named_by.get(qp, set())
         names.discard(key)
         if not names:
             self._named_by.pop(qp, None)
             self._unlink(self._owned.pop(qp, None))
+            return False
+        known = self._owned.get(qp)
+        if known is None or f"{known.job}@{known.host}" in names:
+            return False
+        shard, _ = self._shards[min(names)]
+        pair = next(pair for pair in reversed(shard.qps) if pair.qp == qp)
+        self._unlink(known)
+        self._link(OwnedQp(pair, shard.job, shard.name or shard.job, shard.host, shard.seen_at_ns, pair.path))
+        return True
 
     def _unlink(self, owned: OwnedQp | None) -> None:
         if owned is None:

@@ -102,6 +102,7 @@ class InBand:
             for name, names in (("qp", self.pairs), ("job", self.jobs), ("src", self.ends), ("dst", self.ends))
         )
         known = (pair >= 0) & (job >= 0) & (src >= 0) & (dst >= 0)
+        known &= columns.values(batch, "window_ns") > 0  # a baseline of logarithms never recovers from infinity
         self.counters.add("refused", "qp-row", int((~known).sum()))
         if not known.any():
             return

@@ -13,6 +13,7 @@ from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import FINDING
 from sdfstream.records.units import NS_PER_S
 from tests.fixtures.leafspine import Fabric, Fault, Shape
+from tests.fuzz import growth
 from tests.fuzz.chain import MAKERS, Chain
 from tests.fuzz.finds import Finds
 from tests.fuzz.traffic import Traffic
@@ -36,6 +37,9 @@ class StagesRun:
                 f"  {name:10} {times.steps:8} steps, {mean_us:7.0f} us each, longest {times.message_s * 1e3:6.1f} ms "
                 f"({times.of})"
             )
+        for name, stage in self.chain.stages.items():
+            largest = sorted(growth.containers(stage).items(), key=lambda pair: -pair[1])[:3]
+            yield f"  {name:10} largest: " + ", ".join(f"{path} {n}" for path, n in largest)
         yield f"  refused by the codec: {self.chain.refused.total('refused')}"
 
 
@@ -46,6 +50,10 @@ def run(seed: int, count: int, finds: Finds | None = None, names: tuple[str, ...
     chain = Chain(names, Finds() if finds is None else finds)
     for _ in range(count):
         chain.wire(traffic.one(), chain.now_ns + rng.choice(GAPS_NS))
+    for name, stage in chain.stages.items():
+        for path, entries in growth.containers(stage).items():
+            if entries > growth.MOST:
+                chain.finds.note(name, f"{path} has {entries} entries")
     chain.finish()
     return StagesRun(chain)
 

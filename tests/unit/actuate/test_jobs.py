@@ -47,7 +47,7 @@ def test_queue_pairs_are_found_by_flow_and_nic_and_go_with_their_job() -> None:
     assert jobs.of_flow(PAIR.answers(51_001)) == ["h0/r0#1"] == jobs.of_nic("h0/r0")
     jobs.take(JobShard("k", "h0", qps=(PAIR,)), S)
     assert jobs.contested("h0/r0#1")
-    assert jobs.take(JobShard("k", "h0", state="ended"), S) == ([], [])
+    assert jobs.take(JobShard("k", "h0", state="ended"), S) == (["h0/r0#1"], []), "it is the other job's now"
     assert not jobs.contested("h0/r0#1") and jobs.get("h0/r0#1") is not None
     assert jobs.forget(2 * S) == ["h0/r0#1"]
     assert jobs.of_flow(PAIR.flow()) == [] == jobs.of_nic("h0/r0")
@@ -87,3 +87,16 @@ def test_throughput_is_the_mean_over_windows_with_something_to_send() -> None:
     assert windows.between("q", 2, 2).n == 0, "which an earlier one that comes late is not"
     windows.drop("q")
     assert windows.between("q", 0, 99).n == 0
+
+
+def test_a_contested_queue_pair_is_the_others_when_one_job_ends_and_the_state_can_be_taken_up_again() -> None:
+    """Found by the fuzzer: it stayed the ended job's, and no snapshot made meanwhile could be restored."""
+    jobs = RunningJobs()
+    for job in ("a", "b"):
+        jobs.take(JobShard(job, "h0", seen_at_ns=5, qps=(PAIR,)), S)
+    jobs.take(JobShard("b", "h0", state="ended"), S)
+    owned = jobs.get(PAIR.qp)
+    assert owned is not None and owned.job == "a"
+    again = RunningJobs()
+    again.restore(jobs.snapshot())
+    assert again.snapshot() == jobs.snapshot() and again.get(PAIR.qp) == owned
