@@ -14,7 +14,7 @@ from typing import Any, Final
 from tests.fuzz.traffic import Wire
 
 CASES: Final = Path(__file__).parent / "cases"
-"""Inputs that once raised: ``TARGET/NAME.json``, each a list of wire messages (or of one value, for a decoder)."""
+"""Sequences of wire messages that once ended a stage, as `Finds.save` writes them; each test run replays them."""
 
 
 @dataclass(slots=True)
