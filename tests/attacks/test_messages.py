@@ -184,7 +184,7 @@ def test_row_4_an_unsigned_command_of_600_nested_lists_ends_no_agent(field: str)
     with pytest.raises(FormatError) as refused:
         codec.decode(COMMAND.name, [("schema", COMMAND.name.encode())], value)
     assert refused.value.reason in ("json", "shape")
-    # and an agent that shares a process with the bus, where nothing is encoded
+    # nor one that shares a process with the bus, where nothing is encoded
     event = Event(COMMAND.name, "stranger", "1", 1, COMMANDED | held)
     admission = Admission(["h0"], KeyRing([]))
     answer = admission.read(Message(COMMAND.name, "h0", event, 1, 0), 1)
