@@ -19,6 +19,8 @@ from tests.audit.locked import ROOT
 from tests.audit.policy import MADE_UP
 
 _DATA: Final = (".arrow", ".arrows", ".bin", ".jsonl", ".lock", ".npy", ".pcap", ".png", ".svg")
+_BYTES: Final = ("tests/fuzz/cases/", "tests/golden/versions/")
+"""Messages in base64: random bytes look like keys."""
 _ASSIGNED: Final = re.compile(
     r"""(?i)(?:passw(?:or)?d|secret|token|api_?key|private_?key|hmac_?key)["']?\s*[:=]\s*["']([^"'\s$<{]{8,})["']"""
 )
@@ -46,7 +48,11 @@ def tracked() -> list[str]:
     """Text files that git tracks, or would."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
-    return sorted(path for path in listed if path and not path.endswith(_DATA) and (ROOT / path).is_file())
+    return sorted(
+        path
+        for path in listed
+        if path and not path.endswith(_DATA) and not path.startswith(_BYTES) and (ROOT / path).is_file()
+    )
 
 
 def secrets(text: str) -> Iterator[tuple[int, str, str]]:
