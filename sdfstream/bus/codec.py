@@ -78,7 +78,8 @@ def check(output: Output) -> tuple[Body, int]:
         ``topic-unknown``, ``form`` (an event on a bulk topic or the reverse), ``key``, or what `conform` raises.
     """
     columns, body = topic_of(output.topic).columns, output.body
-    _check_key(output.key)
+    if not dead_letters.is_dead(output.topic):  # a dead letter has the key of its message, whatever that is
+        _check_key(output.key)
     if (columns is None) != isinstance(body, Event):
         raise FormatError("form", f"{type(body).__name__} on {output.topic}")
     if columns is None or conforms(output.topic, body):

@@ -8,7 +8,7 @@ from typing import Any
 
 from sdfstream.archive.intent import Intent
 from sdfstream.bus import codec
-from sdfstream.bus.dead_letters import SUFFIX
+from sdfstream.bus.dead_letters import SUFFIX, dead_letter
 from sdfstream.bus.journal import Journal, Snapshot
 from sdfstream.bus.kafka.notes import Mark, NoteReader, NoteRecord, records
 from sdfstream.bus.kafka.times import entered_at_ns
@@ -48,8 +48,22 @@ def _messages(topic: str) -> Inputs:
 
 
 def _decode(one: Wire) -> None:
-    decoded = codec.decode(one.topic, one.headers, one.value, one.key)
+    try:
+        decoded = codec.decode(one.topic, one.headers, one.value, one.key)
+    except FormatError as error:
+        if one.topic in TOPICS:
+            _bury(one, error)
+        raise
     entered_at_ns(decoded.bus_at_ns, NOW_NS // 10**6, True, 0)
+
+
+def _bury(one: Wire, why: FormatError) -> None:
+    """Whatever is refused must fit into a dead letter."""
+    try:
+        dead = dead_letter(one.topic, one.key, one.headers, one.value, why, NOW_NS)
+        codec.decode(dead.topic, *codec.encode(dead, "b", 1, bus_at_ns=NOW_NS), dead.key)
+    except FormatError as error:
+        raise AssertionError(f"no dead letter of {why}: {error}") from error
 
 
 def _dead(draw: Draw) -> Iterator[Wire]:

@@ -337,3 +337,15 @@ def test_the_size_of_a_batch_is_about_what_arrow_says_and_a_slice_is_small() -> 
     for batch in (probe_batch(2000), probe_batch(100)):
         assert 0.8 < size_bytes(PROBE.name, batch) / batch.nbytes < 1.3
     assert size_bytes(PROBE.name, probe_batch(2000).slice(0, 10)) < 10_000
+
+
+@pytest.mark.parametrize("key", ["\x00", "\ufeff", "\n", "k" * (codec.MOST_KEY + 1)])
+def test_a_message_refused_for_its_key_has_a_dead_letter_all_the_same(key: str) -> None:
+    """Found by the fuzzer on a real broker: the dead letter was refused for the same key, and ended every reader."""
+    sent, value = codec.encode(clock(), "b", 1)
+    with pytest.raises(FormatError, match="key") as why:
+        codec.decode(CLOCK.name, sent, value, key)
+    dead = dead_letters.dead_letter(CLOCK.name, key, sent, value, why.value, 5)
+    headers, raw = codec.encode(dead, "b", 2, bus_at_ns=5)
+    assert (dead.key, raw) == (key, value)
+    assert codec.decode(dead.topic, headers, raw, key).body.data["reason"] == "key"  # type: ignore[union-attr]
