@@ -20,13 +20,16 @@ from sdfstream.bus import codec
 from sdfstream.bus.kafka.bus_io import KafkaBus
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.kafka.topic_rules import TopicRule
+from sdfstream.bus.task import Work
 from sdfstream.errors import BusError, ConfigError, UnavailableError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import CLOCK, NIC
 from sdfstream.records.units import NS_PER_S
 from tests.bus_samples import clock, clock_batch, mark_of
 from tests.contract.bus import marks, take
+from tests.contract.tasks import read
 from tests.fixtures.kafka_broker import Broker
+from tests.fixtures.kafka_records import BAD, let_producers_write_any_name
 
 pytestmark = pytest.mark.kafka
 
@@ -237,6 +240,45 @@ async def test_what_could_not_be_kept_is_read_again(
     assert (marks(found), failed) == ([1, 2], 1)
     dead = await bus.subscribe("dead", [CLOCK.dead_letters], from_start=True)
     await take(dead, 1)
+
+
+async def test_a_record_whose_header_name_is_no_text_is_set_aside_alone(
+    config: KafkaConfig, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody with the right to write makes one; it ended every reader of its topic for good, in the client."""
+    let_producers_write_any_name(monkeypatch)
+    bus = await opened(replace(config, linger_ms=200))  # all in one batch, which a broker gives out whole
+    reader = await bus.subscribe("g", [CLOCK.name, NIC.name])
+    dead = await bus.subscribe("dead", [CLOCK.dead_letters])
+    work = Work("echo", (CLOCK.name,))
+    task = await bus.task(work)
+
+    async def write(n: int) -> None:
+        await bus.publish([clock(n)])
+
+    async def write_no_text(n: int) -> None:
+        headers, value = codec.encode(clock(n), "agent", n)
+        await bus.publish_bytes(CLOCK.name, "mesh", [*headers, (BAD, b"")], value)
+
+    await asyncio.gather(*((write_no_text if n in (1, 4) else write)(n) for n in range(6)))
+    assert sorted(marks(await take(reader, 4))) == [0, 2, 3, 5]
+    assert sorted(marks(await read(task, 4))) == [0, 2, 3, 5]
+    assert bus.counters.get("refused", "record") == 4, "two by the subscription, two by the task"
+    assert [m.body.data["reason"] for m in await take(dead, 2)] == ["record"] * 2  # type: ignore[union-attr]
+    assert await dead.read(timeout_s=0.3) == [], "the task's come with its commit"
+    await task.commit()
+    assert [m.body.data["reason"] for m in await take(dead, 2)] == ["record"] * 2  # type: ignore[union-attr]
+    await reader.commit()
+    await task.close()
+    await reader.close()
+    again, task = await bus.subscribe("g", [CLOCK.name]), await bus.task(work)
+    await bus.publish([clock(7)])
+    assert marks(await take(again, 1)) == [7]
+    assert marks(await read(task, 1)) == [7]
+    await task.commit()
+    assert await dead.read(timeout_s=0.3) == []
+    assert bus.counters.get("refused", "record") == 4
+    assert bus.counters.total("gap") == 0
 
 
 async def test_killing_the_broker_loses_and_doubles_nothing(kafka_jars: Path, tmp_path: Path, opened: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import CommitFailedError, KafkaError
 
+from sdfstream.bus.kafka import unreadable_io
 from sdfstream.bus.kafka.config import SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka.security_io import client_settings
 from sdfstream.bus.sequences import SequenceWatch
@@ -22,8 +23,10 @@ FETCH_WAIT_MS: Final = 100
 def make_consumer(config: KafkaConfig, group: str, *, reset: str = "earliest", **settings: Any) -> Any:
     """A member-to-be of `group` that commits nothing by itself and takes messages of our largest size.
 
-    It sees nothing of transactions that are open or were given up.
+    It sees nothing of transactions that are open or were given up. A record that the client cannot read comes as one
+    that `unreadable_io.check` refuses.
     """
+    unreadable_io.install()
     return AIOKafkaConsumer(
         **client_settings(config),
         group_id=config.prefix + group,

@@ -9,7 +9,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 from aiokafka import TopicPartition
-from aiokafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    CorruptRecordException,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.kafka.groups_io import STOP_S
@@ -74,6 +80,10 @@ class MergedPartitions:
         except NoOffsetForPartitionError as error:
             await self._seek_to_oldest({error.args[0]: 0})
             found = {}
+        except CorruptRecordException:  # a wrong checksum; the client has dropped what it had of other partitions
+            for ours, theirs in self._to_kafka.items():
+                self._consumer.seek(theirs, self._reached[ours])
+            raise
         for topic_partition, records in found.items():
             partition = self._from_kafka.get(topic_partition)
             if partition is not None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from aiokafka import TopicPartition
 from aiokafka.errors import (
     CommitFailedError,
+    CorruptRecordException,
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
@@ -23,6 +24,7 @@ from aiokafka.errors import (
 )
 
 from sdfstream.bus import codec, dead_letters
+from sdfstream.bus.kafka import unreadable_io
 from sdfstream.bus.kafka.client import KafkaClient
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, commit_first_positions, make_consumer, stop
@@ -127,6 +129,9 @@ class KafkaSubscription:
             gone = error.args[0]
         except NoOffsetForPartitionError as error:  # a partition added to the topic later
             gone = {error.args[0]: 0}
+        except CorruptRecordException:  # a wrong checksum; the client has dropped what it had of other partitions
+            await self._go_back(consumer)
+            raise
         begins = await consumer.beginning_offsets(list(gone))
         for partition, offset in gone.items():
             topic = partition.topic.removeprefix(self._bus.config.prefix)
@@ -134,6 +139,15 @@ class KafkaSubscription:
             self._next[partition] = begins[partition]
             consumer.seek(partition, begins[partition])
         return {}
+
+    async def _go_back(self, consumer: Any) -> None:
+        """Seek to the next record to give out, in every partition."""
+        for partition in consumer.assignment():
+            with suppress(IllegalStateError):
+                if partition in self._next:
+                    consumer.seek(partition, self._next[partition])
+                else:
+                    await consumer.seek_to_committed(partition)
 
     def _rewind(self, consumer: Any, found: dict[Any, list[Any]]) -> None:
         """Seek back to the first of the records `found`, which could not be given out."""
@@ -146,6 +160,7 @@ class KafkaSubscription:
         headers = [(name, raw or b"") for name, raw in record.headers]
         key = (record.key or b"").decode(errors="replace")
         try:
+            unreadable_io.check(record)
             decoded = codec.decode_own(topic, headers, record.value or b"", key)
         except FormatError as error:
             self._bus.counters.add("refused", error.reason)

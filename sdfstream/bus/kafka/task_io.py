@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from sdfstream.bus import codec, dead_letters
-from sdfstream.bus.kafka import notes
+from sdfstream.bus.kafka import notes, unreadable_io
 from sdfstream.bus.kafka.client import KafkaClient
 from sdfstream.bus.kafka.commit_io import CommitWriter, read_notes, task_name
 from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS
@@ -308,6 +308,7 @@ class KafkaTask:
         key = (record.key or b"").decode(errors="replace")
         value = record.value or b""
         try:
+            unreadable_io.check(record)
             decoded = codec.decode_own(topic, headers, value, key)
         except FormatError as error:
             if count:

@@ -1,0 +1,219 @@
+"""A record that the Kafka client cannot read is refused by itself; every other of its batch is read, once."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from aiokafka.consumer import fetcher
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.structs import TopicPartition
+
+from sdfstream.bus import dead_letters
+from sdfstream.bus.kafka import unreadable_io
+from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.kafka.partitions_io import MergedPartitions
+from sdfstream.bus.kafka.reader_io import KafkaSubscription
+from sdfstream.bus.kafka.task_io import KafkaTask
+from sdfstream.bus.kafka.unreadable_io import MOST_STORED, ReadableRecords, Unreadable
+from sdfstream.bus.sequences import SequenceWatch
+from sdfstream.bus.task import Work
+from sdfstream.errors import BusError, FormatError
+from sdfstream.records.message import Event, Output
+from sdfstream.records.topics import CLOCK
+from sdfstream.stats import Counters
+from tests.fixtures.kafka_records import BAD, BATCH_HEADER, batch
+
+PARTITION = TopicPartition(CLOCK.name, 3)
+OTHER = TopicPartition(CLOCK.name, 4)
+
+
+def fetched(data: bytes, at: int = 0, kind: Any = ReadableRecords, crc: bool = True) -> Any:
+    """What the client's own reader of an answer gives from offset `at` on."""
+    return fetcher.PartitionRecords(PARTITION, kind(data), [], at, None, None, crc, fetcher.READ_COMMITTED)
+
+
+def seen(records: Any) -> list[tuple[int, bytes | None]]:
+    return [(r.offset, None if isinstance(r.value, Unreadable) else r.value.rstrip(b"\0")) for r in records]
+
+
+def why(record: Any) -> str:
+    with pytest.raises(FormatError) as refused:
+        unreadable_io.check(record)
+    assert refused.value.reason == "record"
+    return refused.value.detail
+
+
+def test_the_client_alone_meets_such_a_record_again_and_again() -> None:
+    """Why this module is there; when it fails, the client has been mended and the module may go."""
+    data = batch(10, ["a", BAD, "c"])
+    for at in (10, 11, 12):  # also behind the record: a broker answers with the whole batch
+        with pytest.raises(UnicodeDecodeError):
+            list(fetched(data, at, MemoryRecords))
+
+
+def test_the_client_reads_by_the_name_that_is_replaced() -> None:
+    unreadable_io.install()
+    assert fetcher.MemoryRecords is ReadableRecords
+    assert "MemoryRecords" in fetcher.Fetcher._proc_fetch_request.__code__.co_names
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_one_record_is_set_aside_and_the_others_of_its_batch_are_read(compression: int) -> None:
+    data = batch(10, ["a", BAD, "c", BAD], compression, pad=500) + batch(14, ["a"], compression)
+    reader = fetched(data, 10)
+    found = list(reader)
+    assert seen(found) == [(10, b"v0"), (11, None), (12, b"v2"), (13, None), (14, b"v0")]
+    assert reader.next_fetch_offset == 15
+    assert [r.timestamp for r in found if not isinstance(r.value, Unreadable)] == [1000, 1002, 1000]
+    assert found[2].headers == (("c", b"x"),)
+    assert "partition 3, offset 11: UnicodeDecodeError" in why(found[1])
+    assert found[1].value.endswith(b"\x02\x04\xff\xfe\x02x"), "the record as it stands in the batch"
+
+
+def test_one_that_was_passed_is_not_met_again() -> None:
+    assert seen(fetched(batch(10, ["a", BAD, "c"]), 12)) == [(12, b"v2")]
+
+
+def test_readable_batches_pass_as_they_are() -> None:
+    data = batch(5, ["a", "b"]) + batch(7, ["c"])
+    assert list(fetched(data, 5)) == list(fetched(data, 5, MemoryRecords))
+
+
+def test_a_batch_that_does_not_decompress_is_one_refusal() -> None:
+    data = bytearray(batch(10, ["a", "b", "c"], 4, pad=500))
+    data[BATCH_HEADER + 2 :] = bytes(len(data) - BATCH_HEADER - 2)
+    found = list(fetched(bytes(data) + batch(13, ["d"]), 10, crc=False))
+    assert seen(found) == [(10, None), (13, b"v0")]
+    assert "nothing from here to offset 12 can be read" in why(found[0])
+
+
+def test_a_length_that_leaves_the_batch_refuses_what_follows() -> None:
+    data = bytearray(batch(10, ["a", "b", "c"]))
+    size = (len(data) - BATCH_HEADER) // 3
+    data[BATCH_HEADER + size] = 0x7F  # the second record's: odd, thus negative
+    found = list(fetched(bytes(data) + batch(13, ["d"]), 10, crc=False))
+    assert seen(found) == [(10, b"v0"), (11, None), (13, b"v0")]
+    assert "offset 12" in why(found[1])
+
+
+def test_inner_lengths_that_are_wrong_cost_their_record_only() -> None:
+    data = bytearray(batch(10, ["a", "b", "c"]))
+    size = (len(data) - BATCH_HEADER) // 3
+    data[BATCH_HEADER + size + 4] = 0x7E  # the second record's key: 63 bytes
+    assert seen(fetched(bytes(data), 10, crc=False)) == [(10, b"v0"), (11, None), (12, b"v2")]
+
+
+def test_a_batch_of_the_old_format_is_refused_from_there_on() -> None:
+    class Old:
+        base_offset, next_offset = 10, 12
+
+        def __iter__(self) -> Any:
+            raise CorruptRecordException("no")
+
+    (found,) = unreadable_io._Batch(Old(), memoryview(bytes(40)))
+    assert found.offset == 10
+    assert found.value.why.startswith("nothing from here to offset 11")
+
+
+def test_a_large_one_is_kept_in_part() -> None:
+    (found,) = fetched(batch(0, [BAD], 4, pad=1 << 22))
+    assert len(found.value) == MOST_STORED
+    assert f"the first {MOST_STORED} of 41943" in why(found)
+
+
+class Consumer:
+    """Gives out `answers`, one a call; raises those that are errors."""
+
+    committed: ClassVar[int] = 7
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.at: dict[Any, int] = {}
+
+    async def getmany(self, **_: Any) -> Any:
+        answer = self.answers.pop(0) if self.answers else {}
+        if isinstance(answer, Exception):
+            raise answer
+        self.at |= {partition: records[-1].offset + 1 for partition, records in answer.items()}
+        return answer
+
+    async def position(self, partition: Any) -> int:
+        return self.at[partition]
+
+    async def seek_to_committed(self, partition: Any) -> None:
+        self.seek(partition, self.committed)
+
+    def seek(self, partition: Any, offset: int) -> None:
+        self.at[partition] = offset
+
+    def assignment(self) -> set[Any]:
+        return {PARTITION, OTHER}
+
+
+class Client:
+    """A `KafkaClient` that keeps what is published."""
+
+    def __init__(self) -> None:
+        self.config = KafkaConfig()
+        self.counters = Counters("bus")
+        self.published: list[Output] = []
+
+    def clock(self) -> int:
+        return 1
+
+    async def publish(self, outputs: list[Output]) -> None:
+        self.published += outputs
+
+
+def one_refused() -> list[Any]:
+    return list(fetched(batch(10, [BAD]), 10))
+
+
+def reasons(letters: list[Output]) -> list[Any]:
+    assert all(letter.topic == CLOCK.name + dead_letters.SUFFIX for letter in letters)
+    return [letter.body.data["reason"] for letter in letters if isinstance(letter.body, Event)]
+
+
+async def test_a_subscription_goes_past_it_with_a_dead_letter() -> None:
+    client = Client()
+    reader = KafkaSubscription(client, "g", (CLOCK.name,))
+    reader._consumer = Consumer({PARTITION: one_refused()})
+    assert await reader.read() == []
+    assert reader._next == {PARTITION: 11}
+    assert reasons(client.published) == ["record"]
+    assert client.counters.get("refused", "record") == 1
+
+
+async def test_a_task_keeps_the_dead_letter_for_its_commit() -> None:
+    task: Any = object.__new__(KafkaTask)
+    task._bus, task.work, task._committed, task._dead_letters = Client(), Work("w", (CLOCK.name,)), {}, []
+    task._watch = SequenceWatch(task._bus.counters, "w")
+    (record,) = one_refused()
+    assert task._decode((CLOCK.name, 3), record, 5) is None
+    ((partition, offset, letter),) = task._dead_letters
+    assert (partition, offset, reasons([letter])) == ((CLOCK.name, 3), 10, ["record"])
+    assert task._bus.counters.get("refused", "record") == 1
+
+
+async def test_a_wrong_checksum_costs_no_record_of_other_partitions() -> None:
+    """The client has moved their positions and dropped their records when it raises."""
+    reader = KafkaSubscription(Client(), "g", (CLOCK.name,))
+    reader._consumer = consumer = Consumer(CorruptRecordException("Invalid CRC"))
+    consumer.at = {PARTITION: 50, OTHER: 60}
+    reader._next = {PARTITION: 40}
+    with pytest.raises(BusError):
+        await reader.read()
+    assert consumer.at == {PARTITION: 40, OTHER: Consumer.committed}
+
+
+async def test_nor_of_a_tasks_other_partitions() -> None:
+    consumer = Consumer({PARTITION: one_refused()}, CorruptRecordException("Invalid CRC"))
+    partitions = MergedPartitions(consumer, KafkaConfig(), lambda *_: None)
+    await partitions.open({(CLOCK.name, 3): 10, (CLOCK.name, 4): 20}, {})
+    await partitions.fetch(0)
+    consumer.at = {PARTITION: 50, OTHER: 60}
+    with pytest.raises(CorruptRecordException):
+        await partitions.fetch(0)
+    assert consumer.at == {PARTITION: 11, OTHER: 20}
