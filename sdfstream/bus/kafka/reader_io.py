@@ -24,7 +24,7 @@ from aiokafka.errors import (
 )
 
 from sdfstream.bus import codec, dead_letters
-from sdfstream.bus.kafka import unreadable_io
+from sdfstream.bus.kafka import fitting, unreadable_io
 from sdfstream.bus.kafka.client import KafkaClient
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, commit_first_positions, make_consumer, stop
@@ -184,7 +184,8 @@ class KafkaSubscription:
         self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError
     ) -> None:
         if not dead_letters.is_dead(topic):
-            dead = dead_letters.dead_letter(topic, key, headers, record.value or b"", why, self._bus.clock())
+            limit, value = self._bus.config.max_message_bytes, record.value or b""
+            dead = fitting.dead_letter(limit, topic, key, headers, value, why, self._bus.clock())
             await _publish_if_allowed(self._bus, dead)
 
     async def _join(self) -> Any:

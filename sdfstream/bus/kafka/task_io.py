@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from sdfstream.bus import codec, dead_letters
-from sdfstream.bus.kafka import notes, unreadable_io
+from sdfstream.bus.kafka import fitting, notes, unreadable_io
 from sdfstream.bus.kafka.client import KafkaClient
 from sdfstream.bus.kafka.commit_io import CommitWriter, read_notes, task_name
 from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS
@@ -330,7 +330,8 @@ class KafkaTask:
     ) -> None:
         """Queue a dead letter, unless the last commit has passed its message: then that commit sent it."""
         if not dead_letters.is_dead(partition[0]) and offset >= self._committed.get(partition, 0):
-            dead = dead_letters.dead_letter(partition[0], key, headers, value, why, self._bus.clock())
+            limit, at_ns = self._bus.config.max_message_bytes, self._bus.clock()
+            dead = fitting.dead_letter(limit, partition[0], key, headers, value, why, at_ns)
             self._dead_letters.append((partition, offset, dead))
 
     async def _check_stalled(self, now_s: float) -> None:

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import pytest
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition
 
-from sdfstream.bus import dead_letters
-from sdfstream.bus.kafka import unreadable_io
-from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus import codec, dead_letters
+from sdfstream.bus.kafka import fitting, unreadable_io
+from sdfstream.bus.kafka.config import SLACK_BYTES, KafkaConfig
 from sdfstream.bus.kafka.partitions_io import MergedPartitions
 from sdfstream.bus.kafka.reader_io import KafkaSubscription
 from sdfstream.bus.kafka.task_io import KafkaTask
@@ -184,6 +185,31 @@ async def test_a_subscription_goes_past_it_with_a_dead_letter() -> None:
     assert reader._next == {PARTITION: 11}
     assert reasons(client.published) == ["record"]
     assert client.counters.get("refused", "record") == 1
+
+
+def test_a_dead_letter_is_never_too_large_for_its_topic() -> None:
+    """Compressed by its producer, a record may be larger than any that is written here."""
+    config = KafkaConfig(max_message_bytes=64 << 10)
+    why_not = FormatError("arrow-corrupt", "x")
+    for key, headers, value in (
+        ("k", [("schema", b"s")], bytes(1 << 22)),
+        ("k", [("h", bytes(1 << 22))], b"v"),
+        ("k", [("", b"")] * 100_000, b"v"),
+        ("\u20ac" * (1 << 20), [("schema", b"s")], b"v"),
+        ("k" * 1024, [("h", bytes(60_000))], bytes(config.max_message_bytes)),
+    ):
+        letter = fitting.dead_letter(config.max_message_bytes, CLOCK.name, key, headers, value, why_not, 1)
+        given, raw = codec.encode(letter, "b", 1, bus_at_ns=1)
+        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(letter.key.encode(), raw, given)
+        assert size <= config.max_message_bytes + 2 * SLACK_BYTES
+        assert len(raw) <= config.max_message_bytes, "what `producer_io.send` takes"
+        whole = (key, len(headers), value) == (letter.key, len(given) - 4, raw)
+        assert ("left out" in dict(given)["dlq_detail"].decode()) != whole
+
+
+def test_one_that_fits_is_as_it_was() -> None:
+    given = (CLOCK.name, "k", [("schema", b"s")], b"v", FormatError("json", "x"), 1)
+    assert fitting.dead_letter(1 << 20, *given) == dead_letters.dead_letter(*given)
 
 
 async def test_a_task_keeps_the_dead_letter_for_its_commit() -> None:
