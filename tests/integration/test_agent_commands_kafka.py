@@ -12,14 +12,17 @@ from sdfstream.agent.downlink_io import downlink_of
 from sdfstream.bus.open_io import open_bus
 from sdfstream.probes.config import AgentConfig, HostConfig
 from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import COMMAND
 from tests.fixtures.kafka_broker import Broker
+from tests.fixtures.shapes import sample
 
 pytestmark = pytest.mark.kafka
 
 
 def command(mark: int, host: str) -> Output:
-    return Output(COMMAND.name, host, Event(COMMAND.name, "actuate", f"c{mark}", mark, {"mark": mark}))
+    data = sample(SHAPES[COMMAND.name][COMMAND.name]) | {"mark": mark}
+    return Output(COMMAND.name, host, Event(COMMAND.name, "actuate", f"c{mark}", mark, data))
 
 
 async def test_commands_come_from_now_on(kafka: Broker) -> None:
