@@ -25,7 +25,7 @@ MOST: Final = 2.0**124
 _LATEST: Final = np.uint64(LATEST_NS)
 
 
-MOST_NAMES: Final = 65_536
+MOST_NAMES: Final = 131_072
 """Names in one dictionary."""
 
 

@@ -25,10 +25,12 @@ from sdfstream.bus.task import Work
 from sdfstream.cli import main
 from sdfstream.errors import ConfigError, SdfError, UnavailableError
 from sdfstream.records.message import Event, Output
+from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, PROBE, TOPICS
 from tests.bus_samples import clock, clock_batch, finding, probe_batch
 from tests.contract.bus import take
 from tests.fixtures.kafka_secure import ADMIN, Authority, SecureBroker, password_of
+from tests.fixtures.shapes import sample
 
 pytestmark = pytest.mark.kafka
 
@@ -80,7 +82,9 @@ async def refused(work: Any) -> str:
 
 
 def event(topic: str, key: str = "k", n: int = 1) -> Output:
-    return Output(topic, key, Event(topic, "test", str(n), n, {"mark": n}))
+    shape = SHAPES.get(topic, {}).get(topic)
+    data = sample(shape) if shape else {}
+    return Output(topic, key, Event(topic, "test", str(n), n, data | {"mark": n}))
 
 
 def anything(topic: str) -> Output:
@@ -239,7 +243,7 @@ async def test_an_agent_hears_its_commands(ready: SecureBroker) -> None:
         subscription = await agent.subscribe(f"agent-control-{time.time_ns()}", [COMMAND.name])
         await stage.publish([event(COMMAND.name, n=7)])
         (message,) = await take(subscription, 1)
-        assert message.body.data == {"mark": 7}  # type: ignore[union-attr]
+        assert message.body.data["mark"] == 7  # type: ignore[union-attr]
         await subscription.commit()
 
 
