@@ -14,6 +14,7 @@ from sdfstream.bus import Bus, Task, Work
 from sdfstream.errors import BusError, FencedError, FormatError
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.position import offset_of, partition_of
+from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import CLOCK, FINDING, NIC
 from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.driver import StageMaker
@@ -22,6 +23,7 @@ from sdfstream.stats import Counters
 from tests.bus_samples import clock, finding, mark_of
 from tests.contract.bus import MakeBus, marks, take
 from tests.fixtures.poison import POISON
+from tests.fixtures.shapes import sample
 
 WORK = Work("echo", (CLOCK.name,))
 PARTITION = (CLOCK.name, 0)
@@ -260,5 +262,5 @@ async def _turn(loop: StageLoop, taken: int, *, commit: bool) -> None:
 
 def nic(mark: int) -> Output:
     """A state of a NIC."""
-    event = replace(finding(mark).body, type=NIC.name)
+    event = Event(NIC.name, "detect", str(mark), mark, sample(SHAPES[NIC.name][NIC.name]) | {"mark": mark})
     return Output(NIC.name, f"h{mark:02}/r0", event)
