@@ -25,8 +25,9 @@ _AT_ONCE = 400_000
 class Sql:
     """Questions to one address; nothing is kept open between them."""
 
-    def __init__(self, port: int, database: str = "sdf") -> None:
+    def __init__(self, port: int, token: str, database: str = "sdf") -> None:
         self._port, self._database = port, database
+        self._headers = {"X-ClickHouse-Key": token}
 
     def arrow(self, sql: str) -> pa.Table:
         """The answer as a table."""
@@ -44,7 +45,8 @@ class Sql:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout_s)
         try:
             settings = "output_format_arrow_string_as_string=1&output_format_json_quote_64bit_integers=0"
-            connection.request("POST", f"/?database={quote(self._database)}&{settings}", sql.encode())
+            target = f"/?database={quote(self._database)}&{settings}"
+            connection.request("POST", target, sql.encode(), self._headers)
             answer = connection.getresponse()
             body = answer.read()
         finally:

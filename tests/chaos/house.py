@@ -121,7 +121,7 @@ class House:
         bus = KafkaBus(KafkaConfig(servers=self.broker.address, partitions=PARTITIONS), time.time_ns, boot_id="chaos")
         await bus.start()
         await bus.close()
-        self.sql = Sql(sql_port)
+        self.sql = Sql(sql_port, TOKEN)
         database = str(self.folder / "clickhouse")
         self.clickhouse = self._child("clickhouse", "tests.chaos.clickhouse", database, str(sql_port), TOKEN)
         self.relay = self._child("relay", "tests.chaos.relay", str(relay_port), str(inside_port))
