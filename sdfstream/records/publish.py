@@ -143,7 +143,7 @@ REASONS: Final = (
     ("`foreign-host`", "rows or an event of a host that is not the producer's (`bus/producers.py`)"),
     ("`topic-not-agents`", "at the agents' link: a topic that no agent writes"),
     ("`time`", "`time` is not RFC 3339, finer than a nanosecond, or out of bounds"),
-    ("`name`", "an id cannot be printed or is too long, or a column has more than 65,536 names"),
+    ("`name`", "an id cannot be printed or is too long, or a column has more than 131,072 names"),
     ("`shape`", "`data` is not what the topic's schema says; the detail names the field"),
 )
 """Why a message is refused; what the codec may say, in words."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sdfstream.bus.column_bounds import MOST, MOST_NS, instants, names, numbers
+from sdfstream.bus.column_bounds import MOST, MOST_NAMES, MOST_NS, instants, names, numbers
 from sdfstream.bus.conform import conform
 from sdfstream.errors import FormatError
 from sdfstream.records.topics import CLOCK, OWD
@@ -92,6 +92,6 @@ def test_instants_of_no_clock_count_as_null() -> None:
 
 
 def test_more_names_than_any_message_has_are_refused() -> None:
-    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), [str(i) for i in range(65_537)])
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), [str(i) for i in range(MOST_NAMES + 1)])
     with pytest.raises(FormatError, match="name"):
         names(column)
