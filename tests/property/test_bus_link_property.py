@@ -19,15 +19,19 @@ from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
+from sdfstream.records.shapes import SHAPES
 from sdfstream.records.topics import CLOCK, COMMAND
 from sdfstream.stats import Counters
 from tests.bus_samples import clock, mark_of
+from tests.fixtures.shapes import sample
 
+COMMANDED = sample(SHAPES[COMMAND.name][COMMAND.name])
 STEPS = st.lists(st.sampled_from(["up", "down", "down other", "read", "break", "breathe"]), min_size=1, max_size=30)
 
 
 def command(mark: int, host: str) -> Output:
-    return Output(COMMAND.name, host, Event(COMMAND.name, "actuate", f"c{mark}", mark, {"mark": mark}))
+    data = COMMANDED | {"mark": mark}
+    return Output(COMMAND.name, host, Event(COMMAND.name, "actuate", f"c{mark}", mark, data))
 
 
 @given(STEPS)
