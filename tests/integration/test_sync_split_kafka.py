@@ -31,15 +31,18 @@ async def test_two_parts_and_a_mesh_share_the_hosts(kafka: Broker) -> None:
             await bus.start()
             stack.push_async_callback(bus.close)
             buses.append(bus)
-        control = RunControl(drain=False)
+        controls = [RunControl(drain=False) for _ in range(3)]
         stages = (["sync-edge"], ["sync-edge"], ["sync-mesh"])
         running = [
             asyncio.create_task(serve(bus, Settings(), names, control, bus_id="b", commits=CommitPolicy()))
-            for bus, names in zip(buses[1:], stages, strict=True)
+            for bus, names, control in zip(buses[1:], stages, controls, strict=True)
         ]
-        await told(buses[0])
-        control.stop.set()
-        ends = [await asyncio.wait_for(task, 20.0) for task in running]
+        try:
+            await told(buses[0])
+        finally:
+            for control in controls:
+                control.stop.set()
+            ends = await asyncio.wait_for(asyncio.gather(*running), 20.0)
     # one that joined late on a busy machine may have had no unit in time
     assert sum(counters.get("sync-edge.received", 0) for counters in ends[:2]) > 0, ends
     assert ends[2]["sync-mesh.received"] > 0

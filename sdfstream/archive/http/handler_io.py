@@ -21,7 +21,7 @@ from sdfstream.archive.http.front_io import Front, FrontLimits, Reply
 from sdfstream.archive.http.query import parse_request, password_in
 from sdfstream.archive.http.reply import content_type, http_status
 
-_DRAINED_BYTES: Final = 1 << 20
+_DROPPED_BYTES: Final = 1 << 26
 _STATEMENT_BYTES: Final = 1 << 20
 """Of a reader, who sends statements and no rows."""
 
@@ -119,12 +119,10 @@ class SqlHandler(BaseHTTPRequestHandler):
         try:
             return read_body(self.rfile, self._lower_case_headers, limit)
         except TooLargeError:
-            self.close_connection = True
-            self._refuse(EngineError(f"the request is larger than {limit} bytes", 307), 413, "body")
+            self._refuse(EngineError(f"the request is larger than {limit} bytes", 307), 413, "body", hang_up=True)
         except (ValueError, OSError, pa.ArrowException, zlib.error) as error:
-            self.close_connection = True
             refusal = EngineError(f"the request's body cannot be read: {error}", 62)
-            self._refuse(refusal, 400, "body")
+            self._refuse(refusal, 400, "body", hang_up=True)
         return None
 
     def _ask(self, body: bytes, caller: Caller) -> None:
@@ -148,22 +146,24 @@ class SqlHandler(BaseHTTPRequestHandler):
 
     def _refuse(self, error: EngineError, status: int, reason: str, *, hang_up: bool = False) -> None:
         self._served.refusals.add(reason)
-        if hang_up:
-            self._drain()
-            self.close_connection = True
         code = error.code or 1000
         text = f"Code: {code}. DB::Exception: {error}\n".encode(errors="replace")
         headers = {"Content-Type": "text/plain; charset=UTF-8", "X-ClickHouse-Exception-Code": str(code)}
         if hang_up:
             headers["Connection"] = "close"
         self._send(HTTPStatus(status), text, headers)
+        if hang_up:
+            self.close_connection = True
+            self._drop_rest()
 
-    def _drain(self) -> None:
+    def _drop_rest(self) -> None:
         """Read what a refused request still sends, within bounds: closed over it, the refusal would not arrive."""
-        if self.command == "POST":
-            headers = {k: v for k, v in self._lower_case_headers.items() if k != "content-encoding"}
-            with contextlib.suppress(TooLargeError, ValueError, OSError):
-                read_body(self.rfile, headers, _DRAINED_BYTES)
+        self._served.connections.rest(self._link, known=False)
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_WR)
+            dropped = 0
+            while dropped < _DROPPED_BYTES and (some := self.rfile.read1()):
+                dropped += len(some)
 
     def _send(self, status: HTTPStatus, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
