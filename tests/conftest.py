@@ -16,7 +16,12 @@ settings.load_profile("test")
 pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines"]
 
 
-AGENTS = ("tests/integration/test_agents_away", "tests/integration/test_agent_run")
+IN_TIME = (
+    "tests/integration/test_agents_away",
+    "tests/integration/test_agent_run",
+    "tests/integration/test_sync_split",
+)
+"""Agents at full rate, and clocks by probes in their own time."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -24,16 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is ``real`` (packets, brokers, processes), what of it runs ``alone``, and what stays on one worker.
 
     What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
-    Packets in namespaces and agents at full rate need the machine in time and have it to themselves; ``make test`` runs
-    all others in parallel. There a file stays on one worker, and so does all that shares the session's broker; the
-    folders with the longest files come first, so that no worker ends long after the others.
+    Packets in namespaces, agents at full rate and live clocks need the machine in time and have it to themselves;
+    ``make test`` runs all others in parallel. There a file stays on one worker, and so does all that shares the
+    session's broker; the folders with the longest files come first, so that no worker ends long after the others.
     """
     items.sort(key=_order)
     for item in items:
         if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka"):
             item.add_marker("real")
             item.add_marker(pytest.mark.flaky(reruns=1))
-        if _is_marked(item, "lab") or item.nodeid.startswith(AGENTS):
+        if _is_marked(item, "lab") or item.nodeid.startswith(IN_TIME):
             item.add_marker("alone")
         item.add_marker(pytest.mark.xdist_group(_group(item)))
 

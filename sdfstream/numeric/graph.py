@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,10 @@ from sdfstream.numeric.group import sums
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
+
+
+_ROUNDING: Final = 1e-13
+"""A direction with less of the diagonal's energy is a component's constant, which no prior holds, and rounding."""
 
 
 class WeightedEdges(NamedTuple):
@@ -90,7 +94,7 @@ def conjugate_gradient(
             break
         image = apply(direction)
         energy = _dot(direction, image)
-        if energy <= 0.0:  # only rounding is left, along the constants of a component that no prior holds
+        if energy <= _ROUNDING * _dot(direction, diagonal * direction):
             break
         alpha = rho / energy
         x = x + alpha * direction

@@ -182,3 +182,20 @@ def test_reach_of_a_clock_tied_by_nothing_that_says_anything_is_no_error() -> No
     e = edges([0, 1], [1, 2], weight=[0.01, 0.0])
     got = reach(e, np.full(3, 50.0), np.zeros(3, dtype=np.int64), 0)
     assert np.isfinite(got).all() and (got >= 1.0).all()
+
+
+@pytest.mark.parametrize("seed", (1, 2, 290))
+def test_where_only_rounding_is_left_nothing_moves(seed: int) -> None:
+    """Weights over six decades; one seed's clocks were once all moved by 10¹⁸ ns along the constants."""
+    g = np.random.default_rng(seed)
+    clocks = 8
+    pairs = [(k, (k + 1) % clocks) for k in range(clocks)] + [(0, 3), (2, 5), (1, 6)]
+    a, b = np.array(pairs).T
+    true_ns = g.uniform(-4e7, 4e7, clocks)
+    weight = 10.0 ** g.uniform(-13.0, -7.0, a.size)
+    value_ns, said_ns = true_ns.copy(), true_ns[b] - true_ns[a] + g.normal(0.0, 3e3, a.size)
+    e = edges(a, b, weight=weight, offset_ns=said_ns, skew_weight=weight)
+    for turn in range(40):
+        solved = solve(e, value_ns, np.zeros(clocks), np.ones(clocks), np.zeros(clocks, dtype=np.int64))
+        assert turn < 10 or np.abs(solved.offset_ns - value_ns).max() < 1e3, turn
+        value_ns = solved.offset_ns
