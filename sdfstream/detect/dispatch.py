@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from sdfstream.detect.cabling import FWD, REV
 from sdfstream.detect.engines import Engines
-from sdfstream.detect.intake import conform
 from sdfstream.detect.sessions import session_key
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
@@ -33,7 +32,7 @@ from sdfstream.records.hostclock import paths_only
 from sdfstream.records.mesh import HOST_TYPE, host_here
 from sdfstream.records.message import Event, Message
 from sdfstream.records.producer import PRODUCER_TYPE, refused_producer
-from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPICS, TOPOLOGY
+from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS
 
 
@@ -86,10 +85,9 @@ class Dispatch:
             if topic in self._events:
                 self._events[topic](message, body)
             return topic == LIVENESS.name and not body.data.get("complete")
-        schema = TOPICS[topic].columns if topic in self._batches else None
-        if schema is None:
+        if topic not in self._batches:
             raise FormatError("form", f"{topic} carries no batches")
-        self._batches[topic](message, conform(body, schema, self._counters))
+        self._batches[topic](message, body)
         return False
 
     # -- record batches -----------------------------------------------------------------------------------------

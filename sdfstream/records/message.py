@@ -48,6 +48,7 @@ class Message:
     topic: str
     key: str
     body: Body
+    """Of its topic's shape, within its bounds, without a null where none may be: what enters a bus has been checked."""
     bus_at_ns: int
     """When it entered the bus, ns since the Unix epoch, the bus's clock; never goes back within a topic."""
     bus_seq: int

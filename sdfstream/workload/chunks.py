@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from sdfstream.errors import FormatError
 from sdfstream.records import columns
-from sdfstream.records.topics import NAME, QP
 from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 from sdfstream.stats import Counters
 
@@ -52,9 +48,8 @@ def read(batch: pa.RecordBatch, counters: Counters) -> Chunks:
     Raises
     ------
     FormatError
-        ``column-missing`` or ``column-type``: nothing of the batch can be used.
+        ``column-missing`` or ``null``: it is not of the topic's columns, as all on a bus are.
     """
-    batch = _whole(batch, counters)
     instants = {name: columns.instants(batch, name) for name in _INSTANTS}
     size = columns.values(batch, "bytes").astype(np.uint64)
     sane: Bools = size <= _MOST_BYTES
@@ -74,40 +69,6 @@ def read(batch: pa.RecordBatch, counters: Counters) -> Chunks:
         _counts(batch, "ce"),
         _counts(batch, "retransmits"),
     )
-
-
-def _whole(batch: pa.RecordBatch, counters: Counters) -> pa.RecordBatch:
-    """The rows without a null where none is allowed, the columns that are needed of their declared types."""
-    assert QP.columns is not None
-    holed = []
-    for field in QP.columns:
-        index = batch.schema.get_field_index(field.name)
-        if index < 0:
-            if field.nullable:
-                continue
-            raise FormatError("column-missing", field.name)
-        column = batch.column(index)
-        if not _fits(column.type, field.type):
-            raise FormatError("column-type", f"{field.name} is {column.type}, not {field.type}")
-        if not field.nullable and (column.null_count or (field.type == NAME and _hollow(column))):
-            holed.append(column)
-    if not holed:
-        return batch
-    plain = [column.dictionary_decode() if _hollow(column) else column for column in holed]
-    complete = batch.filter(functools.reduce(pc.and_, [pc.is_valid(column) for column in plain]))
-    counters.add("refused", "null", batch.num_rows - complete.num_rows)
-    return complete
-
-
-def _fits(have: pa.DataType, want: pa.DataType) -> bool:
-    if want == NAME:
-        return bool(have == NAME or pa.types.is_string(have) or pa.types.is_large_string(have))
-    return bool(have == want)
-
-
-def _hollow(column: pa.Array) -> bool:
-    """Whether a name column's dictionary itself holds a null."""
-    return bool(pa.types.is_dictionary(column.type) and column.dictionary.null_count)
 
 
 def _counts(batch: pa.RecordBatch, name: str) -> Int64s:
