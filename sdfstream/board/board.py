@@ -24,6 +24,10 @@ from sdfstream.records.message import Event, Message
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
+MOST_HOSTS: Final = 65_536
+MOST_NICS: Final = 524_288
+MOST_PORTS: Final = 64
+"""Of one NIC."""
 MOST_RESOLVED: Final = 1000
 """Resolved findings remembered; older ones are in the archive."""
 MOST_SILENT: Final = 50_000
@@ -109,7 +113,7 @@ class Board:
         for message in messages:
             self._rates.setdefault(message.topic, _Rate()).add(message.rows, message.bus_at_ns)
             if message.topic.startswith("sdf.raw.") or message.topic == topics.OWD.name:
-                self._hosts[message.key] = message.bus_at_ns
+                self._note_host(message)
             taker = self._takers.get(message.topic)
             if taker is None:
                 continue
@@ -169,6 +173,16 @@ class Board:
         known = [*self._findings.values(), *(() if open_only else self._resolved.values())]
         return sorted(known, key=lambda f: (-int(f.get("since_at_ns") or 0), str(f["id"])))
 
+    def _note_host(self, message: Message) -> None:
+        """A host spoke. Beyond `MOST_HOSTS` the one unheard of for longest is forgotten: made-up ones speak once."""
+        self._hosts.pop(message.key, None)
+        self._hosts[message.key] = message.bus_at_ns
+        if len(self._hosts) > MOST_HOSTS:
+            forgotten = next(iter(self._hosts))
+            del self._hosts[forgotten]
+            self._silent.pop(forgotten, None)
+            self.counters.add("shed", "host")
+
     def _take_owd(self, message: Message) -> None:
         self.paths.take(_batch(message), message.bus_at_ns)
 
@@ -181,7 +195,11 @@ class Board:
         batch = _batch(message)
         names = [batch.column(name).to_pylist() for name in ("nic", "port", "state")]
         for nic, port, state in zip(*names, strict=True):
-            self._nic(nic).ports[port] = state
+            ports = self._nic(nic).ports
+            if port in ports or len(ports) < MOST_PORTS:
+                ports[port] = state
+            else:
+                self.counters.add("shed", "port")
 
     def _take_liveness(self, message: Message) -> None:
         data = _event(message).data
@@ -233,7 +251,11 @@ class Board:
     def _nic(self, nic: str) -> NicState:
         if not isinstance(nic, str) or not host_of(nic):
             raise FormatError("nic-id", str(nic)[:80])
-        return self._nics.setdefault(nic, NicState(nic))
+        known = self._nics[nic] = self._nics.pop(nic) if nic in self._nics else NicState(nic)
+        if len(self._nics) > MOST_NICS:
+            del self._nics[next(iter(self._nics))]
+            self.counters.add("shed", "nic")
+        return known
 
     def _nic_view(self, nic: NicState, now_ns: int) -> dict[str, Any]:
         host = host_of(nic.nic)

@@ -232,3 +232,15 @@ def test_paths_without_rows_for_long_are_forgotten_and_the_others_stay() -> None
         ("h29/r0", 50_029, 7e3),
         ("h99/r0", 50_001, 1e4),
     }
+
+
+def test_made_up_hosts_nics_and_ports_do_not_crowd_out_those_that_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sdfstream.board.board.MOST_HOSTS", 4)
+    monkeypatch.setattr("sdfstream.board.board.MOST_NICS", 4)
+    board = Board()
+    for k in range(20):
+        board.take([bm.ports({"h00/r0": "up"}, key="h00"), bm.ports({f"x{k}/r0": "up"}, key=f"x{k}")])
+    view = board.view(NOW, full=True)
+    assert view["pipeline"]["hosts"] == 4
+    assert "h00/r0" in states(view) and len(states(view)) == 4
+    assert board.counters.get("shed", "host") == board.counters.get("shed", "nic") == 17
