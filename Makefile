@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # one worker more than cores: a test that waits for a broker leaves a core idle
-PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 .PHONY: help setup demo test check audit fuzz quick bench bench-clock trials chaos schemas lock clean
 
 help: ## This page

@@ -6,8 +6,12 @@ cases are drawn by ``make fuzz`` (profile ``fuzz``); what that finds becomes an 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
+
+from tests.fixtures.scheduling import FilesAndBroker
 
 settings.register_profile("test", derandomize=True, database=None, deadline=None, print_blob=True)
 settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
@@ -24,23 +28,28 @@ IN_TIME = (
 """Agents at full rate, and clocks by probes in their own time."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what is ``real`` (packets, brokers, processes), what of it runs ``alone``, and what stays on one worker.
 
     What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
     Packets in namespaces, agents at full rate and live clocks need the machine in time and have it to themselves;
-    ``make test`` runs all others in parallel. There a file stays on one worker, and so does all that shares the
-    session's broker; the folders with the longest files come first, so that no worker ends long after the others.
+    ``make test`` runs all others in parallel.
     """
+    if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka"):
+        item.add_marker("real")
+        item.add_marker(pytest.mark.flaky(reruns=1))
+    if _is_marked(item, "lab") or item.nodeid.startswith(IN_TIME):
+        item.add_marker("alone")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndBroker:
+    """Whatever ``--dist`` says, a file's tests stay on one worker, and so do all that share the broker."""
+    return FilesAndBroker(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folders with the longest files first, so that no worker ends long after the others."""
     items.sort(key=_order)
-    for item in items:
-        if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka"):
-            item.add_marker("real")
-            item.add_marker(pytest.mark.flaky(reruns=1))
-        if _is_marked(item, "lab") or item.nodeid.startswith(IN_TIME):
-            item.add_marker("alone")
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
 def _order(item: pytest.Item) -> int:
@@ -48,11 +57,6 @@ def _order(item: pytest.Item) -> int:
     # the lab before all: chDB keeps hundreds of threads with three open files each, and libnftables can use only 1,024
     folders = ("lab", "integration", "scenarios", "property", "contract", "bench")
     return folders.index(folder) if folder in folders else len(folders)
-
-
-def _group(item: pytest.Item) -> str:
-    shared = {"kafka", "secure_kafka"} & set(getattr(item, "fixturenames", ()))
-    return min(shared) if shared else item.nodeid.partition("::")[0]
 
 
 def _is_marked(item: pytest.Item, *names: str) -> bool:
