@@ -7,7 +7,7 @@
  *   2. find the path by socket and ssid (0: by socket, address and port)   PE_UNKNOWN_SESSION, PE_WRONG_REFLECTOR
  *   3. pe_proven         PE_BAD_HMAC
  *   4. match sender_seq and t1_word                                PE_UNKNOWN_EXCHANGE, PE_ECHO, PE_DUPLICATE, PE_LATE
- *   5. pe_read_tlvs      fills the TLVs' fields; false: they may not be used (count PE_TLV_INTEGRITY), the answer counts
+ *   5. pe_read_tlvs      fills the TLVs' fields; false: none may be used (PE_TLV_INTEGRITY), the answer counts all the same
  */
 #ifndef PE_PACKET_H
 #define PE_PACKET_H
