@@ -29,8 +29,6 @@ typedef struct pe_inbound_path {
     pe_inbound_name name;
     uint32_t next; /* in the hash table */
     uint32_t sessions;
-    uint32_t turn; /* call in which probes of this path were taken last */
-    uint32_t ahead; /* of the latest of them */
     uint8_t address[PE_ADDRESS_OCTETS]; /* the sender's */
     int64_t interval_ns; /* 0: not known yet */
     int64_t quiet_ns;

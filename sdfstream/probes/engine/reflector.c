@@ -134,3 +134,21 @@ const pe_reflector_counts *pe_reflector_counted(const pe_reflector *reflector)
 {
     return &reflector->counts;
 }
+
+size_t pe_reflector_octets_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        size_t octets;
+    } STRUCTURES[] = {
+        {"pe_reflector_config", sizeof(pe_reflector_config)}, {"pe_reflector_counts", sizeof(pe_reflector_counts)},
+        {"pe_known_sender", sizeof(pe_known_sender)},         {"pe_network", sizeof(pe_network)},
+        {"pe_clock", sizeof(pe_clock)},                       {"pe_datagram", sizeof(pe_datagram)},
+        {"pe_reply", sizeof(pe_reply)},                       {"pe_inbound_change", sizeof(pe_inbound_change)},
+        {"pe_inbound_path", sizeof(pe_inbound_path)},
+    };
+    for (size_t i = 0; i < sizeof STRUCTURES / sizeof STRUCTURES[0]; i++)
+        if (strcmp(STRUCTURES[i].name, name) == 0)
+            return STRUCTURES[i].octets;
+    return 0;
+}

@@ -87,4 +87,7 @@ uint32_t pe_reflector_assess(pe_reflector *reflector, int64_t now_ns, bool compl
 const pe_inbound_path *pe_reflector_path(const pe_reflector *reflector, uint32_t path);
 const pe_reflector_counts *pe_reflector_counted(const pe_reflector *reflector);
 
+/* Octets of a structure of the reflector's calls as compiled, by its name; 0: none has it. */
+size_t pe_reflector_octets_of(const char *name);
+
 #endif
