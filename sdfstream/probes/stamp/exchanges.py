@@ -270,16 +270,18 @@ def answer_tlvs(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, count
 
 
 def _clean(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None) -> bool:
-    """Whether all rows are in our own arrangement and nothing in them is flagged."""
-    if data.shape[1] < mode.base_bytes + tlv.EXTENSION.itemsize:
+    """Whether all rows are in our own arrangement and nothing in them is flagged; so none depends on the others."""
+    least = tlv.least_payload_bytes(mode)
+    if data.shape[1] < least + tlv.HEADER_BYTES:
         return False
     found = fields(data, tlv.EXTENSION, mode.base_bytes)
     clean: Bools = found["fu_head"] == tlv.FU_HEAD
     clean &= found["cos_head"] == tlv.COS_HEAD
     clean &= found["ti_head"] == tlv.TI_HEAD
-    clean &= length >= mode.base_bytes + tlv.EXTENSION.itemsize
-    # with an HMAC TLV it also matters what lies behind
-    return bool(clean.all()) and (mac is None or bool(tlv.arranged(data, length, mode).all()))
+    if mac is not None:
+        clean &= data[:, least - tlv.trailer_bytes(mode)] == 0
+    clean &= (data[:, least] == 0) | (length == least)
+    return bool(clean.all()) and bool(tlv.arranged(data, length, mode).all())
 
 
 def _drop(octets: UInt8s, broken: Bools, counters: Counters) -> None:

@@ -115,7 +115,8 @@ class Inbound:
         self._sent_follow_ups: Int64s = np.zeros(n, dtype=np.int64)
         """Follow-ups ever sent."""
         self._follow_ups = np.zeros((n, FOLLOW_UPS), dtype=FOLLOW_UP)
-        self._mark: Int64s = np.zeros(n, dtype=np.int64)
+        self._mark: Int64s = np.zeros(n + 1, dtype=np.int64)
+        """By row; the last stands for packets without one."""
         self._used = 0
         self._keys: UInt64s = np.full(1, _TOP, dtype=np.uint64)
         self._row_of_key: Int64s = np.full(1, -1, dtype=np.int64)
@@ -271,6 +272,8 @@ class Inbound:
             if self._rows_of[address] >= SOURCE_ROWS:
                 mine = (self._high == words[i, 0]) & (self._low == words[i, 1])
                 row = next(iter(self._replaceable(mine, now_ns)), -1)
+                if others is not None and row in others:
+                    others.remove(row)  # no row is given away twice
             elif free:
                 row = free.pop(0)
             else:

@@ -257,7 +257,7 @@ class SessionSender:
         if data.shape[1] < base:
             return
         # one copy out of the wide rows of the shell's buffer: everything below reads each octet several times
-        data = np.ascontiguousarray(data[:, : self._width])
+        data = np.ascontiguousarray(data[:, : max(self._width, int(received.length.max()))])
         head = fields(data, self._mode.answer)
         path = self._index.find(received, head["ssid"].astype(np.int64), verdict)
         if self._mac is not None:

@@ -150,6 +150,26 @@ class TestLimits:
         reflector.take_tx_stamps(tx_stamps_of(answers, EPOCH))
         assert follow_up(reflector.answer(probe(4, port=99), inbound.IDLE_NS + 2)) == (0, ABSENT_NS)
 
+    def test_no_row_is_given_away_twice_in_a_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(inbound, "CAPACITY", 4)
+        monkeypatch.setattr(inbound, "SOURCE_ROWS", 2)
+        senders = {f"10.0.0.{i}": KnownSender(f"h{i}/r0") for i in range(1, 6)}
+        reflector = SessionReflector(host_b(), {SOCKET_B: "hb/r0"}, senders)
+
+        def answered(now_ns: int, *sources: tuple[int, int]) -> list[int]:
+            batches = [
+                datagrams([bytes(44)], socket=SOCKET_B, address=f"10.0.0.{host}", port=port) for host, port in sources
+            ]
+            tokens: list[int] = reflector.answer(together(*batches), now_ns).token.tolist()
+            return tokens
+
+        answered(0, (2, 1), (2, 2))
+        answered(1, (1, 1), (1, 2))
+        # the table is full: 3 takes a row of 2, 1 one of its own, 3 the other of 2, and 4 what is left
+        tokens = answered(2, (3, 1), (1, 3), (3, 2), (4, 1))
+        assert min(tokens) >= 0
+        assert sorted(token >> 32 & 0xFFFF for token in tokens) == [0, 1, 2, 3]
+
     def test_a_flood_of_new_sources_is_taken_up_in_batches(self) -> None:
         reflector = reflector_of(host_b(), limits=ReflectorLimits(strangers=True, stranger_pps=10_000))
         ports = list(range(2_001, 3_001))

@@ -10,10 +10,11 @@ import pytest
 
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import HostConfig, NicConfig, SessionConfig
+from sdfstream.probes.stamp import tlv
 from sdfstream.probes.stamp.datagrams import Received, TxStamps, address_octets
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, StampKind
-from tests.wire import EPOCH, SOCKET_A, A, B, Wire, host_a, host_b, reflector_of, sender_of, tx_stamps_of
+from tests.wire import EPOCH, SOCKET_A, A, B, Wire, datagrams, host_a, host_b, reflector_of, sender_of, tx_stamps_of
 
 
 def exchange(**more: object) -> tuple[Wire, Received]:
@@ -213,6 +214,35 @@ class TestStamps:
 
 
 class TestPeers:
+    @pytest.mark.parametrize("reserved_flag", [0, 1])
+    def test_a_reflector_that_adds_tlvs(self, reserved_flag: int) -> None:
+        """An answer may be longer than all our probes; what lies behind them is walked, not beyond the buffer."""
+        wire, batch = exchange()
+        n = int(batch.length[0])
+        more = bytes.fromhex("00630004 00000000 00630004 00000000".replace(" ", ""))
+        batch.data[0, n : n + len(more)] = np.frombuffer(more, dtype=np.uint8)
+        batch.data[0, 44] |= reserved_flag
+        batch.length[0] += len(more)
+        wire.sender.take_answers(batch, NS_PER_S // 16)
+        assert wire.sender.counters.get("answered") == 1
+        (row,) = rows_of(wire.sender, 3 * NS_PER_S)
+        assert row["dscp_fwd"] == 0
+
+    def test_what_an_answer_says_depends_on_no_other_of_its_batch(self) -> None:
+        """A flag on padding puts all TLVs in doubt, alone as beside an answer in another arrangement."""
+        for beside in (False, True):
+            wire, batch = exchange()
+            padding_at = 80
+            batch.data[0, padding_at] |= tlv.I
+            if beside:
+                odd = datagrams([bytes(44)], socket=SOCKET_A, address=B, port=862)
+                names = [f.name for f in dataclasses.fields(Received) if f.name != "user_at_ns"]
+                joined = {n: np.concatenate([getattr(batch, n), getattr(odd, n)]) for n in names}
+                batch = Received(**joined, user_at_ns=batch.user_at_ns)
+            wire.sender.take_answers(batch, NS_PER_S // 16)
+            assert wire.sender.counters.get("refused", "tlv-integrity") == 1
+            assert rows_of(wire.sender, 3 * NS_PER_S)[0]["dscp_fwd"] is None
+
     def test_a_reflector_that_knows_no_ssid(self) -> None:
         wire, answer = exchange()
         data = answer.data.copy()
