@@ -264,7 +264,7 @@ static void take_from_session(pe_reflector *reflector, uint32_t row, pe_probe_fa
     facts->follows_up = true;
     facts->fu_seq = follow_up->seq;
     facts->fu_kind = follow_up->kind;
-    facts->fu_word = pe_stamp_of(pe_clock_reading(&reflector->clock, follow_up->at_ns), reflector->codec.error);
+    facts->fu_word = pe_stamp_of(follow_up->shown_ns, reflector->codec.error);
 }
 
 static void answer(pe_reflector *reflector, const pe_datagram *datagram, const pe_arrival *arrival, pe_reply *reply)

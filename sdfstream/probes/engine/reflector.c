@@ -104,7 +104,8 @@ void pe_reflector_usable(pe_reflector *reflector, uint32_t nic, bool usable, int
     pe_inbound_usable(&reflector->inbound, nic, usable, now_ns);
 }
 
-/* Only stamps of the kernel or the NIC become follow-ups: user space does not know when a packet truly left. */
+/* Only stamps of the kernel or the NIC become follow-ups: user space does not know when a packet truly left. The host's
+ * clock is read now: of a clock that wanders only the latest stretch is there. */
 void pe_answer_left(pe_reflector *reflector, int64_t token, int64_t at_ns, uint8_t kind)
 {
     if (token < 0 || at_ns == PE_ABSENT_NS || kind == PE_KIND_NONE || kind == PE_KIND_USER)
@@ -115,7 +116,8 @@ void pe_answer_left(pe_reflector *reflector, int64_t token, int64_t at_ns, uint8
         return;
     pe_session *session = &reflector->sessions.rows[row];
     if (session->generation == name >> ROW_BITS)
-        pe_session_store(session, (uint32_t)((uint64_t)token & UINT32_MAX), at_ns, kind);
+        pe_session_store(session, (uint32_t)((uint64_t)token & UINT32_MAX),
+                         pe_clock_reading(&reflector->clock, at_ns), kind);
 }
 
 uint32_t pe_reflector_assess(pe_reflector *reflector, int64_t now_ns, bool complete,

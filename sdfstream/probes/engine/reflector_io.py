@@ -8,20 +8,23 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping
 from ctypes import c_bool, c_char_p, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import HostConfig
 from sdfstream.probes.engine import reflector_layouts as layouts
+from sdfstream.probes.engine.engine_io import datagram_records
+from sdfstream.probes.engine.layouts import Records
+from sdfstream.probes.engine.library_io import library
 from sdfstream.probes.stamp import inbound, packet, tlv
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.known_senders import MOST, KnownSender, KnownSenders, ReflectorLimits
 from sdfstream.probes.stamp.liveness import STATES, PathName
 from sdfstream.probes.virtual_clock import KNOT_NS, Clock
-from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Int64s, UInt8s
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, Bools
 from sdfstream.stats import Counters
 
 _P: Final = c_void_p
@@ -47,35 +50,34 @@ _MOST_NETWORKS: Final = 4_096
 _KNOTS_BEFORE: Final = 100
 _KNOTS_BEHIND: Final = 300
 """Of the clock's wander, handed over at a time."""
-_NO_NIC: Final = 0xFFFF_FFFF
-
-Records = npt.NDArray[np.void]
-"""(n,) structured array of one of `reflector_layouts`."""
+_COLUMNS: Final = ("socket", "port", "tos", "ttl", "kind", "address", "at_ns", "user_at_ns")
 
 
-def typed(library: ctypes.CDLL) -> ctypes.CDLL:
-    """`library` with the types of the reflector's functions set.
+def _library(path: Path | None) -> ctypes.CDLL:
+    """The packet engine's library, with the types of the reflector's functions set."""
+    found = library(path)
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    for name, layout in layouts.STRUCTURES.items():
+        if found.pe_reflector_octets_of(name.encode()) != layout.itemsize:
+            raise UnavailableError(f"no packet engine: the library has another {name}")
+    return found
+
+
+class PacketReflector:
+    """Answers the probes that reach one host.
+
+    Parameters as `SessionReflector`'s; `path`: another library than the one compiled from these sources.
 
     Raises
     ------
     UnavailableError
-        It is not this code's.
+        There is no library, or it is not this code's.
     """
-    for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    for name, layout in layouts.STRUCTURES.items():
-        if library.pe_reflector_octets_of(name.encode()) != layout.itemsize:
-            raise UnavailableError(f"no packet engine: the library has another {name}")
-    return library
-
-
-class PacketReflector:
-    """Answers the probes that reach one host. Parameters as `SessionReflector`, and the library."""
 
     def __init__(
         self,
-        library: ctypes.CDLL,
         host: HostConfig,
         sockets: Mapping[int, str],
         senders: Mapping[str, KnownSender],
@@ -88,9 +90,10 @@ class PacketReflector:
         sync: int = tlv.SyncSource.FREE_RUNNING,
         stateful: bool = True,
         classes: Bools | None = None,
+        path: Path | None = None,
     ) -> None:
         self.host = host
-        self._library = typed(library)
+        self._library = _library(path)
         self._counters = Counters("reflector")
         self._counted = np.zeros(1, dtype=layouts.COUNTS)
         self._base_bytes = packet.mode_of(hmac_key).base_bytes
@@ -114,15 +117,14 @@ class PacketReflector:
         config["key"] = key.ctypes.data if hmac_key is not None else 0
         config["key_octets"] = len(key)
         config["own"] = np.frombuffer(own, dtype=np.uint8).ctypes.data if own else 0
-        self._reflector = library.pe_reflector_new(config.ctypes.data)
+        self._reflector = self._library.pe_reflector_new(config.ctypes.data)
         if not self._reflector:
             raise UnavailableError("no packet engine: the reflector's table finds no memory")
-        self._counts = np.frombuffer(
-            (c_uint8 * layouts.COUNTS.itemsize).from_address(library.pe_reflector_counted(self._reflector)),
-            dtype=layouts.COUNTS,
-        )
+        counted = self._library.pe_reflector_counted(self._reflector)
+        memory = (c_uint8 * layouts.COUNTS.itemsize).from_address(counted)
+        self._counts: Records = np.frombuffer(memoryview(memory), dtype=layouts.COUNTS)
         for socket, nic in sockets.items():
-            library.pe_reflector_socket(self._reflector, socket, self._number(nic))
+            self._library.pe_reflector_socket(self._reflector, socket, self._number(nic))
         self._known.know("configuration", senders)
         self._hand_over()
 
@@ -161,21 +163,14 @@ class PacketReflector:
         inside = np.zeros(len(found), dtype=layouts.NETWORK)
         for record, (network, mask) in zip(inside, found, strict=True):
             record["network"], record["mask"] = network.view(np.uint8), mask.view(np.uint8)
-        self._library.pe_reflector_know(
-            self._reflector, known.ctypes.data, len(known), inside.ctypes.data, len(inside)
-        )
+        self._library.pe_reflector_know(self._reflector, known.ctypes.data, len(known), inside.ctypes.data, len(inside))
 
     def answer(self, received: Received, now_ns: int) -> ToSend:
         """As the reference. At most `REFLECT_MOST` datagrams are taken together."""
         self._set_clock(received.user_at_ns)
         n = len(received.length)
         data = np.array(received.data)
-        datagrams = np.zeros(n, dtype=layouts.DATAGRAM)
-        datagrams["data"] = data.ctypes.data + np.arange(n, dtype=np.uint64) * np.uint64(data.shape[1])
-        datagrams["room_octets"] = data.shape[1]
-        datagrams["length_octets"] = received.length
-        for name in ("socket", "port", "tos", "ttl", "kind", "address", "at_ns", "user_at_ns"):
-            datagrams[name] = getattr(received, name)
+        datagrams = datagram_records(data, received.length, **{name: getattr(received, name) for name in _COLUMNS})
         replies = np.zeros(n, dtype=layouts.REPLY)
         for first in range(0, n, REFLECT_MOST):
             some = slice(first, first + REFLECT_MOST)
@@ -204,6 +199,9 @@ class PacketReflector:
     def take_tx_stamps(self, stamps: TxStamps) -> None:
         """As the reference."""
         left = self._library.pe_answer_left
+        made = stamps.at_ns[stamps.at_ns != ABSENT_NS]
+        if len(made):
+            self._set_clock(int(made.max()))
         for stamp in zip(stamps.token.tolist(), stamps.at_ns.tolist(), stamps.kind.tolist(), strict=True):
             left(self._reflector, *stamp)
 

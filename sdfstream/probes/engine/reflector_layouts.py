@@ -6,6 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from sdfstream.probes.engine.layouts import DATAGRAM
+
 LIMITS: Final = np.dtype(
     [
         ("max_pps", "f8"),
@@ -52,28 +54,10 @@ CLOCK: Final = np.dtype(
     ],
     align=True,
 )
-DATAGRAM: Final = np.dtype(
-    [
-        ("data", "u8"),
-        ("length_octets", "u4"),
-        ("room_octets", "u4"),
-        ("socket", "u4"),
-        ("port", "u2"),
-        ("tos", "u1"),
-        ("ttl", "u1"),
-        ("kind", "u1"),
-        ("address", "u1", (16,)),
-        ("at_ns", "i8"),
-        ("user_at_ns", "i8"),
-    ],
-    align=True,
-)
 KNOWN_SENDER: Final = np.dtype([("address", "u1", (16,)), ("nic", "u4"), ("port", "u2")], align=True)
 NETWORK: Final = np.dtype([("network", "u1", (16,)), ("mask", "u1", (16,))], align=True)
 REPLY: Final = np.dtype([("token", "i8"), ("reason", "u1"), ("tos", "u1"), ("pad", "u1", (6,))], align=True)
-CHANGE: Final = np.dtype(
-    [("path", "u4"), ("state", "u4"), ("since_ns", "i8"), ("interval_ns", "i8")], align=True
-)
+CHANGE: Final = np.dtype([("path", "u4"), ("state", "u4"), ("since_ns", "i8"), ("interval_ns", "i8")], align=True)
 INBOUND_PATH: Final = np.dtype(
     [
         ("nic", "u4"),

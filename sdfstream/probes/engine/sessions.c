@@ -253,9 +253,10 @@ void pe_session_begin(pe_sessions *sessions, uint32_t row, const pe_session_key 
     sessions->strangers += stranger;
 }
 
-void pe_session_store(pe_session *session, uint32_t seq, int64_t at_ns, uint8_t kind)
+void pe_session_store(pe_session *session, uint32_t seq, int64_t shown_ns, uint8_t kind)
 {
-    session->follow_ups[session->stored++ % PE_FOLLOW_UPS] = (pe_follow_up){.at_ns = at_ns, .seq = seq, .kind = kind};
+    pe_follow_up *stored = &session->follow_ups[session->stored++ % PE_FOLLOW_UPS];
+    *stored = (pe_follow_up){.shown_ns = shown_ns, .seq = seq, .kind = kind};
 }
 
 const pe_follow_up *pe_session_follow_up(pe_session *session)

@@ -33,7 +33,7 @@ typedef struct pe_session_key {
 } pe_session_key;
 
 typedef struct pe_follow_up {
-    int64_t at_ns;
+    int64_t shown_ns; /* by the clock that the host shows */
     uint32_t seq;
     uint8_t kind;
 } pe_follow_up;
@@ -104,7 +104,7 @@ uint32_t pe_session_room_stranger(pe_sessions *sessions, int64_t now_ns);
 void pe_session_begin(pe_sessions *sessions, uint32_t row, const pe_session_key *key, bool stranger, int64_t now_ns);
 
 /* Store when an answer truly left; the oldest is overwritten. */
-void pe_session_store(pe_session *session, uint32_t seq, int64_t at_ns, uint8_t kind);
+void pe_session_store(pe_session *session, uint32_t seq, int64_t shown_ns, uint8_t kind);
 
 /* The next follow-up: each is sent once, oldest first; when none is left the last one is repeated. NULL: none ever. */
 const pe_follow_up *pe_session_follow_up(pe_session *session);
