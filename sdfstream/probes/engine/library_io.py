@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.engine import layouts
-from sdfstream.probes.engine.build_io import compiled
+from sdfstream.probes.engine.build_io import available
 
 _P: Final = c_void_p
 ACT: Final = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint32, c_uint32, c_int64)
@@ -58,14 +58,14 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 
 @cache
 def library(path: Path | None = None) -> ctypes.CDLL:
-    """The library, with the types of its functions set; compiled first unless `path` is given.
+    """The library, with the types of its functions set: the installed one, or compiled first, unless `path` is given.
 
     Raises
     ------
     UnavailableError
         It cannot be compiled or loaded, or it is another ABI's.
     """
-    found = path or compiled()
+    found = path or available()
     try:
         loaded = ctypes.CDLL(str(found))
         for name, (result, arguments) in _FUNCTIONS.items():
