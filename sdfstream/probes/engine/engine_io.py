@@ -97,6 +97,11 @@ class PacketEngine:
         self._outs["room_octets"] = self._sent.shape[1]
         self._names = self._counter_names()
 
+    @property
+    def address(self) -> Any:
+        """The engine in memory, for its shell."""
+        return self._pe
+
     def close(self) -> None:
         """Free the engine; nothing else may be called then, and the reports are gone."""
         if self._pe:

@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Iterable, Mapping
 from ctypes import c_bool, c_char_p, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address
 from sdfstream.probes.stamp.known_senders import MOST, KnownSender, KnownSenders, ReflectorLimits
 from sdfstream.probes.stamp.liveness import STATES, PathName
 from sdfstream.probes.virtual_clock import KNOT_NS, Clock
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, Bools
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, Bools, Int64s
 from sdfstream.stats import Counters
 
 _P: Final = c_void_p
@@ -65,6 +65,19 @@ def _library(path: Path | None) -> ctypes.CDLL:
     return found
 
 
+class Changes(Protocol):
+    """Takes the changes of a reflector that another thread uses; arrays must live until they are replaced."""
+
+    def known(self, known: Records, inside: Records) -> None:
+        """These senders and networks, and no others, are known."""
+
+    def clock(self, clock: Records, knots: Int64s) -> None:
+        """The clock that the host shows; `knots` are named in it."""
+
+    def usable(self, nic: int, usable: bool) -> None:
+        """A NIC can or cannot receive."""
+
+
 class PacketReflector:
     """Answers the probes that reach one host.
 
@@ -94,6 +107,8 @@ class PacketReflector:
     ) -> None:
         self.host = host
         self._library = _library(path)
+        self.changes: Changes | None = None
+        """Where changes go while the shell answers with it; None: nobody does, they are made at once."""
         self._counters = Counters("reflector")
         self._counted = np.zeros(1, dtype=layouts.COUNTS)
         self._base_bytes = packet.mode_of(hmac_key).base_bytes
@@ -148,6 +163,23 @@ class PacketReflector:
         self._counted = now
         return self._counters
 
+    @property
+    def address(self) -> Any:
+        """The reflector in memory, for the shell."""
+        return self._reflector
+
+    def nic_number(self, nic: str) -> int:
+        """The number by which it knows a NIC."""
+        return self._number(nic)
+
+    def nic_name(self, number: int) -> str:
+        """The NIC of a number."""
+        return list(self._nics)[number]
+
+    def keep_clock(self, system_ns: int) -> None:
+        """Hand over the clock's wander around `system_ns`, every few seconds, while the shell answers with it."""
+        self._set_clock(system_ns)
+
     def know(self, group: str, senders: Mapping[str, KnownSender], networks: Iterable[str] = ()) -> None:
         """As the reference."""
         if self._known.know(group, senders, networks):
@@ -163,6 +195,9 @@ class PacketReflector:
         inside = np.zeros(len(found), dtype=layouts.NETWORK)
         for record, (network, mask) in zip(inside, found, strict=True):
             record["network"], record["mask"] = network.view(np.uint8), mask.view(np.uint8)
+        if self.changes is not None:
+            self.changes.known(known, inside)
+            return
         self._library.pe_reflector_know(self._reflector, known.ctypes.data, len(known), inside.ctypes.data, len(inside))
 
     def answer(self, received: Received, now_ns: int) -> ToSend:
@@ -207,6 +242,9 @@ class PacketReflector:
 
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """As the reference."""
+        if self.changes is not None:
+            self.changes.usable(self._number(nic), usable)
+            return
         self._library.pe_reflector_usable(self._reflector, self._number(nic), usable, now_ns)
 
     def liveness(self, now_ns: int, system_ns: int, *, complete: bool = False) -> list[dict[str, Any]]:
@@ -252,6 +290,9 @@ class PacketReflector:
         clock["offset_ns"], clock["skew_micro_ppb"] = self._clock.offset_ns, self._clock.skew_micro_ppb
         clock["epoch_at_ns"], clock["first_knot"] = settings.epoch_at_ns, self._first_knot
         clock["knots_ns"], clock["knots"], clock["wrong"] = self._knots.ctypes.data, len(self._knots), True
+        if self.changes is not None:
+            self.changes.clock(clock, self._knots)
+            return
         self._library.pe_reflector_clock(self._reflector, clock.ctypes.data)
 
 
