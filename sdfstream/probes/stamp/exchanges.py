@@ -158,8 +158,10 @@ class Exchanges:
         self.extension: Fields = fields(self._extension, tlv.EXTENSION)
 
     def free(self, path: Int64s) -> None:
-        """Forget the exchanges of these paths."""
-        self.state[np.isin(self.path, path)] = FREE
+        """Forget the exchanges of these paths, and the follow-ups in them: another session counts answers anew."""
+        mine = np.isin(self.path, path)
+        self.state[mine] = FREE
+        self._extension[mine] = 0
 
     def __len__(self) -> int:
         return len(self.state)
