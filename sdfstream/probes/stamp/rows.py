@@ -213,12 +213,18 @@ def batch_of(
 
     `answered`: which probes were answered; `classed`: to which of these a Class of Service TLV came back.
     """
+    arrays = {**columns_of(values, classed, answered), **named}
+    return pa.RecordBatch.from_arrays([arrays[field.name] for field in _FIELDS], schema=PROBE.columns)
+
+
+def columns_of(values: Mapping[str, npt.NDArray[Any]], classed: Bools, answered: Bools) -> dict[str, pa.Array]:
+    """The columns that are no names, as `batch_of` has them."""
     present = _present(values, classed, answered)
-    arrays = [
-        named[field.name] if field.name in named else column(values[field.name], field.type, present.get(field.name))
+    return {
+        field.name: column(values[field.name], field.type, present.get(field.name))
         for field in _FIELDS
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
+        if field.name in values
+    }
 
 
 def _clipped(delay_ns: Int64s) -> Int32s:
@@ -231,12 +237,14 @@ class NameColumn:
     def __init__(self, names: Sequence[str | None]) -> None:
         entries = sorted({n for n in names if n is not None})
         index = {name: i for i, name in enumerate(entries)}
-        self._code = np.array([-1 if n is None else index[n] for n in names], dtype=np.int32)
-        self._entries = text(entries)
+        self.indices: Int32s = np.array([-1 if n is None else index[n] for n in names], dtype=np.int32)
+        """Of each code, its name's place in the dictionary; −1: null."""
+        self.entries = text(entries)
+        """The dictionary."""
 
     def column(self, code: npt.NDArray[np.integer[Any]]) -> pa.Array:
         """The names of `code` (n,) as dictionary<int32, utf8>."""
-        return coded(self._code[code], self._entries)
+        return coded(self.indices[code], self.entries)
 
 
 _UDP = NameColumn(["udp"])
@@ -249,19 +257,27 @@ class RowNames:
         planes = {nic.nic: nic.plane for nic in host.nics}
         far = [clock_of_far_end(s, hardware=hardware) for hardware in (False, True) for s in sessions]
         self._sessions = len(sessions)
-        self._src = NameColumn([s.src for s in sessions])
-        self._dst = NameColumn([s.dst for s in sessions])
-        self._clock_src = NameColumn([host.host, *(s.src for s in sessions)])
-        self._clock_dst = NameColumn(far)
-        self._plane = NameColumn([planes.get(s.src) for s in sessions])
+        self.columns_of_names = {
+            "src": NameColumn([s.src for s in sessions]),
+            "dst": NameColumn([s.dst for s in sessions]),
+            "clock_src": NameColumn([host.host, *(s.src for s in sessions)]),
+            "clock_dst": NameColumn(far),
+            "transport": _UDP,
+            "plane": NameColumn([planes.get(s.src) for s in sessions]),
+        }
+
+    def codes(self, session: Int64s, hardware: Bools, far_hardware: Bools) -> dict[str, Int64s]:
+        """The codes in `columns_of_names` of rows of these sessions; see `columns`."""
+        return {
+            "src": session,
+            "dst": session,
+            "clock_src": np.where(hardware, session + 1, 0),
+            "clock_dst": session + far_hardware * self._sessions,
+            "transport": np.zeros(len(session), dtype=np.int64),
+            "plane": session,
+        }
 
     def columns(self, session: Int64s, hardware: Bools, far_hardware: Bools) -> dict[str, pa.Array]:
         """Of rows of these sessions; where t1 and t4, and where t2, are a NIC's stamps."""
-        return {
-            "src": self._src.column(session),
-            "dst": self._dst.column(session),
-            "clock_src": self._clock_src.column(np.where(hardware, session + 1, 0)),
-            "clock_dst": self._clock_dst.column(session + far_hardware * self._sessions),
-            "transport": _UDP.column(np.zeros(len(session), dtype=np.int64)),
-            "plane": self._plane.column(session),
-        }
+        codes = self.codes(session, hardware, far_hardware)
+        return {name: column.column(codes[name]) for name, column in self.columns_of_names.items()}
