@@ -220,7 +220,8 @@ class _Agent:
             if any([h.change_sessions(now_ns) for h in due]):
                 self._survey_now.set()
             for host in self.hosts:
-                host.probe(now_ns)
+                if not host.packets.self_driven:
+                    host.packets.send_due(now_ns)
             next_s = max(next_s + self._tick_ms() / 1e3, loop.time())
             await asyncio.sleep(next_s - loop.time())
 
@@ -228,7 +229,8 @@ class _Agent:
         """Read answers, then assess liveness; changes go to the bus at once."""
         for host in hosts:
             host.assess_at_ns = now_ns + host.assess_pause_ns
-            self._guard("HostAgent.hear", partial(host.read_answers, due_at_ns))
+            if not host.packets.self_driven:
+                self._guard("HostAgent.hear", partial(host.packets.read_answers, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
             if self._observer is not None:
                 notify = partial(self._notify_observer, self._observer, host.name, now_ns)

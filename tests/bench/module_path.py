@@ -157,14 +157,14 @@ def exchange_path() -> Iterator[Trail]:
     try:
         for n in range(2 * ROUNDS):
             trail = Trail(PACKAGE)
-            time.sleep(max(0, sender.sender.next_due_ns() - time.monotonic_ns()) / 1e9)
+            time.sleep(max(0, sender.packets.sender.next_due_ns() - time.monotonic_ns()) / 1e9)
             with trail:
-                sender.probe(time.monotonic_ns())
-            for _ in itertools.takewhile(lambda _: not reflector.reflect(), range(1000)):
+                sender.packets.send_due(time.monotonic_ns())
+            for _ in itertools.takewhile(lambda _: not reflector.packets.reflect(), range(1000)):
                 time.sleep(1e-4)
             time.sleep(1e-3)
             with trail:
-                sender.read_answers(time.time_ns())
+                sender.packets.read_answers(time.time_ns())
                 agent.flush(time.monotonic_ns())
             if n >= ROUNDS:
                 yield trail
