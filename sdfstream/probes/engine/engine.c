@@ -139,7 +139,8 @@ const pe_route_report *pe_route_reports(const pe_t *pe)
 
 int pe_stats(const pe_t *pe, uint64_t *counters, uint32_t n)
 {
-    memcpy(counters, pe->counters, (n < PE_COUNTERS ? n : PE_COUNTERS) * sizeof *counters);
+    for (uint32_t i = 0; i < n && i < PE_COUNTERS; i++)
+        counters[i] = pe->counters[i];
     return PE_COUNTERS;
 }
 
