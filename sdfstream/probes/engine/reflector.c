@@ -127,6 +127,22 @@ uint32_t pe_reflector_assess(pe_reflector *reflector, int64_t now_ns, bool compl
     return pe_inbound_assess(&reflector->inbound, now_ns, complete, reflector->changes);
 }
 
+/* A third of the shortest interval among the sessions that sent in the last second. */
+int64_t pe_follow_up_due_ns(const pe_reflector *reflector, int64_t now_ns)
+{
+    int64_t shortest_ns = INT64_MAX;
+    for (uint32_t i = 0; i < reflector->sessions.used; i++) {
+        const pe_session *session = &reflector->sessions.rows[i];
+        if (now_ns - session->last_received_ns >= PE_NS_PER_S)
+            continue;
+        if (session->path == PE_NO_PATH)
+            return 0;
+        int64_t interval_ns = reflector->inbound.paths[session->path].interval_ns;
+        shortest_ns = interval_ns < shortest_ns ? interval_ns : shortest_ns;
+    }
+    return shortest_ns == INT64_MAX ? 0 : shortest_ns / 3;
+}
+
 const pe_inbound_path *pe_reflector_path(const pe_reflector *reflector, uint32_t path)
 {
     return path < reflector->inbound.used ? &reflector->inbound.paths[path] : NULL;

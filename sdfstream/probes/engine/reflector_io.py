@@ -22,9 +22,9 @@ from sdfstream.probes.engine.library_io import library
 from sdfstream.probes.stamp import inbound, packet, tlv
 from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.known_senders import MOST, KnownSender, KnownSenders, ReflectorLimits
-from sdfstream.probes.stamp.liveness import STATES, PathName
+from sdfstream.probes.stamp.liveness import ALIVE, STATES, PathName
 from sdfstream.probes.virtual_clock import KNOT_NS, Clock
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, Bools, Int64s
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools, Int64s
 from sdfstream.stats import Counters
 
 _P: Final = c_void_p
@@ -41,6 +41,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "pe_seal": (None, (_P, _P, c_int64)),
     "pe_answer_left": (None, (_P, c_int64, c_int64, c_uint8)),
     "pe_reflector_assess": (c_uint32, (_P, c_int64, c_bool, _P)),
+    "pe_follow_up_due_ns": (c_int64, (_P, c_int64)),
     "pe_reflector_path": (_P, (_P, c_uint32)),
     "pe_reflector_counted": (_P, (_P,)),
 }
@@ -207,7 +208,7 @@ class PacketReflector:
         data = np.array(received.data)
         datagrams = datagram_records(data, received.length, **{name: getattr(received, name) for name in _COLUMNS})
         replies = np.zeros(n, dtype=layouts.REPLY)
-        for first in range(0, n, REFLECT_MOST):
+        for first in range(0, max(n, 1), REFLECT_MOST):  # an empty call fills the buckets, too
             some = slice(first, first + REFLECT_MOST)
             self._library.pe_reflect(
                 self._reflector, datagrams[some].ctypes.data, len(datagrams[some]), now_ns, replies[some].ctypes.data
@@ -240,6 +241,10 @@ class PacketReflector:
         for stamp in zip(stamps.token.tolist(), stamps.at_ns.tolist(), stamps.kind.tolist(), strict=True):
             left(self._reflector, *stamp)
 
+    def follow_up_due_ns(self, now_ns: int) -> int:
+        """As the reference."""
+        return int(self._library.pe_follow_up_due_ns(self._reflector, now_ns))
+
     def nic_usable(self, nic: str, usable: bool, now_ns: int) -> None:
         """As the reference."""
         if self.changes is not None:
@@ -256,6 +261,25 @@ class PacketReflector:
         changes = _copied(at.value or 0, layouts.CHANGE, n)
         since_at_ns = self._clock.reading(changes["since_ns"] + (system_ns - now_ns))
         return [self._entry(change, since) for change, since in zip(changes, since_at_ns.tolist(), strict=True)]
+
+    def inbound_paths(self) -> Records:
+        """All inbound paths by number (`reflector_layouts.INBOUND_PATH`), a copy; those not listed have ended."""
+        find = self._library.pe_reflector_path
+        paths: list[bytes] = []
+        while at := find(self._reflector, len(paths)):
+            paths.append(ctypes.string_at(at, layouts.INBOUND_PATH.itemsize))
+        return np.frombuffer(b"".join(paths), dtype=layouts.INBOUND_PATH)
+
+    @property
+    def senders(self) -> list[bytes]:
+        """16-octet address of the sender of each inbound path."""
+        return [address.tobytes() for address in self.inbound_paths()["address"]]
+
+    def arriving_pps(self, ports: range) -> float:
+        """As the reference."""
+        paths = self.inbound_paths()
+        mine = paths[(paths["state"] == ALIVE) & (paths["interval_ns"] > 0) & np.isin(paths["port"], np.array(ports))]
+        return float((NS_PER_S / mine["interval_ns"]).sum())
 
     def _entry(self, change: np.void, since_at_ns: int) -> dict[str, Any]:
         at = self._library.pe_reflector_path(self._reflector, int(change["path"]))
