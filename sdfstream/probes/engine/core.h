@@ -32,6 +32,7 @@ typedef struct pe_host {
 } pe_host;
 
 struct pe {
+    void *memory; /* in which all of this lies */
     pe_config config;
     pe_codec codec;
     pe_host *hosts;

@@ -76,13 +76,14 @@ pe_t *pe_new(const pe_config *config, void *shared, size_t octets)
     pe_arena arena = {0};
     pe_t *pe = pe_carve(&arena, 1, sizeof *pe);
     carve(&counted, &arena, config);
-    uint8_t *memory = aligned_alloc(PE_ARENA_LINE, arena.used);
+    /* zeroed by the kernel, page by page: what no path uses takes no memory */
+    uint8_t *memory = calloc(1, arena.used + PE_ARENA_LINE);
     if (!memory)
         return NULL;
-    memset(memory, 0, arena.used);
-    arena = (pe_arena){.memory = memory};
+    arena = (pe_arena){.memory = memory + (PE_ARENA_LINE - (uintptr_t)memory % PE_ARENA_LINE)};
     pe = pe_carve(&arena, 1, sizeof *pe);
     carve(pe, &arena, config);
+    pe->memory = memory;
     pe->config = *config;
     pe->jitter.state = config->seed;
     pe_codec_begin(&pe->codec, config->key_octets ? config->key : NULL, config->key_octets, config->error);
@@ -98,7 +99,8 @@ pe_t *pe_new(const pe_config *config, void *shared, size_t octets)
 
 void pe_free(pe_t *pe)
 {
-    free(pe);
+    if (pe)
+        free(pe->memory);
 }
 
 void pe_on_order(pe_t *pe, pe_act act, void *context)

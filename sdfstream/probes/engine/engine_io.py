@@ -32,7 +32,7 @@ class BusyEngineError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much an engine holds. Memory is taken once: 176 octets an exchange, 64 a row, 32 an event."""
+    """How much an engine holds. Memory is reserved once and taken where it is used: 120 octets an exchange."""
 
     paths: int = 4_096
     exchanges: int = 1 << 18
