@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import time
@@ -10,11 +11,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from sdfstream.agent.commands.actuator import ActuatorRequest
+from sdfstream.agent.commands.qp_socket_io import request_line
 from sdfstream.probes.engine import layouts as engine_layouts
 from sdfstream.probes.engine.shell_layouts import REFLECTOR as REFLECTING
 from sdfstream.probes.net.socket_io import report_icmp
 from sdfstream.probes.stamp.datagrams import SENT_TTL, address_octets
-from sdfstream.records.units import NS_PER_MS, StampKind
+from sdfstream.records.fabric import QueuePair
+from sdfstream.records.units import NS_PER_MS, NS_PER_S, StampKind
+from tests.property import test_emulator_control as orders
 from tests.fixtures.engine_loopback import REFLECTOR, SENDER, Loopback, astray, opened_on, plain, until
 
 KEY = b"a key for tests"
@@ -123,6 +128,17 @@ def test_a_closed_reflector_is_silent_and_the_order_goes_out(made: list[Loopback
     assert pair.shell.counters()["orders"] == 1
     near.close()
     far.close()
+
+
+def test_a_line_prepared_long_before_is_obeyed_when_it_goes_out() -> None:
+    """A failover's request holds nothing that is only known in the last moment: its ``ttl_ms`` is for limits alone."""
+    rules, sender = orders.control()
+    command = orders.signed(orders.order("failover"))
+    qp = QueuePair(orders.QP, 0, 1, "h00/r0", "h01/r0", "10.0.0.1", orders.PORTS[0], 4791)
+    asked = ActuatorRequest(1, "set", qp, "/x", command, path=orders.PORTS[2], choice=True, ttl_ms=10_000)
+    line = json.loads(request_line(asked))
+    assert rules.set(line, "h00", orders.BUS_NS + 9 * NS_PER_S, 9 * NS_PER_S)["ok"]
+    assert sender.path == orders.PORTS[2]
 
 
 def test_the_rest_of_a_long_order_follows(made: list[Loopback]) -> None:

@@ -37,6 +37,9 @@ _SETTLE_S: Final = 0.002
 class PacketShell:
     """The shell of one engine.
 
+    All methods are for one thread at a time, and the same that changes the engine: `engine_io`'s commands and these go
+    through rings with one producer.
+
     Parameters
     ----------
     engine : PacketEngine

@@ -96,8 +96,9 @@ static void keep_icmp(pe_shell *shell, uint32_t slot, uint32_t row, const struct
         return;
     }
     uint32_t quoted = rows->headers[row].msg_len < sizeof room->quote ? rows->headers[row].msg_len : sizeof room->quote;
-    pe_name offender;
-    memcpy(&offender, behind, sizeof offender);
+    pe_name offender = {0};
+    if (behind + sizeof offender <= pe_row_control(rows, row) + PE_CONTROL_OCTETS)
+        memcpy(&offender, behind, sizeof offender);
     *room = (pe_icmp){.slot = slot,
                       .port = pe_name_port(&rows->names[row]),
                       .type = error->ee_type,

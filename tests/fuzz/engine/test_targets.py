@@ -11,7 +11,7 @@ import pytest
 
 from tests.fuzz.engine import targets
 
-INPUTS = {"answer": 20_000, "reflect": 3_000}
+INPUTS = {"answer": 20_000, "control_messages": 20_000, "reflect": 3_000}
 
 
 @pytest.fixture(scope="module")
