@@ -53,12 +53,13 @@ uint32_t pe_shell_receive(pe_shell *shell, uint32_t slot)
     pe_socket *socket = &shell->sockets[slot];
     pe_rows *rows = &shell->received;
     int n = pe_rows_receive(rows, socket->is.fd, MSG_TRUNC);
-    socket->backlog = n == PE_ROWS;
-    if (n <= 0) {
-        if (n < 0 && n != -EAGAIN)
-            pe_shell_failed(shell, slot, PE_BY_RECEIVING, -n, 1);
-        return 0;
+    if (n < 0 && n != -EAGAIN) { /* an ICMP error is told in place of what lies behind it, once */
+        pe_shell_failed(shell, slot, PE_BY_RECEIVING, -n, 1);
+        n = pe_rows_receive(rows, socket->is.fd, MSG_TRUNC);
     }
+    socket->backlog = n == PE_ROWS;
+    if (n <= 0)
+        return 0;
     uint32_t accepted = 0;
     int64_t user_at_ns = pe_system_ns();
     for (uint32_t row = 0; row < (uint32_t)n; row++) {

@@ -23,6 +23,8 @@
     (SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RAW_HARDWARE |                    \
      SOF_TIMESTAMPING_OPT_TSONLY)
 
+#define MOST_CALLS 16 /* to read a queue: it holds our own stamps, but also what strangers' ICMP errors say */
+
 _Static_assert((PE_STAMPS & (PE_STAMPS - 1)) == 0, "packets are found by a mask");
 _Static_assert(sizeof(struct sock_extended_err) == 16, "as in probes/net/icmp.py");
 
@@ -142,7 +144,7 @@ void pe_shell_read_stamps(pe_shell *shell, uint32_t slot)
     uint32_t entries = 0;
     socket->stamps_read_ns = shell->now_ns;
     socket->errors = false;
-    for (int n = PE_ROWS; n == PE_ROWS;) {
+    for (int n = PE_ROWS, calls = 0; n == PE_ROWS && calls < MOST_CALLS; calls++) {
         n = pe_rows_receive(&shell->errors, socket->is.fd, MSG_ERRQUEUE);
         for (uint32_t row = 0; n > 0 && row < (uint32_t)n; row++)
             take_entry(shell, slot, row);
