@@ -135,7 +135,8 @@ typedef struct pe_route_report {
     uint8_t pad[7];
 } pe_route_report;
 
-/* Carries an order out, without Python: 0 or an errno. Called by the engine's thread from within pe_assess. */
+/* Carries an order out, without Python: 0 or an errno. Called by the engine's thread from within pe_assess, so it must
+ * not wait, nor call what is marked "any thread" here: the command ring has one producer, the other thread. */
 typedef int (*pe_act)(void *context, uint32_t order, uint32_t alternate, int64_t now_ns);
 
 /* Counters: those of Python's "sender" stage, then what only the engine counts. Names: pe_counter_name. */

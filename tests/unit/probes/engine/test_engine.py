@@ -83,6 +83,18 @@ class TestPacing:
             now = max(now + 1, one.next_due_ns()) + int(rng.integers(0, 5) == 0) * int(rng.integers(0, 90_000_000))
         assert sent > 2_000
 
+    def test_exchanges_that_are_pushed_out_are_counted_as_the_numpy_sender_does(self) -> None:
+        session = SessionConfig("ha/r0", "hb/r0", B, source_ports=(50_001,), rate_hz=100.0)
+        host = HostConfig("ha", (NicConfig("ha/r0", "r0", "10.0.0.1"),), (session,))
+        one = SessionSender(host, {("ha/r0", 50_001): 0}, SplitMix(2), 0)  # type: ignore[arg-type]
+        other = EngineSender(host, {("ha/r0", 50_001): 0}, 2, 0)
+        while (now := one.next_due_ns()) < 4 * NS_PER_S:
+            assert len(one.due(now, EPOCH).token) == len(other.due(now, EPOCH).token) == 1
+        assert one.counters.get("shed", "ring") == other.counters["shed.ring"] > 100
+        expected, got = one.rows(now), other.rows(now)
+        assert expected is not None
+        assert expected.equals(got)
+
     def test_a_stall_is_not_made_up_for(self) -> None:
         engine = engine_of(0, 1)
         assert turn(engine, START_NS + 5 * NS_PER_S) == 2
