@@ -126,6 +126,8 @@ def test_a_closed_reflector_is_silent_and_the_order_goes_out(made: list[Loopback
     assert (decided_ns >= 60 * NS_PER_MS).all()
     assert (decided_ns < 200 * NS_PER_MS).all()
     assert pair.shell.counters()["orders"] == 1
+    pair.shell.link(0, None)
+    pair.shell.settle()
     near.close()
     far.close()
 
@@ -160,6 +162,8 @@ def test_the_rest_of_a_long_order_follows(made: list[Loopback]) -> None:
         got += far.recv(1 << 16)
     assert got == line
     assert pair.shell.link_error(1) == 0
+    pair.shell.link(1, None)
+    pair.shell.settle()
     near.close()
     far.close()
 
@@ -180,6 +184,8 @@ def test_an_order_to_a_process_that_went_away_says_so(made: list[Loopback]) -> N
     until(lambda: pair.shell.counters().get("orders.failed"))
     until(lambda: pair.shell.counters().get("orders.unprepared"))
     assert pair.shell.link_error(0) == 32
+    pair.shell.link(0, None)
+    pair.shell.settle()
     near.close()
 
 

@@ -240,7 +240,6 @@ static void count_wake(pe_shell *shell)
 /* Rest until a while after the turn's wake, but not beyond what is due. */
 static void rest(pe_shell *shell, int64_t woke_ns)
 {
-    shell->due_at_ns = 0;
     if (!atomic_load_explicit(&shell->resting, memory_order_relaxed) || shell->backlogs || shell->more)
         return;
     int64_t until_ns = earlier(woke_ns + shell->config.rest_ns, pe_next_assess_ns(shell->pe));
@@ -290,15 +289,17 @@ static uint32_t wait(pe_shell *shell)
     }
     if (shell->now_ns >= shell->planned_ns && !shell->backlogs && !shell->more)
         pe_histogram_add(&shell->histograms[PE_H_LATE], shell->now_ns - shell->planned_ns);
-    count_wake(shell);
     return ready;
 }
 
-void pe_shell_one_turn(pe_shell *shell, bool may_wait)
+static uint64_t packets(const pe_shell *shell)
 {
-    uint32_t ready = may_wait ? wait(shell) : pe_wait(&shell->waiter, 0, 0);
-    read_clock(shell);
-    int64_t woke_ns = shell->now_ns;
+    return atomic_load_explicit(&shell->counters[PE_S_RECEIVED], memory_order_relaxed) +
+           atomic_load_explicit(&shell->counters[PE_S_SENT], memory_order_relaxed);
+}
+
+static void work(pe_shell *shell, uint32_t ready)
+{
     pe_shell_apply(shell);
     pe_apply(shell->pe, shell->now_ns);
     receive_all(shell, ready);
@@ -311,9 +312,22 @@ void pe_shell_one_turn(pe_shell *shell, bool may_wait)
     read_clock(shell);
     probe(shell);
     read_clock(shell);
+}
+
+void pe_shell_one_turn(pe_shell *shell, bool may_wait)
+{
+    uint32_t ready = may_wait ? wait(shell) : pe_wait(&shell->waiter, 0, 0);
+    uint64_t before = packets(shell);
+    read_clock(shell);
+    int64_t woke_ns = shell->now_ns;
+    work(shell, ready);
     pe_histogram_add(&shell->histograms[PE_H_TURN], shell->now_ns - woke_ns);
     pe_shell_count(shell, PE_S_TURNS, 1);
     atomic_store_explicit(&shell->turned_ns, woke_ns, memory_order_relaxed);
-    if (may_wait)
+    shell->due_at_ns = 0;
+    /* a turn without a packet, woken by the stamps of the one before, must not make the next packet wait */
+    if (may_wait && packets(shell) != before) {
+        count_wake(shell);
         rest(shell, woke_ns);
+    }
 }
