@@ -281,9 +281,11 @@ def _clean(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None) -> bool:
     clean &= found["cos_head"] == tlv.COS_HEAD
     clean &= found["ti_head"] == tlv.TI_HEAD
     if mac is not None:
-        clean &= data[:, least - tlv.trailer_bytes(mode)] == 0
-    clean &= (data[:, least] == 0) | (length == least)
-    return bool(clean.all()) and bool(tlv.arranged(data, length, mode).all())
+        clean &= fields(data, tlv.WORD, least - tlv.trailer_bytes(mode))["word"] == tlv.MAC_HEAD
+    room = length - (least + tlv.HEADER_BYTES)
+    padded = fields(data, tlv.WORD, least)["word"] == (tlv.Tlv.EXTRA_PADDING << 16) + room
+    clean &= np.where(room < 0, room == -tlv.HEADER_BYTES, padded)
+    return bool(clean.all())
 
 
 def _drop(octets: UInt8s, broken: Bools, counters: Counters) -> None:
