@@ -26,7 +26,7 @@ void pe_actions_begin(pe_actions *actions)
 pe_action *pe_action_of(const pe_actions *actions, uint32_t order, uint32_t alternate)
 {
     uint32_t choice = alternate == PE_NONE ? PE_MOST_ALTERNATES : alternate;
-    if (order >= actions->most_orders || choice >= PE_CHOICES)
+    if (order >= actions->most_orders || (alternate != PE_NONE && alternate >= PE_MOST_ALTERNATES))
         return NULL;
     return &actions->prepared[(size_t)order * PE_CHOICES + choice];
 }
