@@ -13,7 +13,7 @@ from sdfstream.agent.heartbeat import Heartbeat
 from sdfstream.agent.nics_io import NicMonitor, NicSurvey
 from sdfstream.agent.numpy_packets_io import NumpyPackets, assess_pause_ns
 from sdfstream.agent.observer import WatchRequest
-from sdfstream.agent.packets import HostPackets
+from sdfstream.agent.packets import MakePackets
 from sdfstream.agent.planned import PlannedSessions
 from sdfstream.agent.sessions import ChangingSessions, sender_sockets
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
@@ -33,9 +33,6 @@ _TRACE_NS: Final = 20 * NS_PER_MS
 """Pause between two steps of tracing."""
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
-
-MakePackets = Callable[[AgentConfig, HostConfig, Mapping[tuple[str, int], int], int, Counters], HostPackets]
-"""Config, host, sockets by NIC id and source port, seed and the sockets' counters to what carries a host's packets."""
 
 
 @dataclass(slots=True)

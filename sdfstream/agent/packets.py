@@ -8,17 +8,18 @@ works all the time, and is only asked what it has found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from sdfstream.probes.config import NicConfig, SessionConfig
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.net.socket_io import OpenError, ProbeSocket
 from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.paths import Paths
 from sdfstream.probes.trace.trace_io import ProbingSockets, TracedPaths
 from sdfstream.records.units import Float64s, Int64s
+from sdfstream.stats import Counters
 
 
 class SocketSlots(Protocol):
@@ -130,3 +131,7 @@ class HostPackets(TracedPaths, Protocol):
 
     def close(self) -> None:
         """Close all sockets."""
+
+
+MakePackets = Callable[[AgentConfig, HostConfig, Mapping[tuple[str, int], int], int, Counters], HostPackets]
+"""Config, host, sockets by NIC id and source port, seed and the sockets' counters to what carries a host's packets."""

@@ -148,7 +148,7 @@ def exchange_path() -> Iterator[Trail]:
     near, far = NicConfig("ha/r0", "lo", "127.0.83.1"), NicConfig("hb/r0", "lo", "127.0.83.2")
     session = SessionConfig("ha/r0", "hb/r0", far.address, 21_862, (21_001,), rate_hz=100.0)
     hosts = HostConfig("ha", (near,), (session,)), HostConfig("hb", (far,))
-    config = AgentConfig(hosts[:1], reflector_port=21_862, trace_interval_s=0.0)
+    config = AgentConfig(hosts[:1], reflector_port=21_862, trace_interval_s=0.0, packet_engine="numpy")
     buffer = PublishBuffer(_Nowhere(), Counters("agent"))
     agent = _Agent(config, buffer, Counters("agent"), "boot", None)
     sender, reflector = agent.hosts[0], HostAgent(config, hosts[1], "boot", 1)

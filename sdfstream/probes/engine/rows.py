@@ -91,20 +91,20 @@ class RowBatches:
             order = np.argsort(host, kind="stable")
             rows, host = rows[order], host[order]
         edges = np.searchsorted(host, np.arange(len(self._hosts) + 1)).tolist()
-        parts = [(i, slice(a, b)) for i, (a, b) in enumerate(itertools.pairwise(edges)) if a < b]
-        if not parts:
+        spans = [(i, slice(a, b)) for i, (a, b) in enumerate(itertools.pairwise(edges)) if a < b]
+        if not spans:
             return []
         path = rows["path"].astype(np.int64) - self._shift[host]
-        return self._sliced(self._columns(rows, path, parts), parts)
+        return self._sliced(self._columns(rows, path, spans), spans)
 
-    def _columns(self, rows: Records, path: Int64s, parts: Sequence[tuple[int, slice]]) -> dict[str, pa.Array]:
+    def _columns(self, rows: Records, path: Int64s, spans: Sequence[tuple[int, slice]]) -> dict[str, pa.Array]:
         tos_sent = self._tos[path]
         values: dict[str, npt.NDArray[Any]] = {name: rows[name].copy() for name in (*_SAME, "ttl_fwd", "ttl_rev")}
         values |= {
             "path": self._path[path],
             "size_bytes": self._size_bytes[path],
-            "t1_ns": self._shown(rows["t1_ns"], parts),
-            "t4_ns": self._shown(rows["t4_ns"], parts),
+            "t1_ns": self._shown(rows["t1_ns"], spans),
+            "t4_ns": self._shown(rows["t4_ns"], spans),
             "dscp_sent": tos_sent >> 2,
             "ecn_sent": tos_sent & 3,
             "dscp_fwd": rows["tos_fwd"] >> 2,
@@ -124,23 +124,23 @@ class RowBatches:
             columns[name] = column(np.maximum(found, 0), pa.int32(), found >= 0)
         return columns
 
-    def _shown(self, system_ns: Int64s, parts: Sequence[tuple[int, slice]]) -> Int64s:
+    def _shown(self, system_ns: Int64s, spans: Sequence[tuple[int, slice]]) -> Int64s:
         """What each host's clock showed at the system times of its rows."""
         shown = system_ns.copy()
-        for i, part in parts:
+        for i, span in spans:
             if self._hosts[i].clock.settings is not None:
-                shown[part] = self._hosts[i].clock.reading(shown[part])
+                shown[span] = self._hosts[i].clock.reading(shown[span])
         return shown
 
     def _sliced(
-        self, columns: dict[str, pa.Array], parts: Sequence[tuple[int, slice]]
+        self, columns: dict[str, pa.Array], spans: Sequence[tuple[int, slice]]
     ) -> list[tuple[str, pa.RecordBatch]]:
         """One batch a host; its dictionaries hold names of its own sessions only."""
         found = []
         whole = [columns[name] for name in _COLUMNS]
-        for i, part in parts:
+        for i, span in spans:
             host = self._hosts[i]
-            arrays = [array.slice(part.start, part.stop - part.start) for array in whole]
+            arrays = [array.slice(span.start, span.stop - span.start) for array in whole]
             for at, entries in host.entries:
                 arrays[at] = pa.DictionaryArray.from_arrays(arrays[at], entries, safe=False)
             found.append((host.host, pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)))
@@ -158,7 +158,7 @@ def _name_indices(hosts: Sequence[EngineRows]) -> dict[str, Int32s]:
         codes = host.names.codes(np.tile(session, 2), hard, hard)
         for name, held in host.names.columns_of_names.items():
             indices[name].append(held.indices[codes[name]].reshape(2, -1))
-    return {name: np.concatenate(parts, axis=1) for name, parts in indices.items()}
+    return {name: np.concatenate(spans, axis=1) for name, spans in indices.items()}
 
 
 def _joined(columns: Sequence[npt.NDArray[Any]], kind: type[np.generic]) -> npt.NDArray[Any]:
