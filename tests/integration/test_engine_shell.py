@@ -268,6 +268,17 @@ def test_changes_of_the_reflector_go_through_the_shell(made: list[Loopback]) -> 
     until(lambda: pair.reflector.counters.as_dict().get("reflector.refused.stranger"))
 
 
+def test_inbound_changes_that_found_no_room_are_told_later(made: list[Loopback]) -> None:
+    pair = Loopback(6, 200, room={"inbound": 4, "inbound_ns": 5 * NS_PER_MS})
+    made.append(pair)
+    pair.shell.start()
+    until(lambda: pair.shell.counters().get("shed.inbound"))
+    pair.shell.take_inbound()
+    again = until(lambda: [event for event in pair.shell.take_inbound() if event["complete"]])
+    assert {int(event["path"]) for event in again} <= set(range(6))
+    assert pair.engine.counters()["answered"] > 0
+
+
 def test_it_stops_and_starts_again(made: list[Loopback]) -> None:
     pair = Loopback(1, 200)
     made.append(pair)

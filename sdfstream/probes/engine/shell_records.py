@@ -25,7 +25,8 @@ class ShellRoom:
     """Of an order, so much may wait until its connection takes it."""
     width_bytes: int = 1_472
     """Longest UDP payload."""
-    inbound: int = 1 << 12
+    inbound: int = 1 << 14
+    """Changes of inbound paths until they are taken; a complete report of all hosts must fit."""
     command_words: int = 1 << 16
     rest_ns: int = NS_PER_MS
     """A rest lasts until so long after its turn's wake; 0: none is taken."""

@@ -58,7 +58,8 @@ struct pe_shell {
     pe_ring icmp, inbound;
     void *icmp_memory, *inbound_memory;
     void *memory; /* what is to be freed */
-    bool inbound_all;
+    bool inbound_all;  /* report all with the next assessment, which is due now */
+    bool inbound_lost; /* the ring was full: report all with the next one */
     /* the turn */
     int64_t now_ns;        /* steady clock, read several times a turn */
     int64_t planned_ns;    /* the instant that the next turn is for, whatever comes before */

@@ -143,12 +143,14 @@ static void finish(pe_shell *shell)
     shell->finish_at_ns = shell->now_ns + shell->config.finish_ns;
 }
 
-static void report_inbound(pe_shell *shell, uint32_t host, const pe_inbound_change *change, int64_t system_ns)
+static void report_inbound(pe_shell *shell, uint32_t host, const pe_inbound_change *change, bool complete,
+                           int64_t system_ns)
 {
     const pe_inbound_path *path = pe_reflector_path(shell->reflectors[host], change->path);
     pe_inbound_event *room = path ? pe_ring_room(&shell->inbound) : NULL;
     if (!room) {
         pe_shell_count(shell, PE_S_INBOUND_DROPPED, 1);
+        shell->inbound_lost = true;
         return;
     }
     *room = (pe_inbound_event){.host = host,
@@ -158,7 +160,7 @@ static void report_inbound(pe_shell *shell, uint32_t host, const pe_inbound_chan
                                .port = path->name.port,
                                .dscp = path->name.dscp,
                                .state = (uint8_t)change->state,
-                               .complete = shell->inbound_all,
+                               .complete = complete,
                                .at_ns = system_ns,
                                .since_ns = change->since_ns + (system_ns - shell->now_ns),
                                .interval_ns = change->interval_ns};
@@ -170,16 +172,17 @@ static void assess_inbound(pe_shell *shell)
 {
     if (shell->now_ns < shell->inbound_at_ns && !shell->inbound_all)
         return;
+    bool complete = shell->inbound_all || shell->inbound_lost; /* a change that found no room is told with all others */
     int64_t system_ns = pe_system_ns();
+    shell->inbound_all = shell->inbound_lost = false;
     for (uint32_t host = 0; host < shell->config.most_hosts; host++) {
         const pe_inbound_change *changes = NULL;
         if (!shell->reflectors[host])
             continue;
-        uint32_t n = pe_reflector_assess(shell->reflectors[host], shell->now_ns, shell->inbound_all, &changes);
+        uint32_t n = pe_reflector_assess(shell->reflectors[host], shell->now_ns, complete, &changes);
         for (uint32_t i = 0; i < n; i++)
-            report_inbound(shell, host, &changes[i], system_ns);
+            report_inbound(shell, host, &changes[i], complete, system_ns);
     }
-    shell->inbound_all = false;
     shell->inbound_at_ns = shell->now_ns + shell->config.inbound_ns;
 }
 
