@@ -27,12 +27,16 @@ from sdfstream.probes.engine.rows import EngineRows, RowBatches
 from sdfstream.probes.engine.shell_records import ShellRoom
 from sdfstream.probes.net.icmp import IcmpError
 from sdfstream.probes.stamp import packet
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _log = logging.getLogger("sdfstream.agent")
 
 _TRIES: Final = 100
 _TRY_S: Final = 0.002
+_OF_SOCKETS: Final = ("refused", "unsent", "receive-failed", "socket-error", "stamps-unmatched")
+"""What `SocketTable` counts, too, as stage "io"."""
+_SOCKETS_NS: Final = 10 * NS_PER_MS
+"""Every table and trace of every host asks for what sockets have met; so often it is looked for."""
 _CLOCK_NS: Final = 5 * NS_PER_S
 """How often the wander of a virtual clock is handed over; it reaches six times as far."""
 
@@ -104,7 +108,7 @@ class EngineThread:
         """Of each path, that of the session that has it."""
         self._hosts: list[ServedHost] = []
         self._rows: RowBatches | None = None
-        self._collected_at_ns = self._drained_at_ns = self._clocks_at_ns = -1
+        self._collected_at_ns = self._drained_at_ns = self._clocks_at_ns = self._sockets_at_ns = -1
         self._closed = False
 
     def range_of(self, host: str) -> EngineRange:
@@ -170,7 +174,11 @@ class EngineThread:
             self._hosts[int(event["host"])].mirror.take(event)
 
     def collect_sockets(self) -> None:
-        """Give every host the suspicions and ICMP errors of its sockets since the last call."""
+        """Give every host the suspicions and ICMP errors of its sockets, unless that was done a moment ago."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._sockets_at_ns:
+            return
+        self._sockets_at_ns = now_ns + _SOCKETS_NS
         for slot in self.shell.suspects():
             for host in self._hosts:
                 host.suspect(slot)
@@ -210,7 +218,10 @@ class EngineThread:
         found = dict(host.reflector.counters.as_dict())
         if host is self._hosts[0] and not self._closed:
             found |= {f"sender.{name}": n for name, n in self.engine.counters().items()}
-            found |= {f"engine.{name}": n for name, n in self.shell.counters().items()}
+            found |= {
+                f"{'io' if name.startswith(_OF_SOCKETS) else 'engine'}.{name}": n
+                for name, n in self.shell.counters().items()
+            }
         return found
 
 

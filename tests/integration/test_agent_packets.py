@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sdfstream.agent import nics_io
 from sdfstream.agent.observer import HostPort, WatchRequest
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
@@ -101,6 +102,32 @@ async def test_watch_sessions_begin_and_end(kind: str) -> None:
         await asyncio.sleep(0.3)
         assert answered(agent, path=49_600) == count
         assert answered(agent, path=50_101) > 20, "the others go on"
+
+
+@KINDS
+async def test_a_nic_goes_and_comes_back(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, away = nics_io.presence, [False]
+
+    def presence(nic: NicConfig) -> object:
+        if away[0] and nic.nic == "a/0":
+            raise UnavailableError("a/0 is away")
+        return real(nic)
+
+    monkeypatch.setattr(nics_io, "presence", presence)
+    async with running(two_hosts(kind)) as agent:
+        await agent.until(lambda: answered(agent, path=50_100) > 5 and answered(agent, path=50_200) > 5)
+        away[0] = True
+        await agent.until(lambda: agent.states(role="sender", path=50_100)[-1:] == ["unknown"])
+        await agent.until(lambda: agent.states(role="reflector", path=50_200)[-1:] == ["unknown"])
+        await agent.until(lambda: agent.states(role="sender", path=50_200)[-1:] == ["silent"])
+        sent = agent.rows().num_rows
+        away[0] = False
+        await agent.until(lambda: agent.states(role="sender", path=50_100)[-1:] == ["alive"])
+        await agent.until(lambda: agent.states(role="sender", path=50_200)[-1:] == ["alive"])
+        await agent.until(lambda: answered(agent, path=50_100) > 10 and agent.rows().num_rows > sent)
+    lost = [r for r in agent.rows().to_pylist() if r["src"] == "a/0" and r["t4_ns"] is None]
+    assert len(lost) <= 4, "what a NIC that is away does not send is not lost"
+    assert agent.final["io.nic-away"] == agent.final["io.nic-back"] == 1
 
 
 async def test_without_a_library_the_python_engines_serve(monkeypatch: pytest.MonkeyPatch) -> None:
