@@ -12,7 +12,7 @@ bool pe_event_put(pe_t *pe, pe_event event)
 {
     pe_event *room = pe_ring_room(&pe->events);
     if (!room) {
-        pe->counters[PE_N_EVENTS_DROPPED]++;
+        pe_count(&pe->counters[PE_N_EVENTS_DROPPED], 1);
         return false;
     }
     *room = event;

@@ -10,6 +10,7 @@
 #include "heap.h"
 #include "jitter.h"
 #include "liveness.h"
+#include "measures.h"
 #include "order.h"
 #include "packet.h"
 #include "paths.h"
@@ -51,7 +52,7 @@ struct pe {
     bool finished;
     pe_act act;
     void *act_context;
-    uint64_t counters[PE_COUNTERS];
+    _Atomic uint64_t counters[PE_COUNTERS]; /* read by another thread at any time */
 };
 
 /* A duration as rows hold it. */

@@ -142,7 +142,7 @@ const pe_route_report *pe_route_reports(const pe_t *pe)
 int pe_stats(const pe_t *pe, uint64_t *counters, uint32_t n)
 {
     for (uint32_t i = 0; i < n && i < PE_COUNTERS; i++)
-        counters[i] = pe->counters[i];
+        counters[i] = atomic_load_explicit(&pe->counters[i], memory_order_relaxed);
     return PE_COUNTERS;
 }
 

@@ -36,7 +36,7 @@ static bool plausible(const pe_exchange *slot, const pe_exchange *carrier)
 static void write_far(pe_t *pe, pe_row *row, const pe_exchange *slot, const pe_exchange *carrier)
 {
     if (carrier && !plausible(slot, carrier)) {
-        pe->counters[PE_N_FOLLOW_UP]++;
+        pe_count(&pe->counters[PE_N_FOLLOW_UP], 1);
         carrier = NULL;
     }
     row->t2_ns = slot->t2_ns;
@@ -57,7 +57,7 @@ static void write_row(pe_t *pe, uint32_t at, bool answered)
     pe_row *row = pe_ring_room(&pe->rows);
     pe_row unread;
     if (!row) {
-        pe->counters[PE_N_ROWS_DROPPED]++;
+        pe_count(&pe->counters[PE_N_ROWS_DROPPED], 1);
         row = &unread; /* what is counted on the row's account is counted all the same */
     }
     *row = (pe_row){.path = slot->path, .seq = slot->seq, .t2_ns = PE_ABSENT_NS, .t3_ns = PE_ABSENT_NS,
@@ -68,7 +68,7 @@ static void write_row(pe_t *pe, uint32_t at, bool answered)
         write_far(pe, row, slot, pe_exchange_carrier(&pe->exchanges, &entry->ring, slot));
     if (row != &unread) {
         pe_ring_written(&pe->rows);
-        pe->counters[PE_N_ROWS]++;
+        pe_count(&pe->counters[PE_N_ROWS], 1);
     }
 }
 

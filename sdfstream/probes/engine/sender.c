@@ -70,10 +70,10 @@ static void build(pe_t *pe, uint32_t path, int64_t now_ns, int64_t system_ns, in
     uint32_t at = pe_slot_of(&entry->ring, seq);
     pe_exchange *slot = &pe->exchanges.slots[at];
     uint64_t t1_word = pe_stamp_of(pe_clock_reading(&pe->hosts[entry->is.host].clock, system_ns), pe->codec.error);
-    pe->counters[PE_N_SHED_RING] += pe_exchange_open(slot, seq, now_ns, system_ns, t1_word);
+    pe_count(&pe->counters[PE_N_SHED_RING], pe_exchange_open(slot, seq, now_ns, system_ns, t1_word));
     slot->path = path;
     slot->lateness_ns = lateness_ns;
-    pe->counters[PE_N_SENT]++;
+    pe_count(&pe->counters[PE_N_SENT], 1);
     pe_liveness_sent(&pe->liveness, path, now_ns);
     out->length_octets = pe_build_probe(&pe->codec, &entry->probe, seq, t1_word, out->data);
     out->token = (uint64_t)seq << SLOT_BITS | at;
@@ -107,7 +107,7 @@ void pe_take_stamp(pe_t *pe, uint64_t token, int64_t at_ns, uint8_t kind, int64_
 {
     pe_exchange *slot = sent_slot(pe, token);
     if (!slot) {
-        pe->counters[PE_N_REFUSED + PE_LATE_STAMP]++;
+        pe_count(&pe->counters[PE_N_REFUSED + PE_LATE_STAMP], 1);
         return;
     }
     if (user_at_ns != PE_ABSENT_NS)
@@ -123,7 +123,7 @@ void pe_unsent(pe_t *pe, uint64_t token)
         return;
     slot->state = PE_FREE;
     pe_liveness_unsent(&pe->liveness, slot->path);
-    pe->counters[PE_N_UNSENT]++;
+    pe_count(&pe->counters[PE_N_UNSENT], 1);
 }
 
 /* The path of an answer and the slot of its exchange, or why it is refused. */
@@ -151,17 +151,17 @@ int pe_take_answer(pe_t *pe, const pe_datagram *datagram, int64_t now_ns, int64_
     uint32_t path = PE_NONE, slot = 0;
     enum pe_reason reason = match(pe, datagram, &answer, now_ns, &path, &slot);
     if (reason != PE_GOOD) {
-        pe->counters[PE_N_REFUSED + reason]++;
+        pe_count(&pe->counters[PE_N_REFUSED + reason], 1);
         if (reason == PE_LATE)
             pe_liveness_received(&pe->liveness, path, now_ns); /* too late for a row, but the path lives */
         return (int)reason;
     }
     if (!pe_read_tlvs(&pe->codec, datagram, &answer))
-        pe->counters[PE_N_REFUSED + PE_TLV_INTEGRITY]++;
+        pe_count(&pe->counters[PE_N_REFUSED + PE_TLV_INTEGRITY], 1);
     pe_exchange_answer(&pe->exchanges, &pe->paths.entry[path].ring, slot, &answer, datagram, now_ns, due_at_ns);
     pe_liveness_received(&pe->liveness, path, now_ns);
     pe->liveness.report[path].last_received_ns = now_ns;
     pe->liveness.report[path].ttl_fwd = answer.ttl;
-    pe->counters[PE_N_ANSWERED]++;
+    pe_count(&pe->counters[PE_N_ANSWERED], 1);
     return PE_GOOD;
 }
