@@ -44,8 +44,10 @@ class EnginePackets:
         host: HostConfig,
         socket_of: Mapping[tuple[str, int], int],
         seed: int,
+        counters: Counters,
     ) -> None:
         self.name = host.host
+        self._counters = counters
         self.range = thread.range_of(host.host)
         self._thread = thread
         self._host = host
@@ -152,7 +154,8 @@ class EnginePackets:
         fresh = np.ones(len(self._paths) - len(self._ended), dtype=np.bool_)
         self._ended = np.concatenate([self._ended, fresh])
         for slot in moved:
-            self._thread.generation[self.range.first_path + self._paths_in(slot)] += 1
+            path = self._paths_in(slot)
+            self._thread.generation[self.range.first_path + path[path < self.range.paths]] += 1
         self._renamed()
         begun = [self._paths_in(slot) for slot in sorted(begin)]
         self._begin(np.concatenate(begun), liveness_ms, in_step=in_step)
@@ -171,11 +174,13 @@ class EnginePackets:
         step = host + 1 if in_step else 0
         records = path_records(self._paths, self._nic, liveness_ms=liveness_ms, host=host, step=step)
         records["socket"] += self.range.first_slot
-        for i in path[path < self.range.paths].tolist():  # beyond them there is no room; they stay unknown
+        beyond = path >= self.range.paths
+        self._counters.add("shed", "engine-paths", int(np.count_nonzero(beyond)))
+        for i in path[~beyond].tolist():
             number = self.range.first_path + i
             records[i]["generation"] = self._thread.generation[number]
             self._thread.submit(self._thread.engine.begin, number, records[i])
-        self._ended[path] = path >= self.range.paths
+        self._ended[path] = beyond  # no room for them: they stay unknown
 
     # --- NICs, known senders, clock ---
 
@@ -318,6 +323,6 @@ def packets_by(thread: EngineThread) -> MakePackets:
         seed: int,
         counters: Counters,
     ) -> EnginePackets:
-        return EnginePackets(thread, config, host, socket_of, seed)
+        return EnginePackets(thread, config, host, socket_of, seed, counters)
 
     return packets_of

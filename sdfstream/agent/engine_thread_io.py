@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sdfstream.agent.engine_room import EngineRange, engine_room
 from sdfstream.agent.inbound_mirror import InboundMirror
-from sdfstream.errors import UnavailableError
+from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.engine import layouts
 from sdfstream.probes.engine.engine_io import BusyEngineError, PacketEngine
@@ -230,14 +230,14 @@ def engine_of(config: AgentConfig) -> EngineThread | None:
 
     Raises
     ------
-    UnavailableError
-        There is none, and ``packet_engine: c`` asks for it.
+    UnavailableError, ConfigError
+        There is none, or it does not fit, and ``packet_engine: c`` asks for it.
     """
     if config.packet_engine == "numpy":
         return None
     try:
         return EngineThread(config, secrets.randbits(64))
-    except UnavailableError as error:
+    except (UnavailableError, ConfigError) as error:
         if config.packet_engine == "c":
             raise
         _log.info("%s: the Python shell serves", error)

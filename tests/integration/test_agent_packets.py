@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sdfstream.agent import nics_io
+from sdfstream.agent import engine_room, nics_io
 from sdfstream.agent.observer import HostPort, WatchRequest
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
@@ -102,6 +102,21 @@ async def test_watch_sessions_begin_and_end(kind: str) -> None:
         await asyncio.sleep(0.3)
         assert answered(agent, path=49_600) == count
         assert answered(agent, path=50_101) > 20, "the others go on"
+
+
+async def test_paths_beyond_the_engine_s_room_are_counted_and_cost_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_room, "_MOST_WATCHED", 1)
+    watcher = Watcher()
+    async with running(two_hosts("c"), observer=watcher) as agent:
+        await agent.until(lambda: answered(agent, path=50_200) > 5)
+        watcher.hosts[0].watch([WatchRequest("a/0", "b/0", "127.0.74.2", 46)])
+        await agent.until(lambda: answered(agent, path=49_600) > 10)
+        assert watcher.hosts[0].slot("a/0", "b/0", 49_601, 46) == -1
+        assert len(watcher.hosts[0].states()) == 4
+    assert answered(agent, path=49_601) == 0
+    assert agent.final["io.shed.engine-paths"] == 1
 
 
 @KINDS

@@ -83,7 +83,7 @@ def compiled(flags: Sequence[str] = FLAGS, *, cache: Path | None = None) -> Path
         library = folder / f"engine-{_digest(compiler, flags)}.so"
         if not library.exists():
             _compile(compiler, [*flags, *WARNINGS], library)
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: a user without a home
         raise UnavailableError(f"no packet engine: {error}") from error
     return library
 
