@@ -4,8 +4,11 @@ Read in this order; the first file is the loop, and reads top to bottom:
 
 ========================  ==========================================================================================
 the loop                  `loop_io`: sends probes, reads answers, assesses liveness, flushes rows
-one host                  `host_io` holds its sockets and engines (`sdfstream.probes`); `answering_io` says when its
-                          reflector works, `nics_io` which NICs are there, `heartbeat` when liveness is published
+one host                  `host_io` decides; `packets` is the seam to what carries its packets; `nics_io`: which NICs
+                          are there; `heartbeat`: when liveness is published; `priority_io`: how urgent all this is
+its packets, in C         `engine_packets_io`, `engine_sockets_io`, `inbound_mirror`; `engine_thread_io`, one for all
+                          hosts, of the size that `engine_room` says (`sdfstream.probes.engine`)
+its packets, in Python    `numpy_packets_io` (`sdfstream.probes.stamp`), which answers when `answering_io` says
 sessions                  `sessions` begins and ends those that come and go: `watches` (fast probes for queue pairs)
                           and `planned` (of the mesh plan), both in `slots` of the sender's arrays; `senders`: whom the
                           reflector answers

@@ -33,7 +33,7 @@ class Answering:
 
     def __init__(self, hosts: Sequence[HostAgent], turnaround_ms: float, guard: Guard) -> None:
         self._requests: Final = select.epoll()
-        self._host_of = {host.reflectors.fileno(): host for host in hosts}
+        self._host_of = {host.packets.arrivals_fd(): host.packets for host in hosts if not host.packets.self_driven}
         for fd in self._host_of:
             self._requests.register(fd, select.EPOLLIN)
         self._usual_s = turnaround_ms / 1e3
@@ -62,10 +62,10 @@ class Answering:
         """Answer the probes that have come; after any, rest and try again, else wait for the next probe."""
         began_s = time.monotonic()
         ready = [self._host_of[fd] for fd, _ in self._requests.poll(0, len(self._host_of))]
-        if any([self._guard("HostAgent.reflect", host.reflect) for host in ready]):
+        if any([self._guard("HostAgent.reflect", packets.reflect) for packets in ready]):
             self._work_s += (time.monotonic() - began_s - self._work_s) / _SMOOTH
             longest_s = min(
-                _LONGEST_REST * self._usual_s, *(h.longest_rest_ns() / 1e9 or math.inf for h in ready), math.inf
+                _LONGEST_REST * self._usual_s, *(p.longest_rest_ns() / 1e9 or math.inf for p in ready), math.inf
             )
             rest_s = max(min(self._work_s * _REST, longest_s), self._usual_s)
             self._rest = self._loop.call_later(rest_s, self._answer)

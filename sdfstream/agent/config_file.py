@@ -120,6 +120,8 @@ def check(config: AgentConfig) -> None:
     _check_mesh(config)
     if config.compression not in ("zstd", "none"):
         raise ConfigError(f"compression must be zstd or none, not {config.compression!r}")
+    if config.packet_engine not in ("auto", "c", "numpy"):
+        raise ConfigError(f"packet_engine must be auto, c or numpy, not {config.packet_engine!r}")
     _within("buffer_bytes", config.buffer_bytes, 64 << 10, 1 << 34)
     _within("spill_bytes", config.spill_bytes, 0, 1 << 40)
     _within("catch_up_bytes_s", config.catch_up_bytes_s, 1 << 10, 1 << 40)

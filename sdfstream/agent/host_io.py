@@ -1,4 +1,4 @@
-"""One host of an agent: its sockets, engines and NICs. `loop_io` calls every method; none of them waits."""
+"""One host of an agent: its packets, sessions and NICs. `loop_io` calls every method; none of them waits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import numpy as np
 
 from sdfstream.agent.heartbeat import Heartbeat
 from sdfstream.agent.nics_io import NicMonitor, NicSurvey
+from sdfstream.agent.numpy_packets_io import NumpyPackets, assess_pause_ns
 from sdfstream.agent.observer import WatchRequest
+from sdfstream.agent.packets import MakePackets
 from sdfstream.agent.planned import PlannedSessions
-from sdfstream.agent.senders import configured_senders, limits_of
 from sdfstream.agent.sessions import ChangingSessions, sender_sockets
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
-from sdfstream.probes.net.socket_table_io import SocketTable
 from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.liveness import event_data
-from sdfstream.probes.stamp.reflector import SessionReflector
-from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.probes.trace.raw_io import Made, discard
 from sdfstream.probes.trace.trace_io import Tracing
@@ -31,17 +29,10 @@ from sdfstream.records.topics import LIVENESS, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
 from sdfstream.stats import Counters
 
-_LEAST_WIDTH: Final = 1472
-"""Foreign probes may be longer than ours: whatever fits into a usual packet is received whole."""
-_TX_STAMPS_MOST_NS: Final = 20 * NS_PER_MS
-"""Longest pause between two readings of the reflector's TX stamps."""
 _TRACE_NS: Final = 20 * NS_PER_MS
 """Pause between two steps of tracing."""
-_ASSESS_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
-_ROUNDS: Final = 8
-"""Full buffers taken in one go, so that a flood at the reflector does not stop the sender."""
 
 
 @dataclass(slots=True)
@@ -59,7 +50,7 @@ class Survey:
 
 
 class HostAgent:
-    """Sender, reflector and NICs of one host.
+    """Packets, sessions and NICs of one host.
 
     Parameters
     ----------
@@ -69,29 +60,29 @@ class HostAgent:
     boot_id : str
     seed : int
         Of the pacing, and of what strangers must not guess of the reflector.
+    packets_of : callable
+        Makes what carries the host's packets.
     """
 
-    def __init__(self, config: AgentConfig, host: HostConfig, boot_id: str, seed: int) -> None:
+    def __init__(
+        self, config: AgentConfig, host: HostConfig, boot_id: str, seed: int, packets_of: MakePackets = NumpyPackets
+    ) -> None:
         self.name = host.host
         self.config = config
         self.counters = Counters("io")
         self.clock = Clock(host.virtual_clock)
         self.nics: Mapping[str, NicConfig] = {n.nic: n for n in host.nics}
         socket_of = sender_sockets(config, host)
-        width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
-        self.senders = self._table([(self.nics[src], port) for src, port in socket_of], width)
-        self.reflectors = self._table([(nic, config.reflector_port) for nic in host.nics], width)
-        self.sender = _sender(config, host, socket_of, seed)
-        self.reflector = _reflector(config, host, seed)
-        self.nic_monitor = NicMonitor(host.nics, self.senders, self.reflectors, self.counters)
+        self.packets = packets_of(config, host, socket_of, seed, self.counters)
+        self.nic_monitor = NicMonitor(host.nics, self.packets.senders, self.packets.reflectors, self.counters)
         ports = range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports)
         self.sessions = ChangingSessions(
             config,
             host,
             socket_of,
             self.nic_monitor,
-            self.sender,
-            lambda: self.reflector.arriving_pps(ports),
+            self.packets,
+            lambda: self.packets.arriving_pps(ports),
             self.counters,
         )
         self._tracing = self._new_tracing() if config.trace_interval_s > 0 else None
@@ -101,20 +92,17 @@ class HostAgent:
         self._heartbeat = Heartbeat(time.monotonic_ns())
         self.troubles: list[dict[str, Any]] = []
         """What is wrong with the agent, said with each heartbeat of its first host."""
-        self._read_tx_stamps_at_ns = self._trace_at_ns = self._reflector_at_ns = self._follow_up_ns = 0
+        self._trace_at_ns = 0
         self.generation = 0
         self.assess_at_ns = 0
         """Steady clock: when answers are to be read and liveness is to be assessed next."""
         self._paths_changed()
 
-    def _table(self, slots: Sequence[tuple[NicConfig, int]], width: int) -> SocketTable:
-        return SocketTable(slots, width=width, hardware=self.config.hardware_stamps, counters=self.counters)
-
     def _new_tracing(self) -> Tracing:
         return Tracing(
             self.config,
             self.nics,
-            self.senders,
+            self.packets.senders,
             event=self.event,
             clock=lambda: self.clock.at(time.time_ns()),
             counters=self.counters,
@@ -123,18 +111,18 @@ class HostAgent:
     def _paths_changed(self) -> None:
         """Compute what depends on the paths that are probed."""
         self.generation += 1
-        self._slots = self.sender.probed()
-        intervals_ns = self.sender.probed_intervals_ns()
+        self._slots = self.packets.probed()
+        intervals_ns = self.packets.probed_intervals_ns()
         self.shortest_ns = int(intervals_ns.min(initial=NS_PER_S))
         """The shortest probe interval; one second when nothing is probed."""
-        rates = np.bincount(self.sender.paths.socket, 1.0 / intervals_ns)
+        rates = np.bincount(self.packets.paths.socket, 1.0 / intervals_ns)
         fill_ns = int(_UNREAD / rates.max()) if rates.any() else NS_PER_S
         # no probe times out, no socket overflows, no silence is reported late
-        limit_ns = _assess_pause_ns(self.sessions.liveness_ms)
+        limit_ns = assess_pause_ns(self.sessions.liveness_ms)
         self.assess_pause_ns = min(limit_ns, self.shortest_ns * 4 // 5, fill_ns)
         """Pause between two assessments of liveness."""
         if self._tracing is not None:
-            self._tracing.adopt(self.sender.paths, self.sender.configured_paths)
+            self._tracing.adopt(self.packets.paths, self.packets.configured_paths)
 
     def start(self) -> None:
         """Open the sockets; raises ConfigError or UnavailableError when that can never work."""
@@ -142,8 +130,7 @@ class HostAgent:
 
     def close(self) -> None:
         """Close all sockets."""
-        self.senders.close_all()
-        self.reflectors.close_all()
+        self.packets.close()
         if self._tracing is not None:
             self._tracing.raw.close_all()
 
@@ -179,77 +166,16 @@ class HostAgent:
     def _set_usable(self, changes: list[tuple[str, bool]]) -> None:
         now_ns = time.monotonic_ns()
         for nic, usable in changes:
-            self.sender.nic_usable(nic, usable, now_ns)
-            self.reflector.nic_usable(nic, usable, now_ns)
-
-    def probe(self, now_ns: int) -> None:
-        """Send the probes that are due."""
-        if self.sender.next_due_ns() <= now_ns:
-            unsent = self.senders.send(self.sender.due(now_ns, time.time_ns()))
-            if len(unsent):
-                self.sender.unsent(unsent)
-
-    def read_answers(self, due_at_ns: int) -> bool:
-        """Take TX stamps and answers; whether there were any answers. `due_at_ns`: when this call had been due."""
-        table, engine = self.senders, self.sender
-        for turn in range(_ROUNDS):
-            stamps = table.read_tx_stamps()
-            if stamps is not None:
-                engine.take_tx_stamps(stamps)
-            received = table.receive()
-            if received is None:
-                return turn > 0
-            engine.take_answers(received, time.monotonic_ns(), due_at_ns)
-            if not table.backlog:
-                return True
-        return True
+            self.packets.nic_usable(nic, usable, now_ns)
 
     def rows(self, now_ns: int) -> list[Output]:
         """Rows of finished exchanges."""
-        batch = self.sender.rows(now_ns)
-        return [] if batch is None else [Output(PROBE.name, self.name, batch)]
-
-    def reflect(self) -> bool:
-        """Answer the probes that have arrived; whether there were any.
-
-        The answers' TX stamps are read when they are needed, not after every few answers: that would cost as many
-        system calls again.
-        """
-        table, engine = self.reflectors, self.reflector
-        for turn in range(_ROUNDS):
-            received = table.receive()
-            now_ns = time.monotonic_ns()
-            if received is None or now_ns >= self._read_tx_stamps_at_ns:
-                self._read_tx_stamps(now_ns)
-            if received is None:
-                return turn > 0
-            answers = engine.answer(received, now_ns)
-            if len(answers.length):
-                engine.seal(answers, time.time_ns())
-                table.send(answers)
-            if not table.backlog:
-                return True
-        return True
-
-    def _read_tx_stamps(self, now_ns: int) -> None:
-        """Take the TX stamps of answers, to be sent in the next ones (Follow-Up Telemetry)."""
-        stamps = self.reflectors.read_tx_stamps()
-        if stamps is not None:
-            self.reflector.take_tx_stamps(stamps)
-        self._read_tx_stamps_at_ns = now_ns + min(self._follow_up_ns, _TX_STAMPS_MOST_NS)
-
-    def longest_rest_ns(self) -> int:
-        """How long the reflector may rest so that fast probes do not wait; 0: no limit."""
-        return self._follow_up_ns
+        return [Output(PROBE.name, self.name, batch) for batch in self.packets.rows(now_ns)]
 
     def liveness(self, now_ns: int) -> list[Output]:
         """Assess liveness; the event, if there are changes or a heartbeat is due."""
         system_ns, complete = time.time_ns(), self._heartbeat.is_complete_due(now_ns)
-        changes = self.sender.liveness(now_ns, system_ns, complete=complete)
-        if complete or now_ns >= self._reflector_at_ns:  # its limit is the mesh's, however fast the watch sessions are
-            changes += self.reflector.liveness(now_ns, system_ns, complete=complete)
-            self._follow_up_ns = self.reflector.follow_up_due_ns(now_ns)
-            self._reflector_at_ns = now_ns + _assess_pause_ns(self.config.liveness_ms)
+        changes = self.packets.liveness(now_ns, system_ns, complete=complete)
         if not changes and not complete and not self._heartbeat.is_due(now_ns):
             return []
         self._heartbeat.published(now_ns, complete=complete, changed=bool(changes))
@@ -262,7 +188,7 @@ class HostAgent:
         if self._tracing is None or now_ns < self._trace_at_ns:
             return []
         self._trace_at_ns = now_ns + _TRACE_NS
-        return self._tracing.step(self.sender, self.reflector, now_ns)
+        return self._tracing.step(self.packets, now_ns)
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Slot of a probe path; −1 when it is not probed."""
@@ -270,11 +196,11 @@ class HostAgent:
 
     def states(self) -> UInt8s:
         """(slots,) state of every path that this host sends."""
-        return self.sender.path_liveness.state
+        return self.packets.states()
 
     def steady_since_ns(self) -> Int64s:
         """(slots,) steady clock of the last change of state; silent: of the last answer."""
-        return self.sender.path_liveness.since_at
+        return self.packets.steady_since_ns()
 
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         """Take the watch sessions wanted from now on."""
@@ -285,14 +211,14 @@ class HostAgent:
         followed = self.sessions.follow(plan)
         senders, networks = self.planned.senders, self.planned.networks
         if followed:  # those of the plan before may not have got theirs yet, and go on for a moment
-            self.reflector.know("plan before", *self._planned_senders)
+            self.packets.know("plan before", *self._planned_senders)
             self._planned_senders = senders, networks
-        self.reflector.know("plan", senders, networks)
+        self.packets.know("plan", senders, networks)
         return followed
 
     def answer(self, senders: Mapping[str, str]) -> None:
         """Answer these senders (address to NIC id), which jobs name, from now on."""
-        self.reflector.know("jobs", {address: KnownSender(nic) for address, nic in senders.items()})
+        self.packets.know("jobs", {address: KnownSender(nic) for address, nic in senders.items()})
 
     @property
     def planned(self) -> PlannedSessions:
@@ -319,35 +245,4 @@ class HostAgent:
 
     def all_counters(self) -> dict[str, int]:
         """Counters of sockets and engines."""
-        counted = (self.counters, self.sender.counters, self.reflector.counters)
-        return {name: n for counters in counted for name, n in counters.as_dict().items()}
-
-
-def _assess_pause_ns(liveness_ms: int) -> int:
-    """Pause between two assessments by this limit."""
-    return min(max(liveness_ms * NS_PER_MS // 20, _ASSESS_NS[0]), _ASSESS_NS[1])
-
-
-def _sender(
-    config: AgentConfig, host: HostConfig, socket_of: Mapping[tuple[str, int], int], seed: int
-) -> SessionSender:
-    return SessionSender(
-        host,
-        socket_of,
-        np.random.default_rng(seed),
-        time.monotonic_ns(),
-        hmac_key=config.hmac_key,
-        liveness_ms=config.liveness_ms,
-    )
-
-
-def _reflector(config: AgentConfig, host: HostConfig, seed: int) -> SessionReflector:
-    return SessionReflector(
-        host,
-        {slot: nic.nic for slot, nic in enumerate(host.nics)},
-        configured_senders(config, host),
-        limits=limits_of(config),
-        hmac_key=config.hmac_key,
-        salt=seed,
-        liveness_ms=config.liveness_ms,
-    )
+        return {**self.counters.as_dict(), **self.packets.counters()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +20,12 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from sdfstream.agent.answering_io import Answering
+from sdfstream.agent.engine_packets_io import packets_by
+from sdfstream.agent.engine_thread_io import engine_of
 from sdfstream.agent.host_io import HostAgent, Survey
+from sdfstream.agent.numpy_packets_io import NumpyPackets
 from sdfstream.agent.observer import LivenessObserver
+from sdfstream.agent.priority_io import BESIDE_PRIORITY, PRIORITY, ask_for_priority, follow_in_priority
 from sdfstream.agent.publish_io import Numbering, OutputPublisher, PublishBuffer
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
@@ -39,7 +42,6 @@ _log = logging.getLogger("sdfstream.agent")
 _SURVEY_S: Final = 1.0
 _SUSPECT_NS: Final = 50 * NS_PER_MS
 _TICK_MS: Final = (1.0, 20.0)
-_PRIORITY: Final = 10
 _LOG_NS: Final = 60 * NS_PER_S
 TROUBLE: Final = (
     ".refused",
@@ -111,7 +113,7 @@ async def run_agent(
     counters = Counters("agent")
     limits = {"max_bytes": config.buffer_bytes, "catch_up_bytes_s": config.catch_up_bytes_s}
     buffer = PublishBuffer(
-        publisher, counters, **limits, numbers=numbers, boot_id=boot_id, spill=spill, in_thread=_follow_in_priority
+        publisher, counters, **limits, numbers=numbers, boot_id=boot_id, spill=spill, in_thread=follow_in_priority
     )
     agent = _Agent(config, buffer, counters, boot_id, observer, counted)
     if watch is not None:
@@ -137,7 +139,9 @@ class _Agent:
         self._observer = observer
         self.stats = stats
         self.buffer = buffer
-        self.hosts = [HostAgent(config, h, boot_id, secrets.randbits(64)) for h in config.hosts]
+        self._engine = engine_of(config)
+        packets_of = NumpyPackets if self._engine is None else packets_by(self._engine)
+        self.hosts = [HostAgent(config, h, boot_id, secrets.randbits(64), packets_of) for h in config.hosts]
         self._answering: Answering | None = None
         self._failed: set[str] = set()
         self._more_counters: list[Counters] = []
@@ -149,9 +153,11 @@ class _Agent:
     def start(self) -> None:
         """Open everything and begin to answer."""
         if self.config.realtime:
-            _ask_for_priority()
+            ask_for_priority(PRIORITY if self._engine is None else BESIDE_PRIORITY)
         for host in self.hosts:
             host.start()
+        if self._engine is not None:
+            self._engine.start()
         self._answering = Answering(self.hosts, self.config.turnaround_ms, self._guard)
         if self._observer is not None:
             self._observer.attach(self.hosts)
@@ -162,6 +168,8 @@ class _Agent:
             self._answering.close()
         for host in self.hosts:
             host.close()
+        if self._engine is not None:
+            self._engine.close()
 
     def counters(self) -> dict[str, int]:
         """All counters, summed over hosts."""
@@ -220,7 +228,8 @@ class _Agent:
             if any([h.change_sessions(now_ns) for h in due]):
                 self._survey_now.set()
             for host in self.hosts:
-                host.probe(now_ns)
+                if not host.packets.self_driven:
+                    host.packets.send_due(now_ns)
             next_s = max(next_s + self._tick_ms() / 1e3, loop.time())
             await asyncio.sleep(next_s - loop.time())
 
@@ -228,7 +237,8 @@ class _Agent:
         """Read answers, then assess liveness; changes go to the bus at once."""
         for host in hosts:
             host.assess_at_ns = now_ns + host.assess_pause_ns
-            self._guard("HostAgent.hear", partial(host.read_answers, due_at_ns))
+            if not host.packets.self_driven:
+                self._guard("HostAgent.hear", partial(host.packets.read_answers, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
             if self._observer is not None:
                 notify = partial(self._notify_observer, self._observer, host.name, now_ns)
@@ -263,7 +273,7 @@ class _Agent:
 
     async def survey_nics(self) -> None:
         """Survey the NICs for ever. In a thread: to enter namespaces takes long on a busy machine."""
-        with ThreadPoolExecutor(1, "nics", _follow_in_priority) as pool:
+        with ThreadPoolExecutor(1, "nics", follow_in_priority) as pool:
             while True:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._survey_now.wait(), _SURVEY_S)
@@ -279,7 +289,7 @@ class _Agent:
         """Read a host's ports for ever, in a thread of their own: a slow driver must not stall probing."""
         clock = next(h.clock for h in self.hosts if h.name == host.host)
         helper = self.stats.troubles.helper(f"ports of {host.host}")
-        with ThreadPoolExecutor(1, "ports", _follow_in_priority) as pool:
+        with ThreadPoolExecutor(1, "ports", follow_in_priority) as pool:
             loop = asyncio.get_running_loop()
             reader = await loop.run_in_executor(pool, ports, host.host, host.nics, host.port_root)
             while True:
@@ -301,7 +311,7 @@ class _Agent:
         helper = self.stats.troubles.helper(f"clocks of {host.host}")
         self._more_counters.append(reader.counters)
         try:
-            with ThreadPoolExecutor(1, "clocks", _follow_in_priority) as pool:
+            with ThreadPoolExecutor(1, "clocks", follow_in_priority) as pool:
                 loop = asyncio.get_running_loop()
                 while True:
                     try:
@@ -323,6 +333,8 @@ class _Agent:
         if self.config.tick_ms:
             return self.config.tick_ms
         shortest_ns = min((h.shortest_ns for h in self.hosts), default=NS_PER_S)
+        if self._engine is not None:  # only what it reports is to be read
+            shortest_ns = 3 * min((h.assess_pause_ns for h in self.hosts), default=NS_PER_S)
         return min(max(shortest_ns / NS_PER_MS / 3, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
 
     def _guard(self, where: str, work: Callable[[], bool]) -> bool:
@@ -363,24 +375,3 @@ def _working(helper: Helper) -> Iterator[None]:
 
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
-
-
-def _ask_for_priority() -> None:
-    """SCHED_FIFO, so that a busy host does not delay probing; threads and child processes keep their priority."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(_PRIORITY))
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, -10)
-        _log.info("running at normal priority (%s); stamps are the kernel's, so delays stay true", error.strerror)
-
-
-def _follow_in_priority() -> None:
-    """Let the calling thread, and those it starts, come right behind the probing thread.
-
-    A helper takes turns with it at the interpreter's lock. At normal priority a busy machine would push the helper off
-    its core while it holds the lock, and probing would stand still until it is let on again: 50 ms were measured.
-    """
-    with contextlib.suppress(OSError):
-        if os.sched_getscheduler(os.getpid()) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY - 1))

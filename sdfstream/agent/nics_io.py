@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sdfstream.agent.packets import SocketSlots
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.net.socket_io import OpenError, ProbeSocket, presence
-from sdfstream.probes.net.socket_table_io import SocketTable
 from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
@@ -32,7 +32,7 @@ class NicSurvey:
     identity: tuple[object, int] | None = None
     """Its namespace and interface index; None: it cannot be used."""
     error: OpenError | None = None
-    opened: list[tuple[SocketTable, int, ProbeSocket | OpenError]] = field(default_factory=list)
+    opened: list[tuple[SocketSlots, int, ProbeSocket | OpenError]] = field(default_factory=list)
 
     def discard(self) -> None:
         """Close the sockets: the survey is not applied."""
@@ -50,14 +50,14 @@ class NicMonitor:
     Parameters
     ----------
     nics : sequence of NicConfig
-    senders, reflectors : SocketTable
+    senders, reflectors : SocketSlots
         Every wanted slot on one of `nics` is opened and closed with it.
     counters : Counters
         Gets ``nic-away``, ``nic-back`` and ``port-taken``.
     """
 
     def __init__(
-        self, nics: Sequence[NicConfig], senders: SocketTable, reflectors: SocketTable, counters: Counters
+        self, nics: Sequence[NicConfig], senders: SocketSlots, reflectors: SocketSlots, counters: Counters
     ) -> None:
         tables = (reflectors, senders)
         self._nics = tuple(nics)
@@ -125,7 +125,7 @@ class NicMonitor:
         """
         return self._apply(surveys, strict=False)
 
-    def _closed(self, nic: NicConfig) -> list[tuple[SocketTable, int]]:
+    def _closed(self, nic: NicConfig) -> list[tuple[SocketSlots, int]]:
         return [(t, slot) for t, slot in self._slots[nic.nic] if t.wanted[slot] and t.sockets[slot] is None]
 
     def _apply(self, surveys: Sequence[NicSurvey], *, strict: bool) -> list[tuple[str, bool]]:
@@ -204,7 +204,7 @@ class NicMonitor:
 
 
 def _survey_nic(
-    nic: NicConfig, before: tuple[object, int] | None, closed: Sequence[tuple[SocketTable, int]]
+    nic: NicConfig, before: tuple[object, int] | None, closed: Sequence[tuple[SocketSlots, int]]
 ) -> NicSurvey:
     """Survey one NIC, and open its closed sockets if it is present."""
     survey = NicSurvey(nic)
@@ -219,7 +219,7 @@ def _survey_nic(
     return survey
 
 
-def _explained(error: OpenError, table: SocketTable, slot: int) -> OpenError:
+def _explained(error: OpenError, table: SocketSlots, slot: int) -> OpenError:
     """The error of a reflecting socket that could not be opened, with a sentence for people."""
     nic, port = table.slots[slot]
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:

@@ -13,7 +13,6 @@ from sdfstream.agent.planned import PlannedSessions, plan_ports
 from sdfstream.agent.slots import SessionSlots
 from sdfstream.agent.watches import WatchSessions, watch_ports
 from sdfstream.probes.config import AgentConfig, HostConfig, SessionConfig
-from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.mesh import HostPlan
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
@@ -32,6 +31,15 @@ class SendingSockets(Protocol):
         """Whether each of these slots is open, or cannot be now."""
 
 
+class ProbingSessions(Protocol):
+    """Begins and ends sessions (`HostPackets`)."""
+
+    def change_sessions(
+        self, begin: Mapping[int, SessionConfig], end: Sequence[int], now_ns: int, *, liveness_ms: int, in_step: bool
+    ) -> None:
+        """Begin and end sessions, by slot."""
+
+
 class ChangingSessions:
     """The watch and planned sessions of one host.
 
@@ -43,7 +51,7 @@ class ChangingSessions:
     socket_of : (NIC id, source port) to socket
         As `sender_sockets` makes it.
     sockets : SendingSockets
-    sender : SessionSender
+    sender : ProbingSessions
     arriving_pps : callable
         Rate of planned probes that arrive at the reflector.
     counters : Counters
@@ -55,7 +63,7 @@ class ChangingSessions:
         host: HostConfig,
         socket_of: Mapping[tuple[str, int], int],
         sockets: SendingSockets,
-        sender: SessionSender,
+        sender: ProbingSessions,
         arriving_pps: Callable[[], float],
         counters: Counters,
     ) -> None:

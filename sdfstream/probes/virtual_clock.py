@@ -45,8 +45,8 @@ class Clock:
         wrong = settings or VirtualClock()
         if abs(wrong.skew_ppb) > 1e6:
             raise ValueError("skew_ppb must lie within ±1e6")
-        self._offset_ns = round(wrong.offset_ns)
-        self._skew = round(wrong.skew_ppb * _MICRO_PPB)
+        self.offset_ns = round(wrong.offset_ns)
+        self.skew_micro_ppb = round(wrong.skew_ppb * _MICRO_PPB)
         self._sigma_ns = wrong.wander_ns_per_sqrt_s
         self._seed = wrong.seed
         self._epoch_at_ns = wrong.epoch_at_ns
@@ -57,8 +57,8 @@ class Clock:
         if self._true or not len(system_ns):
             return system_ns
         elapsed = system_ns - self._epoch_at_ns
-        result = system_ns + self._offset_ns
-        if self._skew:
+        result = system_ns + self.offset_ns
+        if self.skew_micro_ppb:
             result += self._skewed(elapsed)
         if self._sigma_ns:
             result += self._wander(elapsed, system_ns != ABSENT_NS)
@@ -68,9 +68,13 @@ class Clock:
         """`reading` of one instant."""
         return system_ns if self._true else int(self.reading(np.array([system_ns], dtype=np.int64))[0])
 
+    def knots_ns(self, first: int, count: int) -> Int64s:
+        """The walk at `count` knots from `first` (0 at the epoch) on: all that its readings between them depend on."""
+        return np.array([self._knot(k) for k in range(first, first + count)], dtype=np.int64)
+
     def _skewed(self, elapsed: Int64s) -> Int64s:
         # k · elapsed / 10¹⁵ with k in 10⁻⁶ ppb, rounded down, cut so that no product leaves int64
-        ppb, rest = divmod(self._skew, _MICRO_PPB)
+        ppb, rest = divmod(self.skew_micro_ppb, _MICRO_PPB)
         seconds, below = np.divmod(elapsed, NS_PER_S)
         nano = seconds * (rest * 1_000) + below * ppb + below * rest // _MICRO_PPB
         result: Int64s = seconds * ppb + nano // NS_PER_S

@@ -227,15 +227,15 @@ class ThreeHosts:
         before = self._sent()
         end = time.monotonic() + seconds
         while time.monotonic() < end and not until():
-            if not any([agent.reflect() for agent in self.agents]):
+            if not any([agent.packets.reflect() for agent in self.agents]):
                 time.sleep(0.001)
         return self._sent() - before
 
     def refused(self, reason: str) -> int:
-        return sum(agent.reflector.counters.get("refused", reason) for agent in self.agents)
+        return sum(agent.packets.reflector.counters.get("refused", reason) for agent in self.agents)
 
     def _sent(self) -> int:
-        return sum(agent.reflector.counters.get("answered") for agent in self.agents)
+        return sum(agent.packets.reflector.counters.get("answered") for agent in self.agents)
 
 
 @pytest.fixture

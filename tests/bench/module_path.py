@@ -148,7 +148,7 @@ def exchange_path() -> Iterator[Trail]:
     near, far = NicConfig("ha/r0", "lo", "127.0.83.1"), NicConfig("hb/r0", "lo", "127.0.83.2")
     session = SessionConfig("ha/r0", "hb/r0", far.address, 21_862, (21_001,), rate_hz=100.0)
     hosts = HostConfig("ha", (near,), (session,)), HostConfig("hb", (far,))
-    config = AgentConfig(hosts[:1], reflector_port=21_862, trace_interval_s=0.0)
+    config = AgentConfig(hosts[:1], reflector_port=21_862, trace_interval_s=0.0, packet_engine="numpy")
     buffer = PublishBuffer(_Nowhere(), Counters("agent"))
     agent = _Agent(config, buffer, Counters("agent"), "boot", None)
     sender, reflector = agent.hosts[0], HostAgent(config, hosts[1], "boot", 1)
@@ -157,14 +157,14 @@ def exchange_path() -> Iterator[Trail]:
     try:
         for n in range(2 * ROUNDS):
             trail = Trail(PACKAGE)
-            time.sleep(max(0, sender.sender.next_due_ns() - time.monotonic_ns()) / 1e9)
+            time.sleep(max(0, sender.packets.sender.next_due_ns() - time.monotonic_ns()) / 1e9)
             with trail:
-                sender.probe(time.monotonic_ns())
-            for _ in itertools.takewhile(lambda _: not reflector.reflect(), range(1000)):
+                sender.packets.send_due(time.monotonic_ns())
+            for _ in itertools.takewhile(lambda _: not reflector.packets.reflect(), range(1000)):
                 time.sleep(1e-4)
             time.sleep(1e-3)
             with trail:
-                sender.read_answers(time.time_ns())
+                sender.packets.read_answers(time.time_ns())
                 agent.flush(time.monotonic_ns())
             if n >= ROUNDS:
                 yield trail

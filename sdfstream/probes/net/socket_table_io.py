@@ -76,7 +76,7 @@ class SocketTable:
         self._rx = RxBuffer(len(slots), width, {address_octets(nic.address) for nic, _ in slots}, counters)
         self._tx = TxBuffer(len(slots))
         self._stamps = TxStampReader(len(slots), counters)
-        self._own_address = _devices_with_several_addresses(slots)
+        self._own_address = devices_with_several_addresses(slots)
 
     def fileno(self) -> int:
         """Readable when some socket is: for the event loop."""
@@ -379,7 +379,7 @@ class TxStampReader:
         self._outstanding[slot] = 0
 
 
-def _devices_with_several_addresses(slots: Sequence[tuple[NicConfig, int]]) -> set[tuple[str | None, str]]:
+def devices_with_several_addresses(slots: Sequence[tuple[NicConfig, int]]) -> set[tuple[str | None, str]]:
     """Where a wildcard socket per NIC would clash; the loopback device may be shared with other processes, too."""
     addresses: dict[tuple[str | None, str], set[str]] = {}
     for nic, _ in slots:

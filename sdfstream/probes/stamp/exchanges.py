@@ -158,8 +158,10 @@ class Exchanges:
         self.extension: Fields = fields(self._extension, tlv.EXTENSION)
 
     def free(self, path: Int64s) -> None:
-        """Forget the exchanges of these paths."""
-        self.state[np.isin(self.path, path)] = FREE
+        """Forget the exchanges of these paths, and the follow-ups in them: another session counts answers anew."""
+        mine = np.isin(self.path, path)
+        self.state[mine] = FREE
+        self._extension[mine] = 0
 
     def __len__(self) -> int:
         return len(self.state)
@@ -279,9 +281,11 @@ def _clean(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None) -> bool:
     clean &= found["cos_head"] == tlv.COS_HEAD
     clean &= found["ti_head"] == tlv.TI_HEAD
     if mac is not None:
-        clean &= data[:, least - tlv.trailer_bytes(mode)] == 0
-    clean &= (data[:, least] == 0) | (length == least)
-    return bool(clean.all()) and bool(tlv.arranged(data, length, mode).all())
+        clean &= fields(data, tlv.WORD, least - tlv.trailer_bytes(mode))["word"] == tlv.MAC_HEAD
+    room = length - (least + tlv.HEADER_BYTES)
+    padded = fields(data, tlv.WORD, least)["word"] == (tlv.Tlv.EXTRA_PADDING << 16) + room
+    clean &= np.where(room < 0, room == -tlv.HEADER_BYTES, padded)
+    return bool(clean.all())
 
 
 def _drop(octets: UInt8s, broken: Bools, counters: Counters) -> None:

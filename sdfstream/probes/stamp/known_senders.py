@@ -87,13 +87,15 @@ class KnownSenders:
     def __init__(self, host: HostConfig, limits: ReflectorLimits, salt: int) -> None:
         self._limits = limits
         self._own = frozenset(address_octets(nic.address) for nic in host.nics)
-        self._on_loopback = any(ipaddress.ip_address(nic.address).is_loopback for nic in host.nics)
+        self.on_loopback = any(ipaddress.ip_address(nic.address).is_loopback for nic in host.nics)
         self._groups: dict[str, dict[bytes, KnownSender]] = {}
         self._networks: dict[str, list[tuple[UInt64s, UInt64s]]] = {"": _networks(limits.networks)}
         self._buckets = SourceBuckets(limits.source_pps, salt)
         self._strangers = TokenBucket(limits.stranger_pps)
         self.names: dict[bytes, str] = {}
         """NIC id by 16-octet address."""
+        self.senders: dict[bytes, KnownSender] = {}
+        """Those of all groups by 16-octet address."""
         self._index({})
 
     def know(self, group: str, senders: Mapping[str, KnownSender], networks: Iterable[str] = ()) -> bool:
@@ -116,6 +118,11 @@ class KnownSenders:
         self._index(merged)
         return True
 
+    @property
+    def networks(self) -> list[tuple[UInt64s, UInt64s]]:
+        """Known networks and their masks, as the two words of an address."""
+        return [pair for networks in self._networks.values() for pair in networks]
+
     def admit(self, address: UInt8s, port: UInt16s) -> Admission:
         """Whether senders, (n,) each, are answered at all, whatever their rate."""
         words = address.view(np.uint64)
@@ -126,7 +133,7 @@ class KnownSenders:
         if stranger.any():
             unnamed = stranger.copy()
             reasons[BatchVerdict.OWN_ADDRESS] = unnamed & self._is_own(address)
-            reasons[BatchVerdict.NO_HOST] = unnamed & ~_unicast(address, loopback=self._on_loopback)
+            reasons[BatchVerdict.NO_HOST] = unnamed & ~_unicast(address, loopback=self.on_loopback)
             stranger &= ~self._in_networks(words)
             if not self._limits.strangers:
                 reasons[BatchVerdict.STRANGER] = stranger
@@ -155,6 +162,7 @@ class KnownSenders:
         self._words = np.concatenate([words[order], np.zeros((1, 2), dtype=np.uint64)])
         ports = np.array([sender.port for sender in senders.values()], dtype=np.uint16)
         self._port = np.append(ports[order], np.uint16(0))
+        self.senders = dict(senders)
         self.names = {address: sender.nic for address, sender in senders.items()}
         self._buckets.resize(len(order))
 
@@ -172,9 +180,8 @@ class KnownSenders:
 
     def _in_networks(self, words: UInt64s) -> Bools:
         found = np.zeros(len(words), dtype=np.bool_)
-        for networks in self._networks.values():
-            for network, mask in networks:
-                found |= ((words & mask) == network).all(axis=1)
+        for network, mask in self.networks:
+            found |= ((words & mask) == network).all(axis=1)
         return found
 
     def _is_own(self, address: UInt8s) -> Bools:
@@ -185,7 +192,7 @@ class KnownSenders:
 
     def _is_one_hosts(self, address: str) -> bool:
         octets = np.frombuffer(address_octets(address), dtype=np.uint8).reshape(1, 16)
-        return bool(_unicast(octets, loopback=self._on_loopback)[0])
+        return bool(_unicast(octets, loopback=self.on_loopback)[0])
 
 
 def _networks(texts: Iterable[str]) -> list[tuple[UInt64s, UInt64s]]:

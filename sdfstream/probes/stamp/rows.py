@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sdfstream.probes.config import HostConfig
+from sdfstream.probes.config import HostConfig, SessionConfig
 from sdfstream.probes.stamp import exchanges as ex
 from sdfstream.probes.stamp import packet, tlv
 from sdfstream.probes.stamp.packet import Fields
@@ -42,20 +42,13 @@ class RowWriter:
         self._counters = counters
         self._before_ns: int | None = None
         self._clock = clock
-        self._host = host.host
-        self._planes = {nic.nic: nic.plane for nic in host.nics}
+        self._host = host
         self.adopt(paths)
 
     def adopt(self, paths: Paths) -> None:
         """Write rows of these paths from now on: the old ones under their numbers, and perhaps more."""
         self._paths = paths
-        sessions = paths.sessions
-        self._src = NameColumn([s.src for s in sessions])
-        self._dst = NameColumn([s.dst for s in sessions])
-        self._clock_src = NameColumn([self._host, *(s.src for s in sessions)])
-        far = [clock_of_far_end(s, hardware=hardware) for hardware in (False, True) for s in sessions]
-        self._clock_dst = NameColumn(far)
-        self._plane = NameColumn([self._planes.get(s.src) for s in sessions])
+        self._names = RowNames(self._host, paths.sessions)
 
     def finished(self, exchanges: ex.Exchanges, now_ns: int) -> pa.RecordBatch | None:
         """Rows of all exchanges finished by `now_ns` (steady clock), in order of sending; None: none."""
@@ -99,15 +92,9 @@ class RowWriter:
                 "rx_host_ns": _clipped(arrival["t4_user"] - near.t4_ns),
             }
         )
-        named = self._named(self._paths.session[path], near, far)
-        present = _present(values, near, extension, answered)
-        arrays = [
-            named[field.name]
-            if field.name in named
-            else column(values[field.name], field.type, present.get(field.name))
-            for field in _FIELDS
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
+        classed = extension["cos_head"] == tlv.COS_HEAD
+        named = self._names.columns(self._paths.session[path], near.hardware, far.t2_kind == StampKind.HARDWARE)
+        return batch_of(values, named, classed, answered)
 
     def _times(self, near: _Near, far: _Far) -> dict[str, npt.NDArray[Any]]:
         return {
@@ -119,17 +106,6 @@ class RowWriter:
             "t2_kind": far.t2_kind,
             "t3_kind": far.t3_kind,
             "t4_kind": near.t4_kind,
-        }
-
-    def _named(self, session: Int64s, near: _Near, far: _Far) -> dict[str, pa.Array]:
-        far_hardware = far.t2_kind == StampKind.HARDWARE
-        return {
-            "src": self._src.column(session),
-            "dst": self._dst.column(session),
-            "clock_src": self._clock_src.column(np.where(near.hardware, session + 1, 0)),
-            "clock_dst": self._clock_dst.column(session + far_hardware * len(self._paths.sessions)),
-            "transport": _UDP.column(np.zeros(len(session), dtype=np.int64)),
-            "plane": self._plane.column(session),
         }
 
     def _far_stamps(
@@ -179,9 +155,6 @@ class _Near:
     t4_kind: UInt8s
     hardware: Bools
     """Where that clock is the NIC's."""
-    tx_host: Bools
-    """Where the delay inside this host before sending can be came: both readings are the system clock's."""
-    rx_host: Bools
 
 
 def _near_stamps(exchanges: ex.Exchanges, slot: Int64s, arrival: Fields, answered: Bools) -> _Near:
@@ -199,8 +172,6 @@ def _near_stamps(exchanges: ex.Exchanges, slot: Int64s, arrival: Fields, answere
         t1_kind=t1_kind,
         t4_kind=np.where(answered, t4_kind, np.uint8(StampKind.NONE)),
         hardware=hardware,
-        tx_host=t1_kind == StampKind.KERNEL,
-        rx_host=answered & (t4_kind == StampKind.KERNEL),
     )
 
 
@@ -219,16 +190,40 @@ def _marks(tos: UInt8s, answer: Fields, extension: Fields, arrival: Fields) -> d
     }
 
 
-def _present(values: dict[str, npt.NDArray[Any]], near: _Near, extension: Fields, answered: Bools) -> dict[str, Bools]:
-    """Where the columns that may be null have a value."""
-    classed = answered & (extension["cos_head"] == tlv.COS_HEAD)
+def _present(values: Mapping[str, npt.NDArray[Any]], classed: Bools, answered: Bools) -> dict[str, Bools]:
+    """Where the columns that may be null have a value; `classed`: where a Class of Service TLV came.
+
+    A delay inside this host is one where both readings are the system clock's.
+    """
+    classed = answered & classed
     return dict.fromkeys(_ANSWERED, answered) | {
         "dscp_fwd": classed,
         "ecn_fwd": classed,
         "ttl_fwd": answered & (values["ttl_fwd"] != 0),
         "ttl_rev": answered & (values["ttl_rev"] != 0),
-        "tx_host_ns": near.tx_host,
-        "rx_host_ns": near.rx_host,
+        "tx_host_ns": values["t1_kind"] == StampKind.KERNEL,
+        "rx_host_ns": answered & (values["t4_kind"] == StampKind.KERNEL),
+    }
+
+
+def batch_of(
+    values: Mapping[str, npt.NDArray[Any]], named: Mapping[str, pa.Array], classed: Bools, answered: Bools
+) -> pa.RecordBatch:
+    """The rows of finished exchanges: `values` and `named` together are the columns.
+
+    `answered`: which probes were answered; `classed`: to which of these a Class of Service TLV came back.
+    """
+    arrays = {**columns_of(values, classed, answered), **named}
+    return pa.RecordBatch.from_arrays([arrays[field.name] for field in _FIELDS], schema=PROBE.columns)
+
+
+def columns_of(values: Mapping[str, npt.NDArray[Any]], classed: Bools, answered: Bools) -> dict[str, pa.Array]:
+    """The columns that are no names, as `batch_of` has them."""
+    present = _present(values, classed, answered)
+    return {
+        field.name: column(values[field.name], field.type, present.get(field.name))
+        for field in _FIELDS
+        if field.name in values
     }
 
 
@@ -242,12 +237,47 @@ class NameColumn:
     def __init__(self, names: Sequence[str | None]) -> None:
         entries = sorted({n for n in names if n is not None})
         index = {name: i for i, name in enumerate(entries)}
-        self._code = np.array([-1 if n is None else index[n] for n in names], dtype=np.int32)
-        self._entries = text(entries)
+        self.indices: Int32s = np.array([-1 if n is None else index[n] for n in names], dtype=np.int32)
+        """Of each code, its name's place in the dictionary; −1: null."""
+        self.entries = text(entries)
+        """The dictionary."""
 
     def column(self, code: npt.NDArray[np.integer[Any]]) -> pa.Array:
         """The names of `code` (n,) as dictionary<int32, utf8>."""
-        return coded(self._code[code], self._entries)
+        return coded(self.indices[code], self.entries)
 
 
 _UDP = NameColumn(["udp"])
+
+
+class RowNames:
+    """The columns of names in the rows of one host's sessions."""
+
+    def __init__(self, host: HostConfig, sessions: Sequence[SessionConfig]) -> None:
+        planes = {nic.nic: nic.plane for nic in host.nics}
+        far = [clock_of_far_end(s, hardware=hardware) for hardware in (False, True) for s in sessions]
+        self._sessions = len(sessions)
+        self.columns_of_names = {
+            "src": NameColumn([s.src for s in sessions]),
+            "dst": NameColumn([s.dst for s in sessions]),
+            "clock_src": NameColumn([host.host, *(s.src for s in sessions)]),
+            "clock_dst": NameColumn(far),
+            "transport": _UDP,
+            "plane": NameColumn([planes.get(s.src) for s in sessions]),
+        }
+
+    def codes(self, session: Int64s, hardware: Bools, far_hardware: Bools) -> dict[str, Int64s]:
+        """The codes in `columns_of_names` of rows of these sessions; see `columns`."""
+        return {
+            "src": session,
+            "dst": session,
+            "clock_src": np.where(hardware, session + 1, 0),
+            "clock_dst": session + far_hardware * self._sessions,
+            "transport": np.zeros(len(session), dtype=np.int64),
+            "plane": session,
+        }
+
+    def columns(self, session: Int64s, hardware: Bools, far_hardware: Bools) -> dict[str, pa.Array]:
+        """Of rows of these sessions; where t1 and t4, and where t2, are a NIC's stamps."""
+        codes = self.codes(session, hardware, far_hardware)
+        return {name: column.column(codes[name]) for name, column in self.columns_of_names.items()}

@@ -119,7 +119,8 @@ HEAD_MASK: Final = 0x00FF_FFFF
 """Type and length of a header word, without the flags."""
 
 _HEADS: Final = layout_of(36, fu=(">u4", 0), cos=(">u4", 20), ti=(">u4", 28))
-_WORD: Final = layout_of(4, word=(">u4", 0))
+WORD: Final = layout_of(4, word=(">u4", 0))
+"""A header: flags, type and length."""
 
 
 def cos_word(dscp1: int, ec1: int) -> int:
@@ -155,10 +156,10 @@ def write_template(row: UInt8s, mode: Mode, length: int, dscp1: int, ec1: int) -
     extension["cos"] = cos_word(dscp1, ec1)
     at = mode.base_bytes + EXTENSION.itemsize
     if mode.mac_at is not None:
-        fields(row[None, :], _WORD, at)["word"] = flags | MAC_HEAD
+        fields(row[None, :], WORD, at)["word"] = flags | MAC_HEAD
         at += trailer_bytes(mode)
     if at < length:
-        fields(row[None, :], _WORD, at)["word"] = flags | Tlv.EXTRA_PADDING << 16 | (length - at - HEADER_BYTES)
+        fields(row[None, :], WORD, at)["word"] = flags | Tlv.EXTRA_PADDING << 16 | (length - at - HEADER_BYTES)
 
 
 def arranged(data: UInt8s, length: Int32s, mode: Mode) -> Bools:
@@ -171,9 +172,9 @@ def arranged(data: UInt8s, length: Int32s, mode: Mode) -> Bools:
     ours &= (heads["cos"] & HEAD_MASK) == COS_HEAD
     ours &= (heads["ti"] & HEAD_MASK) == TI_HEAD
     if mode.mac_at is not None:
-        ours &= (fields(data, _WORD, least - trailer_bytes(mode))["word"] & HEAD_MASK) == MAC_HEAD
+        ours &= (fields(data, WORD, least - trailer_bytes(mode))["word"] & HEAD_MASK) == MAC_HEAD
     room = length - (least + HEADER_BYTES)
-    padding = (fields(data, _WORD, least)["word"] & HEAD_MASK) == (Tlv.EXTRA_PADDING << 16 | np.maximum(room, 0))
+    padding = (fields(data, WORD, least)["word"] & HEAD_MASK) == (Tlv.EXTRA_PADDING << 16 | np.maximum(room, 0))
     ours &= (room == -HEADER_BYTES) | (padding & (room >= 0))
     return ours
 

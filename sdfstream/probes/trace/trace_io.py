@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from sdfstream.probes.config import AgentConfig, NicConfig
-from sdfstream.probes.net.socket_io import report_icmp
-from sdfstream.probes.net.socket_table_io import SocketTable
+from sdfstream.probes.net.icmp import IcmpError
+from sdfstream.probes.net.socket_io import ProbeSocket, report_icmp
+from sdfstream.probes.stamp.liveness import PathName
 from sdfstream.probes.stamp.paths import Paths
-from sdfstream.probes.stamp.reflector import SessionReflector
-from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.probes.trace.answers import AnswerBook
 from sdfstream.probes.trace.flows import FlowBook, FlowRequest, Leaves
 from sdfstream.probes.trace.packets import PacketTemplate
@@ -26,7 +25,7 @@ from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
 from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, Flow, PathId
 from sdfstream.records.message import Output
 from sdfstream.records.topics import TOPOLOGY
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_S, Int64s, UInt8s
 from sdfstream.stats import Counters
 
 _LEAST_PAYLOAD: Final = 44
@@ -37,6 +36,45 @@ MakeEvent = Callable[[str, str, str, Mapping[str, Any]], Output]
 """Topic, type, key, data to an event of this host."""
 
 
+class ProbingSockets(Protocol):
+    """The sockets that probe paths are traced from, by slot (`SocketTable`)."""
+
+    @property
+    def sockets(self) -> list[ProbeSocket | None]:
+        """The open ones."""
+
+    def send_limited(self, slot: int, address: bytes, port: int, payload: bytes, tos: int, ttl: int) -> bool:
+        """Send one datagram with its own TTL; False when it is known not to go."""
+
+    def take_icmp(self) -> list[IcmpError]:
+        """ICMP errors since the last call."""
+
+
+class InboundPaths(NamedTuple):
+    """The sessions that a host reflects, by number; a session keeps its number."""
+
+    names: Sequence[PathName]
+    senders: Sequence[bytes]
+    """16-octet addresses."""
+    states: UInt8s
+
+
+class TracedPaths(Protocol):
+    """What tracing must know of the probes. Arrays are (paths,), by the numbers of the table of paths."""
+
+    def states(self) -> UInt8s:
+        """Unknown, alive or silent (`liveness`); not to be written to."""
+
+    def last_received_ns(self) -> Int64s:
+        """Steady clock of the last answer."""
+
+    def ttl_fwd(self) -> UInt8s:
+        """TTL with which probes arrive, by the last answer; 0: not reported."""
+
+    def inbound(self) -> InboundPaths:
+        """The sessions that this host reflects."""
+
+
 class Tracing:
     """Traces probe paths, answers to probes, and flows of one host.
 
@@ -44,7 +82,7 @@ class Tracing:
     ----------
     config : AgentConfig
     nics : NIC id to NicConfig
-    table : SocketTable
+    table : ProbingSockets
         The senders' sockets.
     event : callable
         Makes the event of a trace.
@@ -57,7 +95,7 @@ class Tracing:
         self,
         config: AgentConfig,
         nics: Mapping[str, NicConfig],
-        table: SocketTable,
+        table: ProbingSockets,
         *,
         event: MakeEvent,
         clock: Callable[[], int],
@@ -89,21 +127,17 @@ class Tracing:
         """Take the flows to be traced from now on, most wanted first."""
         self._flow_book.take(requests, now_ns)
 
-    def step(self, sender: SessionSender, reflector: SessionReflector, now_ns: int) -> list[Output]:
+    def step(self, probes: TracedPaths, now_ns: int) -> list[Output]:
         """Take answers, send due probes; the events of finished traces."""
         self._take_quotes()
         outputs = [self._output(trace) for trace in self._tracer.finished(now_ns)]
-        changed, moved = self._path_book.step(
-            sender.last_received_at_ns, sender.ttl_fwd, sender.path_liveness.state, now_ns
-        )
+        changed, moved = self._path_book.step(probes.last_received_ns(), probes.ttl_fwd(), probes.states(), now_ns)
         changes = PathChanges(changed, moved, self.raw.opened())
         self._flow_book.step(changes, self._leaves, now_ns)
-        self._answer_book.step(
-            reflector.path_liveness.names, reflector.senders, reflector.path_liveness.state, changes, now_ns
-        )
-        probes = self._tracer.due(now_ns)
+        self._answer_book.step(*probes.inbound(), changes, now_ns)
+        due = self._tracer.due(now_ns)
         self._report_errors({self._slot(s) for s in self._tracer.busy() if isinstance(s, int)})
-        for probe in probes:
+        for probe in due:
             if isinstance(probe.subject, int):
                 self._send(probe.subject, probe.ttl, probe.token)
             else:

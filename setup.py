@@ -1,0 +1,76 @@
+"""Builds the package: `pyproject.toml` says what is in it, this compiles the packet engine into it.
+
+The library (`sdfstream/probes/engine`) has a plain C interface and no `Python.h`, so one wheel serves every Python of a
+machine: ``py3-none-linux_x86_64``. Without a C compiler the wheel is pure and the agent runs on its numpy engines. An
+editable install holds no library: the checkout compiles it when it is first used, and anew when its sources change.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+sys.path.insert(0, str(Path(__file__).parent))  # a build front end does not put it there
+
+from sdfstream.errors import UnavailableError
+from sdfstream.probes.engine import build_io
+
+
+class Package(Distribution):
+    """What is built; with the library it belongs where files of one machine do (``platlib``)."""
+
+    holds_library = False
+
+    def has_ext_modules(self) -> bool:
+        """Whether it holds machine code."""
+        return self.holds_library
+
+
+class BuildPackage(build_py):
+    """Copies Python files and data, then compiles the packet engine beside them."""
+
+    def run(self) -> None:
+        """Build; what no compiler can be found for is left out, with a line that says so."""
+        super().run()
+        library = self.library()
+        library.unlink(missing_ok=True)  # of an earlier build, perhaps from other sources
+        if self.editable_mode or sys.platform != "linux":
+            return
+        try:
+            library.parent.mkdir(parents=True, exist_ok=True)
+            build_io.compile_library(library)
+        except (OSError, UnavailableError) as error:
+            self.warn(f"{error}; the wheel is pure Python")
+
+    def library(self) -> Path:
+        """Where the library lies once it is compiled."""
+        return Path(self.build_lib, "sdfstream", "probes", "engine", build_io.INSTALLED.name)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """The files of the build, the library among them."""
+        library = self.library()
+        return [*super().get_outputs(include_bytecode), *([str(library)] if library.exists() else [])]
+
+
+class BuildWheel(bdist_wheel):
+    """Tags the wheel by its content: of this machine where it holds the library, else of any."""
+
+    def run(self) -> None:
+        """Compile before the kind of the wheel is decided."""
+        self.run_command("build")
+        self.distribution.holds_library = self.get_finalized_command("build_py").library().exists()
+        self.root_is_pure = not self.distribution.holds_library
+        super().run()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """(Python, ABI, machine): the library asks nothing of either of the first two."""
+        python, abi, machine = super().get_tag()
+        return (python, abi, machine) if self.root_is_pure else ("py3", "none", machine)
+
+
+if __name__ == "__main__":
+    setup(distclass=Package, cmdclass={"build_py": BuildPackage, "bdist_wheel": BuildWheel})
