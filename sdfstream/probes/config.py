@@ -160,8 +160,8 @@ class AgentConfig:
     """Folder of the spill, this agent's alone; ``auto``: in /var/lib/sdfstream/spill, or the user's ~/.local/state."""
     catch_up_bytes_s: int = 8 << 20
     """After an outage rows go at this rate (as they weigh in memory), or twice as fast as they come if that is more."""
-    packet_engine: str = "auto"
-    """What carries the packets: ``c``, the packet engine in a thread of its own; ``numpy``, the Python engines in the
-    agent's loop; ``auto``: the former where its library can be loaded."""
+    packet_engine: str = "numpy"
+    """What carries the packets: ``numpy``, the Python engines in the agent's loop; ``c``, the packet engine in a thread
+    of its own, not yet proved in the lab; ``auto``: the latter where its library can be loaded."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""
