@@ -9,7 +9,6 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # one worker more than cores: a test that waits for a broker leaves a core idle
 PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
-BESIDE := tests/unit tests/property
 .PHONY: help setup demo test check audit fuzz quick bench bench-clock trials chaos schemas lock clean
 
 help: ## This page
@@ -25,10 +24,7 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 test: ## All checks and all tests, lab and Kafka included
 	@scripts/setup python peers lab kafka tools
 	@$(MAKE) --no-print-directory check
-	@# what needs no quiet machine takes the time that packets in namespaces leave
-	@beside=$$(mktemp); nice -n 19 $(BIN)/pytest -q -m "not alone" $(BESIDE) >$$beside 2>&1 & others=$$!; trap "kill $$others 2>/dev/null; rm -f $$beside" EXIT; \
-	  $(BIN)/pytest -q -m alone; alone=$$?; wait $$others; others=$$?; cat $$beside; \
-	  $(BIN)/pytest -q $(PARALLEL) -m "not alone" $(BESIDE:%=--ignore=%) && exit $$((alone + others))
+	@$(BIN)/pytest -q -m alone; alone=$$?; $(BIN)/pytest -q $(PARALLEL) -m "not alone" && exit $$alone
 
 quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python
