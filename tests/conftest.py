@@ -6,6 +6,7 @@ cases are drawn by ``make fuzz`` (profile ``fuzz``); what that finds becomes an 
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ settings.load_profile("test")
 pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines"]
 
 
+UNHURRIED = ("tests/golden/", "tests/property/", "tests/scenarios/", "tests/unit/")
+"""Plain objects, whose time comes with their input."""
 IN_TIME = (
     "tests/integration/test_agents_away",
     "tests/integration/test_agent_run",
@@ -29,17 +32,19 @@ IN_TIME = (
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is ``real`` (packets, brokers, processes), what of it runs ``alone``, and what stays on one worker.
+    """Mark what is ``real`` (packets, brokers, processes), what of it runs ``alone``, and what is ``unhurried``.
 
     What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
-    Packets in namespaces, agents at full rate and live clocks need the machine in time and have it to themselves;
-    ``make test`` runs all others in parallel.
+    Packets in namespaces, agents at full rate and live clocks need the machine in time: ``make test`` runs them one by
+    one, and beside them only what is unhurried, which gives way at once. All others run in parallel after that.
     """
     if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka"):
         item.add_marker("real")
         item.add_marker(pytest.mark.flaky(reruns=1))
     if _is_marked(item, "lab") or item.nodeid.startswith(IN_TIME):
         item.add_marker("alone")
+    if item.nodeid.startswith(UNHURRIED) and not item.get_closest_marker("real"):
+        item.add_marker("unhurried")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndBroker:
@@ -50,6 +55,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndBrok
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folders with the longest files first, so that no worker ends long after the others."""
     items.sort(key=_order)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: a collector that walks it after every 700 objects takes a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 def _order(item: pytest.Item) -> int:

@@ -16,7 +16,7 @@ Dead links are in no row: agents move queue pairs away from them by themselves (
 published beforehand. Agents obey in `sdfstream.agent.commands`.
 
 Read `stage` (messages in, commands out); what is known, put together in `context`: of queue pairs `jobs`, of traces
-`routes`, of probe paths `paths`, of links `links`; the engines `arming` (where to: `alternates`), `contention` (its
-trials: `effect`), `incast` and `overrides`; then `guard` (reasons to do nothing), `refusals` (how those are published)
-and `ledger` (how commands are issued).
+`routes`, of probe paths `paths`, of links `links` and `queues`; the engines `arming` (where to: `alternates`),
+`contention` (its trials: `effect`), `incast` and `overrides`; then `guard` (reasons to do nothing), `refusals` (how
+those are published) and `ledger` (how commands are issued).
 """

@@ -49,7 +49,7 @@ class ActuateConfig:
     most_watch_paths: int = 8
     """Probe paths named per segment of a watch. Fewer: one host's silence looks like a dead segment more easily."""
     watch_interval_ms: float = 25.0
-    """Probe paths at least this fast make up a watch where there are any; slower ones would delay the verdict."""
+    """Probe paths at least this fast, or half as fast as the fastest, come first in a watch: agents judge by those."""
     rearm_s: float = 1.0
     """A queue pair's armed command is remade for new traces at most this often: while a fault moves paths about,
     every trace changes the picture."""

@@ -24,8 +24,9 @@ from sdfstream.actuate.effect import Effects, MoveTrial, MoveTrials
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import OwnedQp
 from sdfstream.actuate.ledger import IssuedCommand
-from sdfstream.actuate.links import LinkQueue, Shares
+from sdfstream.actuate.links import Shares
 from sdfstream.actuate.paths import MappedPath, draw
+from sdfstream.actuate.queues import LinkQueue
 from sdfstream.actuate.refusals import Doubt
 from sdfstream.records.message import Output
 from sdfstream.records.topics import COMMAND

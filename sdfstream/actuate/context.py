@@ -13,8 +13,9 @@ from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.guard import Breaker, GuardFacts
 from sdfstream.actuate.jobs import QpWindows, RunningJobs
 from sdfstream.actuate.ledger import CommandLedger, Commands
-from sdfstream.actuate.links import ActionableFindings, Loads, QueueDelays
+from sdfstream.actuate.links import ActionableFindings, Loads
 from sdfstream.actuate.paths import ClockErrors, Mapper, Probing
+from sdfstream.actuate.queues import QueueDelays
 from sdfstream.actuate.refusals import Refusals
 from sdfstream.actuate.routes import Routes, Selectable
 from sdfstream.records.fabric import Topology

@@ -76,7 +76,11 @@ class Mapper:
         return MappedPath(path, data, crossed, watch, covered)
 
     def _probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:
-        """Probe paths to watch a segment by: the fast ones where there are any, those to the same far NIC first."""
+        """Probe paths to watch a segment by: fast ones, then slow ones; to the same far NIC before others.
+
+        The agent judges by the quickest of them. Out of the others it makes quick what it needs: its candidates, which
+        are the slowest, so these come first, and have half the list where there are as many.
+        """
         at = (self.routes.version, self.probing.version, now_ns // _LOOK_AGAIN_NS)
         if at != self._found_at:
             self._found, self._found_at = {}, at
@@ -91,10 +95,14 @@ class Mapper:
             interval_ns = self.probing.interval_ns(key)
             if interval_ns is not None:
                 found.append((interval_ns, key))
-        fast_ns = int(self.config.watch_interval_ms * NS_PER_MS)
+        found.sort(key=lambda entry: (entry[1].dst != dst, -entry[0], entry[1]))
+        quickest_ns = min((interval_ns for interval_ns, _ in found if interval_ns > 0), default=0)
+        fast_ns = max(int(self.config.watch_interval_ms * NS_PER_MS), 2 * quickest_ns)
         fast = [key for interval_ns, key in found if 0 < interval_ns <= fast_ns]
-        chosen = fast or [key for _, key in found]
-        return sorted(chosen, key=lambda key: (key.dst != dst, key))[: self.config.most_watch_paths]
+        slow = [key for interval_ns, key in found if not 0 < interval_ns <= fast_ns]
+        most = self.config.most_watch_paths
+        chosen = fast[: most - min(len(slow), most // 2)]
+        return chosen + slow[: most - len(chosen)]
 
     def unclean_segment(self, nic: str, mapped: MappedPath) -> str:
         """The first segment that no alive probe path shows to be clean; empty: all are."""

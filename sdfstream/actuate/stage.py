@@ -31,6 +31,7 @@ from sdfstream.records.fabric import DECLARED_TYPE, FLOW_TYPE, PATH_TYPE, Topolo
 from sdfstream.records.job import job_shard
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import REPLAY_KEY, KeyRing, Signer
+from sdfstream.records.slices import in_slices
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, QP_WINDOW, TOPOLOGY
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
@@ -111,9 +112,14 @@ class ActuateStage:
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
         out: list[Output] = []
-        for message in messages:
-            out += self._until(message.bus_at_ns)
-            out += self._take(message)
+        for run in in_slices(messages):
+            out += self._until(run[0].bus_at_ns)
+            if run[0].topic == OWD.name:
+                self.counters.add("received", OWD.name, len(run))
+                self._context.queue_delays.take(run)
+                continue
+            for message in run:
+                out += self._take(message)
         out += self._until(now_ns)
         return out
 
@@ -242,7 +248,6 @@ class MessageIntake:
         if not isinstance(body, Event):
             bulk = {
                 QP_WINDOW.name: context.windows.take,
-                OWD.name: context.queue_delays.take,
                 CLOCK.name: context.clocks.take,
             }
             if message.topic not in bulk:

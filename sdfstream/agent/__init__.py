@@ -6,12 +6,12 @@ Read in this order; the first file is the loop, and reads top to bottom:
 the loop                  `loop_io`: sends probes, reads answers, assesses liveness, flushes rows
 one host                  `host_io` decides; `packets` is the seam to what carries its packets; `nics_io`: which NICs
                           are there; `heartbeat`: when liveness is published; `priority_io`: how urgent all this is
-its packets, in C         `engine_packets_io`, `engine_sockets_io`, `inbound_mirror`; `engine_thread_io`, one for all
-                          hosts, of the size that `engine_room` says (`sdfstream.probes.engine`)
+its packets, in C         `engine`: packets, sockets and inbound paths of a host; one thread for all hosts, of the
+                          size that `engine.room` says (`sdfstream.probes.engine`)
 its packets, in Python    `numpy_packets_io` (`sdfstream.probes.stamp`), which answers when `answering_io` says
-sessions                  `sessions` begins and ends those that come and go: `watches` (fast probes for queue pairs)
-                          and `planned` (of the mesh plan), both in `slots` of the sender's arrays; `senders`: whom the
-                          reflector answers
+sessions                  `sessions` begins and ends those that come and go: `watches` (probes for queue pairs, of
+                          which `quick_paths` makes as many fast as `watch_cover` says) and `planned` (of the mesh
+                          plan), both in `slots` of the sender's arrays; `senders`: whom the reflector answers
 outputs → bus             `publish_io` numbers and buffers them in two `queues`, events and bulk; `spill` is their
                           form on disk; `bus_io` is the bus, also while its brokers are not there yet
 beside the probes         `observer` is the seam by which liveness is seen in the pass that assessed it; `services_io`

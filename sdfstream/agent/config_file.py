@@ -111,6 +111,8 @@ def check(config: AgentConfig) -> None:
     _within("phc_rate_hz", config.phc_rate_hz, 0, 10)
     _check_reflector(config)
     _within("watch_rate_hz", config.watch_rate_hz, 1, 1_000)
+    _within("watch_candidate_hz", config.watch_candidate_hz, 0.1, config.watch_rate_hz)
+    _within("watch_nic_pps", config.watch_nic_pps, config.watch_rate_hz, 1e9)
     _within("watch_target_pps", config.watch_target_pps, 1, 1e9)
     _within("watch_liveness_ms", config.watch_liveness_ms, 10, 3_600_000)
     _within("watch_ports", config.watch_ports, 1, 256)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.heartbeat import Heartbeat
 from sdfstream.agent.nics_io import NicMonitor, NicSurvey
 from sdfstream.agent.numpy_packets_io import NumpyPackets, assess_pause_ns
@@ -18,9 +19,10 @@ from sdfstream.agent.planned import PlannedSessions
 from sdfstream.agent.sessions import ChangingSessions, sender_sockets
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.stamp.known_senders import KnownSender
-from sdfstream.probes.stamp.liveness import event_data
+from sdfstream.probes.stamp.liveness import LIMIT_INTERVALS, event_data
 from sdfstream.probes.trace.flows import FlowRequest
 from sdfstream.probes.trace.raw_io import Made, discard
+from sdfstream.probes.trace.routes import ForwardRoutes
 from sdfstream.probes.trace.trace_io import Tracing
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.mesh import HostPlan
@@ -29,8 +31,8 @@ from sdfstream.records.topics import LIVENESS, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
 from sdfstream.stats import Counters
 
-_TRACE_NS: Final = 20 * NS_PER_MS
-"""Pause between two steps of tracing."""
+_LOOK_NS: Final = 20 * NS_PER_MS
+"""Pause between two looks at packets that work by themselves, beside those at what they call for."""
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
 
@@ -76,6 +78,7 @@ class HostAgent:
         self.packets = packets_of(config, host, socket_of, seed, self.counters)
         self.nic_monitor = NicMonitor(host.nics, self.packets.senders, self.packets.reflectors, self.counters)
         ports = range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports)
+        routes = ForwardRoutes()
         self.sessions = ChangingSessions(
             config,
             host,
@@ -84,8 +87,9 @@ class HostAgent:
             self.packets,
             lambda: self.packets.arriving_pps(ports),
             self.counters,
+            routes,
         )
-        self._tracing = self._new_tracing() if config.trace_interval_s > 0 else None
+        self._tracing = self._new_tracing(routes) if config.trace_interval_s > 0 else None
         self._boot_id = boot_id
         self._events = 0
         self._planned_senders: tuple[Mapping[str, KnownSender], Sequence[str]] = ({}, ())
@@ -98,7 +102,7 @@ class HostAgent:
         """Steady clock: when answers are to be read and liveness is to be assessed next."""
         self._paths_changed()
 
-    def _new_tracing(self) -> Tracing:
+    def _new_tracing(self, routes: ForwardRoutes) -> Tracing:
         return Tracing(
             self.config,
             self.nics,
@@ -106,12 +110,14 @@ class HostAgent:
             event=self.event,
             clock=lambda: self.clock.at(time.time_ns()),
             counters=self.counters,
+            routes=routes,
         )
 
     def _paths_changed(self) -> None:
         """Compute what depends on the paths that are probed."""
         self.generation += 1
         self._slots = self.packets.probed()
+        self._limits_ns = self._limits()
         intervals_ns = self.packets.probed_intervals_ns()
         self.shortest_ns = int(intervals_ns.min(initial=NS_PER_S))
         """The shortest probe interval; one second when nothing is probed."""
@@ -119,10 +125,21 @@ class HostAgent:
         fill_ns = int(_UNREAD / rates.max()) if rates.any() else NS_PER_S
         # no probe times out, no socket overflows, no silence is reported late
         limit_ns = assess_pause_ns(self.sessions.liveness_ms)
-        self.assess_pause_ns = min(limit_ns, self.shortest_ns * 4 // 5, fill_ns)
+        pause_ns = min(limit_ns, self.shortest_ns * 4 // 5, fill_ns)
+        self.assess_pause_ns = _LOOK_NS if self.packets.self_driven else pause_ns
         """Pause between two assessments of liveness."""
         if self._tracing is not None:
             self._tracing.adopt(self.packets.paths, self.packets.configured_paths)
+
+    def _limits(self) -> Int64s:
+        """(paths,) how long each may go without an answer until it is silent."""
+        paths, configured = self.packets.paths, self.packets.configured_paths
+        first = int(paths.session[:configured].max(initial=-1)) + 1
+        slots = len(paths.sessions) - first
+        limits_ms = [self.config.liveness_ms] * first + [self.sessions.liveness_ms_of(slot) for slot in range(slots)]
+        limit_ns = np.array(limits_ms, np.int64)[paths.session] * NS_PER_MS
+        result: Int64s = np.maximum(limit_ns, LIMIT_INTERVALS * paths.interval_ns)
+        return result
 
     def start(self) -> None:
         """Open the sockets; raises ConfigError or UnavailableError when that can never work."""
@@ -187,8 +204,9 @@ class HostAgent:
         """Go on tracing paths; events of finished traces."""
         if self._tracing is None or now_ns < self._trace_at_ns:
             return []
-        self._trace_at_ns = now_ns + _TRACE_NS
-        return self._tracing.step(self.packets, now_ns)
+        events = self._tracing.step(self.packets, now_ns)
+        self._trace_at_ns = now_ns + self._tracing.pause_ns()
+        return events
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Slot of a probe path; −1 when it is not probed."""
@@ -202,9 +220,17 @@ class HostAgent:
         """(slots,) steady clock of the last change of state; silent: of the last answer."""
         return self.packets.steady_since_ns()
 
+    def limit_ns(self, slot: int) -> int:
+        """How long the path in `slot` may go without an answer until it is silent."""
+        return int(self._limits_ns[slot])
+
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         """Take the watch sessions wanted from now on."""
         self.sessions.watches.take(requests)
+
+    def cover(self, watched: WatchedRoutes) -> None:
+        """Take the routes whose segments quick paths are to cross from now on."""
+        self.sessions.watches.cover(watched)
 
     def follow(self, plan: HostPlan) -> bool:
         """Probe by `plan` from now on, as far as it is well-formed and fits the budget; whether it is a new plan."""

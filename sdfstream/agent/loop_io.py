@@ -20,14 +20,15 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from sdfstream.agent.answering_io import Answering
-from sdfstream.agent.engine_packets_io import packets_by
-from sdfstream.agent.engine_thread_io import engine_of
+from sdfstream.agent.engine.packets_io import packets_by
+from sdfstream.agent.engine.thread_io import engine_of
 from sdfstream.agent.host_io import HostAgent, Survey
 from sdfstream.agent.numpy_packets_io import NumpyPackets
 from sdfstream.agent.observer import LivenessObserver
 from sdfstream.agent.priority_io import BESIDE_PRIORITY, PRIORITY, ask_for_priority, follow_in_priority
 from sdfstream.agent.publish_io import Numbering, OutputPublisher, PublishBuffer
 from sdfstream.agent.spill.files_io import SpillFolder
+from sdfstream.agent.wake_io import Wake
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
 from sdfstream.probes.phc_io import LOOK_NS, HostClocks
 from sdfstream.records.message import Output
@@ -203,16 +204,19 @@ class _Agent:
         await self.buffer.drain(_DRAIN_S)
 
     async def pace(self) -> None:
-        """Tick for ever."""
+        """Tick for ever, and at once when the packet engine has found something."""
         flush_ns = self.config.flush_ms * NS_PER_MS
         flush_at = suspect_at = time.monotonic_ns()
         log_at = flush_at + _LOG_NS
         loop = asyncio.get_running_loop()
+        wake = Wake()
+        if self._engine is not None:
+            self._engine.on_found(loop, wake.call)
         next_s = loop.time()
         while True:
             now_ns = time.monotonic_ns()
             flush = now_ns >= flush_at
-            due = [h for h in self.hosts if flush or now_ns >= h.assess_at_ns]
+            due = self._due(now_ns, flush=flush)
             if due:
                 self.assess_liveness(due, now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
             if flush:
@@ -230,8 +234,16 @@ class _Agent:
             for host in self.hosts:
                 if not host.packets.self_driven:
                     host.packets.send_due(now_ns)
-            next_s = max(next_s + self._tick_ms() / 1e3, loop.time())
-            await asyncio.sleep(next_s - loop.time())
+            if loop.time() >= next_s:
+                next_s = max(next_s + self._tick_ms() / 1e3, loop.time())
+            await wake.until(next_s)
+
+    def _due(self, now_ns: int, *, flush: bool) -> list[HostAgent]:
+        """The hosts whose liveness is to be looked at now."""
+        if self._engine is None:
+            return [h for h in self.hosts if flush or now_ns >= h.assess_at_ns]
+        self._engine.collect(now_ns)
+        return [h for h in self.hosts if now_ns >= h.assess_at_ns or h.packets.has_changes]
 
     def assess_liveness(self, hosts: Sequence[HostAgent], now_ns: int, due_at_ns: int) -> None:
         """Read answers, then assess liveness; changes go to the bus at once."""
@@ -330,11 +342,11 @@ class _Agent:
             reader.close()
 
     def _tick_ms(self) -> float:
+        if self._engine is not None:  # it calls when something happens
+            return min(_TICK_MS[1], self.config.flush_ms)
         if self.config.tick_ms:
             return self.config.tick_ms
         shortest_ns = min((h.shortest_ns for h in self.hosts), default=NS_PER_S)
-        if self._engine is not None:  # only what it reports is to be read
-            shortest_ns = 3 * min((h.assess_pause_ns for h in self.hosts), default=NS_PER_S)
         return min(max(shortest_ns / NS_PER_MS / 3, _TICK_MS[0]), _TICK_MS[1], self.config.flush_ms)
 
     def _guard(self, where: str, work: Callable[[], bool]) -> bool:

@@ -45,6 +45,8 @@ class NumpyPackets:
     """
 
     self_driven: Final = False
+    has_changes: Final = False
+    """It is found out by looking."""
 
     def __init__(
         self,

@@ -2,8 +2,9 @@
 
 An agent that decides about a failover must not wait for a flush, a bus and a controller. So `loop_io.run_agent` takes
 a `LivenessObserver`: it is given the hosts once, and called after every evaluation of a host's liveness, in the same
-pass. It may request *watch sessions* (fast probes to the NICs that its flows go to) and traces of flows. Each request
-replaces the one before; what cannot be done is counted and logged by the agent, not raised.
+pass. It may request *watch sessions* (probes to the NICs that its flows go to, fast where the flows go), traces of
+flows, and say which routes are watched. Each request replaces the one before; what cannot be done is counted and logged
+by the agent, not raised.
 
 A *slot* is one probe path (session and source port) of a host that sends it. `states` and `steady_since_ns` are indexed
 by slot; a slot number means the same path as long as `generation` stays the same.
@@ -15,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.planned import PlannedSessions
 from sdfstream.probes.config import NicConfig
 from sdfstream.probes.trace.flows import FlowRequest
+from sdfstream.records.fabric import Flow
 from sdfstream.records.mesh import HostPlan
 from sdfstream.records.message import Output
 from sdfstream.records.units import Int64s, UInt8s
@@ -25,7 +28,10 @@ from sdfstream.records.units import Int64s, UInt8s
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """Fast probes from one of the host's NICs to a far NIC, over `AgentConfig.watch_ports` source ports."""
+    """Probes from one of the host's NICs to a far NIC, over `AgentConfig.watch_ports` source ports.
+
+    Of these as many are fast as show what is watched (`quick_paths`).
+    """
 
     src: str
     """NIC id, one of the host's."""
@@ -33,6 +39,10 @@ class WatchRequest:
     """NIC id of the reflector."""
     dst_address: str
     dscp: int
+    flows: tuple[Flow, ...] = ()
+    """Of its queue pairs, as they go now."""
+    quick: bool = True
+    """Some of its probes are fast, whatever is known of routes; False: only those that routes of others need."""
 
 
 class HostPort(Protocol):
@@ -59,8 +69,14 @@ class HostPort(Protocol):
     def steady_since_ns(self) -> Int64s:
         """(slots,) steady clock of the last change of state; silent: of the last packet. Not to be written to."""
 
+    def limit_ns(self, slot: int) -> int:
+        """How long the path in `slot` may go without an answer until it is silent; changes only with `generation`."""
+
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         """The watch sessions wanted from now on; others of the former request end."""
+
+    def cover(self, watched: WatchedRoutes) -> None:
+        """The routes whose segments fast probes are to cross from now on."""
 
     def trace(self, requests: Sequence[FlowRequest]) -> None:
         """The flows to be traced from now on, most wanted first."""

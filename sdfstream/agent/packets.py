@@ -67,6 +67,10 @@ class HostPackets(TracedPaths, Protocol):
         """Whether it works by itself: `send_due`, `read_answers` and `reflect` are not called then."""
 
     @property
+    def has_changes(self) -> bool:
+        """Whether `liveness` has changes to tell of."""
+
+    @property
     def senders(self) -> SendingSlots:
         """Sockets that send probes and receive their answers."""
 

@@ -6,22 +6,26 @@ and readers drop repeats.
 
 With a spill (`files_io`), outputs beyond half of `max_bytes` go to disk, oldest first, and once the bus has been away
 for ten seconds all do, so that an agent that is killed loses little. Without one, or while the disk
-fails, the oldest bulk is shed beyond `max_bytes`.
+fails, the oldest bulk is shed beyond `max_bytes`. Where the bus answers but cannot keep up, rows are thinned out evenly
+(`pressure`), so that what reaches it is fresh.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from sdfstream.agent.pressure import Pressure, thin_out
 from sdfstream.agent.queues import OutputQueue, PutRate, QueuedOutput, is_bulk, queued, total_bytes
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.agent.spill.segment import rows_of
 from sdfstream.agent.spill.task_io import SpillTask
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Output
+from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.agent")
@@ -31,9 +35,12 @@ MAX_BYTES: Final = 16 << 20
 CATCH_UP_BYTES_S: Final = 8 << 20
 _CHUNK_BYTES: Final = 1 << 20
 """Published at once: what a Kafka producer sends as one batch a partition, all of it or nothing."""
+_LEAST_CHUNK_BYTES: Final = 64 << 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _AWAY_S: Final = 2.0
 """A publish that takes longer counts as a bus that is away."""
+_RELIEVED_NS: Final = 5 * NS_PER_S
+"""Without leaving out rows for so long, the bus keeps up again."""
 _SPILL_AFTER_S: Final = 10.0
 """Once the bus has been away for longer, memory is written to disk every `_SWEEP_S`."""
 _SWEEP_S: Final = 1.0
@@ -101,23 +108,27 @@ class PublishBuffer:
         self._boot_id = boot_id
         self._catch_up_bytes_s = catch_up_bytes_s
         self._put_rate = PutRate()
+        self._pressure = Pressure(min(_LEAST_CHUNK_BYTES, self._chunk_bytes), self._chunk_bytes)
         self._events, self._bulk = OutputQueue("event"), OutputQueue("bulk")
         self._queues = (self._events, self._bulk)
         self._wake = {queue.name: asyncio.Event() for queue in self._queues}
         self._held_bytes = 0
         """Held in memory by both queues; in flight, in front and being written have bounds of their own."""
         self._away_since_s: float | None = None
+        self._thinned_at_ns = 0
         self._disk: SpillTask | None = None
         if spill is not None:
             self._disk = SpillTask(spill, self._queues, counters, self._chunk_bytes, self._refresh, in_thread)
 
     def put(self, outputs: Sequence[Output]) -> None:
         """Take outputs; never waits."""
+        now_ns = time.monotonic_ns()
         for output in outputs:
             if self._numbers is not None and not output.boot_id:
                 number = self._numbers.take(output.topic, output.key)
                 output = Output(output.topic, output.key, output.body, self._boot_id, number)
             item, queue = queued(output), self._bulk if is_bulk(output) else self._events
+            item.put_at_ns = now_ns
             queue.held.append(item)
             self._held_bytes += item.size_bytes
             self._put_rate.add(item.size_bytes)
@@ -167,9 +178,12 @@ class PublishBuffer:
             await wake.wait()
             wake.clear()
             while self._take(queue):
-                size = total_bytes(queue.in_flight)
+                size, began_s = total_bytes(queue.in_flight), time.monotonic()
                 if await self._send(queue):
                     pause_s = _FIRST_PAUSE_S
+                    if queue is self._bulk:
+                        self._pressure.took(size, time.monotonic() - began_s, time.monotonic_ns())
+                        self._stay_fresh()
                     if queue is self._bulk and queue.behind():
                         await asyncio.sleep(size / self._rate())
                 else:
@@ -178,9 +192,23 @@ class PublishBuffer:
 
     def _take(self, queue: OutputQueue) -> list[QueuedOutput]:
         from_front = bool(queue.front)
-        taken = queue.take(self._chunk_bytes)
+        fresh = queue is self._bulk and not queue.behind()
+        taken = queue.take(self._pressure.chunk_bytes if fresh else self._chunk_bytes)
         self._held_bytes -= 0 if from_front else total_bytes(taken)
         return taken
+
+    def _stay_fresh(self) -> None:
+        """Thin out rows that wait because the bus cannot keep up; what an outage has left behind is kept."""
+        held, now_ns = self._bulk.held, time.monotonic_ns()
+        if self._bulk.behind() or not held or not self._pressure.is_late(held[0].put_at_ns, now_ns):
+            if now_ns - self._thinned_at_ns > _RELIEVED_NS:
+                self._counters.troubles.end("bus")
+            return
+        self._thinned_at_ns = now_ns
+        for item in thin_out(held):
+            self._held_bytes -= item.size_bytes
+            self._shed(item)
+        self._counters.troubles.begin("bus", "it takes fewer rows than are made: the rest is left out, evenly")
 
     async def _send(self, queue: OutputQueue) -> bool:
         """Publish the outputs in flight; False: the bus did not take them, and a pause should follow."""
@@ -222,6 +250,7 @@ class PublishBuffer:
         return max(self._catch_up_bytes_s, 2.0 * self._put_rate.bytes_s(asyncio.get_running_loop().time()))
 
     def _away(self, why: str, since_s: float) -> None:
+        self._pressure.lost()
         if self._away_since_s is not None:
             return
         self._away_since_s = since_s
@@ -233,6 +262,7 @@ class PublishBuffer:
     def _back(self, queue: OutputQueue) -> None:
         if self._away_since_s is not None:
             self._away_since_s = None
+            self._pressure.back(time.monotonic_ns())
             _log.warning("the bus is back%s", "; what was kept on disk follows" if queue.on_disk else "")
         if self._disk is not None:
             self._disk.wake()

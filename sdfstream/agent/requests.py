@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.probes.trace.flows import FlowRequest
-from sdfstream.records.fabric import QueuePair
+from sdfstream.records.fabric import Flow, QueuePair
 
 
 def watch_requests(qps: Iterable[QueuePair]) -> list[WatchRequest]:
@@ -15,13 +15,18 @@ def watch_requests(qps: Iterable[QueuePair]) -> list[WatchRequest]:
     >>> watch_requests([])
     []
     """
-    return list(dict.fromkeys(WatchRequest(q.src, q.dst, q.dst_address, q.dscp) for q in qps))
+    flows: dict[tuple[str, str, str, int], dict[Flow, None]] = {}
+    for q in qps:
+        flows.setdefault((q.src, q.dst, q.dst_address, q.dscp), {})[q.flow()] = None
+    return [WatchRequest(*pair, tuple(found)) for pair, found in flows.items()]
 
 
 def return_watch_requests(
     receives: Iterable[QueuePair], configured: frozenset[tuple[str, str]], address_of: Callable[[str], str | None]
 ) -> list[WatchRequest]:
     """Watch sessions to senders that no configured session probes: only these tell how many hops answers are traced.
+
+    None of their probes need be fast for that.
 
     Parameters
     ----------
@@ -34,7 +39,9 @@ def return_watch_requests(
     """
     pairs = {(q.dst, q.src, q.dscp) for q in receives if (q.dst, q.src) not in configured}
     known = ((pair, address_of(pair[1])) for pair in sorted(pairs))
-    return [WatchRequest(src, dst, address, dscp) for (src, dst, dscp), address in known if address is not None]
+    return [
+        WatchRequest(src, dst, address, dscp, quick=False) for (src, dst, dscp), address in known if address is not None
+    ]
 
 
 def watching_senders(

@@ -104,7 +104,11 @@ class AgentServices:
 
     def on_liveness(self, host: str, now_ns: int) -> list[Output]:
         """Decide and act by the newest liveness of `host`; what is to be published."""
-        outputs = self.control.on_liveness(host, now_ns) if self.control is not None else []
+        outputs: list[Output] = []
+        if self.control is not None:
+            outputs += self.control.on_liveness(host, now_ns)
+            if (watched := self.control.watched(host)) is not None:
+                self._ports[host].cover(watched)
         if self._kernel is not None:
             outputs += self._kernel.rows(host, now_ns)
         if self._folder is not None:
@@ -196,12 +200,10 @@ class AgentServices:
         kernel_paths = self._folder.jobs.kernel_paths if self._folder is not None else {}
         qps = [replace(q, path=kernel_paths.get(q.qp, q.path)) for s in shards for q in s.qps if q.src in port.nics]
         receives = [q for s in shards for q in s.receives if q.dst in port.nics]
-        watches = watch_requests(qps)
         port.answer(watching_senders(qps, receives, self._addresses.get))
-        port.watch([*watches, *return_watch_requests(receives, self._configured_pairs, self._address)])
+        back = return_watch_requests(receives, self._configured_pairs, self._address)
+        port.watch([*watch_requests(qps), *back])
         port.trace(flow_requests(qps, receives, self._address))
-        if self.control is not None:
-            self.control.quicken(port.name, {(w.src, w.dst, w.dscp) for w in watches})
 
     def _learn_address(self, nic: str, address: str) -> None:
         """Of a NIC that a plan names; a configured address stays."""

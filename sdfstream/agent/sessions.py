@@ -7,12 +7,14 @@ A session begins in two steps: `step` asks for its sockets to be opened, which t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sdfstream.agent.planned import PlannedSessions, plan_ports
-from sdfstream.agent.slots import SessionSlots
-from sdfstream.agent.watches import WatchSessions, watch_ports
+from sdfstream.agent.quick_paths import watch_ports
+from sdfstream.agent.slots import SessionChange, SessionSlots
+from sdfstream.agent.watches import QUICK, WatchSessions
 from sdfstream.probes.config import AgentConfig, HostConfig, SessionConfig
+from sdfstream.probes.trace.routes import ForwardRoutes
 from sdfstream.records.mesh import HostPlan
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
@@ -40,6 +42,14 @@ class ProbingSessions(Protocol):
         """Begin and end sessions, by slot."""
 
 
+class _Manner(NamedTuple):
+    """How sessions are probed and assessed."""
+
+    liveness_ms: int
+    in_step: bool
+    """Quick ones at the full rate are: sessions in step have one rate."""
+
+
 class ChangingSessions:
     """The watch and planned sessions of one host.
 
@@ -55,6 +65,8 @@ class ChangingSessions:
     arriving_pps : callable
         Rate of planned probes that arrive at the reflector.
     counters : Counters
+    routes : ForwardRoutes
+        Of the host's own packets, by its traces.
     """
 
     def __init__(
@@ -66,6 +78,7 @@ class ChangingSessions:
         sender: ProbingSessions,
         arriving_pps: Callable[[], float],
         counters: Counters,
+        routes: ForwardRoutes,
     ) -> None:
         self._config = config
         self._socket_of = socket_of
@@ -74,12 +87,15 @@ class ChangingSessions:
         self._arriving_pps = arriving_pps
         self._configured = frozenset(self._sockets_of(host.sessions))
         nics = {n.nic: n for n in host.nics}
-        slots = SessionSlots()
-        self.watches = WatchSessions(config, nics, {s.dst: s.dst_port for s in host.sessions}, counters, slots)
+        self._slots = slots = SessionSlots()
+        far_ports = {s.dst: s.dst_port for s in host.sessions}
+        self.watches = WatchSessions(config, nics, far_ports, counters, slots, routes)
         configured = [(s.src, s.dst, port, s.dscp) for s in host.sessions for port in s.source_ports]
         self.planned = PlannedSessions(host.host, config, nics, configured, counters, slots)
-        self._prepared: list[tuple[Mapping[int, SessionConfig], bool]] = []
-        """Sessions to begin, by slot, and whether they are watch sessions."""
+        self._prepared: list[tuple[Mapping[int, SessionConfig], _Manner]] = []
+        """Sessions to begin, by slot, in this order."""
+        self._begun = 0
+        """Slots that have had a session."""
         self._arrivals_at_ns = 0
         sockets.want([s for s in socket_of.values() if s not in self._configured], False)
 
@@ -93,10 +109,10 @@ class ChangingSessions:
         watch, plan = self.watches.change(now_ns), self.planned.change(now_ns)  # slots are taken in this order
         if not watch and not plan:
             return False
-        for change, watched in ((watch, True), (plan, False)):
-            if change.end:
-                self._sender.change_sessions({}, change.end, now_ns, **self._manner(watched))
-        self._prepared = [(c.begin, watched) for c, watched in ((watch, True), (plan, False)) if c.begin]
+        changes = (watch.quick, watch.candidates, plan)
+        if end := [slot for change in changes for slot in change.end]:
+            self._sender.change_sessions({}, end, now_ns, **_Manner(self._config.liveness_ms, False)._asdict())
+        self._prepared = self._in_order(changes)
         used = {*self._configured, *self._sockets_of(self.watches.sessions), *self._sockets_of(self.planned.sessions)}
         self._sockets.want([s for s in self._socket_of.values() if s not in used], False)
         self._sockets.want(self._prepared_sockets(), True)
@@ -106,8 +122,8 @@ class ChangingSessions:
         """Begin the prepared sessions if their sockets are open; whether the paths have changed."""
         if not self._prepared or not self._sockets.settled(self._prepared_sockets()):
             return False
-        for begin, watched in self._prepared:
-            self._sender.change_sessions(begin, (), now_ns, **self._manner(watched))
+        for begin, manner in self._prepared:
+            self._sender.change_sessions(begin, (), now_ns, **manner._asdict())
         self._prepared = []
         return True
 
@@ -124,12 +140,33 @@ class ChangingSessions:
     def liveness_ms(self) -> int:
         """The sharpest liveness limit of the sessions that run."""
         config = self._config
-        return min(config.liveness_ms, config.watch_liveness_ms) if self.watches.sessions else config.liveness_ms
+        return min(config.liveness_ms, config.watch_liveness_ms) if self.watches.quick else config.liveness_ms
 
-    def _manner(self, watched: bool) -> dict[str, Any]:
-        """How sessions are probed and assessed: watch sessions in step and with their own limit."""
-        limit_ms = self._config.watch_liveness_ms if watched else self._config.liveness_ms
-        return {"liveness_ms": limit_ms, "in_step": watched}
+    def liveness_ms_of(self, slot: int) -> int:
+        """The limit of the session in `slot`, unless three intervals are longer."""
+        return self._config.watch_liveness_ms if self._slots.owner(slot) == QUICK else self._config.liveness_ms
+
+    def _in_order(self, changes: Sequence[SessionChange]) -> list[tuple[Mapping[int, SessionConfig], _Manner]]:
+        """Sessions to begin, those of one manner together; slots that are new to the sender come in their order."""
+        again: dict[_Manner, dict[int, SessionConfig]] = {}
+        fresh: list[tuple[dict[int, SessionConfig], _Manner]] = []
+        begin = {slot: session for change in changes for slot, session in change.begin.items()}
+        for slot, session in sorted(begin.items()):
+            manner = self._manner(slot, session)
+            if slot < self._begun:
+                again.setdefault(manner, {})[slot] = session
+            elif fresh and fresh[-1][1] == manner:
+                fresh[-1][0][slot] = session
+            else:
+                fresh.append(({slot: session}, manner))
+        self._begun = max([self._begun, *(slot + 1 for slot in begin)])
+        if fresh:
+            fresh[0][0].update(again.pop(fresh[0][1], {}))
+        return [*((sessions, manner) for manner, sessions in again.items()), *fresh]
+
+    def _manner(self, slot: int, session: SessionConfig) -> _Manner:
+        in_step = self._slots.owner(slot) == QUICK and session.rate_hz == self._config.watch_rate_hz
+        return _Manner(self.liveness_ms_of(slot), in_step)
 
     def _prepared_sockets(self) -> list[int]:
         return self._sockets_of(s for begin, _ in self._prepared for s in begin.values())

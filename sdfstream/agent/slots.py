@@ -7,6 +7,7 @@ that is requested again finds its old slot.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -37,7 +38,7 @@ class SessionSlot:
 
     session: SessionConfig
     owner: str
-    """``watch`` or ``plan``."""
+    """``watch``, ``candidate`` or ``plan``."""
     active: bool = True
     ended_at_ns: int = 0
     """Steady clock."""
@@ -53,6 +54,8 @@ class SessionSlots:
 
     def __init__(self) -> None:
         self._all: list[SessionSlot] = []
+        self._slots_of: Counter[str] = Counter()
+        """By owner."""
         self._free: dict[tuple[str, int, float], list[int]] = {}
         self._last: dict[tuple[str, SessionConfig], int] = {}
 
@@ -78,6 +81,10 @@ class SessionSlots:
                 begin[slot] = session
         return SessionChange(begin, end, lacking)
 
+    def owner(self, slot: int) -> str:
+        """Who has, or had, the session in `slot`."""
+        return self._all[slot].owner
+
     def end(self, slot: int, now_ns: int) -> None:
         """The session in `slot` has ended."""
         found = self._all[slot]
@@ -91,10 +98,11 @@ class SessionSlots:
         if slot < 0 or self._all[slot].active or self._all[slot].session != session:
             slot = next(self._drained(wanted, now_ns), -1)
         if slot < 0:
-            if sum(p.owner == owner for p in self._all) >= most:
+            if self._slots_of[owner] >= most:
                 return -1
             slot = len(self._all)
             self._all.append(wanted)
+            self._slots_of[owner] += 1
         else:
             self._free[wanted.shape].remove(slot)
             self._last.pop((owner, self._all[slot].session), None)

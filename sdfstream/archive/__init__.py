@@ -13,7 +13,7 @@ the loop                  `run_io` on one task of the bus, `round_io` in the eng
 engine                    `engine_io` (chDB in process or a server, by `target`), `failures`, `memfile_io`, `sqltext`
 tables                    `migration`, `migrate_io`, `migrate_lock_io`; ``migrations/*.sql``, the same for chDB and for
                           a server, are the tables and views (copies in ``schemas/clickhouse``)
-upkeep                    `retention`, `upkeep`, `upkeep_io`: roll-ups finished, rows around findings copied
+upkeep                    `retention`, `upkeep`: roll-ups finished, rows around findings copied, old rows dropped
 questions                 `query_io` asks whichever engine there is; `http` serves a stated subset of ClickHouse's
                           HTTP protocol over chDB
 ========================  =========================================================================================

@@ -6,8 +6,11 @@ them in the request; chDB reads them from an anonymous file in memory, so that a
 
 from __future__ import annotations
 
+import fcntl
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -18,9 +21,6 @@ from sdfstream.archive.private_io import private_folder
 from sdfstream.archive.sqltext import literal, quoted
 from sdfstream.archive.target import Folder, Server, parse
 from sdfstream.errors import UnavailableError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INSERT_SETTINGS: Final = {
     "async_insert": "0",
@@ -148,14 +148,32 @@ def _embedded(folder: Folder, create: bool) -> Any:
     try:
         return clickhouse_connect.get_client(interface="chdb", path=folder.path, chdb_options=ENGINE_OPTIONS)
     except ClickHouseError as error:
-        raise UnavailableError(f"the archive in {folder.path} cannot be opened: {_why_closed(str(error))}") from error
+        raise UnavailableError(
+            f"the archive in {folder.path} cannot be opened: {_why_closed(folder, str(error))}"
+        ) from error
 
 
-def _why_closed(text: str) -> str:
+def _why_closed(folder: Folder, text: str) -> str:
     if "with different path" in text:
         return "this process already has another one open, and chDB holds one at a time"
-    words = engine_error(text)
-    return f"another process may have it open, or it is damaged ({words})"
+    owner = _owner(folder)
+    if owner is not None:
+        return f"{owner} has it open and answers nobody, and chDB lets one process at a time open it"
+    return f"it is damaged, or another release's ({engine_error(text)})"
+
+
+def _owner(folder: Folder) -> str | None:
+    """The process that holds the engine's lock on `folder`, as its file ``status`` names it; None: nobody does."""
+    try:
+        with (Path(folder.path) / "status").open(encoding="utf-8", errors="replace") as status:
+            try:
+                fcntl.flock(status, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found = re.search(r"^PID: (\d+)", status.read(4096), re.MULTILINE)
+                return f"process {found.group(1)}" if found else "another process"
+    except OSError:
+        pass
+    return None
 
 
 def _make(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -12,12 +11,11 @@ from sdfstream.archive import migration
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.migrate_lock_io import migration_lock
 from sdfstream.archive.migration import Migration
-from sdfstream.archive.retention import AGING, Retention, ttl
+from sdfstream.archive.retention import AGING, Retention, seconds
 from sdfstream.archive.sqltext import literal
 from sdfstream.archive.target import Folder
 from sdfstream.errors import ArchiveError
 
-_TTL: Final = re.compile(r" TTL (.+?)(?: SETTINGS |$)")
 _PATIENCE_S: Final = 6 * 3600
 _REPLAYED: Final = "replayed"
 
@@ -72,7 +70,7 @@ def _pending(engine: Engine, ours: Sequence[Migration]) -> list[Migration]:
 
 
 def set_retention(engine: Engine, retention: Retention | None, *, replay: str | None = None) -> Retention | None:
-    """Set the tables' TTL from `retention` (None: rows stay for good), by the wall clock; returns the one in force.
+    """Set how long tables keep their rows (None: for good); returns what is in force. `expiry_io.Expiry` goes by it.
 
     Old rows of a replay would go at once. So an archive with rows that age takes no replay, and one that holds a
     replay ages no more.
@@ -89,24 +87,18 @@ def set_retention(engine: Engine, retention: Retention | None, *, replay: str | 
     ArchiveError
         A replay into an archive whose rows age.
     """
-    present = {aging.table: _ttl_of(engine, aging.table) for aging in AGING}
+    present = {name: int(s) for name, s in engine.rows("SELECT name, seconds FROM retention FINAL")}
     if replay is not None:
-        _refuse_where_rows_age(engine, [table for table, expression in present.items() if expression])
+        _refuse_where_rows_age(engine, [table for table, limit_s in present.items() if limit_s])
         engine.command(f"INSERT INTO {_REPLAYED} (bus_id) VALUES ({literal(replay)})")
     if retention is not None and engine.rows(f"SELECT count() > 0 FROM {_REPLAYED}")[0][0]:
         retention = None
-    for aging in AGING:
-        wanted = ttl(aging, retention)
-        if present[aging.table] != wanted:
-            change = f"MODIFY TTL {wanted}" if wanted else "REMOVE TTL"
-            engine.command(f"ALTER TABLE {aging.table} {change}")
+    wanted = {aging.table: seconds(aging, retention) for aging in AGING}
+    changed = {table: limit_s for table, limit_s in wanted.items() if present.get(table, 0) != limit_s}
+    if changed:
+        rows = ", ".join(f"({literal(table)}, {limit_s})" for table, limit_s in changed.items())
+        engine.command(f"INSERT INTO retention (name, seconds) VALUES {rows}")
     return retention
-
-
-def _ttl_of(engine: Engine, table: str) -> str:
-    sql = "SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = {t:String}"
-    found = _TTL.search(str(engine.rows(sql, {"t": table})[0][0]))
-    return found.group(1) if found else ""
 
 
 def _refuse_where_rows_age(engine: Engine, aging: Sequence[str]) -> None:
@@ -116,6 +108,6 @@ def _refuse_where_rows_age(engine: Engine, aging: Sequence[str]) -> None:
     )
     if aging and engine.rows(sql, {"names": list(aging)})[0][0]:
         raise ArchiveError(
-            f"the archive in {engine.target} holds live rows, which go by the wall clock, and those of a replay would"
+            f"the archive in {engine.target} holds live rows, which go by their age, and those of a replay would"
             " go at once: replay into a folder or database of its own"
         )

@@ -11,7 +11,7 @@ from sdfstream.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long rows stay, by the wall clock; none: for good. Rows expire by whole table parts, so up to as long again.
+    """How long rows stay, by the archive's own time; none: for good. They go by whole partitions, thus later.
 
     Events stay for good: findings, health of NICs, topology, jobs, commands, outcomes, overrides.
     """
@@ -77,14 +77,13 @@ AGING: Final = (
 )
 
 
-def ttl(aging: Aging, retention: Retention | None) -> str:
-    """The TTL expression of a table; empty when its rows stay.
+def seconds(aging: Aging, retention: Retention | None) -> int:
+    """How long a table keeps its rows, s; 0: for good.
 
-    >>> ttl(Aging("raw_probe", "bus_at", "raw_hours"), Retention())
-    'toDateTime(bus_at) + toIntervalSecond(3600)'
+    >>> seconds(Aging("raw_probe", "bus_at", "raw_hours"), Retention())
+    3600
     """
-    length = None if retention is None else getattr(retention, aging.setting)
+    length: float | None = None if retention is None else getattr(retention, aging.setting)
     if length is None:
-        return ""
-    seconds = length * (3600 if aging.setting.endswith("_hours") else 86400)
-    return f"toDateTime({aging.column}) + toIntervalSecond({round(seconds)})"
+        return 0
+    return max(1, round(length * (3600 if aging.setting.endswith("_hours") else 86400)))

@@ -42,6 +42,9 @@ class TableRows:
 
 def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRows:
     """The rows of `messages`, all of the bulk topic `topic`, in order, under the stored columns' names."""
+    whole = _sound(topic, messages)
+    if whole is not None:
+        return TableRows(_rows(topic, whole, messages, [m.rows for m in messages], bus_id), ())
     accepted: list[tuple[Message, pa.RecordBatch]] = []
     rejects: list[Reject] = []
     for message in messages:
@@ -53,11 +56,24 @@ def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRo
         rejects.extend(refused)
         if batch.num_rows:
             accepted.append((message, batch))
-    merged = pa.Table.from_batches([batch for _, batch in accepted], schema=topic.columns)
-    merged = merged.unify_dictionaries().combine_chunks()
-    columns = _stored(topic, merged)
-    columns |= bus_columns([m for m, _ in accepted], [b.num_rows for _, b in accepted], bus_id)
-    return TableRows(pa.table(columns), tuple(rejects))
+    merged = pa.Table.from_batches([batch for _, batch in accepted], schema=topic.columns).combine_chunks()
+    counts = [b.num_rows for _, b in accepted]
+    return TableRows(_rows(topic, merged, [m for m, _ in accepted], counts, bus_id), tuple(rejects))
+
+
+def _rows(topic: Topic, merged: pa.Table, messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> pa.Table:
+    return pa.table(_stored(topic, merged) | bus_columns(messages, counts, bus_id))
+
+
+def _sound(topic: Topic, messages: Sequence[Message]) -> pa.Table | None:
+    """The rows of all messages as one; None where any of them may break the contract."""
+    schema = topic.columns
+    assert schema is not None, topic.name
+    bodies = [m.body for m in messages]
+    if not all(isinstance(body, pa.RecordBatch) and body.schema.equals(schema) for body in bodies):
+        return None
+    merged = pa.Table.from_batches(bodies, schema=schema).combine_chunks()
+    return None if any(merged.column(i).null_count for i, f in enumerate(schema) if not f.nullable) else merged
 
 
 def bus_columns(messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> dict[str, pa.Array]:

@@ -7,13 +7,15 @@ while is unknown, never healthy; and memory is bounded, what is shed is counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
+from sdfstream.board.lateness import HostLateness
 from sdfstream.board.mesh import MeshBoard
+from sdfstream.board.nic_grid import STATES, grid
 from sdfstream.board.paths import STALE_NS, PathTable
 from sdfstream.errors import FormatError
 from sdfstream.records import topics
@@ -38,7 +40,6 @@ _RATE_NS: Final = 2 * NS_PER_S
 _LOST: Final = frozenset({"refused", "shed", "dropped", "late", "lost"})
 _ASIDE: Final = frozenset({"set-aside", "tick-raised", "finish-raised", "begun-anew"})
 """Where a stage's code raised: messages set aside, steps left out, states lost."""
-STATES: Final = ("healthy", "unhealthy", "unknown", "absent")
 
 
 @dataclass(slots=True)
@@ -92,7 +93,10 @@ class Board:
         self._findings: dict[str, dict[str, Any]] = {}
         self._resolved: dict[str, dict[str, Any]] = {}
         self._hosts: dict[str, int] = {}
-        """Bus time of the last message of each host, or of delays from its probes."""
+        """When each host's last message, or the last delays from its probes, would have come on time: bus time."""
+        self._lateness = HostLateness()
+        self._taken_at_ns = 0
+        """Bus time of the last message taken."""
         self._silent: dict[str, set[tuple[Any, ...]]] = {}
         """Paths that each host, as their sender, last reported silent."""
         self._rates: dict[str, _Rate] = {}
@@ -111,6 +115,7 @@ class Board:
     def take(self, messages: Iterable[Message]) -> None:
         """Take messages; one that cannot be read is counted and changes nothing else."""
         for message in messages:
+            self._taken_at_ns = message.bus_at_ns
             self._rates.setdefault(message.topic, _Rate()).add(message.rows, message.bus_at_ns)
             if message.topic.startswith("sdf.raw.") or message.topic == topics.OWD.name:
                 self._note_host(message)
@@ -131,6 +136,7 @@ class Board:
         counters: Mapping[str, int] | None = None,
         lag: Mapping[str, int] | None = None,
         run: Mapping[str, Any] | None = None,
+        known_ns: int | None = None,
         hosts: int = 64,
         worst: int = 20,
         full: bool = False,
@@ -145,6 +151,8 @@ class Board:
         lag : mapping of reader to messages not read yet, optional
         run : mapping, optional
             The pipeline itself (mode, started_at_ns, data folder).
+        known_ns : int, optional
+            Bus time of which the findings speak (`known_ns`); None: now.
         hosts : int
             Rows of the NIC grid; further hosts are summed up.
         worst : int
@@ -155,6 +163,7 @@ class Board:
         nics = [self._nic_view(nic, now_ns) for nic in self._nics.values()]
         board = {
             "at_ns": now_ns,
+            "known_at_ns": now_ns if known_ns is None else known_ns,
             "run": dict(run or {}),
             "nics": {state: sum(n["state"] == state for n in nics) for state in STATES} | {"known": len(nics)},
             "grid": grid(nics, hosts),
@@ -168,6 +177,23 @@ class Board:
             board["nic_list"] = sorted(nics, key=lambda n: n["nic"])
         return board
 
+    def known_ns(self, now_ns: int, reached_ns: int | None = None, *, behind: bool = False) -> int:
+        """Bus time of which the board speaks: as far as all was read, less what half of the hosts are late.
+
+        Parameters
+        ----------
+        now_ns : int
+            Bus time now.
+        reached_ns : int, optional
+            Bus time that detect has reached; None: not known, taken for now.
+        behind : bool
+            Messages wait for the board itself.
+        """
+        read_ns = min(now_ns, now_ns if reached_ns is None else reached_ns)
+        read_ns = min(read_ns, self._taken_at_ns) if behind and self._taken_at_ns else read_ns
+        there = [host for host, at_ns in self._hosts.items() if now_ns - at_ns - self._lateness.of(host) <= STALE_NS]
+        return read_ns - self._lateness.of_half(there)
+
     def findings(self, *, open_only: bool = False) -> list[dict[str, Any]]:
         """Findings as last stated, the newest first."""
         known = [*self._findings.values(), *(() if open_only else self._resolved.values())]
@@ -175,8 +201,10 @@ class Board:
 
     def _note_host(self, message: Message) -> None:
         """A host spoke. Beyond `MOST_HOSTS` the one unheard of for longest is forgotten: made-up ones speak once."""
+        if message.topic == topics.LIVENESS.name and isinstance(message.body, Event):
+            self._lateness.take(message.key, message.body.data.get("seen_at_ns"), message.bus_at_ns)
         self._hosts.pop(message.key, None)
-        self._hosts[message.key] = message.bus_at_ns
+        self._hosts[message.key] = message.bus_at_ns - self._lateness.of(message.key)
         if len(self._hosts) > MOST_HOSTS:
             forgotten = next(iter(self._hosts))
             del self._hosts[forgotten]
@@ -330,34 +358,6 @@ class Board:
             "lost": dict(sorted(lost.items(), key=lambda item: -item[1])),
             "aside": dict(sorted(aside.items(), key=lambda item: -item[1])),
         }
-
-
-def grid(nics: Sequence[Mapping[str, Any]], most: int) -> dict[str, Any]:
-    """Hosts × NICs: every host when they fit, else the worst ones and a sum over the rest."""
-    hosts: dict[str, list[Mapping[str, Any]]] = {}
-    for nic in nics:
-        hosts.setdefault(nic["host"], []).append(nic)
-    order = sorted(hosts)
-    if len(order) > most:
-        order.sort(key=lambda h: (-sum(_WEIGHT[n["state"]] for n in hosts[h]), h))
-    shown, rest = sorted(order[:most]), order[most:]
-    left = [nic["state"] for host in rest for nic in hosts[host]]
-    return {
-        "columns": sorted({n["nic"].partition("/")[2] for n in nics}, key=_natural),
-        "hosts": [
-            {"host": h, "cells": {n["nic"].partition("/")[2]: [n["tx"], n["rx"]] for n in hosts[h]}} for h in shown
-        ],
-        "more": {"hosts": len(rest)} | {state: left.count(state) for state in STATES},
-    }
-
-
-_WEIGHT: Final = {"unhealthy": 1_000_000, "unknown": 1000, "absent": 1, "healthy": 0}
-
-
-def _natural(name: str) -> tuple[str, int, str]:
-    """``r2`` before ``r10``."""
-    head = name.rstrip("0123456789")
-    return head, int(name[len(head) :] or -1), name
 
 
 def _both(tx: str, rx: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sdfstream import visible
 from sdfstream.board.humanize import duration, evidence_of, figure, listed, subject_of
+from sdfstream.board.lateness import as_of
 
 Data = Mapping[str, Any]
 
@@ -27,12 +28,17 @@ def select(
     return [dict(f) for f in findings if passes(f)]
 
 
-def line_of(finding: Data, now_ns: int) -> str:
-    """One line: id, severity, kind, subject, cause, age, state, the first fact, jobs that it hurts."""
+def line_of(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
+    """One line: id, severity, kind, subject, cause, age, state, the first fact, jobs that it hurts.
+
+    Of what is known only as of a while ago (`known_ns`) it says so.
+    """
     since_ns, resolved_ns = finding.get("since_at_ns"), finding.get("resolved_at_ns")
     if finding.get("status") == "resolved":
         lasted = resolved_ns - since_ns if resolved_ns is not None and since_ns is not None else None
         when = f"resolved, lasted {duration(lasted)}"
+    elif known := as_of(known_ns, now_ns):
+        when = f"open {known}"
     else:
         when = f"for {duration(now_ns - since_ns if since_ns is not None else None)}"
     fact = evidence_of(finding)
@@ -42,9 +48,9 @@ def line_of(finding: Data, now_ns: int) -> str:
     return line + (f"; hurts {listed(hurt, 3)}" if hurt else "")
 
 
-def detail_of(finding: Data, now_ns: int) -> str:
+def detail_of(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
     """Everything a person needs: evidence with baselines, suspects, symptoms, remedy, runbook."""
-    lines = [line_of(finding, now_ns)]
+    lines = [line_of(finding, now_ns, known_ns)]
     instants = [name for name in ("since_at_ns", "seen_at_ns", "resolved_at_ns") if finding.get(name) is not None]
     lines += [f"  {name.removesuffix('_at_ns'):<11}{_clock_time(int(finding[name]))}" for name in instants]
     if finding.get("confidence") is not None:

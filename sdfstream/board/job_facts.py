@@ -72,6 +72,8 @@ class JobFacts:
     state: Literal["running", "ended", "unknown"]
     known: tuple[str, ...] = ()
     """Every job that is known, running ones first."""
+    known_at_ns: int | None = None
+    """Bus time of which findings and windows speak; None: `at_ns`."""
     name: str = ""
     since_at_ns: int | None = None
     """In this state since."""

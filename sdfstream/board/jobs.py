@@ -24,6 +24,7 @@ from sdfstream.board.job_facts import (
     is_network,
     is_slow,
 )
+from sdfstream.board.lateness import HostLateness
 from sdfstream.board.rates import RateTable, Series
 from sdfstream.errors import FormatError
 from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair, Topology, flow_from, link_id
@@ -58,7 +59,8 @@ class JobBoard:
         self._shards: dict[str, dict[str, JobShard]] = {}
         """Job → host → the host's shard of it."""
         self._last_liveness_at_ns: dict[str, int] = {}
-        """Host → bus time of its last liveness message."""
+        """Host → when its last liveness message would have come on time, bus time."""
+        self._lateness = HostLateness()
         self._last_shard_at_ns: dict[str, int] = {}
         """Host → bus time of its last job shard."""
         self._findings: dict[str, Mapping[str, Any]] = {}
@@ -85,8 +87,8 @@ class JobBoard:
         in_force = self.commands.in_force(now_ns)
         return [self._summary(job, now_ns) | {"commands": in_force[job]} for job in self.names()]
 
-    def facts(self, job: str, now_ns: int) -> JobFacts:
-        """What is known of `job` (its id, or its name where only one job has it)."""
+    def facts(self, job: str, now_ns: int, known_ns: int | None = None) -> JobFacts:
+        """What is known of `job` (its id, or its name where only one job has it); `known_ns`: as of when."""
         job = self._id_of(job)
         if job not in self._shards:
             return JobFacts(job, now_ns, "unknown", known=self.names())
@@ -101,6 +103,7 @@ class JobBoard:
             at_ns=now_ns,
             state="ended" if self._state(job) == "ended" else "running",
             known=self.names(),
+            known_at_ns=known_ns,
             name=_name(shards, ""),
             since_at_ns=min((p.since_at_ns for p in shards.values() if p.since_at_ns), default=None),
             ranks=_ranks(shards),
@@ -141,7 +144,8 @@ class JobBoard:
 
     def _take_event(self, message: Message, body: Event) -> None:
         if message.topic == LIVENESS.name:
-            self._last_liveness_at_ns[message.key] = message.bus_at_ns
+            self._lateness.take(message.key, body.data.get("seen_at_ns"), message.bus_at_ns)
+            self._last_liveness_at_ns[message.key] = message.bus_at_ns - self._lateness.of(message.key)
         elif message.topic == JOB.name:
             self._take_shard(job_shard(body.data), message.bus_at_ns)
         elif message.topic == FINDING.name:

@@ -8,6 +8,7 @@ from typing import Any
 from sdfstream import visible
 from sdfstream.board import commands_text, findings_text
 from sdfstream.board.humanize import SHAPES, bitrate, duration, listed, number, plural, rate, subject_of
+from sdfstream.board.lateness import as_of
 
 
 def text_of(board: Mapping[str, Any]) -> str:
@@ -27,7 +28,9 @@ def _run(board: Mapping[str, Any]) -> Lines:
     data = "no data yet" if age_ns is None else f"newest data {duration(age_ns)} old"
     hosts = f"{number(state.get('hosts', 0))} hosts heard"
     stale = f", {number(state['hosts_stale'])} of them silent now" if state.get("hosts_stale") else ""
-    return [("pipeline", f"{up}, {data}, {hosts}{stale}")]
+    lines = [("pipeline", f"{up}, {data}, {hosts}{stale}")]
+    known = as_of(board.get("known_at_ns"), board["at_ns"])
+    return lines + ([("late", f"all this is {known}: messages come late, or wait to be read")] if known else [])
 
 
 def _troubles(board: Mapping[str, Any]) -> Lines:
@@ -58,7 +61,7 @@ def _findings(board: Mapping[str, Any]) -> Lines:
     known = board.get("findings", {})
     found = known.get("open", [])
     lines = [("findings", f"{number(len(found))} open, {number(known.get('resolved', 0))} resolved")]
-    lines += [("", findings_text.line_of(finding, board["at_ns"])) for finding in found[:8]]
+    lines += [("", findings_text.line_of(finding, board["at_ns"], board.get("known_at_ns"))) for finding in found[:8]]
     if len(found) > 8:
         lines.append(("", f"and {number(len(found) - 8)} more; see sdfstream findings --open"))
     return lines

@@ -24,6 +24,7 @@ from sdfstream.board.humanize import (
     share,
     subject_of,
 )
+from sdfstream.board.lateness import as_of
 
 _WIDE: Final = 150
 """From this many columns on, clocks and pipeline stand beside paths and findings."""
@@ -88,6 +89,8 @@ def headline(board: Board) -> Text:
         line.append("no data yet", style="yellow")
     else:
         line.append(f"data {duration(age_ns)} old", style="dim" if age_ns < _FRESH_NS else "bold yellow")
+    if known := as_of(board.get("known_at_ns"), board["at_ns"]):
+        line.append(f"  all this {known}", style="bold yellow")
     return line
 
 
@@ -198,13 +201,14 @@ def open_findings(board: Board, rows: int, width: int) -> RenderableType:
     if not findings:
         nothing = "none" if board.get("pipeline", {}).get("hosts") else "none, but nothing is being watched"
         return Text(f"{nothing} ({number(resolved)} resolved)", style="dim")
+    known_ns = board.get("known_at_ns", board["at_ns"])
     table = _table(*(("severity", "kind", "subject", "for", "cause", "evidence")[: 6 if width >= 80 else 4]), right=())
     for finding in findings[:rows]:
         cells = (
             Text(str(finding.get("severity")), style=SEVERITY_STYLES.get(str(finding.get("severity")), "")),
             str(finding.get("kind")),
             subject_of(finding),
-            duration(board["at_ns"] - finding["since_at_ns"]) if "since_at_ns" in finding else "–",
+            duration(known_ns - finding["since_at_ns"]) if "since_at_ns" in finding else "–",
             str(finding.get("cause", "unknown")),
             evidence_of(finding),
         )

@@ -19,6 +19,9 @@ recovered    no           it is as fast as before, and a finding that touched it
 healthy      no           it is as fast as before, and nothing touches it
 ===========  ===========  ====================================================================================
 
+What is known only of an instant more than 2 s ago, since messages come late or wait to be read, is told with that
+instant and in the past tense.
+
 *Slow*: the newest 5 s below 80 % of the job's own median over the stretches of 5 s before.
 """
 
@@ -31,6 +34,7 @@ from typing import Any, Literal
 from sdfstream.board import why_text
 from sdfstream.board.humanize import duration, listed, plural
 from sdfstream.board.job_facts import LEAST_STRETCHES, STRETCH_S, JobFacts, is_idle, is_network, is_slow
+from sdfstream.board.lateness import as_of
 
 Network = Literal["yes", "no", "cannot tell"]
 Data = Mapping[str, Any]
@@ -42,6 +46,7 @@ class Explanation:
 
     job: str
     at_ns: int
+    """Bus time of the question."""
     network: Network
     """Whether the network holds the job up."""
     case: str
@@ -63,6 +68,8 @@ class Explanation:
     """Figures, by name with unit."""
     known: tuple[str, ...] = ()
     """Of an unknown job: the jobs there are."""
+    known_at_ns: int | None = None
+    """Bus time of which the answer speaks; earlier than `at_ns` where messages come late or wait to be read."""
 
     @property
     def paragraph(self) -> str:
@@ -119,9 +126,9 @@ def _ended(facts: JobFacts) -> Explanation:
 def _hurt(facts: JobFacts, findings: Sequence[Data]) -> Explanation:
     """A finding touches it, and it is slow, or its throughput is not known."""
     first, measured = findings[0], not is_idle(facts.throughput)
-    rate = why_text.rates(facts.throughput) if measured else "how fast it is now is not known"
+    rate = why_text.rates(facts.throughput, old=_is_old(facts)) if measured else "how fast it is now is not known"
     sentences = [
-        f"Yes, the network holds up job {facts.job}: {why_text.trouble(first, facts.at_ns)}.",
+        f"Yes, the network {_holds(facts)} up job {facts.job}: {_trouble(facts, first)}.",
         *_sentence(rate, why_text.crossing(first, facts.qps)),
         *_sentence(why_text.slowest(facts.qps) if measured else ""),
         *_evidence(first),
@@ -139,9 +146,11 @@ def _not_slowed(facts: JobFacts, findings: Sequence[Data]) -> Explanation:
     """A finding touches it, but it is as fast as before."""
     first = findings[0]
     sentences = [
-        f"No, not now: job {facts.job} is as fast as before, although something is wrong where it runs.",
-        *_sentence(why_text.trouble(first, facts.at_ns)),
-        *_sentence(why_text.rates(facts.throughput), why_text.crossing(first, facts.qps)),
+        f"No, not then: job {facts.job} was as fast as before, although something was wrong where it runs."
+        if _is_old(facts)
+        else f"No, not now: job {facts.job} is as fast as before, although something is wrong where it runs.",
+        *_sentence(_trouble(facts, first)),
+        *_sentence(why_text.rates(facts.throughput, old=_is_old(facts)), why_text.crossing(first, facts.qps)),
         *_evidence(first),
         *_others(facts),
         *_done(facts, int(first["since_at_ns"])),
@@ -152,7 +161,7 @@ def _not_slowed(facts: JobFacts, findings: Sequence[Data]) -> Explanation:
 def _host_gone(facts: JobFacts, finding: Data) -> Explanation:
     """A host of it fell silent."""
     sentences = [
-        f"Not the network but a host holds up job {facts.job}: {why_text.trouble(finding, facts.at_ns)}.",
+        f"Not the network but a host {_holds(facts)} up job {facts.job}: {_trouble(facts, finding)}.",
         *_evidence(finding),
         *_others(facts),
         *_done(facts, int(finding["since_at_ns"])),
@@ -187,7 +196,7 @@ def _slow_with_signs(facts: JobFacts, signs: Sequence[str]) -> Explanation:
     sentences = [
         f"Cannot tell whether the network holds up job {facts.job}: it is slow and its queue pairs show signs of "
         "trouble, but no open finding names a place that it uses.",
-        *_sentence(why_text.rates(facts.throughput)),
+        *_sentence(why_text.rates(facts.throughput, old=_is_old(facts))),
         *_sentence(listed(signs)),
         *_sentence(why_text.slowest(facts.qps)),
         *_others(facts),
@@ -203,7 +212,7 @@ def _slow_but_clean(facts: JobFacts) -> Explanation:
         f"Not the network as far as probes and queue pairs show: job {facts.job} is slow, but no open finding touches "
         f"a link, NIC or host that it uses, and none of its {plural(len(facts.qps), 'queue pair')} shows loss, marks "
         "or a delay out of line.",
-        *_sentence(why_text.rates(facts.throughput)),
+        *_sentence(why_text.rates(facts.throughput, old=_is_old(facts))),
         *_sentence(why_text.slowest(facts.qps)),
         *_others(facts),
         *_done(facts, None),
@@ -217,7 +226,7 @@ def _too_young(facts: JobFacts) -> Explanation:
     have = f"{facts.throughput.before_n} of at least {LEAST_STRETCHES} stretches of {STRETCH_S} s"
     sentences = [
         f"Cannot tell yet whether job {facts.job} is slow: {have} are there to compare with.",
-        *_sentence(why_text.rates(facts.throughput)),
+        *_sentence(why_text.rates(facts.throughput, old=_is_old(facts))),
         *_sentence(why_text.slowest(facts.qps)),
         "No open finding touches it.",
         *_done(facts, None),
@@ -230,8 +239,8 @@ def _recovered(facts: JobFacts) -> Explanation:
     first = facts.ended_findings[0]
     sentences = [
         f"No, not any more: job {facts.job} is as fast as before.",
-        *_sentence(f"before, {why_text.trouble(first, facts.at_ns)}"),
-        *_sentence(why_text.rates(facts.throughput)),
+        *_sentence(f"before, {_trouble(facts, first)}"),
+        *_sentence(why_text.rates(facts.throughput, old=_is_old(facts))),
         *_done(facts, int(first["since_at_ns"])),
     ]
     return _verdict(facts, "no", "recovered", sentences, "Nothing needs to be done for the job.", first)
@@ -239,7 +248,7 @@ def _recovered(facts: JobFacts) -> Explanation:
 
 def _healthy(facts: JobFacts) -> Explanation:
     """It is as fast as before, and nothing touches it."""
-    rate = why_text.rates(facts.throughput)
+    rate = why_text.rates(facts.throughput, old=_is_old(facts))
     sentences = [
         f"No, the network does not hold up job {why_text.people(facts)} as far as probes and queue pairs show.",
         *_sentence(rate, "no open finding touches a link, NIC or host that it uses"),
@@ -252,6 +261,18 @@ def _healthy(facts: JobFacts) -> Explanation:
             sentences.append(f"It cannot be armed for all: {why_text.refusal(commands)}.")
             break
     return _verdict(facts, "no", "healthy", [*sentences, *_done(facts, None)], "Nothing needs to be done.")
+
+
+def _trouble(facts: JobFacts, finding: Data) -> str:
+    return why_text.trouble(finding, facts.at_ns, facts.known_at_ns)
+
+
+def _is_old(facts: JobFacts) -> bool:
+    return bool(as_of(facts.known_at_ns, facts.at_ns))
+
+
+def _holds(facts: JobFacts) -> str:
+    return "held" if _is_old(facts) else "holds"
 
 
 def _done(facts: JobFacts, trouble_ns: int | None) -> list[str]:
@@ -316,6 +337,8 @@ def _sentence(*clauses: str) -> list[str]:
 def _verdict(
     facts: JobFacts, network: Network, case: str, sentences: Sequence[str], advice: str, finding: Data | None = None
 ) -> Explanation:
+    if known := as_of(facts.known_at_ns, facts.at_ns):
+        sentences = [*sentences, f"All this is {known}; what has happened since is not known yet."]
     return Explanation(
         job=facts.job,
         at_ns=facts.at_ns,
@@ -330,6 +353,7 @@ def _verdict(
         commands=tuple(str(c["id"]) for c in facts.commands),
         numbers=_numbers(facts),
         known=facts.known if case == "unknown-job" else (),
+        known_at_ns=facts.at_ns if facts.known_at_ns is None else facts.known_at_ns,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sdfstream.board.humanize import bitrate, clock_time, duration, figure, listed, number, plural, share
 from sdfstream.board.job_facts import SLOW, STRETCH_S, JobFacts, JobThroughput, QpFacts
+from sdfstream.board.lateness import as_of
 from sdfstream.records.units import NS_PER_S
 
 Data = Mapping[str, Any]
@@ -63,8 +64,8 @@ def likely(finding: Data) -> list[str]:
     return [name for name, p in suspects if p >= 0.5 * most]
 
 
-def trouble(finding: Data, now_ns: int) -> str:
-    """What is the matter, where, since when, why and how sure."""
+def trouble(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
+    """What is the matter, where, since when, why and how sure; was, where what is known is of a while ago."""
     subject, since = str(finding["subject"].get("id")), int(finding["since_at_ns"])
     elsewhere = [s for s in likely(finding) if not _direction(s, subject) and s.removeprefix("node ") != subject]
     doubt = f" or else {listed(elsewhere)} (the evidence does not tell them apart)" if elsewhere else ""
@@ -72,6 +73,8 @@ def trouble(finding: Data, now_ns: int) -> str:
     if finding.get("status") == "resolved" and finding.get("resolved_at_ns"):
         ended = int(finding["resolved_at_ns"])
         does, when = did, f"from {clock_time(since)} to {clock_time(ended)}, {duration(ended - since)} long"
+    elif known := as_of(known_ns, now_ns):
+        does, when = did, f"{known}, from {clock_time(since)} on"
     else:
         when = f"since {clock_time(since)}, {duration(now_ns - since)} ago"
     cause = str(finding.get("cause", "unknown")).replace("-", " ")
@@ -92,14 +95,17 @@ def evidence(finding: Data, most: int = 2) -> str:
     return listed(words)
 
 
-def rates(rate: JobThroughput) -> str:
-    """Throughput now against before, with the count behind it."""
+def rates(rate: JobThroughput, *, old: bool = False) -> str:
+    """Throughput now, or then where what is known is `old`, against before, with the count behind it."""
+    moves, now = ("moved", "then") if old else ("moves", "now")
     if rate.now_bps is None:
         return f"it sent nothing in the newest {STRETCH_S} s"
     if not rate.before_bps:
-        return f"it moves {bitrate(rate.now_bps)} now, and there is nothing before to compare with"
+        return f"it {moves} {bitrate(rate.now_bps)} {now}, and there is nothing before to compare with"
     stretches = f"{rate.before_n} stretch{'' if rate.before_n == 1 else 'es'} of {STRETCH_S} s"
-    words = f"it moves {bitrate(rate.now_bps)} now against {bitrate(rate.before_bps)} before (median of {stretches}): "
+    words = (
+        f"it {moves} {bitrate(rate.now_bps)} {now} against {bitrate(rate.before_bps)} before (median of {stretches}): "
+    )
     words += f"{100 * rate.now_bps / rate.before_bps:.0f} %"
     if rate.low_bps is not None and rate.low_bps < SLOW * min(rate.now_bps, rate.before_bps):
         words += f", after {bitrate(rate.low_bps)} in the slowest second since the trouble began"

@@ -96,8 +96,12 @@ class Bus(Protocol):
         Kafka.
         """
 
-    async def subscribe(self, group: str, topics: Sequence[str], *, from_start: bool = False) -> Subscription:
+    async def subscribe(
+        self, group: str, topics: Sequence[str], *, from_start: bool = False, slice_ns: int = 0
+    ) -> Subscription:
         """Join `group`; without a committed position start at the end, or with `from_start` at the beginning.
+
+        `slice_ns`: as in `Work`; a bus with a latency of its own may give messages out at once.
 
         Where the group starts is committed at once: a member that dies before its first commit loses nothing that
         entered the bus after `subscribe` returned.

@@ -28,13 +28,16 @@ class Work:
     name: str
     """The stage's; names the consumer group, and with the unit's number the task."""
     topics: tuple[str, ...]
-    """Shared among the units by partition."""
+    """Shared among the units by partition; none: a task that only publishes and notes."""
     for_all: tuple[str, ...] = ()
     """Every unit reads all their partitions."""
     units: int = 1
     """1: one process works, further ones stand by. Changing it begins the units' state anew."""
     from_start: bool = False
     """A unit without a position begins with the oldest message, not at the end."""
+    slice_ns: int = 0
+    """Rows are given out once the slice of bus time in which they came is over, so that few reads give all there are;
+    an event ends the wait. 0: at once."""
 
 
 class Task(Protocol):

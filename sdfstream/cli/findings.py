@@ -31,16 +31,16 @@ def run(args: argparse.Namespace) -> int:
 
     since_s = _since(args.since)
     answer = fetch(Path(args.data), {"want": "findings"})
-    now_ns = int(answer["at_ns"])
+    now_ns, known_ns = int(answer["at_ns"]), answer.get("known_at_ns")
     found = select(answer["findings"], now_ns, open_only=args.open, since_s=since_s, kind=args.kind)
     if args.id:
         found = [f for f in found if str(f["id"]).startswith(args.id)]
         if not found:
             raise ConfigError(f"no finding has an id that begins with {args.id!r}; see sdfstream findings")
-        text = "\n\n".join(detail_of(f, now_ns) for f in found)
+        text = "\n\n".join(detail_of(f, now_ns, known_ns) for f in found)
     else:
-        text = visible.lines(line_of(f, now_ns) for f in found) or "no findings"
-    emit(args.json, {"at_ns": now_ns, "findings": found}, text)
+        text = visible.lines(line_of(f, now_ns, known_ns) for f in found) or "no findings"
+    emit(args.json, {"at_ns": now_ns, "known_at_ns": known_ns, "findings": found}, text)
     return 0
 
 

@@ -23,7 +23,19 @@ def run(args: argparse.Namespace) -> int:
     from sdfstream.serve.query_io import fetch_board
 
     board = fetch_board(Path(args.data), hosts=0, worst=5, full=True)
-    keys = ("at_ns", "run", "nics", "paths", "clocks", "mesh", "findings", "jobs", "commands", "pipeline")
+    keys = (
+        "at_ns",
+        "known_at_ns",
+        "run",
+        "nics",
+        "paths",
+        "clocks",
+        "mesh",
+        "findings",
+        "jobs",
+        "commands",
+        "pipeline",
+    )
     result = {key: board[key] for key in keys if key in board}
     emit(args.json, result, text_of(board))
     return 0

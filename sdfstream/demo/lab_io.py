@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sdfstream import strict_json
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.board.why import explain
+from sdfstream.demo.cpu_io import CpuShares
 from sdfstream.demo.jobs_io import DemoJobs, loop_actions
 from sdfstream.demo.lab_source_io import lab_source
 from sdfstream.emulator.rank_plan import JobSpec
@@ -23,6 +24,7 @@ from sdfstream.lab.spec import FabricSpec
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, OUTCOME
 from sdfstream.runtime.live_io import Watcher
+from sdfstream.runtime.priority_io import ask_for_more
 from sdfstream.score.match import match
 from sdfstream.serve.service_io import Service, service
 from sdfstream.settings import Settings
@@ -116,8 +118,8 @@ def _jobs(rate_bps: int, first: tuple[str, ...], second: tuple[str, ...]) -> tup
 LARGE: Final = Scenario(
     FabricSpec(rate_bps=10_000_000, queue_bytes=50_000, ce_threshold_bytes=20_000),
     MeshSpec(
-        peers_per_nic=2, ports_per_peer=6, rate_hz=10.0, liveness_ms=500, watch_ports=12, watch_rate_hz=50.0,
-        watch_liveness_ms=80,
+        peers_per_nic=2, ports_per_peer=6, rate_hz=5.0, liveness_ms=600, watch_ports=12, watch_rate_hz=30.0,
+        watch_liveness_ms=100, flush_ms=150,
     ),
     _steps("h03/r1", "train-a", "train-b"),
     _jobs(2_000_000, ("h00", "h04", "h01", "h05"), ("h02", "h06")),
@@ -126,7 +128,7 @@ SMALL: Final = Scenario(
     FabricSpec(hosts=4, rate_bps=10_000_000, queue_bytes=50_000, ce_threshold_bytes=20_000),
     MeshSpec(
         peers_per_nic=3, ports_per_peer=6, rate_hz=8.0, liveness_ms=500, watch_ports=12, watch_rate_hz=25.0,
-        watch_liveness_ms=160,
+        watch_liveness_ms=160, flush_ms=150,
     ),
     _steps("h02/r1", "train-a", "train-b"),
     _jobs(2_000_000, ("h00", "h02"), ("h01", "h03")),
@@ -147,11 +149,15 @@ async def run_scenario(data: Path, scenario: Scenario, *, record: bool, say: Cal
         recorded = _Statements()
         recording = data / "recording" if record else None
         async with service(settings, record=recording, watchers=[recorded.watcher]) as running:
+            ask_for_more()
+            cpu = CpuShares()
+            cpu.add("pipeline", [os.getpid()])
             async with lab_source(fabric, running, scenario.mesh) as agent:
+                cpu.add("agent", [agent.pid])
                 paths = sum(len(s.source_ports) for h in fabric.agent_config(scenario.mesh).hosts for s in h.sessions)
                 say(f"agent: {paths} paths at {scenario.mesh.rate_hz:g}/s; watch: sdfstream top --data {data}")
                 ready_s = await _ready(running, fabric, agent, say)
-                played, ended = await _with_jobs(scenario, steps, DemoContext(fabric, running, recorded, say))
+                played, ended = await _with_jobs(scenario, steps, DemoContext(fabric, running, recorded, cpu, say))
                 clocks = _clocks(running)
                 rates = running.board.view(time.time_ns())["pipeline"]
             counters = running.counters()
@@ -172,6 +178,7 @@ async def run_scenario(data: Path, scenario: Scenario, *, record: bool, say: Cal
         "pipeline": rates,
         "counters": counters,
         "load": list(os.getloadavg()),
+        "cpu": cpu.as_dict(),
     }
 
 
@@ -182,6 +189,7 @@ class DemoContext:
     fabric: Fabric
     running: Service
     recorded: _Statements
+    cpu: CpuShares
     say: Callable[[str], None]
 
 
@@ -190,14 +198,19 @@ async def _with_jobs(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Start the jobs, run the steps, stop the jobs; the result of each step, and the jobs' last figures."""
     jobs = await DemoJobs.start(context.fabric, context.running, scenario.jobs)
+    context.cpu.add("jobs", (job.pid for job in jobs.jobs))
     sampling = asyncio.create_task(jobs.sample())
     try:
         await _armed(context, jobs)
         played = [await _run_step(f"{n}/{len(steps)}", step, context, jobs) for n, step in enumerate(steps, 1)]
     finally:
+        context.cpu.end()
         sampling.cancel()
         ended = await jobs.stop()
     for one in ended:
+        if "returncode" in one:
+            context.say(f"{one['job']}: it had ended by itself, with exit code {one['returncode']}")
+            continue
         context.say(
             f"{one['job']}: {one['collectives']} collectives, {one['checked_wrong']} with a wrong sum, "
             f"{one['doubled_chunks']} chunks came twice and counted once"
@@ -307,7 +320,8 @@ async def _run_step(number: str, step: FaultStep, context: DemoContext, jobs: De
 def _explanation_of_hurt_job(context: DemoContext, jobs: DemoJobs) -> str:
     """The paragraph of `sdfstream why` about the first job with a finding; empty when no job has one."""
     now_ns = time.time_ns()
-    verdicts = [explain(context.running.jobs.facts(job.name, now_ns)) for job in jobs.jobs]
+    known_ns = context.running.known_at_ns(now_ns)
+    verdicts = [explain(context.running.jobs.facts(job.name, now_ns, known_ns)) for job in jobs.jobs]
     return next((v.paragraph for v in verdicts if v.findings), "")
 
 

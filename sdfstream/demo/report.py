@@ -18,9 +18,22 @@ def report(outcome: Mapping[str, Any], data: Path) -> str:
         f"\n{outcome['seconds']:.0f} s in all; ready after {outcome['ready_s']} s; "
         f"{clocks['by_status'].get('synced', 0)} of {clocks['known']} clocks synced, "
         f"worst bound {duration(clocks['worst_err_ns'])}; machine load {load}\n"
+        f"{shares(outcome['cpu'])}\n"
     )
     tail = f"\nEverything else is gone; what was measured is in {data}. `rm -r {data}` removes that too."
     return "\n".join((head, jobs_table(outcome["acts"]), "", summary(outcome["outcome"], data=str(data)), tail))
+
+
+def shares(cpu: Mapping[str, Any]) -> str:
+    """What the machine was busy with (`cpu_io`), in one line.
+
+    >>> shares({"seconds": 100.0, "cores": 2, "machine": 1.25, "of_a_core": {"pipeline": 0.4, "agent": 0.2}})
+    'CPU time over 100 s: pipeline 40 % of a core, agent 20 %; 1.2 of 2 cores busy in all'
+    """
+    figures = [f"{group} {share:.0%}".replace("%", " %") for group, share in cpu["of_a_core"].items()]
+    first, *others = figures or ["nothing 0 %"]
+    named = ", ".join((f"{first} of a core", *others))
+    return f"CPU time over {cpu['seconds']:.0f} s: {named}; {cpu['machine']:.1f} of {cpu['cores']} cores busy in all"
 
 
 _HEADS: Final = ("fault", "job", "before", "worst second", "with the loop", "after", "what the loop did")

@@ -18,6 +18,7 @@ from sdfstream.lab.wrong_clocks import true_offsets, wrong_clocks
 from sdfstream.probes.config import VirtualClock
 from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.output_io import progress
+from sdfstream.runtime.priority_io import ask_for_more
 from sdfstream.serve.service_io import Service, service
 from sdfstream.settings import Settings
 
@@ -46,6 +47,7 @@ async def run(
     stop_on_signals(stop.set)
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(service(chosen, record=record, metrics=metrics))
+        ask_for_more()
         if lab is not None:
             await _measure_lab(stack, running, lab, chosen.data / "truth", wrong_clocks)
         progress(

@@ -3,7 +3,7 @@
 Read `stage` first, then in the order in which a message becomes a finding:
 
 =======================  ===========================================================================================
-messages in              `intake` (columns checked), `dispatch` (which engine takes which topic), `engines` (all)
+messages in              `intake/` (which engine takes which topic; a slice as one), `engines` (all)
 who and where            `sessions` numbers for names; `presence` agents, NICs, ports; `bustime` agents' instants;
                          `cabling`, `routes`, `flows` what a path or flow crosses; `jobs` whose queue pairs cross it
 detectors                `liveness` and `silence`, `flap`, `runs` and `loss`, `delays` and `congestion`, `marks`,

@@ -45,11 +45,12 @@ class CongestionDetector:
         else a burst that is over would live on in the release.
         """
         now_ns, left_out = now.now_ns, now.left_out
-        everything = self.delays.slow(now_ns) & ~np.repeat(left_out, 2)
+        reached_ns = now.reached_ns
+        everything = self.delays.slow(reached_ns) & ~np.repeat(left_out, 2)
         if not everything.any():
             self.blamed = frozenset()
             return []
-        slow, well = np.flatnonzero(everything), np.flatnonzero(self.delays.well(now_ns) & ~np.repeat(left_out, 2))
+        slow, well = np.flatnonzero(everything), np.flatnonzero(self.delays.well(reached_ns) & ~np.repeat(left_out, 2))
         found: dict[Subject, tuple[Location, Ints]] = {}
         classes = self.cabling.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():

@@ -14,7 +14,7 @@ Per directed path (session and direction) and window of ``sdf.derived.owd.v1``:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,31 @@ _FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
 """Bounds of the learnt threshold, and where it starts."""
 
 
+class MeasuredWindows(NamedTuple):
+    """Windows of delay; every array is (rows,)."""
+
+    code: Ints
+    """0: fwd, 1: rev, −1: neither."""
+    start_ns: Ints
+    delay_ns: Floats
+    """Median; NaN: none."""
+    err_ns: Floats
+
+
+def read(batch: pa.RecordBatch) -> MeasuredWindows:
+    """The columns of ``sdf.derived.owd.v1`` that the baselines use.
+
+    Raises
+    ------
+    FormatError
+        When one is missing or of a wrong type.
+    """
+    direction, names = columns.names(batch, "dir")
+    code = np.array([{"fwd": 0, "rev": 1}.get(n, -1) for n in names] + [-1], np.int64)[direction]
+    delay_ns, err_ns = (columns.filled(batch, name, np.nan).astype(np.float64) for name in ("owd_p50_ns", "err_ns"))
+    return MeasuredWindows(code, columns.values(batch, "at_ns").astype(np.int64), delay_ns, err_ns)
+
+
 class DelayBaselines:
     """Excess delay of every directed path; number of a directed path: 2·session + (0 fwd, 1 rev)."""
 
@@ -68,7 +93,8 @@ class DelayBaselines:
         it last had while high, its excess in thresholds, its error bar; ns."""
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
-        self._waiting: list[tuple[Ints, Ints, Floats, Floats, Ints]] = []
+        self._waiting: list[tuple[Any, ...]] = []
+        """Directed path, start of the window, median delay, error bar, when it came."""
 
     def ensure(self) -> None:
         """Have a row for both directions of every session."""
@@ -85,23 +111,18 @@ class DelayBaselines:
         for table in (self.moments.table, self.cusum.table, self.table):
             table.reset(both)
 
-    def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
-        """Take a ``sdf.derived.owd.v1`` message."""
-        slots = self.sessions.of_batch(batch, "dscp", at_ns)
+    def take(self, rows: MeasuredWindows, slots: Ints, at_ns: Ints) -> None:
+        """Take windows of these sessions (−1: refused) that speak of `at_ns`, bus time."""
         self.ensure()
-        direction, direction_names = columns.names(batch, "dir")
-        code = np.array([{"fwd": 0, "rev": 1}.get(n, -1) for n in direction_names] + [-1], np.int64)[direction]
-        start_ns = columns.values(batch, "at_ns")
-        delay = columns.filled(batch, "owd_p50_ns", np.nan).astype(np.float64)
-        err = columns.filled(batch, "err_ns", np.nan).astype(np.float64)
-        known = (slots >= 0) & (code >= 0)
+        known = (slots >= 0) & (rows.code >= 0)
         self.counters.add("refused", "owd-row", int((~known).sum()))
-        usable = known & ~np.isnan(delay) & ~np.isnan(err) & (err <= self.config.max_err_us * 1e3)
-        self.counters.add("unjudged", "clock-error", int((known & ~np.isnan(delay) & ~usable).sum()))
-        directed = (2 * slots + code)[usable]
-        seen_ns = np.full(directed.size, at_ns)
+        measured = known & ~np.isnan(rows.delay_ns)
+        usable = measured & ~np.isnan(rows.err_ns) & (rows.err_ns <= self.config.max_err_us * 1e3)
+        self.counters.add("unjudged", "clock-error", int((measured & ~usable).sum()))
+        directed = (2 * slots + rows.code)[usable]
         if directed.size:
-            self._waiting.append((directed, start_ns[usable].astype(np.int64), delay[usable], err[usable], seen_ns))
+            start_ns, delay_ns, err_ns = (column[usable] for column in (rows.start_ns, rows.delay_ns, rows.err_ns))
+            self._waiting.append((directed, start_ns, delay_ns, err_ns, at_ns[usable]))
 
     def tick(self) -> None:
         """Judge the windows that came since the last tick, in order of their time.
@@ -111,7 +132,7 @@ class DelayBaselines:
         """
         if not self._waiting:
             return
-        number, start_ns, delay, err, seen_ns = (np.concatenate(x) for x in zip(*self._waiting, strict=True))
+        number, start_ns, delay, err, seen_ns = _joined(self._waiting)
         self._waiting.clear()
         deviations = []
         for window in np.unique(start_ns).tolist():
@@ -200,7 +221,7 @@ class DelayBaselines:
             "cusum": self.cusum.snapshot(),
             "table": self.table.snapshot(),
             "noise": self.noise_ns,
-            "waiting": [list(x) for x in self._waiting],
+            "waiting": [_joined(self._waiting)] if self._waiting else [],  # however it was cut into calls
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -211,3 +232,7 @@ class DelayBaselines:
         self.table.restore(state["table"])
         self.noise_ns = float(state["noise"])
         self._waiting = [tuple(x) for x in state["waiting"]]
+
+
+def _joined(waiting: list[tuple[Any, ...]]) -> list[Any]:
+    return [np.concatenate(column) for column in zip(*waiting, strict=True)]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.detect.bustime import BusTime
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.clocks import ClockDetector
+from sdfstream.detect.completeness import RowCompleteness
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.congestion import CongestionDetector
 from sdfstream.detect.degraded import DegradedAgents
@@ -34,6 +34,7 @@ from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import SilenceDetector
 from sdfstream.detect.slow_pairs import SlowPairDetector
+from sdfstream.records.bustime import BusTime
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
@@ -67,6 +68,7 @@ class Engines:
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
         self.flaps = FlapDetector(self.config, self.gaps.closed)
         self.ports = PortDetector(self.config)
+        self.completeness = RowCompleteness()
         self.producers = ProducerDetector()
         self.clocks = ClockDetector(self.config)
         self.degraded = DegradedAgents(self.counters)
@@ -161,6 +163,7 @@ class Engines:
             "miscabled": self.miscabled,
             "flaps": self.flaps,
             "ports": self.ports,
+            "completeness": self.completeness,
             "producers": self.producers,
             "clocks": self.clocks,
             "degraded": self.degraded,

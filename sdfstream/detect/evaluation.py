@@ -7,12 +7,13 @@ from sdfstream.detect.engines import Engines
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.silence import Silence
 from sdfstream.records.message import Output
+from sdfstream.records.slices import start_of_slice
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _SILENCE_EVERY_NS = 20 * NS_PER_MS
-"""Between two boundaries, news of silence is evaluated at most this often: a big fault brings a message per host."""
+"""Between two boundaries statements of silence are evaluated at most this often: a big fault brings one per host."""
 _NEWS_NS = 400 * NS_PER_MS
-"""Silence younger than this (only fast probes show it) is evaluated at every message, not at boundaries alone."""
+"""Silence younger than this (only fast probes show it) is evaluated in every slice, not at boundaries alone."""
 _LASTING_NS = 5 * NS_PER_S
 """A flapping link that stays down for this long is down."""
 _FORGET_EVERY = 600
@@ -35,12 +36,17 @@ class Evaluation:
         """Silence alone, between two boundaries; nothing, if it was evaluated a moment ago."""
         return self._assess(now_ns)[1] if now_ns - self.assessed_ns >= _SILENCE_EVERY_NS else []
 
+    def news_of_slice(self, now_ns: int) -> list[Output]:
+        """Silence alone, at the first message of a slice in which it was not evaluated yet."""
+        return self._assess(now_ns)[1] if start_of_slice(now_ns) > self.assessed_ns else []
+
     def boundary(self, tick: int, now_ns: int) -> list[Output]:
         """Every detector that is due at the 100 ms boundary number `tick`."""
         self._engines.begin(tick)
         silence, out = self._assess(now_ns)
         late = self._engines.advance(now_ns)
-        instant = Instant(now_ns, silence, self._ledger, silence.sightings.silent | late)
+        reached_ns = self._engines.presence.reached_ns(now_ns)
+        instant = Instant(now_ns, reached_ns, silence, self._ledger, silence.sightings.silent | late)
         for name, every, detector in self._engines.detectors:
             if tick % every == 0:
                 instant.found[name] = detector.detections(instant)
@@ -50,9 +56,11 @@ class Evaluation:
         return out
 
     def _report(self, detector: str, detections: list[Detection], now_ns: int) -> list[Output]:
-        """Detections with the jobs that they hurt and the queue pairs that they slow, into the ledger."""
-        detections = self._slow_pairs.annotate(self._jobs.annotate(detections), now_ns)
-        return self._ledger.take(detector, detections, now_ns)
+        """Detections with the jobs that they hurt, the queue pairs that they slow, and the rows they lack; recorded."""
+        presence = self._engines.presence
+        detections = self._slow_pairs.annotate(self._jobs.annotate(detections), presence.reached_ns(now_ns))
+        detections = self._engines.completeness.weaken(detections)
+        return self._ledger.take(detector, detections, now_ns, stands=presence.watermark.stands(now_ns))
 
     def _assess(self, now_ns: int) -> tuple[Silence, list[Output]]:
         self.assessed_ns = now_ns

@@ -129,7 +129,7 @@ class FlapDetector:
         self._begin(f"{subject.type} {subject.id}", down_ns, up_ns, up_ns)
 
     def update(self, down: dict[Subject, int], now_ns: int) -> None:
-        """Take the subjects that are down at `now_ns`, with the bus time since when."""
+        """Take the subjects that are down at `now_ns`, the instant that reports have reached, and since when."""
         for subject, since_ns in down.items():
             self._begin(f"{subject.type} {subject.id}", since_ns, _NONE, now_ns)
         for outages in self._outages.values():
@@ -156,7 +156,7 @@ class FlapDetector:
             self.pulse(gap.subject, gap.down_ns, gap.up_ns)
         down = {d.subject: d.since_ns for d in now.silence.detections if now.findings.is_open(d.kind, d.subject)}
         down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}
-        self.update(down, now.now_ns)
+        self.update(down, now.reached_ns)
         return self.flapping(now.now_ns)
 
     def flapping(self, now_ns: int) -> list[Detection]:

@@ -48,12 +48,13 @@ class Health:
         good_ns = self._last_good(verdict)
         blamed, since_ns = self._blamed(verdict, now_ns)
         state, before = np.full((nics, 2), UNKNOWN, np.int8), self.table["state"]
-        recent = (good_ns != ABSENT_NS) & (now_ns - good_ns <= int(self.config.agent_stale_s * NS_PER_S))
+        reached_ns = self.presence.reached_ns(now_ns)
+        recent = (good_ns != ABSENT_NS) & (reached_ns - good_ns <= int(self.config.agent_stale_s * NS_PER_S))
         clean = good_ns > self.table["blamed_ns"]
         state[recent & (clean | (before != UNHEALTHY))] = HEALTHY
         state[recent & ~clean & (before == UNHEALTHY)] = UNHEALTHY
         port = self.presence.ports
-        lost = (port["at_ns"] != ABSENT_NS) & (now_ns - port["at_ns"] <= 5 * NS_PER_S)
+        lost = (port["at_ns"] != ABSENT_NS) & (reached_ns - port["at_ns"] <= 5 * NS_PER_S)
         lost &= (port["state"] == 2) | (port["state"] == 3)
         state[blamed | (lost[:nics, None] & (good_ns != ABSENT_NS))] = UNHEALTHY
         self.table["blamed_ns"][state == UNHEALTHY] = now_ns

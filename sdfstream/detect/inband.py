@@ -96,7 +96,7 @@ class InBand:
     # -- intake -------------------------------------------------------------------------------------------------
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
-        """Take a ``sdf.derived.qp.v1`` message; evaluated at the next tick."""
+        """Take a ``sdf.derived.qp.v1`` message that speaks of `at_ns`, bus time; evaluated at the next tick."""
         pair, job, src, dst = (
             self._lookups.of(batch, name, names.add)
             for name, names in (("qp", self.pairs), ("job", self.jobs), ("src", self.ends), ("dst", self.ends))

@@ -35,6 +35,8 @@ class Instant:
 
     now_ns: int
     """Bus time."""
+    reached_ns: int
+    """Bus time less what all agents' messages are late together: the age of rows is compared with this."""
     silence: Silence
     findings: OpenFindings
     left_out: npt.NDArray[np.bool_]

@@ -58,10 +58,11 @@ class Ledger:
         self._entries: dict[Key, _Entry] = {}
         self._damping: dict[Key, Damping] = {}
 
-    def take(self, source: str, detections: list[Detection], now_ns: int) -> list[Output]:
+    def take(self, source: str, detections: list[Detection], now_ns: int, *, stands: bool = False) -> list[Output]:
         """Take everything that detector `source` finds now; the events of what changes.
 
-        What the source found before and does not find now begins to lapse.
+        What the source found before and does not find now begins to lapse, unless the watermark `stands`: then nothing
+        was reported by which it could be over.
         """
         out: list[Output] = []
         detected: set[Key] = set()
@@ -73,6 +74,8 @@ class Ledger:
             out.extend(self._detected(key, source, detection, now_ns))
         for key, entry in list(self._entries.items()):
             if entry.source == source and key not in detected:
+                if stands and entry.said:
+                    entry.last_ns = now_ns
                 out.extend(self._lapsing(key, entry, now_ns))
         return out
 

@@ -87,6 +87,7 @@ class SessionLiveness:
                 "ok_seen_ns": stamp,
                 "ok_seq": np.int64(-1),
                 "lost_seq": np.int64(-1),
+                "lost": np.int64(0),
                 "snd_state": np.uint8(NONE),
                 "snd_since_ns": stamp,
                 "snd_age_ns": np.int64(0),
@@ -100,36 +101,63 @@ class SessionLiveness:
             }
         )
 
-    def take_rows(self, slots: Ints, seq: Ints, t1_ns: Ints, answered: Bools, seen_ns: Ints, at_ns: int) -> None:
+    def take_rows(self, slots: Ints, seq: Ints, t1_ns: Ints, answered: Bools, seen_ns: Ints, at_ns: Ints) -> Ints:
         """Take probe rows: session, sequence number, time of sending (sender's clock), whether an answer came.
 
-        `seen_ns` is when the exchange ended, bus time (see `bustime`).
+        `seen_ns` is when the exchange ended, and `at_ns` of when its message speaks, bus time (see `bustime`). Rows of
+        one session are of one message. Only rows that came count as time-outs: what was shed on its way may have been
+        answered. Returns, at the first row of each session, how many probes it sent since its last rows; else 0.
         """
-        self._intervals(slots, seq, t1_ns)
+        due = self._intervals(slots, seq, t1_ns)
         t = self.table
         t["row_ns"][slots] = at_ns
-        first = slots[t["first_ns"][slots] == ABSENT_NS]
-        t["first_ns"][first] = at_ns
+        new = t["first_ns"][slots] == ABSENT_NS
+        t["first_ns"][slots[new]] = at_ns[new]
         again = np.unique(slots[seq < np.maximum(t["ok_seq"][slots], t["lost_seq"][slots]) - _RESTART])
         t["ok_seq"][again] = -1
         t["lost_seq"][again] = -1
         ok, lost = slots[answered], slots[~answered]
-        t["ok_ns"][ok] = at_ns
+        t["ok_ns"][ok] = at_ns[answered]
         np.maximum.at(t["ok_seen_ns"], ok, seen_ns[answered])
         t["ever"][ok] = True
         np.maximum.at(t["ok_seq"], ok, seq[answered])
-        np.maximum.at(t["lost_seq"], lost, seq[~answered])
+        t["lost"][ok[t["ok_seq"][ok] > t["lost_seq"][ok]]] = 0
+        if lost.size:
+            np.maximum.at(t["lost_seq"], lost, seq[~answered])
+            np.add.at(t["lost"], lost, seq[~answered] > t["ok_seq"][lost])
+        return due
 
-    def _intervals(self, slots: Ints, seq: Ints, t1_ns: Ints) -> None:
-        """Follow every session's probe interval: time between two probes over their sequence numbers."""
+    def _intervals(self, slots: Ints, seq: Ints, t1_ns: Ints) -> Ints:
+        """Follow every session's probe interval: time between two probes over their sequence numbers.
+
+        Returns, at the first row of each session, by how many sequence numbers it went on.
+        """
         t = self.table
-        ahead = seq - t["sent_seq"][slots]
+        before = t["sent_seq"][slots]
+        ahead = seq - before
         passed_ns = t1_ns - t["sent_ns"][slots]
         sane = (t["sent_ns"][slots] != ABSENT_NS) & (ahead > 0) & (ahead < _RESTART) & (passed_ns > 0)
         each_ns = passed_ns[sane] // ahead[sane]
         old_ns = t["interval_ns"][slots[sane]]
         t["interval_ns"][slots[sane]] = np.where(old_ns > 0, (7 * old_ns + each_ns) // 8, each_ns)
         t["sent_ns"][slots], t["sent_seq"][slots] = t1_ns, seq
+        on = t["sent_seq"][slots] - before
+        on[(before < 0) | (np.abs(on) > _RESTART)] = 1
+        if not (ahead == on).all():  # a session twice
+            again = np.ones(slots.size, np.bool_)
+            again[np.unique(slots, return_index=True)[1]] = False
+            on[again] = 0
+        return on
+
+    def sent_all_along(self, slots: Ints, seq: Ints, t1_ns: Ints) -> bool:
+        """Whether sequence numbers went on with time since these sessions' last rows: rows were shed, probes sent."""
+        t = self.table
+        ahead, passed_ns = seq - t["sent_seq"][slots], t1_ns - t["sent_ns"][slots]
+        known = (t["sent_ns"][slots] != ABSENT_NS) & (ahead > 0) & (passed_ns > 0) & (t["interval_ns"][slots] > 0)
+        if not known.any():
+            return False
+        sent_ns = ahead[known] * t["interval_ns"][slots[known]]
+        return 2 * int(np.count_nonzero(sent_ns > passed_ns[known] * 0.7)) > int(known.sum())
 
     def restarted(self, host: str) -> None:
         """A host's agent is a new run: its sequence numbers start again."""
@@ -203,13 +231,14 @@ class SessionLiveness:
         own_ns = np.where(
             stated & (t["snd_state"] == SILENT), np.clip(t["snd_age_ns"], 3 * t["interval_ns"], limit_ns), limit_ns
         )
+        reached_ns = self.presence.reached_ns(now_ns)
         begun = t["ever"] | (now_ns - t["first_ns"] >= int(self.config.startup_grace_s * NS_PER_S))
         begun &= t["first_ns"] != ABSENT_NS
 
-        fresh_rows = (t["row_ns"] != ABSENT_NS) & (now_ns - t["row_ns"] <= stale_ns)
-        timeouts = t["lost_seq"] - t["ok_seq"]
+        fresh_rows = (t["row_ns"] != ABSENT_NS) & (reached_ns - t["row_ns"] <= stale_ns)
+        timeouts = np.minimum(t["lost_seq"] - t["ok_seq"], t["lost"])
         reference_ns = np.where(t["ok_ns"] == ABSENT_NS, t["first_ns"], t["ok_ns"])
-        by_rows = fresh_rows & (timeouts >= _TIMEOUTS) & (now_ns - reference_ns >= limit_ns + SLACK_NS)
+        by_rows = fresh_rows & (timeouts >= _TIMEOUTS) & (reached_ns - reference_ns >= limit_ns + SLACK_NS)
         silent = begun & np.where(stated, t["snd_state"] == SILENT, by_rows)
         seen_ns = np.where(t["ok_seen_ns"] == ABSENT_NS, t["first_ns"], t["ok_seen_ns"])
         since_ns = np.where(stated, t["snd_since_ns"], seen_ns)

@@ -26,7 +26,7 @@ from sdfstream.numeric.bins import RingBins
 from sdfstream.numeric.table import Table
 from sdfstream.records import columns
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.units import NS_PER_MS, NS_PER_S, Ecn
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Ecn
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -34,6 +34,8 @@ Bools = npt.NDArray[np.bool_]
 
 _BINS = 20
 _LEAST = 8
+_AFTER_NS = 2500 * NS_PER_MS
+"""Marks of a queue are counted for so long after its delay is over: of a backlog both are read in one."""
 _Z = 3.09
 _CE, _NOT_ECT = int(Ecn.CE), int(Ecn.NOT_ECT)
 
@@ -44,8 +46,9 @@ class MarkDetector:
     def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling, delays: DelayBaselines) -> None:
         self.config, self.sessions, self.cabling, self.delays = config, sessions, cabling, delays
         self.window = RingBins(_BINS, 100 * NS_PER_MS, ("arrived", "marked", "rewritten"))
-        self.table = Table({"dscp_seen": np.int64(-1)})
-        """Per directed path: the DSCP it last arrived with when that was not the one sent."""
+        self.table = Table({"dscp_seen": np.int64(-1), "slow_ns": np.int64(ABSENT_NS)})
+        """Per directed path: the DSCP it last arrived with when that was not the one sent; when it was last slow, bus
+        time."""
         self.blamed: frozenset[str] = frozenset()
         self._caches = (LocationCache(), LocationCache())
         """Of marks, and of rewriting."""
@@ -97,13 +100,16 @@ class MarkDetector:
         Marks on paths that are slow already, or of subjects that have a queue, are evidence there and no detection of
         their own.
         """
-        now_ns, left_out, slow = now.now_ns, now.left_out, self.delays.slow(now.now_ns)
+        now_ns, left_out, slow = now.now_ns, now.left_out, self.delays.slow(now.reached_ns)
         queues = now.findings.open_ids(("congestion",))
         queues |= {suspect for queue in now.found.get("congestion", ()) for suspect, _ in queue.suspects}
         self.window.advance(now_ns)
         if not (self.window.holds("marked") or self.window.holds("rewritten")):
             self.blamed = frozenset()
             return []
+        self.table["slow_ns"][: slow.size][slow] = now_ns
+        slow_ns = self.table["slow_ns"][: slow.size]
+        slow = slow | ((slow_ns != ABSENT_NS) & (now_ns - slow_ns <= _AFTER_NS))
         arrived = self.window.totals("arrived")
         usable = (arrived >= _LEAST) & ~np.repeat(left_out, 2)
         marked, rewritten = self.window.totals("marked"), self.window.totals("rewritten")

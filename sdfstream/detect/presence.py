@@ -2,6 +2,9 @@
 
 No data is *unknown*: an agent that stopped makes what it watched unknown; a NIC that left its host is unknown and no
 fault of the fabric. All ages are bus time: agents' clocks may be hours off.
+
+An agent's silence is measured by the progress of all agents' reports (`watermark`) and not by bus time alone: while the
+pipeline stands or reads a backlog, nobody is silent.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.detect.sessions import Sessions
+from sdfstream.detect.watermark import Watermark
 from sdfstream.numeric.table import Table
 from sdfstream.records import columns
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
@@ -28,6 +32,12 @@ _LATE_NS = 600 * NS_PER_MS
 _UNHEARD_NS = 800 * NS_PER_MS
 _TROUBLE_NS = 5 * NS_PER_S
 """For so long after its last late news an agent is not relied on."""
+_DOUBT_NS = NS_PER_S
+"""For so long after the watermark stood it is open whether an agent slept meanwhile: its next reports show it."""
+_COARSE_NS = 500 * NS_PER_MS
+"""Progress of the watermark falls behind bus time by this at most: it moves by whole reports."""
+_STANDS_TIMES = 3
+"""A watermark that stands for so many times the limit of staleness: no agent publishes, or nothing gets through."""
 _LATE_MEMORY_NS, _MOST_LATE_NS = 60 * NS_PER_S, 30 * NS_PER_S
 PORT_STATES = ("unknown", "up", "down", "disabled", "absent")
 
@@ -40,19 +50,24 @@ class Presence:
         self.hosts = Table(
             {
                 "received_at_ns": np.int64(ABSENT_NS),
-                "liveness_at_ns": np.int64(ABSENT_NS),
+                "progress_ns": np.int64(0),
+                "liveness_said_ns": np.int64(ABSENT_NS),
                 "reported_ns": np.int64(ABSENT_NS),
                 "gap_ns": np.int64(0),
                 "late_ns": np.int64(0),
                 "late_at_ns": np.int64(ABSENT_NS),
                 "trouble_ns": np.int64(ABSENT_NS),
+                "slept_ns": np.int64(ABSENT_NS),
+                "doubt_ns": np.int64(ABSENT_NS),
                 "awake_ns": np.int64(0),
                 "awake_then_ns": np.zeros(_HISTORY, np.int64),
             }
         )
-        """Per host: last message and last liveness statement, bus time; up to when it has reported (`bustime`);
-        usual gap between messages; how late its news came at worst lately, and when; when it was last late or unheard;
-        time awake so far, and that at each of the last boundaries (a ring)."""
+        """Per host: last message, bus time, and the watermark's progress then; when it made its last liveness
+        statement, and up to when it has reported (`bustime`); usual gap between messages; how late its news came at
+        worst lately, and when; when it was last late; when it last was unheard for long, or may have been asleep; time
+        awake so far, and that at each of the last boundaries (a ring)."""
+        self.watermark = Watermark()
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
         """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
         self.boots: dict[str, str] = {}
@@ -62,36 +77,50 @@ class Presence:
         self.hosts.ensure(len(self.sessions.hosts))
         self.ports.ensure(len(self.sessions.nics))
 
-    def take_message(self, host: str, at_ns: int, boot_id: str, *, liveness: bool = False) -> bool:
+    def take_message(self, host: str, at_ns: int, boot_id: str) -> bool:
         """An agent published; True when it is a new run of it."""
         number = self.sessions.hosts.add(host)
         self.ensure()
         if number < 0:
             return False
-        self.hosts["awake_ns"][number] = self.awake(at_ns)[number]
         before_ns = int(self.hosts["received_at_ns"][number])
         if before_ns != ABSENT_NS:
-            if at_ns - before_ns > max(_UNHEARD_NS, 4 * int(self.hosts["gap_ns"][number])):
-                self.hosts["trouble_ns"][number] = at_ns
             gap_ns = int(self.hosts["gap_ns"][number])
+            self.hosts["awake_ns"][number] += min(at_ns - before_ns, _longest_awake_ns(gap_ns))
+            patience_ns = max(_UNHEARD_NS, 4 * gap_ns)
+            if at_ns - before_ns > patience_ns:
+                progress_ns = self.watermark.progress_ns - int(self.hosts["progress_ns"][number])
+                why = "slept_ns" if progress_ns > patience_ns - _COARSE_NS else "doubt_ns"
+                self.hosts[why][number] = at_ns
             self.hosts["gap_ns"][number] = (7 * gap_ns + min(at_ns - before_ns, 2 * NS_PER_S)) // 8
         self.hosts["received_at_ns"][number] = at_ns
-        if liveness:
-            self.hosts["liveness_at_ns"][number] = at_ns
+        self.hosts["progress_ns"][number] = self.watermark.progress_ns
         if not boot_id or self.boots.get(host) == boot_id:
             return False
         before = self.boots.get(host)
         self.boots[host] = boot_id
         return before is not None
 
-    def take_report(self, host: str, until_ns: int, at_ns: int) -> None:
-        """An agent has reported, at `at_ns`, what it saw up to `until_ns`, both bus time."""
+    def knows_run(self, host: str, boot_id: str) -> bool:
+        """Whether a message of this run of a host's agent is nothing new: no first message, no restart."""
+        return self.sessions.hosts.find(host) >= 0 and (not boot_id or self.boots.get(host) == boot_id)
+
+    def take_report(self, host: str, until_ns: int, at_ns: int, *, liveness: bool = False) -> None:
+        """An agent has reported, at `at_ns`, what it saw up to `until_ns`, both bus time; `liveness`: by a statement.
+
+        Late is what comes later than all agents' reports together come; a gap in what it saw is a time it slept.
+        """
         number = self.sessions.hosts.find(host)
         if number < 0:
             return
         t = self.hosts
-        t["reported_ns"][number] = max(int(t["reported_ns"][number]), until_ns)
-        late_ns = at_ns - int(t["reported_ns"][number])
+        if liveness:
+            t["liveness_said_ns"][number] = until_ns
+        before_ns = int(t["reported_ns"][number])
+        if before_ns != ABSENT_NS and until_ns - before_ns > max(_UNHEARD_NS, 4 * int(t["gap_ns"][number])):
+            t["slept_ns"][number] = at_ns
+        t["reported_ns"][number] = max(before_ns, until_ns)
+        late_ns = at_ns - int(t["reported_ns"][number]) - self.watermark.excused_ns()
         if late_ns > _LATE_NS:
             t["trouble_ns"][number] = at_ns
             if late_ns >= t["late_ns"][number] or at_ns - t["late_at_ns"][number] > _LATE_MEMORY_NS:
@@ -105,8 +134,23 @@ class Presence:
         t = self.hosts
         patience_ns = np.maximum(_UNHEARD_NS, 4 * t["gap_ns"])
         mute = (t["received_at_ns"] != ABSENT_NS) & (now_ns - t["received_at_ns"] > patience_ns)
-        result: Bools = mute | ((t["trouble_ns"] != ABSENT_NS) & (now_ns - t["trouble_ns"] <= _TROUBLE_NS))
+        doubtful = (t["doubt_ns"] != ABSENT_NS) & (now_ns - t["doubt_ns"] <= _DOUBT_NS)
+        result: Bools = mute | doubtful
+        for why in ("trouble_ns", "slept_ns"):
+            result |= (t[why] != ABSENT_NS) & (now_ns - t[why] <= _TROUBLE_NS)
         return result
+
+    def may_have_slept(self, host: str) -> bool:
+        """Whether an agent was unheard for long, and its rows have not shown yet that it was awake."""
+        number = self.sessions.hosts.find(host)
+        slept = number >= 0 and (self.hosts["slept_ns"][number], self.hosts["doubt_ns"][number]) != (ABSENT_NS,) * 2
+        return bool(slept)
+
+    def note_awake(self, host: str) -> None:
+        """An agent's rows show that it sent probes all along: what was not received of it was shed, not slept."""
+        number = self.sessions.hosts.find(host)
+        if number >= 0:
+            self.hosts["slept_ns"][number] = self.hosts["doubt_ns"][number] = ABSENT_NS
 
     def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take port states of a ``sdf.raw.port.v1`` message."""
@@ -143,13 +187,14 @@ class Presence:
         A starved agent neither sends nor answers nor listens; what falls silent meanwhile says nothing of the fabric.
         """
         take_message = self.hosts["received_at_ns"]
-        cap_ns = np.clip(3 * self.hosts["gap_ns"], _LEAST_GAP_NS, _MOST_GAP_NS)
+        cap_ns = np.clip(3 * self.hosts["gap_ns"], _LEAST_GAP_NS, _MOST_GAP_NS)  # as `_longest_awake_ns`
         since_ns = np.where(take_message == ABSENT_NS, 0, now_ns - take_message)
         result: Ints = self.hosts["awake_ns"] + np.minimum(since_ns, cap_ns)
         return result
 
     def mark(self, tick: int) -> None:
-        """Remember how long every agent has been awake by this 100 ms boundary."""
+        """Move the watermark to this 100 ms boundary, and remember how long every agent has been awake by it."""
+        self.watermark.advance(self.hosts["reported_ns"], tick * TICK_NS)
         self.hosts["awake_then_ns"][:, tick % _HISTORY] = self.awake(tick * TICK_NS)
 
     def awake_since(self, hosts: Ints, since_ns: Ints, now_ns: int) -> Ints:
@@ -161,21 +206,28 @@ class Presence:
         return np.where(unheard, now_ns - since_ns, passed)
 
     def stale(self, now_ns: int, limit_ns: int) -> Bools:
-        """(hosts,) True where an agent published before and then nothing for `limit_ns`.
+        """(hosts,) True where an agent published before and then nothing for `limit_ns`, while others went on.
 
-        One whose news was late lately gets twice that lateness on top: it is probably late again.
+        One whose news was late lately gets twice that lateness on top: it is probably late again. Where nobody goes on,
+        all are stale after three times the limit.
         """
         t = self.hosts
         late_ns = np.where(now_ns - t["late_at_ns"] <= _LATE_MEMORY_NS, np.minimum(t["late_ns"], _MOST_LATE_NS), 0)
         late_ns[t["late_at_ns"] == ABSENT_NS] = 0
-        at = t["received_at_ns"]
-        result: Bools = (at != ABSENT_NS) & (now_ns - at > limit_ns + 2 * late_ns)
+        patience_ns, at = limit_ns + 2 * late_ns, t["received_at_ns"]
+        result: Bools = (at != ABSENT_NS) & (now_ns - at > patience_ns)
+        if result.any() and not self.watermark.stands(now_ns, _STANDS_TIMES * limit_ns):
+            result &= self.watermark.progress_ns - t["progress_ns"] > patience_ns - _COARSE_NS
         return result
+
+    def reached_ns(self, now_ns: int) -> int:
+        """The instant with which the age of reports is compared: `now_ns`, less what all of them are late together."""
+        return now_ns - self.watermark.lag_ns(now_ns)
 
     def states_liveness(self, now_ns: int, limit_ns: int) -> Bools:
         """(hosts,) True where an agent's own liveness statements are fresh."""
-        at = self.hosts["liveness_at_ns"]
-        result: Bools = (at != ABSENT_NS) & (now_ns - at <= limit_ns)
+        said_ns = self.hosts["liveness_said_ns"]
+        result: Bools = (said_ns != ABSENT_NS) & (self.reached_ns(now_ns) - said_ns <= limit_ns)
         return result
 
     def snapshot(self) -> dict[str, Any]:
@@ -184,6 +236,7 @@ class Presence:
             "hosts": self.hosts.snapshot(),
             "ports": self.ports.snapshot(),
             "boots": dict(sorted(self.boots.items())),
+            "watermark": self.watermark.snapshot(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -191,3 +244,9 @@ class Presence:
         self.hosts.restore(state["hosts"])
         self.ports.restore(state["ports"])
         self.boots = dict(state["boots"])
+        self.watermark.restore(state["watermark"])
+
+
+def _longest_awake_ns(gap_ns: int) -> int:
+    """So much of the time since an agent's last message it counts as awake; `gap_ns`: usual between messages."""
+    return min(max(3 * gap_ns, _LEAST_GAP_NS), _MOST_GAP_NS)

@@ -34,6 +34,8 @@ Bools = npt.NDArray[np.bool_]
 LONG_RUN = 4
 """Lost probes in a row that are an outage rather than gray loss."""
 BINS = 32
+_RESTART = 4096
+"""A sequence number this far back is a sender that started afresh."""
 
 _SETTLED_NS = 400 * NS_PER_MS
 """A group of gaps is located once no run in it has grown for this long."""
@@ -50,13 +52,16 @@ class LossRuns:
             {
                 "seq": np.int64(-2),
                 "run": np.int64(0),
+                "top": np.int64(-1),
+                "answered": np.uint64(0),
                 "bins": np.full(2, -1, np.int64),
                 "outgrew_ns": np.int64(0),
                 "lost_ns": np.int64(0),
                 "located_ns": np.int64(0),
             }
         )
-        """Per session: last lost sequence number, length of its run, bins in which the run was counted, bus time at
+        """Per session: last lost sequence number, length of its run, highest sequence number answered and which of the
+        64 up to it were (bit 0: the highest), bins in which the run was counted, bus time at
         which it became an outage, bus time of the last lost row, `outgrew_ns` of the last run that `Gaps` has seen."""
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
@@ -79,21 +84,61 @@ class LossRuns:
         for window in self.windows:
             window.reset(slots)
 
-    def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: int) -> None:
-        """Take probe rows: session, sequence number, and whether an answer came."""
-        for window in self.windows:
-            window.advance(at_ns)
-            window.add("probes", slots[answered])
-        if not answered.all():
-            self._runs(slots[~answered], seq[~answered], at_ns)
+    def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: Ints) -> None:
+        """Take probe rows: session, sequence number, whether an answer came, bus time.
 
-    def _runs(self, slots: Ints, seq: Ints, at_ns: int) -> None:
-        """Fold lost probes into runs. Lost rows of a session come in order of their sequence numbers."""
+        Rows of one session are of one message.
+        """
+        for window in self.windows:
+            if at_ns.size:
+                window.advance(int(at_ns[-1]))
+            window.add("probes", slots[answered])
+        self._note_answered(slots[answered], seq[answered])
+        if not answered.all():
+            self._runs(slots[~answered], seq[~answered], at_ns[~answered])
+
+    def _note_answered(self, slots: Ints, seq: Ints) -> None:
+        """Remember which of every session's last probes were answered."""
+        if not slots.size:
+            return
+        t = self.table
+        before = t["top"][slots]
+        t["top"][slots[seq < before - _RESTART]] = -1
+        np.maximum.at(t["top"], slots, seq)
+        ahead = t["top"][slots] - before
+        shifted = t["answered"][slots] << np.clip(ahead, 0, 63).astype(np.uint64)
+        t["answered"][slots] = np.where((ahead >= 0) & (ahead < 64), shifted, 0)
+        back = t["top"][slots] - seq
+        near = (back >= 0) & (back < 64)
+        np.bitwise_or.at(t["answered"], slots[near], np.uint64(1) << back[near].astype(np.uint64))
+
+    def _none_answered(self, slots: Ints, after: Ints, before: Ints) -> Bools:
+        """Where no probe between two sequence numbers is known to be answered; those of long ago count as answered."""
+        t = self.table
+        top = t["top"][slots]
+        n = before - after - 1
+        low = top - before + 1  # bit of the last probe between
+        mask = (np.uint64(1) << np.clip(n, 0, 63).astype(np.uint64)) - np.uint64(1)
+        shifted = np.where(
+            low >= 0,
+            mask << np.clip(low, 0, 63).astype(np.uint64),
+            mask >> np.clip(-low, 0, 63).astype(np.uint64),
+        )
+        known = (after >= 0) & (n >= 0) & (n < 64) & (low + n <= 64)
+        result: Bools = (n == 0) | (known & ((t["answered"][slots] & shifted) == 0))
+        return result
+
+    def _runs(self, slots: Ints, seq: Ints, at_ns: Ints) -> None:
+        """Fold lost probes into runs. Lost rows of a session come in order of their sequence numbers.
+
+        Rows that were shed on their way neither end a run nor count in one: what ends it is an answer.
+        """
         order = np.lexsort((seq, slots))
-        slots, seq = slots[order], seq[order]
+        slots, seq, at_ns = slots[order], seq[order], at_ns[order]
         t = self.table
         head = np.r_[True, slots[1:] != slots[:-1]]
-        follows = np.where(head, t["seq"][slots] + 1 == seq, np.r_[False, seq[1:] == seq[:-1] + 1])
+        before = np.where(head, t["seq"][slots], np.r_[-2, seq[:-1]])
+        follows = self._none_answered(slots, before, seq)
         begins = np.flatnonzero(~follows | head)  # a run, or the rest of one begun in an earlier batch
         length = np.diff(np.r_[begins, slots.size])
         owner, carried = slots[begins], follows[begins]
@@ -107,7 +152,8 @@ class LossRuns:
             window.take_back("events", owner[outgrown], t["bins"][owner[outgrown], i])
             window.take_back("probes", owner[outgrown], t["bins"][owner[outgrown], i])
             t["bins"][owner[short], i] = window.now_bin
-        t["outgrew_ns"][owner[(before < LONG_RUN) & (after >= LONG_RUN)]] = at_ns
+        grown = (before < LONG_RUN) & (after >= LONG_RUN)
+        t["outgrew_ns"][owner[grown]] = at_ns[begins[grown]]
         t["lost_ns"][slots] = at_ns
         last = np.r_[slots[1:] != slots[:-1], True]
         t["seq"][slots[last]] = seq[last]
@@ -148,7 +194,7 @@ class Gaps:
         fresh = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] != t["located_ns"])
         if not fresh.any():
             return []
-        t["located_ns"][silent] = t["outgrew_ns"][silent]  # an outage: `silence` has it
+        t["located_ns"][now.left_out] = t["outgrew_ns"][now.left_out]  # an outage: `silence` has it; or an agent's own
         ended = fresh & ~silent & (now_ns - t["lost_ns"] >= _SETTLED_NS)
         if not ended.any():
             return []

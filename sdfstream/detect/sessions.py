@@ -21,6 +21,7 @@ Ints = npt.NDArray[np.int64]
 _MAX_NICS = 1 << 16
 _MAX_TRANSPORTS = 4
 _MOST_LOOKUPS = 4096
+_PORT_MOST = 0xFFFF
 
 
 class NameIndex:
@@ -169,6 +170,27 @@ class Sessions:
         self.table["seen_at_ns"][slots[slots >= 0]] = at_ns
         return slots
 
+    def known_of_batch(self, batch: pa.RecordBatch, dscp: str) -> Ints | None:
+        """As `of_batch`, where every row is of a session known already; else None. Changes nothing.
+
+        Raises
+        ------
+        FormatError
+            When a column is missing or of a wrong type.
+        """
+        src, dst, transport = (
+            _found(batch, name, index)
+            for name, index in (("src", self.nics), ("dst", self.nics), ("transport", self.transports))
+        )
+        if src is None or dst is None or transport is None:
+            return None
+        path = columns.values(batch, "path").astype(np.int64)
+        cls = columns.values(batch, dscp).astype(np.int64) & 63
+        if path.size and int(path.max()) > _PORT_MOST:
+            return None
+        slots = self._index.find(_key(src, dst, transport, path, cls))
+        return None if (slots < 0).any() else slots
+
     def of_names(self, keys: list[tuple[str, str, str, int, int]], at_ns: int) -> Ints:
         """Session of every (src, dst, transport, path, dscp); −1 where there is no room."""
         if not keys:
@@ -188,10 +210,10 @@ class Sessions:
         return self._lookups.of(batch, name, number)
 
     def _add(self, src: Ints, dst: Ints, transport: Ints, path: Ints, dscp: Ints) -> Ints:
-        key = (src << 40) | (dst << 24) | (transport << 22) | ((path & 0xFFFF) << 6) | dscp
+        key = _key(src, dst, transport, path & _PORT_MOST, dscp)
         room = np.ones(key.shape, np.bool_)
-        if path.size and int(path.max()) > 0xFFFF:  # no port number: the pair of NICs takes a number to make room
-            wide = np.flatnonzero(path > 0xFFFF)
+        if path.size and int(path.max()) > _PORT_MOST:  # no port number: the pair of NICs takes a number to make room
+            wide = np.flatnonzero(path > _PORT_MOST)
             pair = self._pairs.add((src[wide] << 16) | dst[wide])
             room[wide] = pair >= 0
             rest = (transport[wide] << 38) | ((path[wide] & 0xFFFFFFFF) << 6) | dscp[wide]
@@ -271,3 +293,16 @@ class Sessions:
         self._index.restore(state["index"])
         self.nic_host = np.asarray(state["nic_host"], np.int64)
         self.table.restore(state["table"])
+
+
+def _key(src: Ints, dst: Ints, transport: Ints, port: Ints, dscp: Ints) -> Ints:
+    return (src << 40) | (dst << 24) | (transport << 22) | (port << 6) | dscp
+
+
+def _found(batch: pa.RecordBatch, name: str, index: NameIndex) -> Ints | None:
+    """(rows,) number of each row's name; None where one is null or not known."""
+    codes, names = columns.names(batch, name)
+    if codes.size and int(codes.min()) < 0:
+        return None
+    result: Ints = np.array([index.find(n) for n in names] or [0], np.int64)[codes]
+    return None if result.size and int(result.min()) < 0 else result

@@ -170,7 +170,7 @@ class SilenceDetector:
         unknown = np.bincount(src[seen.sender_unknown], minlength=n) + np.bincount(
             dst[seen.reflector_unknown], minlength=n
         )
-        absent = self.presence.absent(now_ns, _PORT_AGE_NS)
+        absent = self.presence.absent(self.presence.reached_ns(now_ns), _PORT_AGE_NS)
         if not unknown.any():
             return absent
         knows = seen.sender_alive | (seen.silent & ~seen.sender_unknown)
@@ -183,7 +183,7 @@ class SilenceDetector:
     def _carrier_lost(self, now_ns: int) -> Bools:
         """(nics,) True where a recent port reading says down or disabled."""
         ports = self.presence.ports
-        fresh = (ports["at_ns"] != ABSENT_NS) & (now_ns - ports["at_ns"] <= _PORT_AGE_NS)
+        fresh = (ports["at_ns"] != ABSENT_NS) & (self.presence.reached_ns(now_ns) - ports["at_ns"] <= _PORT_AGE_NS)
         result: Bools = fresh & ((ports["state"] == 2) | (ports["state"] == 3))
         return result
 
@@ -289,7 +289,11 @@ class SilenceDetector:
 
     def _port(self, nic: str, now_ns: int) -> str:
         number = self.sessions.nics.find(nic)
-        return self.presence.port_state(number, now_ns, _PORT_AGE_NS) if number >= 0 else "unknown"
+        return (
+            self.presence.port_state(number, self.presence.reached_ns(now_ns), _PORT_AGE_NS)
+            if number >= 0
+            else "unknown"
+        )
 
     def _ports_down(self, seen: Sightings, now_ns: int, said: set[str]) -> list[Detection]:
         """NICs whose port lost its carrier or was disabled, before their paths have fallen silent.

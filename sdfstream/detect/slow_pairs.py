@@ -89,12 +89,12 @@ class SlowPairDetector:
 
     def detections(self, now: Instant) -> list[Detection]:
         """Slow queue pairs, and jobs slow as a whole, that no standing detection of another kind explains."""
-        slow = self.inband.slow(now.now_ns)
+        slow = self.inband.slow(now.reached_ns)
         explained: set[int] = set()
         roots = [d for d in now.findings.standing("inband") if d.kind not in APART] if slow else []
         for detection in roots:
             explained.update(self.explained_by(detection, slow))
-        return self._unexplained(explained, now.findings.reported("qp-slow"), now.now_ns)
+        return self._unexplained(explained, now.findings.reported("qp-slow"), now.reached_ns)
 
     def _unexplained(self, explained: set[int], reported: frozenset[str], now_ns: int) -> list[Detection]:
         """Of the slow queue pairs that nothing explains; `reported`: subjects of open ``qp-slow`` findings."""

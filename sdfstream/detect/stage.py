@@ -1,7 +1,8 @@
 """The detect stage: messages in, findings and NIC states out. `evaluation` has the order in which engines are asked.
 
-Inside a call the stage walks the stream itself: every 100 ms boundary of bus time up to a message, then the message.
-What it says therefore depends on the stream alone, not on how the driver cut it into calls.
+Inside a call the stage walks the stream itself: every 100 ms boundary of bus time up to a message, then the message, or
+all that follow each other in one slice. What it says therefore depends on the stream alone, not on how the driver cut
+it into calls.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.dispatch import Dispatch
 from sdfstream.detect.engines import Engines
 from sdfstream.detect.evaluation import Evaluation
+from sdfstream.detect.intake.dispatch import Dispatch
 from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.message import Message, Output
+from sdfstream.records.slices import in_slices
 from sdfstream.records.topics import FINDING, NIC
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
@@ -48,18 +50,26 @@ class DetectStage:
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
         out: list[Output] = []
-        for message in messages:
-            at_ns = message.bus_at_ns
-            out += self._until(at_ns)
+        for run in in_slices(messages):
+            out += self._until(run[0].bus_at_ns)
             if self._evaluation.pending:
-                out += self._evaluation.news(at_ns)
-            try:
-                if self._dispatch.take(message):
-                    out += self._evaluation.news(at_ns)
-            except FormatError as error:
-                self.counters.add("refused", error.reason)
-            self._engines.admit()
+                out += self._evaluation.news_of_slice(run[0].bus_at_ns)
+            if self._dispatch.takes_together(run):
+                self._dispatch.take_together(run)
+                continue
+            for message in run:
+                out += self._take(message)
         out += self._until(now_ns)
+        return out
+
+    def _take(self, message: Message) -> list[Output]:
+        news = False
+        try:
+            news = self._dispatch.take(message)
+        except FormatError as error:
+            self.counters.add("refused", error.reason)
+        out = self._evaluation.news(message.bus_at_ns) if news else []
+        self._engines.admit()
         return out
 
     def finish(self, now_ns: int) -> list[Output]:

@@ -6,7 +6,8 @@ In reading order:
 - one queue pair: `qp_chunk`, `qp_header` (wire form), `qp_send` with `qp_window`, `qp_pacer` and `qp_round_trip`,
   `qp_receive`, `qp_stripe` (several queue pairs between two ranks);
 - collectives: `collective_values`, `collective`, `rank` (one rank), `rank_job` (all ranks, sans-IO);
-- process: `process_nic_io` and `process_net_io` (sockets), `process_rows`, `process_files_io`, `process_io` (the
-  loop), `main_io`;
+- data plane (`process_plane` is the seam): `process_nic_io` and `process_net_io` (sockets), `plane_io` (in Python),
+  `engine` (the same in C, in a thread of its own);
+- process: `process_rows`, `process_files_io`, `process_io` (the loop), `main_io`;
 - control socket: `control` (which commands are obeyed), `control_io`.
 """

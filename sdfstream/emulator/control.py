@@ -25,7 +25,7 @@ lease.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -106,10 +106,15 @@ class QpControl:
         The public keys that this process trusts.
     job : str
     targets : mapping of QP id to QpTarget
+    limited : callable
+        Called after a limit has been set: `next_end_ns` may be another.
     """
 
-    def __init__(self, keys: KeyRing, job: str, targets: Mapping[str, QpTarget]) -> None:
+    def __init__(
+        self, keys: KeyRing, job: str, targets: Mapping[str, QpTarget], limited: Callable[[], None] = lambda: None
+    ) -> None:
         self.targets = targets
+        self._limited = limited
         self._keys = keys
         self._job = job
         self._epoch = -1
@@ -167,6 +172,11 @@ class QpControl:
             self._lift(target)
         return [target.qp for target in over]
 
+    @property
+    def next_end_ns(self) -> int | None:
+        """Steady clock: when the next limit ends; None where none is in force."""
+        return min((t.limit_ends_ns for t in self.targets.values() if t.limited_by), default=None)
+
     def _signed(self, request: Mapping[str, Any]) -> Command:
         data = request.get("command")
         try:
@@ -217,6 +227,7 @@ class QpControl:
         target.sender.rate_bps = rate_bps if own is None else min(rate_bps, own)
         target.limited_by = command.id
         target.limit_ends_ns = now_ns + ttl_ns
+        self._limited()
 
     def _move(self, target: QpTarget, command: Command, choice: int | None, now_ns: int) -> None:
         present = target.sender.path

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.emulator.qp_chunk import Finished
+from sdfstream.emulator.qp_chunk import CarriedChunk
 from sdfstream.emulator.qp_header import PORT, ChunkReport
 from sdfstream.emulator.rank_plan import QpPlan
 from sdfstream.records import columns
@@ -19,12 +19,12 @@ from sdfstream.records.units import ABSENT_NS, Int64s
 
 ClockOf = Callable[[str], Callable[[int], int]]
 """Host to its clock: a reading of the system clock, ns, to what that host's clock shows."""
-Rows = Sequence[tuple[QpPlan, Finished]]
+Rows = Sequence[tuple[QpPlan, CarriedChunk]]
 
 
 def outputs(job: str, collective: str, chunks: Rows, clock_of: ClockOf) -> list[Output]:
     """One batch per sending host."""
-    by_host: dict[str, list[tuple[QpPlan, Finished]]] = {}
+    by_host: dict[str, list[tuple[QpPlan, CarriedChunk]]] = {}
     for qp, chunk in chunks:
         by_host.setdefault(host_of(qp.src), []).append((qp, chunk))
     return [Output(QP.name, host, _batch(job, collective, rows, clock_of)) for host, rows in by_host.items()]
@@ -57,12 +57,12 @@ def _queue_pair_columns(qps: Sequence[QpPlan]) -> dict[str, Any]:
     }
 
 
-def _chunk_columns(chunks: Sequence[Finished]) -> dict[str, Any]:
+def _chunk_columns(chunks: Sequence[CarriedChunk]) -> dict[str, Any]:
     return {
         "path": [chunk.path for chunk in chunks],
-        "collective_id": [chunk.piece.collective for chunk in chunks],
+        "collective_id": [chunk.collective for chunk in chunks],
         "chunk": [chunk.chunk for chunk in chunks],
-        "bytes": [len(chunk.piece.data) for chunk in chunks],
+        "bytes": [chunk.bytes for chunk in chunks],
         "packets": [chunk.packets for chunk in chunks],
         "retransmits": [chunk.retransmits for chunk in chunks],
     }

@@ -43,6 +43,22 @@ class Finished(NamedTuple):
     """Whether some of its packets were void: such a chunk carried nothing."""
 
 
+class CarriedChunk(NamedTuple):
+    """A finished chunk as a row of ``sdf.raw.qp.v1`` has it; its octets are gone."""
+
+    chunk: int
+    collective: int
+    bytes: int
+    path: int
+    """Source port that its last packet left with."""
+    packets: int
+    retransmits: int
+    sent_at_ns: int
+    acknowledged_at_ns: int
+    report: wire.ChunkReport | None
+    """From the receiver; None: its report was lost."""
+
+
 class Chunk:
     """A piece on one queue pair."""
 

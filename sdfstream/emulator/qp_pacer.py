@@ -8,8 +8,8 @@ from sdfstream.records.units import NS_PER_S
 
 _OVERHEAD_BYTES: Final = 14 + 20 + 8
 """Ethernet, IPv4 and UDP headers: rates are counted as a link's rate is in the lab, Ethernet header included."""
-_BURST_NS: Final = 4_000_000
-"""Credit may stand for this long: two passes of the process, so that a late pass loses no throughput."""
+_BURST_NS: Final = 8_000_000
+"""Credit may stand for this long: two passes of the data plane in C, so that a late pass loses no throughput."""
 _FLOOR_BYTES: Final = 3_100
 """Two full packets: with less, a slow limit could never send."""
 

@@ -3,6 +3,11 @@
 Packets may come in any order, twice, or by any source port: what counts is the packet number in the header. An
 acknowledgement leaves by the source port of the newest transmission that has arrived, so both directions of a queue
 pair depend on that one port.
+
+Half of all packets would be acknowledgements if each packet had one. So every second packet is acknowledged at once
+(RFC 9000 section 13.2.2), one alone after `ACK_DELAY_NS`, and at once whatever the sender is waiting for: a packet out
+of order or sent again (RFC 5681 section 4.2), the first with or without CE (RFC 8257 section 3.2), the first by another
+source port, and the last of a chunk.
 """
 
 from __future__ import annotations
@@ -11,9 +16,14 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from sdfstream.emulator import qp_header as wire
+from sdfstream.records.units import NS_PER_MS
 
 _REPORT_REPEATS: Final = 6
 """Acknowledgements that carry a chunk's report: with every second one lost, one report in 64 is lost."""
+ACK_EVERY: Final = 2
+"""Packets that are acknowledged at once."""
+ACK_DELAY_NS: Final = 6 * NS_PER_MS
+"""How long one packet alone waits: with three passes of 4 ms, still less than the least retransmission time-out."""
 _CHUNKS: Final = wire.WINDOW
 """Incomplete chunks at a time: each has a packet within the window."""
 
@@ -77,7 +87,13 @@ class Responder:
         self._chunks: dict[int, _Incoming] = {}
         self._reports: deque[tuple[wire.ChunkReport, int]] = deque(maxlen=wire.REPORTS)
         self._acks = 0
-        self._ack_due = False
+        self._pending = 0
+        """Packets since the last acknowledgement."""
+        self._at_once = False
+        self._marked = False
+        """Whether the newest packet had CE."""
+        self._ack_due_ns: int | None = None
+        """When one packet alone is acknowledged; None: not known before the next pass."""
 
     def take(
         self, header: wire.DataHeader, payload: memoryview, source_port: int, at_ns: int, *, ce: bool
@@ -87,11 +103,15 @@ class Responder:
         if beyond >= wire.WINDOW or not header.tx:
             self.refused += 1
             return None
-        self._ack_due = True
+        self._pending += 1
         self._received += 1
         self._ce += ce
+        if beyond or self._ahead or header.flags & wire.AGAIN or ce != self._marked:
+            self._at_once = True
+        self._marked = ce
         if header.tx > self._newest_tx:
             self._newest_tx = header.tx
+            self._at_once |= source_port != self.ack_path
             self.ack_path = source_port
         if beyond < 0 or self._ahead >> beyond & 1:
             self.duplicates += 1
@@ -112,11 +132,18 @@ class Responder:
         self._forget_passed()
         return delivered
 
-    def acknowledge(self) -> tuple[int, bytes] | None:
-        """(source port, acknowledgement) for what arrived since the last call; None when nothing did."""
-        if not self._ack_due:
+    def acknowledge(self, now_ns: int) -> tuple[int, bytes] | None:
+        """(source port, acknowledgement) for what arrived since the last one; None: none is due."""
+        if not self._pending:
             return None
-        self._ack_due = False
+        if not self._at_once and self._pending < ACK_EVERY:
+            if self._ack_due_ns is None:
+                self._ack_due_ns = now_ns + ACK_DELAY_NS
+            if now_ns < self._ack_due_ns:
+                return None
+        self._pending = 0
+        self._at_once = False
+        self._ack_due_ns = None
         ack = wire.Ack(
             self.run, self.number, self._cumulative, self._newest_tx, self._received, self._ce, self._ahead,
             tuple(report for report, _ in self._reports),
@@ -146,6 +173,7 @@ class Responder:
     def _complete(self, number: int, chunk: _Incoming, at_ns: int) -> Delivered:
         del self._chunks[number]
         self.delivered_bytes += len(chunk.data)
+        self._at_once = True
         self._reports.append(
             (wire.ChunkReport(number, chunk.ce, chunk.arrived_at_ns, at_ns), self._acks + _REPORT_REPEATS)
         )

@@ -1,7 +1,7 @@
 """Round-trip time of a queue pair, and its retransmission time-out.
 
 Smoothed as RFC 6298 section 2 has it (gains 1/8 and 1/4). The floors fit a lab, not the Internet: round trips last from
-one pass of the process (2 ms) to a few full queues (40 ms each).
+one pass of the data plane (4 ms) to a few full queues (40 ms each).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Final
 
 from sdfstream.records.units import NS_PER_MS
 
-_TIME_OUT_NS: Final = (20 * NS_PER_MS, 250 * NS_PER_MS)
-"""Least and most: ten passes of the process; six full queues in a row."""
+_TIME_OUT_NS: Final = (30 * NS_PER_MS, 250 * NS_PER_MS)
+"""Least and most: seven passes of the data plane in C; six full queues in a row."""
 _MARGIN_NS: Final = 10 * NS_PER_MS
 _FIRST_TIME_OUT_NS: Final = 60 * NS_PER_MS
 _BACKED_OFF_NS: Final = 50 * NS_PER_MS

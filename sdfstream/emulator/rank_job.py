@@ -1,6 +1,6 @@
 """All ranks of a job in one engine: datagrams in, datagrams out, time as an argument.
 
-The shell (`process_io`) calls `receive` for everything that has arrived, then `step`, and sends what that returns.
+The shell (`plane_io`) calls `receive` for everything that has arrived, then `step`, and sends what that returns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sdfstream.emulator import collective
 from sdfstream.emulator import qp_header as wire
-from sdfstream.emulator.qp_chunk import Finished, OnDeparture
+from sdfstream.emulator.qp_chunk import CarriedChunk, Finished, OnDeparture
 from sdfstream.emulator.qp_receive import Responder
 from sdfstream.emulator.qp_send import Requester
 from sdfstream.emulator.qp_stripe import Stripe
@@ -62,7 +62,7 @@ class JobEngine:
     def __init__(self, plan: JobPlan, run: int, now_ns: int) -> None:
         self.plan = plan
         self.counters = Counters("job")
-        self.finished: deque[tuple[QpPlan, Finished]] = deque()
+        self.finished: deque[tuple[QpPlan, CarriedChunk]] = deque()
         """Chunks carried, oldest first; the shell publishes and removes them."""
         self.ends = {qp.number: QpEnds(qp, run, plan.spec.rate_bps, now_ns) for qp in plan.qps}
         self.ranks = [self._rank(number) for number in range(len(plan.nics))]
@@ -97,7 +97,7 @@ class JobEngine:
         self._turn.rotate(-1)
         for ends in self._turn:
             qp = ends.plan
-            ack = ends.responder.acknowledge()
+            ack = ends.responder.acknowledge(now_ns)
             if ack is not None:
                 out.append(OutgoingDatagram(qp.peer_rank, qp.rank, ack[0], plain, ack[1], None))
             for port, packet, on_departure in ends.requester.poll(now_ns):
@@ -130,7 +130,7 @@ class JobEngine:
             "time_outs": sum(e.requester.time_outs for e in ends),
             "refused": self.counters.total("refused") + sum(e.requester.refused + e.responder.refused for e in ends),
             "counters": self.counters.as_dict(),
-            "qps": [_qp_stats(e) for e in ends],
+            "qps": [qp_stats(e) for e in ends],
         }
 
     def _rank(self, number: int) -> RankEngine:
@@ -177,13 +177,23 @@ class JobEngine:
         return ""
 
     def _store(self, qp: QpPlan, finished: Finished) -> None:
-        self.finished.append((qp, finished))
+        piece = finished.piece
+        self.finished.append(
+            (
+                qp,
+                CarriedChunk(
+                    finished.chunk, piece.collective, len(piece.data), finished.path, finished.packets,
+                    finished.retransmits, finished.sent_at_ns, finished.acknowledged_at_ns, finished.report,
+                ),
+            )
+        )  # fmt: skip
         if len(self.finished) > _MOST_FINISHED:
             self.finished.popleft()
             self.counters.add("rows-shed")
 
 
-def _qp_stats(ends: QpEnds) -> dict[str, Any]:
+def qp_stats(ends: QpEnds) -> dict[str, Any]:
+    """Figures of one queue pair, plain JSON."""
     qp, sending = ends.plan, ends.requester
     return {
         "qp": qp.id,

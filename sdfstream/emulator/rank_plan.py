@@ -57,6 +57,8 @@ class JobSpec:
     dscp: int = 26
     block: int = 0
     """Which block of queue pair numbers and ports; jobs that share a NIC need different ones."""
+    engine: bool = True
+    """Carry its packets in C where there is a compiler; else in Python, the reference, at ten times the cost."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", self.name):

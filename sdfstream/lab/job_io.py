@@ -160,7 +160,7 @@ class Job:
                 raise UnavailableError(f"job {self.name} still runs after {timeout_s} s")
             self._process.wait()
             _close(self._process)
-            self._last = _last_words(out)
+            self._last = _last_words(out) or {"job": self.name, "returncode": self._process.returncode}
         return self._last
 
     def stop(self) -> dict[str, Any]:

@@ -58,11 +58,6 @@ class KeyIndex:
     def __len__(self) -> int:
         return self._keys.size
 
-    @property
-    def keys(self) -> Ints:
-        """(slots,) key of each slot; of a free one it means nothing."""
-        return self._key[: self.slots]
-
     def find(self, keys: Ints) -> Ints:
         """Slot of every key, −1 where it is not known."""
         return self._look_up(keys)[0]
@@ -117,6 +112,8 @@ class KeyIndex:
         """Make the table of guesses anew. An empty bucket guesses a slot in use: its key is compared anyway."""
         self._key = np.zeros(max(1, self.slots), np.int64)
         self._key[self._slots] = self._keys
+        self.keys: Ints = self._key[: self.slots]
+        """(slots,) key of each slot; of a free one it means nothing. The same array until keys come or go."""
         bits = self._keys.size.bit_length() + _SPARE_BITS
         self._shift = np.uint64(64 - bits)
         self._guess = np.full(1 << bits, self._slots[0] if self._slots.size else 0, np.int32)

@@ -116,9 +116,16 @@ class AgentConfig:
     trace_rate_hz: float = 8.0
     """At most this many TTL-limited packets per second and host, of paths and flows together."""
     watch_rate_hz: float = 100.0
-    """Probes per second on every path of a watch session: those that a job's NIC pairs get while the job runs."""
+    """Probes per second on the quick paths of a job's NIC pairs: as many as cross what its queue pairs use, or are
+    armed to be moved to, and tell one link from another."""
+    watch_candidate_hz: float = 1.0
+    """Probes per second on the other watch ports, so that they are traced and known to live."""
+    watch_nic_pps: float = 2_000.0
+    """Packets per second that a NIC sends on watch ports, quick ones and others. Where that does not suffice, links are
+    told apart less well, then the quick ones have half their rate, then links are watched slowly: first those that
+    queue pairs may be moved to, then those that they use (`shed.watch-…`, and the agent's troubles)."""
     watch_ports: int = 16
-    """Source ports, hence paths, of a watch session."""
+    """Source ports, hence paths, of a watched NIC pair, from which the quick ones are chosen."""
     watch_first_port: int = 49_600
     """The first of them; the others follow upward."""
     watch_target_pps: float = 6_400.0
@@ -160,8 +167,9 @@ class AgentConfig:
     """Folder of the spill, this agent's alone; ``auto``: in /var/lib/sdfstream/spill, or the user's ~/.local/state."""
     catch_up_bytes_s: int = 8 << 20
     """After an outage rows go at this rate (as they weigh in memory), or twice as fast as they come if that is more."""
-    packet_engine: str = "numpy"
-    """What carries the packets: ``numpy``, the Python engines in the agent's loop; ``c``, the packet engine in a thread
-    of its own, not yet proved in the lab; ``auto``: the latter where its library can be loaded."""
+    packet_engine: str = "auto"
+    """What carries the packets: ``c``, the packet engine in a thread of its own; ``numpy``, the Python engines in the
+    agent's loop, at many times the cost; ``auto``: the former where its library can be loaded, and a line in the log
+    where it cannot."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""

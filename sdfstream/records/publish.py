@@ -52,8 +52,8 @@ def _topics() -> str:
 **bulk**: every message is one Arrow IPC stream with exactly one record batch. Names are `dictionary<int32, utf8>`,
 whole in every message: no delta dictionaries, no string_view. Columns, types and units: `arrow/<topic>.md`.
 
-**event**: every message is one CloudEvents 1.0 object in structured mode, JSON, UTF-8. Its `data` is described by
-`<topic>.schema.json`; `time` has nine digits of a second; `subject` is the message's key.
+**event**: every message is one CloudEvents 1.0 object in structured mode, JSON, UTF-8. `<topic>.schema.json` describes
+the whole message, `data` in its place; `time` has nine digits of a second; `subject` is the message's key.
 
 Reading: take an absent nullable column as null, ignore a column or field you do not know. A field is never removed or
 re-used; a change is a new field, or a new version of the topic (`.v2`).
@@ -64,6 +64,19 @@ re-used; a change is a new field, or a new version of the topic (`.v2`).
 
 Within one topic, key and `boot_id` a gap in `batch_seq` is a loss and a number that comes again a repeat: delivery is
 at least once.
+
+## On Kafka
+
+Topics have these names, behind `kafka.prefix` if one is set. `sdf.raw.*`, `sdf.derived.owd.v1`, `sdf.derived.edge.v1`
+and `sdf.derived.qp.v1` have `kafka.partitions` partitions (one unless set), all others one; a key's partition is that
+of Kafka's own clients (murmur2). Order holds within a partition, so within a key; across them go by `bus_at_ns`.
+
+Stages write in transactions: read with `isolation.level=read_committed` (librdkafka's default, not that of the Java
+client or aiokafka), or what was never committed is seen too. Transactions leave numbers out of a partition's offsets.
+
+Use a consumer group of your own, named `reader-…`: that is what the access rules let the role `reader` have
+([docs/kafka.md](../docs/kafka.md)), and a group of a stage's name would take that stage's messages away from it. A
+compacted topic, read from its beginning, gives the newest message of every key and perhaps older ones before it.
 
 ## Dead letters
 
@@ -96,7 +109,11 @@ _HEADERS: Final = (
         "the topic's name, which ends in its version; `.` and a minor number may follow (it counts what was added); "
         "another one is refused",
     ),
-    ("`content-type`", "UTF-8", "`application/vnd.apache.arrow.stream` or `application/cloudevents+json`"),
+    (
+        "`content-type`",
+        "UTF-8",
+        "`application/vnd.apache.arrow.stream` or `application/cloudevents+json; charset=UTF-8`",
+    ),
     ("`boot_id`", "UTF-8", "the producer's run"),
     ("`batch_seq`", "decimal", "the producer's message number in this topic, key and run, from 0"),
     (

@@ -161,7 +161,7 @@ OWD: Final = Topic(
             _column("dscp", pa.uint8(), "class, DSCP as sent"),
             _column("dir", NAME, "fwd: sender to reflector; rev: reflector to sender"),
             _column("n", pa.uint32(), "delays in the window"),
-            _column("lost", pa.uint32(), "exchanges of the window that timed out (direction not known)"),
+            _column("lost", pa.uint32(), "exchanges that timed out (no direction known): on fwd; 0 on rev is unknown"),
             _column("ce", pa.uint32(), "packets that arrived with CE"),
             _column("owd_min_ns", pa.float64(), "smallest delay", unit="ns", null=True),
             _column("owd_p50_ns", pa.float64(), "median delay", unit="ns", null=True),
@@ -188,9 +188,11 @@ EDGE: Final = Topic(
             _column("base_src_ns", pa.int64(), "clock_src − bus time, about; null: not heard", unit="ns", null=True),
             _column("base_dst_ns", pa.int64(), "clock_dst − bus time, about; null: not heard", unit="ns", null=True),
             _column("weight_per_ns2", pa.float64(), "sum of 1/variance of the offset", unit="1/ns²"),
-            _column("offset_ns", pa.float64(), "weighted mean of clock_dst − clock_src less bases", unit="ns"),
+            _column(
+                "offset_ns", pa.float64(), "weighted mean of clock_dst − clock_src less bases and drifts", unit="ns"
+            ),
             _column("skew_weight_per_ppb2", pa.float64(), "sum of 1/variance of the slope", unit="1/ppb²"),
-            _column("skew_ppb", pa.float64(), "weighted mean slope of the offset", unit="ppb"),
+            _column("skew_ppb", pa.float64(), "weighted mean slope of the offset, less drifts", unit="ppb"),
             _column("info_xx_per_ns2", pa.float64(), "sum of inverse covariances: offset", unit="1/ns²"),
             _column("info_xg_per_ns_ppb", pa.float64(), "offset with slope", unit="1/(ns·ppb)"),
             _column("info_gg_per_ppb2", pa.float64(), "slope", unit="1/ppb²"),
@@ -203,6 +205,10 @@ EDGE: Final = Topic(
             _column("tripped", pa.uint32(), "whose clock difference jumped lately"),
             _column("step_ns", pa.float64(), "by how much at most", unit="ns"),
             _column("alarm_ns2", pa.float64(), "what packets surprised them by, mean square", unit="ns²"),
+            _column("drifted_src_ns", pa.float64(), "what drifts made of clock_src", unit="ns", null=True),
+            _column("drifted_src_ppb", pa.float64(), "and of its skew", unit="ppb", null=True),
+            _column("drifted_dst_ns", pa.float64(), "what drifts made of clock_dst", unit="ns", null=True),
+            _column("drifted_dst_ppb", pa.float64(), "and of its skew", unit="ppb", null=True),
         ]
     ),
     archived=False,
@@ -237,6 +243,9 @@ ESTIMATE: Final = Topic(
             _column("walk_ppb2_per_s", pa.float64(), "random walk of the frequency", unit="ppb²/s"),
             _column("phase_ns2_per_s", pa.float64(), "random walk of the phase", unit="ns²/s"),
             _column("bound_ns2", pa.float64(), "variance behind the published error", unit="ns²"),
+            _column("drift_ppb_per_s", pa.float64(), "how fast its skew drifts", unit="ppb/s", null=True),
+            _column("drifted_ns", pa.float64(), "all that drifts made of its offset so far", unit="ns", null=True),
+            _column("drifted_ppb", pa.float64(), "and of its skew", unit="ppb", null=True),
         ]
     ),
     archived=False,
@@ -366,29 +375,9 @@ CHECKPOINT: Final = Topic(
     archived=False,
 )
 
-TOPICS: Final[dict[str, Topic]] = {
-    t.name: t
-    for t in (
-        PROBE,
-        PORT,
-        QP,
-        LIVENESS,
-        CLOCK,
-        OWD,
-        EDGE,
-        ESTIMATE,
-        ANOMALY,
-        QP_WINDOW,
-        NIC,
-        TOPOLOGY,
-        MESH,
-        JOB,
-        FINDING,
-        COMMAND,
-        OUTCOME,
-        OVERRIDE,
-    )
-}
+_BULK: Final = (PROBE, PORT, QP, LIVENESS, CLOCK, OWD, EDGE, ESTIMATE, ANOMALY, QP_WINDOW)
+_RARE: Final = (NIC, TOPOLOGY, MESH, JOB, FINDING, COMMAND, OUTCOME, OVERRIDE)
+TOPICS: Final[dict[str, Topic]] = {t.name: t for t in (*_BULK, *_RARE)}
 
 ARCHIVED: Final[dict[str, Topic]] = {name: topic for name, topic in TOPICS.items() if topic.archived}
 """What the archive has tables for and a recording keeps. Left out: `EDGE` and `ESTIMATE`, which only sync itself reads,

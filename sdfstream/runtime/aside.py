@@ -74,6 +74,10 @@ class Trouble:
             return False
         return n >= MOST_OF_KEY
 
+    def of_any(self, messages: Sequence[Message]) -> bool:
+        """Whether a message of one of these keys was set aside lately."""
+        return bool(self.keys) and any(_key(message) in self.keys for message in messages)
+
     def note(self, key: str, now_ns: int) -> None:
         """A message of `key` was set aside; the minute of a ban begins with the last one tried."""
         entry = self.keys.setdefault(key, [0, now_ns])
@@ -84,19 +88,23 @@ class Trouble:
             del self.keys[next(iter(self.keys))]
 
 
+def _key(message: Message) -> str:
+    return f"{message.topic} {message.key}"
+
+
 @dataclass(slots=True)
 class _Past:
     """A state, and the calls since."""
 
     state: bytes = b""
     at_ns: int = 0
-    calls: list[tuple[Message | None, int]] = field(default_factory=list)
+    calls: list[tuple[Sequence[Message], int]] = field(default_factory=list)
     bytes: int = 0
 
-    def add(self, message: Message | None, now_ns: int) -> None:
+    def add(self, messages: Sequence[Message], now_ns: int) -> None:
         self.at_ns = self.at_ns or now_ns
-        self.calls.append((message, now_ns))
-        if message is not None:
+        self.calls.append((messages, now_ns))
+        for message in messages:
             bulk = not isinstance(message.body, Event)
             self.bytes += _CALL_BYTES + (message.rows * _ROW_BYTES if bulk else 0)
 
@@ -121,9 +129,14 @@ class AsideStage:
         """As the stage's, but for messages that raise: one dead letter each instead of their outputs."""
         if not messages:
             return self._tick(now_ns)
+        if len(messages) > 1 and not self.trouble.of_any(messages):
+            together = self._take_together(messages, now_ns)
+            if together is not None:
+                return together
         out: list[Output] = []
         for message in messages:
-            out += self._take(message, now_ns)
+            at_ns = min(now_ns, max(message.bus_at_ns, self.trouble.given_at_ns))
+            out += self._take(message, at_ns)
         return out
 
     def finish(self, now_ns: int) -> list[Output]:
@@ -165,8 +178,23 @@ class AsideStage:
         self.stage.restore(rest)
         self._past = _Past(rest)
 
+    def _take_together(self, messages: Sequence[Message], now_ns: int) -> list[Output] | None:
+        """Take messages of which none is expected to raise; None: one did, and the state is as before them."""
+        self._keep(now_ns)
+        try:
+            out = _checked(self.stage.step(messages, now_ns))
+        except Exception as error:
+            if not is_of_message(error):
+                raise
+            self._restore_past()
+            return None
+        self._past.add(messages, now_ns)
+        self.trouble.given_at_ns = max(self.trouble.given_at_ns, now_ns)
+        self.trouble.messages = 0
+        return out
+
     def _take(self, message: Message, now_ns: int) -> list[Output]:
-        trouble, key = self.trouble, f"{message.topic} {message.key}"
+        trouble, key = self.trouble, _key(message)
         trouble.given_at_ns = max(trouble.given_at_ns, now_ns)
         if trouble.keys and trouble.banned(key, now_ns):
             self.counters.add(*_BANNED)
@@ -178,7 +206,7 @@ class AsideStage:
             if not is_of_message(error):
                 raise
             return self._set_aside(message, key, now_ns, error)
-        self._past.add(message, now_ns)
+        self._past.add([message], now_ns)
         trouble.messages = 0
         return out
 
@@ -199,7 +227,7 @@ class AsideStage:
                 self._begin_anew(f"it raised at {trouble.ticks} ticks in a row, last {_reported(error)}")
             self._rebase()
             return []
-        self._past.add(None, now_ns)
+        self._past.add([], now_ns)
         trouble.ticks = 0
         return out
 
@@ -233,8 +261,8 @@ class AsideStage:
         banned = self.counters.get(*_BANNED)  # counted between calls
         try:
             self.stage.restore(self._past.state)
-            for message, now_ns in self._past.calls:
-                self.stage.step([] if message is None else [message], now_ns)
+            for messages, now_ns in self._past.calls:
+                self.stage.step(messages, now_ns)
             self.counters.add(*_BANNED, n=banned - self.counters.get(*_BANNED))
         except Exception as error:
             if not is_of_message(error):

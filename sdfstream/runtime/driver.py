@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sdfstream.records.message import Message, Output
+from sdfstream.records.slices import in_calls
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 
@@ -75,11 +76,11 @@ class Driver:
     now_ns: int = 0
 
     def take(self, messages: Sequence[Message]) -> list[Output]:
-        """Step at every boundary before each message, then at the message."""
+        """Step at every boundary before each message, then with the messages of each slice."""
         outputs: list[Output] = []
-        for message in messages:
-            outputs += self.advance(message.bus_at_ns)
-            outputs += self.stage.step([message], self.now_ns)
+        for call in in_calls(messages):
+            outputs += self.advance(call[-1].bus_at_ns)
+            outputs += self.stage.step(call, self.now_ns)
         return outputs
 
     def advance(self, to_ns: int) -> list[Output]:

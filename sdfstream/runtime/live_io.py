@@ -11,14 +11,17 @@ from functools import partial
 
 from sdfstream.archive.work_io import ArchiveWork
 from sdfstream.bus import Bus, dead_letters
+from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.bus.task import Task, Work
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Message
+from sdfstream.records.slices import SLICE_NS
 from sdfstream.runtime.archive_io import ARCHIVE, share_archive
 from sdfstream.runtime.control_io import CommitPolicy, RunControl, StopCondition
 from sdfstream.runtime.driver import Stage, StageMaker
 from sdfstream.runtime.raised import dead_letter, is_of_message
 from sdfstream.runtime.stage_io import run_stage
+from sdfstream.stats import Counters
 
 log = logging.getLogger("sdfstream.pipeline")
 
@@ -34,6 +37,8 @@ class Watcher:
     """Whether a group without a position begins with the oldest message instead of at the end."""
     singly: bool = False
     """Give it one message at a time: it may have taken some of a batch at which it raises."""
+    once: bool = False
+    """Leave out what a producer sends again; a task's `read` does the same for stages."""
 
 
 def maker_of(stage: Stage) -> StageMaker:
@@ -90,7 +95,7 @@ async def share_stage(
     """Join the group of a stage and serve the units that it assigns, until `control.stop` is set."""
     partitioned = tuple(topic for topic in maker.reads if topic not in maker.for_all)
     units = await bus.partitions(maker.by_partition) if maker.by_partition else 1
-    work = Work(maker.name, partitioned, maker.for_all, units)
+    work = Work(maker.name, partitioned, maker.for_all, units, slice_ns=SLICE_NS)
     control.joined_at_s[maker.name] = asyncio.get_running_loop().time()
 
     async def serve(task: Task) -> None:
@@ -104,8 +109,9 @@ async def share_stage(
 
 async def run_watcher(watcher: Watcher, bus: Bus, clock: Callable[[], int], control: RunControl) -> None:
     """Hand every message to the watcher, then commit, until `StopCondition` is met."""
-    subscription = await bus.subscribe(watcher.name, watcher.topics, from_start=watcher.from_start)
+    subscription = await bus.subscribe(watcher.name, watcher.topics, from_start=watcher.from_start, slice_ns=SLICE_NS)
     loop, stop_condition = asyncio.get_running_loop(), StopCondition(control, watcher.name, clock)
+    repeats = SequenceWatch(Counters(watcher.name), watcher.name)  # the subscription counts them
     try:
         while True:
             stop_condition.before_read()
@@ -115,7 +121,10 @@ async def run_watcher(watcher: Watcher, bus: Bus, clock: Callable[[], int], cont
                 control.progress_at_s[watcher.name] = loop.time()
             if messages:
                 control.oldest_at_ns[watcher.name] = messages[0].bus_at_ns
-                await _hand_over(watcher, messages, bus, control)
+                fresh = messages
+                if watcher.once:
+                    fresh = [m for m in messages if repeats.see(m.topic, m.key, m.boot_id, m.batch_seq)]
+                await _hand_over(watcher, fresh, bus, control)
                 await subscription.commit()
                 control.oldest_at_ns.pop(watcher.name, None)
             if stop_condition.is_met(messages):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.slices import in_calls
 from sdfstream.records.topics import SHARED
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.aside import AsideStage
@@ -38,14 +39,15 @@ class Chain:
             self._now_ns = max(self._now_ns, boundary_ns)
             yield from self._step([], tick=True)
 
-    def take(self, message: Message) -> Iterator[Message]:
-        """Advance to `message`, then step the stages with it; yields their outputs, in order."""
-        if message.bus_at_ns - self._now_ns > LONGEST_GAP_NS:
-            self.counters.add("refused", "time-jump")
+    def take(self, messages: list[Message]) -> Iterator[Message]:
+        """Advance to `messages` of one slice, then step the stages with them; yields their outputs, in order."""
+        at_ns = messages[-1].bus_at_ns
+        if at_ns - self._now_ns > LONGEST_GAP_NS:
+            self.counters.add("refused", "time-jump", len(messages))
             return
-        yield from self.advance(message.bus_at_ns)
-        self._now_ns = max(self._now_ns, message.bus_at_ns)
-        yield from self._step([message], tick=False)
+        yield from self.advance(at_ns)
+        self._now_ns = max(self._now_ns, at_ns)
+        yield from self._step(messages, tick=False)
 
     def finish(self, end_ns: int) -> Iterator[Message]:
         """Advance to the end and finish every stage; yields their outputs."""
@@ -106,15 +108,13 @@ def replay(
     own = {topic: stage.name for stage in stages for topic in stage.writes}
     chain = Chain([AsideStage(stage) for stage in stages])
     started = False
-    for message in messages:
-        if message.topic in own and _made_by(message, own[message.topic]):
-            continue
+    for call in in_calls(m for m in messages if m.topic not in own or not _made_by(m, own[m.topic])):
         if not started:
-            first_ns = message.bus_at_ns
+            first_ns = call[0].bus_at_ns
             near = start_at_ns is not None and 0 <= first_ns - start_at_ns <= LONGEST_GAP_NS
             chain.start(start_at_ns if near and start_at_ns is not None else first_ns)
             started = True
-        yield from chain.take(message)
+        yield from chain.take(call)
     if started or start_at_ns is not None:
         if not started and start_at_ns is not None:
             chain.start(start_at_ns)

@@ -16,6 +16,7 @@ from sdfstream.bus.task import Task
 from sdfstream.errors import BusError, FencedError, FormatError
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Positions
+from sdfstream.records.slices import in_calls
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.runtime.aside import AsideStage
 from sdfstream.runtime.control_io import CommitPolicy, RunControl, StopCondition
@@ -166,8 +167,8 @@ class StageLoop:
         """`Driver.take` in time slices: heartbeats must go out in between, or the group expels the process."""
         outputs: list[Output] = []
         time_slice = _TimeSlice()
-        for message in messages:
-            outputs += self.driver.take([message])
+        for call in in_calls(messages):
+            outputs += self.driver.take(call)
             await time_slice.yield_if_over()
         return outputs
 

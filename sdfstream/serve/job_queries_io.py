@@ -100,10 +100,12 @@ class JobQueries:
         """The values of ``want`` that are answered here."""
         return tuple(self._answers)
 
-    def __call__(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
-        """One answer; an odd option is an ``error`` with a sentence."""
+    def __call__(self, request: Mapping[str, Any], now_ns: int, known_ns: int | None = None) -> dict[str, Any]:
+        """One answer, of what is known as of `known_ns`; an odd option is an ``error`` with a sentence."""
         if not isinstance(request.get("job", ""), str | None):
             return {"error": "job must be text"}
+        if request["want"] == "why":
+            return {"at_ns": now_ns} | self._why(request, now_ns, known_ns)
         return {"at_ns": now_ns} | self._answers[str(request["want"])](request, now_ns)
 
     def summary(self, now_ns: int) -> dict[str, Any]:
@@ -132,8 +134,8 @@ class JobQueries:
             "commands": self._jobs.commands.views(now_ns, request.get("job"), since_ns=since_ns, most=MOST_COMMANDS)
         }
 
-    def _why(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
-        return {"verdict": explain(self._jobs.facts(str(request.get("job") or ""), now_ns)).as_data()}
+    def _why(self, request: Mapping[str, Any], now_ns: int, known_ns: int | None = None) -> dict[str, Any]:
+        return {"verdict": explain(self._jobs.facts(str(request.get("job") or ""), now_ns, known_ns)).as_data()}
 
     def _outcomes(self, request: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
         ids, since_ns = request.get("ids"), request.get("since_ns")

@@ -9,9 +9,15 @@ from sdfstream.board.board import Board
 from sdfstream.serve.job_queries_io import JobQueries
 
 ProcessFigures = Callable[[], tuple[int, Mapping[str, int], Mapping[str, int], Mapping[str, Any]]]
-"""Bus time now, all counters, lag by reader, the pipeline itself (mode, start, data folder)."""
+"""Bus time now, all counters, lag by reader, the process (mode, start, folder, stages' bus time)."""
 
 _LIMITS = {"hosts": 100_000, "worst": 100_000}
+
+
+def known_at_ns(board: Board, now_ns: int, lag: Mapping[str, int], reached_at_ns: Mapping[str, int]) -> int:
+    """Bus time of which the board's findings speak, by what detect has reached and what waits for the board."""
+    detect = [at_ns for name, at_ns in reached_at_ns.items() if name.partition("/")[0] == "detect" and at_ns]
+    return board.known_ns(now_ns, min(detect, default=None), behind=bool(lag.get("board")))
 
 
 class PipelineQueries:
@@ -26,6 +32,7 @@ class PipelineQueries:
         """One answer; an unknown request or an odd option is an ``error`` with a sentence."""
         want = request.get("want")
         now_ns, counters, lag, run = self._figures()
+        known_ns = known_at_ns(self._board, now_ns, lag, run.get("reached_at_ns") or {})
         if want == "board":
             options: dict[str, Any] = {"full": bool(request.get("full"))}
             for name, most in _LIMITS.items():
@@ -35,11 +42,11 @@ class PipelineQueries:
                 if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
                     return {"error": f"{name} must be a whole number from 0 to {most}"}
                 options[name] = value
-            view = self._board.view(now_ns, counters=counters, lag=lag, run=run, **options)
+            view = self._board.view(now_ns, counters=counters, lag=lag, run=run, known_ns=known_ns, **options)
             return view if self._jobs is None else view | self._jobs.summary(now_ns)
         if want == "findings":
-            return {"at_ns": now_ns, "findings": self._board.findings()}
+            return {"at_ns": now_ns, "known_at_ns": known_ns, "findings": self._board.findings()}
         if self._jobs is not None and want in self._jobs.requests:
-            return self._jobs(request, now_ns)
+            return self._jobs(request, now_ns, known_ns)
         known = ("board", "findings", *(self._jobs.requests if self._jobs is not None else ()))
         return {"error": f"unknown wish {want!r}; known are {', '.join(known)}"}

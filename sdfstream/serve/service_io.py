@@ -11,14 +11,13 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sdfstream import pipeline
 from sdfstream.actuate import keys_io
-from sdfstream.archive.http.endpoint_io import remove_endpoint, write_endpoint
-from sdfstream.archive.http.server_io import SqlFront
-from sdfstream.archive.upkeep_io import UpkeepThread
+from sdfstream.archive.upkeep.passes_io import UpkeepThread
 from sdfstream.archive.work_io import ArchiveWork
 from sdfstream.archive.writer_io import Archive
 from sdfstream.board.board import Board
@@ -29,6 +28,7 @@ from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message
 from sdfstream.records.topics import ARCHIVED, FROM_AGENTS
+from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime import live_io
 from sdfstream.runtime.archive_io import ARCHIVE
 from sdfstream.runtime.control_io import CommitPolicy, RunControl
@@ -38,9 +38,10 @@ from sdfstream.serve import controller_io, operator_keys_io
 from sdfstream.serve.archive_config import live_archive
 from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
 from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
-from sdfstream.serve.queries import PipelineQueries
+from sdfstream.serve.queries import PipelineQueries, known_at_ns
 from sdfstream.serve.query_io import QueryServer
 from sdfstream.serve.self_report_io import SelfReport, reporting
+from sdfstream.serve.sql_io import serve_sql
 from sdfstream.stats import HasCounters
 
 if TYPE_CHECKING:
@@ -76,6 +77,15 @@ class Service:
         """Drop directory of the jobs of agents on this machine."""
         return self.data / JOBS
 
+    def behind_s(self) -> float:
+        """By how much the slowest stage is behind the bus, by bus time."""
+        reached_at_ns = [at_ns for at_ns in self.control.reached_at_ns.values() if at_ns > 0]
+        return (_bus_clock(self.bus)() - min(reached_at_ns)) / NS_PER_S if reached_at_ns else 0.0
+
+    def known_at_ns(self, now_ns: int) -> int:
+        """Bus time of which the findings speak."""
+        return known_at_ns(self.board, now_ns, self.control.lag, self.control.reached_at_ns)
+
     def counters(self) -> dict[str, int]:
         """All counters of the process under dotted names."""
         merged: dict[str, int] = {}
@@ -106,7 +116,7 @@ async def service(
         bus = await open_bus(settings.bus, time.time_ns, boot_id=run_id, kafka=settings.kafka)
         stack.push_async_callback(bus.close)
         archive, upkeep = _open_archive(stack, settings, getattr(bus, "cluster_id", "") or run_id)
-        front = _serve_sql(stack, settings)
+        front = serve_sql(stack, settings)
         authority = controller_io.authority(settings, time.time_ns())
         makers = pipeline.makers(settings, authority)
         controller_key = keys_io.load(data).public if authority else None
@@ -117,12 +127,12 @@ async def service(
         every = [*watchers, *_own_watchers(stack, settings, running, archive, record)]
         _start_pipeline(stack, settings, running, makers, every, archive)
         await asyncio.sleep(0.05)  # the stages subscribe before anything is published
-        link = LinkServer(bus, running.link, topics=[topic.name for topic in FROM_AGENTS])
+        link = LinkServer(bus, running.link, topics=[topic.name for topic in FROM_AGENTS], behind_s=running.behind_s)
         await link.start()
         stack.push_async_callback(link.close)
         running.counted += [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
         running.counted += [front] if front else []
-        report = await stack.enter_async_context(reporting(bus, "up", running.counted))
+        report = await stack.enter_async_context(reporting(bus, "detect", "up", running.counted))
         if metrics is not None:
             readers = list(dict.fromkeys([*(maker.name for maker in makers), *(w.name for w in every), ARCHIVE]))
             await _serve_status(stack, metrics, running, readers, report)
@@ -143,27 +153,15 @@ def _is_alone(settings: Settings) -> bool:
 
 def _open_archive(stack: AsyncExitStack, settings: Settings, bus_id: str) -> tuple[Archive | ArchiveWork, UpkeepThread]:
     config = live_archive(settings, bus_id)
-    archive: Archive | ArchiveWork
-    if _is_alone(settings):
-        archive = Archive.open(config)
-        stack.push_async_callback(archive.close)
-    else:  # others may archive from this bus too, and go on where this process ends: positions and inserts are one
-        archive = ArchiveWork.open(config)
-        stack.callback(archive.close)
+    alone = _is_alone(settings)  # else others may archive from this bus too, and go on where this process ends
+    archive: Archive | ArchiveWork = Archive.open(config) if alone else ArchiveWork.open(config)
     upkeep = UpkeepThread.start(config.target, settings.retention)
-    stack.push_async_callback(asyncio.to_thread, upkeep.close)
+    stack.push_async_callback(asyncio.to_thread, partial(upkeep.close, last_pass=alone))
+    if isinstance(archive, Archive):
+        stack.push_async_callback(archive.close)
+    else:
+        stack.callback(archive.close)
     return archive, upkeep
-
-
-def _serve_sql(stack: AsyncExitStack, settings: Settings) -> SqlFront | None:
-    """Answer SQL over the embedded archive, which no other process can open meanwhile; a server answers for itself."""
-    if settings.archive is not None:
-        return None
-    front = SqlFront.start(str(settings.data / "archive"), data=settings.data)
-    stack.callback(front.close)
-    write_endpoint(settings.data, front.port)
-    stack.callback(remove_endpoint, settings.data)
-    return front
 
 
 def _own_watchers(
@@ -173,7 +171,7 @@ def _own_watchers(
     yield Watcher("board", Board.reads, _taker(running.board))
     yield Watcher("jobs", JobBoard.reads, _taker(running.jobs))
     if isinstance(archive, Archive):
-        yield Watcher(ARCHIVE, EVERYTHING, archive.add)
+        yield Watcher(ARCHIVE, EVERYTHING, archive.add, once=True)
     if record is not None:
         writer = RecordingWriter(record, time.time_ns, cluster=settings.cluster)
         stack.push_async_callback(writer.close)
@@ -226,7 +224,7 @@ async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Ser
     now_ns = _bus_clock(running.bus)
 
     def process() -> tuple[int, dict[str, int], dict[str, int], dict[str, Any]]:
-        known = run | {"troubles": report.troubles.as_data()}
+        known = run | {"troubles": report.troubles.as_data(), "reached_at_ns": dict(running.control.reached_at_ns)}
         return now_ns(), running.counters(), running.control.lag, known
 
     server = QueryServer(PipelineQueries(running.board, process, jobs), running.data)

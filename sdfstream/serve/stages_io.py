@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from sdfstream import pipeline
-from sdfstream.archive.upkeep_io import UpkeepThread
+from sdfstream.archive.upkeep.passes_io import UpkeepThread
 from sdfstream.archive.work_io import ArchiveWork
 from sdfstream.bus import Bus
 from sdfstream.bus.open_io import open_bus
@@ -26,6 +26,7 @@ from sdfstream.serve import controller_io
 from sdfstream.serve.archive_config import live_archive
 from sdfstream.serve.retry_io import RETRY_FOR_S, open_with_retry
 from sdfstream.serve.self_report_io import reporting
+from sdfstream.serve.sql_io import serve_sql
 from sdfstream.settings import Settings
 
 
@@ -89,8 +90,10 @@ async def serve(
             stack.callback(archive.close)
             upkeep = UpkeepThread.start(archive.config.target, chosen.retention)
             stack.push_async_callback(asyncio.to_thread, upkeep.close)
-            counted += [archive, upkeep]
-        report = await stack.enter_async_context(reporting(bus, member or "+".join(names), counted))
+            front = serve_sql(stack, chosen)
+            counted += [archive, upkeep, *([front] if front else [])]
+        name = "+".join(names) + (f".{member}" if member else "")
+        report = await stack.enter_async_context(reporting(bus, names[0], name, counted))
         if metrics is not None:
             reported = ProcessStatus(control, names, counted, gauges=_gauges(archive), troubles=report.sentences)
             await stack.enter_async_context(serving(metrics, reported, getattr(bus, "ask", None)))

@@ -8,8 +8,9 @@ work on sessions     `edgework` its order; `hosts` sessions and their delay wind
                      moments; `edge_filter` what each session knows by itself; `breaks` steps and reroutes;
                      `reduce` sessions to one edge per pair of clocks
 work on all clocks   `meshwork` its order; `gather` edges of all processes; `mesh` least squares over the clocks;
-                     `clocks` their states and status; `wander` how fast they wander; `reference` what offsets are
-                     relative to; `smoother` smoothed rows, 2-4 s back; `utc` the tie to UTC
+                     `clocks` their states and status; `wander` how fast they wander; `drift` how fast they warm up;
+                     `reference` what offsets are relative to; `smoother` smoothed rows, 2-4 s back; `utc` the tie to
+                     UTC
 rows out             `estimates` stamps corrected; `delays` windows of one-way delay; `publish` record batches
 between processes    `wire`
 ===================  ===============================================================================================

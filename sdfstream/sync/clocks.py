@@ -12,7 +12,7 @@ import numpy as np
 from sdfstream.numeric.graph import components
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync import mesh, wander
+from sdfstream.sync import drift, mesh, wander
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.estimates import ClockEstimates
@@ -33,6 +33,7 @@ _SETTLED: Final = 0.05
 _ALARM_S: Final = 4.0
 """So long a surprise widens the bound."""
 _ALARM_MOST: Final = 25.0
+_DOUBTED: Final = 0.5
 _USUAL_TICKS: Final = 100.0
 _ACCUSED: Final = 20.0
 """Ticks."""
@@ -48,6 +49,7 @@ class MeshClocks:
         self.table = Table(
             {
                 **wander.COLUMNS,
+                **drift.COLUMNS,
                 "misfit_ns2": np.float64(0.0),
                 "surprise_ns2": np.float64(0.0),
                 "usual_log_var": np.float64(np.nan),
@@ -60,7 +62,7 @@ class MeshClocks:
                 "steps": np.float64(0.0),
                 "stepped_at_ns": np.float64(NEVER),
             },
-            wander.WIDE_COLUMNS,
+            wander.WIDE_COLUMNS | drift.WIDE_COLUMNS,
         )
         self.wander = Wander(config)
         self.label: Int64s = np.empty(0, dtype=np.int64)
@@ -98,10 +100,17 @@ class MeshClocks:
         b["base_ns"][clock[new]] = base_ns[new]
         b["based"][clock[new]] = True
 
+    def set_drifted(self, clock: int, offset_ns: float, skew_ppb: float) -> None:
+        """A mesh without memory takes over what drifts have made of a clock: its sessions have followed that."""
+        b = self.estimates.table
+        b["drifted_ns"][clock], b["drifted_ppb"][clock] = offset_ns, skew_ppb
+
     def advance(self, at_ns: float) -> None:
         """Predict every clock forward to `at_ns`."""
         dt = max((at_ns - self.estimates.at_ns) / NS_PER_S, 0.0)
         self.estimates.advance(at_ns)
+        drift.predict(self.table, self.estimates.table, dt, ~self.alive())
+        self.wander.calm_down(self.table, dt)
         self.table["samples"] *= np.exp(-dt / _SAMPLES_S)
         self.table["steps"] *= np.exp(-dt / _STEPS_S)
         self.table["surprise_ns2"] *= np.exp(-dt / _ALARM_S)
@@ -109,10 +118,12 @@ class MeshClocks:
     def take(self, s: Solved, e: ReducedEdges, ticks: int) -> None:
         """Take up what the network step found, learn from how far predictions strayed, and renew the bounds."""
         b, t = self.estimates.table, self.table
+        predicted = [b[name].copy() for name in ("offset_ns", "offset_var_ns2", "offset_skew_cov")]
         b["offset_ns"], b["skew_ppb"] = s.offset_ns, s.skew_ppb
         held = ~np.isnan(s.offset_var_ns2)
         for name in ("offset_var_ns2", "offset_skew_cov", "skew_var_ppb2"):
             b[name] = np.where(held, getattr(s, name), b[name])
+        self._learn_drift(predicted, held, ticks)
         log = np.log(np.maximum(b["offset_var_ns2"], 1e-6))
         old = np.where(np.isnan(t["usual_log_var"]) | (t["usual_log_var"] > log + 2.0), log, t["usual_log_var"])
         t["usual_log_var"] = old + (log - old) / _USUAL_TICKS
@@ -130,9 +141,24 @@ class MeshClocks:
         # what one neighbour's step did to its sessions must not open this clock's bound
         surprise_ns2 = np.minimum(surprise_ns2 / np.maximum(sessions, 1.0), _ALARM_MOST * b["offset_var_ns2"])
         t["surprise_ns2"] = np.maximum(t["surprise_ns2"], surprise_ns2)
-        self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2, self.label)
+        self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2)
         self.wander.tick(t, b, self.estimates.at_ns, ticks, self.label)
         self._walks()
+
+    def _learn_drift(self, predicted: list[Float64s], held: Bools, ticks: int) -> None:
+        """`predicted`: offset, its variance and covariance before the mesh was solved."""
+        b, t = self.estimates.table, self.table
+        moved = np.where(held, b["offset_ns"] - predicted[0], 0.0)
+        moved = moved - mesh.medians(moved, self.label, held)
+        free, drifted_ns = wander.free_errors(self.label), b["drifted_ns"].copy()
+        alarm = drift.learn(t, b, drift.Correction(moved, predicted[1], predicted[2], free), ticks)
+        if alarm.any():
+            # what surprised the sessions so far was the drift
+            self.wander.forget(t, alarm)
+            t["surprise_log_q"] = np.where(alarm, 0.0, t["surprise_log_q"])
+            # an alarm may be a false one: for a while the bound holds half of what it did
+            moved = b["drifted_ns"] - drifted_ns
+            t["surprise_ns2"] = np.where(alarm, (_DOUBTED * moved) ** 2, t["surprise_ns2"])
 
     def own_bound(self, own: Float64s) -> Float64s:
         """Variance behind the bound of each clock, from its own variance `own`: never much less than usual.
@@ -142,13 +168,14 @@ class MeshClocks:
         """
         t = self.table
         usual_ns2 = np.where(np.isnan(t["usual_log_var"]), own, np.exp(t["usual_log_var"]))
-        result: Float64s = np.maximum(own, usual_ns2) * self.wander.bound_factor(t) + t["surprise_ns2"]
+        result: Float64s = np.maximum(own, usual_ns2) * self.wander.bound_factor(t)
+        result += t["surprise_ns2"] + t["drift_doubt_ns2"]
         return result
 
     def _walks(self) -> None:
         b = self.estimates.table
-        b["freq_walk"] = self.wander.walk(self.table)
-        b["phase_walk"] = self._c.phase_wander_ns**2
+        b["freq_walk"] = self.wander.walk(self.table) + self.table["drift_freq_walk"]
+        b["phase_walk"] = self._c.phase_wander_ns**2 + self.table["drift_phase_walk"]
         b["bound_ns2"] = np.minimum(self.own_bound(b["offset_var_ns2"]) + self.table["misfit_ns2"], UNKNOWN)
 
     def step(self, size: Float64s) -> Bools:
@@ -158,8 +185,10 @@ class MeshClocks:
         t["stepped_at_ns"] = np.where(new, at, t["stepped_at_ns"])
         t["steps"] += new
         t["settling_ns"] = np.maximum(t["settling_ns"], np.where(new, _SETTLED * size, 0.0))
-        self.wander.forget(t, size > 0.0)
         b = self.estimates.table
+        self.wander.forget(t, size > 0.0)
+        if new.any():
+            drift.forget(t, b, size > 0.0)
         b["offset_var_ns2"] += np.where(new, size * size, 0.0)
         b["skew_var_ppb2"] += np.where(new, size * size, 0.0)
         self._walks()
@@ -170,7 +199,9 @@ class MeshClocks:
         label = components(self.n, a, b)
         if np.array_equal(label, self.label):
             return
-        self.wander.forget(self.table, mesh.strangers(self.label, label, self.estimates.reference))
+        strangers = mesh.strangers(self.label, label, self.estimates.reference)
+        self.wander.forget(self.table, strangers)
+        drift.forget(self.table, self.estimates.table, strangers)
         self.label = label
 
     def mark_tied(self) -> None:

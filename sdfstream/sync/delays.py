@@ -28,7 +28,7 @@ NO_PATH = -1
 
 
 class WindowRows(NamedTuple):
-    """Rows of one message as the windows keep them."""
+    """Rows as the windows keep them."""
 
     window: Int64s
     path: Int64s
@@ -50,9 +50,10 @@ class DelayWindows:
         """Newest closed window; None before the first."""
         self._rows: dict[int, list[WindowRows]] = {}
 
-    def put(self, delays: WindowRows, newest: int) -> None:
-        """Keep rows; one for a closed window goes to the oldest open one, one from the future to `newest`."""
+    def put(self, delays: WindowRows, newest: Int64s) -> None:
+        """Keep rows; one for a closed window goes to the oldest open one, one from the future to its `newest`."""
         if (delays.path == NO_PATH).any():
+            newest = newest[delays.path != NO_PATH]
             delays = WindowRows._make(column[delays.path != NO_PATH] for column in delays)
         if not delays.window.size:
             return
@@ -192,9 +193,9 @@ class DelayBook:
         path: Int64s,
         err_ns: Float64s,
         reference_ns: Int64s,
-        now_ns: int,
+        now_ns: Int64s,
     ) -> None:
-        """Rows wait for their window. `now_ns`: the present on the reference clock."""
+        """Rows wait for their window. `now_ns`: the present on the reference clock when each row came."""
         c = self._config
         old = now_ns - reference_ns > c.max_late_ns
         wide = err_ns > c.publish_err_ns

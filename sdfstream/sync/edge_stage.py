@@ -11,6 +11,7 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
+from sdfstream.records.slices import in_slices, start_of_slice
 from sdfstream.records.topics import ANOMALY, EDGE, ESTIMATE, OWD, PROBE
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
@@ -124,17 +125,17 @@ class SyncEdgeStage:
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take probe messages and estimates that entered the bus up to `now_ns`; ticks up to it are caught up with."""
         out: list[Output] = []
-        for message in messages:
-            if message.topic == PROBE.name:
-                self._reach(message.bus_at_ns, out)
-                exchanges = self._intake.take(message, out)
-                if exchanges is not None:
-                    self._hosts.take(exchanges, message.bus_at_ns)
-            elif message.topic == ESTIMATE.name:
-                self._reach(message.bus_at_ns, out)
-                self._take_estimates(message)
+        for run in in_slices(messages):
+            if run[0].topic == PROBE.name:
+                self._reach(run[0].bus_at_ns, out)
+                for exchanges in self._intake.take(run, out):
+                    self._hosts.take(exchanges)
+            elif run[0].topic == ESTIMATE.name:
+                self._reach(run[0].bus_at_ns, out)
+                for message in run:
+                    self._take_estimates(message)
             else:
-                self.counters.add("ignored", message.topic)
+                self.counters.add("ignored", run[0].topic, len(run))
         self._ticks(now_ns, out)
         return out
 
@@ -156,10 +157,11 @@ class SyncEdgeStage:
             self._hosts.begin(bus_at_ns // _HOUR_NS * _HOUR_NS)
             self._bus_at_ns = bus_at_ns
         self._ticks(bus_at_ns, out)
-        if bus_at_ns > self._bus_at_ns:
-            self._bus_at_ns = bus_at_ns
+        slice_ns = start_of_slice(bus_at_ns)
+        if slice_ns > self._bus_at_ns:
+            self._bus_at_ns = slice_ns
             if self._adopted:
-                out += self._hosts.close(bus_at_ns)
+                out += self._hosts.close(slice_ns)
 
     def _ticks(self, now_ns: int, out: list[Output]) -> None:
         for at_ns in self._clock.upto(now_ns):
@@ -178,7 +180,10 @@ class SyncEdgeStage:
             at = [number[name] for name in report.new_bases_ns]
             base_ns[at], based[at] = list(report.new_bases_ns.values()), True
         origin_ns = b.origin_ns if self._adopted else None
-        batches = wire.edge_batches(at_ns, origin_ns, report.lag_ns, report.clocks, report.edges, base_ns, based)
+        drifted = np.stack([b.table["followed_ns"], b.table["followed_ppb"]])
+        batches = wire.edge_batches(
+            at_ns, origin_ns, report.lag_ns, report.clocks, report.edges, base_ns, based, drifted
+        )
         return [Output(EDGE.name, self._share, batch) for batch in batches]
 
     def _take_estimates(self, message: Message) -> None:

@@ -11,19 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.numeric.group import sums
+from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import breaks
 from sdfstream.sync import edge_filter as ef
 from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
-from sdfstream.sync.bustime import NEAR_NS
+from sdfstream.sync.bustime import NEAR_NS, NEVER_LATE_NS
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.estimates import ClockEstimates, CorrectedRows
-from sdfstream.sync.reduce import ReducedEdges, empty, reduce, residuals
+from sdfstream.sync.reduce import ReducedEdges, empty, less_drifted, reduce, residuals
 from sdfstream.sync.registry import Roster
 
-_NEVER_LATE_NS: Final = 60.0 * NS_PER_S
-"""A row further away than this is not late: its clock was set."""
 _JUMP_TICKS: Final = 10
 """Sessions that notice one step do so within about a second."""
 
@@ -72,6 +71,7 @@ class EdgeWork:
             mesh_var,
             c.floor_drift_ns,
         )
+        self._follow_drift(estimates.table, max(at_ns - self._at, 0.0) / NS_PER_S)
         self._at = at_ns
         # before this tick's blocks, which the mesh does not know yet
         trust = residuals(t, line, usual_ns2, self._calm(), t["began_at_ns"] <= estimates.solved_at_ns)
@@ -87,7 +87,18 @@ class EdgeWork:
             )
             predicted = ef.MeshPrediction(line, skew[dst] - skew[src], mesh_var, offset_skew_cov, skew_var_ppb2)
             trips, surprise_ns2[received] = self._learn(block, predicted.pick(received), walk[received], at_ns)
-        return reduce(t, trust, line, usual_ns2, at_ns, (received, surprise_ns2), self._jumped(trips), c)
+        e = reduce(t, trust, line, usual_ns2, at_ns, (received, surprise_ns2), self._jumped(trips), c)
+        return less_drifted(e, estimates.table["followed_ns"], estimates.table["followed_ppb"])
+
+    def _follow_drift(self, b: Table, dt_s: float) -> None:
+        """Move all filters, which were carried straight on for `dt_s`, by what drifts have made of the clocks since."""
+        t = self._roster.sessions
+        src, dst = t["clock_src"], t["clock_dst"]
+        offset_ns = b["drifted_ns"] - b["followed_ns"] - b["followed_ppb"] * dt_s
+        skew_ppb = b["drifted_ppb"] - b["followed_ppb"]
+        t["offset_ns"] += offset_ns[dst] - offset_ns[src]
+        t["slope_ppb"] += skew_ppb[dst] - skew_ppb[src]
+        b["followed_ns"], b["followed_ppb"] = b["drifted_ns"], b["drifted_ppb"]
 
     def _propagate(self, estimates: ClockEstimates) -> None:
         """Move base delays by the mesh's answer to what sessions reported, once it has solved with that."""
@@ -171,13 +182,13 @@ class EdgeWork:
         pending, self._pending = self._pending, []
         if not pending:
             return CorrectedRows.none()
-        rows = pending[0] if len(pending) == 1 else CorrectedRows._make(map(np.concatenate, zip(*pending, strict=True)))
+        rows = _joined(pending)
         away = np.abs(rows.at_ns - at_ns)
         near: Bools = away < NEAR_NS
-        if (away > _NEVER_LATE_NS).any():
+        if (away > NEVER_LATE_NS).any():
             # no row is so late: its clock was set, and the row has just happened
-            rows = rows._replace(at_ns=np.where(away > _NEVER_LATE_NS, at_ns, rows.at_ns))
-            near |= away > _NEVER_LATE_NS
+            rows = rows._replace(at_ns=np.where(away > NEVER_LATE_NS, at_ns, rows.at_ns))
+            near |= away > NEVER_LATE_NS
         self._counters.add("not-learned", "stale", int((~near).sum()))
         use = near & ~(np.isnan(rows.fwd_ns) & np.isnan(rows.rev_ns))
         return rows if use.all() else CorrectedRows._make(column[use] for column in rows)
@@ -203,7 +214,7 @@ class EdgeWork:
     def snapshot(self) -> dict[str, Any]:
         """Everything but the roster."""
         return {
-            "pending": [list(r) for r in self._pending],
+            "pending": [list(_joined(self._pending))] if self._pending else [],
             "jumps": [list(j) for j in self._jumps],
             "ticks": self._ticks,
             "at": self._at,
@@ -214,3 +225,7 @@ class EdgeWork:
         self._pending = [CorrectedRows._make(columns) for columns in state["pending"]]
         self._jumps = [(int(k), jumped, size) for k, jumped, size in state["jumps"]]
         self._ticks, self._at = int(state["ticks"]), float(state["at"])
+
+
+def _joined(pending: list[CorrectedRows]) -> CorrectedRows:
+    return pending[0] if len(pending) == 1 else CorrectedRows._make(map(np.concatenate, zip(*pending, strict=True)))

@@ -30,16 +30,22 @@ COLUMNS: Final[dict[str, Any]] = {
     "freq_walk": np.float64(0.0),
     "phase_walk": np.float64(0.0),
     "bound_ns2": np.float64(UNKNOWN),
+    "drift_ppb_s": np.float64(0.0),
+    "drifted_ns": np.float64(0.0),
+    "drifted_ppb": np.float64(0.0),
 }
 """`base_ns` where `based`; offset (ns), skew (ns/s = ppb) and their own covariance; `freq_walk`, `phase_walk`: random
-walks of the frequency (ns²/s³) and of the phase (ns²/s); `bound_ns2`: variance behind the published error."""
+walks of the frequency (ns²/s³) and of the phase (ns²/s); `bound_ns2`: variance behind the published error;
+`drift_ppb_s`: how fast the skew drifts (`drift`), `drifted`: all that drifts have made of offset and skew so far."""
+FOLLOWED: Final[dict[str, Any]] = {"followed_ns": np.float64(0.0), "followed_ppb": np.float64(0.0)}
+"""Only where sessions are: as much of `drifted` as their filters have followed (`edgework`)."""
 
 
 class ClockEstimates:
     """One row per clock, at one instant of internal time `at_ns` (ns since `origin_ns`)."""
 
     def __init__(self) -> None:
-        self.table = Table(COLUMNS)
+        self.table = Table(COLUMNS | FOLLOWED)
         self.origin_ns = 0
         self.at_ns = 0.0
         self.solved_at_ns = 0.0
@@ -68,12 +74,29 @@ class ClockEstimates:
         if dt <= 0.0:
             return
         t = self.table
-        walk, phase, xg, gg = t["freq_walk"], t["phase_walk"], t["offset_skew_cov"].copy(), t["skew_var_ppb2"].copy()
-        t["offset_ns"] += t["skew_ppb"] * dt
-        grown = (2.0 * xg + gg * dt) * dt + phase * dt + walk * (dt**3 / 3.0)
-        t["offset_var_ns2"] = np.minimum(t["offset_var_ns2"] + grown, UNKNOWN)
-        t["offset_skew_cov"] = xg + gg * dt + walk * (dt * dt / 2.0)
+        walk, gg, drift = t["freq_walk"], t["skew_var_ppb2"], t["drift_ppb_s"]
+        for offset, skew in (("offset_ns", "skew_ppb"), ("drifted_ns", "drifted_ppb")):
+            t[offset] += (t[skew] + 0.5 * dt * drift) * dt
+            t[skew] += drift * dt
+        t["offset_var_ns2"] = np.minimum(t["offset_var_ns2"] + self._grown(dt), UNKNOWN)
+        t["offset_skew_cov"] = t["offset_skew_cov"] + gg * dt + walk * (dt * dt / 2.0)
         t["skew_var_ppb2"] = gg + walk * dt
+
+    def ahead(self, ns: float) -> tuple[Float64s, Float64s]:
+        """Every clock's offset and its own variance `ns` later, ns and ns², without advancing."""
+        t = self.table
+        if ns <= 0.0:
+            return t["offset_ns"], t["offset_var_ns2"]
+        dt = ns / NS_PER_S
+        ahead_ns = t["offset_ns"] + (t["skew_ppb"] + 0.5 * dt * t["drift_ppb_s"]) * dt
+        return ahead_ns, np.minimum(t["offset_var_ns2"] + self._grown(dt), UNKNOWN)
+
+    def _grown(self, dt_s: float) -> Float64s:
+        """Variance that each clock's offset gains in `dt_s`, ns²."""
+        t = self.table
+        walk, phase, xg, gg = t["freq_walk"], t["phase_walk"], t["offset_skew_cov"], t["skew_var_ppb2"]
+        grown: Float64s = (2.0 * xg + gg * dt_s) * dt_s + phase * dt_s + walk * (dt_s**3 / 3.0)
+        return grown
 
     def pair(self, src: Int64s, dst: Int64s) -> tuple[Float64s, Float64s]:
         """Predicted clock difference dst − src, and its variance, ns and ns²."""

@@ -32,6 +32,7 @@ class Gather:
         self._number: dict[str, int] = {}
         self._base_ns: Int64s = np.empty(0, dtype=np.int64)
         self._based: Bools = np.empty(0, dtype=np.bool_)
+        self._drifted: Float64s = np.empty((2, 0))
         self._arrived: list[tuple[Int64s, ReducedEdges]] = []
         """(tick of each row, rows) since the last tick."""
         self._latest: tuple[Int64s, ReducedEdges] = np.empty(0, dtype=np.int64), empty()
@@ -51,10 +52,12 @@ class Gather:
         if more:
             self._base_ns = np.append(self._base_ns, np.zeros(more, dtype=np.int64))
             self._based = np.append(self._based, np.zeros(more, dtype=np.bool_))
+            self._drifted = np.append(self._drifted, np.zeros((2, more)), axis=1)
         given = of[rows.based]
         base_ns = rows.base_ns[rows.based]
         self._base_ns[given] = np.where(self._based[given], np.maximum(self._base_ns[given], base_ns), base_ns)
         self._based[given] = True
+        self._drifted[:, of] = rows.drifted
         e = rows.edges
         self._arrived.append((rows.tick_at_ns, e._replace(src=of[e.src], dst=of[e.dst])))
         if rows.lag_ns < np.inf:
@@ -68,9 +71,10 @@ class Gather:
         self._latest = tick_at_ns, e
         of = self._numbers(clocks)
         new_bases_ns = self._new_bases_ns(clocks, of)
+        drifted = {name: tuple(self._drifted[:, self._number[name]].tolist()) for name in new_bases_ns}
         if e.src.size and tick_at_ns.min() < at_ns:
             e = _carried(tick_at_ns, e, at_ns, of, clocks)
-        return TickReport(self._names, e, new_bases_ns, lag)
+        return TickReport(self._names, e, new_bases_ns, lag, drifted)
 
     def _newest(self, at_ns: int) -> tuple[Int64s, ReducedEdges]:
         """The newest row of each pair, not after `at_ns`; what came for later ticks waits."""
@@ -122,6 +126,7 @@ class Gather:
         self._names = [name for name, used_here in zip(self._names, used.tolist(), strict=True) if used_here]
         self._number = {name: k for k, name in enumerate(self._names)}
         self._base_ns, self._based, self._known = self._base_ns[used], self._based[used], None
+        self._drifted = self._drifted[:, used]
         self._latest, *self._arrived = (
             (tick_at_ns, e._replace(src=number[e.src], dst=number[e.dst]))
             for tick_at_ns, e in (self._latest, *self._arrived)
@@ -133,6 +138,7 @@ class Gather:
             "names": self._names,
             "base_ns": self._base_ns,
             "based": self._based,
+            "drifted": self._drifted,
             "came": [[tick_at_ns, list(e)] for tick_at_ns, e in self._arrived],
             "latest": [self._latest[0], list(self._latest[1])],
             "lags": [list(pair) for pair in self._lags],
@@ -143,6 +149,7 @@ class Gather:
         self._names = list(state["names"])
         self._number = {name: k for k, name in enumerate(self._names)}
         self._base_ns, self._based = state["base_ns"], state["based"]
+        self._drifted = state.get("drifted", np.zeros((2, len(self._names))))
         self._arrived = [(tick_at_ns, ReducedEdges(*e)) for tick_at_ns, e in state["came"]]
         self._latest = state["latest"][0], ReducedEdges(*state["latest"][1])
         self._lags = [(int(tick), float(lag)) for tick, lag in state["lags"]]
@@ -152,7 +159,8 @@ class Gather:
 def _carried(tick_at_ns: Int64s, e: ReducedEdges, at_ns: int, of: Int64s, clocks: MeshClocks) -> ReducedEdges:
     """Older rows moved along to `at_ns` by the clocks' rates, with less weight; nothing of them is news."""
     age_ns = (at_ns - tick_at_ns).astype(np.float64)
-    rate: Float64s = np.append(clocks.estimates.table["skew_ppb"], 0.0)
+    b = clocks.estimates.table
+    rate: Float64s = np.append(b["skew_ppb"] - b["drifted_ppb"], 0.0)
     run = (rate[of[e.dst]] - rate[of[e.src]]) * (age_ns / NS_PER_S)
     left = np.where(age_ns > 0.0, np.exp(-age_ns / _FADE_NS), 1.0)
     now = age_ns == 0.0

@@ -12,7 +12,7 @@ from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import ANOMALY
 from sdfstream.records.units import Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync.bustime import NEAR_NS, Spread
+from sdfstream.sync.bustime import NewestLag, Spread
 from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.delays import NO_PATH, DelayBook
@@ -36,7 +36,7 @@ class HostWork:
         self._book = DelayBook(config, counters)
         self._estimates = ClockEstimates()
         self._usual_ns2 = 0.0
-        self._newest_lag = np.inf
+        self._newest_lag = NewestLag()
         self._spread = Spread()
         self._ticks = 0
         self._mesh_estimates: NamedEstimates | None = None
@@ -45,15 +45,14 @@ class HostWork:
         """Internal times (ns) to which the estimates were predicted since."""
         self._known: tuple[list[str], int, Int64s] | None = None
 
-    def take(self, x: AcceptedExchanges, bus_at_ns: int) -> None:
+    def take(self, x: AcceptedExchanges) -> None:
         """Accepted rows: number their sessions, drop repeats, correct, and let them wait for tick and window.
 
         Rows of a clock that the mesh has not taken up yet (its first 100 ms) can be neither corrected nor learned from.
         """
         b, roster = self._estimates, self._roster
-        elapsed = float(bus_at_ns - b.origin_ns)
         had = b.table.rows
-        session = roster.number(x, b, bus_at_ns, elapsed)
+        session = roster.number(x, b)
         if self._mesh_estimates is not None and b.table.rows > had:
             self._catch_up(self._mesh_estimates, had)
         drop = roster.repeats(session, x)
@@ -69,20 +68,21 @@ class HostWork:
         table = roster.sessions
         rows = correct(x, session, table["clock_src"][session], table["clock_dst"][session], b)
         self._counters.add("unanswered", n=int(x.lost.sum()))
-        lag = elapsed - rows.newest
-        lag = lag[np.abs(lag - b.lag_ns) < NEAR_NS]
-        if lag.size:
-            self._newest_lag = min(self._newest_lag, float(lag.min()))
-            self._spread.add(lag)
+        lag_ns = (x.bus_at_ns - b.origin_ns) - rows.newest
+        near = self._newest_lag.add(lag_ns, b.lag_ns)
+        self._spread.add(lag_ns[near], x.message[near])
         self._edges.put(rows)
         err = pair_err(rows, b.table["bound_ns2"], self._c.err_sigmas)
         path = np.where(x.host, NO_PATH, table["path"][session])
-        self._book.put(x, rows, path, err, b.reference_ns(rows.at_ns), self._now(bus_at_ns))
+        self._book.put(x, rows, path, err, b.reference_ns(rows.at_ns), self._at(x.bus_at_ns))
 
     def _now(self, bus_at_ns: int) -> int:
         """The reference clock's reading now, as far as evidence has come: bus time less the lag."""
+        return int(self._at(np.int64(bus_at_ns)))
+
+    def _at(self, bus_at_ns: Any) -> Any:
         b = self._estimates
-        return int(b.reference_ns(np.float64(bus_at_ns - b.origin_ns - b.lag_ns)))
+        return b.reference_ns((bus_at_ns - b.origin_ns) - b.lag_ns)
 
     def tick(self, bus_at_ns: int, number: int) -> TickReport:
         """Report of the sessions about this tick. `number` counts ticks, alike in all processes."""
@@ -90,7 +90,7 @@ class HostWork:
         self._ticks = number
         at = max(float(bus_at_ns - b.origin_ns) - b.lag_ns, b.at_ns)
         new_bases_ns, self._roster.new_bases_ns = self._roster.new_bases_ns, {}
-        lag, self._newest_lag = self._newest_lag, np.inf
+        lag = self._newest_lag.end_tick()
         self._spread.end_tick()
         edges = self._edges.tick(b, at, self._usual_ns2, number)
         if self._mesh_estimates is not None:
@@ -231,7 +231,7 @@ class HostWork:
             "book": self._book.snapshot(),
             "estimates": self._estimates.snapshot(),
             "usual": self._usual_ns2,
-            "newest_lag": None if self._newest_lag == np.inf else self._newest_lag,
+            "newest_lag": self._newest_lag.snapshot(),
             "spread": self._spread.snapshot(),
             "ticks": self._ticks,
             "mesh_estimates": None if self._mesh_estimates is None else self._mesh_estimates.snapshot(),
@@ -245,7 +245,7 @@ class HostWork:
         self._book.restore(state["book"])
         self._estimates.restore(state["estimates"])
         self._usual_ns2 = float(state["usual"])
-        self._newest_lag = np.inf if state["newest_lag"] is None else float(state["newest_lag"])
+        self._newest_lag.restore(state["newest_lag"])
         self._spread.restore(state["spread"])
         self._ticks = int(state["ticks"])
         self._mesh_estimates = None if state["mesh_estimates"] is None else NamedEstimates.of(state["mesh_estimates"])

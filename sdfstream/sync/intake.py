@@ -5,6 +5,7 @@ Every refused row is counted with its reason, and quoted in a dead letter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -16,9 +17,11 @@ from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.hostclock import HOST_EDGE, UTC
 from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.slices import joined
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Ecn, Int64s, StampKind
 from sdfstream.stats import Counters
+from sdfstream.sync.pairs import NamedEnds
 
 _NAMES: Final = ("src", "dst", "transport", "clock_src", "clock_dst")
 _FILL: Final = {
@@ -37,9 +40,6 @@ RTT_SLACK_NS: Final = 1000
 """A round trip may come out negative by this much plus 200 ppm of the turn-round (two clocks made it)."""
 
 _CE, _KERNEL, _HARDWARE = int(Ecn.CE), int(StampKind.KERNEL), int(StampKind.HARDWARE)
-_SPARSE: Final = 8
-"""So many times more possible than actual keys, and sorting is cheaper than a table."""
-
 REASONS: Final = (
     "null",
     "no-stamp",
@@ -58,7 +58,7 @@ REASONS: Final = (
 
 @dataclass(slots=True)
 class AcceptedExchanges:
-    """Accepted rows of one message. Stamps are as sent; absent ones are `ABSENT_NS`."""
+    """Accepted rows of some messages. Stamps are as sent; absent ones are `ABSENT_NS`."""
 
     row: Int64s
     """Row number in the batch."""
@@ -78,19 +78,32 @@ class AcceptedExchanges:
     ce_rev: Bools
     host: Bools
     """Compares two clocks of one host (`records/hostclock`): an edge like any other, but no path."""
-    pair: Int64s
-    """Index into `names`."""
-    names: list[tuple[str, ...]]
-    """(src, dst, transport, clock_src, clock_dst) in order of first appearance."""
+    bus_at_ns: Int64s
+    """When each row's message entered the bus."""
+    message: Int64s
+    """Number of each row's message among those read together, ascending."""
+    ends: NamedEnds
 
     def pick(self, mask: Bools) -> AcceptedExchanges:
         """The rows where `mask` is True."""
-        rows = {f.name: getattr(self, f.name)[mask] for f in fields(self) if f.name != "names"}
-        return AcceptedExchanges(names=self.names, **rows)
+        rows = {f.name: getattr(self, f.name)[mask] for f in fields(self) if f.name != "ends"}
+        ends = NamedEnds(tuple(codes[mask] for codes in self.ends.codes), self.ends.dictionaries)
+        return AcceptedExchanges(ends=ends, **rows)
 
 
-def read(batch: pa.RecordBatch) -> tuple[AcceptedExchanges, npt.NDArray[np.uint8]]:
+def read(
+    batch: pa.RecordBatch, bus_at_ns: Sequence[int] = (0,), rows: Sequence[int] | None = None
+) -> tuple[AcceptedExchanges, npt.NDArray[np.uint8]]:
     """Accepted rows, and for every row of the batch its refusal code (0: accepted; else 1 + index in `REASONS`).
+
+    Parameters
+    ----------
+    batch : RecordBatch
+        The rows of one or of several messages.
+    bus_at_ns : sequence of int
+        When each of those messages entered the bus.
+    rows : sequence of int, optional
+        How many rows each of them has; None: it is one message.
 
     Raises
     ------
@@ -113,7 +126,8 @@ def read(batch: pa.RecordBatch) -> tuple[AcceptedExchanges, npt.NDArray[np.uint8
     good = refused == 0
     # the common case, nothing refused, costs no copies
     pick: Any = slice(None) if good.all() else good
-    pair, names = _pairs([c[pick] for c in codes], dictionaries)
+    sizes = (batch.num_rows,) if rows is None else rows
+    message = np.arange(len(sizes)).repeat(sizes)
     return (
         AcceptedExchanges(
             row=np.flatnonzero(good),
@@ -130,8 +144,9 @@ def read(batch: pa.RecordBatch) -> tuple[AcceptedExchanges, npt.NDArray[np.uint8
             ce_fwd=(plain["ecn_fwd"] == _CE)[pick],
             ce_rev=(plain["ecn_rev"] == _CE)[pick],
             host=host[pick],
-            pair=pair,
-            names=names,
+            bus_at_ns=np.array(bus_at_ns, dtype=np.int64)[message][pick],
+            message=message[pick],
+            ends=NamedEnds(tuple(c[pick] for c in codes), dictionaries),
         ),
         refused,
     )
@@ -256,56 +271,6 @@ def _same(a: tuple[Any, list[str]], b: tuple[Any, list[str]]) -> Bools:
     return result
 
 
-def _pairs(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, list[tuple[str, ...]]]:
-    """Number the distinct name combinations of the rows in order of first appearance."""
-    number, rows = _numbered(*_combined(codes, dictionaries))
-    columns = [[d[code] for code in c[rows].tolist()] for c, d in zip(codes, dictionaries, strict=True)]
-    return number, list(zip(*columns, strict=True))
-
-
-def _combined(codes: list[Any], dictionaries: tuple[list[str], ...]) -> tuple[Int64s, int]:
-    """One integer per combination of names, and the number of integers that there may be."""
-    codes = [c.astype(np.int64) for c in codes]
-    src, dst, _, clock_src, clock_dst = codes
-    # a host that has one clock is distinguished by its name alone: then the integers stay few
-    ends = {3: (src, len(dictionaries[0]), clock_src), 4: (dst, len(dictionaries[1]), clock_dst)}
-    key, span = np.zeros(src.size, dtype=np.int64), 1
-    for slot, (column, dictionary) in enumerate(zip(codes, dictionaries, strict=True)):
-        size = len(dictionary)
-        if size <= 1 or (slot in ends and _follows(*ends[slot])):
-            continue
-        if span * size >= 1 << 62:
-            _, key = np.unique(key, return_inverse=True)
-            span = int(key.size)
-        key = key * size + column
-        span *= size
-    return key, span
-
-
-def _follows(a: Any, size: int, b: Any) -> bool:
-    """Whether rows with the same code in `a` (below `size`) have the same code in `b`."""
-    if np.array_equal(a, b):
-        return True
-    last = np.zeros(size, dtype=b.dtype)
-    last[a] = b
-    return np.array_equal(last[a], b)
-
-
-def _numbered(key: Int64s, span: int) -> tuple[Int64s, Int64s]:
-    """Number of each of the `key` < `span` in order of first appearance; rows where each number appears first."""
-    if span > _SPARSE * key.size:
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty(order.size, dtype=np.int64)
-        rank[order] = np.arange(order.size)
-        return rank[inverse], first[order]
-    slot = np.full(span, key.size)
-    slot[key[::-1]] = np.arange(key.size - 1, -1, -1)  # of equal keys, the first row is written last
-    rows = np.sort(slot[slot < key.size])
-    slot[key[rows]] = np.arange(rows.size)
-    return slot[key], rows
-
-
 def dead_letters(message: Message, refused: npt.NDArray[np.uint8], most: int) -> list[Output]:
     """One event per message with refused rows: up to `most` of them with their values, the others by number."""
     assert isinstance(message.body, pa.RecordBatch)
@@ -336,13 +301,36 @@ class Intake:
         self._most = most_dead_rows
         self._counters = counters
 
-    def take(self, message: Message, out: list[Output]) -> AcceptedExchanges | None:
-        """Accepted rows of a message, if any; dead letters of the others go to `out`."""
+    def take(self, messages: Sequence[Message], out: list[Output]) -> list[AcceptedExchanges]:
+        """Accepted rows of messages of one slice; dead letters of the others go to `out`.
+
+        Messages with nothing to refuse are read as one; where there is something, each is read by itself.
+        """
+        found = self._take_joined(messages) if len(messages) > 1 else None
+        if found is not None:
+            return [found] if found.row.size else []
+        each = [self._take_one(message, out) for message in messages]
+        return [exchanges for exchanges in each if exchanges is not None]
+
+    def _take_joined(self, messages: Sequence[Message]) -> AcceptedExchanges | None:
+        batch = joined(messages)
+        if batch is None:
+            return None
+        try:
+            exchanges, refused = read(batch, [m.bus_at_ns for m in messages], [m.rows for m in messages])
+        except FormatError:
+            return None
+        if refused.any():
+            return None
+        self._counters.add("received", n=batch.num_rows)
+        return exchanges
+
+    def _take_one(self, message: Message, out: list[Output]) -> AcceptedExchanges | None:
         if not isinstance(message.body, pa.RecordBatch):
             self._refuse(message, "not-a-batch", "", out)
             return None
         try:
-            exchanges, refused = read(message.body)
+            exchanges, refused = read(message.body, [message.bus_at_ns])
         except FormatError as problem:
             self._refuse(message, problem.reason, problem.detail, out)
             return None

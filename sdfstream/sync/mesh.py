@@ -89,7 +89,7 @@ def _correct(e: ReducedEdges, weight: Float64s, measured: Float64s, value: Float
 
 def _framed(x: Float64s, variance: Float64s, label: Int64s, anchor: Bools) -> Float64s:
     """The corrections in a frame in which each component's anchors, without the wildest, do not move on average."""
-    x = x - _median(x, label, anchor)
+    x = x - medians(x, label, anchor)
     size = np.abs(x[anchor])
     calm = anchor.copy()
     calm[anchor] = size <= _TRIM * (np.sqrt(variance[anchor]) + (np.median(size) if size.size else 0.0))
@@ -99,7 +99,7 @@ def _framed(x: Float64s, variance: Float64s, label: Int64s, anchor: Bools) -> Fl
     return result
 
 
-def _median(x: Float64s, label: Int64s, anchor: Bools) -> Float64s:
+def medians(x: Float64s, label: Int64s, anchor: Bools) -> Float64s:
     """Median over each component's anchors, by clock; 0 where there are none."""
     members = np.flatnonzero(anchor)
     order = members[np.lexsort((x[members], label[members]))]

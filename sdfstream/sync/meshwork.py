@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from sdfstream.records.hostclock import UTC
 from sdfstream.records.message import Output
@@ -14,11 +14,12 @@ from sdfstream.records.topics import CLOCK
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 from sdfstream.sync import mesh, publish
-from sdfstream.sync.bustime import Lag
+from sdfstream.sync.bustime import LATE_NS, Lag
 from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.mesh import reach, solve
-from sdfstream.sync.reduce import ReducedEdges, empty
+from sdfstream.sync.publish import ClockRows
+from sdfstream.sync.reduce import ReducedEdges, empty, less_drifted
 from sdfstream.sync.reference import Ensemble, Reference
 from sdfstream.sync.smoother import TICKS_PER_PASS, Smoothed, Smoother
 from sdfstream.sync.utc import UtcTie
@@ -37,6 +38,8 @@ class TickReport(NamedTuple):
     """First stamp minus bus time of clocks that have no base yet, ns."""
     lag_ns: float
     """Smallest lag of this tick's rows; infinite: none."""
+    drifted: Mapping[str, tuple[float, float]] = MappingProxyType({})
+    """What drifts have made of offset (ns) and skew (ppb) of those clocks, where the sessions have followed any."""
 
 
 class MeshWork:
@@ -69,11 +72,16 @@ class MeshWork:
 
     def tick(self, bus_at_ns: int, reports: Sequence[TickReport]) -> list[Output]:
         """100 ms of bus time have passed: solve, and publish every clock's causal row."""
+        self.solve(bus_at_ns, reports)
+        return self.causal(bus_at_ns) + self.end_tick()
+
+    def solve(self, bus_at_ns: int, reports: Sequence[TickReport]) -> None:
+        """All clocks' states at a tick, from all reports about it."""
         clocks = self.clocks
         self._ticks += 1
         self._enter_new(reports)
         if not clocks.n:
-            return []
+            return
         estimates = clocks.estimates
         # with the lag of the last tick, as the edge work did
         clocks.advance(max(self.present(bus_at_ns), estimates.at_ns))
@@ -92,17 +100,32 @@ class MeshWork:
                 else t["reach_factor"]
             )
         estimates.lag_ns = self._lag.value
-        out = [Output(CLOCK.name, "mesh", self._causal())]
+
+    def causal(self, bus_at_ns: int) -> list[Output]:
+        """Every clock's causal row: of the tick last solved, or predicted from there where evidence is late."""
+        if not self.clocks.n:
+            return []
+        b = self.clocks.estimates
+        ahead_ns = float(bus_at_ns - b.origin_ns) - self._lag.earliest - b.at_ns
+        ahead_ns = ahead_ns if ahead_ns > LATE_NS else 0.0
+        offset_ns, variance = b.ahead(ahead_ns)
+        state = Smoothed(b.at_ns + ahead_ns, offset_ns, b.table["skew_ppb"], variance, np.ones(b.n, np.bool_))
+        return [Output(CLOCK.name, "mesh", publish.clock_rows(*self._rows(state, publish.CAUSAL), publish.CAUSAL))]
+
+    def end_tick(self) -> list[Output]:
+        """The smoothed rows that are due after the tick last solved; now and then clocks are forgotten."""
+        if not self.clocks.n:
+            return []
+        out: list[Output] = []
         if self._ticks % TICKS_PER_PASS == 0:
-            out += self._smoothed(self._smoother.due(estimates.at_ns))
+            out = self._smoothed(self._smoother.due(self.clocks.estimates.at_ns))
         if self._ticks % _TICKS_PER_SWEEP == 0:
             self._sweep()
         return out
 
     def _see_lag(self, reports: Sequence[TickReport]) -> None:
         for report in reports:
-            if report.lag_ns < np.inf:
-                self._lag.add(np.array([report.lag_ns]))
+            self._lag.add(report.lag_ns)
         self._lag.end_tick()
 
     def present(self, bus_at_ns: int) -> float:
@@ -123,6 +146,9 @@ class MeshWork:
             number = {name: k for k, name in enumerate(self.clocks.names)}
             at = np.array([number[name] for name in names], dtype=np.int64)
             self.clocks.set_bases(at, np.array([new_bases_ns[name] for name in names], dtype=np.int64))
+            for report in reports:
+                for name, (offset_ns, skew_ppb) in report.drifted.items():
+                    self.clocks.set_drifted(number[name], offset_ns, skew_ppb)
 
     def _joined(self, reports: Sequence[TickReport]) -> ReducedEdges:
         """All reports' rows in the mesh's numbers, in order of the clocks' names: no sum depends on the split."""
@@ -152,6 +178,7 @@ class MeshWork:
     def _learn(self, e: ReducedEdges) -> Float64s:
         clocks, b = self.clocks, self.clocks.estimates.table
         clocks.tie(e.src[e.recent], e.dst[e.recent])
+        e = less_drifted(e, -b["drifted_ns"], -b["drifted_ppb"])
         clocks.take(solve(e, b["offset_ns"], b["skew_ppb"], b["offset_var_ns2"], clocks.label), e, self._ticks)
         self._usual_ns2 = float(np.median(e.residual_ns2)) if e.residual_ns2.size else 0.0
         size = mesh.stepped(e, clocks.n)
@@ -168,34 +195,29 @@ class MeshWork:
         if alive.any():
             clocks.mark_tied()
 
-    def _causal(self) -> pa.RecordBatch:
-        b = self.clocks.estimates
-        t = b.table
-        return self._rows(
-            Smoothed(b.at_ns, t["offset_ns"], t["skew_ppb"], t["offset_var_ns2"], np.ones(b.n, np.bool_)),
-            publish.CAUSAL,
-        )
-
     def _smoothed(self, past: list[Smoothed]) -> list[Output]:
         """One message with the rows of several past ticks; a reference that joined since has no state there."""
         past = [p for p in past if p.known[self.clocks.estimates.reference]]
         if not past:
             return []
-        rows = pa.Table.from_batches([self._rows(p, publish.SMOOTHED) for p in past]).combine_chunks()
-        return [Output(CLOCK.name, "mesh", rows.to_batches()[0])]
+        each = [self._rows(p, publish.SMOOTHED)[1] for p in past]
+        rows = ClockRows._make(map(np.concatenate, zip(*each, strict=True)))
+        return [Output(CLOCK.name, "mesh", publish.clock_rows(self.clocks.names, rows, publish.SMOOTHED))]
 
     def flush(self) -> list[Output]:
         """Smoothed rows that still wait."""
         return self._smoothed(self._smoother.flush()) if self.clocks.n else []
 
-    def _rows(self, s: Smoothed, kind: int) -> pa.RecordBatch:
-        """States of one instant, relative to the reference."""
+    def _rows(self, s: Smoothed, kind: int) -> tuple[list[str], ClockRows]:
+        """States of one instant, relative to the reference; the names that they are numbered by."""
         c, clocks, causal = self._c, self.clocks, kind == publish.CAUSAL
         b, names, known = clocks.estimates, clocks.names, s.known
         ensemble = Ensemble(s.at_ns, b.table["base_ns"], s.offset_ns, s.skew_ppb)
         r = self._reference.state_at(ensemble)
         err = c.err_sigmas * np.sqrt(clocks.variance_to(self._reference.scale(clocks.n), s.variance))
-        status, samples = clocks.status(s.at_ns, err, settle=causal), np.rint(clocks.table["samples"]).astype(np.int64)
+        # a state predicted ahead is as fresh as the evidence behind it
+        status = clocks.status(min(s.at_ns, b.at_ns), err, settle=causal)
+        samples = np.rint(clocks.table["samples"]).astype(np.int64)
         if causal and self._utc.wanted:
             u = self._utc.step(names, status == 0, ensemble, err, r)
             names, known = [*names, UTC], np.append(known, True)
@@ -206,16 +228,14 @@ class MeshWork:
             )
             err, status, samples = np.append(err, u.err_ns), np.append(status, u.status), np.append(samples, u.n)
         pick = np.flatnonzero(known)
-        return publish.clock_rows(
-            names,
-            pick,
+        return names, ClockRows(
+            clock=pick,
             at_ns=(ensemble.base_ns + b.origin_ns + np.rint(s.at_ns + ensemble.offset_ns).astype(np.int64))[pick],
             offset_ns=((ensemble.base_ns - r.base_ns) + (ensemble.offset_ns - r.offset_ns))[pick],
             skew_ppb=(ensemble.skew_ppb - r.skew_ppb)[pick],
             err_ns=np.minimum(err, c.unknown_err_ns)[pick],
             n=samples[pick],
             status=status[pick],
-            kind=kind,
         )
 
     def _sweep(self) -> None:

@@ -26,30 +26,33 @@ def _dictionary(names: tuple[str, ...]) -> pa.Array:
     return arrow.text(names)
 
 
-def clock_rows(
-    names: Sequence[str],
-    clock: Int64s,
-    at_ns: Int64s,
-    offset_ns: Float64s,
-    skew_ppb: Float64s,
-    err_ns: Float64s,
-    n: Int64s,
-    status: Int64s,
-    kind: int,
-) -> pa.RecordBatch:
-    """A batch of ``sdf.state.clock.v1``: a row for each of `clock` (into `names`); `status`, `kind`: indices."""
+class ClockRows(NamedTuple):
+    """Published states, one element per row; `clock` is an index into the names."""
+
+    clock: Int64s
+    at_ns: Int64s
+    offset_ns: Float64s
+    skew_ppb: Float64s
+    err_ns: Float64s
+    n: Int64s
+    status: Int64s
+    """Index into `STATUSES`."""
+
+
+def clock_rows(names: Sequence[str], rows: ClockRows, kind: int) -> pa.RecordBatch:
+    """A batch of ``sdf.state.clock.v1``; `kind`: index into `KINDS`."""
     assert CLOCK.columns is not None
     return columns.build(
         CLOCK.columns,
         {
-            "clock": columns.name_column(clock, _dictionary(tuple(names))),
-            "at_ns": at_ns,
-            "offset_ns": offset_ns,
-            "skew_ppb": skew_ppb,
-            "err_ns": err_ns,
-            "n": n.astype(np.uint32),
-            "status": columns.name_column(status, _dictionary(STATUSES)),
-            "kind": columns.name_column(np.full(at_ns.size, kind), _dictionary(KINDS)),
+            "clock": columns.name_column(rows.clock, _dictionary(tuple(names))),
+            "at_ns": rows.at_ns,
+            "offset_ns": rows.offset_ns,
+            "skew_ppb": rows.skew_ppb,
+            "err_ns": rows.err_ns,
+            "n": rows.n.astype(np.uint32),
+            "status": columns.name_column(rows.status, _dictionary(STATUSES)),
+            "kind": columns.name_column(np.full(rows.at_ns.size, kind), _dictionary(KINDS)),
         },
     )
 
@@ -95,6 +98,8 @@ class DelayRows:
         self._host = np.empty(0, dtype=np.int64)
         """Each path's sending host, numbered in order of names."""
         self._hosts: list[str] = []
+        self._ends: tuple[tuple[Int64s, pa.Array], ...] = ()
+        """Of source, destination and transport: each path's number, and the names by number."""
         self._builds: dict[int, _NameColumns] = {}
 
     def outputs(
@@ -117,7 +122,7 @@ class DelayRows:
         for low in range(0, len(hosts), _HOSTS_PER_BUILD):
             high = min(low + _HOSTS_PER_BUILD, len(hosts))
             pick = order[cuts[low] : cuts[high]]
-            names = self._name_columns(low, closed.path[pick] * 2 + closed.dir[pick], endpoints, path_keys)
+            names = self._name_columns(low, closed.path[pick] * 2 + closed.dir[pick])
             rows = _rows(closed, excess, pick, window_ns, names)
             out += [
                 Output(OWD.name, hosts[i], rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]))
@@ -137,32 +142,39 @@ class DelayRows:
         self._hosts = sorted(set(host))
         number = {name: i for i, name in enumerate(self._hosts)}
         self._host = np.array([number[h] for h in host], dtype=np.int64)[ends]
+        numbered = (_numbered([names[end] for names in endpoints]) for end in range(3))
+        self._ends = tuple((codes[ends], arrow.text(names)) for codes, names in numbered)
         self._keys = path_keys
         self._builds.clear()
 
-    def _name_columns(
-        self, build: int, path_dir: Int64s, endpoints: Sequence[tuple[str, str, str]], path_keys: Int64s
-    ) -> dict[str, Any]:
+    def _name_columns(self, build: int, path_dir: Int64s) -> dict[str, Any]:
         """The naming columns of rows `path_dir`; those of the last window again, when they are the same."""
         known = self._builds.get(build)
         if known is None or not np.array_equal(known.path_dir, path_dir):
-            known = self._builds[build] = _NameColumns(path_dir, _built_names(path_dir, endpoints, path_keys))
+            known = self._builds[build] = _NameColumns(path_dir, self._built_names(path_dir))
         return known.columns
 
+    def _built_names(self, path_dir: Int64s) -> dict[str, Any]:
+        assert self._keys is not None
+        path = path_dir >> 1
+        key = self._keys[path]
+        src, dst, transport = (_used(codes[path], names) for codes, names in self._ends)
+        return {
+            "src": src,
+            "dst": dst,
+            "transport": transport,
+            "path": (key & 0xFFFFFFFF).astype(np.uint32),
+            "dscp": ((key >> 32) & 0xFF).astype(np.uint8),
+            "dir": columns.name_column(path_dir & 1, _DIRS),
+        }
 
-def _built_names(path_dir: Int64s, endpoints: Sequence[tuple[str, str, str]], path_keys: Int64s) -> dict[str, Any]:
-    key = path_keys[path_dir >> 1]
-    used, inverse = np.unique(key >> 40, return_inverse=True)
-    names = [_numbered([endpoints[r][end] for r in used.tolist()]) for end in range(3)]
-    texts: list[pa.Array] = [columns.name_column(codes[inverse], dictionary) for codes, dictionary in names]
-    return {
-        "src": texts[0],
-        "dst": texts[1],
-        "transport": texts[2],
-        "path": (key & 0xFFFFFFFF).astype(np.uint32),
-        "dscp": ((key >> 32) & 0xFF).astype(np.uint8),
-        "dir": columns.name_column(path_dir & 1, _DIRS),
-    }
+
+def _used(codes: Int64s, names: pa.Array) -> pa.Array:
+    """A name column whose dictionary holds only the names in use."""
+    used = np.zeros(len(names), dtype=np.bool_)
+    used[codes] = True
+    number = np.cumsum(used) - 1
+    return columns.name_column(number[codes], names.take(arrow.column(np.flatnonzero(used), pa.int64())))
 
 
 def _rows(c: ClosedWindow, excess: Float64s, pick: Int64s, window_ns: int, names: dict[str, Any]) -> pa.RecordBatch:

@@ -39,11 +39,11 @@ class ReducedEdges(NamedTuple):
     weight: Float64s
     """Σ 1/P of the offset, 1/ns²."""
     offset_ns: Float64s
-    """Weighted mean edge offset (dst − src) on the internal scale, ns."""
+    """Weighted mean edge offset (dst − src) on the internal scale, ns, less what drifts made of it (`less_drifted`)."""
     skew_weight: Float64s
     """Σ 1/P of the slope."""
     skew_ppb: Float64s
-    """Weighted mean slope, ns/s."""
+    """Weighted mean slope, ns/s, less what drifts made of it."""
     info_offset: Float64s
     """Σ of the inverse covariance: offset."""
     info_cross: Float64s
@@ -71,6 +71,14 @@ def empty() -> ReducedEdges:
     """No pairs."""
     kinds = {"src": np.int64, "dst": np.int64, "recent": np.bool_}
     return ReducedEdges._make(np.empty(0, kinds.get(name, np.float64)) for name in ReducedEdges._fields)
+
+
+def less_drifted(e: ReducedEdges, drifted_ns: Float64s, drifted_ppb: Float64s) -> ReducedEdges:
+    """Without what drifts have made of the clocks (`drift`): the mesh may know more of it than the sessions do yet."""
+    return e._replace(
+        offset_ns=e.offset_ns - (drifted_ns[e.dst] - drifted_ns[e.src]),
+        skew_ppb=e.skew_ppb - (drifted_ppb[e.dst] - drifted_ppb[e.src]),
+    )
 
 
 def residuals(t: Table, line: Float64s, usual_ns2: Float64s | float, calm: Bools, asked: Bools) -> Float64s:

@@ -6,7 +6,7 @@ the stream was cut into batches. Sessions and clocks are forgotten after long si
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,7 @@ from sdfstream.stats import Counters
 from sdfstream.sync.edge_filter import session_table
 from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.intake import AcceptedExchanges
-
-
-class SessionEnds(NamedTuple):
-    """Everything that names a session except its class and its path selector."""
-
-    src: str
-    dst: str
-    transport: str
-    clock_src: str
-    clock_dst: str
+from sdfstream.sync.pairs import PairKeys, SessionEnds
 
 
 class Registry:
@@ -44,12 +35,6 @@ class Registry:
         self.endpoints: list[tuple[str, str, str]] = []
         self.sessions = KeyIndex()
         self.paths = KeyIndex()
-
-    def numbers(self, names: list[tuple[str, ...]]) -> list[int]:
-        """Number of each pair named in full, as `pair` gives them."""
-        # a plain tuple finds the pair that equals it: no named ones are made for those known
-        known = [self._pair.get(n) for n in names]  # type: ignore[call-overload]
-        return [self.pair(SessionEnds(*n)) if k is None else k for k, n in zip(known, names, strict=True)]
 
     def pair(self, pair: SessionEnds) -> int:
         """Number of a pair, given on first sight together with numbers for its clocks and its route."""
@@ -220,11 +205,12 @@ class Roster:
         self.paths = path_table()
         self.new_bases_ns: dict[str, int] = {}
         self._duplicates = DuplicateFilter()
+        self._pair_keys = PairKeys()
 
-    def number(self, x: AcceptedExchanges, estimates: ClockEstimates, bus_at_ns: int, now: float) -> Int64s:
-        """Session of each row; new sessions, paths and clocks are entered. `now`: bus time since the origin."""
+    def number(self, x: AcceptedExchanges, estimates: ClockEstimates) -> Int64s:
+        """Session of each row; new sessions, paths and clocks are entered."""
         registry, table = self.registry, self.sessions
-        pair = np.array(registry.numbers(x.names), dtype=np.int64)[x.pair]
+        pair = self._pairs(x)
         rest = (x.dscp << 32) | x.path
         session, fresh = registry.sessions.add_new((pair << 40) | rest)
         if fresh.size:
@@ -238,12 +224,22 @@ class Roster:
             table["path"][start:] = path
             self.paths.grow(new_paths.size)
             self._duplicates.grow(table.rows)
-        table["seen_at_ns"][session] = now
+        table["seen_at_ns"][session] = x.bus_at_ns - estimates.origin_ns
         if len(registry.clocks) > estimates.table.rows or estimates.unbased:
-            self._note_bases(x, session, estimates, bus_at_ns)
+            self._note_bases(x, session, estimates)
         return session
 
-    def _note_bases(self, x: AcceptedExchanges, session: Int64s, estimates: ClockEstimates, bus_at_ns: int) -> None:
+    def _pairs(self, x: AcceptedExchanges) -> Int64s:
+        """The registry's number of each row's pair."""
+        keys = self._pair_keys
+        number, fresh = keys.of(x.ends)
+        if fresh.size:
+            new = [self.registry.pair(x.ends.row(row)) for row in fresh.tolist()]
+            keys.number = np.append(keys.number, np.array(new, dtype=np.int64))
+        result: Int64s = keys.number[number]
+        return result
+
+    def _note_bases(self, x: AcceptedExchanges, session: Int64s, estimates: ClockEstimates) -> None:
         """Note the newest stamp of every clock that the mesh has not given a base yet."""
         missing = len(self.registry.clocks) - estimates.table.rows
         if missing > 0:
@@ -254,7 +250,7 @@ class Roster:
             for end, stamps in ((src, x.t4_ns), (src, x.t1_ns), (dst, x.t2_ns)):
                 rows = (end == clock) & (stamps != ABSENT_NS)
                 if rows.any():
-                    base = int(stamps[rows].max()) - bus_at_ns
+                    base = int((stamps[rows] - x.bus_at_ns[rows]).max())
                     self.new_bases_ns[name] = max(base, self.new_bases_ns.get(name, base))
 
     def repeats(self, session: Int64s, x: AcceptedExchanges) -> Bools:
@@ -279,6 +275,7 @@ class Roster:
         self._counters.add("forgotten", "sessions", int((~keep).sum()))
         self._counters.add("forgotten", "clocks", int((~clocks).sum()))
         old_pairs, old_paths = self.registry.forget(keep, clocks)
+        self._pair_keys.clear()
         self._duplicates.keep(keep)
         table.keep(keep)
         number = np.cumsum(clocks) - 1
@@ -304,6 +301,7 @@ class Roster:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         self.registry.restore(state["registry"])
+        self._pair_keys.clear()
         self.sessions.restore(state["sessions"])
         self.paths.restore(state["paths"])
         self.new_bases_ns = {name: int(base) for name, base in state["hello"].items()}

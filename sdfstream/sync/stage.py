@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
+from sdfstream.records.slices import in_slices, start_of_slice
 from sdfstream.records.topics import ANOMALY, CLOCK, OWD, PROBE
 from sdfstream.stats import Counters
 from sdfstream.sync.bustime import LONGEST_GAP_NS, Ticks
@@ -23,9 +24,9 @@ class SyncStage:
 
     Exchanges gather until the next tick (100 ms of bus time). A tick predicts all clocks, updates every session's edge
     filter with its block (`edgework`), solves the mesh over all of them (`meshwork`), and publishes a causal row per
-    clock. Delays are corrected on arrival with the state of the tick before, and leave when their window
-    closes, at the first message or tick that is late enough. Ticks and closings depend on bus time alone, so the same
-    messages give the same outputs however they are cut into calls.
+    clock. Delays are corrected on arrival with the state of the tick before, and leave when their window closes, at the
+    first slice of messages or tick that is late enough. Ticks, slices and closings depend on bus time alone, so the
+    same messages give the same outputs however they are cut into calls.
 
     Parameters
     ----------
@@ -55,14 +56,13 @@ class SyncStage:
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take probe messages that entered the bus up to `now_ns`; ticks up to `now_ns` are caught up with."""
         out: list[Output] = []
-        for message in messages:
-            if message.topic != PROBE.name:
-                self.counters.add("ignored", message.topic)
+        for run in in_slices(messages):
+            if run[0].topic != PROBE.name:
+                self.counters.add("ignored", run[0].topic, len(run))
                 continue
-            self._reach(message.bus_at_ns, out)
-            exchanges = self._intake.take(message, out)
-            if exchanges is not None:
-                self._hosts.take(exchanges, message.bus_at_ns)
+            self._reach(run[0].bus_at_ns, out)
+            for exchanges in self._intake.take(run, out):
+                self._hosts.take(exchanges)
         self._tick(now_ns, out)
         return out
 
@@ -84,9 +84,10 @@ class SyncStage:
             self._hosts.adopt(self._mesh.clocks, self._mesh.usual_ns2)
             self._bus_at_ns = bus_at_ns
         self._tick(bus_at_ns, out)
-        if bus_at_ns > self._bus_at_ns:
-            self._bus_at_ns = bus_at_ns
-            out += self._hosts.close(bus_at_ns)
+        slice_ns = start_of_slice(bus_at_ns)
+        if slice_ns > self._bus_at_ns:
+            self._bus_at_ns = slice_ns
+            out += self._hosts.close(slice_ns)
 
     def _begin_anew(self, out: list[Output]) -> None:
         """What is held back goes out; then nothing is known."""

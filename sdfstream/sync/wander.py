@@ -47,6 +47,9 @@ _COMMON_CLIP: Final = 1.6
 _OWN_INFO: Final = (6.0, 20.0)
 """Of a clock's own term of log q: at first, and at most."""
 _ALARM_INFO: Final = 2.0
+_SURPRISE_S: Final = 5.0
+_MOST_SURPRISE: Final = 6.0
+_LASTING: Final = 0.7
 _ALARMING: Final = 4.0
 """A surprise of so many times a clock's own variance, averaged over its sessions, is evidence of more wander."""
 _UP: Final = 1.2
@@ -66,6 +69,7 @@ COLUMNS: Final = {
     "short_expected_error": np.float64(3.0),
     "own_log_q": np.float64(0.0),
     "own_log_q_info": np.float64(_OWN_INFO[0]),
+    "surprise_log_q": np.float64(0.0),
 }
 """Columns of the clocks' table that belong here."""
 WIDE_COLUMNS: Final = {
@@ -99,7 +103,7 @@ class Wander:
 
     def walk(self, t: Table) -> Float64s:
         """Each clock's q², ns²/s³."""
-        q = np.maximum(np.exp(self.log_q + t["own_log_q"]), self._c.least_wander_ppb)
+        q = np.maximum(np.exp(self.log_q + t["own_log_q"] + t["surprise_log_q"]), self._c.least_wander_ppb)
         result: Float64s = q * q
         return result
 
@@ -110,16 +114,22 @@ class Wander:
         result: Float64s = np.maximum(np.where(ratio > 1.0, ratio**_MISTRUST, ratio), self._c.least_bound_factor)
         return result
 
-    def surprised(self, t: Table, offset_var_ns2: Float64s, surprise_ns2: Float64s, label: Int64s) -> None:
+    def surprised(self, t: Table, offset_var_ns2: Float64s, surprise_ns2: Float64s) -> None:
         """Packets surprised some clocks' sessions by more than any queue explains (`surprise_ns2`, ns²).
 
-        That is a test that failed, long before a long stretch is over.
+        That is a test that failed, long before a long stretch is over; it counts for some seconds only.
         """
         hit: Bools = surprise_ns2 > _ALARMING * offset_var_ns2
         if hit.any():
-            self._learn(
-                t, hit, surprise_ns2 / (_ALARMING * np.maximum(offset_var_ns2, 1e-3)), free_errors(label), common=False
-            )
+            ratio = surprise_ns2 / (_ALARMING * np.maximum(offset_var_ns2, 1e-3))
+            more = t["surprise_log_q"] + self._scores(t, hit, ratio) / _ALARM_INFO
+            t["surprise_log_q"] = np.where(hit, np.clip(more, 0.0, _MOST_SURPRISE), t["surprise_log_q"])
+
+    def calm_down(self, t: Table, dt_s: float) -> None:
+        """Surprises fade; one that no drift explained meanwhile (`drift`) leaves a share in what is known of q."""
+        gone = t["surprise_log_q"] * -np.expm1(-dt_s / _SURPRISE_S)
+        t["surprise_log_q"] -= gone
+        t["own_log_q"] = np.clip(t["own_log_q"] + _LASTING * gone, -1.0, 6.0)
 
     def tick(self, t: Table, b: Table, at_ns: float, ticks: int, label: Int64s) -> None:
         """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: their estimates."""
@@ -131,6 +141,9 @@ class Wander:
             self._compare(t, b, horizon, at_ns, free)
             for name in ("offset_ns", "skew_ppb", "offset_var_ns2", "offset_skew_cov", "skew_var_ppb2"):
                 t[f"start_{name}"][horizon] = b[name]
+            # what is known of a drift is no wander
+            t["start_offset_ns"][horizon] -= b["drifted_ns"]
+            t["start_skew_ppb"][horizon] -= b["drifted_ppb"]
             t["start_at_ns"][horizon] = np.where(free > 0.0, at_ns, NEVER)
 
     def _compare(self, t: Table, b: Table, horizon: int, at_ns: float, free: Float64s) -> None:
@@ -142,7 +155,7 @@ class Wander:
             return
         grown = self._grown(t, b, horizon, dt)
         expected_error = np.maximum(grown - now, 1e-3) * free
-        off = b["offset_ns"] - t["start_offset_ns"][horizon] - t["start_skew_ppb"][horizon] * dt
+        off = b["offset_ns"] - b["drifted_ns"] - t["start_offset_ns"][horizon] - t["start_skew_ppb"][horizon] * dt
         error = off * off
         self._accumulate(t, horizon, dt, settled, error / now, expected_error / now)
         if horizon != _SHORT:
@@ -178,23 +191,26 @@ class Wander:
             t["short_error"] = t["short_error"] * fade + np.where(settled, capped, 0.0)
             t["short_expected_error"] = t["short_expected_error"] * fade + np.where(settled, expected_error, 0.0)
 
-    def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s, common: bool = True) -> None:
+    def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s) -> None:
         """One step of the filter of log q: the common term, then each clock's own.
 
         One wild clock must not set what all are taken for: a test counts little beyond what it expects of itself.
         """
         if not far.any():
             return
-        scale = np.maximum(t["short_error"] / t["short_expected_error"], _LEAST_SCALE) ** _SCALE_POWER
-        score = np.where(far, _SCORE * np.clip(ratio / (_EXPECTED * scale) - 1.0, -1.0, _CLIP), 0.0)
-        usual_ns2 = 0.0
-        if common:
-            usual_ns2 = self._learn_common(far, score, free)
+        score = self._scores(t, far, ratio)
+        usual_ns2 = self._learn_common(far, score, free)
         t["own_log_q_info"] = np.where(
             far, np.minimum(t["own_log_q_info"] + _PER_TEST, _OWN_INFO[1]), t["own_log_q_info"]
         )
-        own = t["own_log_q"] + (score - usual_ns2) / (t["own_log_q_info"] if common else _ALARM_INFO)
+        own = t["own_log_q"] + (score - usual_ns2) / t["own_log_q_info"]
         t["own_log_q"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log_q"])
+
+    def _scores(self, t: Table, far: Bools, ratio: Float64s) -> Float64s:
+        """Scores of the tests `far`; 0 elsewhere."""
+        scale = np.maximum(t["short_error"] / t["short_expected_error"], _LEAST_SCALE) ** _SCALE_POWER
+        result: Float64s = np.where(far, _SCORE * np.clip(ratio / (_EXPECTED * scale) - 1.0, -1.0, _CLIP), 0.0)
+        return result
 
     def _learn_common(self, far: Bools, score: Float64s, free: Float64s) -> float:
         """The common term; returns the mean score of these tests."""

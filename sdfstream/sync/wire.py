@@ -46,12 +46,20 @@ _ESTIMATES: Final = {
     "bound_ns2": "bound_ns2",
 }
 
+_DRIFTS: Final = {
+    "drift_ppb_per_s": "drift_ppb_s",
+    "drifted_ns": "drifted_ns",
+    "drifted_ppb": "drifted_ppb",
+}
+"""Of estimates; 0 where a message of an earlier version lacks them."""
+
 _MOST_WEIGHT: Final = 1e15
 """Of a sum of inverse variances: more than any number of sessions of a nanosecond's noise."""
 _MOST_SQUARE: Final = 1e37
 """Of a squared difference of two clocks: the square of 2^61 ns."""
 _ROUNDED: Final = 1.001
 """A sum of inverse covariances may have lost so much of its determinant."""
+_UNITS: Final = ("ns", "ppb")
 _MOST_SKEW_PPB: Final = 1e9
 """A clock that runs twice as fast."""
 _LIMITS: Final = {
@@ -70,6 +78,10 @@ _LIMITS: Final = {
     "walk_ppb2_per_s": (0.0, _MOST_SQUARE),
     "phase_ns2_per_s": (0.0, _MOST_SQUARE),
     "bound_ns2": (0.0, _MOST_SQUARE),
+    "drift_ppb_per_s": (-_MOST_SKEW_PPB, _MOST_SKEW_PPB),
+    "drifted_ppb": (-_MOST_SKEW_PPB, _MOST_SKEW_PPB),
+    "drifted_src_ppb": (-_MOST_SKEW_PPB, _MOST_SKEW_PPB),
+    "drifted_dst_ppb": (-_MOST_SKEW_PPB, _MOST_SKEW_PPB),
 }
 """Of columns that are no plain differences of readings; a row beyond them is of nobody who measured."""
 
@@ -86,6 +98,8 @@ class EdgeRows(NamedTuple):
     base_ns: Int64s
     """(names,) reading less bus time, where `based`."""
     based: Bools
+    drifted: Float64s
+    """(2, names): what drifts made of offset (ns) and skew (ppb), as far as these sessions have followed it."""
 
 
 class EstimateRows(NamedTuple):
@@ -106,8 +120,9 @@ def edge_batches(
     edges: ReducedEdges,
     base_ns: Int64s,
     based: Bools,
+    drifted: Float64s,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of ``sdf.derived.edge.v1``; `base_ns` and `based` are by clock."""
+    """Batches of ``sdf.derived.edge.v1``; `base_ns`, `based` and `drifted` (offset, skew) are by clock."""
     assert EDGE.columns is not None
     for low in range(0, edges.src.size, MOST_ROWS):
         e = ReducedEdges._make(column[low : low + MOST_ROWS] for column in edges)
@@ -125,6 +140,8 @@ def edge_batches(
                 **{name: getattr(e, field) for name, field in _FLOATS.items()},
                 **{name: getattr(e, field).astype(np.uint32) for name, field in _COUNTS.items()},
                 "heard": pa.array(e.recent),
+                **{f"drifted_src_{unit}": drifted[k, e.src] for k, unit in enumerate(_UNITS)},
+                **{f"drifted_dst_{unit}": drifted[k, e.dst] for k, unit in enumerate(_UNITS)},
             },
         )
 
@@ -153,11 +170,14 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
     counts = {field: columns.values(batch, name).astype(np.float64) for name, field in _COUNTS.items()}
     edges = ReducedEdges(src=src, dst=dst, recent=columns.values(batch, "heard").astype(np.bool_), **floats, **counts)
     base_ns, based = np.full(len(names), np.iinfo(np.int64).min), np.zeros(len(names), dtype=np.bool_)
+    drifted = np.zeros((2, len(names)))
     for end, clock in (("src", src), ("dst", dst)):
         given = _present(batch, f"base_{end}_ns")
         bases = columns.filled(batch, f"base_{end}_ns", 0).astype(np.int64)
         np.maximum.at(base_ns, clock[given], bases[given])
         based[clock[given]] = True
+        for k, unit in enumerate(_UNITS):
+            drifted[k, clock] = _finite_or_0(batch, f"drifted_{end}_{unit}")
     origin, lag = _present(batch, "origin_ns"), _present(batch, "lag_ns")
     return EdgeRows(
         columns.values(batch, "tick_at_ns").astype(np.int64),
@@ -167,6 +187,7 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
         edges,
         base_ns,
         based,
+        drifted,
     )
 
 
@@ -193,7 +214,7 @@ def estimate_batches(
                 "place_skew_ppb": np.full(n, b.reference_state.skew_ppb),
                 "clock": columns.name_column(np.arange(n), names[span]),
                 "base_ns": columns.nullable(b.table["base_ns"][span], b.table["based"][span], pa.int64()),
-                **{name: b.table[column][span].copy() for name, column in _ESTIMATES.items()},
+                **{name: b.table[column][span].copy() for name, column in (_ESTIMATES | _DRIFTS).items()},
             },
         )
 
@@ -218,6 +239,8 @@ def read_estimates(batch: pa.RecordBatch) -> EstimateRows | None:
     b.table.grow(ticks.size)
     for name, column in _ESTIMATES.items():
         b.table[column] = _finite(batch, name)
+    for name, column in _DRIFTS.items():
+        b.table[column] = _finite_or_0(batch, name)
     b.table["based"] = _present(batch, "base_ns")
     b.table["base_ns"] = columns.filled(batch, "base_ns", 0)
     b.origin_ns = int(columns.values(batch, "origin_ns")[0])
@@ -239,11 +262,20 @@ def _alike(rows: int, value: float | None, kind: pa.DataType) -> pa.Array:
     return pa.nulls(rows, kind) if value is None else pa.array([value], kind).take(pa.array(np.zeros(rows, np.int32)))
 
 
+def _finite_or_0(batch: pa.RecordBatch, name: str) -> Float64s:
+    """A column that earlier versions have not: 0 where it is absent or null."""
+    return _checked(columns.filled(batch, name, 0.0).astype(np.float64), name)
+
+
 def _finite(batch: pa.RecordBatch, name: str) -> Float64s:
     try:
         result: Float64s = columns.values(batch, name).astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise FormatError("column-type", name) from problem
+    return _checked(result, name)
+
+
+def _checked(result: Float64s, name: str) -> Float64s:
     if not np.isfinite(result).all():
         raise FormatError("not-finite", name)
     low, high = _LIMITS.get(name, (-_MOST_SQUARE, _MOST_SQUARE))

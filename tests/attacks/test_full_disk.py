@@ -68,6 +68,7 @@ def engine_full(*_: Any, **__: Any) -> None:
     raise EngineError("Cannot reserve 6.48 MiB, not enough space. (NOT_ENOUGH_SPACE)", 243)
 
 
+@pytest.mark.usefixtures("archive_folder")
 async def test_a_full_disk_below_the_archive(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ async def test_a_full_disk_below_a_recording_does_not_end_the_pipeline(
         feeding.cancel()
 
 
+@pytest.mark.usefixtures("archive_folder")
 async def test_a_dead_worker_of_the_archive(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ async def test_a_dead_worker_of_the_archive(
     assert health == 1
 
 
+@pytest.mark.usefixtures("archive_folder")
 async def test_a_starved_worker_of_the_archive(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from sdfstream.archive.retention import AGING, Retention
 from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.tables import table_of
 from sdfstream.archive.target import Folder
-from sdfstream.archive.upkeep_io import Upkeep
+from sdfstream.archive.upkeep.passes_io import Upkeep
 from sdfstream.records import columns
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK, OWD, PROBE, Topic

@@ -156,7 +156,7 @@ def _mesh(clocks: int, peers: int) -> dict[str, Any]:
     for k in range(12):
         at = START_NS + k * TICK_NS
         e = rows._replace(offset_ns=rows.offset_ns + g.standard_normal(src.size))
-        batches = list(edge_batches(at, START_NS, 0.0, names, e, bases, bases == 0))
+        batches = list(edge_batches(at, START_NS, 0.0, names, e, bases, bases == 0, np.zeros((2, len(names)))))
         sent = sum(batch.nbytes for batch in batches)
         t = time.process_time()
         out = stage.step([Message(EDGE.name, "part", batch, at, k) for batch in batches], at)

@@ -24,6 +24,7 @@ from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.writer_io import Archive
 from sdfstream.bus import codec
 from sdfstream.records.message import Message, Output
+from sdfstream.records.slices import in_calls
 from sdfstream.records.topics import PROBE
 from sdfstream.runtime import replay
 from sdfstream.runtime.driver import Stage
@@ -78,11 +79,11 @@ class Run:
         stages = {stage.name: stage.cpu_s for stage in self.stages}
         if not self.made:
             self.chain.start(given[0].bus_at_ns)
-        for message in given:
-            self.archive.add_blocking([message])
-            for output in self.chain.take(message):
-                self.made += output.rows
-                self.archive.add_blocking([output])
+        for call in in_calls(given):
+            self.archive.add_blocking(call)
+            outputs = list(self.chain.take(call))
+            self.made += sum(output.rows for output in outputs)
+            self.archive.add_blocking(outputs)
         asyncio.run(self.archive.flush())
         whole, main_s = whole_s() - began, time.thread_time() - main_began
         parts = {stage.name: stage.cpu_s - stages[stage.name] for stage in self.stages}
@@ -121,7 +122,8 @@ def limit(given: Sequence[Message], folder: Path) -> dict[str, float]:
 def measure(result: Result, quick: bool) -> None:
     warm_s, seconds = (2, 2) if quick else (WARM_S, 9)
     hosts = 8 if quick else 64
-    loads = [
+    loads = [  # first as agents send by themselves
+        Load(hosts=hosts, nics=9, ports=1, seconds=warm_s + seconds, flush_s=0.05),
         Load(hosts=hosts, seconds=warm_s + seconds, flush_s=1.0),
         Load(hosts=hosts, seconds=warm_s + (seconds + 1) // 3, flush_s=0.1),
     ]

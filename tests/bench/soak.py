@@ -29,6 +29,7 @@ from sdfstream.archive.writer_io import Archive
 from sdfstream.board.board import Board
 from sdfstream.board.jobs import JobBoard
 from sdfstream.records.message import Message
+from sdfstream.records.slices import in_calls
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime import replay
@@ -61,8 +62,8 @@ class Soak:
         self.archive = Archive.open(limits) if limits else None
         self.counts: Counter[str] = Counter()
 
-    def take(self, message: Message) -> None:
-        for one in (message, *self.chain.take(message)):
+    def take(self, call: list[Message]) -> None:
+        for one in (*call, *self.chain.take(call)):
             self.counts[one.topic] += one.rows
             for board in self.boards:
                 if one.topic in board.reads:
@@ -95,8 +96,8 @@ def soak(result: Result, args: argparse.Namespace, folder: Path | None) -> None:
     run = Soak(folder)
     began_s, at_s, mb = time.monotonic(), [], []
     traced = first = None
-    for message in mesh.run(args.seconds):
-        now_s = (message.bus_at_ns - EPOCH_NS) / NS_PER_S
+    for call in in_calls(mesh.run(args.seconds)):
+        now_s = (call[0].bus_at_ns - EPOCH_NS) / NS_PER_S
         if args.wall:
             time.sleep(max(0.0, began_s + now_s - time.monotonic()))
         if not at_s or now_s >= at_s[-1] + SAMPLE_S:
@@ -105,7 +106,7 @@ def soak(result: Result, args: argparse.Namespace, folder: Path | None) -> None:
             if first is None and now_s > args.seconds / 2:
                 first = run.weigh() if args.weigh else Counter()
                 traced = _snapshot() if args.trace else None
-        run.take(message)
+        run.take(call)
     if run.archive is not None:
         asyncio.run(run.archive.flush())
     _say(result, args, mesh, run, np.array(at_s), np.array(mb))

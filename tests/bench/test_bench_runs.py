@@ -41,7 +41,7 @@ def test_archive_size() -> None:
 
 def test_pipeline() -> None:
     figures = bench("pipeline")["pipeline"]["figures"]
-    assert {"rows_5120", "rows_512"} <= set(figures)
+    assert {"rows_72", "rows_5120", "rows_512"} <= set(figures)
     for found in figures.values():
         assert sum(found["share"].values()) == pytest.approx(1.0, abs=0.01)
         assert found["exchanges_per_core_s"] < found["limit_per_core_s"]

@@ -63,6 +63,20 @@ class TaskContract:
         task = await bus.task(replace(WORK, from_start=True))
         assert marks(await read(task, 2)) == [1, 2]
 
+    async def test_a_task_without_topics_publishes_and_notes(self, make_bus: MakeBus) -> None:
+        bus = await make_bus()
+        reader = await bus.subscribe("ear", [FINDING.name])
+        for n in range(3):
+            task = await bus.task(Work("echo", ()))
+            assert task.saved.notes == ({"n": b"%d" % (n - 1)} if n else {})
+            await task.commit([finding(n)], notes={"n": b"%d" % n}, mark=True)
+        former, task = task, await bus.task(Work("echo", ()))
+        with pytest.raises(BusError):
+            await former.commit()
+        await task.commit()
+        await task.close()
+        assert marks(await take(reader, 3)) == [0, 1, 2]
+
     async def test_a_compacted_topic_is_read_whole(self, make_bus: MakeBus) -> None:
         bus = await make_bus()
         await bus.publish([nic(1), clock(2)])

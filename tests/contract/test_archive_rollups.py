@@ -17,16 +17,15 @@ from sdfstream.archive.migrate_io import migrate
 from sdfstream.archive.retention import Retention
 from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.target import Folder
-from sdfstream.archive.upkeep_io import Upkeep, UpkeepThread
-from sdfstream.records import columns
+from sdfstream.archive.upkeep.passes_io import Upkeep, UpkeepThread
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK, FINDING, OWD, PROBE
-from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.records.units import NS_PER_S
 from tests.fixtures.archive import EPOCH_NS, FINDING_DATA, bulk, event, message
 from tests.fixtures.archive_load import probe_messages
+from tests.fixtures.archive_windows import START_NS, windows
 
 HOUR_NS = 3600 * NS_PER_S
-START_NS = EPOCH_NS - EPOCH_NS % HOUR_NS
 
 
 @pytest.fixture(scope="module")
@@ -46,49 +45,14 @@ def engine(folder: str, request: pytest.FixtureRequest) -> Iterator[Engine]:
         engine.command(f"DROP DATABASE {name}")
 
 
-def windows(seconds: int, rng: np.random.Generator, *, start_ns: int = START_NS, paths: int = 3) -> pa.RecordBatch:
-    """Windows of 100 ms of `paths` paths, both directions, in random order; a tenth of them without a delay."""
-    at, path, dir_ = (
-        a.ravel()
-        for a in np.meshgrid(
-            start_ns + 100 * NS_PER_MS * np.arange(10 * seconds), np.arange(paths), [0, 1], indexing="ij"
-        )
-    )
-    order = rng.permutation(at.size)
-    at, path, dir_ = at[order], path[order], dir_[order]
-    n = np.where(rng.random(at.size) < 0.1, 0, rng.integers(1, 8, at.size))
-    low = 20_000 * (1 + path) - 60_000 * (path == 2) + rng.lognormal(7, 0.5, at.size)  # the third has negative ones
-    delays = np.cumsum(np.vstack([low, rng.lognormal(6, 1, (3, at.size))]), axis=0)
-    kind = OWD.columns.field("err_ns").type
-
-    def seen(values: Any) -> pa.Array:
-        return pa.array(values, kind, mask=n == 0)
-
-    return columns.build(
-        OWD.columns,
-        {
-            "at_ns": at, "window_ns": np.full(at.size, 100 * NS_PER_MS),
-            "src": columns.name_column(np.zeros(at.size), ["h00/r0"]),
-            "dst": columns.name_column(np.zeros(at.size), ["h01/r0"]),
-            "transport": columns.name_column(np.zeros(at.size), ["udp"]),
-            "path": (50_000 + path).astype(np.uint32), "dscp": np.zeros(at.size, np.uint8),
-            "dir": columns.name_column(dir_, ["fwd", "rev"]),
-            "n": n.astype(np.uint32), "lost": (rng.random(at.size) < 0.02).astype(np.uint32),
-            "ce": np.minimum(n, 1).astype(np.uint32),
-            "owd_min_ns": seen(delays[0]), "owd_p50_ns": seen(delays[1]), "owd_p99_ns": seen(delays[2]),
-            "owd_max_ns": seen(delays[3]), "excess_p50_ns": seen(delays[1] - low),
-            "err_ns": seen(np.full(at.size, 50.0)),
-        },
-    )  # fmt: skip
-
-
 def insert(engine: Engine, batch: pa.RecordBatch, token: str, *, bus_at_ns: int | None = None) -> None:
     at_ns = max(batch.column("at_ns").to_pylist()) if bus_at_ns is None else bus_at_ns
     engine.insert("derived_owd", bulk_rows(OWD, [message(OWD, batch, bus_at_ns=at_ns)], "t").table, token)
 
 
 SECONDS = """
-    SELECT path, dir, toDateTime(toStartOfSecond(o.at), 'UTC') AS s, sum(o.n), sum(o.lost), sum(o.ce),
+    SELECT path, dir, toDateTime(toStartOfSecond(o.at), 'UTC') AS s,
+        sum(o.n), if(dir = 'fwd', sum(o.lost), NULL), sum(o.ce),
         min(round(o.owd_min_ns)), max(round(o.owd_p99_ns)), max(round(o.owd_max_ns)),
         sum(round(o.owd_p50_ns * o.n)) / nullIf(sum(o.n), 0), max(ceil(o.err_ns))
     FROM derived_owd AS o GROUP BY path, dir, s ORDER BY path, dir, s
@@ -154,6 +118,19 @@ def test_a_second_without_a_delay_has_counts_and_no_delays_in_any_roll_up(engine
         assert engine.rows(table + delays, {"t": name}) == [(0,)], "every delay may be unknown"
 
 
+def test_loss_stands_on_the_way_out_and_is_unknown_on_the_way_back(engine: Engine) -> None:
+    batch = windows(70, np.random.default_rng(9), start_ns=START_NS + HOUR_NS - 60 * NS_PER_S)
+    insert(engine, batch, "a")
+    Upkeep(engine, Retention()).run()
+    lost = sum(batch.column("lost").to_pylist())
+    for view in ("v_path_1s", "v_path_1m", "v_path_now"):
+        sql = f"SELECT sumIf(lost, dir = 'fwd'), countIf(lost IS NOT NULL AND dir = 'rev') FROM {view}"
+        ((there, back),) = engine.rows(sql)
+        assert back == 0, view
+        assert view == "v_path_now" or there == lost, view
+    assert engine.rows("SELECT sum(lost) > 0, countIf(lost IS NOT NULL AND dir = 'rev') FROM v_path_1h") == [(1, 0)]
+
+
 MINUTES = "SELECT * FROM v_path_1m ORDER BY src, dst, path, dir, minute"
 
 
@@ -200,7 +177,8 @@ def test_hours_carry_sketches_that_merge(engine: Engine) -> None:
     for hour in range(3):
         insert(engine, windows(600, rng, start_ns=START_NS + hour * HOUR_NS), f"h{hour}")
     Upkeep(engine, Retention()).run()
-    assert engine.rows("SELECT uniqExact(hour), count() FROM v_path_1h") == [(2, 2 * 6)]
+    assert engine.rows("SELECT uniqExact(hour), count() FROM owd_1h FINAL") == [(2, 2 * 6)]
+    assert engine.rows("SELECT uniqExact(hour), count() FROM v_path_1h") == [(3, 3 * 6)], "the running one too"
     exact = """
         SELECT path, dir, quantilesExactLow(0.48, 0.52, 0.98, 0.998)(owd_max_ns)
         FROM v_path_1s WHERE n > 0 AND second < toDateTime({end:Int64}, 'UTC') GROUP BY path, dir ORDER BY path, dir

@@ -125,13 +125,13 @@ def test_todays_replay_reads_every_frozen_recording_fully(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_archives_of_today_take_rows_of_every_frozen_version(version: int, tmp_path: Path) -> None:
+def test_archives_of_today_take_rows_of_every_frozen_version(version: int, archive_folder: Path) -> None:
     from sdfstream.archive.config import ArchiveConfig
     from sdfstream.archive.tables import table_of
     from sdfstream.archive.writer_io import Archive
 
     found = list(open_recording(frozen.HERE / str(version) / "recording").messages())
-    archive = Archive.open(ArchiveConfig(str(tmp_path / "archive"), "old"))
+    archive = Archive.open(ArchiveConfig(str(archive_folder), "old"))
     archive.add_blocking(found)
     archive.close_blocking()
     counters = archive.counters.as_dict()

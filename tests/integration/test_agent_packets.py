@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sdfstream.agent import engine_room, nics_io
+from sdfstream.agent import nics_io
+from sdfstream.agent.engine import room
 from sdfstream.agent.observer import HostPort, WatchRequest
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
@@ -107,7 +108,7 @@ async def test_watch_sessions_begin_and_end(kind: str) -> None:
 async def test_paths_beyond_the_engine_s_room_are_counted_and_cost_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine_room, "_MOST_WATCHED", 1)
+    monkeypatch.setattr(room, "most_sessions", lambda config, nics: (1, 0))
     watcher = Watcher()
     async with running(two_hosts("c"), observer=watcher) as agent:
         await agent.until(lambda: answered(agent, path=50_200) > 5)
@@ -149,9 +150,9 @@ async def test_without_a_library_the_python_engines_serve(monkeypatch: pytest.Mo
     def refuses() -> None:
         raise UnavailableError("no packet engine: there is no C compiler (cc) on this machine")
 
-    from sdfstream.agent import engine_thread_io
+    from sdfstream.agent.engine import thread_io
 
-    monkeypatch.setattr(engine_thread_io, "PacketEngine", _raising(refuses))
+    monkeypatch.setattr(thread_io, "PacketEngine", _raising(refuses))
     async with running(two_hosts("auto")) as agent:
         await agent.until(lambda: answered(agent, path=50_100) > 5)
     with pytest.raises(UnavailableError, match="no C compiler"):

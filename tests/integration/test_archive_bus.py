@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,8 @@ def check(target: str, sent: int) -> None:
         assert refused in (0, sent - good)
 
 
-async def _run(bus: Any, tmp_path: Any, turns: int) -> None:
-    target = str(tmp_path / "archive")
+async def _run(bus: Any, folder: Path, turns: int) -> None:
+    target = str(folder)
     work = ArchiveWork.open(ArchiveConfig(target, "bus-1", BatchLimits(rows=1000, age_ms=30)))
     try:
         sent = await taken_away(bus, work, turns)
@@ -115,21 +116,21 @@ async def _run(bus: Any, tmp_path: Any, turns: int) -> None:
         work.close()
 
 
-async def test_in_process(tmp_path) -> None:
+async def test_in_process(archive_folder: Path) -> None:
     async with memory() as bus:
-        await _run(bus, tmp_path, 12)
+        await _run(bus, archive_folder, 12)
 
 
 @pytest.mark.kafka
-async def test_on_kafka(kafka: Broker, tmp_path) -> None:
+async def test_on_kafka(kafka: Broker, archive_folder: Path) -> None:
     async with on_kafka(kafka) as bus:
-        await _run(bus, tmp_path, 8)
+        await _run(bus, archive_folder, 8)
 
 
 @pytest.mark.kafka
-async def test_rows_are_visible_soon(kafka: Broker, tmp_path) -> None:
+async def test_rows_are_visible_soon(kafka: Broker, archive_folder: Path) -> None:
     """With the limits of live use, from publishing to SQL."""
-    target = str(tmp_path / "archive")
+    target = str(archive_folder)
     work = ArchiveWork.open(ArchiveConfig(target, "bus-1"))
     ages_s: list[float] = []
     async with on_kafka(kafka) as bus:

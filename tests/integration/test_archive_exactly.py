@@ -32,9 +32,9 @@ from tests.property.test_archive_crash import CONFIG, Until, away_for_a_while, e
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_window_covers_what_may_be_inserted_again(tmp_path) -> None:
+def test_every_window_covers_what_may_be_inserted_again(archive_folder: Path) -> None:
     """One insert per topic at most, each with one part per hour; into `reject` all topics together."""
-    with open_engine(ArchiveConfig(str(tmp_path / "archive"), "run")) as engine:
+    with open_engine(ArchiveConfig(str(archive_folder), "run")) as engine:
         windows = dict(
             engine.rows(
                 "SELECT name, toUInt32OrZero(extract(engine_full, 'deduplication_window = (\\\\d+)'))"
@@ -108,9 +108,9 @@ ROLL_UP_VIEW = (
 )
 
 
-def test_kill_9_in_mid_insert_and_the_next_process_goes_on(tmp_path) -> None:
+def test_kill_9_in_mid_insert_and_the_next_process_goes_on(tmp_path: Path, archive_folder: Path) -> None:
     """Real processes, a real engine on disk with a roll-up view; the bus is a file. Afterwards both tables agree."""
-    target = str(tmp_path / "archive")
+    target = str(archive_folder)
     with open_engine(ArchiveConfig(target, "bus-1")) as engine:
         engine.command(ROLL_UP)
         engine.command(ROLL_UP_VIEW)
@@ -140,9 +140,9 @@ def test_kill_9_in_mid_insert_and_the_next_process_goes_on(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("pending", [512 << 20, 600_000], ids=["in memory", "to the spill"])
-def test_a_server_that_is_stopped_for_a_while(tmp_path, pending: int) -> None:
+def test_a_server_that_is_stopped_for_a_while(tmp_path: Path, archive_folder: Path, pending: int) -> None:
     """Rows keep coming while nobody answers; when the server is back all of them go in, once, within seconds."""
-    folder = str(tmp_path / "archive")
+    folder = str(archive_folder)
     front = SqlFront.start(folder, token="t")
     config = ArchiveConfig(
         f"http://x:t@127.0.0.1:{front.port}/sdf",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,9 +36,9 @@ def _ask(port: int, sql: str) -> str:
         return response.read().decode().strip()
 
 
-async def test_writer_and_readers_side_by_side(tmp_path) -> None:
+async def test_writer_and_readers_side_by_side(archive_folder: Path) -> None:
     rng = np.random.default_rng(0)
-    target = str(tmp_path / "archive")
+    target = str(archive_folder)
     archive = Archive.open(ArchiveConfig(target, "run", limits=BatchLimits(rows=2000)))
     front = SqlFront.start(target, read_token="t")
     counts: list[int] = []
@@ -63,8 +64,8 @@ async def test_writer_and_readers_side_by_side(tmp_path) -> None:
     await archive.close()
 
 
-async def test_a_server_that_goes_away_and_comes_back_loses_nothing(tmp_path) -> None:
-    folder = str(tmp_path / "archive")
+async def test_a_server_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path, archive_folder: Path) -> None:
+    folder = str(archive_folder)
     front = SqlFront.start(folder, token="t")
     port = front.port
     config = ArchiveConfig(
@@ -88,8 +89,8 @@ async def test_a_server_that_goes_away_and_comes_back_loses_nothing(tmp_path) ->
     starts[0].close()
 
 
-async def test_a_server_that_stays_away_costs_nothing_but_disk(tmp_path) -> None:
-    folder = str(tmp_path / "archive")
+async def test_a_server_that_stays_away_costs_nothing_but_disk(tmp_path: Path, archive_folder: Path) -> None:
+    folder = str(archive_folder)
     front = SqlFront.start(folder, token="t")
     port = front.port
     config = ArchiveConfig(
@@ -116,9 +117,17 @@ async def test_a_server_that_stays_away_costs_nothing_but_disk(tmp_path) -> None
 # -- the verb ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Path:
+    """An archive with a story in it, to be copied."""
+    folder = Path(shutil.copytree(migrated, tmp_path_factory.mktemp("story") / "archive", symlinks=True))
+    archive_story(str(folder))
+    return folder
+
+
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    archive_story(str(tmp_path / "archive"))
+def data(tmp_path: Path, story: Path) -> Path:
+    shutil.copytree(story, tmp_path / "archive", symlinks=True)
     return tmp_path
 
 
@@ -195,7 +204,16 @@ def test_a_folder_that_another_process_has_open_is_said_so(data: Path) -> None:
     done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, timeout=60)
     front.close()
     assert done.returncode == 2
-    assert "another process may have it open" in done.stderr
+    assert f"process {os.getpid()} has it open" in done.stderr
+    assert "damaged" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_read_is_called_damaged(data: Path) -> None:
+    (data / "archive" / "metadata" / "sdf.sql").write_text("what?")
+    program = [sys.executable, "-m", "sdfstream", "sql", "--data", str(data), "SELECT 1"]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 2
+    assert "it is damaged" in done.stderr
 
 
 def test_run_json_of_a_dead_or_later_process_is_no_endpoint(tmp_path) -> None:

@@ -23,6 +23,7 @@ async def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, st
     return code, out, err
 
 
+@pytest.mark.usefixtures("archive_folder")
 async def test_why_policy_and_undo_live_and_afterwards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ("--data", str(tmp_path))
     story = messages_of("hurt", time.time_ns())

@@ -159,9 +159,9 @@ class World:
         }  # fmt: skip
         return Command(**base | fields).as_data()
 
-    def renewal(self, data: dict[str, Any]) -> dict[str, Any]:
+    def renewal(self, data: dict[str, Any], lease_ns: int = LEASE_NS) -> dict[str, Any]:
         now_ns = self.bus_clock()
-        return {**data, "issued_at_ns": now_ns, "expires_at_ns": now_ns + LEASE_NS}
+        return {**data, "issued_at_ns": now_ns, "expires_at_ns": now_ns + lease_ns}
 
     async def say(self, *orders: dict[str, Any], signed: bool = True, key: str | None = None) -> None:
         outputs = []
@@ -272,19 +272,19 @@ async def test_a_limit_ends_with_its_lease_whoever_is_dead(wide: Fabric, tmp_pat
         def rate() -> int | None:
             return next(q["rate_bps"] for q in made.job.queue_pairs("h00") if q["qp"] == pair.qp)
 
-        own = rate()
+        own, lease_ns = rate(), 3_000_000_000
         wanted = {"set": {"rate_bps": 400_000}, "undo": {"rate_bps": None}, "expected": {"path": pair.path}}
-        order = made.data("t", pair, action="throttle", **wanted)
+        order = made.data("t", pair, action="throttle", lease_ns=lease_ns, **wanted)
         await made.say(order)
         await made.until(lambda: made.outcomes("t") == ["accepted", "applied"])
         assert rate() == 400_000
         await asyncio.sleep(1.5)
-        await made.say(made.renewal(order))
-        await asyncio.sleep(2)
+        await made.say(made.renewal(order, lease_ns))
+        await asyncio.sleep(2)  # by then the first lease is over
         assert rate() == 400_000, "a renewed limit holds"
         await made.until(lambda: made.outcomes("t")[-1] == "undone", 5)  # the controller is silent
         assert rate() == own
-        await made.say(made.renewal(order))
+        await made.say(made.renewal(order, lease_ns))
         await made.until(lambda: rate() == 400_000)
         made.kill_agent()
         await made.until(lambda: rate() == own, 6)  # by the process's own time limit

@@ -191,7 +191,7 @@ async def test_paths_are_traced_hop_by_hop(namespaces: Namespaces, v6: bool) -> 
     first, last, routers = chain(net, v6)
     near_agent = agent(net, "a", first, "b", last, trace_s=60.0, ports=(50000, 50001))
     far_agent = agent(net, "b", last, "a", first)
-    async with running(near_agent) as a, running(far_agent) as b:
+    async with running(far_agent) as b, running(near_agent) as a:
         await a.until(lambda: len(a.events("sdf.state.topology.v1")) >= 2)
         await a.until(lambda: len(a.rows()) > 100)
     traces = {t["path"]: t for t in a.events("sdf.state.topology.v1")}

@@ -1,4 +1,4 @@
-"""However a demo ends, nothing of it stays but its data folder, and the next demo takes that."""
+"""However a demo ends, only its data folder stays, which the next takes, and the engine compiled for its user."""
 
 from __future__ import annotations
 
@@ -87,22 +87,16 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 def assert_nothing_stays(home: Path) -> None:
     assert list((home / "tmp").iterdir()) == []
-    assert sorted(p.name for p in home.iterdir()) == ["data", "said", "tmp"]
-
-
-def test_after_an_interrupt_nothing_stays_but_the_data_folder(tmp_path: Path) -> None:
-    with demo(tmp_path, "ready after") as (running, _):
-        processes = children(running)
-        running.send_signal(signal.SIGINT)
-        assert running.wait(20) == 130
-    assert_gone(processes)
-    assert_nothing_stays(tmp_path)
+    assert sorted(p.name for p in home.iterdir() if p.name != ".cache") == ["data", "said", "tmp"]
+    kept = [p.relative_to(home / ".cache") for p in (home / ".cache").rglob("*") if p.is_file()]
+    assert all(p.parts[:2] == ("sdfstream", "engine") for p in kept), kept
 
 
 @pytest.mark.parametrize("before", [(), AS_ROOT_OF_A_USER_NAMESPACE], ids=["root", "user namespace"])
 def test_killed_amid_a_fault_nothing_stays_and_the_next_demo_takes_the_data_folder(
     tmp_path: Path, before: tuple[str, ...]
 ) -> None:
+    """Nor does anything stay of the next demo, which is interrupted."""
     if before and not allowed(before, "true"):
         pytest.skip("no user namespace to be had")
     with demo(tmp_path, "1/4", before) as (running, _):
@@ -113,9 +107,11 @@ def test_killed_amid_a_fault_nothing_stays_and_the_next_demo_takes_the_data_fold
     assert_nothing_stays(tmp_path)
     if not before:
         with demo(tmp_path, "ready after") as (running, said):
-            running.terminate()
+            processes = children(running)
+            running.send_signal(signal.SIGINT)
             assert running.wait(20) == 130
         assert "nic-down" not in said
+        assert_gone(processes)
         assert_nothing_stays(tmp_path)
 
 

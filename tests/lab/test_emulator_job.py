@@ -86,16 +86,19 @@ def wait_for(what: Any, seconds: float = 20.0) -> Any:
     return result
 
 
+@pytest.mark.parametrize("engine", [True, False])
 @pytest.mark.parametrize("collective", ["all-reduce", "all-to-all"])
 def test_collectives_complete_with_checksums_intact_and_nothing_is_left(
-    fabric: Fabric, tmp_path: Path, collective: str
+    fabric: Fabric, tmp_path: Path, collective: str, engine: bool
 ) -> None:
-    spec = JobSpec("train-a", ("h00", "h02", "h01", "h03"), collective=collective, collectives=3, message_mb=0.5)
+    hosts = ("h00", "h02", "h01", "h03")
+    spec = JobSpec("train-a", hosts, collective=collective, collectives=3, message_mb=0.5, engine=engine)
     with Job.start(fabric, spec, tmp_path) as job:
         folder = next(iter(job.controls.values())).parent
         last = job.wait(60)
     assert (last["collectives"], last["checked_right"], last["checked_wrong"]) == (3, 12, 0)
     assert last["doubled_chunks"] == last["refused"] == 0
+    assert last["data_plane"] == ("C" if engine else "Python")
     per_rank = 1.5 if collective == "all-reduce" else 0.75
     assert last["payload_bytes"] == 3 * 4 * per_rank * (1 << 20) / 2
     assert [p.name for p in tmp_path.iterdir()] == ["train-a.log"]
@@ -126,9 +129,12 @@ def test_what_the_drop_directory_and_the_control_socket_say(fabric: Fabric, tmp_
             Job.start(fabric, JobSpec("train-a", ("h00", "h02")), tmp_path)
 
 
-def test_a_signed_order_moves_the_next_packet_and_nobody_elses_does(fabric: Fabric, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [True, False])
+def test_a_signed_order_moves_the_next_packet_and_nobody_elses_does(
+    fabric: Fabric, tmp_path: Path, engine: bool
+) -> None:
     s0, s1 = both_directions_via(fabric, "s0", n=1), both_directions_via(fabric, "s1", n=1)
-    spec = JobSpec("train-a", ("h00", "h02"), qps=1, ports=(s0[0],), message_mb=4)
+    spec = JobSpec("train-a", ("h00", "h02"), qps=1, ports=(s0[0],), message_mb=4, engine=engine)
     with Job.start(fabric, spec, tmp_path, [SIGNER.public]) as job:
         [qp] = job.queue_pairs("h00")
         to = next(p for p in qp["alternates"] if "l0->s1" in fabric.path(A, B, p, PORT))
@@ -202,8 +208,9 @@ def test_two_jobs_share_a_nic(fabric: Fabric, tmp_path: Path) -> None:
             assert (last["checked_wrong"], last["refused"]) == (0, 0)
 
 
-def test_a_nic_goes_away_and_comes_back(fabric: Fabric, tmp_path: Path) -> None:
-    with Job.start(fabric, JobSpec("train-a", ("h00", "h02"), message_mb=0.5), tmp_path) as job:
+@pytest.mark.parametrize("engine", [True, False])
+def test_a_nic_goes_away_and_comes_back(fabric: Fabric, tmp_path: Path, engine: bool) -> None:
+    with Job.start(fabric, JobSpec("train-a", ("h00", "h02"), message_mb=0.5, engine=engine), tmp_path) as job:
         time.sleep(0.5)
         for end in (None, A):
             fault = fabric.inject(A, "link-down", end=end)
@@ -221,7 +228,7 @@ def test_a_job_that_was_killed_leaves_nothing_to_the_next_start(fabric: Fabric, 
     job = Job.start(fabric, JobSpec("train-a", ("h00", "h02")), tmp_path)
     assert job.pid is not None
     os.kill(job.pid, signal.SIGKILL)
-    assert job.wait(10) == {}
+    assert job.wait(10) == {"job": "train-a", "returncode": -signal.SIGKILL}
     folder = next(iter(job.controls.values())).parent
     assert folder.exists() and (tmp_path / "train-a@h00.json").exists()
     with Job.start(fabric, spec, tmp_path) as again:

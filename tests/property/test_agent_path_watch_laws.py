@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sdfstream.agent.commands import path_watch as w
 from sdfstream.probes.stamp import liveness
-from tests.fixtures.control import ALIVE, DST, SILENT, SRC, UNKNOWN, FakeSlots
+from tests.fixtures.control import ALIVE, DST, MS, SILENT, SRC, UNKNOWN, FakeSlots
 
 PORTS = st.integers(1, 8)
 SEGMENTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.frozensets(PORTS, max_size=4)), max_size=5)
@@ -175,12 +175,39 @@ def test_only_the_best_supported_explanation_is_blamed() -> None:
 
 
 def test_quick_probe_paths_overrule_slow_ones() -> None:
-    slots, watches = FakeSlots(), w.PathWatches([(SRC, DST, 0)])
+    slots, watches = FakeSlots(), w.PathWatches()
     slots.set(1, SILENT)
-    slots.set(2, ALIVE, dst=FAR)  # a slow one, which still says alive
-    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0), w.ProbePath(FAR, 2, 0)))], 1)
+    slots.set(2, ALIVE)  # a candidate of the same pair, which still says alive
+    slots.set(2, ALIVE, dst=FAR)  # of the slow mesh
+    slots.limits_ns = {1: 3_000 * MS, 2: 500 * MS}
+    probes = (w.ProbePath(DST, 1, 0), w.ProbePath(DST, 2, 0), w.ProbePath(FAR, 2, 0))
+    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", probes)], 1)
     watches.assess(slots, 1)
     assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
+    slots.limits_ns = {0: 3_000 * MS, 1: 3_000 * MS}  # now another one is quick
+    slots.generation += 1
+    watches.assess(slots, 2)
+    assert watches.verdict(w.WatchKey("c", 1)) == w.CLEAN
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((1, 1.9, 2, 2.1, 30)), st.sampled_from((0, 1, 2))), min_size=1, max_size=6),
+    st.integers(1, 3_000),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_segment_is_judged_as_if_only_its_quick_paths_were_there(probes: list[tuple[float, int]], ms: int) -> None:
+    """Quick: at most twice the limit of the quickest."""
+    slots, watches = FakeSlots(), w.PathWatches()
+    for port, (times, state) in enumerate(probes):
+        slots.set(port, state)
+        slots.limits_ns[port] = round(times * ms * MS)
+    segment = w.Segment("a", tuple(w.ProbePath(DST, port, 0) for port in range(len(probes))))
+    watches.put(w.WatchKey("c", 1), SRC, [segment], 1)
+    watches.assess(slots, 1)
+    quickest = min(slots.limits_ns.values())
+    states = [state for port, (_, state) in enumerate(probes) if slots.limits_ns[port] <= 2 * quickest]
+    verdict = w.DEAD if set(states) == {SILENT} else w.CLEAN if ALIVE in states else w.UNKNOWN
+    assert watches.verdict(w.WatchKey("c", 1)) == verdict
 
 
 def test_a_new_generation_is_resolved_anew() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -14,16 +15,19 @@ from hypothesis import strategies as st
 
 from sdfstream.bus.conform import conform
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.intake.delay_rows import DelayIntake
+from sdfstream.detect.intake.probe_rows import ProbeIntake
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import FormatError
 from sdfstream.numeric.codec import VERSION, dump, load
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import LIVENESS, OWD, PORT, PROBE, TOPICS, TOPOLOGY
-from sdfstream.records.units import TICK_NS
+from sdfstream.records.units import NS_PER_MS, TICK_NS
 from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
 
 SHAPE = Shape(hosts=4, leaves=4, ports=2, peers=2)
 END_NS = EPOCH + 12_000_000_000
+AT_ONCE_NS = 100 * NS_PER_MS
 Said = tuple[str, str, str]
 
 
@@ -84,6 +88,30 @@ def test_cutting_the_stream_into_calls_anywhere_changes_nothing(seed: int) -> No
 
 def test_one_call_for_everything_changes_nothing() -> None:
     assert said(DetectStage(DetectConfig(flap_count=3)), [(stream(), END_NS)]) == expected()
+
+
+def test_what_comes_within_a_slice_is_taken_together_and_says_what_one_by_one_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All hosts flush at once here: the faults, one message of many, must show through."""
+    at_once = [replace(m, bus_at_ns=m.bus_at_ns - m.bus_at_ns % AT_ONCE_NS + NS_PER_MS) for m in stream()]
+    at_once.sort(key=lambda m: (m.bus_at_ns, m.topic))
+    alone = said(DetectStage(DetectConfig(flap_count=3)), calls(at_once))
+    together: Counter[str] = Counter()
+    for kind in (ProbeIntake, DelayIntake):
+        taken = kind._take_together
+        monkeypatch.setattr(
+            kind, "_take_together", lambda self, x, of=kind, take=taken: _counted(together, of, take(self, x))
+        )
+    assert said(DetectStage(DetectConfig(flap_count=3)), [(at_once, END_NS)]) == alone
+    assert [k for k in ("nic-down", "congestion", "class-rewritten", "loss") if f"'{k}'" not in str(alone)] == []
+    ticks = (END_NS - EPOCH) // AT_ONCE_NS
+    assert together[ProbeIntake.__name__] > ticks / 2 and together[DelayIntake.__name__] > 20, together
+
+
+def _counted(together: Counter[str], of: type, done: bool | None) -> bool | None:
+    together[of.__name__] += done is not False
+    return done
 
 
 @settings(max_examples=2, deadline=None)

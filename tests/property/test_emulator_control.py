@@ -132,6 +132,17 @@ def test_a_choice_has_no_say_where_somebody_else_moved_the_queue_pair() -> None:
     assert sender.path == PORTS[3]
 
 
+def test_whoever_waits_knows_when_the_next_limit_ends() -> None:
+    known: list[int | None] = []
+    targets = {QP: QpTarget(QP, PORTS, None, Sender())}
+    rules = QpControl(KeyRing([SIGNER.public]), "train-a", targets, lambda: known.append(rules.next_end_ns))
+    assert rules.next_end_ns is None
+    do(rules, signed(order("throttle")), ttl_ms=300)
+    assert known == [400 * NS_PER_MS]
+    rules.expire(400 * NS_PER_MS)
+    assert rules.next_end_ns is None
+
+
 def test_a_limit_ends_by_itself_and_not_before() -> None:
     rules, sender = control()
     do(rules, signed(order("throttle")), ttl_ms=300)

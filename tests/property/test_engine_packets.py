@@ -13,8 +13,8 @@ from sdfstream.probes.stamp import exchanges as ex
 from sdfstream.probes.stamp import packet, tlv
 from sdfstream.probes.stamp.packet import Mac, fields
 from sdfstream.stats import Counters
-from tests.engine_packets import Codec
-from tests.stamp_packets import KEY, packets
+from tests.fixtures.engine_packets import Codec
+from tests.fixtures.stamp_packets import KEY, packets
 
 MODES = pytest.mark.parametrize("key", [None, KEY], ids=["open", "authenticated"])
 

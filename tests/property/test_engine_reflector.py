@@ -17,8 +17,8 @@ from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address
 from sdfstream.probes.stamp.known_senders import KnownSender, ReflectorLimits
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools
-from tests.engine_packets import Codec
-from tests.stamp_packets import KEY, a_packet
+from tests.fixtures.engine_packets import Codec
+from tests.fixtures.stamp_packets import KEY, a_packet
 from tests.wire import EPOCH
 
 WIDTH = 800

@@ -11,7 +11,7 @@ from sdfstream.probes.config import VirtualClock
 from sdfstream.probes.stamp import packet
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, StampKind
 from sdfstream.records.units import NS_PER_MS as MS
-from tests.engine_twins import CHANGING, NICS, Twins
+from tests.fixtures.engine_twins import CHANGING, NICS, Twins
 
 KEYS = st.sampled_from([None, b"a key", b"k" * 70])
 CLOCKS = st.sampled_from(

@@ -10,8 +10,8 @@ from sdfstream.agent.commands.path_watch import CLEAN, DEAD, PathWatches, ProbeP
 from sdfstream.probes.engine import layouts
 from sdfstream.probes.engine.engine_io import PacketEngine
 from sdfstream.records.units import NS_PER_MS
-from tests.engine_sender import ROOM
-from tests.engine_wire import echo
+from tests.fixtures.engine_sender import ROOM
+from tests.fixtures.engine_wire import echo
 
 PATHS, PERIOD_NS, LIMIT_NS = 6, 10 * NS_PER_MS, 30 * NS_PER_MS
 paths = st.lists(st.integers(0, PATHS), max_size=4, unique=True)
@@ -30,6 +30,9 @@ class Slots:
 
     def states(self) -> np.ndarray:
         return self._engine.reports["state"][:PATHS].copy()
+
+    def limit_ns(self, slot: int) -> int:
+        return LIMIT_NS
 
 
 def record(path: int) -> np.void:

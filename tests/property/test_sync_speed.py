@@ -12,7 +12,8 @@ from sdfstream.numeric.group import group, ranked
 from sdfstream.numeric.table import KeyIndex
 from sdfstream.sync.blocks import blocks
 from sdfstream.sync.delays import DelayWindows, WindowRows
-from sdfstream.sync.intake import LATEST_NS, LONGEST_NS, _assess, _pairs, _spotless
+from sdfstream.sync.intake import LATEST_NS, LONGEST_NS, _assess, _spotless
+from sdfstream.sync.pairs import NamedEnds, PairKeys, SessionEnds
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -56,15 +57,27 @@ def test_pairs_are_numbered_in_order_of_first_appearance(seed: int, rows: int, n
     codes: list[Any] = [g.integers(0, names, rows).astype(np.int32) for _ in range(5)]
     if own:  # every host has one clock
         codes[3], codes[4] = codes[0], codes[1]
-    # a dictionary may hold a name twice: then its codes are two
+    # a dictionary may hold a name twice
     dictionaries = tuple([f"n{i % 7}" for i in range(names)] for _ in range(5))
-    number, found = _pairs(codes, dictionaries)
-    slot: dict[tuple[int, ...], int] = {}
-    for row in range(rows):
-        code = tuple(int(c[row]) for c in codes)
-        assert number[row] == slot.setdefault(code, len(slot))
-        assert found[number[row]] == tuple(d[c] for c, d in zip(code, dictionaries, strict=True))
-    assert len(found) == len(slot)
+    keys, slot = PairKeys(), dict[SessionEnds, int]()
+    for part in np.split(np.arange(rows), np.sort(g.integers(0, rows, 2))):
+        ends = NamedEnds(tuple(c[part] for c in codes), dictionaries)
+        number, fresh = keys.of(ends)
+        before = len(slot)
+        assert number.tolist() == [slot.setdefault(ends.row(row), len(slot)) for row in range(part.size)]
+        assert [slot[ends.row(row)] for row in fresh.tolist()] == list(range(before, len(slot)))
+
+
+def test_no_pair_passes_for_another_however_many_transports_a_message_names() -> None:
+    transports = [f"t{i}" for i in range(2_048)]
+    far = np.repeat(np.arange(8, dtype=np.int32), len(transports))
+    transport, same = np.tile(np.arange(len(transports), dtype=np.int32), 8), np.zeros(far.size, np.int32)
+    ends = NamedEnds(
+        (same, far, transport, same, far),
+        (["h0/r0"], [f"h{i}/r0" for i in range(8)], transports, ["h0"], [f"h{i}" for i in range(8)]),
+    )
+    number, fresh = PairKeys().of(ends)
+    assert fresh.size == len(set(number.tolist())) == far.size
 
 
 @settings(deadline=None)
@@ -93,7 +106,7 @@ def test_window_figures_are_the_plain_ones(seed: int, rows: int, paths: int, ske
     marks = [g.uniform(size=rows) < 0.2 for _ in range(2)]
     d = WindowRows(np.zeros(rows, np.int64), path, fwd, rev, g.uniform(1, 9, rows), lost, *marks)
     windows = DelayWindows()
-    windows.put(d, 0)
+    windows.put(d, np.zeros(rows, np.int64))
     closed = windows.close(0)[0]
     expected = {}
     for p in range(paths):

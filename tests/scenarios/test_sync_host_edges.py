@@ -25,7 +25,7 @@ def outcome(seed: int) -> tuple[HostMesh, SyncStage, dict[str, list[dict]], list
             for row in output.body.to_pylist():
                 rows.setdefault(row["clock"], []).append(row)
         elif output.topic == OWD.name:
-            delays += output.body.to_pylist()
+            delays += output.body.select(["src", "dst", "transport"]).to_pylist()
     return world, stage, rows, delays
 
 

@@ -5,9 +5,12 @@ Short runs of what ``sdfstream score clock`` does at length, with its limits whe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from sdfstream.score.clock import metrics, worlds
 from sdfstream.score.clock.cases import BY_NAME, run
 from sdfstream.score.clock.sim import drive, pair
 from sdfstream.score.clock.tracks import figures, run_tracks, tracks
@@ -70,15 +73,25 @@ def test_a_liar_in_a_mesh_is_flagged_and_misleads_nobody() -> None:
 
 
 def test_a_step_is_published_and_disturbs_no_other_clock() -> None:
-    found = run(BY_NAME["step"], 1)
-    print(f"step of 250 µs, seed 1: {found}")
+    earlier = replace(
+        BY_NAME["step"],
+        make=worlds.stepped(18, 250e3),
+        metric=metrics.clock_step(18),
+        seconds=34,
+        stretch_s=(33, np.inf),
+    )
+    found = run(earlier, 1)
+    print(f"step of 250 µs after 18 s, seed 1: {found}")
     assert found["told_s"] <= 2.0
     assert found["inside_s"] <= 15.0
     assert found["others_ratio"] <= 1.2
 
 
 def test_a_standing_queue_is_booked_as_delay() -> None:
-    found = run(BY_NAME["queue"], 1)
+    earlier = replace(
+        BY_NAME["queue"], make=worlds.queue(25, 55), metric=metrics.queueing(25, 55), seconds=62, stretch_s=(25, 60)
+    )
+    found = run(earlier, 1)
     print(f"30 s standing queue, seed 1: {found}")
     assert found["p99"] <= 200.0
     assert found["least_shown"] >= 0.99
@@ -87,7 +100,7 @@ def test_a_standing_queue_is_booked_as_delay() -> None:
 
 
 def test_a_clock_whose_phase_wanders_is_followed_under_a_long_queue() -> None:
-    found = run(BY_NAME["lab-clock"], 1)
+    found = run(replace(BY_NAME["lab-clock"], make=worlds.lab_clock(25, 55), seconds=65), 1)
     print(f"200 ns/√s under 40 ms, seed 1: {found}")
     assert found["p50"] <= 500.0
     assert found["max"] <= 5_000.0

@@ -7,6 +7,7 @@ what lies in OUT, and ``sdfstream score OUT``, which knows nothing of the simula
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sdfstream.cli import main
 from sdfstream.cli.score_clock import record
 from sdfstream.records.message import Output
 from sdfstream.score.clock.sim import World, drive, mesh
-from sdfstream.score.clock.tracks import Track, figures, run_tracks
+from sdfstream.score.clock.tracks import RunTracks, Track, figures, run_tracks
 from sdfstream.sync import SyncStage
 
 SECONDS = 20.0
@@ -26,6 +27,13 @@ SECONDS = 20.0
 
 def world() -> World:
     return mesh(5, 4, "B", 32.0, seed=1)
+
+
+@cache
+def direct() -> tuple[World, RunTracks]:
+    """The world, and its tracks without a file in between."""
+    here = world()
+    return here, run_tracks(here, drive(SyncStage(), here.messages(SECONDS)), with_delays=True)
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +55,16 @@ def test_only_probes_go_in_and_clocks_of_both_kinds_and_delays_come_out(folders:
 
 
 def test_the_files_give_the_figures_of_the_score_card(folders: tuple[Path, Path]) -> None:
-    here = world()
-    direct = run_tracks(here, drive(SyncStage(), here.messages(SECONDS)), with_delays=True)
+    here, straight = direct()
     read = open_recording(folders[1]).messages({"sdf.state.clock.v1", "sdf.derived.owd.v1"})
     filed = run_tracks(here, [(m.bus_at_ns, Output(m.topic, m.key, m.body)) for m in read], with_delays=True)
-    assert figures(filed.causal, 5.0) == figures(direct.causal, 5.0)
-    assert figures(filed.smoothed, 5.0) == figures(direct.smoothed, 5.0)
+    assert figures(filed.causal, 5.0) == figures(straight.causal, 5.0)
+    assert figures(filed.smoothed, 5.0) == figures(straight.smoothed, 5.0)
     for kind in ("causal", "smoothed"):
-        for name, track in getattr(direct, kind).items():
+        for name, track in getattr(straight, kind).items():
             assert _same(track, getattr(filed, kind)[name]), (kind, name)
-    assert direct.delays is not None and filed.delays is not None and direct.delays.at_s.size > 500
-    assert sorted(direct.delays.published.tolist()) == sorted(filed.delays.published.tolist())
+    assert straight.delays is not None and filed.delays is not None and straight.delays.at_s.size > 500
+    assert sorted(straight.delays.published.tolist()) == sorted(filed.delays.published.tolist())
 
 
 def _same(one: Track, two: Track) -> bool:
@@ -68,8 +75,8 @@ def test_the_other_score_finds_the_same_errors(folders: tuple[Path, Path], capsy
     capsys.readouterr()
     assert main(["score", str(folders[1]), "--truth", str(folders[0] / "truth"), "--json"]) == 0
     other: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])["clocks"]["causal"]
-    here = world()
-    rows = run_tracks(here, drive(SyncStage(), here.messages(SECONDS))).causal
+    here, straight = direct()
+    rows = straight.causal
     assessed = {name: t.error[t.status == "synced"] for name, t in rows.items()}
     bounds = {name: t.bound[t.status == "synced"] for name, t in rows.items()}
     assert other["reference"] == here.reference and set(other["clocks"]) == set(assessed)

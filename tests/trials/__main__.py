@@ -21,7 +21,7 @@ import uvloop
 
 from tests.bench.harness import Result, SkippedError
 
-NAMES = ("failover", "collision", "iperf", "lapses", "blind", "forged", "clock")
+NAMES = ("failover", "collision", "iperf", "lapses", "blind", "forged", "clock", "zombies")
 
 
 @dataclass

@@ -18,7 +18,7 @@ from sdfstream.agent.commands import journal
 from sdfstream.agent.commands.actuator import Actuator, ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.executor import Executor, ExecutorConfig
 from sdfstream.agent.commands.journal_io import JournalFile, machine_run
-from sdfstream.agent.commands.path_watch import ProbeStates
+from sdfstream.agent.commands.path_watch import ProbeStates, WatchedRoutes
 from sdfstream.agent.downlink import Downlink
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
@@ -124,9 +124,9 @@ class AgentControl:
             self.executor.take_jobs(host, shards.get(host, ()), now_ns)
         self._act(now_ns)
 
-    def quicken(self, host: str, pairs: Collection[tuple[str, str, int]]) -> None:
-        """NIC pairs and classes of this host that have watch sessions."""
-        self.executor.quicken(host, pairs)
+    def watched(self, host: str) -> WatchedRoutes | None:
+        """The routes that commands watch on `host`; None: they are those of the last call."""
+        return self.executor.watched(host)
 
     def kernel_paths(self) -> dict[str, int]:
         """Queue pair to the source port that its rewritten packets leave with, of all hosts."""

@@ -21,7 +21,8 @@ from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
 from sdfstream.agent.commands.host_state import HostState, Moment, conditions, misfit, unclean, why
 from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, TABLE, Do, Lease, LeaseEvent, LeaseState
-from sdfstream.agent.commands.path_watch import ProbeStates
+from sdfstream.agent.commands.path_watch import ProbeStates, WatchedRoutes
+from sdfstream.agent.commands.watched_routes import watched_routes
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
 from sdfstream.records.job import JobShard
@@ -78,13 +79,14 @@ class Executor:
         """The liveness of one host; before that its paths are unknown."""
         self.host_states[host].slots = slots
 
-    def quicken(self, host: str, pairs: Collection[tuple[str, str, int]]) -> None:
-        """NIC pairs and classes of this host that have watch sessions."""
-        self.host_states[host].watches.quicken(pairs)
+    def watched(self, host: str) -> WatchedRoutes | None:
+        """The routes that the leases of this host watch; None: they are those of the last call."""
+        return watched_routes(self.host_states[host])
 
     def take_jobs(self, host: str, shards: Iterable[JobShard], now_ns: int) -> None:
         """The job map of one host, whole."""
         self.host_states[host].inventory.take(shards, now_ns)
+        self.host_states[host].routes_changed = True
         self._look(self.host_states[host], now_ns)
 
     def take_commands(self, messages: Sequence[Message], now_ns: int) -> None:

@@ -17,7 +17,14 @@ from typing import Any, Final
 
 from sdfstream.agent.commands.admission import Refusal, Terms
 from sdfstream.agent.commands.lease import ON_NEW_PATH, Lease, LeaseEvent, LeaseState
-from sdfstream.agent.commands.path_watch import CLEAN, DEAD, VERDICTS, PathWatches, ProbeStates, WatchKey
+from sdfstream.agent.commands.path_watch import (
+    CLEAN,
+    DEAD,
+    VERDICTS,
+    PathWatches,
+    ProbeStates,
+    WatchKey,
+)
 from sdfstream.records.command import Command
 from sdfstream.records.fabric import QueuePair
 from sdfstream.records.job import JobShard
@@ -120,6 +127,8 @@ class HostState:
     """Something happened that may matter to any lease."""
     first_look_ns: int | None = None
     """First look at this host."""
+    routes_changed: bool = True
+    """What is watched, or which of it is in use, may have changed since `watched_routes` was last called."""
 
     def known(self, lease: Lease) -> QpState | None:
         """The queue pair of a lease; None: it is not there (yet)."""
@@ -143,6 +152,7 @@ class HostState:
 
     def watch(self, lease: Lease) -> None:
         """Watch the lease's paths by its newest statement, from the next assessment on."""
+        self.routes_changed = True
         for path, segments in (lease.terms.watches or {}).items():
             self.watches.put(_watch_key(lease, path), lease.src, segments, lease.command.issued_at_ns)
         if lease.terms.watches:
@@ -158,6 +168,7 @@ class HostState:
         if known is None:
             return
         known.changed_ns = now_ns
+        self.routes_changed = True
         if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON):
             lease.path = lease.requested_path
         if lease.state in (LeaseState.MOVING, LeaseState.MOVING_ON, LeaseState.RETURNING):
@@ -171,6 +182,7 @@ class HostState:
 
     def unwatch(self, lease: Lease, keep: Mapping[int, Any] | None = None) -> None:
         """Watch its paths no longer, but those in `keep`."""
+        self.routes_changed = True
         for path in lease.terms.watches or {}:
             if path not in (keep or {}):
                 self.watches.drop(_watch_key(lease, path))

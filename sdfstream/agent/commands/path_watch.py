@@ -13,8 +13,9 @@ other dead segment that this probe path crosses has more silent probe paths to i
 A NIC that is down makes its probe paths unknown, not silent, so nothing follows from it. A probe path that is not
 probed here counts as unknown: it can keep a segment from being dead, never make it so.
 
-Probe paths of one NIC may have very different intervals. Where a segment is crossed by *quick* ones (the watch
-sessions), only those are asked: a slow one says "alive" for up to a second longer than is true.
+Probe paths of one NIC may have very different limits (how long without an answer until they are silent), and a slow
+one says "alive" for longer than is true. So of a segment's probe paths only the *quick* ones are asked: those with at
+most twice the limit of the quickest.
 
 Names are resolved to slots of the host's liveness once per generation; an assessment is a dozen numpy calls over all
 entries, and none of them when no state changed.
@@ -22,8 +23,8 @@ entries, and none of them when no state changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -81,6 +82,30 @@ class ProbeStates(Protocol):
     def states(self) -> UInt8s:
         """0 unknown, 1 alive, 2 silent, by slot."""
 
+    def limit_ns(self, slot: int) -> int:
+        """How long a path may go without an answer until it is silent; changes only with `generation`."""
+
+
+class WatchedRoute(NamedTuple):
+    """A route that a command watches: of a queue pair now, or one that it may be moved to."""
+
+    src: str
+    """NIC id that sends the data."""
+    dst: str
+    dscp: int
+    in_use: bool
+    segments: tuple[str, ...]
+    """Names, data and answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRoutes:
+    """All routes that commands watch on one host, and what probe paths cross their segments."""
+
+    routes: tuple[WatchedRoute, ...] = ()
+    crossing: Mapping[tuple[str, str], tuple[ProbePath, ...]] = field(default_factory=dict)
+    """(NIC id that sends, segment) to the probe paths of that NIC that cross it, as the newest command says."""
+
 
 def read_watch(raw: Any) -> tuple[Segment, ...]:
     """The segments of a watch in a command.
@@ -116,17 +141,10 @@ class _PathWatch:
 
 
 class PathWatches:
-    """All watches of one host.
+    """All watches of one host."""
 
-    Parameters
-    ----------
-    quick : collection of (src NIC, dst NIC, dscp)
-        NIC pairs with watch sessions; `quicken` changes it.
-    """
-
-    def __init__(self, quick: Collection[tuple[str, str, int]] = ()) -> None:
+    def __init__(self) -> None:
         self._watches: dict[WatchKey, _PathWatch] = {}
-        self._quick = frozenset(quick)
         self._generation: int | None = None
         self._laid_out = False
         self._order: list[_PathWatch] = []
@@ -154,12 +172,6 @@ class PathWatches:
         if self._watches.pop(key, None) is not None:
             self._laid_out = False
 
-    def quicken(self, pairs: Collection[tuple[str, str, int]]) -> None:
-        """NIC pairs and classes that have watch sessions now."""
-        if frozenset(pairs) != self._quick:
-            self._quick = frozenset(pairs)
-            self._laid_out = False
-
     def verdict(self, key: WatchKey) -> int:
         """UNKNOWN, CLEAN or DEAD at the last assessment."""
         watch = self._watches.get(key)
@@ -173,7 +185,7 @@ class PathWatches:
     def assess(self, slots: ProbeStates, now_ns: int) -> bool:
         """Assess all watches by the present states; whether any verdict may have changed."""
         if not self._laid_out or slots.generation != self._generation:
-            self._lay_out(slots.slot)
+            self._lay_out(slots)
             self._generation = slots.generation
             self._laid_out, self._seen = True, None
         if not self._order:
@@ -213,26 +225,24 @@ class PathWatches:
         verdict = np.where(all_clean & (self._crosses_of > 0), CLEAN, UNKNOWN)
         return np.where(any_dead, DEAD, verdict).astype(np.uint8)
 
-    def _lay_out(self, slot: Callable[[str, str, int, int], int]) -> None:
+    def _lay_out(self, slots: ProbeStates) -> None:
         """Arrays over entries (segment, probe path) and over (watch, segment)."""
-        newest = self._newest()
+        newest = self.crossing()
         number = {key: i for i, key in enumerate(newest)}
         segment: list[int] = []
-        slots: list[int] = []
+        slot: list[int] = []
         probe: list[int] = []
         probes: dict[tuple[str, ProbePath], int] = {}
         self.unresolved = 0
         for (src, name), paths in newest.items():
-            quick = [p for p in paths if (src, p.dst, p.dscp) in self._quick]
-            for path in quick or paths:
-                found = slot(src, path.dst, path.port, path.dscp)
+            for path, found in _quickest(slots, src, paths):
                 self.unresolved += found < 0
                 segment.append(number[src, name])
-                slots.append(found)
+                slot.append(found)
                 probe.append(probes.setdefault((src, path), len(probes)))
         self._order = list(self._watches.values())
         self._segment: Ints = np.array(segment, np.int64)
-        self._slot: Ints = np.array(slots, np.int64)
+        self._slot: Ints = np.array(slot, np.int64)
         """−1 is the last state, which is appended and unknown."""
         self._probe: Ints = np.array(probe, np.int64)
         self._probes = len(probes)
@@ -243,7 +253,7 @@ class PathWatches:
         self._crosses: Ints = pairs[:, 1]
         self._crosses_of: Ints = np.bincount(self._watch_of, minlength=len(self._order)).astype(np.int64)
 
-    def _newest(self) -> dict[tuple[str, str], tuple[ProbePath, ...]]:
+    def crossing(self) -> dict[tuple[str, str], tuple[ProbePath, ...]]:
         """Probe paths of every segment: of several lists the newest counts, of equally new ones their union."""
         newest: dict[tuple[str, str], tuple[int, tuple[ProbePath, ...]]] = {}
         for watch in self._watches.values():
@@ -255,3 +265,11 @@ class PathWatches:
                 elif watch.issued_at_ns == issued_at_ns and paths != segment.paths:
                     newest[key] = issued_at_ns, tuple(dict.fromkeys((*paths, *segment.paths)))
         return {key: paths for key, (_, paths) in newest.items()}
+
+
+def _quickest(slots: ProbeStates, src: str, paths: Sequence[ProbePath]) -> list[tuple[ProbePath, int]]:
+    """The quick ones of these probe paths with their slots; those that are not probed here (−1) stay with them."""
+    found = [(path, slots.slot(src, path.dst, path.port, path.dscp)) for path in paths]
+    limits_ns = {slot: slots.limit_ns(slot) for _, slot in found if slot >= 0}
+    most_ns = 2 * min(limits_ns.values(), default=0)
+    return [(path, slot) for path, slot in found if slot < 0 or limits_ns[slot] <= most_ns]

@@ -108,8 +108,10 @@ class KafkaBus:
         await self._steady.settle(producer, [sent])
         self.counters.add("published", topic)
 
-    async def subscribe(self, group: str, topics: Sequence[str], *, from_start: bool = False) -> KafkaSubscription:
-        """Join `group`; see `sdfstream.bus.Bus.subscribe`."""
+    async def subscribe(
+        self, group: str, topics: Sequence[str], *, from_start: bool = False, slice_ns: int = 0
+    ) -> KafkaSubscription:
+        """Join `group`; see `sdfstream.bus.Bus.subscribe`. What a fetch brings is given out at once."""
         self._check_open()
         for topic in topics:
             codec.topic_of(topic)

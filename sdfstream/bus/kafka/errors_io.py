@@ -35,12 +35,17 @@ ERRORS: Final[tuple[tuple[type[Exception], type[SdfError]], ...]] = (
     (OSError, UnavailableError),
 )
 
+_CLOSED: Final = "; the handler is closed"
+"""End of what uvloop raises where the client writes to a connection that has just been closed."""
+
 
 def mapped_error(error: Exception, doing: str) -> SdfError | None:
     """The error of our tree for `error`, met while `doing`; None for one that is not Kafka's."""
     for theirs, mine in ERRORS:
         if isinstance(error, theirs):
             return mine(f"Kafka, {doing}: {_denied(error) or f'{type(error).__name__}: {error}'}")
+    if isinstance(error, RuntimeError) and str(error).endswith(_CLOSED):
+        return UnavailableError(f"Kafka, {doing}: the connection was closed")
     return None
 
 

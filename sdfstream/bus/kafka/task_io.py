@@ -30,6 +30,7 @@ from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import PARTITION_BITS, Partition, Positions
 from sdfstream.records.topics import CHECKPOINT
+from sdfstream.records.units import NS_PER_S
 
 READ_BYTES: Final = 16 << 20
 """About the most that one read gives, in bytes as fetched."""
@@ -113,7 +114,7 @@ class KafkaTask:
         self._consumer.assign([*map(self._topic_partition, partitions), checkpoint])
         self._consumer.pause(checkpoint)  # assigned only so that its position can be committed
         self._consumer.seek(checkpoint, 0)
-        fresh = not self.saved.positions
+        fresh = not (self.saved.positions or self.saved.notes)
         start = await self._first_offsets(partitions, fresh)
         # moves no position of an old unit, and yields the brokers' time
         await self.commit(positions=start if fresh else self._committed)
@@ -175,6 +176,10 @@ class KafkaTask:
             with mapped("reading"):
                 await self._partitions.fetch(wait_s)
                 taken = self._take(max_messages, upto, loop.time())
+                if taken and upto is None and self.work.slice_ns and not any(_is_urgent(p) for p, _ in taken):
+                    await asyncio.sleep(self._slice_left_s())
+                    await self._partitions.fetch(0.0)
+                    taken = [*taken, *self._take(max_messages - len(taken), None, loop.time())]
             if taken:
                 self._progress_s = loop.time()
                 found = [m for p, queued in taken if (m := self._decode(p, queued.item, queued.at_ns)) is not None]
@@ -185,6 +190,11 @@ class KafkaTask:
             if wait_s <= 0:
                 await self._check_stalled(loop.time())
                 return []
+
+    def _slice_left_s(self) -> float:
+        """Seconds to the end of the present slice; the brokers' clocks are near this host's, or it does not matter."""
+        slice_ns = self.work.slice_ns
+        return (slice_ns - self._bus.clock() % slice_ns) / NS_PER_S
 
     def _take(self, max_messages: int, upto: Positions | None, now_s: float) -> Any:
         if upto is not None:
@@ -343,3 +353,8 @@ class KafkaTask:
             self._bus.counters.add("consumer-restarted", self.work.name)
             self.over = "its consumer stands still although there is more"
             self._check()
+
+
+def _is_urgent(partition: Partition) -> bool:
+    """Whether its topic carries events."""
+    return codec.topic_of(partition[0]).columns is None

@@ -14,19 +14,22 @@ import asyncio
 import socket
 import tempfile
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
 from sdfstream.bus import Bus
 from sdfstream.bus.link import frames
+from sdfstream.bus.link.acknowledge_io import Acknowledgements
 from sdfstream.bus.link.admission_io import Admission
 from sdfstream.bus.link.feed_io import Client, Feed
 from sdfstream.bus.link.owners import Process
 from sdfstream.bus.link.peer_io import process_at
 from sdfstream.errors import BusError, ConfigError, FormatError, UnavailableError
+from sdfstream.records.topics import TOPICS
 from sdfstream.stats import Counters
 
+_BULK = frozenset(topic.name for topic in TOPICS.values() if topic.columns is not None)
 MAX_PATH_BYTES = 107
 """Size of ``sun_path`` (unix(7)), less its final zero."""
 
@@ -46,6 +49,8 @@ class LinkServer:
     ring_bytes, queue_bytes : int
         Per topic, messages held for clients that reconnect; per client, messages it may leave unread before the
         oldest are shed. Memory is at most topics · ring_bytes + clients · queue_bytes and one message each.
+    behind_s : callable, optional
+        By how much the pipeline is behind the bus; then agents are slowed down.
 
     Notes
     -----
@@ -63,7 +68,9 @@ class LinkServer:
         max_message_bytes: int = 8 << 20,
         ring_bytes: int = 1 << 20,
         queue_bytes: int = 8 << 20,
+        behind_s: Callable[[], float] | None = None,
     ) -> None:
+        self._behind_s = behind_s
         self.counters = Counters("link-server")
         self._admission = Admission(bus, topics, self.counters)
         self._path = Path(path)
@@ -181,30 +188,44 @@ class LinkServer:
     async def _take_all(
         self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, write_lock: asyncio.Lock
     ) -> None:
-        taken = 0
-
         async def answer(word: int) -> None:
             async with write_lock:
                 writer.write(frames.ACK.pack(word))
                 await writer.drain()
 
+        acknowledgements = Acknowledgements(answer, self._behind_s)
+        answering = asyncio.create_task(acknowledgements.run(), name="link-acknowledgements")
         try:
             while True:
-                await self._take(process, reader)
-                taken += 1
-                await answer(taken)
+                topic = await self._take(process, reader)
+                acknowledgements.take(bulk=topic in _BULK)
         except FormatError as error:
             self.counters.add("refused", error.reason)
-            await answer((taken + 1) | frames.REFUSED)
+            acknowledgements.end()
+            await _ended(answering)
+            await answer((acknowledgements.taken + 1) | frames.REFUSED)
             await _drain(reader)
+        finally:
+            if acknowledgements.pending:  # what the bus has taken need not come again
+                writer.write(frames.ACK.pack(acknowledgements.taken))
+            acknowledgements.end()
+            await _ended(answering)
 
-    async def _take(self, process: Process, reader: asyncio.StreamReader) -> None:
+    async def _take(self, process: Process, reader: asyncio.StreamReader) -> str:
+        """Take a frame; its topic."""
         raw = await reader.readexactly(frames.LENGTHS.size)
         head_bytes, payload_bytes = frames.parse_lengths(raw, self._max_bytes)
         head = frames.parse_head(await _rest(reader, head_bytes))
         payload = await _rest(reader, payload_bytes)
         await self._admission.take(process, head, payload)
         self.counters.add("received")
+        return head.topic
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel `task` and wait for its end; the connection's end is found elsewhere."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _rest(reader: asyncio.StreamReader, size: int) -> bytes:

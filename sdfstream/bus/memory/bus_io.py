@@ -93,7 +93,9 @@ class MemoryBus:
             dead = dead_letters.dead_letter(topic, key, given, value, why, self._clock())
             await self._append(dead, dead.body)
 
-    async def subscribe(self, group: str, topics: Sequence[str], *, from_start: bool = False) -> MemorySubscription:
+    async def subscribe(
+        self, group: str, topics: Sequence[str], *, from_start: bool = False, slice_ns: int = 0
+    ) -> MemorySubscription:
         """Join `group`; see `sdfstream.bus.Bus.subscribe`."""
         self.check_open()
         state = self.groups.setdefault(group, Group())
@@ -101,7 +103,7 @@ class MemoryBus:
             codec.topic_of(topic)
             log = self.log(topic)
             state.committed.setdefault(topic, log.first_seq if from_start else log.next_seq)
-        member = MemorySubscription(self, group, state, tuple(topics))
+        member = MemorySubscription(self, group, state, tuple(topics), slice_ns=slice_ns)
         state.members.append(member)
         state.assign()
         return member
@@ -145,7 +147,7 @@ class MemoryBus:
         self._space.set()
         for group in self.groups.values():
             for member in group.members:
-                member.wake.set()
+                member.wake()
 
     def held_bytes(self) -> int:
         """Bytes of messages that the bus holds; bounded by the module's formula."""
@@ -168,10 +170,11 @@ class MemoryBus:
             message = Message(output.topic, output.key, body, at_ns, log.next_seq, boot_id, number)
             log.append(message, size)
         self.counters.add("published", output.topic)
+        urgent = isinstance(body, Event)
         for group in self.groups.values():
             for member in group.members:
                 if output.topic in member.positions:
-                    member.wake.set()
+                    member.wake(urgent=urgent)
 
     async def _wait_for_space(self, log: TopicLog, size: int) -> None:
         waited = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from sdfstream.bus.memory.topic_log import Position, TopicLog
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError
 from sdfstream.records.message import Message
+from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
 
@@ -28,6 +30,9 @@ class Logs(Protocol):
 
     def check_open(self) -> None:
         """Raise `BusError` once the bus is closed."""
+
+    def now_ns(self) -> int:
+        """Bus time, ns since the Unix epoch."""
 
 
 @dataclass(slots=True)
@@ -49,13 +54,21 @@ class MemorySubscription:
     """One member of a consumer group; made by `MemoryBus.subscribe`."""
 
     def __init__(
-        self, bus: Logs, group: str, state: Group, topics: tuple[str, ...], *, drop_repeats: bool = False
+        self,
+        bus: Logs,
+        group: str,
+        state: Group,
+        topics: tuple[str, ...],
+        *,
+        drop_repeats: bool = False,
+        slice_ns: int = 0,
     ) -> None:
         self.topics = topics
         self.drop_repeats = drop_repeats
+        self._slice_ns = slice_ns
         self.positions: dict[str, Position] = {}
         """Position in the topics that this member owns; other members of the group own the rest."""
-        self.wake = asyncio.Event()
+        self._came, self._hurry = asyncio.Event(), asyncio.Event()
         self._bus = bus
         self._group = group
         self._state = state
@@ -69,7 +82,13 @@ class MemorySubscription:
         self._bus.counters.add("lost", f"{self._group}:{topic}", max(0, log.first_seq - committed))
         self.positions[topic] = log.attach(committed)
         self.watch.forget()
-        self.wake.set()
+        self.wake()
+
+    def wake(self, *, urgent: bool = True) -> None:
+        """There may be something to read, or to learn; `urgent`: it does not wait for the end of its slice."""
+        self._came.set()
+        if urgent:
+            self._hurry.set()
 
     async def read(
         self, max_messages: int = 1000, timeout_s: float = 0.1, *, upto: Mapping[str, int] | None = None
@@ -79,16 +98,39 @@ class MemorySubscription:
         With `upto` only messages of its topics, before its numbers.
         """
         self._check_open()
-        found = self._take(max_messages, upto)
         if upto is not None:
-            return found
+            return self._take(max_messages, upto)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            found = self._take(max_messages, before_ns=await self._end_of_slice())
+            left_s = deadline_s - loop.time()
+            if found or left_s <= 0:
+                return found
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    while not self.lag():
+                        self._came.clear()
+                        await self._came.wait()
+                        self._check_open()
+
+    async def _end_of_slice(self) -> float:
+        """Wait for the end of the present slice of bus time, if there are rows of this slice alone and nothing urgent.
+
+        Returns the bus time up to which messages may be given out.
+        """
+        if not self._slice_ns or self._hurry.is_set():
+            return math.inf
+        now_ns = self._bus.now_ns()
+        began_ns = now_ns - now_ns % self._slice_ns
+        heads = [m.bus_at_ns for topic, p in self.positions.items() if (m := self._bus.log(topic).peek(p)) is not None]
+        if not heads or min(heads) < began_ns:
+            return began_ns
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while not found:
-                    await self.wake.wait()
-                    self._check_open()
-                    found = self._take(max_messages, None)
-        return found
+            async with asyncio.timeout((began_ns + self._slice_ns - now_ns) / NS_PER_S):
+                await self._hurry.wait()
+        self._check_open()
+        return math.inf if self._hurry.is_set() else began_ns + self._slice_ns
 
     async def commit(self) -> None:
         """Commit the positions behind every message read."""
@@ -104,7 +146,7 @@ class MemorySubscription:
         if self._closed:
             return
         self._closed = True
-        self.wake.set()
+        self.wake()
         self._state.members = [m for m in self._state.members if m is not self]
         for topic, position in self.positions.items():
             self._bus.log(topic).detach(position)
@@ -117,10 +159,13 @@ class MemorySubscription:
         log = self._bus.log(topic)
         log.detach(self.positions[topic])
         self.positions[topic] = log.attach(seq)
-        self.wake.set()
+        self.wake()
 
-    def _take(self, max_messages: int, upto: Mapping[str, int] | None) -> list[Message]:
-        self.wake.clear()
+    def _take(
+        self, max_messages: int, upto: Mapping[str, int] | None = None, before_ns: float = math.inf
+    ) -> list[Message]:
+        self._came.clear()
+        self._hurry.clear()
         taken: list[Message] = []
         logs = [
             (topic, self._bus.log(topic), position)
@@ -132,7 +177,7 @@ class MemorySubscription:
             heads = [
                 (m.bus_at_ns, t, log, p, m)
                 for t, log, p in logs
-                if (m := log.peek(p)) is not None and m.bus_seq < ends.get(t, m.bus_seq + 1)
+                if (m := log.peek(p)) is not None and m.bus_at_ns < before_ns and m.bus_seq < ends.get(t, m.bus_seq + 1)
             ]
             if not heads:
                 break

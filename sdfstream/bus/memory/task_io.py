@@ -60,13 +60,15 @@ class MemoryTask:
         begin = self.saved.mark or self.saved.positions
         start = {t: begin.get((t, 0), self._first(t)) for t in topics}
         group = Group(committed=start)
-        reader = MemorySubscription(self._bus, self._group, group, topics, drop_repeats=True)
+        reader = MemorySubscription(
+            self._bus, self._group, group, topics, drop_repeats=True, slice_ns=self.work.slice_ns
+        )
         group.members.append(reader)
         self._bus.groups[self._group] = group
         group.assign()
         reader.watch.load(self._state.numbers)  # joining a group clears the memory of repeats
         self._state.owner = self
-        if not self.saved.positions:
+        if not (self.saved.positions or self.saved.notes):
             self.saved = self._state.saved = Checkpoint({(topic, 0): seq for topic, seq in start.items()})
         return reader
 

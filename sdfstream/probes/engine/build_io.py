@@ -1,6 +1,6 @@
-"""Compiles the packet engine: all C files of this folder into one shared library.
+"""Compiles an engine in C, by default the packet engine: all C files of a folder into one shared library.
 
-An installed package has its library beside the C files (`INSTALLED`, compiled by ``setup.py``). A checkout compiles it
+An installed package has its library beside the C files (compiled by ``setup.py``). A checkout compiles it
 at its first use, once per content and flags, into a folder that only its owner may write to, under a name that holds a
 digest of sources, headers, flags and compiler; so a change of any of them is a new library, and an old one is never
 loaded by mistake.
@@ -25,29 +25,30 @@ FLAGS: Final = ("-std=c11", "-O2", "-g", "-shared", "-fPIC", "-ffp-contract=off"
 """``-ffp-contract=off``: a fused multiplication and addition rounds once, numpy's two operations twice."""
 WARNINGS: Final = ("-Wall", "-Wextra", "-Werror", "-Wconversion")
 INSTALLED: Final = FOLDER / "engine.so"
-"""The library of an installed package."""
+"""The library of an installed package; other engines' have the same name in their folders."""
 _COMPILER: Final = "cc"
 _LONGEST_S: Final = 120.0
 _SAID_CHARACTERS: Final = 2_000
 
 
-def sources() -> list[Path]:
+def sources(folder: Path = FOLDER) -> list[Path]:
     """The C files, in the order of their names."""
-    return sorted(FOLDER.glob("*.c"))
+    return sorted(folder.glob("*.c"))
 
 
-def available() -> Path:
-    """The library that came with the package, else one compiled from its sources.
+def available(folder: Path = FOLDER) -> Path:
+    """The library that came with the package, else one compiled from the sources in `folder`.
 
     Raises
     ------
     UnavailableError
         As `compiled`.
     """
-    return INSTALLED if INSTALLED.exists() else compiled()
+    installed = INSTALLED if folder == FOLDER else folder / INSTALLED.name
+    return installed if installed.exists() else compiled(folder=folder)
 
 
-def compile_library(library: Path) -> None:
+def compile_library(library: Path, folder: Path = FOLDER) -> None:
     """Compile into the file `library`. Warnings are none of an installer's: a newer compiler may have more of them.
 
     Raises
@@ -56,13 +57,13 @@ def compile_library(library: Path) -> None:
         There is no C compiler, or it refuses.
     """
     try:
-        _compile(_compiler(), FLAGS, library)
+        _compile(_compiler(), [*FLAGS, *map(str, sources(folder))], library)
         library.chmod(0o755)  # the one that it is made as is its maker's alone
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(f"no packet engine: {error}") from error
 
 
-def compiled(flags: Sequence[str] = FLAGS, *, cache: Path | None = None) -> Path:
+def compiled(flags: Sequence[str] = FLAGS, *, cache: Path | None = None, folder: Path = FOLDER) -> Path:
     """The shared library, compiled now unless it has been.
 
     Parameters
@@ -71,6 +72,8 @@ def compiled(flags: Sequence[str] = FLAGS, *, cache: Path | None = None) -> Path
         What the compiler is given besides the sources.
     cache : Path, optional
         Folder for libraries; by default ``sdfstream/engine`` in the user's cache.
+    folder : Path
+        Where the C files are.
 
     Raises
     ------
@@ -79,10 +82,10 @@ def compiled(flags: Sequence[str] = FLAGS, *, cache: Path | None = None) -> Path
     """
     compiler = _compiler()
     try:
-        folder = _own_folder(cache or Path.home() / ".cache" / "sdfstream" / "engine")
-        library = folder / f"engine-{_digest(compiler, flags)}.so"
+        own = _own_folder(cache or Path.home() / ".cache" / "sdfstream" / "engine")
+        library = own / f"engine-{_digest(compiler, flags, folder)}.so"
         if not library.exists():
-            _compile(compiler, [*flags, *WARNINGS], library)
+            _compile(compiler, [*flags, *WARNINGS, *map(str, sources(folder))], library)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: a user without a home
         raise UnavailableError(f"no packet engine: {error}") from error
     return library
@@ -105,19 +108,19 @@ def _own_folder(folder: Path) -> Path:
     return folder
 
 
-def _digest(compiler: str, flags: Sequence[str]) -> str:
+def _digest(compiler: str, flags: Sequence[str], folder: Path) -> str:
     content = hashlib.sha256("\0".join([str(Path(compiler).resolve()), *flags]).encode())
-    for path in sorted([*sources(), *FOLDER.glob("*.h")]):
+    for path in sorted([*sources(folder), *folder.glob("*.h")]):
         content.update(f"\0{path.name}\0".encode() + path.read_bytes())
     return content.hexdigest()[:24]
 
 
-def _compile(compiler: str, flags: Sequence[str], library: Path) -> None:
+def _compile(compiler: str, arguments: Sequence[str], library: Path) -> None:
     """Into a file of another name first: another process may be loading, or compiling the same."""
     handle, name = tempfile.mkstemp(suffix=".so", dir=library.parent)
     os.close(handle)
     try:
-        command = [compiler, *flags, "-o", name, *map(str, sources())]
+        command = [compiler, *arguments, "-o", name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
         if done.returncode:
             raise UnavailableError(f"no packet engine: the C compiler refuses it: {done.stderr[:_SAID_CHARACTERS]}")

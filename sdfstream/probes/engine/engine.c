@@ -124,6 +124,11 @@ uint64_t pe_take_events(pe_t *pe, uint64_t *first)
     return pe_ring_take(&pe->events, first);
 }
 
+uint64_t pe_events_written(const pe_t *pe)
+{
+    return pe_ring_ever_written(&pe->events);
+}
+
 void pe_done_events(pe_t *pe, uint64_t upto)
 {
     pe_ring_done(&pe->events, upto);

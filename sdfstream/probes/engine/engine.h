@@ -193,6 +193,8 @@ int pe_order_disarm(pe_t *pe, uint32_t order);
 uint64_t pe_take(pe_t *pe, uint64_t *first);
 void pe_done(pe_t *pe, uint64_t upto);
 uint64_t pe_take_events(pe_t *pe, uint64_t *first);
+/* Events ever written; for any thread. */
+uint64_t pe_events_written(const pe_t *pe);
 void pe_done_events(pe_t *pe, uint64_t upto);
 const pe_report *pe_reports(const pe_t *pe);              /* (most_paths) */
 const pe_route_report *pe_route_reports(const pe_t *pe);  /* (most_routes) */

@@ -7,7 +7,9 @@ until they are done.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import socket
 import threading
 import time
@@ -75,6 +77,7 @@ class PacketShell:
         if not self._shell:
             raise ConfigError(f"the packet engine's shell does not fit: {room}")
         self._thread: threading.Thread | None = None
+        self._commanded = 0
         self._held: dict[tuple[str, int, int], Any] = {}
         """What the shell uses now, by what it is."""
         self._replaced: deque[tuple[int, Any]] = deque()
@@ -136,6 +139,11 @@ class PacketShell:
             else:
                 time.sleep(_SETTLE_S)
         self.tidy()
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether all commands are done."""
+        return bool(self._library.pe_shell_done(self._shell) >= self._commanded)
 
     def tidy(self) -> None:
         """Let go of what the shell uses no longer; every command does that, too."""
@@ -213,6 +221,7 @@ class PacketShell:
             raise BusyEngineError("the command ring of the packet engine's shell is full")
         if result < 0:
             raise ConfigError(f"the packet engine's shell refuses this {what}")
+        self._commanded = result
         return result
 
     def _hold(self, key: tuple[str, int, int], what: Any, number: int) -> None:
@@ -223,6 +232,16 @@ class PacketShell:
             self._held[key] = what
 
     # --- what it has found ---
+
+    @property
+    def found_fd(self) -> int:
+        """Readable once there are events or changes of inbound paths since the last `acknowledge`."""
+        return int(self._library.pe_shell_found_fd(self._shell))
+
+    def acknowledge(self) -> None:
+        """What is found from now on makes `found_fd` readable again."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.found_fd)
 
     def report(self) -> ShellReport:
         """How the thread does."""

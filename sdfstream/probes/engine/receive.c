@@ -48,13 +48,28 @@ static void describe(const pe_shell *shell, uint32_t slot, uint32_t row, const p
     pe_name_address(&rows->names[row], datagram->address);
 }
 
+static uint64_t icmp_errors(const pe_shell *shell)
+{
+    return atomic_load_explicit(&shell->counters[PE_S_ICMP], memory_order_relaxed) +
+           atomic_load_explicit(&shell->counters[PE_S_ICMP_IGNORED], memory_order_relaxed);
+}
+
+/* Read the error queue of a slot; whether it held ICMP errors, of which it is told elsewhere. */
+static bool took_icmp(pe_shell *shell, uint32_t slot)
+{
+    uint64_t before = icmp_errors(shell);
+    pe_shell_read_stamps(shell, slot);
+    return icmp_errors(shell) != before;
+}
+
 uint32_t pe_shell_receive(pe_shell *shell, uint32_t slot)
 {
     pe_socket *socket = &shell->sockets[slot];
     pe_rows *rows = &shell->received;
     int n = pe_rows_receive(rows, socket->is.fd, MSG_TRUNC);
     if (n < 0 && n != -EAGAIN) { /* an ICMP error is told in place of what lies behind it, once */
-        pe_shell_failed(shell, slot, PE_BY_RECEIVING, -n, 1);
+        if (!took_icmp(shell, slot))
+            pe_shell_failed(shell, slot, PE_BY_RECEIVING, -n, 1);
         n = pe_rows_receive(rows, socket->is.fd, MSG_TRUNC);
     }
     socket->backlog = n == PE_ROWS;

@@ -61,6 +61,11 @@ void pe_ring_done(pe_ring *ring, uint64_t upto)
         atomic_store_explicit(&ring->header->tail, upto, memory_order_release);
 }
 
+uint64_t pe_ring_ever_written(const pe_ring *ring)
+{
+    return atomic_load_explicit(&ring->header->head, memory_order_relaxed);
+}
+
 uint64_t pe_ring_dropped(const pe_ring *ring)
 {
     return atomic_load_explicit(&ring->header->dropped, memory_order_relaxed);

@@ -58,6 +58,9 @@ uint64_t pe_ring_take(pe_ring *ring, uint64_t *first);
 /* Consumer: entries below `upto` are read. Any other number than one from the last take is ignored. */
 void pe_ring_done(pe_ring *ring, uint64_t upto);
 
+/* Either end: entries ever written. */
+uint64_t pe_ring_ever_written(const pe_ring *ring);
+
 uint64_t pe_ring_dropped(const pe_ring *ring);
 
 #endif

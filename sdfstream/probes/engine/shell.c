@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "priority.h"
 #include "shell_state.h"
@@ -120,6 +122,12 @@ pe_shell *pe_shell_new(const pe_shell_config *config, pe_t *pe)
         free(memory);
         return NULL;
     }
+    shell->found_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (shell->found_fd < 0) {
+        pe_wait_end(&shell->waiter);
+        free(memory);
+        return NULL;
+    }
     begin(shell);
     return shell;
 }
@@ -130,6 +138,7 @@ void pe_shell_free(pe_shell *shell)
         return;
     pe_on_order(shell->pe, NULL, NULL);
     pe_wait_end(&shell->waiter);
+    close(shell->found_fd);
     free(shell->memory);
 }
 
@@ -188,6 +197,11 @@ void pe_shell_wake(pe_shell *shell)
 }
 
 /* --- what it has found --- */
+
+int pe_shell_found_fd(const pe_shell *shell)
+{
+    return shell->found_fd;
+}
 
 void pe_shell_reported(const pe_shell *shell, pe_shell_report *report)
 {

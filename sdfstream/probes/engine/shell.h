@@ -185,6 +185,10 @@ int64_t pe_shell_done(const pe_shell *shell);
 
 /* --- what it has found --- */
 
+/* An eventfd, readable once events (engine.h) or inbound changes have been written since it was last read; so one need
+ * not ask for them now and then. Closed with the shell. */
+int pe_shell_found_fd(const pe_shell *shell);
+
 void pe_shell_reported(const pe_shell *shell, pe_shell_report *report);
 int pe_shell_stats(const pe_shell *shell, uint64_t *counters, uint32_t n);
 /* How many durations were in each bin, ever; pe_shell_bin_least_ns is where a bin begins. */

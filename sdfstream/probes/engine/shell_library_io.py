@@ -32,6 +32,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "pe_shell_inbound_all": (c_int64, (_P,)),
     "pe_shell_link": (c_int64, (_P, c_uint32, c_int)),
     "pe_shell_prepare": (c_int64, (_P, c_uint32, c_uint32, _P, c_uint32)),
+    "pe_shell_found_fd": (c_int, (_P,)),
     "pe_shell_done": (c_int64, (_P,)),
     "pe_shell_reported": (None, (_P, _P)),
     "pe_shell_stats": (c_int, (_P, _P, c_uint32)),

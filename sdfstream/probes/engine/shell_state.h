@@ -71,6 +71,8 @@ struct pe_shell {
     uint32_t window_wakes;
     uint32_t unassessed;   /* turns that assessing has been put off for */
     bool more;             /* more sockets are ready than were returned */
+    int found_fd;          /* eventfd: see pe_shell_found_fd */
+    uint64_t told;         /* events and inbound changes that it was written for */
     _Atomic bool resting, stop, running;
     _Atomic int priority, priority_error;
     _Atomic int64_t began_ns, turned_ns, cpu_ns;

@@ -1,6 +1,7 @@
 /* The engine's turn: wait, receive and answer, assess, write rows, send what is due; then rest. */
 #define _GNU_SOURCE
 #include <string.h>
+#include <unistd.h>
 
 #include "shell_state.h"
 
@@ -317,6 +318,17 @@ static void work(pe_shell *shell, uint32_t ready)
     read_clock(shell);
 }
 
+/* Wake the reader of events, where there are any since it was last woken. */
+static void tell(pe_shell *shell)
+{
+    uint64_t written = pe_events_written(shell->pe) + pe_ring_ever_written(&shell->inbound), one = 1;
+    if (written == shell->told)
+        return;
+    shell->told = written;
+    if (write(shell->found_fd, &one, sizeof one) < 0)
+        return; /* its count is full, so it is readable */
+}
+
 void pe_shell_one_turn(pe_shell *shell, bool may_wait)
 {
     uint32_t ready = may_wait ? wait(shell) : pe_wait(&shell->waiter, 0, 0);
@@ -324,6 +336,7 @@ void pe_shell_one_turn(pe_shell *shell, bool may_wait)
     read_clock(shell);
     int64_t woke_ns = shell->now_ns;
     work(shell, ready);
+    tell(shell);
     pe_histogram_add(&shell->histograms[PE_H_TURN], shell->now_ns - woke_ns);
     pe_shell_count(shell, PE_S_TURNS, 1);
     atomic_store_explicit(&shell->turned_ns, woke_ns, memory_order_relaxed);

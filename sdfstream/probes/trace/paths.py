@@ -16,13 +16,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sdfstream.probes.stamp.datagrams import SENT_TTL
-from sdfstream.probes.stamp.liveness import ALIVE, SILENT
+from sdfstream.probes.stamp.liveness import ALIVE, LIMIT_INTERVALS, SILENT
 from sdfstream.probes.stamp.paths import Paths
 from sdfstream.probes.trace.tracer import MAX_HOPS, SOON, Key, Tracer
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools, Int64s, UInt8s
 
 SILENCE_NS: Final = 2 * NS_PER_S
-"""A path not answered for this long is not traced; answered again, it is traced anew: its route may have changed."""
+"""A path not answered for this long, or for three of its intervals, is not traced; answered again, it is traced anew:
+its route may have changed."""
 SETTLE_NS: Final = 100 * NS_PER_MS
 """Routing settles after a change, and paths are found silent one by one: traced too soon, all is traced twice."""
 
@@ -73,11 +74,13 @@ class PathBook:
         self._distance: Int64s = np.empty(0, np.int64)
         self._state: UInt8s = np.empty(0, np.uint8)
         self._stale: Bools = np.empty(0, np.bool_)
+        self._silence_ns: Int64s = np.empty(0, np.int64)
         self._known: dict[Pair, Distance] = {}
 
     def adopt(self, paths: Paths, keys: Sequence[Key], first: int) -> None:
         """Trace these paths; the first `first` of them never change."""
         have, want = len(self._identity), len(paths)
+        self._silence_ns = np.maximum(SILENCE_NS, LIMIT_INTERVALS * paths.interval_ns)
         if want > have:
             self._pair = np.append(self._pair, np.zeros(want - have, np.int64))
             self._received_at_ns = np.append(self._received_at_ns, np.full(want - have, ABSENT_NS))
@@ -121,7 +124,7 @@ class PathBook:
         distance[distance > MAX_HOPS] = -1
         moved = fresh & (distance != self._distance)
         due = moved | recovered | (fresh & self._stale)
-        silent = now_ns - last_received_at_ns >= SILENCE_NS
+        silent = now_ns - last_received_at_ns >= self._silence_ns
         silent |= last_received_at_ns == ABSENT_NS
         for path in np.flatnonzero(silent & ~self._stale).tolist():
             self._tracer.hold(path)  # until it is answered again

@@ -21,16 +21,20 @@ from sdfstream.probes.trace.flows import FlowBook, FlowRequest, Leaves
 from sdfstream.probes.trace.packets import PacketTemplate
 from sdfstream.probes.trace.paths import PathBook, PathChanges
 from sdfstream.probes.trace.raw_io import RawSockets
+from sdfstream.probes.trace.routes import ForwardRoutes
 from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
 from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, Flow, PathId
 from sdfstream.records.message import Output
 from sdfstream.records.topics import TOPOLOGY
-from sdfstream.records.units import NS_PER_S, Int64s, UInt8s
+from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
 from sdfstream.stats import Counters
 
 _LEAST_PAYLOAD: Final = 44
 """Length of STAMP's base packet, in case a probe reaches a reflector after all."""
 _TOKEN_BYTES: Final = 4
+_HURRIED_NS: Final = 20 * NS_PER_MS
+_USUAL_NS: Final = 100 * NS_PER_MS
+"""Pauses between two steps; each asks for the state of every path. Routing takes as long to settle (`paths`)."""
 
 MakeEvent = Callable[[str, str, str, Mapping[str, Any]], Output]
 """Topic, type, key, data to an event of this host."""
@@ -89,6 +93,8 @@ class Tracing:
     clock : callable
         The host's clock, ns since the Unix epoch.
     counters : Counters
+    routes : ForwardRoutes
+        Gets what traces of probe paths and flows show.
     """
 
     def __init__(
@@ -100,8 +106,10 @@ class Tracing:
         event: MakeEvent,
         clock: Callable[[], int],
         counters: Counters,
+        routes: ForwardRoutes,
     ) -> None:
         self._table = table
+        self._routes = routes
         self._event = event
         self._clock = clock
         self._reporting: set[int] = set()
@@ -126,6 +134,10 @@ class Tracing:
     def trace_flows(self, requests: Sequence[FlowRequest], now_ns: int) -> None:
         """Take the flows to be traced from now on, most wanted first."""
         self._flow_book.take(requests, now_ns)
+
+    def pause_ns(self) -> int:
+        """How long the next step may wait."""
+        return _HURRIED_NS if self._tracer.hurries else _USUAL_NS
 
     def step(self, probes: TracedPaths, now_ns: int) -> list[Output]:
         """Take answers, send due probes; the events of finished traces."""
@@ -196,10 +208,14 @@ class Tracing:
             self._leaves.note(subject.src, trace.hops)
         else:  # pragma: no cover
             raise TypeError(subject)
+        hops = [None if hop is None else readable(hop) for hop in trace.hops]
+        complete = trace.complete and sure
+        if isinstance(subject, Flow) or subject.dir == "fwd":
+            self._routes.note(subject, tuple(hops), complete=complete)
         data = {
             **subject._asdict(),
-            "hops": [None if hop is None else readable(hop) for hop in trace.hops],
-            "complete": trace.complete and sure,
+            "hops": hops,
+            "complete": complete,
             "traced_at_ns": self._clock(),
         }
         kind = FLOW_TYPE if isinstance(subject, Flow) else PATH_TYPE

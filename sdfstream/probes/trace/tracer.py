@@ -151,6 +151,12 @@ class Tracer:
         """Subjects whose trace is in progress."""
         return list(self._runs)
 
+    @property
+    def hurries(self) -> bool:
+        """Whether a subject whose route is not known, or may have changed, is being traced or could be by now."""
+        waits = bool(self._ready) and self._ready[0][0] < USUAL
+        return waits or any(self._subjects[subject].rank < USUAL for subject in self._runs)
+
     def due(self, now_ns: int) -> list[HopProbe]:
         """Probes to send now."""
         self._allowance = min(self._burst, self._allowance + (now_ns - self._filled_at_ns) * self._rate_hz / NS_PER_S)

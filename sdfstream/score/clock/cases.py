@@ -215,6 +215,15 @@ CASES: Final = (
     ),
     _trouble("loss-30", "pair, law B, 64/s, 30 % of the exchanges lost", worlds.lossy),
     _trouble("ramp", "pair, law B, 64/s, frequency rises by 2e-8/s for 30 s", worlds.warming(50, 80), peers=True),
+    Case(
+        "warming",
+        "mesh of 8 clocks, 28 edges, each clock's frequency rises or falls by 2e-8/s for 30 s",
+        worlds.warming_mesh(8, 7, 30, 60),
+        80,
+        (20, np.inf),
+        metrics.steady_state(20),
+        {"p99": 60, **_BOUND},
+    ),
 )
 BY_NAME: Final = {case.name: case for case in CASES}
 

@@ -49,12 +49,20 @@ class SimulatedClock:
     rng: np.random.Generator = field(default_factory=lambda: seeded(0))
 
     def __post_init__(self) -> None:
-        ramped_s = np.clip(np.arange(self.seconds), self.ramp_from_s, self.ramp_to_s) - self.ramp_from_s
         self._skew = self.skew_ppb + np.cumsum(self.wander_ppb * self.rng.standard_normal(self.seconds))
-        self._skew = self._skew + self.ramp_ppb * ramped_s
-        self._at = np.concatenate([[0.0], np.cumsum(self._skew)])
+        self._ramp()
         walk = self.phase_ns * 0.1 * self.rng.standard_normal(self.seconds * 100 if self.phase_ns else 1)
         self._walk = np.concatenate([[0.0], np.cumsum(walk)])
+
+    def _ramp(self) -> None:
+        ramped_s = np.clip(np.arange(self.seconds), self.ramp_from_s, self.ramp_to_s) - self.ramp_from_s
+        self._skew = self._skew + self.ramp_ppb * ramped_s
+        self._at = np.concatenate([[0.0], np.cumsum(self._skew)])
+
+    def warm_up(self, ppb: float, from_s: float, to_s: float) -> None:
+        """Change the frequency by `ppb` per second between two instants; a clock made without such a ramp."""
+        self.ramp_ppb, self.ramp_from_s, self.ramp_to_s = ppb, from_s, to_s
+        self._ramp()
 
     def offset(self, t: Float64s) -> Float64s:
         """Offset in ns at true time `t` (ns since the start)."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from sdfstream.records import columns
 from sdfstream.records.message import Message, Output
+from sdfstream.records.slices import in_calls
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, TICK_NS, Float64s
 from sdfstream.score.clock.delays import Extra, Law, law
@@ -184,17 +185,17 @@ def mesh(clocks: int, degree: int, name: str, rate: float, seed: int, wander_ppb
 
 
 def drive(stage: object, messages: Iterable[Message], until_ns: int | None = None) -> list[tuple[int, Output]]:
-    """Step a stage as the replay driver does: every 100 ms boundary, then each message; (bus time, output)."""
+    """Step a stage as the replay driver does: every 100 ms boundary, then each slice's messages; (bus time, output)."""
     out: list[tuple[int, Output]] = []
     tick = None
     at = 0
-    for m in messages:
-        at = m.bus_at_ns
+    for call in in_calls(messages):
+        at = call[-1].bus_at_ns
         tick = tick if tick is not None else (at // TICK_NS) * TICK_NS
         while tick <= at:
             out += [(tick, o) for o in stage.step([], tick)]  # type: ignore[attr-defined]
             tick += TICK_NS
-        out += [(at, o) for o in stage.step([m], at)]  # type: ignore[attr-defined]
+        out += [(at, o) for o in stage.step(call, at)]  # type: ignore[attr-defined]
     end = until_ns if until_ns is not None else at
     while tick is not None and tick <= end:
         out += [(tick, o) for o in stage.step([], tick)]  # type: ignore[attr-defined]

@@ -163,6 +163,18 @@ def warming(low_s: float, high_s: float) -> Make:
     return make
 
 
+def warming_mesh(clocks: int, degree: int, low_s: float, high_s: float, ppb: float = 20.0) -> Make:
+    """Every host of a mesh warms up or cools down by that much meanwhile, as at a job's start and end."""
+
+    def make(seed: int) -> World:
+        world, g = mesh(clocks, degree, "B", 64, seed), chooser(seed)
+        for clock in world.clocks.values():
+            clock.warm_up(ppb * float(g.choice([-1.0, 1.0])), low_s, high_s)
+        return world
+
+    return make
+
+
 def lab_clock(low_s: float, high_s: float) -> Make:
     """The lab's virtual clock: 123,456 ns and 10 ppm off, phase wander 200 ns/√s; then a 40 ms queue one way."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.requests import flow_requests, return_watch_requests, watch_requests
 from sdfstream.records.fabric import QueuePair
@@ -17,12 +19,14 @@ def test_flows_in_use_come_first_and_answers_need_an_address() -> None:
     assert [w.dst_address for w in requests][:2] == ["10.0.4.1", "10.0.4.1"]
     assert len(requests) == 5
     assert flow_requests([], [RECEIVED], {}.get) == []
-    assert watch_requests([pair, pair]) == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0)]
+    assert watch_requests([pair, pair]) == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0, (pair.flow(),))]
+    moved = replace(pair, qp="h0/r0#2", path=pair.alternates[0])
+    assert watch_requests([pair, moved])[0].flows == (pair.flow(), moved.flow())
 
 
 def test_answers_are_watched_where_no_configured_session_probes_and_the_address_is_known() -> None:
     known = {c.SRC: "10.0.0.1"}.get
-    back = WatchRequest(c.DST, c.SRC, "10.0.0.1", 0)
+    back = WatchRequest(c.DST, c.SRC, "10.0.0.1", 0, quick=False)
     received = QueuePair("h4/r0#9", 1, 0, c.SRC, c.DST, "10.0.4.1", 51_000, 4791, steering="socket")
     assert return_watch_requests([received], frozenset(), known) == [back]
     assert return_watch_requests([received], frozenset({(c.DST, c.SRC)}), known) == []

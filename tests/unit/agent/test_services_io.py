@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.config_file import check
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.services_io import AgentServices
@@ -37,6 +38,7 @@ class FakeHost(c.FakeSlots):
 
     name: str = "h0"
     watched: list[WatchRequest] = field(default_factory=list)
+    covered: list[WatchedRoutes] = field(default_factory=list)
     traced: list[FlowRequest] = field(default_factory=list)
     answered: dict[str, str] = field(default_factory=dict)
 
@@ -49,6 +51,9 @@ class FakeHost(c.FakeSlots):
 
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         self.watched = list(requests)
+
+    def cover(self, watched: WatchedRoutes) -> None:
+        self.covered.append(watched)
 
     def answer(self, senders: Mapping[str, str]) -> None:
         self.answered = dict(senders)
@@ -125,15 +130,20 @@ async def made(tmp_path: Path) -> AsyncIterator[Served]:
             yield running
 
 
+def in_use(watched: WatchedRoutes) -> set[str]:
+    """Segments that the queue pair uses."""
+    return {name for route in watched.routes if route.in_use for name in route.segments}
+
+
 def now_ns() -> int:
     """Steady time at which the test's controller speaks: its bus time is fixed to it."""
     return time.monotonic_ns()
 
 
 async def test_jobs_are_published_watched_and_traced(made: Served) -> None:
-    assert made.host.watched == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0)]
-    assert made.host.answered == {"10.0.4.1": c.DST}
     qp = c.queue_pair()
+    assert made.host.watched == [WatchRequest(c.SRC, c.DST, "10.0.4.1", 0, (qp.flow(),))]
+    assert made.host.answered == {"10.0.4.1": c.DST}
     assert [w.flow for w in made.host.traced][:1] == [qp.flow()]
     assert {w.flow for w in made.host.traced} == {qp.flow(p) for p in c.PATHS}
 
@@ -142,6 +152,8 @@ async def test_from_a_command_by_the_bus_to_the_move_and_back_and_over_a_restart
     controller = c.Controller(lease_ns=60 * c.S)
     made.downlink.waiting.put_nowait(controller.failover("f", now_ns()))
     await made.until(lambda: made.outcomes() == ["accepted"])
+    assert in_use(made.host.covered[-1]) == {f"up{c.PATHS[0]}", f"down{c.PATHS[0]}"}
+    assert {r.segments[0] for r in made.host.covered[-1].routes} == {f"up{path}" for path in c.PATHS}
     made.host.set(c.PATHS[0] + 100, c.SILENT)
     decided = made.services.on_liveness("h0", time.monotonic_ns())  # the one call in which it is decided and sent
     made.outputs += [output.body for output in decided]  # a quick process may have answered within the call
@@ -150,6 +162,7 @@ async def test_from_a_command_by_the_bus_to_the_move_and_back_and_over_a_restart
         time.sleep(0.001)  # noqa: ASYNC251 (nothing of ours may run meanwhile)
     assert made.process.requests[0]["choice"] == {"path": c.PATHS[1]}
     await made.until(lambda: "applied" in made.outcomes())
+    await made.until(lambda: in_use(made.host.covered[-1]) == {f"up{c.PATHS[1]}", f"down{c.PATHS[1]}"})
     moved = lambda e: e.type == JOB.name and e.data["qps"] and e.data["qps"][0]["path"] == c.PATHS[1]  # noqa: E731
     await made.until(lambda: any(moved(e) for e in made.outputs), 5)  # the job map sees it soon
     made.services.close()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sdfstream.agent.config_file import read_agent
 from sdfstream.agent.observer import WatchRequest
+from sdfstream.agent.quick_paths import watch_ports
 from sdfstream.agent.slots import DRAIN_NS
-from sdfstream.agent.watches import MOST, WatchSessions, watch_ports
+from sdfstream.agent.watches import WatchChange, WatchSessions, most_sessions
 from sdfstream.errors import ConfigError
 from sdfstream.probes.config import AgentConfig, SessionConfig
 from sdfstream.probes.stamp.datagrams import Received
@@ -26,67 +31,131 @@ def take(dst: str = "h1/r0", src: str = "h0/r0", address: str = "10.0.0.2", dscp
     return WatchRequest(src, dst, address, dscp)
 
 
-def watches() -> WatchSessions:
-    return WatchSessions(CONFIG, ["h0/r0", "h0/r1"], {"h9/r0": 8620}, Counters("io"))
+def watches(config: AgentConfig = CONFIG) -> WatchSessions:
+    return WatchSessions(config, ["h0/r0", "h0/r1"], {"h9/r0": 8620}, Counters("io"))
+
+
+def ends(change: WatchChange) -> list[int]:
+    return sorted([*change.quick.end, *change.candidates.end])
+
+
+def begins(change: WatchChange) -> dict[int, SessionConfig]:
+    return {**change.quick.begin, **change.candidates.begin}
 
 
 class TestRequests:
-    def test_a_request_is_a_session_once(self) -> None:
+    def test_a_request_is_a_session_for_each_port_once(self) -> None:
         found = watches()
         found.take([take(), take()])
         change = found.change(0)
-        assert list(change.begin) == [0]
-        session = change.begin[0]
+        assert list(change.quick.begin) == [0, 1]
+        session = change.quick.begin[0]
         assert (session.src, session.dst, session.dst_port, session.dscp) == ("h0/r0", "h1/r0", 862, 26)
-        assert (session.source_ports, session.rate_hz) == ((49_600, 49_601), 100.0)
+        assert [(s.source_ports, s.rate_hz) for s in change.quick.begin.values()] == [
+            ((49_600,), 100),
+            ((49_601,), 100),
+        ]
         assert not found.change(1)
         found.take([take()])
         assert not found.change(2)
 
+    def test_of_many_ports_a_few_are_quick_until_more_is_known_and_the_others_are_candidates(self) -> None:
+        found = watches(replace(CONFIG, watch_ports=16))
+        found.take([take()])
+        change = found.change(0)
+        assert [s.source_ports[0] - 49_600 for s in change.quick.begin.values()] == [0, 4, 8, 12]
+        assert [s.rate_hz for s in change.candidates.begin.values()] == [1.0] * 12
+        probed = sorted(s.source_ports for s in begins(change).values())
+        assert probed == [(port,) for port in range(49_600, 49_616)], "each port once"
+
+    def test_where_only_answers_come_from_here_no_probe_need_be_quick(self) -> None:
+        found = watches()
+        found.take([replace(take(), quick=False)])
+        change = found.change(0)
+        assert (len(change.quick.begin), len(change.candidates.begin)) == (0, 2)
+        found.take([replace(take(), quick=False), take()])  # a queue pair of the same NIC pair
+        change = found.change(1)
+        assert (len(change.quick.begin), len(change.candidates.end)) == (2, 2)
+        found.take([take(), replace(take(), dst_address="10.0.0.9")])
+        assert not found.change(2)
+        assert found._counters.get("refused", "watch-twice") == 1
+
     def test_a_known_reflector_keeps_its_port(self) -> None:
         found = watches()
         found.take([take("h9/r0")])
-        assert found.change(0).begin[0].dst_port == 8620
+        assert found.change(0).quick.begin[0].dst_port == 8620
 
     def test_a_session_not_requested_ends_and_its_slot_is_reserved_for_a_while(self) -> None:
-        found = watches()
+        found = watches(replace(CONFIG, watch_ports=1))
         found.take([take("h1/r0"), take("h2/r0")])
-        assert list(found.change(0).begin) == [0, 1]
+        assert list(begins(found.change(0))) == [0, 1]
         found.take([take("h2/r0")])
-        assert found.change(S).end == [0]
+        assert ends(found.change(S)) == [0]
         found.take([take("h2/r0"), take("h3/r0")])
-        assert list(found.change(2 * S).begin) == [2], "the last rows of the first are not written yet"
+        assert list(begins(found.change(2 * S))) == [2], "the last rows of the first are not written yet"
         found.take([take("h2/r0"), take("h1/r0")])
         change = found.change(3 * S)
-        assert (list(change.begin), list(change.end)) == ([0], [2]), "its own old place, at once"
+        assert (list(begins(change)), ends(change)) == ([0], [2]), "its own old place, at once"
         found.take([take("h4/r0")])
-        assert list(found.change(3 * S + DRAIN_NS).begin) == [2]
+        assert list(begins(found.change(3 * S + DRAIN_NS))) == [2]
 
     def test_nonsense_is_counted_and_the_rest_goes_on(self) -> None:
         found = watches()
         bad = [take(src="h7/r0"), take("h0/r1"), take(address="nowhere"), take(dscp=64)]
         found.take([*bad, take()])
-        assert len(found.change(0).begin) == 1
+        assert len(begins(found.change(0))) == 2
         assert found._counters.total("refused") == len(bad)
 
     def test_there_is_a_limit_and_a_request_beyond_it_waits(self) -> None:
-        found = watches()
-        found.take([take(f"h{i}/r0", address=f"10.0.1.{i}") for i in range(1, MOST + 3)])
-        assert len(found.change(0).begin) == MOST
+        config = replace(CONFIG, watch_ports=1, watch_nic_pps=100.0, watch_rate_hz=100.0, watch_candidate_hz=0.5)
+        _, candidates = most_sessions(config, 2)
+        assert candidates == 128
+        found = watches(config)
+        found.take([replace(take(f"h{i}/r0", address=f"10.0.1.{i}"), quick=False) for i in range(1, candidates + 3)])
+        assert len(begins(found.change(0))) == candidates
         assert found._counters.get("shed", "watch") == 2
         assert not found.change(S)
-        found.take([take(f"h{i}/r0", address=f"10.0.1.{i}") for i in range(2, MOST + 3)])
-        assert found.change(2 * S).end == [0]
+        found.take([replace(take(f"h{i}/r0", address=f"10.0.1.{i}"), quick=False) for i in range(2, candidates + 3)])
+        assert ends(found.change(2 * S)) == [0]
         assert not found.change(3 * S)
-        assert list(found.change(2 * S + DRAIN_NS).begin) == [0]
+        assert list(begins(found.change(2 * S + DRAIN_NS))) == [0]
 
     def test_one_address_gets_no_more_than_its_rate(self) -> None:
-        found = watches()
-        rate = CONFIG.watch_rate_hz * CONFIG.watch_ports
-        many = int(CONFIG.watch_target_pps / rate)
-        found.take([take(f"h{i}/r0") for i in range(1, many + 3)] + [take("h1/r0")])
-        assert len(found.change(0).begin) == many
-        assert found._counters.get("refused", "watch-target") == 2
+        config = replace(CONFIG, watch_target_pps=310.0)
+        found = watches(config)
+        found.take([take(f"h{i}/r0") for i in range(1, 101)] + [take("h1/r0")])
+        sessions = begins(found.change(0)).values()
+        assert 200 < sum(s.rate_hz for s in sessions) <= 310
+        assert len({s.dst for s in sessions}) == 310 / 2 // 2, "candidates have half of it"
+        assert found._counters.get("refused", "watch-target") == 100 - 77
+
+    @given(
+        st.floats(100, 3_000),
+        st.floats(50, 5_000),
+        st.integers(1, 16),
+        st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.integers(0, 1), st.integers(1, 3)), max_size=40),
+    )
+    @settings(max_examples=50, deadline=None)
+    def test_no_nic_and_no_address_gets_more_than_its_budget(
+        self, nic_pps: float, target_pps: float, ports: int, wanted: list[tuple[int, bool, int, int]]
+    ) -> None:
+        config = replace(CONFIG, watch_ports=ports, watch_nic_pps=nic_pps, watch_target_pps=target_pps)
+        found = watches(config)
+        for now_ns in (0, S, 30 * S):
+            found.take(
+                [
+                    WatchRequest(f"h0/r{nic}", f"h{dst}/r0", f"10.0.0.{address}", 0, quick=quick)
+                    for dst, quick, nic, address in wanted[: len(wanted) * (1 + now_ns // S) // 2]
+                ]
+            )
+            found.change(now_ns)
+            running = found.sessions
+            assert len({(s.src, s.dst, s.source_ports, s.dscp) for s in running}) == len(running), "none twice"
+            for key, most in ((lambda s: s.src, nic_pps), (lambda s: s.dst_address, target_pps)):
+                sums: dict[str, float] = {}
+                for session in running:
+                    sums[key(session)] = sums.get(key(session), 0.0) + session.rate_hz
+                assert max(sums.values(), default=0.0) <= most + 1e-6
 
 
 def watching() -> SessionSender:
@@ -222,6 +291,8 @@ def test_a_stay_at_a_stalled_reflector_makes_no_answer_late(turn_ms: int, forwar
     [
         ("watch_rate_hz", 0, "watch_rate_hz must lie within"),
         ("watch_ports", 0, "watch_ports must lie within"),
+        ("watch_candidate_hz", 0, "watch_candidate_hz must lie within"),
+        ("watch_nic_pps", 99, "watch_nic_pps must lie within"),
         ("watch_first_port", 65_530, "watch_first_port must lie within"),
         ("watch_liveness_ms", 1, "watch_liveness_ms must lie within"),
         ("watch_first_port", 860, "port 862 is the reflector's own"),

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfstream.archive import retention, upkeep
-from sdfstream.archive.retention import AGING, Retention, ttl
+from sdfstream.archive import retention
+from sdfstream.archive.retention import AGING, Retention, seconds
 from sdfstream.archive.tables import table_of
-from sdfstream.archive.upkeep import FindingStatement, due, scope_of, window
+from sdfstream.archive.upkeep import around_findings, rollups
+from sdfstream.archive.upkeep.around_findings import FindingStatement, scope_of, window
+from sdfstream.archive.upkeep.rollups import due
 from sdfstream.errors import ConfigError
 from sdfstream.records.fabric import PathId
 from sdfstream.records.topics import ARCHIVED
@@ -19,7 +21,7 @@ from sdfstream.records.units import NS_PER_S
 from sdfstream.settings import Settings, dump, load
 
 
-@pytest.mark.parametrize("module", [retention, upkeep], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [retention, rollups, around_findings], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0
@@ -32,7 +34,7 @@ def test_every_raw_and_derived_table_ages_and_no_statement_does() -> None:
     assert {n for n in topics if n.startswith(("raw_", "derived_"))} <= names
     assert not names & {n for n in topics if n.startswith(("event_", "control_"))}
     assert {n for n in topics if n.startswith("state_")} & names == {"state_clock"}
-    assert ttl(AGING[0], None) == ttl(AGING[0], Retention(raw_hours=None)) == ""
+    assert seconds(AGING[0], None) == seconds(AGING[0], Retention(raw_hours=None)) == 0
 
 
 @pytest.mark.parametrize(

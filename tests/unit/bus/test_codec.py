@@ -274,7 +274,7 @@ def test_what_a_stage_refuses_can_be_put_on_kafka(broken: dict[str, object]) -> 
     rows = probe_batch(2).to_pylist()
     body = pa.RecordBatch.from_pylist([{**rows[0], **broken}, rows[1]], schema=_nullable(PROBE.columns))
     intake, out = Intake(10, Counters("sync")), []
-    intake.take(Message(PROBE.name, "h", body, 5, 7), out)
+    intake.take([Message(PROBE.name, "h", body, 5, 7)], out)
     (dead,) = out
     headers, value = codec.encode(dead, "b", 0, bus_at_ns=5)
     named = dict(headers)

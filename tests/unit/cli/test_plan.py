@@ -132,11 +132,11 @@ def test_the_board_and_status_name_the_mesh() -> None:
     assert not board.counters.total("refused")
 
 
-def test_show_reads_the_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_reads_the_archive(tmp_path: Path, archive_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from sdfstream.archive.config import REPLAY, ArchiveConfig
     from sdfstream.archive.writer_io import Archive
 
-    archive = Archive.open(ArchiveConfig(target=str(tmp_path / "archive"), bus_id="t", limits=REPLAY))
+    archive = Archive.open(ArchiveConfig(target=str(archive_folder), bus_id="t", limits=REPLAY))
     archive.add_blocking(mesh_story())
     archive.close_blocking()
     assert main(["plan", "show", "--data", str(tmp_path), "--json"]) == 0

@@ -34,7 +34,7 @@ class World:
         self.presence.take_message("a", at, "")
         t1 = np.array([self.seq * 50 * MS])
         self.presence.take_report("a", at, at)
-        self.live.take_rows(self.slot, np.array([self.seq]), t1, np.array([ok]), np.array([at]), at)
+        self.live.take_rows(self.slot, np.array([self.seq]), t1, np.array([ok]), np.array([at]), np.array([at]))
 
     def rows(self, ok: bool, from_s: float, to_s: float) -> None:
         for i in range(round((to_s - from_s) / 0.05)):
@@ -46,7 +46,7 @@ class World:
         at = T0 + round(at_s * S)
         seen = at + round(clock_s * S)
         host = "a" if role == "sender" else "b"
-        self.presence.take_message(host, at, "", liveness=True)
+        self.presence.take_message(host, at, "")
         change = {
             "role": role,
             "src": "a/0",
@@ -57,7 +57,7 @@ class World:
             "state": state,
         }
         change |= {"since_at_ns": seen - round(age_s * S), "interval_ns": 50 * MS, "missed": 0} | more
-        self.presence.take_report(host, at, at)
+        self.presence.take_report(host, at, at, liveness=True)
         self.live.take_statement({"host": host, "seen_at_ns": seen, "changes": [change]}, at, at)
 
     def look(self, at_s: float):
@@ -182,7 +182,8 @@ def test_what_cannot_be_read_is_counted_and_the_rest_is_taken() -> None:
         "state": "alive",
     }
     odd = [{}, {"role": "sender"}, good | {"state": "fine"}, good | {"path": "x"}, good | {"role": "witness"}]
-    w.presence.take_message("a", T0, "", liveness=True)
+    w.presence.take_message("a", T0, "")
+    w.presence.take_report("a", T0, T0, liveness=True)
     w.live.take_statement({"seen_at_ns": None, "changes": [*odd, good]}, T0, T0)
     assert w.counters.get("refused", "liveness-change") == 5
     assert w.look(0).sender_alive[0]

@@ -7,18 +7,22 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
+from sdfstream.emulator import process_io
 from sdfstream.emulator import qp_header as wire
 from sdfstream.emulator.control import QpControl
 from sdfstream.emulator.control_io import ControlServer
+from sdfstream.emulator.engine.plane_io import EnginePlane
+from sdfstream.emulator.plane_io import PythonPlane
 from sdfstream.emulator.process_files_io import JobFiles, free_block, is_running, remove_leftovers, shards
 from sdfstream.emulator.process_rows import outputs
-from sdfstream.emulator.qp_chunk import Finished, Piece
+from sdfstream.emulator.qp_chunk import CarriedChunk
 from sdfstream.emulator.rank_plan import JobSpec, NicEndpoint, plan
-from sdfstream.errors import ConfigError
+from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.records.job import JobShard
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import QP
@@ -72,10 +76,9 @@ def test_what_a_dead_run_left_is_removed_and_foreign_files_and_folders_are_not(t
 def test_rows_speak_of_each_end_by_its_own_clock_and_leave_out_what_nobody_saw() -> None:
     nics = [NicEndpoint(f"{host}/r0", "r0", f"10.0.0.{n}") for n, host in enumerate(("h00", "h01"))]
     first, *_, last = plan(JobSpec("train-a", ("h00", "h01")), nics).qps
-    piece = Piece(7, 0, 0, bytes(3000))
     report = wire.ChunkReport(5, 2, AT_NS + 10, AT_NS + 20)
-    seen = Finished(5, piece, 50_003, 3, 1, AT_NS, AT_NS + 30, report, True, False)
-    unseen = Finished(6, piece, 50_003, 3, 0, AT_NS, AT_NS + 30, None, True, False)
+    seen = CarriedChunk(5, 7, 3000, 50_003, 3, 1, AT_NS, AT_NS + 30, report)
+    unseen = CarriedChunk(6, 7, 3000, 50_003, 3, 0, AT_NS, AT_NS + 30, None)
     wrong = {"h00": 1_000, "h01": -1_000}
     made = outputs(
         "train-a",
@@ -133,3 +136,50 @@ async def test_the_control_socket_answers_line_by_line_and_survives_nonsense(tmp
     writer.close()
     await server.close()
     assert not server.path.exists()
+
+
+def test_without_a_compiler_python_carries_the_packets_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_library() -> None:
+        raise UnavailableError("no engine in C: there is no C compiler (cc) on this machine")
+
+    job = plan(JobSpec("a", ("h00", "h01")), [NicEndpoint(f"{host}/r0", "r0", "10.0.0.1") for host in ("h00", "h01")])
+    monkeypatch.setattr(process_io, "library", no_library)
+    monkeypatch.setattr(process_io, "PythonPlane", lambda *_: "Python")
+    monkeypatch.setattr(process_io, "EnginePlane", lambda *_: "C")
+    assert process_io._open_plane(job, 1, lambda _, work: work()) == "Python"
+    assert "no C compiler (cc)" in caplog.text and "in Python" in caplog.text
+    monkeypatch.setattr(process_io, "library", lambda: None)
+    assert process_io._open_plane(job, 1, lambda _, work: work()) == "C"
+
+
+def test_a_data_plane_that_finds_no_nic_leaves_nothing_open() -> None:
+    job = plan(JobSpec("a", ("h00", "h01")), [NicEndpoint(f"{host}/r0", "r0", "10.0.0.1") for host in ("h00", "h01")])
+
+    def away(_: object, __: object) -> None:
+        raise OSError(19, "No such device")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for made in (EnginePlane, PythonPlane):
+        with pytest.raises(UnavailableError, match="h00/r0: No such device"):
+            made(job, 1, away)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_data_plane_in_c_that_was_closed_still_says_its_last_figures() -> None:
+    """The agent's connection to the control socket outlives the job's sockets by a moment."""
+    job = plan(JobSpec("a", ("h00", "h01")), [NicEndpoint(f"{host}/r0", "r0", "10.0.0.1") for host in ("h00", "h01")])
+    made = EnginePlane(job, 1, lambda *_: [socket.socket(socket.AF_INET, socket.SOCK_DGRAM)])
+    sender = made.sender(0)
+    sender.rate_bps = 1_000_000
+    figures = made.stats()
+    made.stop()
+    made.close()
+    sender.rate_bps = 2_000_000
+    sender.steer(job.qps[0].ports[1], 0)
+    made.check()
+    assert (sender.path, sender.rate_bps) == (job.qps[0].ports[0], 1_000_000)
+    assert made.stats() == figures and made.qps() == figures["qps"]
+    assert (made.is_done, made.take_rows()) == (False, [])
+    made.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from sdfstream.emulator import qp_header as wire
 from sdfstream.emulator.qp_chunk import Piece
-from sdfstream.emulator.qp_receive import Delivered, Responder
+from sdfstream.emulator.qp_receive import ACK_DELAY_NS, ACK_EVERY, Delivered, Responder
 from sdfstream.emulator.qp_send import Requester
 from sdfstream.emulator.qp_stripe import Stripe
 from sdfstream.emulator.qp_window import LEAST, CongestionWindow
@@ -34,7 +35,7 @@ def give(responder: Responder, packet: tuple[int, bytes, object], *, ce: bool = 
 
 def acknowledge(responder: Responder, requester: Requester, now_ns: int) -> list[int]:
     """Chunks finished by the acknowledgement of what has arrived."""
-    made = responder.acknowledge()
+    made = responder.acknowledge(now_ns)
     assert made is not None
     ack = wire.acknowledgement(memoryview(made[1]))
     assert isinstance(ack, wire.Ack)
@@ -56,7 +57,7 @@ def test_a_chunk_crosses_and_is_reported_with_what_the_receiver_saw() -> None:
                 packet[2](AT_NS + 5)
             if chunk := give(receiving, packet, ce=True):
                 delivered.append(chunk)
-        made = receiving.acknowledge()
+        made = receiving.acknowledge(now_ns)
         now_ns += PASS_NS
         if made is not None:
             ack = wire.acknowledgement(memoryview(made[1]))
@@ -106,7 +107,7 @@ def test_after_a_move_what_was_not_acknowledged_leaves_at_once_by_the_new_port()
     assert sending.moved_at_ns == AT_NS + 3
     for packet in [*after, *before]:  # the old path delivers late
         give(receiving, packet)
-    made = receiving.acknowledge()
+    made = receiving.acknowledge(PASS_NS)
     assert made is not None and made[0] == 50_003  # by the newest transmission, not the latest arrival
     assert receiving.duplicates == len(before)
 
@@ -116,11 +117,53 @@ def test_an_answer_leaves_by_the_port_that_the_newest_data_came_by() -> None:
     sending.push(Piece(0, 0, 0, PIECE), 0)
     packets = sending.poll(0)
     give(receiving, packets[0])
-    assert receiving.acknowledge() is not None
-    assert receiving.acknowledge() is None  # nothing new, nothing said
+    assert receiving.acknowledge(0) is not None
+    assert receiving.acknowledge(0) is None  # nothing new, nothing said
     give(receiving, packets[1])
-    made = receiving.acknowledge()
+    give(receiving, packets[2])
+    made = receiving.acknowledge(0)
     assert made is not None and made[0] == 50_000
+
+
+def arrived(*, n: int, psn: int = 0, path: int = 50_000, ce: bool = False, again: bool = False) -> Responder:
+    """A receiver that has acknowledged the packets before `psn`, and then got `n` more."""
+    sending, receiving = Requester(1, 2, 50_000, 0), Responder(1, 2)
+    sending.push(Piece(0, 0, 0, PIECE), 0)
+    packets = sending.poll(0)
+    give(receiving, packets[0])
+    receiving.acknowledge(0)
+    for _, octets, stamp in packets[1 + psn : 1 + psn + n]:
+        header = wire.data(memoryview(octets))
+        assert isinstance(header, wire.DataHeader)
+        octets = wire.data_packet(header._replace(flags=wire.AGAIN), octets[wire.DATA_BYTES :]) if again else octets
+        give(receiving, (path, octets, stamp), ce=ce)
+    return receiving
+
+
+def test_every_second_packet_is_acknowledged_at_once_and_one_alone_after_the_delay() -> None:
+    assert arrived(n=ACK_EVERY).acknowledge(0) is not None
+    alone = arrived(n=1)
+    assert [alone.acknowledge(now_ns) for now_ns in (0, PASS_NS, ACK_DELAY_NS - 1)] == [None] * 3
+    assert alone.acknowledge(ACK_DELAY_NS) is not None
+    assert alone.acknowledge(2 * ACK_DELAY_NS) is None
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{"psn": 1}, {"path": 50_003}, {"ce": True}, {"again": True}],
+    ids=["behind a gap", "by another port", "with CE", "sent again"],
+)
+def test_what_the_sender_waits_for_is_acknowledged_at_once(what: dict[str, Any]) -> None:
+    assert arrived(n=1, **what).acknowledge(0) is not None
+
+
+def test_the_last_packet_of_a_chunk_is_acknowledged_at_once() -> None:
+    sending, receiving = pair()
+    sending.push(Piece(0, 0, 0, PIECE[:100]), 0)
+    sending.push(Piece(0, 0, 1, PIECE[:100]), 0)
+    for packet in sending.poll(0):
+        give(receiving, packet)
+        assert receiving.acknowledge(0) is not None
 
 
 def test_a_dead_path_gets_a_trickle_that_never_backs_off_far() -> None:
@@ -191,7 +234,7 @@ def test_pieces_of_a_stalled_queue_pair_are_carried_by_the_others() -> None:
         dead.poll(now_ns)
         got += [chunk.piece for packet in well.poll(now_ns) if (chunk := give(receiving, packet))]
         now_ns += PASS_NS
-        if (made := receiving.acknowledge()) is not None:
+        if (made := receiving.acknowledge(now_ns)) is not None:
             ack = wire.acknowledgement(memoryview(made[1]))
             assert isinstance(ack, wire.Ack)
             well.on_ack(ack, AT_NS, now_ns)

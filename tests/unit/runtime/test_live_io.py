@@ -6,11 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sdfstream.archive.http.endpoint_io import read_endpoint
+from sdfstream.archive.query_io import Console
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.cli import main
@@ -166,6 +169,29 @@ async def test_what_a_watcher_could_not_take_comes_again() -> None:
     await bus.close()
 
 
+async def test_what_a_producer_sends_again_reaches_the_archive_once() -> None:
+    """An agent whose acknowledgement was lost, as at a run's end."""
+    bus, control = MemoryBus(time.time_ns), RunControl()
+    received: dict[bool, list[int]] = {False: [], True: []}
+
+    def taker(once: bool) -> Any:
+        async def take(messages: Sequence[Message]) -> None:
+            received[once].extend(m.batch_seq for m in messages)
+
+        return take
+
+    watchers = [Watcher(f"w-{once}", (CLOCK,), taker(once), once=once) for once in received]
+    running = asyncio.create_task(live_io.run(bus, [], watchers, time.time_ns, control))
+    await asyncio.sleep(0.05)
+    for number in (0, 1, 2, 1, 2, 3):
+        await bus.publish([replace(clock(number), boot_id="agent", batch_seq=number)])
+    await asyncio.sleep(0.05)
+    control.stop.set()
+    await asyncio.wait_for(running, 20.0)
+    assert received == {False: [0, 1, 2, 1, 2, 3], True: [0, 1, 2, 3]}
+    await bus.close()
+
+
 async def test_a_stop_while_the_bus_is_away_stops_it() -> None:
     control = RunControl()
 
@@ -214,6 +240,8 @@ async def test_stages_and_archive_run_on_their_own(tmp_path: Path, capsys: pytes
         while control.lag.get("archive") != 0:  # noqa: ASYNC110 (what is waited for is no event)
             await asyncio.sleep(0.1)
     await asyncio.sleep(0.3)
+    assert read_endpoint(tmp_path) is not None, "other processes ask this one"
+    assert (await asyncio.to_thread(Console.open(str(tmp_path)).answer, "SELECT 1 AS one")).rows == [{"one": 1}]
     control.stop.set()
     counters: dict[str, Any] = {}
     for run in runs:

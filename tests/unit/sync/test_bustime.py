@@ -1,20 +1,24 @@
-"""How late rows usually come: windows close once it has passed."""
+"""How late rows and reports usually come: where the present is, when windows close, which tick the mesh works on."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
 
-from sdfstream.sync.bustime import Spread
+from sdfstream.numeric.codec import dump, load
+from sdfstream.sync.bustime import Lag, NewestLag, ReportLateness, Spread
 
-MS = 1e6
+MS, S = 1e6, 1e9
 
 
 def reported(spread: Spread, *messages: tuple[float, int]) -> None:
     """One tick of messages: lag of the oldest row in ms, rows."""
     for oldest_ms, rows in messages:
-        spread.add(np.linspace(60.0, oldest_ms, rows) * MS)
+        spread.add(np.linspace(60.0, oldest_ms, rows) * MS, np.zeros(rows, np.int64))
     spread.end_tick()
 
 
@@ -53,8 +57,95 @@ def test_it_goes_on_from_a_snapshot_in_mid_tick() -> None:
     spread, again = Spread(), Spread()
     for n in range(25):
         reported(spread, (100 + n % 7, 40))
-    spread.add(np.array([130.0, 61.0]) * MS)
+    spread.add(np.array([130.0, 61.0]) * MS, np.zeros(2, np.int64))
     again.restore(spread.snapshot())
     for one in (spread, again):
         one.end_tick()
     assert again.snapshot() == spread.snapshot() and again.value == spread.value == 130 * MS
+
+
+def of_rows(newest: NewestLag, usual_s: float, *lags_s: float) -> float:
+    """One tick of rows with these lags; the smallest one, s."""
+    newest.add(np.array(lags_s) * S, usual_s * S)
+    return newest.end_tick() / S
+
+
+def test_rows_far_from_the_usual_lag_do_not_count_while_others_are_near() -> None:
+    newest = NewestLag()
+    for _ in range(60):
+        assert of_rows(newest, 0.0, 0.2, 0.1, np.nan, 0.3, -30.0, 20.0) == 0.1
+
+
+@pytest.mark.parametrize("away_s", [-30.0, 12.0, 30.0])
+def test_a_lag_that_most_rows_contradict_for_two_seconds_is_given_up(away_s: float) -> None:
+    newest = NewestLag()
+    for _ in range(19):
+        assert of_rows(newest, 0.0, 0.1, away_s, away_s + 0.1, away_s + 0.2) == 0.1
+    newest.end_tick()  # a tick without rows tells nothing
+    assert of_rows(newest, 0.0, 0.1, away_s, away_s + 0.1, away_s + 0.2) == pytest.approx(away_s + 0.1)
+
+
+def test_a_clock_set_by_an_hour_is_no_lag() -> None:
+    newest = NewestLag()
+    assert all(of_rows(newest, 0.0, 3600.0, -3600.0) == math.inf for _ in range(50))
+
+
+def test_the_lag_is_the_smallest_of_two_seconds_and_remembers_the_earliest_of_a_minute() -> None:
+    lag = Lag()
+    for tick in range(100):
+        lag.add(0.1 * S if tick == 10 else 0.2 * S)
+        lag.add(math.inf)
+        lag.end_tick()
+        lag.end_tick()  # a tick without rows tells nothing
+        assert lag.value == (0.1 * S if 10 <= tick < 30 else 0.2 * S)
+    assert lag.earliest == 0.1 * S
+    for _ in range(600):
+        lag.add(0.2 * S)
+        lag.end_tick()
+    assert lag.earliest == 0.2 * S
+
+
+def test_a_far_lag_counts_at_once_where_no_process_tells_a_nearer_one() -> None:
+    lag = Lag()
+    for reported_s in ((0.1, 0.1), (30.0, 0.2), (30.0, 30.1)):
+        for one in reported_s:
+            lag.add(one * S)
+        lag.end_tick()
+    assert lag.value == 30.0 * S
+
+
+def reports(lateness: ReportLateness, *messages: tuple[float, int]) -> int:
+    """One tick of messages: lateness in s, rows; the ticks that the mesh is behind then."""
+    for late_s, rows in messages:
+        lateness.add(late_s * S, rows)
+    lateness.end_tick()
+    return lateness.ticks
+
+
+def test_the_mesh_is_as_far_behind_as_reports_come_and_no_further() -> None:
+    lateness = ReportLateness()
+    assert reports(lateness) == reports(lateness, (0.0, 5)) == reports(lateness, (0.1, 5)) == 1
+    assert reports(lateness, (0.1, 5), (0.15, 5)) == 2
+    assert [reports(lateness, (0.0, 5)) for _ in range(20)] == [2] * 19 + [1]
+
+
+def test_one_late_process_of_many_holds_the_mesh_up_by_two_seconds_at_most_and_most_of_them_by_ten() -> None:
+    assert reports(ReportLateness(), (0.05, 9), (1.5, 1)) == 15
+    assert reports(ReportLateness(), (0.05, 9), (60.0, 1)) == 20
+    assert reports(ReportLateness(), (0.05, 4), (5.0, 3), (6.0, 3)) == 50
+    assert reports(ReportLateness(), (60.0, 9), (0.05, 1)) == 100
+
+
+@pytest.mark.parametrize("make", [NewestLag, Lag, ReportLateness])
+def test_each_goes_on_from_a_snapshot(make: Callable[[], Any]) -> None:
+    one, again = make(), make()
+    for k in range(30):
+        if make is NewestLag:
+            one.add(np.array([0.1, 40.0 + k, 41.0]) * S, 0.0)
+        else:
+            one.add(0.1 * k * S, 3) if make is ReportLateness else one.add(0.1 * k * S)
+        if k < 29:
+            one.end_tick()
+    again.restore(load(dump(one.snapshot())))
+    assert again.end_tick() == one.end_tick()
+    assert dump(again.snapshot()) == dump(one.snapshot())

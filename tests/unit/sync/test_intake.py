@@ -29,7 +29,7 @@ def batch(**changes: Any) -> pa.RecordBatch:
 def test_edges_are_taken_in_both_directions() -> None:
     x, refused = intake.read(batch())
     assert not refused.any() and x.host.all() and x.forward.all() and x.reverse.all() and not x.lost.any()
-    assert x.names[0] == ("h1/r0", "h1/r0", "host", "h1", "h1/r0")
+    assert x.ends.row(0) == ("h1/r0", "h1/r0", "host", "h1", "h1/r0")
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,9 @@ def test_rows_without_a_path_have_no_window() -> None:
     no, yes = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
     path = np.array([NO_PATH, 4, NO_PATH])
     windows = DelayWindows()
-    windows.put(WindowRows(np.full(3, 5), path, np.full(3, 1.0), np.full(3, 1.0), np.zeros(3), no, yes, yes), 5)
+    delay = np.full(3, 1.0)
+    windows.put(WindowRows(np.full(3, 5), path, delay, delay, np.zeros(3), no, yes, yes), np.full(3, 5))
     (closed,) = windows.close(5)
     assert closed.path.tolist() == [4, 4] and closed.n.tolist() == [1, 1]
-    windows.put(WindowRows(np.full(3, 6), np.full(3, NO_PATH), *([np.full(3, 1.0)] * 3), no, no, no), 6)
+    windows.put(WindowRows(np.full(3, 6), np.full(3, NO_PATH), *([np.full(3, 1.0)] * 3), no, no, no), np.full(3, 6))
     assert windows.close(6) == []

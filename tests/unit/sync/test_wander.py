@@ -125,11 +125,14 @@ def test_a_surprise_raises_only_the_clock_that_it_is_about() -> None:
     before, common = bank.wander.walk(bank.t), bank.wander.log_q
     alarm = np.zeros(CLOCKS)
     alarm[4] = 100.0 * bank.b["offset_var_ns2"][4]
-    bank.wander.surprised(bank.t, bank.b["offset_var_ns2"], alarm, bank.label)
+    bank.wander.surprised(bank.t, bank.b["offset_var_ns2"], alarm)
     after = bank.wander.walk(bank.t)
     assert after[4] > 1.2 * before[4]
     np.testing.assert_array_equal(np.delete(after, 4), np.delete(before, 4))
     assert bank.wander.log_q == common
+    bank.wander.calm_down(bank.t, 60.0)
+    faded = bank.wander.walk(bank.t)[4]
+    assert before[4] < faded < after[4]
 
 
 def test_a_clock_that_jumped_is_not_compared_with_what_it_was() -> None:

@@ -22,6 +22,10 @@ from sdfstream.sync.reference import ReferenceState
 
 NAMES = ["b", "a", "c"]
 AT = 1_800_000_000_000_000_000
+DRIFTED = np.array([[7.5, -8.25, 1e4], [0.5, 600.0, -1.0]])
+"""Offset and skew, by clock."""
+ADDED = ("drift_ppb_per_s", "drifted_")
+"""Columns that messages of earlier versions lack."""
 
 
 def edges(rows: int = 2, seed: int = 1) -> ReducedEdges:
@@ -38,7 +42,7 @@ def edges(rows: int = 2, seed: int = 1) -> ReducedEdges:
 
 def batch(e: ReducedEdges, at: int = AT, lag: float = 5.5, origin: int | None = 7) -> pa.RecordBatch:
     base, based = np.array([3, -4, 5]), np.array([True, True, False])
-    (made,) = wire.edge_batches(at, origin, lag, NAMES, e, base, based)
+    (made,) = wire.edge_batches(at, origin, lag, NAMES, e, base, based, DRIFTED)
     return made
 
 
@@ -54,6 +58,7 @@ def test_edges_come_back_as_they_were() -> None:
         assert np.array_equal(getattr(rows.edges, name), getattr(e, name)), name
     base = {n: b for n, b, h in zip(rows.names, rows.base_ns.tolist(), rows.based.tolist(), strict=True) if h}
     assert base == {"b": 3, "a": -4}
+    assert np.array_equal(rows.drifted[:, [rows.names.index(name) for name in NAMES]], DRIFTED)
     silent = wire.read_edges(batch(e, lag=np.inf, origin=None))
     assert silent.origin_ns is None and silent.lag_ns == np.inf
 
@@ -98,13 +103,22 @@ def test_a_number_of_nobody_who_measured_is_refused(name: str, value: float) -> 
         wire.read_edges(spoilt)
 
 
-@pytest.mark.parametrize("name", EDGE.columns.names)
+@pytest.mark.parametrize("name", [name for name in EDGE.columns.names if not name.startswith(ADDED)])
 def test_a_column_that_is_missing_is_refused(name: str) -> None:
     with pytest.raises(FormatError):
         wire.read_edges(batch(edges()).drop_columns([name]))
 
 
-@pytest.mark.parametrize("name", ESTIMATE.columns.names)
+def test_messages_of_earlier_versions_know_of_no_drift() -> None:
+    rows = wire.read_edges(batch(edges()).drop_columns([n for n in EDGE.columns.names if n.startswith(ADDED)]))
+    assert not rows.drifted.any()
+    (body,) = wire.estimate_batches(AT, NAMES, estimates(3), 2.5)
+    read = wire.read_estimates(body.drop_columns([n for n in ESTIMATE.columns.names if n.startswith(ADDED)]))
+    assert read is not None
+    assert not any(read.estimates.table[name].any() for name in ("drift_ppb_s", "drifted_ns", "drifted_ppb"))
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATE.columns.names if not name.startswith(ADDED)])
 def test_a_column_of_estimates_that_is_missing_is_refused(name: str) -> None:
     (body,) = wire.estimate_batches(AT, NAMES, estimates(3), 2.5)
     with pytest.raises(FormatError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
+import uvloop
 from aiokafka import errors as kafka
 
 from sdfstream.bus.kafka.errors_io import ERRORS, RateLimit, mapped
@@ -30,7 +32,23 @@ def test_foreign_errors_become_ours_with_their_cause(theirs: Exception, mine: ty
     assert caught.value.__cause__ is theirs
 
 
+def test_a_write_to_a_connection_that_was_closed_is_a_broker_that_is_away() -> None:
+    async def write_to_closed() -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
+        transport.abort()
+        await asyncio.sleep(0.05)
+        server.close()
+        with pytest.raises(UnavailableError, match="trying: the connection was closed"), mapped("trying"):
+            transport.write(b"x")
+
+    uvloop.run(write_to_closed())
+
+
 def test_what_is_not_kafkas_passes() -> None:
+    with pytest.raises(RuntimeError), mapped("trying"):
+        raise RuntimeError("a defect")
     with pytest.raises(ZeroDivisionError), mapped("trying"):
         raise ZeroDivisionError
 

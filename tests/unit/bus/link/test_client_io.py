@@ -196,8 +196,11 @@ async def test_an_unreadable_message_in_a_whole_frame_becomes_a_dead_letter(
     reader, writer = await asyncio.open_unix_connection(tmp_path / "link")
     writer.write(frames.MAGIC + frames.frame(CLOCK.name, "k", [("schema", CLOCK.name.encode())], b"rubbish"))
     writer.write(frames.frame("nonsense", "k", [], b""))
-    assert frames.ACK.unpack(await reader.readexactly(8)) == (1,)
-    assert frames.ACK.unpack(await reader.readexactly(8)) == (2,)
+    acknowledged = 0
+    while acknowledged < 2:  # one for each, or one for both
+        (word,) = frames.ACK.unpack(await reader.readexactly(8))
+        assert acknowledged < word <= 2
+        acknowledged = word
     (dead,) = await take(dead, 1)
     assert isinstance(dead.body, Event)
     assert dead.body.data["reason"] == "arrow-corrupt"

@@ -14,7 +14,7 @@ from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.records.units import NS_PER_S
-from tests.engine_sender import EngineSender, SplitMix
+from tests.fixtures.engine_sender import EngineSender, SplitMix
 from tests.wire import EPOCH, SOCKET_B, A, Wire, host_a, host_b, sockets_of
 
 PORTS = tuple(range(50_001, 50_009))

@@ -27,17 +27,17 @@ def packaging() -> ModuleType:
     return module
 
 
-def _writes(library: Path) -> None:
+def _writes(library: Path, _folder: Path = ROOT) -> None:
     library.write_bytes(b"\x7fELF")
 
 
-def _refuses(library: Path) -> None:
+def _refuses(library: Path, _folder: Path = ROOT) -> None:
     raise UnavailableError("no packet engine: there is no C compiler (cc) on this machine")
 
 
 @pytest.fixture
 def built(packaging: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Any, Any]]:
-    def build(compiling: Callable[[Path], None], *, editable: bool = False) -> tuple[Any, Any]:
+    def build(compiling: Callable[[Path, Path], None], *, editable: bool = False) -> tuple[Any, Any]:
         monkeypatch.setattr(build_io, "compile_library", compiling)
         commands = {"build_py": packaging.BuildPackage, "bdist_wheel": packaging.BuildWheel}
         package = packaging.Package({"name": "sdfstream", "version": "1", "packages": [], "cmdclass": commands})
@@ -53,7 +53,8 @@ def built(packaging: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_a_wheel_with_the_library_is_of_this_machine_and_of_every_python(built: Any) -> None:
     build_py, wheel = built(_writes)
-    assert str(build_py.library()) in build_py.get_outputs()
+    assert len(build_py.libraries()) == 2
+    assert {str(library) for library in build_py.libraries()} <= set(build_py.get_outputs())
     wheel.root_is_pure = False
     assert wheel.get_tag() == ("py3", "none", sysconfig.get_platform().replace("-", "_"))
 
@@ -66,14 +67,14 @@ def test_without_a_compiler_the_wheel_is_of_any_machine(built: Any) -> None:
 
 def test_a_library_of_an_earlier_build_is_not_packed(built: Any) -> None:
     build_py, _ = built(_writes)
-    assert build_py.library().exists()
+    assert all(library.exists() for library in build_py.libraries())
     build_py, _ = built(_refuses)
-    assert not build_py.library().exists()
+    assert not any(library.exists() for library in build_py.libraries())
 
 
 def test_an_editable_install_holds_no_library(built: Any) -> None:
     build_py, _ = built(_writes, editable=True)
-    assert not build_py.library().exists()
+    assert not any(library.exists() for library in build_py.libraries())
 
 
 def test_with_no_compiler_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_the_library_that_came_with_the_package_is_the_one_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(build_io, "INSTALLED", tmp_path / "engine.so")
-    monkeypatch.setattr(build_io, "compiled", lambda: tmp_path / "cached.so")
+    monkeypatch.setattr(build_io, "compiled", lambda **_: tmp_path / "cached.so")
     assert build_io.available() == tmp_path / "cached.so"
     _writes(build_io.INSTALLED)
     assert build_io.available() == build_io.INSTALLED

@@ -15,8 +15,8 @@ from sdfstream.probes.stamp import packet
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.probes.virtual_clock import KNOT_NS, Clock
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
-from tests.engine_sender import EngineSender, SplitMix
-from tests.engine_wire import echo
+from tests.fixtures.engine_sender import EngineSender, SplitMix
+from tests.fixtures.engine_wire import echo
 from tests.wire import EPOCH, B
 
 PERIOD_NS = 10 * NS_PER_MS

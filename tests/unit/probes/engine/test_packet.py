@@ -10,7 +10,7 @@ from sdfstream.probes.stamp import packet, tlv
 from sdfstream.probes.stamp.datagrams import address_keys, address_octets
 from sdfstream.probes.virtual_clock import KNOT_NS, Clock
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
-from tests.engine_packets import Codec, clock_reading, functions
+from tests.fixtures.engine_packets import Codec, clock_reading, functions
 from tests.golden.test_probes_stamp_packets import KEY, first_probe
 from tests.wire import EPOCH, HostConfig, NicConfig, sender_of
 

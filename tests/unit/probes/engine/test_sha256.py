@@ -8,7 +8,7 @@ import hmac
 import numpy as np
 import pytest
 
-from tests.engine_packets import functions, hmac_sha256_128, sha256
+from tests.fixtures.engine_packets import functions, hmac_sha256_128, sha256
 
 # FIPS 180-4 examples, as in NIST's SHA256 example file and CAVP short messages
 VECTORS = {

@@ -1,0 +1,38 @@
+"""What the agent's loop waits for: an instant, or a call before it."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Wake:
+    """Wakes one waiting task; made in the loop that it belongs to."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._called = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def call(self) -> None:
+        """End the wait, or the next one at once."""
+        self._called = True
+        self._resolve()
+
+    async def until(self, at_s: float) -> bool:
+        """Wait until the loop's clock shows `at_s`, at least for one round of the loop; whether a call ended it."""
+        if not self._called:
+            self._waiting = self._loop.create_future()
+            timer = self._loop.call_at(at_s, self._resolve)
+            try:
+                await self._waiting
+            finally:
+                timer.cancel()
+                self._waiting = None
+        else:
+            await asyncio.sleep(0)
+        called, self._called = self._called, False
+        return called
+
+    def _resolve(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

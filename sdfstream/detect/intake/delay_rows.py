@@ -1,0 +1,57 @@
+"""Delay messages into the baselines: those of a slice as one where all their sessions are known (see `probe_rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sdfstream.detect.delays import read
+from sdfstream.detect.engines import Engines
+from sdfstream.errors import FormatError
+from sdfstream.records.message import Message
+from sdfstream.records.slices import joined
+
+
+class DelayIntake:
+    """Takes messages of corrected delays.
+
+    Parameters
+    ----------
+    engines : Engines
+    made_ns : callable
+        A message to the instant of which it speaks, bus time; may raise `FormatError`.
+    """
+
+    def __init__(self, engines: Engines, made_ns: Callable[[Message], int]) -> None:
+        self._counters, self._sessions, self._delays = engines.counters, engines.sessions, engines.delays
+        self._admit, self._made_ns = engines.admit, made_ns
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Take messages that entered the bus within one slice."""
+        if len(messages) > 1 and self._take_together(messages):
+            return
+        for message in messages:
+            try:
+                windows, made_ns = read(message.body), self._made_ns(message)
+                slots = self._sessions.of_batch(message.body, "dscp", made_ns)
+                self._delays.take(windows, slots, np.full(slots.size, made_ns))
+            except FormatError as error:
+                self._counters.add("refused", error.reason)
+            self._admit()
+
+    def _take_together(self, messages: Sequence[Message]) -> bool:
+        """Take them as one, if nothing in them is new and all can be read."""
+        batch = joined(messages)
+        if batch is None:
+            return False
+        try:
+            slots, windows = self._sessions.known_of_batch(batch, "dscp"), read(batch)
+        except FormatError:
+            return False
+        if slots is None:
+            return False
+        made_ns = np.array([self._made_ns(m) for m in messages], np.int64).repeat([m.rows for m in messages])
+        self._sessions.table["seen_at_ns"][slots] = made_ns
+        self._delays.take(windows, slots, made_ns)
+        return True

@@ -1,0 +1,215 @@
+"""Probe messages into the engines that follow hosts and sessions: those of a slice as one, wherever that says the same.
+
+It does where nothing in them is new: every name and session is known, no agent was restarted, and no session has rows
+in two of the messages. Then the hosts' part is done message by message, and the sessions' part once for all rows.
+Everything else is taken one message at a time, so that what is said never depends on how messages were gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sdfstream.detect.engines import Engines
+from sdfstream.errors import FormatError
+from sdfstream.numeric.group import runs
+from sdfstream.records import columns
+from sdfstream.records.bustime import as_of_ns, dated
+from sdfstream.records.fabric import host_of
+from sdfstream.records.hostclock import edges_in, paths_only
+from sdfstream.records.message import Message
+from sdfstream.records.slices import joined
+from sdfstream.records.units import ABSENT_NS, Bools, Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRows:
+    """Rows of paths, of one or of several messages; every array is (rows,)."""
+
+    batch: pa.RecordBatch
+    slots: Int64s
+    """Session; −1: refused."""
+    seq: Int64s
+    t1_ns: Int64s
+    t4_ns: Int64s
+    """`ABSENT_NS`: no answer came."""
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, slots: Int64s) -> ProbeRows:
+        """The columns of a batch.
+
+        Raises
+        ------
+        FormatError
+            When one is missing or of a wrong type.
+        """
+        seq = columns.values(batch, "seq").astype(np.int64)
+        return cls(batch, slots, seq, columns.values(batch, "t1_ns"), columns.instants(batch, "t4_ns"))
+
+    @property
+    def answered(self) -> Bools:
+        """Whether an answer came."""
+        result: Bools = self.t4_ns != ABSENT_NS
+        return result
+
+    @property
+    def ended_ns(self) -> Int64s:
+        """An exchange ends with its answer, or for want of one with the probe's sending; the sender's clock."""
+        return np.where(self.answered, self.t4_ns, self.t1_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Messages that can be taken as one."""
+
+    messages: Sequence[Message]
+    rows: ProbeRows
+    message: Int64s
+    """(rows,) number of each row's message, ascending."""
+    hosts: list[tuple[str, str] | None]
+    """Of each message its rows' clock, and the host of its first row; None: it has no rows."""
+
+
+class ProbeIntake:
+    """Takes probe messages.
+
+    Parameters
+    ----------
+    engines : Engines
+    sign_of_life : callable
+        Told of every message before its rows.
+    """
+
+    def __init__(self, engines: Engines, sign_of_life: Callable[[Message], None]) -> None:
+        self._counters, self._admit, self._sign_of_life = engines.counters, engines.admit, sign_of_life
+        self._sessions, self._presence, self._bustime = engines.sessions, engines.presence, engines.bustime
+        self._liveness, self._runs, self._marks = engines.liveness, engines.runs, engines.marks
+        self._completeness, self._producers = engines.completeness, engines.producers
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Take messages that entered the bus within one slice."""
+        together = self._together(messages) if len(messages) > 1 else None
+        if together is not None:
+            self._take_together(together)
+            return
+        for message in messages:
+            try:
+                self._take_one(message)
+            except FormatError as error:
+                self._counters.add("refused", error.reason)
+            self._admit()
+
+    def _take_one(self, message: Message) -> None:
+        self._sign_of_life(message)
+        at_ns = message.bus_at_ns
+        batch = paths_only(message.body)
+        slots = self._sessions.of_batch(batch, "dscp_sent", at_ns)
+        self._sessions.note_planes(batch, slots)
+        self._admit()
+        rows = ProbeRows.of(batch, slots)
+        self._note_producer(message, rows.t1_ns)
+        known = slots >= 0
+        self._counters.add("refused", "probe-row", int((~known).sum()))
+        self._marks.take_rows(batch, slots, at_ns)
+        seen_ns, hosts = self._bustime.of_exchanges(batch, at_ns)
+        for host, until_ns in hosts:
+            self._presence.take_report(host, until_ns, at_ns)
+        self._watch_for_sleep(message, slots[known], rows.seq[known], rows.t1_ns[known])
+        made_ns = as_of_ns(max((until_ns for _, until_ns in hosts), default=at_ns), at_ns)
+        made, at = (np.full(int(known.sum()), ns, np.int64) for ns in (made_ns, at_ns))
+        due = self._take_rows(rows, known, seen_ns, made, at)
+        self._completeness.take(int(due.sum()), due.size, at_ns)
+
+    def _note_producer(self, message: Message, t1_ns: Int64s) -> None:
+        newest_ns = int(t1_ns.max()) if t1_ns.size else None
+        self._producers.take(message.key, message.boot_id, newest_ns, message.bus_at_ns)
+
+    def _watch_for_sleep(self, message: Message, slots: Int64s, seq: Int64s, t1_ns: Int64s) -> None:
+        if self._presence.may_have_slept(message.key) and self._liveness.sent_all_along(slots, seq, t1_ns):
+            self._presence.note_awake(message.key)
+
+    def _take_rows(self, rows: ProbeRows, known: Any, seen_ns: Int64s, made_ns: Int64s, at_ns: Int64s) -> Int64s:
+        slots, seq, answered = rows.slots[known], rows.seq[known], rows.answered[known]
+        due = self._liveness.take_rows(slots, seq, rows.t1_ns[known], answered, seen_ns[known], made_ns)
+        self._runs.take_rows(slots, seq, answered, at_ns)
+        return due
+
+    # -- several messages as one ----------------------------------------------------------------------------------
+
+    def _together(self, messages: Sequence[Message]) -> Together | None:
+        """The messages as one, if that may be; changes nothing."""
+        if not all(self._presence.knows_run(m.key, m.boot_id) for m in messages):
+            return None
+        batch, message = joined(messages), np.arange(len(messages)).repeat([m.rows for m in messages])
+        if batch is None:
+            return None
+        try:
+            edges = edges_in(batch)
+            if edges is not None:
+                batch, message = paths_only(batch), message[~edges]
+            slots = self._sessions.known_of_batch(batch, "dscp_sent")
+            if slots is None or not _in_one_message_each(slots, message, self._sessions.count):
+                return None
+            hosts = _clocks(batch, message, len(messages))
+            return None if hosts is None else Together(messages, ProbeRows.of(batch, slots), message, hosts)
+        except FormatError:
+            return None
+
+    def _take_together(self, x: Together) -> None:
+        rows, message = x.rows, x.message
+        at_ns = np.array([m.bus_at_ns for m in x.messages], np.int64)
+        start = np.searchsorted(message, np.arange(len(x.messages) + 1)).tolist()
+        self._sessions.table["seen_at_ns"][rows.slots] = at_ns[message]
+        self._sessions.note_planes(rows.batch, rows.slots)
+        self._marks.take_rows(rows.batch, rows.slots, int(at_ns[-1]))
+        seen_ns, made_ns = self._of_hosts(x, start, at_ns)
+        due = self._take_rows(rows, slice(None), seen_ns, made_ns[message], at_ns[message])
+        sums = np.bincount(message, due, len(x.messages)).astype(np.int64).tolist()
+        for m, sent, first, end in zip(x.messages, sums, start, start[1:], strict=False):
+            self._completeness.take(sent, end - first, m.bus_at_ns)
+
+    def _of_hosts(self, x: Together, start: list[int], at_ns: Int64s) -> tuple[Int64s, Int64s]:
+        """What each message says of its host; (rows,) when each exchange ended, (messages,) of when each speaks."""
+        rows, ended_ns, seen_ns = x.rows, x.rows.ended_ns, at_ns[x.message]
+        made_ns = at_ns.copy()
+        for i, (message, named) in enumerate(zip(x.messages, x.hosts, strict=True)):
+            mine = slice(start[i], start[i + 1])
+            self._sign_of_life(message)
+            self._note_producer(message, rows.t1_ns[mine])
+            if named is not None:
+                clock, host = named
+                self._bustime.note(clock, int(ended_ns[mine].max()), message.bus_at_ns)
+                offset_ns = self._bustime.offset_ns(clock, message.bus_at_ns)
+                if offset_ns is not None:
+                    seen_ns[mine] = dated(ended_ns[mine], offset_ns, message.bus_at_ns)
+                until_ns = int(seen_ns[mine].max())
+                self._presence.take_report(host, until_ns, message.bus_at_ns)
+                made_ns[i] = as_of_ns(until_ns, message.bus_at_ns)
+            self._watch_for_sleep(message, rows.slots[mine], rows.seq[mine], rows.t1_ns[mine])
+        return seen_ns, made_ns
+
+
+def _in_one_message_each(slots: Int64s, message: Int64s, sessions: int) -> bool:
+    """Whether no session has rows in two messages."""
+    owner = np.zeros(sessions, np.int64)
+    owner[slots] = message
+    return bool((owner[slots] == message).all())
+
+
+def _clocks(batch: pa.RecordBatch, message: Int64s, messages: int) -> list[tuple[str, str] | None] | None:
+    """The clock of each message's rows and the host of its first; None where a message has rows of two clocks."""
+    clock, clocks = columns.names(batch, "clock_src")
+    src, nics = columns.names(batch, "src")
+    if clock.size and int(clock.min()) < 0:
+        return None
+    start, size, number = runs(message)
+    if not np.array_equal(clock, clock[start].repeat(size)):
+        return None
+    found: list[tuple[str, str] | None] = [None] * messages
+    for i, c, s in zip(number.tolist(), clock[start].tolist(), src[start].tolist(), strict=True):
+        found[i] = clocks[c], host_of(nics[s])
+    return found

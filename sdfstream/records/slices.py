@@ -1,0 +1,93 @@
+"""Messages by the slice: what entered the bus within one slice of bus time is read, joined and taken as one.
+
+Agents publish every 50 ms, so a message holds some tens of rows, and most of what a stage does costs as much for ten
+rows as for a thousand. A slice depends on bus time alone, never on how the stream was cut into calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from sdfstream.records.message import Body, Event, Message
+from sdfstream.records.units import NS_PER_MS, TICK_NS
+
+SLICE_NS: Final = 25 * NS_PER_MS
+"""Divides `TICK_NS`: no slice lies on both sides of a boundary at which stages tick."""
+assert TICK_NS % SLICE_NS == 0
+
+
+def start_of_slice(bus_at_ns: int) -> int:
+    """The first instant of the slice in which `bus_at_ns` lies."""
+    return bus_at_ns // SLICE_NS * SLICE_NS
+
+
+def in_calls(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """The stream as stages are given it: what entered the bus within one slice, of any topic; an event is the last.
+
+    Events are rare and may be urgent (a path that fell silent), so nothing behind one holds it up.
+
+    >>> batch = pa.record_batch({"n": [1]})
+    >>> def at(ms, body=batch): return Message("a", "k", body, ms * 1_000_000, 0)
+    >>> [len(call) for call in in_calls([at(1), at(24), at(25), at(30, Event("t", "s", "1", 0, {})), at(31)])]
+    [2, 2, 1]
+    """
+    call: list[Message] = []
+    for message in messages:
+        if call and message.bus_at_ns // SLICE_NS != call[0].bus_at_ns // SLICE_NS:
+            yield call
+            call = []
+        call.append(message)
+        if isinstance(message.body, Event):
+            yield call
+            call = []
+    if call:
+        yield call
+
+
+def in_slices(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Runs of messages that follow each other, are of one topic, and entered the bus within one slice.
+
+    >>> def at(ms, topic="a"): return Message(topic, "k", Event("t", "s", "1", 0, {}), ms * 1_000_000, 0)
+    >>> [len(run) for run in in_slices([at(1), at(24), at(25), at(30, "b"), at(31)])]
+    [2, 1, 1, 1]
+    """
+    first = 0
+    for i in range(1, len(messages) + 1):
+        if i == len(messages) or not _together(messages[first], messages[i]):
+            yield messages[first:i]
+            first = i
+
+
+def _together(a: Message, b: Message) -> bool:
+    return a.topic == b.topic and a.bus_at_ns // SLICE_NS == b.bus_at_ns // SLICE_NS
+
+
+def joined(messages: Sequence[Message]) -> pa.RecordBatch | None:
+    """The rows of all `messages` in one batch, in order; None where they are not all batches of one schema."""
+    bodies = [m.body for m in messages]
+    if len(bodies) == 1:
+        return bodies[0] if isinstance(bodies[0], pa.RecordBatch) else None
+    same = tuple(map(id, bodies))
+    if same not in _JOINED:
+        while len(_JOINED) >= _MOST_JOINED:
+            del _JOINED[next(iter(_JOINED))]
+        _JOINED[same] = bodies, _join(bodies)
+    return _JOINED[same][1]
+
+
+_MOST_JOINED: Final = 4
+_JOINED: Final[dict[tuple[int, ...], tuple[list[Body], pa.RecordBatch | None]]] = {}
+"""What was joined last, with the bodies it was made of (while they live, nothing else has their ids): the stages of a
+process take the same messages one after the other."""
+
+
+def _join(bodies: list[Body]) -> pa.RecordBatch | None:
+    if not all(isinstance(body, pa.RecordBatch) for body in bodies):
+        return None
+    try:
+        return pa.concat_batches(bodies)
+    except pa.ArrowException:  # producers of two versions, a null in a dictionary
+        return None

@@ -1,0 +1,231 @@
+r"""Hosts that warm up: how fast each clock's skew changes, its *drift* (ppb/s), found from the mesh's corrections.
+
+A two-state filter (offset, skew) lags behind a clock whose skew drifts: by :math:`v = (v_1, v_2)` per ppb/s of drift
+that set in some time ago. With gains :math:`k_1, k_2` of its updates, v follows from nothing but the filter [1]_:
+
+.. math:: v' = (v_1 + v_2\,dt + dt^2/2,\; v_2 + dt), \qquad v'' = (v_1' (1 - k_1),\; v_2' - k_2 v_1').
+
+What the mesh corrects a clock by then measures its drift: a correction :math:`\delta` of a prediction of variance
+:math:`P'` adds :math:`v_1' \delta / P'` to the score s of a drift, and :math:`v_1'^2 k_1 / P'` to its information I.
+
+- *Trials.* A drift sets in at an unknown instant. Every half second a trial begins that supposes it did just then.
+  The evidence of a trial is the likelihood of its drift, normal of `_USUAL`, against none; there is an *alarm* when
+  that of all trials together is beyond doubt.
+- *Correction.* At an alarm the clock gets the drift, and its state what that drift has made of it since: :math:`v\,a`,
+  averaged over the trials by their evidence. Sessions hold the evidence and have to be corrected alike; so the sum of
+  all that drifts made of a clock, `drifted`, is published with the estimates, and edges follow it (`edgework`).
+- *Afterwards* the drift is refined by every correction, as unsteady as it is large (`_UNSTEADY`). What is not known of
+  it counts as wander of the frequency meanwhile.
+- *Bound.* Suspicion that is no alarm yet widens it, by the error that the suspected drift would have caused.
+
+While nothing drifts, nothing here touches a state.
+
+References
+----------
+.. [1] B. Friedland, "Treatment of bias in recursive filtering", IEEE Trans. Automatic Control 14(4), 1969.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from sdfstream.numeric.table import Table
+from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
+
+_TRIALS: Final = 16
+_TICKS_PER_TRIAL: Final = 5
+_USUAL: Final = 15.0
+"""Standard deviation of a drift that set in, ppb per s. A warming host: 20 at most."""
+_MOST: Final = 4.0
+"""A drift beyond so many times that is none, but a step or a slew."""
+_ALARM: Final = 7.0
+"""Logarithm of the evidence: at 4 a steady clock had a false alarm in about 24 minutes."""
+_DEAD_S: Final = 2.0
+"""After an alarm a clock has none for so long."""
+_DEAD_JUMPED_S: Final = 10.0
+"""So long after a jump of its own."""
+_UNSTEADY: Final = 0.1
+"""A drift walks by this share of itself per √s."""
+_LASTS_S: Final = 3.0
+"""An error of the drift lasts so long before it is corrected: it counts as a random walk of the frequency."""
+_SUSPECT: Final = 1.25
+"""A trial of so many standard deviations begins to widen the bound."""
+_DOUBT: Final = 2.0
+_LEAST_SHARE: Final = 0.1
+_FADE_S: Final = 5.0
+"""The drift of a silent clock is forgotten in this time."""
+
+COLUMNS: Final = {
+    # of the drift in `estimates`: variance (0: there is none), and the filter's lag per ppb/s of its error
+    "drift_var": np.float64(0.0),
+    "drift_lag_ns": np.float64(0.0),
+    "drift_lag_ppb": np.float64(0.0),
+    "drift_dead_s": np.float64(0.0),
+    "drift_doubt_ns2": np.float64(0.0),
+    # random walks until the next tick: of the frequency, ns²/s³, of the phase, ns²/s
+    "drift_freq_walk": np.float64(0.0),
+    "drift_phase_walk": np.float64(0.0),
+}
+"""Columns of the clocks' table that belong here."""
+WIDE_COLUMNS: Final = {
+    name: np.zeros(_TRIALS) for name in ("trial_on", "trial_lag_ns", "trial_lag_ppb", "trial_score", "trial_info")
+}
+"""Those with a value per trial."""
+
+
+class Correction(NamedTuple):
+    """What the mesh did to its prediction; all (clocks,)."""
+
+    offset_ns: Float64s
+    """By how much each offset was moved more than most clocks' were: one wild clock moves the gauge of all."""
+    offset_var_ns2: Float64s
+    """Of the prediction."""
+    offset_skew_cov: Float64s
+    free: Float64s
+    """Each clock's share of the errors that its gauge leaves free (`wander.free_errors`)."""
+
+
+class _Found(NamedTuple):
+    """Averages over the trials, by their evidence, of some clocks: lag and drift, and their variances."""
+
+    drift: Float64s
+    drift_var: Float64s
+    offset_ns: Float64s
+    offset_var: Float64s
+    skew_ppb: Float64s
+    skew_var: Float64s
+    lag_ns: Float64s
+    lag_ppb: Float64s
+
+
+def predict(t: Table, b: Table, dt: float, silent: Bools) -> None:
+    """Time update of all lags, `dt` seconds; `silent`: clocks without recent samples."""
+    on = t["trial_on"]
+    t["trial_lag_ns"] += t["trial_lag_ppb"] * dt + 0.5 * dt * dt * on
+    t["trial_lag_ppb"] += dt * on
+    known = t["drift_var"] > 0.0
+    t["drift_lag_ns"] += t["drift_lag_ppb"] * dt + 0.5 * dt * dt * known
+    t["drift_lag_ppb"] += dt * known
+    drift = b["drift_ppb_s"]
+    t["drift_var"] += known * (_UNSTEADY * drift) ** 2 * dt
+    t["drift_dead_s"] = np.maximum(t["drift_dead_s"] - dt, 0.0)
+    if silent.any():
+        b["drift_ppb_s"] = np.where(silent, drift * np.exp(-dt / _FADE_S), drift)
+
+
+def learn(t: Table, b: Table, c: Correction, ticks: int) -> Bools:
+    """Learn from the mesh's corrections, and correct the estimates `b`; which clocks had an alarm."""
+    share = np.maximum(c.free, _LEAST_SHARE)
+    predicted = np.maximum(c.offset_var_ns2, 1e-6)
+    gain = np.clip(1.0 - b["offset_var_ns2"] / predicted, 0.0, 1.0)
+    turn = c.offset_skew_cov / predicted * gain
+    score = np.where(gain > 0.0, c.offset_ns / predicted, 0.0)
+    # where predictions stray anyway, since the clock wanders by more than is known yet, they say less of drifts
+    trust = 1.0 / np.maximum((t["error"] / t["expected_error"]).max(axis=0), 1.0)
+    score, info = score * trust, gain / predicted * trust
+
+    lag = t["trial_lag_ns"]
+    t["trial_score"] += lag * score
+    t["trial_info"] += lag * lag * info
+    t["trial_lag_ppb"] -= turn * lag
+    t["trial_lag_ns"] = lag * (1.0 - gain)
+    by = _refined(t, share, score, info)
+    t["drift_lag_ppb"] -= turn * t["drift_lag_ns"]
+    t["drift_lag_ns"] *= 1.0 - gain
+    _correct(b, slice(None), by, t["drift_lag_ns"] * by, t["drift_lag_ppb"] * by)
+    alarm = _decide(t, b, share)
+    if ticks % _TICKS_PER_TRIAL == 0:
+        _begin(t, ticks // _TICKS_PER_TRIAL % _TRIALS)
+    return alarm
+
+
+def forget(t: Table, b: Table, jumped: Bools) -> None:
+    """The mesh was shaken: corrections say nothing of drifts; for longer those of clocks that jumped themselves."""
+    for name in WIDE_COLUMNS:
+        t[name] = 0.0
+    for name in COLUMNS:
+        t[name][jumped] = 0.0
+    b["drift_ppb_s"][jumped] = 0.0
+    t["drift_dead_s"] = np.where(jumped, _DEAD_JUMPED_S, np.maximum(t["drift_dead_s"], _DEAD_S))
+
+
+def _begin(t: Table, trial: int) -> None:
+    """The oldest trial begins anew."""
+    for name in ("trial_lag_ns", "trial_lag_ppb", "trial_score", "trial_info"):
+        t[name][trial] = 0.0
+    t["trial_on"][trial] = 1.0
+
+
+def _refined(t: Table, share: Float64s, score: Float64s, info: Float64s) -> Float64s:
+    """By how much the drifts that are known change, ppb/s."""
+    lag, variance = t["drift_lag_ns"], t["drift_var"]
+    left = variance / (1.0 + variance / share * lag * lag * info)
+    t["drift_var"] = left
+    result: Float64s = left / share * lag * score
+    return result
+
+
+def _decide(t: Table, b: Table, share: Float64s) -> Bools:
+    """Alarms, and how much the bounds widen meanwhile."""
+    score, info = t["trial_score"], t["trial_info"]
+    usual = _USUAL * _USUAL
+    variance = share / (info + share / usual)
+    drift = variance / share * score
+    square = score * drift / share
+    evidence = np.where(t["trial_on"] > 0.0, 0.5 * (square - np.log1p(info * usual / share)), -np.inf)
+    best = np.maximum(evidence.max(axis=0), 0.0)
+    weight = np.exp(evidence - best)
+    total = weight.sum(axis=0)
+    alarm: Bools = np.log(np.maximum(total, 1e-300)) + best > _ALARM + np.log(_TRIALS)
+    alarm &= t["drift_dead_s"] <= 0.0
+    over = np.maximum(np.sqrt(square) - _SUSPECT, 0.0)
+    t["drift_doubt_ns2"] = _DOUBT * (t["trial_lag_ns"] ** 2 * variance * over * over).max(axis=0)
+    t["drift_freq_walk"] = t["drift_phase_walk"] = 0.0
+    hit = np.flatnonzero(alarm)
+    if hit.size:
+        pick = weight[:, hit] / total[hit], drift[:, hit], variance[:, hit]
+        found = _averages(*pick, t["trial_lag_ns"][:, hit], t["trial_lag_ppb"][:, hit])
+        sound = np.abs(found.drift) < _MOST * _USUAL
+        _take_up(t, b, hit[sound], _Found._make(column[sound] for column in found))
+        for name in WIDE_COLUMNS:
+            t[name][:, hit] = 0.0
+    t["drift_doubt_ns2"] += t["drift_lag_ns"] ** 2 * t["drift_var"]
+    t["drift_freq_walk"] += _LASTS_S * (t["drift_var"] + (2.0 * _UNSTEADY * b["drift_ppb_s"]) ** 2)
+    return alarm
+
+
+def _averages(weight: Float64s, drift: Float64s, variance: Float64s, lag_ns: Float64s, lag_ppb: Float64s) -> _Found:
+    def mean(x: Float64s) -> Float64s:
+        result: Float64s = (weight * x).sum(axis=0)
+        return result
+
+    def both(factor: Float64s | float) -> tuple[Float64s, Float64s]:
+        """Mean and variance of a multiple of the drift."""
+        middle = mean(factor * drift)
+        return middle, mean(factor * factor * variance + (factor * drift - middle) ** 2)
+
+    return _Found(*both(1.0), *both(lag_ns), *both(lag_ppb), mean(lag_ns), mean(lag_ppb))
+
+
+def _take_up(t: Table, b: Table, clock: Int64s, found: _Found) -> None:
+    """These clocks drift, and have done so for a while."""
+    _correct(b, clock, found.drift, found.offset_ns, found.skew_ppb)
+    t["drift_var"][clock] = found.drift_var
+    t["drift_lag_ns"][clock], t["drift_lag_ppb"][clock] = found.lag_ns, found.lag_ppb
+    t["drift_dead_s"][clock] = _DEAD_S
+    tick_s = TICK_NS / NS_PER_S
+    t["drift_freq_walk"][clock] = found.skew_var / tick_s
+    t["drift_phase_walk"][clock] = found.offset_var / tick_s
+
+
+def _correct(b: Table, clock: Any, drift: Float64s, offset_ns: Float64s, skew_ppb: Float64s) -> None:
+    for name, by in (
+        ("offset_ns", offset_ns),
+        ("drifted_ns", offset_ns),
+        ("skew_ppb", skew_ppb),
+        ("drifted_ppb", skew_ppb),
+        ("drift_ppb_s", drift),
+    ):
+        b[name][clock] += by

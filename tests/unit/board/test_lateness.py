@@ -1,0 +1,64 @@
+"""What is old is told as old: of when board, findings and `why` speak."""
+
+from dataclasses import replace
+
+from sdfstream.board.board import Board
+from sdfstream.board.findings_text import line_of
+from sdfstream.board.jobs import JobBoard
+from sdfstream.board.lateness import HostLateness
+from sdfstream.board.status_text import text_of
+from sdfstream.board.why import explain
+from sdfstream.records.units import NS_PER_S
+from tests.fixtures import board_messages as bm
+from tests.fixtures.job_cases import messages_of
+from tests.fixtures.job_messages import NOW_NS
+
+S = NS_PER_S
+T0 = 1_800_000_000 * S
+
+
+def test_lateness_is_what_a_statement_took_longer_than_the_fastest() -> None:
+    late = HostLateness()
+    for i in range(5):
+        late.take("h00", T0 + i * S - 7_200 * S, T0 + i * S)
+    assert late.of("h00") == 0 == late.of("h01")
+    late.take("h00", T0 + 5 * S - 7_200 * S, T0 + 9 * S)
+    assert late.of("h00") == 4 * S
+    late.take("h01", "odd", T0)
+    assert (late.of_half(["h00", "h01", "h02"]), late.of_half(["h00"]), late.of_half([])) == (0, 4 * S, 0)
+
+
+def test_the_board_speaks_of_what_detect_has_reached() -> None:
+    board = Board()
+    board.take(bm.small_fabric())
+    assert board.known_ns(bm.NOW_NS) == bm.NOW_NS
+    assert board.known_ns(bm.NOW_NS, bm.NOW_NS - 12 * S) == bm.NOW_NS - 12 * S
+    assert board.known_ns(bm.NOW_NS + 9 * S, behind=True) < bm.NOW_NS + S
+    fresh = text_of(board.view(bm.NOW_NS))
+    old = text_of(board.view(bm.NOW_NS, known_ns=bm.NOW_NS - 12 * S))
+    assert "as of" not in fresh
+    assert "12 s ago: messages come late" in old
+
+
+def test_an_open_finding_of_a_while_ago_is_not_said_to_last() -> None:
+    finding = {
+        "id": "f",
+        "kind": "link-down",
+        "status": "open",
+        "since_at_ns": T0,
+        "subject": {"type": "link", "id": "l"},
+    }
+    assert ", for 30 s" in line_of(finding, T0 + 30 * S, T0 + 29 * S)
+    assert ", open as of 08:00:10 UTC, 20 s ago" in line_of(finding, T0 + 30 * S, T0 + 10 * S)
+
+
+def test_why_speaks_of_the_past_in_the_past_tense() -> None:
+    board = JobBoard()
+    board.take(messages_of("hurt"))
+    now = explain(board.facts("train-7", NOW_NS))
+    then = explain(board.facts("train-7", NOW_NS, NOW_NS - 12 * S))
+    assert "holds up" in now.paragraph and "All this is" not in now.paragraph
+    assert "holds up" not in then.paragraph and " passes no " not in then.paragraph and " moves " not in then.paragraph
+    assert "the network held up job train-7" in then.paragraph and "12 s ago" in then.paragraph
+    assert (then.case, then.network, then.known_at_ns) == (now.case, now.network, NOW_NS - 12 * S)
+    assert explain(replace(board.facts("train-7", NOW_NS), known_at_ns=NOW_NS - S)).paragraph == now.paragraph

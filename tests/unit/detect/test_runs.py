@@ -1,0 +1,50 @@
+"""Runs of lost probes among rows that may have been shed."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdfstream.detect.runs import LONG_RUN, LossRuns
+from sdfstream.detect.sessions import Sessions
+
+S = 1_000_000_000
+T0 = 1_800_000_000 * S
+
+
+def runs_of(rows: list[tuple[int, bool]], shed: set[int], cuts: set[int]) -> tuple[int, int]:
+    """(loss events counted, length of the last run) of one session; a lost probe's row comes after 8 more were sent."""
+    sessions = Sessions(10)
+    slot = sessions.of_names([("a/0", "b/0", "udp", 50000, 0)], T0)
+    runs = LossRuns(sessions)
+    runs.ensure()
+    due = sorted((seq if ok else seq + 8, seq, ok) for seq, ok in rows if seq not in shed)
+    batch: list[tuple[int, bool]] = []
+    for i, (_, seq, ok) in enumerate(due):
+        batch.append((seq, ok))
+        if i in cuts or i == len(due) - 1:
+            number, answered = (np.array(x) for x in zip(*batch, strict=True))
+            runs.take_rows(np.repeat(slot, len(batch)), number, answered, np.full(len(batch), T0))
+            batch.clear()
+    return int(runs.windows[1].totals("events")[0]), int(runs.table["run"][0])
+
+
+def reference(rows: list[tuple[int, bool]], shed: set[int]) -> tuple[int, int]:
+    """What is left, in order: every run of lost rows is an event unless it is long."""
+    lengths, length = [], 0
+    for _, ok in [row for row in rows if row[0] not in shed]:
+        if ok and length:
+            lengths.append(length)
+            length = 0
+        length += not ok
+    lengths += [length] if length else []
+    return sum(n < LONG_RUN for n in lengths), lengths[-1] if lengths else 0
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=50),
+    st.sets(st.integers(0, 49)),
+    st.sets(st.integers(0, 49)),
+)
+def test_shed_rows_neither_end_a_run_nor_count_in_one(ok: list[bool], shed: set[int], cuts: set[int]) -> None:
+    rows = list(enumerate(ok))
+    assert runs_of(rows, shed, cuts) == reference(rows, shed)
