@@ -6,7 +6,10 @@ cases are drawn by ``make fuzz`` (profile ``fuzz``); what that finds becomes an 
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
+import time
 from typing import Any
 
 import pytest
@@ -22,7 +25,7 @@ pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.
 
 
 UNHURRIED = ("tests/golden/", "tests/property/", "tests/scenarios/", "tests/unit/")
-"""Plain objects, whose time comes with their input."""
+"""Plain objects, whose time comes with their input, but for tests that read the machine's clock."""
 IN_TIME = (
     "tests/integration/test_agents_away",
     "tests/integration/test_agent_run",
@@ -43,7 +46,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.flaky(reruns=1))
     if _is_marked(item, "lab") or item.nodeid.startswith(IN_TIME):
         item.add_marker("alone")
-    if item.nodeid.startswith(UNHURRIED) and not item.get_closest_marker("real"):
+    if item.nodeid.startswith(UNHURRIED) and not item.get_closest_marker("real") and not _reads_the_clock(item):
         item.add_marker("unhurried")
 
 
@@ -69,6 +72,16 @@ def _order(item: pytest.Item) -> int:
     # the lab before all: chDB keeps hundreds of threads with three open files each, and libnftables can use only 1,024
     folders = ("lab", "integration", "scenarios", "property", "contract", "bench")
     return folders.index(folder) if folder in folders else len(folders)
+
+
+def _reads_the_clock(item: pytest.Item) -> bool:
+    """Whether a test waits, or asks what time it is: one that gets no time for seconds would fail for that alone."""
+    test, module = getattr(item, "function", None), getattr(item, "module", None)
+    return inspect.iscoroutinefunction(test) or any(value in (time, asyncio) for value in _modules_of(module))
+
+
+def _modules_of(module: object) -> list[object]:
+    return [value for value in vars(module).values() if inspect.ismodule(value)] if module else []
 
 
 def _is_marked(item: pytest.Item, *names: str) -> bool:

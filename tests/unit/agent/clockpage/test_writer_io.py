@@ -160,7 +160,9 @@ def test_a_name_that_is_too_long_is_counted(tmp_path: Path) -> None:
 
 
 def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [PageFile(tmp_path, live("h00", reference="h00")), PageFile(tmp_path, live("h01", status="unsynced"))]
+    fresh_ns = 60_000_000_000  # however long the machine takes to get there
+    pages = live("h00", reference="h00", fresh_ns=fresh_ns), live("h01", status="unsynced")
+    files = [PageFile(tmp_path, page) for page in pages]
     there = ["--page-dir", str(tmp_path)]
     assert cli.main(["clock", "now", "--clock", "h00", *there, "--json"]) == 0
     out, _ = capsys.readouterr()
