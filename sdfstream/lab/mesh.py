@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from sdfstream.lab.plan import FabricPlan
+from sdfstream.lab.spec import FabricSpec
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
 
 
@@ -20,6 +21,9 @@ class MeshSpec:
 
     peers_per_nic: int | None = None
     """Far NICs each NIC probes; None: every NIC of its rail."""
+    cross_rail_peers: int = 0
+    """Far NICs of the next rail that each NIC probes. With two pods whatever leaves a leaf over a spine goes on to the
+    one other leaf of its rail: the two links lose alike, and only probes that turn off at the spine tell them apart."""
     ports_per_peer: int = 16
     """Source ports, hence paths, per peer and class."""
     first_port: int = 49_152
@@ -70,7 +74,7 @@ def peer_offsets(members: int, peers: int | None) -> list[int]:
 def agent_config(
     plan: FabricPlan, mesh: MeshSpec, netns_path: Callable[[str], str], hosts: Sequence[str]
 ) -> AgentConfig:
-    """One agent process for `hosts` (all lab hosts, or some); sessions stay on their own rail."""
+    """One agent process for `hosts` (all lab hosts, or some)."""
     chosen = [host for host in plan.spec.host_names if host in set(hosts)]
     return AgentConfig(
         hosts=tuple(_host(plan, mesh, host, netns_path(host)) for host in chosen),
@@ -102,21 +106,29 @@ def _host(plan: FabricPlan, mesh: MeshSpec, host: str, netns: str) -> HostConfig
 
 
 def _sessions(plan: FabricPlan, mesh: MeshSpec, host: str, device: str) -> list[SessionConfig]:
-    names = plan.spec.host_names
-    own = names.index(host)
     ports = tuple(range(mesh.first_port, mesh.first_port + mesh.ports_per_peer))
-    peers = [names[(own + step) % len(names)] for step in peer_offsets(len(names), mesh.peers_per_nic)]
     return [
         SessionConfig(
             src=f"{host}/{device}",
-            dst=f"{peer}/{device}",
-            dst_address=plan.nic(f"{peer}/{device}").a.address,
+            dst=peer,
+            dst_address=plan.nic(peer).a.address,
             dst_port=mesh.reflector_port,
             source_ports=ports,
             dscp=dscp,
             size_bytes=mesh.size_bytes,
             rate_hz=mesh.rate_hz,
         )
-        for peer in peers
+        for peer in _peers(plan.spec, mesh, host, int(device[1:]))
         for dscp in mesh.dscps
     ]
+
+
+def _peers(spec: FabricSpec, mesh: MeshSpec, host: str, rail: int) -> list[str]:
+    names = spec.host_names
+    own = names.index(host)
+
+    def far(peers: int | None, rail: int) -> list[str]:
+        return [f"{names[(own + step) % len(names)]}/r{rail}" for step in peer_offsets(len(names), peers)]
+
+    crossing = far(mesh.cross_rail_peers, (rail + 1) % spec.rails) if spec.rails > 1 else []
+    return far(mesh.peers_per_nic, rail) + crossing

@@ -21,6 +21,8 @@ GROUP_ID = 100_000
 """Nexthop group over all spines; nexthop ids are spine index + 1."""
 FIRST_IFINDEX = 1_000
 """Unique over the fabric: equal indexes at both ends of a veth delay its carrier by up to 1 s."""
+CROSS_RAIL_METRIC = 4_096
+"""Of a host's routes to the leaves of other rails, behind those (IPv6: 1,024) by the NIC on that rail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class IpRoute:
     bits: int
     gateway: str | None = None
     ifindex: int = 0
+    metric: int = 0
+    """Of several routes to a prefix the one with the least metric is taken; 0: the kernel's own."""
 
 
 @dataclass(frozen=True)
@@ -220,10 +224,12 @@ class FabricPlan:
                 index += 2
 
     def _host_routes(self, host: str) -> Iterator[IpRoute]:
+        """By each NIC to the leaves of its own rail first, and to the others for sockets that are bound to it."""
         for port, cable in self.ports[host]:
             rail = self.rail_of(port.end)
-            for leaf in range(rail, self.spec.leaves, self.spec.rails):
-                yield IpRoute(*self._leaf_prefix(leaf), cable.b.address, port.ifindex)
+            for leaf in range(self.spec.leaves):
+                metric = 0 if leaf % self.spec.rails == rail else CROSS_RAIL_METRIC + rail
+                yield IpRoute(*self._leaf_prefix(leaf), cable.b.address, port.ifindex, metric)
 
     def _leaf_routes(self, leaf: str) -> Iterator[IpRoute]:
         for i, other in enumerate(self.spec.leaf_names):

@@ -65,9 +65,9 @@ def base_rule(plan: FabricPlan, port: Port) -> PortRule:
 
 def obsolete_routes(old: FabricPlan, new: FabricPlan, name: str) -> list[KernelRequest]:
     """Routes of a node that the new plan no longer has."""
-    planned = {(route.prefix, route.bits) for route in new.routes(name)}
-    gone = [(r.prefix, r.bits) for r in old.routes(name) if (r.prefix, r.bits) not in planned]
-    return [rtnl.delete_route(prefix, bits) for prefix, bits in gone]
+    planned = {(route.prefix, route.bits, route.metric) for route in new.routes(name)}
+    gone = [(r.prefix, r.bits, r.metric) for r in old.routes(name) if (r.prefix, r.bits, r.metric) not in planned]
+    return [rtnl.delete_route(*key) for key in gone]
 
 
 def restore(plan: FabricPlan, name: str, dead: Set[int]) -> list[KernelRequest]:
@@ -86,7 +86,7 @@ def restore(plan: FabricPlan, name: str, dead: Set[int]) -> list[KernelRequest]:
         if route.gateway is None and group:
             requests.append(rtnl.new_group_route(route.prefix, route.bits, GROUP_ID))
         elif route.gateway is not None and route.ifindex in live_indexes:
-            requests.append(rtnl.new_route(route.prefix, route.bits, route.gateway, route.ifindex))
+            requests.append(rtnl.new_route(route.prefix, route.bits, route.gateway, route.ifindex, route.metric))
     return requests
 
 

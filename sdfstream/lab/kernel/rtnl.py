@@ -119,10 +119,10 @@ def new_group(group_id: int, members: Sequence[int]) -> KernelRequest:
     return KernelRequest(RTM_NEWNEXTHOP, _REPLACE, body, f"nexthop group {group_id} of {list(members)}")
 
 
-def new_route(prefix: str, bits: int, gateway: str, ifindex: int) -> KernelRequest:
-    """A route by one gateway."""
+def new_route(prefix: str, bits: int, gateway: str, ifindex: int, metric: int = 0) -> KernelRequest:
+    """A route by one gateway; metric 0 is the kernel's own."""
     body = _ROUTE.pack(family(prefix), bits, 0, 0, 254, 4, 0, 1, 0) + address(1, prefix)
-    body += address(5, gateway) + u32(4, ifindex)
+    body += address(5, gateway) + u32(4, ifindex) + _metric(metric)
     return KernelRequest(RTM_NEWROUTE, _REPLACE, body, f"route {prefix}/{bits} via {gateway}")
 
 
@@ -132,9 +132,9 @@ def new_group_route(prefix: str, bits: int, group_id: int) -> KernelRequest:
     return KernelRequest(RTM_NEWROUTE, _REPLACE, body, f"route {prefix}/{bits} by nexthop group {group_id}")
 
 
-def delete_route(prefix: str, bits: int) -> KernelRequest:
+def delete_route(prefix: str, bits: int, metric: int = 0) -> KernelRequest:
     """Take a route away; fine when it is gone already."""
-    body = _ROUTE.pack(family(prefix), bits, 0, 0, 254, 0, 255, 0, 0) + address(1, prefix)
+    body = _ROUTE.pack(family(prefix), bits, 0, 0, 254, 0, 255, 0, 0) + address(1, prefix) + _metric(metric)
     return KernelRequest(RTM_DELROUTE, 0, body, f"delete route {prefix}/{bits}", tolerate=_GONE)
 
 
@@ -148,6 +148,10 @@ def ask_route(
     body += u32(3, in_ifindex) + attribute(27, bytes([protocol]))
     body += attribute(28, source_port.to_bytes(2, "big")) + attribute(29, dest_port.to_bytes(2, "big"))
     return KernelRequest(RTM_GETROUTE, 0, body, f"route of {src} to {dst}", tolerate=_UNROUTABLE)
+
+
+def _metric(metric: int) -> bytes:
+    return u32(6, metric) if metric else b""
 
 
 def out_ifindex(body: bytes) -> int:

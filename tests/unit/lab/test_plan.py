@@ -52,14 +52,36 @@ def test_addresses_are_as_written_in_the_plan() -> None:
     assert six.by_link["l2--s1"].b.address == "fd00:ffff:2:1::1"
 
 
-def test_hosts_reach_their_own_rail_only() -> None:
-    prefixes = {(r.prefix, r.gateway) for r in PLAN.routes("h00")}
+def test_hosts_reach_each_rail_by_its_own_nic_first() -> None:
+    prefixes = {(r.prefix, r.gateway) for r in PLAN.routes("h00") if not r.metric}
     assert prefixes == {
         ("10.0.0.0", "10.0.0.0"),
         ("10.2.0.0", "10.0.0.0"),
         ("10.1.0.0", "10.1.0.0"),
         ("10.3.0.0", "10.1.0.0"),
     }
+    others = {(r.prefix, r.gateway, r.metric) for r in PLAN.routes("h00") if r.metric}
+    assert others == {
+        ("10.1.0.0", "10.0.0.0", 4_096),
+        ("10.3.0.0", "10.0.0.0", 4_096),
+        ("10.0.0.0", "10.1.0.0", 4_097),
+        ("10.2.0.0", "10.1.0.0", 4_097),
+    }
+
+
+def test_probes_across_rails_turn_off_at_the_spine() -> None:
+    spec = MeshSpec(peers_per_nic=1, cross_rail_peers=1, ports_per_peer=1)
+    config = mesh.agent_config(PLAN, spec, lambda node: f"/ns/{node}", ["h00"])
+    ends = [(s.src, s.dst, s.dst_address) for s in config.hosts[0].sessions]
+    assert ends == [
+        ("h00/r0", "h03/r0", PLAN.nic("h03/r0").a.address),
+        ("h00/r0", "h03/r1", PLAN.nic("h03/r1").a.address),
+        ("h00/r1", "h03/r1", PLAN.nic("h03/r1").a.address),
+        ("h00/r1", "h03/r0", PLAN.nic("h03/r0").a.address),
+    ]
+    one_rail = FabricPlan(FabricSpec(rails=1, leaves=2))
+    alone = mesh.agent_config(one_rail, spec, lambda node: f"/ns/{node}", ["h00"])
+    assert [s.dst for s in alone.hosts[0].sessions] == ["h03/r0"]
 
 
 def test_leaves_route_by_group_and_spines_by_leaf() -> None:
