@@ -19,8 +19,8 @@ class FabricSpec:
     """A leaf-spine fabric; the defaults are those of the demo and most tests.
 
     A pod is `rails` leaves; rail r of every host of pod p hangs on leaf ``p·rails + r``, so ``leaves`` must be a
-    multiple of ``rails``. Hosts are dealt to the pods in blocks. A host reaches each rail by its NIC there; a socket bound
-    to another NIC crosses to it over a spine.
+    multiple of ``rails``. Hosts are dealt to the pods in blocks. A host reaches each rail by its NIC there; a socket
+    bound to another NIC crosses to it over a spine.
 
     Raises
     ------
