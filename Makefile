@@ -12,7 +12,7 @@ PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorde
 UNHURRIED := -n $(shell nproc) --dist loadfile --no-loadscope-reorder
 # the scheduling class that any other process interrupts at once; where a sandbox refuses it, the least share
 LEAST := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
-.PHONY: help setup demo test check audit fuzz quick bench bench-clock trials chaos schemas lock clean
+.PHONY: help setup demo test test-rdma check audit fuzz quick bench bench-clock trials chaos schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 	@$(BIN)/sdfstream demo
 
 test: ## All checks and all tests, lab and Kafka included
-	@scripts/setup python peers lab kafka tools
+	@scripts/setup python peers lab kafka rdma tools
 	@$(MAKE) --no-print-directory check
 	@# whatever takes its time from its own input runs all the while, in what the tests with packets and brokers leave:
 	@# little on a busy machine, so that a time-out there says nothing before half an hour
@@ -33,6 +33,10 @@ test: ## All checks and all tests, lab and Kafka included
 	  trap "kill $$others 2>/dev/null; rm -f $$beside" EXIT; \
 	  $(BIN)/pytest -q -m alone; alone=$$?; $(BIN)/pytest -q $(PARALLEL) -m "not alone and not unhurried"; rest=$$?; \
 	  wait $$others; others=$$?; cat $$beside; exit $$((alone | rest | others))
+
+test-rdma: ## Queue pairs on a real RDMA stack: Soft-RoCE in a small emulated machine (a minute and a half)
+	@scripts/setup python rdma
+	@$(BIN)/pytest -q -m rdma tests/rdma
 
 quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python

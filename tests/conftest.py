@@ -41,7 +41,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     Packets in namespaces, agents at full rate and live clocks need the machine in time: ``make test`` runs them one by
     one, and beside them only what is unhurried, which gives way at once. All others run in parallel after that.
     """
-    if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka"):
+    if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka", "rdma"):
         item.add_marker("real")
         item.add_marker(pytest.mark.flaky(reruns=1))
     if _is_marked(item, "lab") or item.nodeid.startswith(IN_TIME):

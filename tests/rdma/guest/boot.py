@@ -1,0 +1,109 @@
+"""One boot of the guest: a command in, its log, status and files out; a hard limit, and one retry of a failed boot."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rdma.guest import scripts
+from tests.rdma.guest.initramfs import BootFiles, boot_files
+from tests.rdma.guest.packages import GuestUnavailableError, missing_tools
+
+_MEMORY_MB = 1024
+
+
+class GuestFailedError(Exception):
+    """The guest gave no result, twice; the message ends with the last lines of its console."""
+
+
+@dataclass(frozen=True)
+class GuestResult:
+    """What a command in the guest left."""
+
+    status: int
+    log: str
+    folder: Path
+    """What the command wrote to ``/out``."""
+    seconds: float
+    """From start to power-off."""
+    boots: int
+
+
+def run(
+    command: Sequence[str],
+    out: Path,
+    *,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float = 240,
+) -> GuestResult:
+    """Run `command` in a guest, in `folder` of this machine's files.
+
+    Parameters
+    ----------
+    out : Path
+        Empty folder; ``/out`` in the guest.
+    limit_s : float
+        After it the guest is killed and counts as failed: a boot is 3 s, and 60 s of a starved machine's.
+
+    Raises
+    ------
+    GuestUnavailableError
+        No guest can be made here.
+    GuestFailedError
+        Two boots left no status.
+    """
+    if missing := missing_tools():
+        raise GuestUnavailableError(f"Debian packages are missing: {' '.join(missing)}; as root: scripts/setup rdma")
+    files = boot_files()
+    console = ""
+    for boots in (1, 2):
+        for old in out.iterdir():
+            old.unlink()
+        (out / "stage").write_text(scripts.stage(command, environment or {}, str(folder)))
+        began_s = time.monotonic()
+        console = _boot(files, out, limit_s)
+        if (out / "status").exists():
+            log = (out / "log").read_text(errors="replace")
+            return GuestResult(int((out / "status").read_text()), log, out, time.monotonic() - began_s, boots)
+    log = (out / "log").read_text(errors="replace") if (out / "log").exists() else "no command was run"
+    raise GuestFailedError(f"no result within {limit_s:g} s, twice\n{console[-3000:]}\n--- log\n{log[-3000:]}")
+
+
+def _boot(files: BootFiles, out: Path, limit_s: float) -> str:
+    """The console's text of one boot; the machine is killed when its time is over."""
+    process = subprocess.Popen(
+        qemu_command(files, out), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        text, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        text, _ = process.communicate()
+        text += f"\nkilled after {limit_s:g} s".encode()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return text.decode(errors="replace")
+
+
+def qemu_command(files: BootFiles, out: Path) -> list[str]:
+    """QEMU's command line: one emulated processor, this machine's root read-only and `out`, no network.
+
+    Never KVM: on a machine that is itself a guest the device may be there and start nothing.
+    """
+    shared = "local,security_model=none,multidevs=remap"
+    return [
+        "qemu-system-x86_64",
+        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio"),
+        *("-accel", "tcg", "-M", "q35", "-cpu", "max", "-smp", "1", "-m", str(_MEMORY_MB)),
+        *("-kernel", str(files.kernel), "-initrd", str(files.initrd)),
+        *("-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=1 mitigations=off"),
+        *("-fsdev", f"{shared},id=r,path=/,readonly=on", "-device", "virtio-9p-pci,fsdev=r,mount_tag=root"),
+        *("-fsdev", f"{shared},id=o,path={out}", "-device", "virtio-9p-pci,fsdev=o,mount_tag=out"),
+        *("-device", "virtio-rng-pci"),
+    ]

@@ -1,0 +1,71 @@
+"""A group of tests in one boot: pytest runs in the guest with this machine's virtual environment."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rdma.guest import boot
+from tests.rdma.guest.packages import GuestUnavailableError
+
+ROOT = Path(__file__).resolve().parents[3]
+INSIDE = Path("tests/rdma/inside")
+IN_GUEST = "SDFSTREAM_GUEST"
+_DEBIAN = Path("/usr/lib/python3/dist-packages")
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """What pytest said in the guest."""
+
+    result: boot.GuestResult
+    outcomes: dict[str, str]
+    """Test to ``passed``, ``failed`` or ``skipped``."""
+
+
+def run_group(file: str, out: Path, limit_s: float = 240) -> GroupResult:
+    """Run `file` of `INSIDE` in a guest; errors as `boot.run`."""
+    if why := python_unfit():
+        raise GuestUnavailableError(why)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-s",
+        "--rootdir",
+        str(ROOT),
+        "-c",
+        str(ROOT / INSIDE / "pytest.ini"),
+    ]
+    command += ["--confcutdir", str(ROOT / INSIDE), "--junitxml", "/out/junit.xml", str(ROOT / INSIDE / file)]
+    environment = {
+        IN_GUEST: "1",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # each plug-in takes a second to import in emulation
+    }
+    result = boot.run(command, out, folder=ROOT, environment=environment, limit_s=limit_s)
+    junit = out / "junit.xml"
+    return GroupResult(result, outcomes(junit.read_text()) if junit.exists() else {})
+
+
+def outcomes(junit: str) -> dict[str, str]:
+    """Each test's outcome of a JUnit report."""
+    found = {}
+    for case in ET.fromstring(junit).iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        found[str(case.get("name"))] = outcome
+    return found
+
+
+def python_unfit() -> str:
+    """Why this interpreter cannot load Debian's pyverbs; empty: it can. Its modules are built for one CPython."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    if not list(_DEBIAN.glob("pyverbs/device.*.so")) or (_DEBIAN / "pyverbs" / f"device{suffix}").exists():
+        return ""  # that the package is missing is said by name elsewhere
+    return f"python3-pyverbs is built for another Python than {sys.executable} ({suffix})"

@@ -1,0 +1,47 @@
+"""What runs in the guest: the first process, and the stage that runs the command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+FOLDERS = ("proc", "sys", "host", "upper", "root", "out")
+
+INIT = """#!/bin/busybox sh
+# the first process: this machine's files read-only below, what is written to them in memory above
+b=/bin/busybox
+$b mount -t proc proc /proc
+$b mount -t sysfs sysfs /sys
+$b mount -t devtmpfs devtmpfs /dev
+for m in /modules/*.ko; do $b insmod "$m" || echo "insmod $m failed"; done
+$b mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose root /host || echo "no host files"
+$b mount -t tmpfs tmpfs /upper
+$b mkdir /upper/data /upper/work
+$b mount -t overlay -o lowerdir=/host,upperdir=/upper/data,workdir=/upper/work,xino=off overlay /root || echo "no root"
+$b mkdir -p /root/out /root/dev /root/proc /root/sys /root/run /root/tmp
+$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=none out /root/out || echo "no folder for results"
+$b mount -t tmpfs tmpfs /root/run
+$b mount -t tmpfs tmpfs /root/tmp
+$b mkdir /root/run/netns
+for f in proc sys dev; do $b mount --move /$f /root/$f; done
+$b mkdir -p /root/dev/shm /root/dev/pts
+$b mount -t tmpfs tmpfs /root/dev/shm
+$b mount -t devpts devpts /root/dev/pts
+exec $b switch_root /root /bin/sh /out/stage
+"""
+
+
+def stage(command: Sequence[str], environment: Mapping[str, str], folder: str) -> str:
+    """The script that the guest's first process becomes: run `command` in `folder`, leave log and status, power off."""
+    exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
+    return f"""export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
+{exports}
+ulimit -l unlimited
+ip link set lo up
+cd {shlex.quote(folder)}
+{shlex.join(command)} >/out/log 2>&1 </dev/null
+echo $? >/out/status.new && mv /out/status.new /out/status
+sync
+echo o >/proc/sysrq-trigger
+while :; do sleep 1; done
+"""
