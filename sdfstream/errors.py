@@ -5,7 +5,8 @@
     SdfError                     anything below; a caller may catch this one
     ├── ConfigError              a setting is wrong: a sentence with the path of the key; exit 2
     ├── UnavailableError         something outside is not there (root, kernel feature, broker, engine); exit 2
-    │   └── LabUnavailableError  neither root nor a user namespace can give us a lab
+    │   ├── LabUnavailableError  neither root nor a user namespace can give us a lab
+    │   └── NothingRunsError     no pipeline runs on the data folder
     ├── BusError                 the bus could not take or give a message
     │   └── FencedError          another process owns the unit or transaction now
     ├── ArchiveError             the archive refused a statement or an insert
@@ -32,6 +33,10 @@ class UnavailableError(SdfError):
 
 class LabUnavailableError(UnavailableError):
     """No network namespaces can be made here; the message says which right or kernel feature is missing."""
+
+
+class NothingRunsError(UnavailableError):
+    """No pipeline runs on the data folder; its archive may be asked instead."""
 
 
 class BusError(SdfError):

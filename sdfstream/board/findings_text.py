@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sdfstream import visible
 from sdfstream.board.humanize import duration, evidence_of, figure, listed, subject_of
 from sdfstream.board.lateness import as_of
 
 Data = Mapping[str, Any]
+LEFT_OPEN: Final = "left_open"
+"""Field of a finding that an earlier run of the pipeline left open: nobody knows whether it still holds."""
 
 
 def select(
@@ -37,6 +39,8 @@ def line_of(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
     if finding.get("status") == "resolved":
         lasted = resolved_ns - since_ns if resolved_ns is not None and since_ns is not None else None
         when = f"resolved, lasted {duration(lasted)}"
+    elif finding.get(LEFT_OPEN):
+        when = "left open when its run ended; whether it still holds is unknown"
     elif known := as_of(known_ns, now_ns):
         when = f"open {known}"
     else:

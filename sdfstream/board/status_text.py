@@ -21,15 +21,23 @@ def text_of(board: Mapping[str, Any]) -> str:
 Lines = list[tuple[str, str]]
 
 
+def is_of_archive(board: Mapping[str, Any]) -> bool:
+    """Whether an archive told the board: figures of a running pipeline are not in it."""
+    return bool(board.get("run", {}).get("mode") == "archive")
+
+
 def _run(board: Mapping[str, Any]) -> Lines:
     run, state = board.get("run", {}), board.get("pipeline", {})
-    up = f"running for {duration(board['at_ns'] - run['started_at_ns'])}" if "started_at_ns" in run else "running"
+    if is_of_archive(board):
+        up = "not running, or not asked"
+    else:
+        up = f"running for {duration(board['at_ns'] - run['started_at_ns'])}" if "started_at_ns" in run else "running"
     age_ns = state.get("age_ns")
     data = "no data yet" if age_ns is None else f"newest data {duration(age_ns)} old"
     hosts = f"{number(state.get('hosts', 0))} hosts heard"
     stale = f", {number(state['hosts_stale'])} of them silent now" if state.get("hosts_stale") else ""
     lines = [("pipeline", f"{up}, {data}, {hosts}{stale}")]
-    known = as_of(board.get("known_at_ns"), board["at_ns"])
+    known = "" if is_of_archive(board) else as_of(board.get("known_at_ns"), board["at_ns"])
     return lines + ([("late", f"all this is {known}: messages come late, or wait to be read")] if known else [])
 
 
@@ -136,6 +144,8 @@ def _paths(board: Mapping[str, Any]) -> Lines:
 
 def _pipeline(board: Mapping[str, Any]) -> Lines:
     state = board.get("pipeline", {})
+    if is_of_archive(board):
+        return [("rows", "rates, lag and what was refused are figures of a running pipeline; no archive has them")]
     rates = [f"{topic} {rate(figures.get('rows_per_s'))}" for topic, figures in state.get("rates", {}).items()]
     lag = ", ".join(f"{reader} {number(n)}" for reader, n in state.get("lag", {}).items()) or "not known"
     lost = [f"{name} {number(n)}" for name, n in state.get("lost", {}).items()]

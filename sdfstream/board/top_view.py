@@ -25,6 +25,8 @@ from sdfstream.board.humanize import (
     subject_of,
 )
 from sdfstream.board.lateness import as_of
+from sdfstream.board.source_text import utc
+from sdfstream.board.status_text import is_of_archive
 
 _WIDE: Final = 150
 """From this many columns on, clocks and pipeline stand beside paths and findings."""
@@ -76,6 +78,8 @@ def headline(board: Board) -> Text:
     """NICs by state, open findings, freshness: call someone, or sleep."""
     nics, run = board.get("nics", {}), board.get("run", {})
     line = Text("sdfstream ", style="bold")
+    if is_of_archive(board):
+        line.append(f"archive, as of {utc(board['at_ns'])}  ", style="bold yellow")
     if "started_at_ns" in run:
         line.append(f"up {duration(board['at_ns'] - run['started_at_ns'])}  ")
     for state in ("healthy", "unhealthy", "unknown", "absent"):
@@ -262,6 +266,8 @@ def clocks(board: Board, rows: int) -> RenderableType:
 def pipeline(board: Board, rows: int) -> RenderableType:
     """Rates and ages per topic, lag per reader, and everything refused, shed or dropped."""
     state = board.get("pipeline", {})
+    if is_of_archive(board):
+        return Text("rates, lag and what was refused are figures of a running pipeline", style="dim")
     if not state.get("rates"):
         return Text("no message yet", style="yellow")
     table = _table("topic", "messages", "rows", "age")

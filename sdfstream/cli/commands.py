@@ -11,8 +11,8 @@ from sdfstream import visible
 from sdfstream.board.commands_text import line_of, select
 from sdfstream.board.humanize import seconds
 from sdfstream.cli import edge_io
-from sdfstream.cli.options import add_data_folder, add_server, server_url
-from sdfstream.errors import ConfigError, UnavailableError
+from sdfstream.cli.options import add_data_folder, add_past, ask, heading
+from sdfstream.errors import ConfigError
 from sdfstream.records.units import NS_PER_S
 
 HELP = "what the loop did: each command with its target, mode, state, reason, lease and gain"
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="TIME", help="only what began or changed at most this long ago: 30s, 10m, 2h"
     )
     parser.add_argument("--follow", action="store_true", help="go on, and print every change as it comes")
-    add_server(parser, "a ClickHouse server, where no pipeline runs on the data folder")
+    add_past(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,27 +44,15 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError(f"--since: {error}") from error
     if args.follow:
+        if args.at is not None or args.url is not None:
+            raise ConfigError("--follow prints what comes from now on, of a running pipeline: leave out --at and --url")
         return _follow(args, since_s)
-    answer = _ask(args)
+    answer = ask(args, {"want": "commands", "job": args.job})
     found = select(answer["commands"], int(answer["at_ns"]), since_s)
     text = visible.lines(line_of(c) for c in reversed(found)) or "no commands"
-    emit(args.json, {"at_ns": answer["at_ns"], "commands": found}, text)
+    result = {"at_ns": answer["at_ns"], "source": answer["source"], "commands": found}
+    emit(args.json, result, heading(answer) + text)
     return 0
-
-
-def _ask(args: argparse.Namespace) -> dict[str, Any]:
-    from sdfstream.serve.query_io import fetch
-
-    try:
-        if args.url is None:
-            return fetch(Path(args.data), {"want": "commands", "job": args.job})
-    except UnavailableError:
-        if not (Path(args.data) / "archive").is_dir():
-            raise
-    from sdfstream.serve import past_io
-
-    board, at_ns = past_io.jobs_at(args.data, server_url(args), edge_io.now_ns())
-    return {"at_ns": at_ns, "commands": board.commands.views(at_ns, args.job)}
 
 
 def _follow(args: argparse.Namespace, since_s: float | None) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from sdfstream import visible
 from sdfstream.board.humanize import seconds
-from sdfstream.cli.options import add_data_folder
+from sdfstream.cli.options import add_data_folder, add_past, ask, heading
 from sdfstream.errors import ConfigError
 
 HELP = "what broke, where, why and what to do: list, filter, or one finding in full"
@@ -21,16 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help="only those not resolved")
     parser.add_argument("--since", metavar="TIME", help="only those that began at most this long ago: 30s, 10m, 2h")
     parser.add_argument("--kind", help="only this kind, such as nic-down or congestion")
+    add_past(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask the pipeline once."""
+    """Ask the pipeline once; where none runs, the archive."""
     from sdfstream.board.findings_text import detail_of, line_of, select
     from sdfstream.runtime.output_io import emit
-    from sdfstream.serve.query_io import fetch
 
     since_s = _since(args.since)
-    answer = fetch(Path(args.data), {"want": "findings"})
+    answer = ask(args, {"want": "findings"})
     now_ns, known_ns = int(answer["at_ns"]), answer.get("known_at_ns")
     found = select(answer["findings"], now_ns, open_only=args.open, since_s=since_s, kind=args.kind)
     if args.id:
@@ -40,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
         text = "\n\n".join(detail_of(f, now_ns, known_ns) for f in found)
     else:
         text = visible.lines(line_of(f, now_ns, known_ns) for f in found) or "no findings"
-    emit(args.json, {"at_ns": now_ns, "known_at_ns": known_ns, "findings": found}, text)
+    result = {"at_ns": now_ns, "known_at_ns": known_ns, "source": answer["source"], "findings": found}
+    emit(args.json, result, heading(answer) + text)
     return 0
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from sdfstream.cli import edge_io
 
 if TYPE_CHECKING:
     from sdfstream.settings import Settings
@@ -40,6 +43,38 @@ def server_url(args: argparse.Namespace) -> str | None:
             f"give it in {VARIABLE} or by --password-file FILE"
         )
     return with_password(args.url, args.password_file)
+
+
+def add_past(parser: argparse._ActionsContainer) -> None:
+    """``--at TIME``, and the options of `add_server`: the archive instead of the running pipeline."""
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="as of an instant of the past, from the archive: 10m (ago), or 2027-01-15T08:00:00Z "
+        "(default: now; where nothing runs, the archive's last moment)",
+    )
+    add_server(parser, "the archive of a ClickHouse server")
+
+
+def ask(args: argparse.Namespace, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to `request` of the pipeline or the archive that the options of `add_past` name, with ``source``.
+
+    Raises
+    ------
+    UnavailableError
+        Neither answers.
+    """
+    from sdfstream.serve import asking_io
+
+    return asking_io.ask(args.data, request, at=args.at, url=server_url(args))
+
+
+def heading(answer: Mapping[str, Any]) -> str:
+    """The line, with its end, that text out of an archive begins with; nothing of a running pipeline's."""
+    from sdfstream.board.source_text import line_of
+
+    line = line_of(answer["source"], edge_io.now_ns())
+    return f"{line}\n" if line else ""
 
 
 def add_reference(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,10 @@
-"""``sdfstream status``: one screen of figures about a running pipeline."""
+"""``sdfstream status``: one screen of figures about a running pipeline, or of an instant in the archive."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from sdfstream.cli.options import add_data_folder
+from sdfstream.cli.options import add_data_folder, add_past, ask, heading
 
 HELP = "one screen: NICs by state, open findings, jobs, last commands, clocks, freshness, lag, what was refused"
 EXAMPLE = "sdfstream status --json"
@@ -14,16 +13,17 @@ EXAMPLE = "sdfstream status --json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     add_data_folder(parser)
+    add_past(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask the pipeline once."""
+    """Ask the pipeline once; where none runs, the archive."""
     from sdfstream.board.status_text import text_of
     from sdfstream.runtime.output_io import emit
-    from sdfstream.serve.query_io import fetch_board
 
-    board = fetch_board(Path(args.data), hosts=0, worst=5, full=True)
+    board = ask(args, {"want": "board", "hosts": 0, "worst": 5, "full": True})
     keys = (
+        "source",
         "at_ns",
         "known_at_ns",
         "run",
@@ -37,5 +37,5 @@ def run(args: argparse.Namespace) -> int:
         "pipeline",
     )
     result = {key: board[key] for key in keys if key in board}
-    emit(args.json, result, text_of(board))
+    emit(args.json, result, heading(board) + text_of(board))
     return 0

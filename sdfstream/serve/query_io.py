@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sdfstream import strict_json
-from sdfstream.errors import FormatError, UnavailableError
+from sdfstream.errors import FormatError, NothingRunsError, UnavailableError
 from sdfstream.runtime.output_io import compact
 
 SOCKET_NAME: Final = "run.sock"
@@ -121,8 +121,10 @@ def fetch(data_dir: Path, request: Mapping[str, Any], timeout_s: float = 10.0) -
 
     Raises
     ------
+    NothingRunsError
+        Nothing runs there.
     UnavailableError
-        Nothing runs there, or it does not answer.
+        It does not answer.
     """
     path = _socket_path(data_dir)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
@@ -140,10 +142,7 @@ def fetch(data_dir: Path, request: Mapping[str, Any], timeout_s: float = 10.0) -
         except TimeoutError as error:
             raise UnavailableError(f"the pipeline on {data_dir} did not answer within {timeout_s:g} s") from error
         except (OSError, ValueError, FormatError) as error:
-            raise UnavailableError(
-                f"no pipeline runs on {data_dir}; start one with `sdfstream up`, "
-                "or look into what was recorded with `sdfstream sql`"
-            ) from error
+            raise NothingRunsError(f"no pipeline runs on {data_dir}; start one with `sdfstream up`") from error
     if not isinstance(answer, dict) or "error" in answer:
         why = answer.get("error") if isinstance(answer, dict) else answer
         raise UnavailableError(f"the pipeline on {data_dir} did not tell: {why}")

@@ -133,7 +133,7 @@ async def test_commands_and_why_by_the_socket(
         assert "applied 50001→50002" in out
         assert "gain ×9.00" in out
         code, out, _ = await call(capsys, "commands", *data, "--job", "train-8", "--json")
-        assert json.loads(out) == {"at_ns": NOW_NS, "commands": []}
+        assert json.loads(out) == {"at_ns": NOW_NS, "commands": [], "source": {"kind": "pipeline"}}
         code, out, _ = await call(capsys, "commands", *data, "--since", "30s")
         assert out == "no commands\n"
         code, out, _ = await call(capsys, "why", "train-7", *data)

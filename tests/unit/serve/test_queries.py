@@ -96,7 +96,7 @@ def test_nothing_running_is_exit_2_with_a_hint(verb: str, tmp_path: Path, capsys
     out, err = capsys.readouterr()
     assert out == ""
     assert "sdfstream up" in err
-    assert "sdfstream sql" in err
+    assert "no archive" in err
 
 
 async def test_a_folder_too_deep_for_a_socket_gets_a_pointer(tmp_path: Path) -> None:
