@@ -9,5 +9,5 @@ In reading order:
 - data plane (`process_plane` is the seam): `process_nic_io` and `process_net_io` (sockets), `plane_io` (in Python),
   `engine` (the same in C, in a thread of its own);
 - process: `process_rows`, `process_files_io`, `process_io` (the loop), `main_io`;
-- control socket: `control` (which commands are obeyed), `control_io`.
+- control socket: `sdfstream.qpcontrol`.
 """

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from sdfstream.agent.publish_io import OutputPublisher
-from sdfstream.emulator.control import QpControl, QpTarget
-from sdfstream.emulator.control_io import Ask, ControlServer
 from sdfstream.emulator.engine.library_io import library
 from sdfstream.emulator.engine.plane_io import EnginePlane
 from sdfstream.emulator.plane_io import PythonPlane
@@ -28,6 +26,8 @@ from sdfstream.emulator.process_plane import DataPlane
 from sdfstream.emulator.process_rows import ClockOf, outputs
 from sdfstream.emulator.rank_plan import JobPlan
 from sdfstream.errors import UnavailableError
+from sdfstream.qpcontrol.rules import QpControl, QpTarget
+from sdfstream.qpcontrol.server_io import Ask, ControlServer
 from sdfstream.records.job import JobShard, Rank
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS, NS_PER_S

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sdfstream.emulator.control import Steerable
 from sdfstream.emulator.process_rows import Rows
+from sdfstream.qpcontrol.rules import Steerable
 
 
 class DataPlane(Protocol):

@@ -18,12 +18,12 @@ from sdfstream.agent.planned import PlannedSessions
 from sdfstream.agent.slots import SessionSlots
 from sdfstream.agent.spill import segment
 from sdfstream.clock import page
-from sdfstream.emulator.control import QpControl, QpTarget, RefusedError
 from sdfstream.errors import FormatError
 from sdfstream.probes.net import cmsg, icmp, netlink
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import SessionSender
 from sdfstream.probes.trace import packets
+from sdfstream.qpcontrol.rules import QpControl, QpTarget, RefusedError
 from sdfstream.records.mesh import host_here, host_plan
 from sdfstream.records.message import Output
 from sdfstream.records.signature import KeyRing

@@ -20,7 +20,7 @@ from sdfstream.probes.stamp.datagrams import SENT_TTL, address_octets
 from sdfstream.records.fabric import QueuePair
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, StampKind
 from tests.fixtures.engine_loopback import REFLECTOR, SENDER, Loopback, astray, opened_on, plain, until
-from tests.property import test_emulator_control as orders
+from tests.property import test_qpcontrol_rules as orders
 
 KEY = b"a key for tests"
 SILENT = 2

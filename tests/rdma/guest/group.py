@@ -26,7 +26,7 @@ class GroupResult:
     """Test to ``passed``, ``failed`` or ``skipped``."""
 
 
-def run_group(file: str, out: Path, limit_s: float = 240) -> GroupResult:
+def run_group(file: str, out: Path, limit_s: float = 200) -> GroupResult:
     """Run `file` of `INSIDE` in a guest; errors as `boot.run`."""
     if why := python_unfit():
         raise GuestUnavailableError(why)

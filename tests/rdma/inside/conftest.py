@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
 
 import pytest
 
@@ -10,6 +13,23 @@ from tests.rdma.guest.group import IN_GUEST
 
 if os.environ.get(IN_GUEST) != "1":
     collect_ignore_glob = ["test_*.py"]
+
+
+LIMIT_S = 60
+"""For one test: a loop that waits for ever must not cost the boot's results."""
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    """Fail a test that does not end."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"not done after {LIMIT_S} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(LIMIT_S)
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")

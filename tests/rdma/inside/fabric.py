@@ -51,6 +51,9 @@ address add {edge} dev {port}
 link set {port} up
 neigh replace {host} lladdr {mac} dev {port} nud permanent
 """
+_CABLE = """
+link add p{n} mtu 4200 type veth peer name q{n} netns r2 mtu 4200
+"""
 _SYSCTL = {
     "accept_local": "1",
     "rp_filter": "0",
@@ -66,9 +69,11 @@ def build() -> None:
             Path(f"/proc/sys/net/ipv4/conf/{where}/{name}").write_text(value)
     for router in ("r1", "r2"):
         ip("netns", "add", router)
+        no_ipv6 = ["net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"]
+        subprocess.run(["ip", "netns", "exec", router, "sysctl", "-qw", *no_ipv6], check=True)
     ip_batch(_MAIN)
     up()
-    cables = "".join(f"link add p{n} mtu 4200 type veth peer name q{n} netns r2 mtu 4200\n" for n in (0, 1))
+    cables = "".join(_CABLE.format(n=n) for n in (0, 1))
     here = {"edge": "10.0.0.254/24", "port": "e1", "host": "10.0.0.1", "mac": "02:00:00:00:00:a0"}
     there = {"edge": "10.0.9.254/24", "port": "e2", "host": "10.0.9.1", "mac": "02:00:00:00:00:b0"}
     ip_batch(cables + _ROUTER.format(**here) + _between("p", 1), "r1")
@@ -105,15 +110,10 @@ def black_hole(path: str, *, on: bool) -> None:
     _tc("r1", path, "loss 100%" if on else None)
 
 
-def delay(path: str, ms: float) -> None:
-    """Delay what r1 sends by `path`."""
-    _tc("r1", path, f"delay {ms}ms limit 100000" if ms else None)
-
-
-def mark_all(path: str) -> None:
-    """Mark CE on what r1 sends by `path`, where it is ECN-capable: a queue that is always over its threshold."""
-    red = "red limit 400000 min 1 max 2 avpkt 1000 burst 1 probability 1 ecn"
-    subprocess.run(["tc", "-n", "r1", "qdisc", "replace", "dev", path, "root", *red.split()], check=True)
+def lose_answers(*, on: bool) -> None:
+    """Drop everything from b0 to a0, or no more: what is sent arrives, and nobody learns it."""
+    for path in ("q0", "q1"):
+        _tc("r2", path, "loss 100%" if on else None)
 
 
 def sent(path: str) -> int:
@@ -150,8 +150,13 @@ def ip_batch(commands: str, namespace: str | None = None) -> None:
 
 
 def _between(port: str, own: int) -> str:
-    made = (f"address add 10.2.{n}.{own}/24 dev {port}{n}\nlink set {port}{n} up\n" for n in (0, 1))
-    return "".join(made)
+    """One router's ends of the two paths; neighbours are fixed, so that nothing but RoCE is counted there."""
+    other, near, far = (2, "a", "b") if own == 1 else (1, "b", "a")
+    return "".join(
+        f"address add 10.2.{n}.{own}/24 dev {port}{n}\nlink set {port}{n} address 02:00:00:00:0{n}:0{near} up\n"
+        f"neigh replace 10.2.{n}.{other} lladdr 02:00:00:00:0{n}:0{far} dev {port}{n} nud permanent\n"
+        for n in (0, 1)
+    )
 
 
 def _tc(namespace: str, device: str, netem: str | None) -> None:

@@ -14,8 +14,6 @@ import pytest
 
 from sdfstream.emulator import process_io
 from sdfstream.emulator import qp_header as wire
-from sdfstream.emulator.control import QpControl
-from sdfstream.emulator.control_io import ControlServer
 from sdfstream.emulator.engine.plane_io import EnginePlane
 from sdfstream.emulator.plane_io import PythonPlane
 from sdfstream.emulator.process_files_io import JobFiles, free_block, is_running, remove_leftovers, shards
@@ -23,6 +21,8 @@ from sdfstream.emulator.process_rows import outputs
 from sdfstream.emulator.qp_chunk import CarriedChunk
 from sdfstream.emulator.rank_plan import JobSpec, NicEndpoint, plan
 from sdfstream.errors import ConfigError, UnavailableError
+from sdfstream.qpcontrol.rules import QpControl
+from sdfstream.qpcontrol.server_io import ControlServer
 from sdfstream.records.job import JobShard
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import QP

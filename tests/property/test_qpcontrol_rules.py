@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.emulator.control import QpControl, QpTarget, RefusedError
+from sdfstream.qpcontrol.rules import QpControl, QpTarget, RefusedError
 from sdfstream.records.command import Command
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.units import NS_PER_MS, NS_PER_S

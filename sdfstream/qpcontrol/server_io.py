@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sdfstream import strict_json
-from sdfstream.emulator.control import QpControl, RefusedError
 from sdfstream.errors import FormatError
+from sdfstream.qpcontrol.rules import QpControl, RefusedError
 from sdfstream.stats import Counters
 
 _LINE_BYTES: Final = 1 << 20

@@ -15,6 +15,7 @@ in this order, and the reason given where one fails:
 ``expired``         its lease is over, by this host's clock, by the newest time at which any command was issued, or by
                     the time since this statement first came; also when it was issued in the future
 ``unexpected-state``  the queue pair is not on the path that the command expects
+``not-possible``, ``failed``, ``busy``  a real queue pair's device cannot do it, refused it, or does the last one still
 ==================  ===================================================================================
 
 An *undo* takes back only the effect of the same command, where still in force, even when its lease is over or its

@@ -1,0 +1,90 @@
+"""``with sdfstream.steerable(qp, context, …)``: a program's queue pair is known to its host's agent, and can be moved.
+
+Queue pairs of one job and host share a control socket and a file in the drop directory, whichever call made them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sdfstream.agent.trusted_keys_io import trusted
+from sdfstream.records.fabric import host_of
+from sdfstream.verbs.description import Registration, alternates
+from sdfstream.verbs.library_io import Verbs
+from sdfstream.verbs.live_qp_io import LiveQp
+from sdfstream.verbs.owner_io import QpOwner
+
+JOBS_DIR: Final = "/run/sdfstream/jobs"
+_lock = threading.Lock()
+_owners: dict[tuple[str, str, str], QpOwner] = {}
+
+
+@contextlib.contextmanager
+def steerable(
+    qp: Any,
+    context: Any,
+    *,
+    job: str,
+    src: str,
+    dst: str,
+    keys: Sequence[str],
+    rank: int = 0,
+    peer_rank: int = 0,
+    paced: bool = False,
+    jobs_dir: str | Path = JOBS_DIR,
+    ports: int = 8,
+) -> Iterator[LiveQp]:
+    """Let signed commands move a queue pair, for as long as the block runs.
+
+    Parameters
+    ----------
+    qp : pyverbs.qp.QP
+        An RC queue pair in RTS over RoCEv2. To find out what its device can do it is halted and resumed once, so
+        register it before it is busy.
+    context : pyverbs.device.Context
+        Its device.
+    job : str
+        Job id.
+    src, dst : str
+        NIC ids ``host/nic`` of its two ends, as the agents have them.
+    keys : sequence of str
+        Public keys whose commands are obeyed: base64, or the path of a file.
+    rank, peer_rank : int
+    paced : bool
+        The program calls ``pace(octets)`` of what this returns before each post; only then can its rate be limited.
+    jobs_dir : path
+        Drop directory of the host's agent.
+    ports : int
+        How many other source ports it may be moved to.
+
+    Raises
+    ------
+    UnavailableError
+        No pyverbs, or no control socket.
+    ConfigError
+        A key cannot be read.
+    RefusedError
+        The queue pair is not connected, or not by RoCEv2.
+    """
+    live = LiveQp(Verbs(), qp, context, paced=paced)
+    about = Registration(src, dst, rank, peer_rank, live.path, alternates(live.path, ports))
+    host = host_of(src)
+    key = (job, host, str(jobs_dir))
+    ring = trusted(keys)
+    with _lock:
+        if key not in _owners:
+            _owners[key] = QpOwner(job, host, ring, Path(jobs_dir))
+        owner = _owners[key]
+        name = owner.add(about, live)
+    try:
+        yield live
+    finally:
+        with _lock:
+            owner.remove(name)
+            if owner.is_empty:
+                del _owners[key]
+                owner.close()
