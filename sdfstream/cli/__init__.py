@@ -38,6 +38,7 @@ VERBS: Final[dict[str, str]] = {
     "policy": "policy",
     "plan": "plan",
     "clock": "clock",
+    "rdma": "rdma",
     "archive": "archive",
     "sql": "sql",
     "play": "play",
