@@ -66,6 +66,8 @@ class Settings(BaseModel):
     """How the brokers of such a bus are reached, and the settings of its topics."""
     archive: str | None = Field(default=None, repr=False)
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
+    api: str = "127.0.0.1:9465"
+    """``HOST:PORT`` of the read API of `up`, `demo` and `serve`, or ``off``; where that usual port is taken, any."""
     retention: Retention = Retention()
     """How long the archive stores rows of each kind; a server's tables are set accordingly."""
     sync: SyncConfig = SyncConfig()
@@ -82,7 +84,7 @@ class Settings(BaseModel):
         return self.plan.mesh == "auto" or (self.agent is not None and self.agent.mesh == "auto")
 
 
-ENVIRONMENT_KEYS: Final = ("data", "cluster", "bus", "archive")
+ENVIRONMENT_KEYS: Final = ("data", "cluster", "bus", "archive", "api")
 """Settings that the environment may give too, as ``SDFSTREAM_BUS`` and so on: those that differ between deployments,
 or should not stand in a command line, as a password in ``archive``."""
 

@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sdfstream.board.fabric_board import FabricBoard
 from sdfstream.board.lateness import HostLateness
 from sdfstream.board.mesh import MeshBoard
 from sdfstream.board.nic_grid import STATES, grid
 from sdfstream.board.paths import STALE_NS, PathTable
+from sdfstream.board.topic_rates import TopicRate
 from sdfstream.errors import FormatError
 from sdfstream.records import topics
 from sdfstream.records.fabric import host_of
@@ -35,8 +37,6 @@ MOST_RESOLVED: Final = 1000
 MOST_SILENT: Final = 50_000
 """Silent paths remembered per host."""
 _PATH_FIELDS: Final = ("src", "dst", "transport", "path", "dscp")
-_RATE_NS: Final = 2 * NS_PER_S
-"""Time constant of the rates."""
 _LOST: Final = frozenset({"refused", "shed", "dropped", "late", "lost"})
 _ASIDE: Final = frozenset({"set-aside", "tick-raised", "finish-raised", "begun-anew"})
 """Where a stage's code raised: messages set aside, steps left out, states lost."""
@@ -55,29 +55,6 @@ class NicState:
     rail: int | None = None
     last_received_at_ns: int = 0
     """Bus time of the last event of this NIC."""
-
-
-@dataclass(slots=True)
-class _Rate:
-    """Messages and rows of one topic, decaying."""
-
-    messages: float = 0.0
-    rows: float = 0.0
-    at_ns: int = 0
-
-    def add(self, rows: int, now_ns: int) -> None:
-        decay = math.exp(-max(now_ns - self.at_ns, 0) / _RATE_NS) if self.at_ns else 0.0
-        self.messages = self.messages * decay + 1.0
-        self.rows = self.rows * decay + rows
-        self.at_ns = max(now_ns, self.at_ns)
-
-    def view(self, now_ns: int) -> dict[str, Any]:
-        per_s = math.exp(-max(now_ns - self.at_ns, 0) / _RATE_NS) * NS_PER_S / _RATE_NS
-        return {
-            "messages_per_s": round(self.messages * per_s, 2),
-            "rows_per_s": round(self.rows * per_s, 1),
-            "age_ns": now_ns - self.at_ns,
-        }
 
 
 class Board:
@@ -99,8 +76,9 @@ class Board:
         """Bus time of the last message taken."""
         self._silent: dict[str, set[tuple[Any, ...]]] = {}
         """Paths that each host, as their sender, last reported silent."""
-        self._rates: dict[str, _Rate] = {}
-        self._mesh = MeshBoard()
+        self._rates: dict[str, TopicRate] = {}
+        self.mesh = MeshBoard()
+        self.fabric = FabricBoard(self.counters)
         self._takers = {
             topics.OWD.name: self._take_owd,
             topics.CLOCK.name: self._take_clocks,
@@ -116,7 +94,7 @@ class Board:
         """Take messages; one that cannot be read is counted and changes nothing else."""
         for message in messages:
             self._taken_at_ns = message.bus_at_ns
-            self._rates.setdefault(message.topic, _Rate()).add(message.rows, message.bus_at_ns)
+            self._rates.setdefault(message.topic, TopicRate()).add(message.rows, message.bus_at_ns)
             if message.topic.startswith("sdf.raw.") or message.topic == topics.OWD.name:
                 self._note_host(message)
             taker = self._takers.get(message.topic)
@@ -160,7 +138,7 @@ class Board:
         full : bool
             List every NIC as well.
         """
-        nics = [self._nic_view(nic, now_ns) for nic in self._nics.values()]
+        nics = self.nics(now_ns)
         board = {
             "at_ns": now_ns,
             "known_at_ns": now_ns if known_ns is None else known_ns,
@@ -169,13 +147,21 @@ class Board:
             "grid": grid(nics, hosts),
             "paths": self.paths.view(now_ns, worst) | {"silent": self._silent_paths(now_ns)},
             "clocks": self._clocks_view(now_ns, worst),
-            "mesh": self._mesh.view(),
+            "mesh": self.mesh.view(),
             "findings": {"open": self.findings(open_only=True), "resolved": len(self._resolved)},
             "pipeline": self._pipeline_view(now_ns, counters or {}, lag or {}),
         }
         if full:
             board["nic_list"] = sorted(nics, key=lambda n: n["nic"])
         return board
+
+    def nics(self, now_ns: int) -> list[dict[str, Any]]:
+        """Every NIC that is known."""
+        return [self._nic_view(nic, now_ns) for nic in self._nics.values()]
+
+    def age_ns(self, now_ns: int) -> int | None:
+        """Age of the newest that any host reported; None: none has."""
+        return min((now_ns - at_ns for at_ns in self._hosts.values()), default=None)
 
     def known_ns(self, now_ns: int, reached_ns: int | None = None, *, behind: bool = False) -> int:
         """Bus time of which the board speaks: as far as all was read, less what half of the hosts are late.
@@ -267,11 +253,12 @@ class Board:
             self._findings[key] = data
 
     def _take_mesh(self, message: Message) -> None:
-        self._mesh.take_plan(_event(message))
+        self.mesh.take_plan(_event(message))
 
     def _take_topology(self, message: Message) -> None:
         if _event(message).type == HOST_TYPE:
-            self._mesh.take_agent(_event(message))
+            self.mesh.take_agent(_event(message))
+        self.fabric.take(_event(message))
         for nic in _event(message).data.get("nics", ()):
             known = self._nic(nic["id"])
             known.rail = nic.get("rail", known.rail)
@@ -309,7 +296,8 @@ class Board:
         """Silent paths of hosts that still publish; the last report of a silent host does not count."""
         return sum(len(paths) for host, paths in self._silent.items() if now_ns - self._hosts.get(host, 0) <= STALE_NS)
 
-    def _clocks_view(self, now_ns: int, worst: int) -> dict[str, Any]:
+    def clocks(self, now_ns: int) -> list[dict[str, Any]]:
+        """Every clock but UTC, worst first."""
         rows = [
             {
                 "clock": name,
@@ -322,7 +310,10 @@ class Board:
             for name, row in self._clocks.items()
             if name != UTC
         ]
-        rows.sort(key=lambda r: (r["status"] == "synced", -_number(r["err_ns"]), r["clock"]))
+        return sorted(rows, key=lambda r: (r["status"] == "synced", -_number(r["err_ns"]), r["clock"]))
+
+    def _clocks_view(self, now_ns: int, worst: int) -> dict[str, Any]:
+        rows = self.clocks(now_ns)
         statuses: dict[str, int] = {}
         for row in rows:
             statuses[row["status"]] = statuses.get(row["status"], 0) + 1

@@ -47,3 +47,28 @@ class MeshBoard:
             "short": sum(bool(p.shortfall) for p in plans),
             "left_out": sum(here.left_out for here in self._agents.values()),
         }
+
+    def hosts(self) -> list[dict[str, Any]]:
+        """Every host with a plan or an agent that waits for one."""
+        return [self._host(host) for host in sorted(self._plans.keys() | self._agents.keys())]
+
+    def _host(self, host: str) -> dict[str, Any]:
+        plan, here = self._plans.get(host), self._agents.get(host)
+        return {
+            "host": host,
+            "state": "unknown" if here is None else "waiting" if plan is None else _obeys(plan, here),
+            "plan": plan.version if plan else None,
+            "epoch": plan.epoch if plan else None,
+            "drawn_at_ns": plan.drawn_at_ns if plan else None,
+            "clock_sessions": sum(s.purpose == "clock" for s in plan.sessions) if plan else None,
+            "coverage_sessions": sum(s.purpose == "coverage" for s in plan.sessions) if plan else None,
+            "send_pps": plan.send_pps if plan else None,
+            "answer_pps": plan.answer_pps if plan else None,
+            "budget_pps": plan.budget_pps if plan else here.budget_pps if here else None,
+            "shortfall": dict(plan.shortfall) if plan else {},
+            "left_out": here.left_out if here else None,
+        }
+
+
+def _obeys(plan: HostPlan, here: HostHere) -> str:
+    return "obeyed" if here.plan == plan.version else "another"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -35,6 +37,21 @@ _UINT64S = npt.NDArray[np.uint64]
 _T = TypeVar("_T")
 _SUMS: Final = ("n", "lost", "ce", "weight", "p50", "excess")
 """Decaying sums; p50 and excess are weighted by the delays behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathFigures:
+    """All paths of a `PathTable`; arrays are (n,), a row a path."""
+
+    keys: _UINT64S
+    """Code of the source NIC << 40 | of the destination NIC << 16 | of the selector."""
+    nics: list[str]
+    selectors: list[tuple[str, int, int, str]]
+    """(transport, path, class, direction)."""
+    sums: Mapping[str, Float64s]
+    """By the names in `_SUMS`."""
+    err_ns: Float64s
+    seen_at_ns: Int64s
 
 
 class PathTable:
@@ -157,6 +174,27 @@ class PathTable:
                 for i, name in zip(order, names, strict=True)
             ],
         }
+
+    def seen_at_ns(self, path: PathId) -> int | None:
+        """Bus time of the path's newest row; None: it is not known."""
+        self._flush()
+        selector = self._selectors.get((path.transport, path.path, path.dscp, path.dir))
+        src, dst = self._nics.get(path.src), self._nics.get(path.dst)
+        if selector is None or src is None or dst is None:
+            return None
+        key = np.uint64(src << 40 | dst << 16 | selector)
+        at = int(np.searchsorted(self._keys, key))
+        return int(self._seen_at_ns[self._rows[at]]) if at < self._keys.size and self._keys[at] == key else None
+
+    def figures(self) -> PathFigures:
+        """Every path that is known, with its sums, row by row; valid until the next `take`."""
+        self._flush()
+        rows = slice(0, self._used)
+        sums = {name: values[rows] for name, values in self._sums.items()}
+        keys = np.array(self._ids, np.uint64)
+        return PathFigures(
+            keys, list(self._nics), list(self._selectors), sums, self._err_ns[rows], self._seen_at_ns[rows]
+        )
 
     def _keys_of(self, batch: pa.RecordBatch) -> tuple[_UINT64S, npt.NDArray[np.bool_]]:
         src, src_ok = self._nic_codes(batch, "src")

@@ -39,6 +39,7 @@ VERBS: Final[dict[str, str]] = {
     "plan": "plan",
     "clock": "clock",
     "rdma": "rdma",
+    "token": "token",
     "archive": "archive",
     "sql": "sql",
     "play": "play",

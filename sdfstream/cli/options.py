@@ -87,6 +87,13 @@ def add_reference(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_api(parser: argparse.ArgumentParser) -> None:
+    """``--api HOST:PORT``: where the process serves the read API."""
+    parser.add_argument(
+        "--api", metavar="HOST:PORT", help="serve the read API there, or off (default: settings, 127.0.0.1:9465)"
+    )
+
+
 def add_metrics(parser: argparse.ArgumentParser) -> None:
     """``--metrics HOST:PORT``: where the process serves its metrics and health."""
     parser.add_argument(

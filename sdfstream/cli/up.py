@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sdfstream.cli.options import add_metrics, add_reference, with_reference
+from sdfstream.cli.options import add_api, add_metrics, add_reference, with_reference
 from sdfstream.errors import ConfigError
 from sdfstream.records.command import MODES
 from sdfstream.runtime.output_io import emit
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_reference(parser)
     parser.add_argument("--record", type=Path, metavar="DIR", help="also keep everything on the bus as a recording")
     add_metrics(parser)
+    add_api(parser)
     parser.add_argument(
         "--wrong-clocks",
         type=int,
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = with_reference(settings.load(args.config), args)
     if args.data is not None:
         chosen = chosen.model_copy(update={"data": args.data})
+    if args.api is not None:
+        chosen = chosen.model_copy(update={"api": args.api})
     if args.mode is not None:
         chosen = chosen.model_copy(update={"actuate": replace(chosen.actuate, mode=args.mode)})
     if args.wrong_clocks is not None and args.lab is None:

@@ -94,11 +94,11 @@ def ports(console: Console, at_ns: int, ours: str) -> Iterator[Message]:
 
 
 def _read(console: Console, sql: str) -> pa.Table:
-    printed = console.text(sql, "ArrowStream")
+    printed = console.text(sql, "Arrow")  # the SQL front of a running pipeline refuses ArrowStream
     if not printed:
         return pa.table({})
-    with pa.ipc.open_stream(printed) as stream:
-        return stream.read_all()
+    with pa.ipc.open_file(printed) as file:
+        return file.read_all()
 
 
 def _messages(topic: Topic, table: pa.Table) -> Iterator[Message]:

@@ -35,6 +35,8 @@ from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.driver import StageMaker
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.serve import controller_io, operator_keys_io
+from sdfstream.serve.api.server_io import OFF
+from sdfstream.serve.api_io import ProcessApi, override_of
 from sdfstream.serve.archive_config import live_archive
 from sdfstream.serve.data_folder import JOBS, LINK_SOCKET
 from sdfstream.serve.job_queries_io import BackgroundPublisher, JobQueries
@@ -66,6 +68,8 @@ class Service:
     jobs: JobBoard = field(default_factory=JobBoard)
     counted: list[HasCounters] = field(default_factory=list)
     started_at_ns: int = 0
+    api_url: str | None = None
+    """Where the API answers; None: it is off."""
 
     @property
     def link(self) -> Path:
@@ -125,6 +129,8 @@ async def service(
         running = Service(bus, data, control, controller_key, commands, started_at_ns=time.time_ns())
         running.jobs_dir.mkdir(exist_ok=True)
         every = [*watchers, *_own_watchers(stack, settings, running, archive, record)]
+        api = _make_api(settings, running)
+        every += [api.watcher] if api is not None else []
         _start_pipeline(stack, settings, running, makers, every, archive)
         await asyncio.sleep(0.05)  # the stages subscribe before anything is published
         link = LinkServer(bus, running.link, topics=[topic.name for topic in FROM_AGENTS], behind_s=running.behind_s)
@@ -136,7 +142,9 @@ async def service(
         if metrics is not None:
             readers = list(dict.fromkeys([*(maker.name for maker in makers), *(w.name for w in every), ARCHIVE]))
             await _serve_status(stack, metrics, running, readers, report)
-        await _serve_queries(stack, settings, running, report)
+        queries = await _serve_queries(stack, settings, running, report)
+        if api is not None:
+            running.api_url = (await api.start(stack, settings.api, override_of(queries))).url
         yield running
 
 
@@ -214,7 +222,21 @@ async def _serve_status(
     await stack.enter_async_context(serving(address, status, getattr(running.bus, "ask", None)))
 
 
-async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Service, report: SelfReport) -> None:
+def _make_api(settings: Settings, running: Service) -> ProcessApi | None:
+    if settings.api == OFF:
+        return None
+
+    def instants() -> tuple[int, int, dict[str, int]]:
+        now_ns = _bus_clock(running.bus)()
+        return now_ns, running.known_at_ns(now_ns), running.control.lag
+
+    archive = (str(settings.data), settings.archive)
+    return ProcessApi(running.board, running.jobs, instants, running.data, archive)
+
+
+async def _serve_queries(
+    stack: AsyncExitStack, settings: Settings, running: Service, report: SelfReport
+) -> PipelineQueries:
     """Answer the verbs' requests at the data folder's socket."""
     publisher = BackgroundPublisher(running.bus)
     stack.push_async_callback(publisher.close)
@@ -227,9 +249,11 @@ async def _serve_queries(stack: AsyncExitStack, settings: Settings, running: Ser
         known = run | {"troubles": report.troubles.as_data(), "reached_at_ns": dict(running.control.reached_at_ns)}
         return now_ns(), running.counters(), running.control.lag, known
 
-    server = QueryServer(PipelineQueries(running.board, process, jobs), running.data)
+    queries = PipelineQueries(running.board, process, jobs)
+    server = QueryServer(queries, running.data)
     await server.start()
     stack.push_async_callback(server.close)
+    return queries
 
 
 def _taker(board: Board | JobBoard) -> Any:

@@ -28,7 +28,7 @@ Pattern: TypeAlias = Literal["literal", "prefixed"]
 
 STAGES: Final = ("sync", "sync-edge", "sync-mesh", "workload", "detect", "actuate", "plan")
 """Names of stages, thus of consumer groups; ``<name>/`` begins their transactional ids."""
-WATCHERS: Final = ("board", "jobs", "recorder")
+WATCHERS: Final = ("board", "jobs", "changes", "recorder")
 """Groups of `sdfstream up` on Kafka, beside those of the stages and the archive."""
 ALL_NAMES: Final = "sdf."
 """Beginning of every topic's name."""

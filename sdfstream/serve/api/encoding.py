@@ -1,0 +1,27 @@
+"""JSON of the answers: NaN and infinity are null (not known), all of it ASCII on one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def encoded(value: Any) -> bytes:
+    """`value` as JSON.
+
+    >>> encoded({"loss": float("nan"), "n": 1})
+    b'{"loss":null,"n":1}'
+    """
+    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(v) for name, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    return value

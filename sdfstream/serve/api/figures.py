@@ -1,0 +1,82 @@
+"""The fabric's figures as families of Prometheus, from the same boards as all other answers. Pure.
+
+Base units; labels have few values: nothing is labelled with a pair of NICs (those are in ClickHouse). What is not known
+has no sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from sdfstream.board.nic_grid import STATES
+from sdfstream.serve.api.picture import Picture
+
+CLOCK_STATUSES = ("synced", "holdover", "unsynced", "faulty", "unknown")
+
+
+def families(picture: Picture) -> Iterator[Metric]:
+    """All families, as of the picture."""
+    view = picture.board.view(picture.at_ns, known_ns=picture.known_at_ns, hosts=0, worst=0)
+    yield _one("sdf_data_fresh", "1: what is said of now is of now (/healthz).", float(picture.is_fresh))
+    yield _one("sdf_data_age_seconds", "Age of the newest that a host reported.", _seconds(picture.age_ns))
+    yield _by("sdf_nics", "NICs by state.", "state", {state: view["nics"][state] for state in STATES})
+    paths = view["paths"]
+    yield _by(
+        "sdf_paths",
+        "Paths: known, measured now, stale (unknown now), losing 1 % or more, with 1 % CE or more, silent.",
+        "which",
+        {name: paths[name] for name in ("known", "measured", "stale", "lossy", "marked", "silent")},
+    )
+    yield _one("sdf_owd_median_seconds", "Median over the paths of their one-way delay.", _seconds(paths["owd_p50_ns"]))
+    yield _one(
+        "sdf_owd_excess_p99_seconds",
+        "99th percentile over the paths of the delay over their floor.",
+        _seconds(paths["excess_p99_ns"]),
+    )
+    opened: Counter[tuple[str, ...]] = Counter(
+        (str(f.get("class")), str(f.get("severity"))) for f in view["findings"]["open"]
+    )
+    yield _labelled("sdf_findings_open", "Open findings.", ("class", "severity"), opened)
+    yield _one("sdf_findings_resolved", "Resolved findings that are remembered.", view["findings"]["resolved"])
+    clocks = view["clocks"]
+    yield _by("sdf_clocks", "Clocks by status.", "status", {s: clocks["by_status"].get(s, 0) for s in CLOCK_STATUSES})
+    yield _one(
+        "sdf_clock_error_bound_seconds",
+        "Widest error bound of the synced clocks.",
+        _seconds(clocks["worst_err_ns"]) if clocks["by_status"].get("synced") else None,
+    )
+    yield from _of_jobs(picture)
+
+
+def _of_jobs(picture: Picture) -> Iterable[Metric]:
+    states = Counter(str(job["state"]) for job in picture.jobs.view(picture.at_ns))
+    yield _by("sdf_jobs", "Jobs by state.", "state", {state: states[state] for state in ("running", "ended")})
+    in_force = picture.jobs.commands.in_force(picture.at_ns).total()
+    yield _one("sdf_commands_in_force", "Commands that agents are to obey, their lease running.", in_force)
+
+
+def _seconds(value_ns: Any) -> float | None:
+    return float(value_ns) / 1e9 if isinstance(value_ns, int | float) and math.isfinite(value_ns) else None
+
+
+def _one(name: str, doc: str, value: float | None) -> Metric:
+    family = GaugeMetricFamily(name, doc)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+def _by(name: str, doc: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _labelled(name, doc, (label,), {(value,): n for value, n in values.items()})
+
+
+def _labelled(name: str, doc: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(name, doc, labels=labels)
+    for values_of, n in values.items():
+        family.add_metric(list(values_of), n)
+    return family

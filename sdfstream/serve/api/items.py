@@ -1,0 +1,139 @@
+"""What the items of each list hold: names, types and meanings, as JSON Schema for OpenAPI. Pure.
+
+``?`` behind a type: null where it is not known. Findings, commands and evidence have more members than are listed; the
+whole of a finding is ``schemas/sdf.event.finding.v1.schema.json``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_AGE: Final = ("integer?", "age of the newest message behind it [ns]")
+_STATE: Final = ("string", "healthy, unhealthy, unknown or absent")
+
+ITEMS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "nics": {
+        "nic": ("string", "NIC id"),
+        "host": ("string", "its host"),
+        "rail": ("any?", "rail as declared"),
+        "tx": _STATE,
+        "rx": _STATE,
+        "state": ("string", "the worse of tx and rx; unknown where nothing was heard for 5 s"),
+        "port": ("string", "state of its port: up, down, disabled, absent, mixed, unknown"),
+        "why": ("string", "the reason in words"),
+        "since_at_ns": ("integer?", "in this state since [ns since the Unix epoch]"),
+        "age_ns": _AGE,
+    },
+    "paths": {
+        "id": ("string", "path id in one text"),
+        "src": ("string", "NIC id of the session's sender"),
+        "dst": ("string", "NIC id of the session's reflector"),
+        "transport": ("string", "udp, rocev2, ib"),
+        "path": ("integer", "path selector (UDP source port)"),
+        "dscp": ("integer", "class"),
+        "dir": ("string", "fwd: sender to reflector; rev: back"),
+        "state": ("string", "measured; lost: no exchange came back lately; unknown: no row for 5 s"),
+        "owd_p50_ns": ("number?", "one-way delay, mean of the windows' medians, half-life 3 s [ns]"),
+        "excess_p50_ns": ("number?", "delay over the path's floor [ns]"),
+        "loss": ("number?", "share of exchanges lost; null on rev, since a loss has no direction and is told on fwd"),
+        "ce": ("number?", "share of packets that arrived with CE"),
+        "err_ns": ("number?", "error bar of the delay [ns]"),
+        "age_ns": ("integer", _AGE[1]),
+    },
+    "links": {
+        "link": ("string", "link id"),
+        "a": ("string", "one end: NIC id or switch"),
+        "b": ("string", "the other end"),
+        "speed_bps": ("integer?", "as declared [bit/s]"),
+        "state": ("string", "the worse of both directions"),
+        "directions": ("array", "a->b and b->a: state, findings, paths known to cross it, paths measured of them"),
+        "findings": ("array", "ids of open findings that blame it"),
+    },
+    "findings": {
+        "id": ("string", "finding id"),
+        "kind": ("string", "what it is"),
+        "status": ("string", "open, update or resolved"),
+        "severity": ("string?", "info, warning, urgent"),
+        "subject": ("object?", "type and id of what it is about"),
+        "since_at_ns": ("integer?", "began [ns since the Unix epoch]"),
+        "resolved_at_ns": ("integer?", "ended [ns since the Unix epoch]"),
+        "cause": ("string?", "see the list of causes"),
+        "confidence": ("number?", "probability that subject and cause are right"),
+        "left_open": ("boolean?", "an earlier run left it open: whether it still holds is unknown"),
+    },
+    "commands": {
+        "id": ("string", "command id"),
+        "action": ("string", "steer, failover, …"),
+        "target": ("object", "type and id of what it changes"),
+        "job": ("string?", "job of the target"),
+        "mode": ("string?", "observe, dry-run, approve, enforce; null: a proposal that was refused"),
+        "state": ("string?", "last outcome; null: none yet"),
+        "waits": ("string?", "why there is no outcome yet"),
+        "why": ("string?", "the reason of the last outcome"),
+        "began_at_ns": ("integer?", "first statement [ns since the Unix epoch]"),
+        "in_force": ("boolean", "its lease runs, and agents are to obey it"),
+        "lease_left_ns": ("integer?", "[ns]"),
+        "gain": ("number?", "throughput after over throughput before"),
+    },
+    "jobs": {
+        "job": ("string", "job id"),
+        "name": ("string", "its name"),
+        "state": ("string", "running, ended"),
+        "hosts": ("array", "its hosts"),
+        "stale_hosts": ("array", "those of them whose agent is silent: nothing is known of them now"),
+        "ranks": ("integer", "number of ranks"),
+        "qps": ("integer", "number of queue pairs"),
+        "throughput_bps": ("number?", "payload acknowledged, newest 5 s [bit/s]"),
+        "usual_bps": ("number?", "median of the stretches before [bit/s]"),
+        "slow": ("boolean?", "below 80 % of what is usual; null: not known"),
+        "slowest_qp": ("string?", "queue pair that got least"),
+        "slowest_bps": ("number?", "[bit/s]"),
+        "findings": ("array", "ids of open findings that hurt it"),
+        "commands": ("integer", "commands in force"),
+    },
+    "topology": {
+        "id": ("string", "type and name"),
+        "type": ("string", "node, nic, route"),
+    },
+    "clocks": {
+        "clock": ("string", "clock id"),
+        "status": ("string", "synced, holdover, unsynced, faulty; unknown: not told for 5 s"),
+        "offset_ns": ("number?", "that clock − reference [ns]"),
+        "skew_ppb": ("number?", "positive: fast [ppb]"),
+        "err_ns": ("number?", "|true error| is at most this at 99.9 % [ns]"),
+        "age_ns": _AGE,
+    },
+    "mesh": {
+        "host": ("string", "host"),
+        "state": ("string", "obeyed, another (plan), waiting (for one), unknown (no agent said anything)"),
+        "plan": ("string?", "version"),
+        "epoch": ("integer?", "redraw of the graph"),
+        "drawn_at_ns": ("integer?", "[ns since the Unix epoch]"),
+        "clock_sessions": ("integer?", "sessions planned for clocks"),
+        "coverage_sessions": ("integer?", "sessions planned for coverage"),
+        "send_pps": ("number?", "probes sent by this plan [1/s]"),
+        "answer_pps": ("number?", "answers asked of it [1/s]"),
+        "budget_pps": ("number?", "most that it may send [1/s]"),
+        "shortfall": ("object", "what the budget did not allow"),
+        "left_out": ("integer?", "sessions that the agent does not run"),
+    },
+}
+
+
+def schema_of(resource: str) -> dict[str, Any]:
+    """JSON Schema of an item."""
+    fields = {name: _type(kind) | {"description": doc} for name, (kind, doc) in ITEMS[resource].items()}
+    required = [name for name in fields if name not in _MAY_BE_ABSENT]
+    return {"type": "object", "properties": fields, "required": required}
+
+
+_MAY_BE_ABSENT: Final = frozenset(
+    {"left_open", "resolved_at_ns", "severity", "subject", "since_at_ns", "cause", "confidence"}
+)
+
+
+def _type(kind: str) -> dict[str, Any]:
+    name = kind.removesuffix("?")
+    if name == "any":
+        return {}
+    return {"type": [name, "null"] if kind.endswith("?") else name}
