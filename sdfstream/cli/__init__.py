@@ -25,6 +25,7 @@ VERBS: Final[dict[str, str]] = {
     "up": "up",
     "agent": "agent",
     "run": "run",
+    "serve": "serve",
     "topics": "topics",
     "record": "record",
     "health": "health",
