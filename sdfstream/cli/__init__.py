@@ -29,6 +29,7 @@ VERBS: Final[dict[str, str]] = {
     "topics": "topics",
     "record": "record",
     "health": "health",
+    "doctor": "doctor",
     "status": "status",
     "top": "top",
     "findings": "findings",
