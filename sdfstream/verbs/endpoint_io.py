@@ -126,6 +126,16 @@ class RcEndpoint:
         post = wr.SendWR(wr_id=id_, sg=[piece], num_sge=1, opcode=enums.IBV_WR_SEND, send_flags=enums.IBV_SEND_SIGNALED)
         return self._verbs.attempt(lambda: self.qp.post_send(post))
 
+    def write(self, id_: int, octets: int, address: int, key: int) -> int:
+        """Post a write of the first octets of the memory to the peer's; errno, or 0."""
+        enums, wr = self._verbs.enums, self._verbs.wr
+        piece = wr.SGE(self.memory.buf, octets, self.memory.lkey)
+        post = wr.SendWR(
+            wr_id=id_, sg=[piece], num_sge=1, opcode=enums.IBV_WR_RDMA_WRITE, send_flags=enums.IBV_SEND_SIGNALED
+        )
+        post.set_wr_rdma(key, address)
+        return self._verbs.attempt(lambda: self.qp.post_send(post))
+
     def receive(self, id_: int, offset: int, octets: int) -> int:
         """Post room for a message; errno, or 0."""
         piece = self._verbs.wr.SGE(self.memory.buf + offset, octets, self.memory.lkey)

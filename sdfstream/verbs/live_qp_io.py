@@ -151,7 +151,7 @@ class LiveQp:
             tried["udp-sport"] = os.strerror(error) if error else ""
             if not error:
                 return tried
-        move = LiveMove(needs_prompt=False)
+        move = LiveMove(needs_prompt(self._vendor_id))
         ends_ns = time.monotonic_ns() + _PATIENCE_NS
         while not move.is_over and time.monotonic_ns() < ends_ns:
             before = move.waited

@@ -1,6 +1,8 @@
 """A live change of a queue pair's source port through the state SQD, step by step and without I/O.
 
     RTS ──halt──► SQD ──address──► SQD ──resume──► RTS ──prompt──► done
+                                    ▲  refused │
+                                    └─ remind ◄┘
 
 In SQD the send queue begins nothing new, but goes on with what it has sent: acknowledgements are awaited and lost
 packets sent again. Once nothing is on its path the queue is *drained* and may resume; before, the device refuses it.
@@ -8,7 +10,8 @@ packets sent again. Once nothing is on its path the queue is *drained* and may r
 The address is changed *before* the queue has drained. On a dead path it never would: what the device sends again goes
 by the new address, or, on Soft-RoCE, counts as drained at the next retry and is sent again after the queue has resumed.
 Either way the program sees no error, as long as retries are left. Soft-RoCE does not begin with that by itself (Linux
-6.1), so it gets a prompt, always: a queue whose retry has just begun counts as drained at once.
+6.1), so it gets a prompt, always: a queue whose retry has just begun counts as drained at once. Nor does it always
+notice that the last acknowledgement has come, and then stays in SQD for ever: it is reminded between two attempts.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ class MoveStep(Enum):
     HALT = "RTS to SQD"
     ADDRESS = "new address in SQD"
     RESUME = "SQD to RTS"
+    REMIND = "have the device look whether its send queue has drained"
     PROMPT = "have the device look at its send queue"
     DONE = "the queue pair sends by the new port"
     FAILED = "the device refused"
@@ -58,6 +62,9 @@ class LiveMove:
                 self.step = MoveStep.RESUME
             case MoveStep.RESUME if error in (errno.EINVAL, errno.EBUSY, errno.EAGAIN):
                 self.waited += 1
+                self.step = MoveStep.REMIND if self.needs_prompt else MoveStep.RESUME
+            case MoveStep.REMIND:
+                self.step = MoveStep.RESUME
             case MoveStep.RESUME if self._address_error:
                 self._next_or_fail(MoveStep.FAILED, error or self._address_error)
             case MoveStep.RESUME:

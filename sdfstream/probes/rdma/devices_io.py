@@ -52,6 +52,11 @@ def has_user_access(root: str) -> bool:
     return any(name.startswith("uverbs") for name in _names(Path(root, "dev/infiniband")))
 
 
+def firmware(device: str, root: str = "/") -> str:
+    """A device's firmware as it says; empty: not known."""
+    return (_text(Path(root, "sys/class/infiniband", device, "fw_ver")) or "").strip()
+
+
 def _port(folder: Path, device: str, number: int, refused: Counters) -> RdmaPort:
     layer = (_text(folder / "link_layer") or "unknown").strip()
     state = (_text(folder / "state") or "").partition(":")[2].strip() or "unknown"

@@ -116,6 +116,11 @@ def lose_answers(*, on: bool) -> None:
         _tc("r2", path, "loss 100%" if on else None)
 
 
+def delay(path: str, ms: float) -> None:
+    """Delay what r1 sends by `path`; `black_hole` off ends that too."""
+    _tc("r1", path, f"delay {ms}ms")
+
+
 def sent(path: str) -> int:
     """Packets that r1 has sent by `path`."""
     shown = json.loads(ip("-n", "r1", "-j", "-s", "link", "show", path))

@@ -98,6 +98,20 @@ def test_a_live_move_loses_nothing(pair: Pair, ports: dict[str, list[int]]) -> N
     figure("live move with 16 outstanding", took_ms)
 
 
+def test_moves_between_slow_ports_end(pair: Pair, ports: dict[str, list[int]]) -> None:
+    """The last acknowledgement comes while the queue waits in SQD, and the device forgets to look."""
+    fabric.delay("p0", 5)
+    took_ms = []
+    for trial in range(2 * TRIALS):
+        pair.post(16)
+        began_s = time.monotonic()
+        pair.live.steer(ports["p0"][trial % 4], time.monotonic_ns())
+        took_ms.append((time.monotonic() - began_s) * 1e3)
+        assert not pair.live.is_moving
+        assert [c.status for c in pair.wait(16, limit_s=5)] == [0] * 16
+    figure("live move on a path of 5 ms with 16 outstanding", took_ms)
+
+
 def test_a_dead_path_is_left_before_retries_run_out_and_the_program_sees_no_error(
     pair: Pair, ports: dict[str, list[int]]
 ) -> None:

@@ -38,7 +38,7 @@ def test_a_move_through_sqd() -> None:
 
 
 def test_a_queue_that_drains_late_is_prompted_on_soft_roce_only() -> None:
-    for vendor_id, prompts in ((0xFFFFFF, 1), (0x1234, 0)):
+    for vendor_id, prompts in ((0xFFFFFF, 4), (0x1234, 0)):
         qp = Qp()
         made = live(qp, vendor_id=vendor_id)
         qp.draining = 3

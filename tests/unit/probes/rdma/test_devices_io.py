@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sdfstream.probes.rdma.devices_io import has_core, has_user_access, rdma_ports
+from sdfstream.probes.rdma.devices_io import firmware, has_core, has_user_access, rdma_ports
 from sdfstream.probes.rdma.gids import best_entry
 from sdfstream.stats import Counters
 from tests.unit.probes.rdma import trees
@@ -81,3 +81,10 @@ def test_a_machine_without_any(tmp_path: Path) -> None:
     assert not has_user_access(str(tmp_path))
     (tmp_path / "dev/infiniband/uverbs0").touch()
     assert has_user_access(str(tmp_path))
+
+
+def test_firmware_is_read_or_not_known(tmp_path: Path) -> None:
+    trees.mlx5(tmp_path)
+    assert firmware("mlx5_0", str(tmp_path)) == ""
+    (tmp_path / "sys/class/infiniband/mlx5_0/fw_ver").write_text("28.41.1000\n")
+    assert firmware("mlx5_0", str(tmp_path)) == "28.41.1000"
