@@ -145,7 +145,7 @@ class Board:
             "run": dict(run or {}),
             "nics": {state: sum(n["state"] == state for n in nics) for state in STATES} | {"known": len(nics)},
             "grid": grid(nics, hosts),
-            "paths": self.paths.view(now_ns, worst) | {"silent": self._silent_paths(now_ns)},
+            "paths": self.paths.view(now_ns + self.late_ns(now_ns), worst) | {"silent": self._silent_paths(now_ns)},
             "clocks": self._clocks_view(now_ns, worst),
             "mesh": self.mesh.view(),
             "findings": {"open": self.findings(open_only=True), "resolved": len(self._resolved)},
@@ -177,8 +177,12 @@ class Board:
         """
         read_ns = min(now_ns, now_ns if reached_ns is None else reached_ns)
         read_ns = min(read_ns, self._taken_at_ns) if behind and self._taken_at_ns else read_ns
+        return read_ns - self.late_ns(now_ns)
+
+    def late_ns(self, now_ns: int) -> int:
+        """How late the messages of half of the hosts are: what came just now speaks of so long ago."""
         there = [host for host, at_ns in self._hosts.items() if now_ns - at_ns - self._lateness.of(host) <= STALE_NS]
-        return read_ns - self._lateness.of_half(there)
+        return self._lateness.of_half(there)
 
     def findings(self, *, open_only: bool = False) -> list[dict[str, Any]]:
         """Findings as last stated, the newest first."""

@@ -48,7 +48,7 @@ class Resource:
         most = asked.get("limit", USUAL_ITEMS)
         after = cursor.decode(self.name, asked, asked["cursor"], self.like) if "cursor" in asked else None
         if self.name == "paths":
-            shown, total = page(picture.board.paths.figures(), picture.at_ns, _path_filter(asked), after, most + 1)
+            shown, total = page(picture.board.paths.figures(), _late(picture), _path_filter(asked), after, most + 1)
         else:
             found = sorted(self.items(picture, asked), key=self.key)
             total = len(found)
@@ -56,6 +56,11 @@ class Resource:
         has_more, shown = len(shown) > most, shown[:most]
         following = cursor.encode(self.name, asked, self.key(shown[-1])) if has_more else None
         return picture.head | {"total": total, "next": following, "items": shown}
+
+
+def _late(picture: Picture) -> int:
+    """The instant by which paths are judged: rows that came late are as old as what they say."""
+    return picture.at_ns + picture.board.late_ns(picture.at_ns)
 
 
 def _path_filter(asked: Asked) -> PathFilter:
@@ -76,7 +81,7 @@ def _nics(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
 def _links(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
     board = picture.board
     nics = {str(nic["nic"]): nic for nic in board.nics(picture.at_ns)}
-    links = board.fabric.links(picture.at_ns, board.paths, nics, board.findings(open_only=True))
+    links = board.fabric.links(_late(picture), board.paths, nics, board.findings(open_only=True))
     return [
         link
         for link in links

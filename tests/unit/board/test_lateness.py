@@ -8,6 +8,7 @@ from sdfstream.board.jobs import JobBoard
 from sdfstream.board.lateness import HostLateness
 from sdfstream.board.status_text import text_of
 from sdfstream.board.why import explain
+from sdfstream.records import topics
 from sdfstream.records.units import NS_PER_S
 from tests.fixtures import board_messages as bm
 from tests.fixtures.job_cases import messages_of
@@ -62,3 +63,16 @@ def test_why_speaks_of_the_past_in_the_past_tense() -> None:
     assert "the network held up job train-7" in then.paragraph and "12 s ago" in then.paragraph
     assert (then.case, then.network, then.known_at_ns) == (now.case, now.network, NOW_NS - 12 * S)
     assert explain(replace(board.facts("train-7", NOW_NS), known_at_ns=NOW_NS - S)).paragraph == now.paragraph
+
+
+def test_paths_of_rows_that_came_late_are_as_old_as_what_they_say() -> None:
+    board = Board()
+    alive = {"host": "h00", "complete": False, "changes": []}
+    board.take(bm.event(topics.LIVENESS, alive | {"seen_at_ns": T0 + i * S}, T0 + i * S) for i in range(5))
+    now_ns = T0 + 20 * S
+    board.take([bm.event(topics.LIVENESS, alive | {"seen_at_ns": now_ns - 8 * S}, now_ns), bm.owd([{}], now_ns)])
+    assert board.late_ns(now_ns) == 8 * S
+    paths = board.view(now_ns)["paths"]
+    assert (paths["known"], paths["measured"], paths["stale"]) == (1, 0, 1), "rows of 8 s ago say nothing about now"
+    board.take([bm.event(topics.LIVENESS, alive | {"seen_at_ns": now_ns + S}, now_ns + S), bm.owd([{}], now_ns + S)])
+    assert board.view(now_ns + S)["paths"]["measured"] == 1, "in time again"
