@@ -12,7 +12,7 @@ PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorde
 UNHURRIED := -n $(shell nproc) --dist loadfile --no-loadscope-reorder
 # the scheduling class that any other process interrupts at once; where a sandbox refuses it, the least share
 LEAST := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
-.PHONY: help setup demo test test-rdma check audit fuzz quick bench bench-clock trials chaos schemas lock clean
+.PHONY: help setup demo test test-rdma check audit fuzz quick bench bench-clock trials gray chaos schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -80,6 +80,11 @@ TRIALS ?= 20
 trials: ## The loop on real packets, again and again: failover, collisions, lapses, forged commands (TRIALS=20: 40 minutes)
 	@scripts/setup python lab
 	@$(BIN)/python -m tests.trials --trials $(TRIALS)
+
+gray: ## Gray loss on seeded fabrics: which links are named, with which share; fails below its limits (8 minutes)
+	@scripts/setup python
+	@for shape in wide narrow; do $(BIN)/python -m tests.trials.gray --seeds 10 --latest 20 --shape $$shape --check || exit 1; \
+	  $(BIN)/python -m tests.trials.gray --clean --seeds 10 --first 500 --shape $$shape --check || exit 1; done
 
 SEED ?= 1
 chaos: ## Real broker, real processes, killed at random, then everything counted (SHORT=1: 6 minutes; 200 kills: 50)

@@ -43,7 +43,9 @@ class DetectConfig:
     ce_only_s: float = 1.5
     """Marks without excess delay are reported after this long (the delay estimate comes later than the mark)."""
     loss_share: float = 0.002
-    """Losing up to this share of its probes is normal for a path."""
+    """The most that is taken for the normal loss of a path: until the fabric's own has been learnt, and ever after."""
+    loss_normal_least: float = 2e-4
+    """The least that is taken for it: healthy round trips lose 0.03-0.08 % of their probes."""
     loss_false_alarm: float = 1e-9
     """Bound on the probability that a normal component looks lossy at one evaluation of one window."""
     rewrite_share: float = 0.5
@@ -78,6 +80,8 @@ class DetectConfig:
             raise ConfigError("detect.excess_release: must be at least detect.excess_windows, which is at least 1")
         if not 0 < self.loss_share < 1 or not 0 < self.loss_false_alarm < 1:
             raise ConfigError("detect.loss_share, detect.loss_false_alarm: must lie between 0 and 1")
+        if not 0 < self.loss_normal_least <= self.loss_share:
+            raise ConfigError("detect.loss_normal_least: must lie between 0 and detect.loss_share")
 
     @property
     def liveness_ns(self) -> int:

@@ -61,7 +61,7 @@ class Engines:
         self.health = Health(self.config, self.sessions, self.presence, self.cabling)
         self.delays = DelayBaselines(self.config, self.sessions, self.counters)
         self.runs = LossRuns(self.sessions)
-        self.loss = LossDetector(self.config, self.runs, self.cabling, self.recent)
+        self.loss = LossDetector(self.config, self.runs, self.cabling, self.recent, self.liveness)
         self.marks = MarkDetector(self.config, self.sessions, self.cabling, self.delays)
         self.congestion = CongestionDetector(self.config, self.delays, self.marks, self.cabling)
         self.miscabled = MiscablingDetector()

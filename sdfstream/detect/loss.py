@@ -1,20 +1,20 @@
-"""Gray loss: paths that lose some of their probes while others pass, pooled over the elements they share.
+"""Gray loss: paths that lose some of their probes while others pass, put to the elements that they share.
 
-Loss events (`runs`) of all paths over an element are pooled and tested against normal loss, one-sided, with an exact
-(Chernoff) tail bound: a healthy element that loses up to `loss_share` of its probes independently is named with
-probability at most `loss_false_alarm` per evaluation of one window. Before the test every bin (200 ms or 2 s) is cut
-down to twice the median bin, for gray loss is scattered in time and a short outage is not.
+Loss events (`runs`) are counted by path. What they exceed normal loss by, which is learnt from the paths that no lossy
+element explains, is put to elements by `localise`, over three windows that look back side by side: 1.6 s for sharp
+loss, 6.4 s, and 64 s for faint loss. The windows have one verdict: an element that one of them has named **stands**,
+with its share, until what passes since disproves it or other elements explain its losses better; a window speaks again
+only of what standing elements leave unexplained.
 
-Three windows look back side by side: 1.6 s for sharp loss, 6.4 s, and 64 s for faint loss. An element that loses the
-share p is detected after about 21 / KL(p‖p0) probes over it, 70 at 10 % and 750 at 2 % (p0 = 0.2 %, false alarm 1e-9),
-and a probe is known to be lost only after its time-out.
-
-A row says only that a round trip failed, so the direction comes from which other paths cross each direction; where
-those do not show it, both stay suspects.
+An element is named when its scattered losses, beyond normal loss and what other elements cost the same paths, have a
+probability below `loss_false_alarm` (Chernoff bound), and no other element fits them as well; where several do, when
+the evidence has become `_AMBIGUOUS` times as strong. A row says only that a round trip failed, so the direction comes
+from which other paths cross each direction; where those do not show it, both stay suspects.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -23,115 +23,278 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered
+from sdfstream.detect.gray.lossy import LossySubject, alike, exposure
 from sdfstream.detect.instant import Instant
+from sdfstream.detect.liveness import SessionLiveness
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.runs import BINS, LossRuns
-from sdfstream.numeric.binomial import log_tail_bound, wilson
-from sdfstream.numeric.bins import RingBins
+from sdfstream.numeric.binomial import log_tail_bound
+from sdfstream.numeric.mixture import fit_shares, healthy_share
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.records.units import NS_PER_MS, NS_PER_S, TICK_NS
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_LOOKS = ((0, 8), (0, BINS), (1, BINS))
-"""Windows that are evaluated: (which ring of `LossRuns`, how many of its newest bins)."""
+_LONG = Look(1, BINS)
+_MIDDLE = Look(0, BINS)
+_LOOKS = (Look(0, 8), _MIDDLE, _LONG)
 _LEAST_EVENTS = 4
-_RECENT = 10
-_ALIKE, _UNLIKE, _MOST_HARMED = 1.0, 2.5, 0.6
+_CLEAR = 0.9
+_AMBIGUOUS = 2.5
+_MIDDLE_TICKS, _SLOW_TICKS, _REVIEW_TICKS = 4, 10, 20
+"""The long window is searched this often for what is new, and for whether what stands is still the best answer."""
+_FEWER = float(np.log(100.0))
+"""It is searched less often and moves on more slowly by so much: as many chances for false alarms as others have."""
+_EXPLAINED_AWAY, _OF_ITS_OWN = 4.0, 8.0
+"""Nats that a standing element adds beside newer ones, and that it added without them: then they take its place."""
+_Z_NORMAL, _SPREAD = 2.0, 1.25
+_ALIKE, _UNLIKE = 1.0, 2.5
 
 
 class LossDetector:
     """Judges loss events of all sessions."""
 
-    def __init__(self, config: DetectConfig, runs: LossRuns, cabling: Cabling, recent: RecentFaults) -> None:
-        self.config, self.runs, self.cabling, self.recent = config, runs, cabling, recent
+    def __init__(
+        self,
+        config: DetectConfig,
+        runs: LossRuns,
+        cabling: Cabling,
+        recent: RecentFaults,
+        liveness: SessionLiveness,
+    ) -> None:
+        self.config, self.runs, self.cabling, self.recent, self.liveness = config, runs, cabling, recent, liveness
         self.limit = float(np.log(config.loss_false_alarm))
-        self.blamed: frozenset[str] = frozenset()
+        self.standing: dict[Subject, LossySubject] = {}
+        self.normal: float | None = None
+        """Share of probes that healthy paths lose, as of the last whole second; None: not known yet."""
 
     def detections(self, now: Instant) -> list[Detection]:
         """Elements that lose probes now; what sessions lose over a recent fault is its aftermath."""
-        now_ns, left_out = now.now_ns, now.left_out
-        everyone = np.arange(self.runs.sessions.count)
+        now_ns, sessions = now.now_ns, self.runs.sessions.count
+        everyone = np.arange(sessions)
         self.runs.wipe(np.flatnonzero(self.recent.touched(everyone, now_ns, surely=True)))
-        detections: dict[Subject, Detection] = {}
         for ring in self.runs.windows:
             ring.advance(now_ns)
-        for which, bins in _LOOKS:
-            ring = self.runs.windows[which]
-            if not ring.holds("events"):
-                continue
-            events = np.where(left_out, 0, ring.recent("events", bins))
-            if int(events.sum()) < _LEAST_EVENTS:
-                continue
-            probes = ring.recent("probes", bins)
-            used = np.flatnonzero((probes > 0) & ~left_out)
-            if not self._worth_a_look(used, events[used], probes[used]):
-                continue
-            seen = Observations.of(used, "both", events[used].astype(float), probes[used].astype(float))
-            for location in locate(self.cabling, seen, noise=self.config.loss_share, incumbents=self.blamed, most=8):
-                detection = self._evaluate(location, ring, bins, used)
-                if detection is not None:
-                    detections.setdefault(detection.subject, detection)
-        self.blamed = frozenset(subject.id for subject in detections)
-        return list(detections.values())
-
-    def _worth_a_look(self, used: Ints, events: Ints, probes: Ints) -> bool:
-        """Quick look: does any path, or the whole, lose more than is normal? Spares the search in a quiet fabric."""
-        if (log_tail_bound(events, probes, self.config.loss_share) <= self.limit).any():
-            return True
+        if not self.runs.windows[1].holds("events"):
+            self.standing.clear()
+            return []
+        seen = KnownLosses(self.runs, self.liveness.table["interval_ns"], now.left_out)
+        whole, tick = seen.of(_LONG), now_ns // TICK_NS
         self.cabling.refresh(None)
-        element = self.cabling.element[used].reshape(used.size, -1)
-        there = element >= 0
-        number = element[there]
-        size = len(self.cabling.elements)
-        k = np.bincount(number, np.broadcast_to(events[:, None], element.shape)[there], size)
-        n = np.bincount(number, np.broadcast_to(probes[:, None], element.shape)[there], size)
-        return bool((log_tail_bound(k, np.maximum(n, k), self.config.loss_share) <= self.limit).any())
+        exposures = {s: exposure(self.cabling, x.location, sessions) for s, x in self.standing.items()}
+        if tick % _SLOW_TICKS == 0 or self.normal is None:
+            self.normal = self._normal(whole, list(exposures.values()))
+        normal = self.normal
+        self._settle(seen, whole, exposures, normal)
+        for look in _LOOKS:
+            slow = look is _LONG
+            if (slow and tick % _SLOW_TICKS) or (look is _MIDDLE and tick % _MIDDLE_TICKS):
+                continue
+            counts = whole if slow else seen.of(look)
+            review = slow and bool(self.standing) and tick % _REVIEW_TICKS == 0
+            if int(counts.events.sum()) < _LEAST_EVENTS:
+                continue
+            if review or self._unexplained(counts, exposures, normal, self.limit + _FEWER * slow):
+                self._search(look, counts, seen, exposures, normal)
+        return [self._detection(x, exposures[s], seen) for s, x in self.standing.items()]
 
-    def _evaluate(self, location: Location, ring: RingBins, bins: int, used: Ints) -> Detection | None:
-        """The detection, unless what was located is one burst, too little, or over."""
-        slots = self._crossing(location, used)
-        events, probes = (ring.ordered(field, slots)[-bins:] for field in ("events", "probes"))
-        scattered = int(np.minimum(events, max(2.0, 2.0 * float(np.median(events)))).sum())
-        tail = float(log_tail_bound(scattered, int(probes.sum()), self.config.loss_share))
-        if scattered < _LEAST_EVENTS or tail > self.limit:
-            return None
-        first = _onset(events)
-        since_ns = (ring.now_bin - bins + 1 + first) * ring.width_ns
-        n_events, n_probes = int(events[first:].sum()), int(probes[first:].sum())
-        if self._healed(slots, n_events / max(1, n_probes)):
+    # -- what is normal, what is left ------------------------------------------------------------------------------
+
+    def _normal(self, whole: LossCounts, exposures: list[Floats]) -> float:
+        """Share of probes that is lost without a lossy element: the most that it may be by what is seen.
+
+        By paths that cross nothing that stands, some of which may cross what has not been found yet. Healthy paths
+        differ: `_SPREAD` times what they have in common is normal for each.
+        """
+        clear = whole.probes > 0
+        for a in exposures:
+            clear &= a == 0.0
+        k, n = whole.events[clear].astype(float), whole.probes[clear].astype(float)
+        if not n.size:
+            return self.config.loss_share
+        total = float(n.sum())
+        share = _SPREAD * healthy_share(k, n)
+        high = share + _Z_NORMAL * np.sqrt(share / total) + _Z_NORMAL**2 / total
+        return float(np.clip(high, self.config.loss_normal_least, self.config.loss_share))
+
+    def _by_element(self, slots: Ints, *each: Ints | Floats) -> list[Floats]:
+        """Sums over the sessions that may cross each element, of values by session of `slots`."""
+        element = self.cabling.element[slots].reshape(slots.size, -1)
+        there, size = element >= 0, len(self.cabling.elements)
+        number = element[there]
+        each_there = [np.broadcast_to(x[:, None], element.shape)[there] for x in each]
+        return [np.bincount(number, x, size).astype(np.float64) for x in each_there]
+
+    def _unexplained(self, counts: LossCounts, exposures: dict[Subject, Floats], normal: float, limit: float) -> bool:
+        """Quick look: does any path or element lose more than standing elements and normal loss explain?"""
+        used = counts.used
+        events, probes = counts.events[used].astype(float), counts.probes[used].astype(float)
+        a = np.array([exposures[s][used] for s in self.standing]).reshape(len(self.standing), used.size)
+        share, _ = fit_shares(events, probes, a, normal)
+        expected = probes * (normal + share @ a)
+        much, lossy = events >= _LEAST_EVENTS, events > 0
+        if (log_tail_bound(events[much], probes[much], expected[much] / probes[much]) <= limit).any():
+            return True
+        (k,) = self._by_element(used[lossy], events[lossy])
+        if not (k >= _LEAST_EVENTS).any():
+            return False
+        n, m = self._by_element(used, probes, expected)
+        crossed = k >= _LEAST_EVENTS
+        least = m[crossed] / n[crossed]
+        return bool((log_tail_bound(k[crossed], n[crossed], least) <= limit).any())
+
+    # -- which element ---------------------------------------------------------------------------------------------
+
+    def _search(
+        self, look: Look, counts: LossCounts, seen: KnownLosses, exposures: dict[Subject, Floats], normal: float
+    ) -> None:
+        """Put what one window holds to elements; those take the place of standing ones that they explain away."""
+        used = counts.used
+        k, n = counts.events[used].astype(float), counts.probes[used].astype(float)
+        ids = frozenset(s.id for s in self.standing)
+        found = locate(self.cabling, Observations.of(used, "both", k, n), noise=normal, incumbents=ids, most=12)
+        new = {x.subject: x for x in found if x.subject not in self.standing}
+        for x in found:
+            if x.subject in self.standing:
+                self.standing[x.subject].heed(x, whole=look is _LONG)
+        pool = {s: exposures[s] for s in self.standing}
+        pool |= {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
+        for subject in self._explained_away(pool, new, (k, n, used), normal):
+            del pool[subject], self.standing[subject], exposures[subject]
+        if not new:
+            return
+        matrix = np.array([a[used] for a in pool.values()])
+        share, _ = fit_shares(k, n, matrix, normal)
+        losing = dict(zip(pool, share.tolist(), strict=True))
+        for subject, location in new.items():
+            others = normal + sum(losing[s] * a for s, a in pool.items() if s != subject)
+            lossy = self._evaluate(location, pool[subject], look, counts, seen, others * np.ones(counts.probes.size))
+            if lossy is not None and lossy.location.subject not in self.standing:
+                self.standing[lossy.location.subject] = lossy
+                exposures[lossy.location.subject] = exposure(self.cabling, lossy.location, counts.probes.size)
+
+    def _explained_away(
+        self, pool: dict[Subject, Floats], new: dict[Subject, Location], of: tuple[Floats, Floats, Ints], normal: float
+    ) -> list[Subject]:
+        """Standing elements to which the new ones leave nothing of what they explained."""
+        k, n, used = of
+        gone: list[Subject] = []
+        if not new:
+            return gone
+
+        def reached(subjects: list[Subject]) -> float:
+            return fit_shares(k, n, np.array([pool[s][used] for s in subjects]).reshape(-1, used.size), normal)[1]
+
+        for subject in list(self.standing):
+            old = [s for s in self.standing if s not in gone]
+            everyone = [*old, *new]
+            alone = reached(old) - reached([s for s in old if s != subject])
+            beside = reached(everyone) - reached([s for s in everyone if s != subject])
+            if alone > _OF_ITS_OWN and beside < _EXPLAINED_AWAY:
+                gone.append(subject)
+        return gone
+
+    def _evaluate(
+        self, location: Location, a: Floats, look: Look, counts: LossCounts, seen: KnownLosses, others: Floats
+    ) -> LossySubject | None:
+        """The element, unless what was located is one burst, too little, or not yet clear."""
+        slots = np.flatnonzero((a > 0.99) & (counts.probes > 0))
+        if not slots.size:
+            slots = np.unique(location.slots)
+        limit = self.limit + _FEWER * (look is _LONG)
+        if location.subject.type == "path":  # several may be gathered under one: each must say so itself
+            lost, sent = counts.events[slots], np.maximum(counts.probes[slots], 1)
+            twice = np.clip(2.0 * others[slots], 1e-9, 0.999)  # what others cost one path is known to that at best
+            slots = slots[(log_tail_bound(lost, sent, twice) <= limit) & ~self._beside_standing(slots)]
+            if not slots.size:
+                return None
+        course = seen.over(slots, look.ring, seen.bins(look))
+        events, probes = scattered(course), counts.probes[slots]
+        normal = float(np.clip((probes * others[slots]).sum() / max(1, probes.sum()), 1e-9, 0.999))
+        tail = float(log_tail_bound(events, max(int(probes.sum()), events), normal))
+        if events < _LEAST_EVENTS or tail > limit:
             return None
         if location.subject.type in ("nic", "link"):
-            unlike = _unlike(ring.recent("events", bins)[slots], ring.recent("probes", bins)[slots])
+            unlike = alike(counts.events[slots], counts.probes[slots], others[slots])
             if unlike > _UNLIKE:
-                location = self._some_path(location, slots, ring.recent("events", bins))
-            elif unlike > _ALIKE and location.subject.id not in self.blamed:
+                location = self._some_path(location, slots, counts.events)
+            elif unlike > _ALIKE:
                 return None  # not yet clear whether the element or something behind it loses
-        return self._detection(location, slots[ring.recent("events", bins)[slots] > 0], since_ns, n_events, n_probes)
+        if location.probability < _CLEAR and tail > _AMBIGUOUS * limit:
+            return None
+        return LossySubject(location, course.start_ns(onset(course)))
 
-    def _detection(self, location: Location, lossy: Ints, since_ns: int, events: int, probes: int) -> Detection:
-        share, low, high = _shares(events, probes)
+    def _beside_standing(self, slots: Ints) -> Bools:
+        """Which sessions cross a cable that stands, in whichever direction: what they lose may be its."""
+        result = np.zeros(slots.size, np.bool_)
+        for subject, lossy in self.standing.items():
+            if subject.type != "path":
+                named = lossy.location.directions
+                both = [d for one in named for d in (one, "->".join(reversed(one.split("->"))))]
+                result |= np.isin(self.cabling.element[slots], self.cabling.numbers(both)).any(axis=(1, 2))
+        return result
+
+    def _some_path(self, location: Location, slots: Ints, events: Ints) -> Location:
+        """The paths that lose, reported under the worst of them: not the element loses but something behind it."""
+        lossy = slots[events[slots] > 1]
+        lossy = lossy if lossy.size else slots[events[slots] > 0]
+        names = {str(self.cabling.sessions.path_id(s, "fwd")): int(events[s]) for s in lossy.tolist()}
+        before = [s.id for s in self.standing if s.id in names]
+        worst = before[0] if before else max(names, key=lambda name: names[name])
+        suspects = [(worst, 0.5), *((name, p / 2) for name, p in location.suspects)]
+        return Location(
+            Subject("path", worst), [worst], False, location.share, lossy, suspects, 0.5, ["both"] * lossy.size
+        )
+
+    # -- what stands -----------------------------------------------------------------------------------------------
+
+    def _settle(self, seen: KnownLosses, whole: LossCounts, exposures: dict[Subject, Floats], normal: float) -> None:
+        """Bring the shares of what stands up to date; drop what has healed, or shows nothing any more."""
+        names = list(self.standing)
+        for subject in names:
+            standing = self.standing[subject]
+            counts = seen.newest(*standing.window(seen.rings))
+            used = counts.used
+            matrix = np.array([exposures[s][used] for s in self.standing])
+            share, _ = fit_shares(counts.events[used].astype(float), counts.probes[used].astype(float), matrix, normal)
+            mine = list(self.standing).index(subject)
+            others = normal + np.delete(share, mine) @ np.delete(matrix, mine, axis=0)
+            standing.measure(counts, used, matrix[mine], float(share[mine]), others)
+            healed = standing.healed(seen)
+            if healed:
+                self.runs.wipe(standing.slots)  # what they lost so far is told
+            if healed or standing.events == 0:
+                del self.standing[subject], exposures[subject]
+
+    def _detection(self, lossy: LossySubject, a: Floats, seen: KnownLosses) -> Detection:
+        location = lossy.location
+        if not lossy.events:
+            counts = seen.newest(*lossy.window(seen.rings))
+            lossy.measure(counts, counts.used, a[counts.used], -1.0, np.zeros(counts.used.size))
+        share, low, high = lossy.shares()
         where = " ".join(location.directions)
         evidence = (
             Evidence("loss-share", share, "1", where, self.config.loss_share),
             Evidence("loss-share-low", low, "1", where),
             Evidence("loss-share-high", high, "1", where),
-            Evidence("loss-events", float(events), "1", where),
-            Evidence("probes", float(probes), "1", where),
+            Evidence("loss-events", float(lossy.events), "1", where),
+            Evidence("probes", float(lossy.probes), "1", where),
         )
-        paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy[:MAX_SYMPTOMS].tolist()]
+        paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy.harmed[:MAX_SYMPTOMS].tolist()]
         return Detection(
             "loss",
             location.subject,
-            since_ns,
+            lossy.since_ns,
             "gray-failure",
             location.probability,
             evidence,
             suspects=tuple(location.suspects),
-            symptoms=tuple(symptom("loss", Subject("path", p), since_ns) for p in paths),
+            symptoms=tuple(symptom("loss", Subject("path", p), lossy.since_ns) for p in paths),
             confirm_ns=300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
             detail=f"loses probes {where}" + ("" if location.direction_known else " (direction not told apart)"),
@@ -139,70 +302,12 @@ class LossDetector:
             direction_known=location.direction_known,
         )
 
-    def _some_path(self, location: Location, slots: Ints, events: Ints) -> Location:
-        """The paths that lose, reported under the worst of them: not the element loses but something behind it."""
-        lossy = slots[events[slots] > 1]
-        names = {str(self.cabling.sessions.path_id(s, "fwd")): int(events[s]) for s in lossy.tolist()}
-        before = [name for name in names if name in self.blamed]
-        worst = before[0] if before else max(names, key=lambda name: names[name])
-        suspects = [(worst, 0.5), *((name, p / 2) for name, p in location.suspects)]
-        return Location(
-            Subject("path", worst), [worst], False, location.share, lossy, suspects, 0.5, ["both"] * lossy.size
-        )
-
-    def _crossing(self, location: Location, used: Ints) -> Ints:
-        """Sessions that surely cross the blamed subject in a blamed direction."""
-        if location.subject.type == "path":
-            return np.unique(location.slots)
-        wanted = self.cabling.numbers(location.directions)
-        cabling = self.cabling
-        sure = np.isin(cabling.element[used], wanted) & (cabling.weight[used] > 0.99)
-        crossing = used[sure.any(axis=(1, 2))]
-        return crossing if crossing.size else np.unique(location.slots)
-
-    def _healed(self, slots: Ints, share: float) -> bool:
-        """The last two seconds are clearly better than the window: the loss has ended."""
-        fast = self.runs.windows[0]
-        events, probes = (int(fast.ordered(f, slots)[-_RECENT:].sum()) for f in ("events", "probes"))
-        _, high = wilson(events, probes, 3.0)
-        return float(high) < 0.5 * share
-
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain values (the counts are `runs`' own)."""
-        return {"blamed": sorted(self.blamed)}
+        """The whole state as plain values and arrays (the counts are `runs`' own)."""
+        return {"standing": [asdict(x) for x in self.standing.values()], "normal": self.normal}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self.blamed = frozenset(state["blamed"])
-
-
-def _unlike(events: Ints, probes: Ints) -> float:
-    """How far paths are from losing alike: paths without loss beyond what one common share leaves, in sigmas.
-
-    When most paths have lost something they are alike, whatever the share.
-    """
-    harmed = int((events > 0).sum())
-    if harmed >= _MOST_HARMED * events.size:
-        return 0.0
-    spared = (1.0 - events.sum() / max(1, probes.sum())) ** probes
-    sigma = float(np.sqrt((spared * (1.0 - spared)).sum()))
-    return float((events.size - harmed - spared.sum()) / max(sigma, 0.5))
-
-
-def _onset(per_bin: Ints) -> int:
-    """First bin of the likeliest change point of a Poisson rate."""
-    after = np.cumsum(per_bin[::-1])[::-1].astype(np.float64)
-    left = np.arange(per_bin.size, 0, -1, dtype=np.float64)
-    before, passed = after[0] - after, per_bin.size - left
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain = np.where(after > 0, after * np.log(after / left), 0.0)
-        gain += np.where(before > 0, before * np.log(before / np.maximum(passed, 1.0)), 0.0)
-    return int(np.argmax(gain))
-
-
-def _shares(events: int, probes: int) -> tuple[float, float, float]:
-    """Loss share with 99.8 % bounds, from events per counted probe: with loss p a probe begins a run with p·(1 − p)."""
-    low, high = wilson(events, max(1, probes), 3.09)
-    ratios = (events / max(1, probes), float(low), float(high))
-    share, low_share, high_share = (round(min(1.0, x / (1 - x)), 4) if x < 0.5 else 1.0 for x in ratios)
-    return share, low_share, high_share
+        standing = [LossySubject.revived(saved) for saved in state["standing"]]
+        self.standing = {x.location.subject: x for x in standing}
+        self.normal = None if state["normal"] is None else float(state["normal"])

@@ -100,10 +100,11 @@ class LocationCache:
 
     def restore(self, state: list[Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._known = {key: (first, at, [_revived(x) for x in found]) for key, first, at, found in state}
+        self._known = {key: (first, at, [revived(x) for x in found]) for key, first, at, found in state}
 
 
-def _revived(saved: dict[str, Any]) -> Location:
+def revived(saved: dict[str, Any]) -> Location:
+    """A location from the plain values that a snapshot holds."""
     subject, suspects = Subject(**saved["subject"]), [(s, p) for s, p in saved["suspects"]]
     slots = np.asarray(saved["slots"], np.int64)
     lists = {"suspects": suspects, "slots": slots, "members": tuple(saved["members"])}

@@ -84,9 +84,10 @@ class LossRuns:
         for window in self.windows:
             window.reset(slots)
 
-    def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: Ints) -> None:
-        """Take probe rows: session, sequence number, whether an answer came, bus time.
+    def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: Ints, age_ns: Ints) -> None:
+        """Take probe rows: session, sequence number, whether an answer came, bus time, age of the row.
 
+        A lost probe's row comes after its time-out: the loss counts for the time `age_ns` before, when it was sent.
         Rows of one session are of one message.
         """
         for window in self.windows:
@@ -95,7 +96,8 @@ class LossRuns:
             window.add("probes", slots[answered])
         self._note_answered(slots[answered], seq[answered])
         if not answered.all():
-            self._runs(slots[~answered], seq[~answered], at_ns[~answered])
+            lost = ~answered
+            self._runs(slots[lost], seq[lost], at_ns[lost], np.maximum(age_ns[lost], 0))
 
     def _note_answered(self, slots: Ints, seq: Ints) -> None:
         """Remember which of every session's last probes were answered."""
@@ -128,13 +130,14 @@ class LossRuns:
         result: Bools = (n == 0) | (known & ((t["answered"][slots] & shifted) == 0))
         return result
 
-    def _runs(self, slots: Ints, seq: Ints, at_ns: Ints) -> None:
+    def _runs(self, slots: Ints, seq: Ints, at_ns: Ints, age_ns: Ints) -> None:
         """Fold lost probes into runs. Lost rows of a session come in order of their sequence numbers.
 
         Rows that were shed on their way neither end a run nor count in one: what ends it is an answer.
         """
         order = np.lexsort((seq, slots))
         slots, seq, at_ns = slots[order], seq[order], at_ns[order]
+        sent_ns = at_ns - age_ns[order]
         t = self.table
         head = np.r_[True, slots[1:] != slots[:-1]]
         before = np.where(head, t["seq"][slots], np.r_[-2, seq[:-1]])
@@ -147,11 +150,12 @@ class LossRuns:
         short = ~carried & (after < LONG_RUN)
         outgrown = carried & (before < LONG_RUN) & (after >= LONG_RUN)
         for i, window in enumerate(self.windows):
-            window.add("events", owner[short])
-            window.add("probes", owner[short])
+            sent_bin = sent_ns[begins[short]] // window.width_ns
+            window.add_at("events", owner[short], sent_bin)
+            window.add_at("probes", owner[short], sent_bin)
             window.take_back("events", owner[outgrown], t["bins"][owner[outgrown], i])
             window.take_back("probes", owner[outgrown], t["bins"][owner[outgrown], i])
-            t["bins"][owner[short], i] = window.now_bin
+            t["bins"][owner[short], i] = sent_bin
         grown = (before < LONG_RUN) & (after >= LONG_RUN)
         t["outgrew_ns"][owner[grown]] = at_ns[begins[grown]]
         t["lost_ns"][slots] = at_ns

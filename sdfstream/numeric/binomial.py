@@ -48,7 +48,7 @@ def wilson(k: npt.ArrayLike, n: npt.ArrayLike, z: float) -> tuple[Floats, Floats
     return low, high
 
 
-def log_tail_bound(k: npt.ArrayLike, n: npt.ArrayLike, p0: float) -> Floats:
+def log_tail_bound(k: npt.ArrayLike, n: npt.ArrayLike, p0: float | Floats) -> Floats:
     r"""Chernoff bound on the natural logarithm of P(K ≥ k) for K ~ Binomial(n, p0).
 
     .. math::

@@ -98,6 +98,16 @@ class RingBins:
         np.add.at(self._counts[field][self.column], slots, each)
         self._newest[field] = self.now_bin
 
+    def add_at(self, field: str, slots: Ints, bin_numbers: Ints) -> None:
+        """Add one to the bin of that number, which may have passed; what has left the window is not counted."""
+        there = (bin_numbers > self.now_bin - self.bins) & (bin_numbers <= self.now_bin)
+        slots, bin_numbers = slots[there], bin_numbers[there]
+        if not slots.size:
+            return
+        np.add.at(self._counts[field], (bin_numbers % self.bins, slots), np.int32(1))
+        np.add.at(self._over[field], slots[bin_numbers < self.now_bin], np.int32(1))
+        self._newest[field] = max(self._newest[field], int(bin_numbers.max()))
+
     def take_back(self, field: str, slots: Ints, bin_numbers: Ints) -> None:
         """Take one off the bin of that number where it is still in the window (and above zero)."""
         there = (bin_numbers > self.now_bin - self.bins) & (bin_numbers <= self.now_bin)
@@ -126,6 +136,14 @@ class RingBins:
     def ordered(self, field: str, slots: Ints) -> Ints:
         """(bins,) sums over these slots, oldest bin first."""
         result: Ints = np.roll(self._counts[field][:, slots].sum(axis=1, dtype=np.int64), -self.column - 1)
+        return result
+
+    def newest_of(self, field: str, bins: Ints) -> Ints:
+        """(slots,) sum over the newest so many bins of each slot, the current one included."""
+        result = np.zeros(self.rows, np.int64)
+        if self.holds(field):
+            for back in range(min(int(bins.max(initial=0)), self.bins)):
+                result += np.where(bins > back, self._row(field, (self.column - back) % self.bins), 0)
         return result
 
     def _row(self, field: str, column: int) -> Int32s:

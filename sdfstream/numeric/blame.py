@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.numeric.noisy_or import Rules, TrialCounts, crossed_odds, fitted, gains, survival, total_gain
+
+__all__ = ["Culprit", "TrialCounts", "blame"]
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class TrialCounts:
-    """Each row is one observation of a path that crosses some elements.
-
-    `failed` of `tried` trials of observation i failed. Entry j says that observation ``row[j]`` crosses element
-    ``element[j]`` with probability ``weight[j]`` (1: certainly); an element occurs at most once per observation.
-    """
-
-    failed: Floats
-    tried: Floats
-    row: Ints
-    element: Ints
-    weight: Floats
-    count: Floats
-    """Equal observations that each row stands for; a row with failures stands for itself alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +83,110 @@ def blame(
     .. [1] V. Harsh et al., "Flock: Accurate Network Fault Localization at Scale", CoNEXT 2023 (the model and the
        greedy search over single-element changes).
     """
-    rules = _Rules(log_prior, noise, least_share, favour, own, min_gain, most)
-    found = _pruned(observed, rules, ())
-    for vague in [c.element for c in found if _vague(observed, c)][:_MOST_VAGUE]:
-        other = _pruned(observed, rules, (vague,))
+    rules = Rules(log_prior, noise, least_share, favour, own, min_gain, most)
+    banned: tuple[int, ...] = ()
+    found, tried = _pruned(observed, rules, banned), set[int]()
+    rare = _rare(rules)
+    if any(c.element in rare for c in found):
+        common = _pruned(observed, rules, rare)
+        if _preferred(observed, rules, common) > _preferred(observed, rules, found) + 1e-9:
+            found, banned = common, rare
+    for _ in range(_MOST_DOUBTED):
+        doubted = next((e for e in _doubted(observed, rules, found) if e not in tried), None)
+        if doubted is None:
+            break
+        tried.add(doubted)
+        other = _pruned(observed, rules, (*banned, doubted))
         if _preferred(observed, rules, other) > _preferred(observed, rules, found) + 1e-9:
-            found = other
-    return found
+            found, banned = other, (*banned, doubted)
+    for _ in range(_MOST_APART):
+        apart = _apart(observed, rules, found)
+        if apart is None:
+            break
+        banned = (*banned, apart)
+        found = _pruned(observed, rules, banned)
+    return _beside_others(observed, rules, found)
 
 
-def _preferred(observed: TrialCounts, rules: _Rules, found: list[Culprit]) -> float:
+def _beside_others(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> list[Culprit]:
+    """Each culprit's gain and rivals beside all others: the search met it beside the earlier ones alone."""
+    if rules.least_share > 0:
+        return found
+    chosen = _chosen(found)
+    taken = np.ones(rules.log_prior.size, np.bool_)
+    taken[[element for element, _ in chosen]] = False
+    _, next_gain = gains(observed, survival(observed, rules, chosen), rules, taken)
+    assessed = []
+    for culprit in found:
+        others = [c for c in chosen if c[0] != culprit.element]
+        free = taken.copy()
+        free[culprit.element] = True
+        _, gain = gains(observed, survival(observed, rules, others), rules, free)
+        rivals = _rivals(gain, next_gain, culprit.element)
+        assessed.append(replace(culprit, gain=float(gain[culprit.element]), rivals=rivals))
+    return assessed
+
+
+def _preferred(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> float:
     """Log-likelihood and priors of an answer, and how much it is favoured."""
     favour = 0.0 if rules.favour is None else float(rules.favour[[c.element for c in found]].sum())
-    return _total(observed, rules, _chosen(found)) + favour
+    return total_gain(observed, rules, fitted(observed, rules, _chosen(found))) + favour
 
 
-_MOST_VAGUE = 4
+_MOST_DOUBTED = 6
+_MOST_APART = 4
+
+
+def _rare(rules: Rules) -> tuple[int, ...]:
+    """Elements that are a priori far less likely than the likeliest and no observation's own, such as switches.
+
+    One of them fits the sum of several likely ones badly but better than any alone, so the search takes it first, and
+    without it another: only an answer without all of them can be compared with theirs.
+    """
+    if rules.least_share > 0:
+        return ()
+    rare = rules.log_prior < rules.log_prior.max(initial=-np.inf) - 2.0
+    if rules.own is not None:
+        rare[rules.own] = False
+    return tuple(np.flatnonzero(rare).tolist())
+
+
+def _doubted(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> list[int]:
+    """Elements that the greedy search likes too well, without which it is asked again.
+
+    Those that are only maybe crossed by what they explain; and, where shares may be small, those that explain most: one
+    that several culprits have in common fits their sum badly, but better than any of them alone.
+    """
+    vague = [c.element for c in found if _vague(observed, c)]
+    if rules.least_share > 0 or len(found) < 1:
+        return vague
+    own = frozenset() if rules.own is None else frozenset(rules.own.tolist())
+    wide = [c for c in found if c.element not in vague and c.element not in own and c.rows.size > 1]
+    wide.sort(key=lambda c: -c.rows.size)
+    return vague + [c.element for c in wide]
+
+
+def _apart(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> int | None:
+    """A culprit in whose stead the own elements of what it explains do better beside the others; None: there is none.
+
+    Where shares may be small only the whole answer shows that: paths that cross two culprits lose more than either's.
+    """
+    if rules.own is None or rules.least_share > 0:
+        return None
+    own = rules.own
+    chosen = fitted(observed, rules, _chosen(found))
+    whole = total_gain(observed, rules, chosen)
+    for culprit in found:
+        if culprit.element in own or not culprit.rows.size:
+            continue
+        others = fitted(observed, rules, [c for c in chosen if c[0] != culprit.element])
+        free = np.ones(rules.log_prior.size, np.bool_)
+        free[[element for element, _ in others]] = False
+        _, gain = gains(observed, survival(observed, rules, others), rules, free)
+        mine = gain[own[observed.row[(observed.element == culprit.element) & (observed.row < own.size)]]]
+        if total_gain(observed, rules, others) + float(mine[mine > 0].sum()) > whole:
+            return culprit.element
+    return None
 
 
 def _vague(observed: TrialCounts, culprit: Culprit) -> bool:
@@ -120,34 +195,28 @@ def _vague(observed: TrialCounts, culprit: Culprit) -> bool:
     return bool((observed.weight[mine] < 0.99).any())
 
 
-def _pruned(observed: TrialCounts, rules: _Rules, banned: Sequence[int]) -> list[Culprit]:
+def _pruned(observed: TrialCounts, rules: Rules, banned: Sequence[int]) -> list[Culprit]:
     """The greedy answer without these elements, and without those that later ones made idle."""
     found = _greedy(observed, rules, (), banned)
     needed = _prune(observed, rules, _chosen(found))
-    return found if len(needed) == len(found) else _greedy(observed, rules, needed, banned)
+    if len(needed) < len(found):
+        found = _greedy(observed, rules, needed, banned)
+    if rules.least_share > 0 or len(found) < 2:
+        return found
+    shares = dict(fitted(observed, rules, _chosen(found)))
+    return [replace(c, share=shares[c.element]) for c in found]
 
 
 def _chosen(found: list[Culprit]) -> list[tuple[int, float]]:
     return [(c.element, c.share) for c in found]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    log_prior: Floats
-    noise: float
-    least_share: float
-    favour: Floats | None
-    own: Ints | None
-    min_gain: float
-    most: int
-
-
-def _greedy(observed: TrialCounts, rules: _Rules, first: Sequence[int], banned: Sequence[int]) -> list[Culprit]:
+def _greedy(observed: TrialCounts, rules: Rules, first: Sequence[int], banned: Sequence[int]) -> list[Culprit]:
     """Blame the best element, again and again; those in `first` before any other, those `banned` never."""
     survive = np.ones(observed.failed.size)
     free, barred = np.ones(rules.log_prior.size, np.bool_), np.zeros(rules.log_prior.size, np.bool_)
     barred[list(banned)] = True
-    share, gain = _gains(observed, survive, rules, free)
+    share, gain = gains(observed, survive, rules, free)
     culprits: list[Culprit] = []
     while len(culprits) < rules.most:
         best = _best(np.where(barred, -np.inf, gain), rules, [p for p in first if free[p]])
@@ -155,23 +224,23 @@ def _greedy(observed: TrialCounts, rules: _Rules, first: Sequence[int], banned: 
             break
         entries = observed.element == best
         rows = observed.row[entries]
-        crossed = _crossed(observed, entries, survive, share[best], rules.noise)
+        crossed = crossed_odds(observed, entries, survive, share[best], rules.noise)
         explained = rows[(observed.failed[rows] > 0) & (survive[rows] > 0.5) & (crossed > 0.5)]
         free[best] = False
-        if rules.own is not None and best not in rules.own[explained]:
+        if rules.own is not None and rules.least_share > 0 and best not in rules.own[explained]:
             apart = gain[rules.own[explained]]
             if float(apart[apart > 0].sum()) > gain[best]:
                 barred[best] = True
                 continue
         survive[rows] *= 1.0 - crossed * min(share[best], 1.0 - rules.noise)
-        next_share, next_gain = _gains(observed, survive, rules, free)
-        rivals = _rivals(gain, next_gain, best)
+        next_share, next_gain = gains(observed, survive, rules, free)
+        rivals = _rivals(gain, next_gain, best) if rules.least_share > 0 else ((best, 1.0),)
         culprits.append(Culprit(best, float(share[best]), float(gain[best]), explained, rivals))
         share, gain = next_share, next_gain
     return culprits
 
 
-def _best(gain: Floats, rules: _Rules, first: Sequence[int]) -> int:
+def _best(gain: Floats, rules: Rules, first: Sequence[int]) -> int:
     chosen = gain if rules.favour is None else gain + rules.favour
     for element in sorted(first, key=lambda p: -float(chosen[p])):
         if gain[element] >= rules.min_gain:
@@ -179,85 +248,21 @@ def _best(gain: Floats, rules: _Rules, first: Sequence[int]) -> int:
     return int(np.argmax(chosen))
 
 
-def _prune(observed: TrialCounts, rules: _Rules, chosen: list[tuple[int, float]]) -> list[int]:
+def _prune(observed: TrialCounts, rules: Rules, chosen: list[tuple[int, float]]) -> list[int]:
     """Parts that are still needed once all are blamed: an early, vague one may be made idle by later, sharp ones."""
     needed = list(chosen)
     while len(needed) > 1:
-        whole = _total(observed, rules, needed)
-        without = [_total(observed, rules, needed[:i] + needed[i + 1 :]) for i in range(len(needed))]
+        needed = fitted(observed, rules, needed)
+        whole = total_gain(observed, rules, needed)
+        without = [
+            total_gain(observed, rules, fitted(observed, rules, needed[:i] + needed[i + 1 :]))
+            for i in range(len(needed))
+        ]
         i = int(np.argmax(without))
         if without[i] <= whole + 1e-9:
             break
         del needed[i]
     return [element for element, _ in needed]
-
-
-def _total(observed: TrialCounts, rules: _Rules, elements: Sequence[tuple[int, float]]) -> float:
-    """Log-likelihood, less that of blaming nothing, plus the priors of these elements."""
-    survive = np.ones(observed.failed.size)
-    total = 0.0
-    for element, share in elements:
-        entries = observed.element == element
-        row, weight = observed.row[entries], observed.weight[entries]
-        q = min(share, 1.0 - rules.noise)
-        change = _change(observed, row, survive[row], q, rules.noise)
-        change = observed.count[row] * np.logaddexp(_log(weight) + change, _log(1.0 - weight))
-        total += float(change.sum()) + float(rules.log_prior[element])
-        survive[row] *= 1.0 - _crossed(observed, entries, survive, share, rules.noise) * q
-    return total
-
-
-def _log(x: Floats) -> Floats:
-    result: Floats = np.log(np.maximum(x, 1e-300))
-    return result
-
-
-def _change(observed: TrialCounts, row: Ints, left: Floats, q: float | Floats, noise: float) -> Floats:
-    """Gain of each observation if an element that it crosses fails the share `q`, given the survival `left` so far."""
-    p0 = np.clip(1.0 - (1.0 - noise) * left, 1e-9, 1 - 1e-9)
-    p1 = np.clip(1.0 - (1.0 - noise) * left * (1.0 - q), 1e-9, 1 - 1e-9)
-    failed, passed = observed.failed[row], observed.tried[row] - observed.failed[row]
-    result: Floats = failed * np.log(p1 / p0) + passed * (np.log1p(-p1) - np.log1p(-p0))
-    return result
-
-
-def _crossed(
-    observed: TrialCounts, entries: npt.NDArray[np.bool_], survive: Floats, share: float, noise: float
-) -> Floats:
-    """Posterior probability that each of these entries' observations crosses its element, which is taken as faulty."""
-    row, weight = observed.row[entries], observed.weight[entries]
-    change = _change(observed, row, survive[row], min(share, 1.0 - noise), noise)
-    odds = weight * np.exp(np.clip(change, -500, 500))
-    result: Floats = odds / np.maximum(odds + 1.0 - weight, 1e-300)
-    return result
-
-
-def _gains(observed: TrialCounts, survive: Floats, rules: _Rules, free: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Best share and gain of every element, given what is blamed already; −inf for elements that are."""
-    elements = rules.log_prior.size
-    best_share, best_gain = np.zeros(elements), np.full(elements, -np.inf)
-    left = survive[observed.row]
-    count = observed.count[observed.row]
-    log_crossed, log_missed = _log(observed.weight), _log(1.0 - observed.weight)
-    for share in _candidate_shares(observed, survive, elements):
-        q = np.clip(share[observed.element], 0.0, 1.0 - rules.noise)
-        change = np.logaddexp(log_crossed + _change(observed, observed.row, left, q, rules.noise), log_missed)
-        gain = np.bincount(observed.element, count * change, elements) + rules.log_prior
-        better = free & (gain > best_gain) & (share > max(rules.noise, rules.least_share))
-        best_gain = np.where(better, gain, best_gain)
-        best_share = np.where(better, share, best_share)
-    return best_share, best_gain
-
-
-def _candidate_shares(observed: TrialCounts, survive: Floats, elements: int) -> list[Floats]:
-    """Shares to try per element: pooled over all that may cross it, over those that failed at all, and 1."""
-    weighted = observed.weight * survive[observed.row] * observed.count[observed.row]
-    tried = np.bincount(observed.element, weighted * observed.tried[observed.row], elements)
-    failed = np.bincount(observed.element, weighted * observed.failed[observed.row], elements)
-    bad = observed.failed[observed.row] > 0
-    tried_bad = np.bincount(observed.element, bad * weighted * observed.tried[observed.row], elements)
-    among_bad = np.minimum(failed / np.maximum(tried_bad, 1e-12), 1.0)
-    return [failed / np.maximum(tried, 1e-12), among_bad, (failed > 0).astype(np.float64)]
 
 
 def _rivals(gain: Floats, next_gain: Floats, best: int) -> tuple[tuple[int, float], ...]:

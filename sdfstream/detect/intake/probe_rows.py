@@ -135,7 +135,7 @@ class ProbeIntake:
     def _take_rows(self, rows: ProbeRows, known: Any, seen_ns: Int64s, made_ns: Int64s, at_ns: Int64s) -> Int64s:
         slots, seq, answered = rows.slots[known], rows.seq[known], rows.answered[known]
         due = self._liveness.take_rows(slots, seq, rows.t1_ns[known], answered, seen_ns[known], made_ns)
-        self._runs.take_rows(slots, seq, answered, at_ns)
+        self._runs.take_rows(slots, seq, answered, at_ns, made_ns - seen_ns[known])
         return due
 
     # -- several messages as one ----------------------------------------------------------------------------------

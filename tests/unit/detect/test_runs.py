@@ -23,7 +23,9 @@ def runs_of(rows: list[tuple[int, bool]], shed: set[int], cuts: set[int]) -> tup
         batch.append((seq, ok))
         if i in cuts or i == len(due) - 1:
             number, answered = (np.array(x) for x in zip(*batch, strict=True))
-            runs.take_rows(np.repeat(slot, len(batch)), number, answered, np.full(len(batch), T0))
+            runs.take_rows(
+                np.repeat(slot, len(batch)), number, answered, np.full(len(batch), T0), np.zeros(len(batch), np.int64)
+            )
             batch.clear()
     return int(runs.windows[1].totals("events")[0]), int(runs.table["run"][0])
 

@@ -1,0 +1,67 @@
+"""An element that loses: its share beside others', when it has healed, and whether its paths lose alike."""
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.gray.known import KnownLosses, LossCounts
+from sdfstream.detect.gray.lossy import LossySubject, alike
+from sdfstream.detect.localise import Location
+from sdfstream.detect.runs import LossRuns
+from sdfstream.detect.sessions import Sessions
+from sdfstream.records.finding import Subject
+
+S = 1_000_000_000
+T0 = 1_800_000_000 * S
+
+
+def lossy(since_ns: int = T0) -> LossySubject:
+    where = Location(Subject("link", "l0--s0"), ["l0->s0"], True, 0.05, np.array([0]), [("l0->s0", 1.0)], 1.0, ["both"])
+    return LossySubject(where, since_ns)
+
+
+def play(shares: list[float], seed: int) -> tuple[LossySubject, KnownLosses]:
+    """40 paths at 10/s, one share for each second; the element stands with 5 % since the beginning."""
+    sessions, rng = Sessions(100), np.random.default_rng(seed)
+    slots = sessions.of_names([(f"a{i}/0", "b/0", "udp", 50000, 0) for i in range(40)], T0)
+    runs = LossRuns(sessions)
+    runs.ensure()
+    for step in range(10 * len(shares)):
+        ok = rng.random(40) >= shares[step // 10]
+        at = np.full(40, T0 + step * S // 10)
+        runs.take_rows(slots, np.full(40, step), ok, at, np.zeros(40, np.int64))
+    standing = lossy()
+    seen = KnownLosses(runs, np.full(40, S // 1000), np.zeros(40, bool))
+    counts = seen.newest(*standing.window(seen.rings))
+    standing.measure(counts, counts.used, np.ones(counts.used.size), 0.05, np.full(counts.used.size, 5e-4))
+    return standing, seen
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_loss_that_goes_on_has_not_healed_and_loss_that_ended_has_within_two_seconds(seed: int) -> None:
+    assert not (lambda x: x[0].healed(x[1]))(play([0.05] * 30, seed))
+    assert not (lambda x: x[0].healed(x[1]))(play([0.03] * 30, seed))
+    assert (lambda x: x[0].healed(x[1]))(play([0.05] * 28 + [0.0005] * 2, seed))
+
+
+def test_what_passed_before_the_beginning_is_no_healing() -> None:
+    standing, seen = play([0.0005] * 20 + [0.05] * 5, 1)
+    standing.since_ns = T0 + 20 * S
+    assert not standing.healed(seen)
+
+
+def test_shares_leave_out_what_others_cost_and_are_never_zero() -> None:
+    standing = lossy()
+    counts, used = LossCounts(np.array([30, 30]), np.array([1000, 1000])), np.array([0, 1])
+    standing.measure(counts, used, np.array([1.0, 1.0]), 0.01, np.array([0.02, 0.02]))
+    share, low, high = standing.shares()
+    assert share == pytest.approx(0.0101, rel=0.01) and low < share < high
+    assert (standing.events, standing.probes, standing.harmed.tolist()) == (60, 2000, [0, 1])
+    standing.measure(LossCounts(np.array([1, 0]), np.array([1000, 1000])), used, np.array([1.0, 1.0]), 0.0, np.zeros(2))
+    assert min(standing.shares()) > 0
+
+
+def test_paths_of_which_two_lose_all_are_unlike_and_those_that_lose_faintly_are_alike() -> None:
+    probes, others = np.full(12, 400), np.full(12, 5e-4)
+    assert alike(np.array([20, 20] + [0] * 10), probes, others) > 2.5
+    rng = np.random.default_rng(1)
+    assert alike(rng.poisson(400 * 0.003, 12), probes, others) < 1.0
