@@ -228,6 +228,13 @@ class Cabling:
         a, _, b = self._directed(name).partition("->")
         return Subject("link", link_id(a, b) if a else name)
 
+    def switches_of(self, cable: Subject) -> set[str]:
+        """Switches at which a cable ends, named by its link or NIC."""
+        if cable.type == "nic":
+            leaf = self.topology.leaf_of.get(cable.id)
+            return set() if leaf is None else {leaf}
+        return {end for end in cable.id.split("--") if end in self.topology.neighbours}
+
     def direction(self, element: int) -> str:
         """Direction of the element as ``a->b``; for a NIC with unknown cable ``h00/r0 tx``; for a switch its name."""
         kind, _, name = self.elements.list[element].rpartition(" ")

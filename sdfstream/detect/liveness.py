@@ -34,6 +34,7 @@ _STATES = {"alive": ALIVE, "silent": SILENT, "unknown": UNKNOWN}
 
 SLACK_NS = 150 * NS_PER_MS
 """How much later than it happened something may reach the bus: one flush of an agent and half as much again."""
+_LONGEST_SLACK_NS = 2 * NS_PER_S
 _RESTART = 4096
 """A sequence number this far back is a sender that started afresh, not reordering."""
 _TIMEOUTS = 3
@@ -53,11 +54,16 @@ class Sightings:
     limit_ns: Ints
     """After how long without an answer each was called silent: of fast probes less than `DetectConfig.liveness_ms`."""
     slack_ns: Ints
-    """How far beyond `since_ns` its fault may lie: two intervals of fast probes, at most `SLACK_NS`."""
+    """How far beyond `since_ns` its fault may lie: two intervals of fast probes, `SLACK_NS`, or one of slow ones."""
     good_round_ns: Ints
     """The round trip was seen to work at this bus time or later; `ABSENT_NS`: never."""
     good_fwd_ns: Ints
     """The forward direction was seen to work at this bus time or later."""
+    back_ns: Ints
+    """Since when an alive one's round trip works again after silence, bus time; `ABSENT_NS`: it was never silent."""
+    tried_ns: Ints
+    """Until here a silent one is known to have failed: one probe interval before what its sender's agent has reported.
+    It may work since; its next probe tells."""
     reported_round_ns: Ints
     """When a working round trip was last reported (rows may come late: this is for freshness, not for blame)."""
     reported_fwd_ns: Ints
@@ -91,6 +97,7 @@ class SessionLiveness:
                 "snd_state": np.uint8(NONE),
                 "snd_since_ns": stamp,
                 "snd_age_ns": np.int64(0),
+                "back_ns": stamp,
                 "rfl_state": np.uint8(NONE),
                 "rfl_since_ns": stamp,
                 "interval_ns": np.int64(0),
@@ -211,6 +218,8 @@ class SessionLiveness:
         if prefix == "snd":  # how old silence was when it was first stated: the limit that the agent goes by
             first = (rest[:, 0] == SILENT) & (t["snd_state"][slots] != SILENT)
             t["snd_age_ns"][slots[first]] = rest[first, 1]
+            again = (rest[:, 0] == ALIVE) & (t["snd_state"][slots] == SILENT)
+            t["back_ns"][slots[again]] = said_ns - rest[again, 1]
         t[f"{prefix}_state"][slots] = rest[:, 0]
         t[f"{prefix}_since_ns"][slots] = said_ns - rest[:, 1]
         interval = "interval_ns" if prefix == "snd" else "rfl_interval_ns"
@@ -247,6 +256,9 @@ class SessionLiveness:
         alive, arrives = stated & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
         proven_ns = until[host[table["src"]]] - limit_ns - SLACK_NS
         good_round_ns = np.where(alive, np.maximum(t["ok_seen_ns"], proven_ns), t["ok_seen_ns"])
+        # an answer was its last one when the probe after it was lost, one interval later
+        slack_ns = np.minimum(SLACK_NS, 2 * t["interval_ns"] + _PROMPT_NS)
+        slack_ns = np.maximum(slack_ns, np.minimum(t["interval_ns"] + _PROMPT_NS, _LONGEST_SLACK_NS))
         # a reflector goes by the interval it has seen, and by a long one until it has seen any (0)
         seen_ns = np.where(t["rfl_interval_ns"] > 0, t["rfl_interval_ns"], NS_PER_S)
         limit_ns = np.maximum(self.config.liveness_ns, 3 * seen_ns)
@@ -256,9 +268,11 @@ class SessionLiveness:
             silent=silent,
             since_ns=since_ns,
             limit_ns=own_ns,
-            slack_ns=np.where(t["interval_ns"] > 0, np.minimum(SLACK_NS, 2 * t["interval_ns"] + _PROMPT_NS), SLACK_NS),
+            slack_ns=np.where(t["interval_ns"] > 0, slack_ns, SLACK_NS),
             good_round_ns=good_round_ns,
             good_fwd_ns=good_fwd_ns,
+            back_ns=np.where(alive, t["back_ns"], ABSENT_NS),
+            tried_ns=until[host[table["src"]]] - np.where(t["interval_ns"] > 0, t["interval_ns"], NS_PER_S),
             reported_round_ns=np.where(alive, np.maximum(good_round_ns, t["ok_ns"]), t["ok_ns"]),
             reported_fwd_ns=np.where(arrives, np.maximum(good_fwd_ns, t["ok_ns"]), t["ok_ns"]),
             reflector_silent=reflector & (t["rfl_state"] == SILENT),

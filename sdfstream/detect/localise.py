@@ -8,12 +8,13 @@ nothing that healthy paths cross.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
+from sdfstream.detect.one_cable import cable_instead
 from sdfstream.detect.problem import Observations, Problem, pose
 from sdfstream.numeric.blame import Culprit, blame
 from sdfstream.records.fabric import host_of
@@ -107,6 +108,8 @@ def locate(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
     merged = [x for x in _merge(cabling, posed, culprits) if x.slots.size]
+    if kind == "silence":
+        merged = [_without_switch(cabling, posed, x) for x in merged]
     found = _merge_hosts(cabling, _merge_switches(cabling, merged))
     return _gather_paths(cabling, found, incumbents)
 
@@ -134,6 +137,17 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
         else:
             host.join(new)
     return [_contained(cabling, g.locations(posed.sick)) for g in groups]
+
+
+def _without_switch(cabling: Cabling, posed: Problem, found: Location) -> Location:
+    """The cable of a switch in its place, where that explains the same silence (`one_cable`)."""
+    simpler = cable_instead(cabling, posed, found.subject.id, found.slots) if found.subject.type == "switch" else None
+    if simpler is None:
+        return found
+    subject, directions = simpler
+    suspects = [(name, found.probability / len(directions)) for name in directions]
+    known = len(directions) == 1
+    return replace(found, subject=subject, directions=directions, direction_known=known, suspects=suspects)
 
 
 def _contained(cabling: Cabling, found: Location) -> Location:
@@ -218,7 +232,7 @@ def _merge_switches(cabling: Cabling, locations: list[Location]) -> list[Locatio
     cables = [x for x in locations if x.subject.type in ("link", "nic")]
     if len(cables) < 2:
         return locations
-    ends = [_ends(cabling, x.subject) for x in cables]
+    ends = [cabling.switches_of(x.subject) for x in cables]
     for switch in sorted(set.intersection(*ends)):
         if 2 * len(cables) > len(cabling.topology.neighbours.get(switch, ())) > 0:
             whole = _joined(Subject("switch", switch), cables, [(switch, 1.0)])
@@ -300,11 +314,3 @@ def _mapped(cabling: Cabling, found: Location) -> bool:
         for slot, name in zip(found.slots.tolist(), found.path_directions, strict=True)
         for direction in crossed[name]
     )
-
-
-def _ends(cabling: Cabling, subject: Subject) -> set[str]:
-    """Switches that a cable ends at."""
-    if subject.type == "nic":
-        leaf = cabling.topology.leaf_of.get(subject.id)
-        return set() if leaf is None else {leaf}
-    return {end for end in subject.id.split("--") if end in cabling.topology.neighbours}

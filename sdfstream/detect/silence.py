@@ -191,7 +191,9 @@ class SilenceDetector:
         """Blame for the silence of `bad`; `weak` are silent too, but their agents have not proven themselves yet."""
         ended_ns = seen.since_ns + seen.slack_ns
         onset_ns = int(ended_ns[bad].max())
-        good = ~(bad | weak) & (seen.good_round_ns >= onset_ns)
+        # what came back after a silent path was last tried proves nothing about it: that may be back as well
+        again = seen.back_ns > int(seen.tried_ns[bad].min())
+        good = ~(bad | weak | again) & (seen.good_round_ns >= onset_ns)
         arrives = seen.good_fwd_ns >= np.where(bad | weak, ended_ns, onset_ns)
         observed = []
         for sick, trials in ((bad, _TRIALS), (weak, _WEAK_TRIALS)):
@@ -204,7 +206,7 @@ class SilenceDetector:
             ):
                 slots = np.flatnonzero(rows)
                 observed.append(Observations.of(slots, direction, trials, trials, seen.since_ns[slots]))
-        fwd_good = arrives & ~good & ~bad & ~weak
+        fwd_good = arrives & ~good & ~bad & ~weak & ~again
         for rows, direction, last_ns in ((good, "both", seen.good_round_ns), (fwd_good, "fwd", seen.good_fwd_ns)):
             slots = np.flatnonzero(rows)
             observed.append(Observations.of(slots, direction, 0.0, _TRIALS, last_ns[slots]))

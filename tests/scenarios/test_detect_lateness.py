@@ -98,6 +98,19 @@ def test_a_queue_is_named_as_soon_as_it_is_on_the_bus_and_nothing_else_is(seed: 
         check(seed, "queue", "congestion", late, 3.0)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_a_nic_that_flaps_nothing_is_laid_to_switches_and_links_however_slowly_it_is_read(seed: int) -> None:
+    """Its paths fall silent and come back one by one, each at a probe of its own: together they look like any link."""
+    shape = replace(SMALL, ports=4, rate_hz=5.0, liveness_ms=600)
+    quiet, rng = Fabric(seed, [], shape), np.random.default_rng(seed)
+    nic = str(rng.choice(quiet.nics))
+    flaps = [Fault(leaf_of(quiet, nic), 8 + 1.4 * k, 8 + 1.4 * k + 0.8, drop=1) for k in range(9)]
+    messages, each_ms = list(Fabric(seed, flaps, shape).messages(24.0)), (50, 20, 0)[seed % 3]
+    found = told(run(DetectStage(), lateness.slowed(messages, 9, 2, each_ms) if each_ms else messages))
+    assert [f for f in found if f[2] != "telemetry" and nic not in f[3]] == []
+    assert any(nic in f[3] for f in found)
+
+
 def test_nothing_is_resolved_while_nobody_reports() -> None:
     """A finding does not end because the pipeline stood still: what would end it was not read yet."""
     messages, _ = played(0, "down")
