@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sdfstream.errors import NothingRunsError, UnavailableError
-from sdfstream.serve import past_io
-from sdfstream.serve.query_io import fetch
+from sdfstream.serve import past_io, query_io
 
 LIVE: Final = "pipeline"
 
@@ -35,7 +34,7 @@ def ask(data: str, request: Mapping[str, Any], *, at: str | None = None, url: st
     if url is not None:
         return past_io.past(data, url).answer(request)
     try:
-        return fetch(Path(data), request) | {"source": {"kind": LIVE}}
+        return query_io.fetch(Path(data), request) | {"source": {"kind": LIVE}}
     except NothingRunsError as nothing_runs:
         try:
             return past_io.past(data).answer(request)

@@ -106,7 +106,7 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: p
     def refuse(*_: Any, **__: Any) -> Any:
         raise UnavailableError(f"no job {EVIL}")
 
-    monkeypatch.setattr("sdfstream.serve.query_io.fetch_board", refuse)
+    monkeypatch.setattr("sdfstream.serve.query_io.fetch", refuse)
     assert cli.main(["status"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and OBEYED.search(said) is None
