@@ -267,6 +267,15 @@ class Cabling:
                 found += [self.elements.find(name), self.elements.find(f"->{b}")]
         return [number for number in found if number >= 0]
 
+    def over_one_cable(self, switch: str, slots: Ints) -> bool:
+        """Whether all these sessions surely cross one and the same cable of a switch, in whichever direction."""
+        surely = np.where(self.weight[slots] > 0.99, self.element[slots], -1)
+        for end in sorted(self.topology.neighbours.get(switch, ())):
+            both = self.numbers((f"{end}->{switch}", f"{switch}->{end}"))
+            if both and bool(np.isin(surely, both).any(axis=(1, 2)).all()):
+                return True
+        return False
+
     # -- for the search -----------------------------------------------------------------------------------------
 
     def log_prior(self, kind: str = "") -> Floats:

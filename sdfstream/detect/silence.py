@@ -38,6 +38,7 @@ _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
 _SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
 """Blame stands for at least this long, and rests on so many paths, before it is reported."""
+_SEPARATE_NS = 500 * NS_PER_MS
 _WEAK_TRIALS = 1.0
 """What a silent path counts whose agents have reported nothing since: it may help to choose among suspects, no more."""
 _PORT_AGE_NS = 5 * NS_PER_S
@@ -278,7 +279,12 @@ class SilenceDetector:
         )
 
     def _settle_ns(self, found: Location, seen: Sightings) -> int:
-        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough."""
+        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough.
+
+        A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables.
+        """
+        if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
+            return self.config.settle_ns + _SEPARATE_NS
         fast = np.sort(seen.limit_ns[found.slots])[: max(_ENOUGH, found.slots.size // 10)]
         if fast.size < _ENOUGH:
             return self.config.settle_ns

@@ -37,6 +37,19 @@ def test_a_dead_link_under_watch_is_reported_within_300_ms() -> None:
     assert max(delays) < 0.3
 
 
+def test_a_dead_link_is_not_first_told_as_its_switch() -> None:
+    """Fast paths over one link fall silent before slow ones over the switch's other links have spoken."""
+    shape = Shape(
+        hosts=8, rails=1, leaves=4, ports=2, peers=4, rate_hz=5.0, owd=False, clocks=False, ports_read=False,
+        reverse=True, watched=8, watch_ports=4,
+    )  # fmt: skip
+    for seed, leaf, spine, at_s in ((0, "l3", "s0", 4.6369616873), (2, "l0", "s1", 4.2616121342)):
+        fault = Fault((f"{leaf}->{spine}", f"{spine}->{leaf}"), at_s, drop=1)
+        reported = run(DetectStage(CONFIG), Fabric(seed, [fault], shape).messages(at_s + 1.2))
+        assert [(k, s) for _, k, s in reported.opened()] == [("link-down", f"{leaf}--{spine}")]
+        assert reported.opened()[0][0] - at_s < 1.0
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_agents_that_sleep_for_less_than_a_second_are_no_fault(seed: int) -> None:
     rng = np.random.default_rng(seed)
