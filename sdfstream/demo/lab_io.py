@@ -118,7 +118,7 @@ def _jobs(rate_bps: int, first: tuple[str, ...], second: tuple[str, ...]) -> tup
 LARGE: Final = Scenario(
     FabricSpec(rate_bps=10_000_000, queue_bytes=50_000, ce_threshold_bytes=20_000),
     MeshSpec(
-        peers_per_nic=2, cross_rail_peers=1, ports_per_peer=6, rate_hz=5.0, liveness_ms=600, watch_ports=12,
+        peers_per_nic=2, cross_rail_peers=1, ports_per_peer=4, rate_hz=5.0, liveness_ms=600, watch_ports=12,
         watch_rate_hz=30.0, watch_liveness_ms=100, flush_ms=150,
     ),
     _steps("h03/r1", "train-a", "train-b"),

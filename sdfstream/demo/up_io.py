@@ -65,7 +65,7 @@ async def _measure_lab(
 ) -> None:
     """An agent over every host of a lab: the one called `name`, or one of our own that writes its truth."""
     fabric = stack.enter_context(Fabric.up(truth_dir=truth)) if name == OWN_LAB else RunningLab(name)
-    mesh = MeshSpec(peers_per_nic=3, cross_rail_peers=1, ports_per_peer=8)
+    mesh = MeshSpec(peers_per_nic=3, cross_rail_peers=1, ports_per_peer=6)
     if wrong_clocks is not None:
         mesh = replace(mesh, virtual_clocks=_made_wrong(stack, fabric, truth, wrong_clocks))
     await stack.enter_async_context(lab_source(fabric, running, mesh))
