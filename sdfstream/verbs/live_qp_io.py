@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from sdfstream.qpcontrol.rules import RefusedError
@@ -53,6 +54,8 @@ class LiveQp:
         self.src_address = gid_address(str(context.query_gid(attr.ah_attr.port_num, attr.ah_attr.sgid_index)))
         self.dst_port = ROCE_PORT
         self.moved_at_ns = 0
+        self.waits: Callable[[], None] = lambda: None
+        """Called when a move has not ended in time: somebody must call `go_on` until it has."""
         self._pacer = PostPacer()
         self._paced = paced
         self._move: tuple[LiveMove, int] | None = None
@@ -88,6 +91,8 @@ class LiveQp:
         deadline_ns = now_ns + _PATIENCE_NS
         while not self.go_on() and time.monotonic_ns() < deadline_ns:
             time.sleep(POLL_NS / 1e9)
+        if self.is_moving:
+            self.waits()
 
     @property
     def is_moving(self) -> bool:

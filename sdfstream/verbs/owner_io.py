@@ -78,7 +78,12 @@ class QpOwner:
         name = about.id(qp.number)
         self._qps[name] = (about, qp)
         self._targets[name] = QpTarget(name, (qp.path, *about.alternates), None, qp)
-        self._write()
+        qp.waits = self._wake
+        try:
+            self._write()
+        except UnavailableError:
+            del self._qps[name], self._targets[name]
+            raise
         return name
 
     def remove(self, name: str) -> None:
@@ -97,7 +102,8 @@ class QpOwner:
         self._ended = True
         self._wake()
         self._thread.join(timeout=_START_S)
-        self._file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._file.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- files ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sdfstream.agent.trusted_keys_io import trusted
+from sdfstream.errors import UnavailableError
 from sdfstream.records.fabric import host_of
 from sdfstream.verbs.description import Registration, alternates
 from sdfstream.verbs.library_io import Verbs
@@ -79,12 +80,21 @@ def steerable(
         if key not in _owners:
             _owners[key] = QpOwner(job, host, ring, Path(jobs_dir))
         owner = _owners[key]
-        name = owner.add(about, live)
+        try:
+            name = owner.add(about, live)
+        except UnavailableError:
+            _close_if_empty(key)
+            raise
     try:
         yield live
     finally:
         with _lock:
-            owner.remove(name)
-            if owner.is_empty:
-                del _owners[key]
-                owner.close()
+            try:
+                owner.remove(name)
+            finally:
+                _close_if_empty(key)
+
+
+def _close_if_empty(key: tuple[str, str, str]) -> None:
+    if _owners[key].is_empty:
+        _owners.pop(key).close()

@@ -1,4 +1,4 @@
-"""Each group of tests from `inside`, in a boot of its own; skipped with the reason where no guest can be had.
+"""The tests from `inside` in two boots; skipped with the reason where no guest can be had.
 
 In CI (``SDFSTREAM_CI``) a guest that cannot be had is a failure: set-up should have brought what it needs.
 """
@@ -16,15 +16,17 @@ from tests.rdma.guest.packages import GuestUnavailableError
 
 pytestmark = pytest.mark.rdma
 
-GROUPS = sorted(path.name for path in (group.ROOT / group.INSIDE).glob("test_*.py"))
+_FILES = sorted(path.name for path in (group.ROOT / group.INSIDE).glob("test_*.py"))
+GROUPS = [_FILES[: len(_FILES) // 2], _FILES[len(_FILES) // 2 :]]
+"""A boot with its fabric takes as long as a file's tests, so files share one; a second bounds what a failure costs."""
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("file", GROUPS)
-def test_in_the_guest(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("files", GROUPS, ids="+".join)
+def test_in_the_guest(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     began_s = time.monotonic()
     try:
-        done = group.run_group(file, tmp_path)
+        done = group.run_group(files, tmp_path)
     except GuestUnavailableError as error:
         if os.environ.get("SDFSTREAM_CI"):
             pytest.fail(f"no RDMA guest in CI: {error}")
@@ -32,7 +34,11 @@ def test_in_the_guest(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     log = done.result.log
     with capsys.disabled():
         figures = [line for line in log.splitlines() if line.startswith("figure ")]
-        print(f"\n{file}: {len(done.outcomes)} tests, {time.monotonic() - began_s:.1f} s", *figures, sep="\n  ")
+        print(
+            f"\n{', '.join(files)}: {len(done.outcomes)} tests, {time.monotonic() - began_s:.1f} s",
+            *figures,
+            sep="\n  ",
+        )
     assert done.result.status == 0, log[-6000:]
     assert done.outcomes, log[-3000:]
     assert set(done.outcomes.values()) == {"passed"}, log[-6000:]

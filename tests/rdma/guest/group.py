@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,8 @@ class GroupResult:
     """Test to ``passed``, ``failed`` or ``skipped``."""
 
 
-def run_group(file: str, out: Path, limit_s: float = 200) -> GroupResult:
-    """Run `file` of `INSIDE` in a guest; errors as `boot.run`."""
+def run_group(files: Sequence[str], out: Path, limit_s: float = 300) -> GroupResult:
+    """Run `files` of `INSIDE` in a guest; errors as `boot.run`."""
     if why := python_unfit():
         raise GuestUnavailableError(why)
     command = [
@@ -41,7 +42,13 @@ def run_group(file: str, out: Path, limit_s: float = 200) -> GroupResult:
         "-c",
         str(ROOT / INSIDE / "pytest.ini"),
     ]
-    command += ["--confcutdir", str(ROOT / INSIDE), "--junitxml", "/out/junit.xml", str(ROOT / INSIDE / file)]
+    command += [
+        "--confcutdir",
+        str(ROOT / INSIDE),
+        "--junitxml",
+        "/out/junit.xml",
+        *(str(ROOT / INSIDE / file) for file in files),
+    ]
     environment = {
         IN_GUEST: "1",
         "PYTHONPATH": str(ROOT),
@@ -59,7 +66,7 @@ def outcomes(junit: str) -> dict[str, str]:
     for case in ET.fromstring(junit).iter("testcase"):
         kinds = {child.tag for child in case}
         outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        found[str(case.get("name"))] = outcome
+        found[f"{case.get('classname', '')}.{case.get('name')}".removeprefix(".")] = outcome
     return found
 
 

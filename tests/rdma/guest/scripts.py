@@ -21,8 +21,7 @@ $b mount -t overlay -o lowerdir=/host,upperdir=/upper/data,workdir=/upper/work,x
 $b mkdir -p /root/out /root/dev /root/proc /root/sys /root/run /root/tmp
 $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=none out /root/out || echo "no folder for results"
 $b mount -t tmpfs tmpfs /root/run
-$b mount -t tmpfs tmpfs /root/tmp
-$b mkdir /root/run/netns
+$b mkdir /root/run/netns /root/run/tmp
 for f in proc sys dev; do $b mount --move /$f /root/$f; done
 $b mkdir -p /root/dev/shm /root/dev/pts
 $b mount -t tmpfs tmpfs /root/dev/shm
@@ -34,7 +33,7 @@ exec $b switch_root /root /bin/sh /out/stage
 def stage(command: Sequence[str], environment: Mapping[str, str], folder: str) -> str:
     """The script that the guest's first process becomes: run `command` in `folder`, leave log and status, power off."""
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
-    return f"""export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
+    return f"""export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/tmp TMPDIR=/run/tmp
 {exports}
 ulimit -l unlimited
 ip link set lo up
