@@ -44,7 +44,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka", "rdma"):
         item.add_marker("real")
         item.add_marker(pytest.mark.flaky(reruns=1))
-    if _is_marked(item, "lab") or item.nodeid.startswith(IN_TIME):
+    if _is_marked(item, "lab", "rdma") or item.nodeid.startswith(IN_TIME):
         item.add_marker("alone")
     if item.nodeid.startswith(UNHURRIED) and not item.get_closest_marker("real") and not _reads_the_clock(item):
         item.add_marker("unhurried")
