@@ -37,17 +37,19 @@ IN_TIME = (
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what is ``real`` (packets, brokers, processes), what of it runs ``alone``, and what is ``unhurried``.
 
-    What is real gets a second try, told in the summary: a machine that others starve for a second breaks no promise.
+    What is real or reads the clock gets a second try, told in the summary: a machine that others starve for a second
+    breaks no promise.
     Packets in namespaces, agents at full rate and live clocks need the machine in time: ``make test`` runs them one by
     one, and beside them only what is unhurried, which gives way at once. All others run in parallel after that.
     """
     if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka", "rdma"):
         item.add_marker("real")
-        item.add_marker(pytest.mark.flaky(reruns=1))
     if _is_marked(item, "lab", "rdma") or item.nodeid.startswith(IN_TIME):
         item.add_marker("alone")
-    if item.nodeid.startswith(UNHURRIED) and not item.get_closest_marker("real") and not _reads_the_clock(item):
+    if item.nodeid.startswith(UNHURRIED) and not _is_marked(item, "real") and not _reads_the_clock(item):
         item.add_marker("unhurried")
+    if _is_marked(item, "real") or (item.nodeid.startswith(UNHURRIED) and not _is_marked(item, "unhurried")):
+        item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndBroker:

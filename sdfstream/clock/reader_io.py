@@ -180,14 +180,17 @@ class ClockReader:
             if width_ns < _CLOSE_NS:
                 return evaluate(self._prepared, realtime_ns, raw_ns, self._boot)
         if error.reason in ("void", "other-boot") and self._reopen_if_replaced():
-            return evaluate(self._prepared, _realtime_ns(), _raw_ns(_RAW), self._boot)
+            return self._of_new_file()
         raise error
 
     def _check_stale(self, found: Now) -> Now:
         """The stale answer `found`, or one from the file that replaced the page's."""
-        return (
-            evaluate(self._prepared, _realtime_ns(), _raw_ns(_RAW), self._boot) if self._reopen_if_replaced() else found
-        )
+        return self._of_new_file() if self._reopen_if_replaced() else found
+
+    def _of_new_file(self) -> Now:
+        """By the clocks read close together: read apart, on a busy machine, they look like a clock that was moved."""
+        realtime_ns, raw_ns, _ = self._read_pair()
+        return evaluate(self._prepared, realtime_ns, raw_ns, self._boot)
 
     def _reopen_if_replaced(self) -> bool:
         """Open the file that replaced ours, if one did; checked at most five times a second."""

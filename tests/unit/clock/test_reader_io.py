@@ -135,6 +135,28 @@ def test_a_restarted_agent_s_page_is_taken_when_the_old_one_is_stale(one: PageFi
         assert reader.now().status == "synced"
 
 
+def test_a_process_interrupted_between_two_clocks_takes_the_new_page_all_the_same(
+    one: PageFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system_ns, raw_ns, _ = read_pair()
+    one.write(live(at_ns=system_ns - 2 * S, raw_ns=raw_ns - 2 * S))
+    with ClockReader("h00", one.path.parent) as reader:
+        new = PageFile(one.path.parent, live())
+        reader._reopened_at_ns = 0
+        pauses_s = [0.0, 0.002]
+
+        def interrupted() -> int:
+            read_ns = time.time_ns()
+            if pauses_s and (pause_s := pauses_s.pop(0)):
+                time.sleep(pause_s)
+            return read_ns
+
+        monkeypatch.setattr("sdfstream.clock.reader_io._realtime_ns", interrupted)
+        assert reader.now().status == "synced"
+        assert not pauses_s
+        new.close()
+
+
 def test_a_half_written_page_makes_the_last_one_grow_old_and_says_torn_to_newcomers(one: PageFile) -> None:
     with ClockReader("h00", one.path.parent) as reader:
         first = reader.now()
