@@ -376,6 +376,17 @@ def _host(name: str, n: int, peer: str, far: int) -> dict[str, Any]:
 STAGES = ["sync", "sync-edge sync-mesh", "workload detect actuate plan"]
 
 
+async def _said(process: asyncio.subprocess.Process, began: asyncio.Event) -> bytes:
+    """All that a process says on stderr; `began` is set as soon as it has been given work."""
+    lines = []
+    assert process.stderr is not None
+    async for line in process.stderr:
+        lines.append(line)
+        if b": units [" in line:
+            began.set()
+    return b"".join(lines)
+
+
 @pytest.mark.parametrize(("user", "stages"), [*(("sdf-stage", s) for s in STAGES), ("sdf-archive", "archive")])
 async def test_every_stage_runs_with_the_rights_of_its_role(
     ready: SecureBroker, tmp_path: Path, user: str, stages: str
@@ -393,11 +404,18 @@ async def test_every_stage_runs_with_the_rights_of_its_role(
     )
     try:
         async with bus_of(secured(ready, "sdf-agent")) as agent:
-            for n in range(40):  # by then every stage has begun, read and committed
+            said = asyncio.create_task(_said(process, began := asyncio.Event()))
+            left = 40  # once its work was given to it, by then every stage has begun, read and committed
+            for n in range(200):
                 await agent.publish([event(JOB.name, f"job-{n}@h", n), Output(PROBE.name, "h00", probe_batch(10, n))])
                 await asyncio.sleep(0.2)
+                left -= began.is_set()
+                if not left:
+                    break
         process.terminate()
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out = await asyncio.wait_for(process.stdout.read(), 60) if process.stdout else b""
+        err = await said
+        await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
