@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-FOLDERS = ("proc", "sys", "host", "upper", "root", "out")
+FOLDERS = ("proc", "sys", "host", "upper", "new", "out")
 
 INIT = """#!/bin/busybox sh
 # the first process: this machine's files read-only below, what is written to them in memory above
@@ -17,16 +17,16 @@ for m in /modules/*.ko; do $b insmod "$m" || echo "insmod $m failed"; done
 $b mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose root /host || echo "no host files"
 $b mount -t tmpfs tmpfs /upper
 $b mkdir /upper/data /upper/work
-$b mount -t overlay -o lowerdir=/host,upperdir=/upper/data,workdir=/upper/work,xino=off overlay /root || echo "no root"
-$b mkdir -p /root/out /root/dev /root/proc /root/sys /root/run /root/tmp
-$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=none out /root/out || echo "no folder for results"
-$b mount -t tmpfs tmpfs /root/run
-$b mkdir /root/run/netns /root/run/tmp
-for f in proc sys dev; do $b mount --move /$f /root/$f; done
-$b mkdir -p /root/dev/shm /root/dev/pts
-$b mount -t tmpfs tmpfs /root/dev/shm
-$b mount -t devpts devpts /root/dev/pts
-exec $b switch_root /root /bin/sh /out/stage
+$b mount -t overlay -o lowerdir=/host,upperdir=/upper/data,workdir=/upper/work,xino=off overlay /new || echo "no root"
+$b mkdir -p /new/out /new/dev /new/proc /new/sys /new/run /new/tmp
+$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=none out /new/out || echo "no folder for results"
+$b mount -t tmpfs tmpfs /new/run
+$b mkdir /new/run/netns /new/run/tmp
+for f in proc sys dev; do $b mount --move /$f /new/$f; done
+$b mkdir -p /new/dev/shm /new/dev/pts
+$b mount -t tmpfs tmpfs /new/dev/shm
+$b mount -t devpts devpts /new/dev/pts
+exec $b switch_root /new /bin/sh /out/stage
 """
 
 
