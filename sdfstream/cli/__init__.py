@@ -47,6 +47,7 @@ VERBS: Final[dict[str, str]] = {
     "play": "play",
     "replay": "replay",
     "score": "score",
+    "twin": "twin",
     "lab": "lab",
     "config": "config",
 }

@@ -22,11 +22,11 @@ from sdfstream.records import columns
 from sdfstream.records.message import Message
 from sdfstream.records.topics import EDGE, ESTIMATE, PROBE
 from sdfstream.records.units import TICK_NS
-from sdfstream.score.clock.model import START_NS, seeded
 from sdfstream.sync import SyncEdgeStage, SyncMeshStage
 from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.reduce import ReducedEdges
 from sdfstream.sync.wire import edge_batches
+from sdfstream.twin.clock_model import START_NS, seeded
 
 PEERS, PATHS = 10, 10
 _SECONDS = 8

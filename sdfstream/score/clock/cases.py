@@ -14,11 +14,11 @@ import numpy as np
 
 from sdfstream.score.clock import metrics, worlds
 from sdfstream.score.clock.metrics import Metric
-from sdfstream.score.clock.model import Slew
 from sdfstream.score.clock.sim import World, drive
 from sdfstream.score.clock.tracks import Figures, RunTracks, run_tracks
 from sdfstream.score.clock.worlds import Make
 from sdfstream.sync import SyncStage
+from sdfstream.twin.clock_model import Slew
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sdfstream.records.slices import in_calls
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, TICK_NS, Float64s
 from sdfstream.score.clock.delays import Extra, Law, law
-from sdfstream.score.clock.model import START_NS, SimulatedClock, Slew, seeded
+from sdfstream.twin.clock_model import START_NS, SimulatedClock, Slew, seeded
 
 Table = dict[str, npt.NDArray[Any]]
 

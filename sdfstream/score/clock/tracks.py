@@ -13,8 +13,8 @@ from sdfstream.records import columns
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK, OWD
 from sdfstream.records.units import Float64s
-from sdfstream.score.clock.model import START_NS
 from sdfstream.score.clock.sim import World
+from sdfstream.twin.clock_model import START_NS
 
 Figures = dict[str, float]
 """Name of a figure to its value; ns where the name does not say otherwise."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.score.clock.model import START_NS, SimulatedClock
 from sdfstream.score.clock.sim import World
+from sdfstream.twin.clock_model import START_NS, SimulatedClock
 
 
 def truth_lines(world: World, seconds: float) -> list[dict[str, Any]]:

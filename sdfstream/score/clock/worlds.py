@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from sdfstream.score.clock.delays import bursts, shifted, standing
-from sdfstream.score.clock.model import SimulatedClock, Slew
 from sdfstream.score.clock.sim import World, mesh, pair
+from sdfstream.twin.clock_model import SimulatedClock, Slew
 
 Make = Callable[[int], World]
 

@@ -9,10 +9,10 @@ from sdfstream.records import columns
 from sdfstream.records.units import ABSENT_NS
 from sdfstream.score.clock import worlds
 from sdfstream.score.clock.delays import bursts, law, standing
-from sdfstream.score.clock.model import START_NS, SimulatedClock, Slew, seeded
 from sdfstream.score.clock.sim import mesh, pair
 from sdfstream.score.clock.truth import truth_lines
 from sdfstream.score.clock_errors import TrueClocks
+from sdfstream.twin.clock_model import START_NS, SimulatedClock, Slew, seeded
 
 
 def test_stamps_are_true_times_and_offsets() -> None:

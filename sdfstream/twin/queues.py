@@ -1,0 +1,115 @@
+"""Queues of every link direction along time: what flows ask for, what links carry, marks and pauses.
+
+A fluid model in cells of 10 ms. Rate-controlled flows yield wherever more is asked for than a link can carry; the queue
+then stands between the two ECN thresholds, the higher the harder the contention (as with DCTCP or DCQCN at rest). What
+is unresponsive, or held up by pause frames, fills the buffer; a full buffer pauses the directions that feed it, one hop
+a cell. Below saturation a packet meets the random queue of an M/M/1 server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from sdfstream.records.units import Float64s, Int64s
+from sdfstream.twin.fabric import TwinFabric
+from sdfstream.twin.faults import Conditions
+
+CELL_NS: Final = 10_000_000
+MIN_MARK_S, FULL_MARK_S, BUFFER_S, PAUSE_S = 20e-6, 80e-6, 800e-6, 400e-6
+"""ECN thresholds, buffer and pause threshold as times at the link's speed: 250 kB, 1 MB, 10 MB, 5 MB at 100 Gb/s."""
+MOST_MARKED: Final = 0.2
+"""Share of packets marked at the upper threshold; beyond it all are."""
+MTU_BITS: Final = 4096 * 8
+_PAUSED: Final = 0.1
+"""Share of the speed that is left to a direction whose far end is full."""
+_SETTLE: Final = 0.4
+"""Of the gap to where a queue will stand, closed in a cell."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One cell of time, per link direction (the last stands for no link)."""
+
+    delay_ns: Float64s
+    """Standing queue."""
+    random_ns: Float64s
+    """Mean of the random queue besides."""
+    mark: Float64s
+    """Share of packets marked."""
+    loss: Float64s
+    queue_bytes: Float64s
+    busy: Float64s
+    """Share of the speed in use."""
+    paused: Float64s
+    """Share of the time in which the far end has paused the direction."""
+    got: Float64s
+    """(flows,) bit/s carried."""
+
+
+class Queues:
+    """The state of all queues; `step` advances it by a cell."""
+
+    def __init__(self, fabric: TwinFabric) -> None:
+        self.fabric = fabric
+        self._queue_bits = np.zeros(fabric.links + 1)
+        self._paused = np.zeros(fabric.links + 1)
+        self._feeds: tuple[Int64s, Int64s] = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._routes_id = -1
+
+    def step(self, routes: Int64s, asked_bps: Float64s, now: Conditions, routes_id: int) -> Cell:
+        """One cell with (flows, 6) `routes` and (flows,) `asked_bps`; `routes_id` changes whenever `routes` does."""
+        n, speed = self.fabric.links + 1, self.fabric.speed_bps
+        usable = speed * np.maximum(now.capacity * (1 - (1 - _PAUSED) * self._paused), 0.01)
+        unresponsive = now.cross * speed
+        asked = np.bincount(routes.ravel(), np.repeat(asked_bps, routes.shape[1]), n) if asked_bps.size else np.zeros(n)
+        load = (asked + unresponsive) / usable
+        room = np.clip((usable - unresponsive) / np.maximum(asked, 1.0), 0.02, 1.0)
+        room[-1] = 1.0
+        got = asked_bps * room[routes].min(axis=1) if asked_bps.size else asked_bps
+        lower, upper = MIN_MARK_S * now.late_marks * speed, FULL_MARK_S * now.late_marks * speed
+        stands = lower + (upper - lower) * np.clip(3 * (1 - 1 / np.maximum(load, 1e-9)), 0, 1)
+        held = now.stuck | (self._paused > 0.5)
+        stands = np.where(held & (load > 0.5), BUFFER_S * speed, np.where(load > 1, stands, 0.0))
+        stands = np.minimum(stands, BUFFER_S * speed)
+        stands[-1] = 0.0
+        q = self._queue_bits = self._queue_bits + _SETTLE * (stands - self._queue_bits)
+        # a queue is marked by the thresholds of the link; while the link is paused nothing passes that could be
+        mark = np.clip((q - lower) / (upper - lower), 0, 1) * MOST_MARKED
+        mark = np.where((q >= 0.98 * upper) & (now.late_marks <= 1), 1.0, mark) * ~held
+        self._pauses(routes, routes_id, now, speed)
+        served = np.minimum(load, 1.0) * usable / speed
+        idle = np.maximum(1 - np.minimum(load, 0.98), 0.02)
+        random_ns = np.where(speed < 1e17, np.minimum(load, 0.98) / idle * MTU_BITS / usable * 1e9, 0.0)
+        stuck_ns = np.where(now.stuck, 2e6, 0.0) + self._paused * 100e3
+        delay_ns = q / usable * 1e9 + stuck_ns
+        delay_ns[-1] = mark[-1] = served[-1] = 0.0
+        return Cell(delay_ns, random_ns, mark, now.loss, q / 8, served, self._paused.copy(), got)
+
+    def _pauses(self, routes: Int64s, routes_id: int, now: Conditions, speed: Float64s) -> None:
+        """A direction whose queue is over the threshold pauses those that feed it."""
+        full = (self._queue_bits > PAUSE_S * speed) | now.stuck
+        full[-1] = False
+        self._paused = np.zeros_like(self._paused)
+        if not full.any():
+            return
+        if routes_id != self._routes_id:
+            pairs = np.unique(_neighbours(routes, self.fabric.links), axis=0)
+            self._feeds, self._routes_id = (pairs[:, 0], pairs[:, 1]), routes_id
+        feeds, fed = self._feeds
+        self._paused[feeds[full[fed]]] = 1.0
+        self._paused[-1] = 0.0
+
+
+def _neighbours(routes: Int64s, none: int) -> Int64s:
+    """(n, 2) pairs of directions that stand behind each other in a route."""
+    made = []
+    for row_a in range(routes.shape[1] - 1):
+        for row_b in range(row_a + 1, routes.shape[1]):
+            between = (routes[:, row_a + 1 : row_b] == none).all(axis=1)
+            a, b = routes[:, row_a], routes[:, row_b]
+            fine = between & (a != none) & (b != none)
+            made.append(np.stack([a[fine], b[fine]], axis=1))
+    return np.concatenate(made)

@@ -1,0 +1,109 @@
+"""A twin's messages: the same for the same seed, in order, of the topics' columns, and true to its truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sdfstream.bus import codec
+from sdfstream.records import columns
+from sdfstream.records.message import Message, Output
+from sdfstream.records.topics import LIVENESS, PROBE
+from sdfstream.twin.scenario import parse
+from sdfstream.twin.simulation import Twin
+
+SMALL = {
+    "seconds": 8,
+    "fabric": {"hosts": 6, "leaves": 6, "spines": 3},
+    "probes": {"peers": 3, "ports": 2},
+    "clocks": {"ms": 50},
+}
+
+
+def run(seed: int = 3, **more: object) -> tuple[Twin, list[Message]]:
+    twin = Twin(parse({**SMALL, **more}, "s.yaml"), seed)
+    return twin, list(twin.messages())
+
+
+def rows(messages: list[Message], *names: str) -> dict[str, np.ndarray]:
+    bodies = [m.body for m in messages if m.topic == PROBE.name]
+    return {n: np.concatenate([columns.instants(b, n) for b in bodies]) for n in names}
+
+
+def test_the_same_seed_gives_the_same_messages_and_another_seed_others() -> None:
+    first, second, other = run()[1], run()[1], run(4)[1]
+    assert first == second
+    assert first != other
+
+
+def test_messages_are_in_order_and_pass_the_bus() -> None:
+    _, messages = run(jobs=[{"ranks": 3}])
+    assert [m.bus_at_ns for m in messages] == sorted(m.bus_at_ns for m in messages)
+    for message in messages:
+        _, refused = codec.check(Output(message.topic, message.key, message.body))
+        assert refused == 0
+    assert {m.topic for m in messages} >= {PROBE.name, LIVENESS.name, "sdf.raw.qp.v1", "sdf.state.job.v1"}
+
+
+def test_clocks_of_rows_are_the_true_clocks() -> None:
+    twin, messages = run()
+    body = max((m.body for m in messages if m.topic == PROBE.name), key=lambda b: b.num_rows)
+    t1, t2 = (columns.instants(body, n) for n in ("t1_ns", "t2_ns"))
+    ends = [columns.names(body, n) for n in ("clock_src", "clock_dst")]
+    number = {h: i for i, h in enumerate(twin.fabric.hosts)}
+    src, dst = (np.array([number[d[c]] for c in codes]) for codes, d in ends)
+    at = t1 - twin.start_ns
+    delay = t2 - t1 - (twin.clocks.offset(dst, at) - twin.clocks.offset(src, at))
+    answered = t2 > 0
+    assert (delay[answered] > 8_000).all()
+    assert np.median(delay[answered]) < 30_000
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_a_lossy_link_loses_its_share_of_what_crosses_it(share: float) -> None:
+    twin, messages = run(seconds=30, faults=[{"kind": "gray-loss", "at": 0, "share": share, "direction": "fwd"}])
+    found = rows(messages, "t4_ns", "t1_ns")
+    link = twin.faults[0].links[0]
+    table = twin.sessions.tables[-1]
+    crosses = (table.fwd[0] == link).any(axis=1) | (table.rev[0] == link).any(axis=1)
+    expected = crosses.mean() * share
+    lost = (found["t4_ns"] == np.iinfo(np.int64).min).mean()
+    assert crosses.any()
+    assert lost == pytest.approx(expected + 2e-4, rel=0.2)
+
+
+def test_a_dead_link_is_silent_and_heals_by_rerouting() -> None:
+    faults = [{"kind": "link-down", "at": 2, "reroute_s": 2.0}]
+    twin, messages = run(seconds=12, probes={"peers": 4, "ports": 3}, faults=faults)
+    changes = [
+        (c["state"], (m.bus_at_ns - twin.start_ns) / 1e9)
+        for m in messages
+        if m.topic == LIVENESS.name and not m.body.data["complete"]
+        for c in m.body.data["changes"]
+    ]
+    silent = [at for state, at in changes if state == "silent"]
+    alive = [at for state, at in changes if state == "alive"]
+    assert silent
+    assert 2.9 < min(silent) < max(silent) < 4.2
+    assert 4.0 <= min(alive) < max(alive) < 4.3
+    assert not np.isin(twin.sessions.tables[-1].fwd, twin.faults[0].links).any()
+
+
+def test_a_congested_link_queues_and_marks_where_the_truth_says() -> None:
+    twin, messages = run(seconds=6, faults=[{"kind": "congested-link", "at": 1, "direction": "fwd"}])
+    _, queue, busy = twin.links[-1]
+    link = twin.faults[0].links[0]
+    assert int(queue.argmax()) == link
+    assert queue[link] > 250_000
+    assert busy[link] > 0.99
+    assert any(3 in m.body.column("ecn_fwd").to_pylist() for m in messages if m.topic == PROBE.name)
+
+
+def test_a_full_queue_pauses_what_feeds_it() -> None:
+    faults = [{"kind": "pfc-storm", "at": 1, "target": "h001/r0"}]
+    twin, _ = run(seconds=6, load={"utilisation": 0.4}, faults=faults)
+    cell = twin._cells[0][0]
+    paused = {twin.fabric.names[k] for k in np.flatnonzero(cell.paused)}
+    assert paused
+    assert any(name.endswith("->l1") for name in paused)
+    assert not any(name.startswith("h001/r0->") for name in paused), "the culprit is not its own victim"
