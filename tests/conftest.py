@@ -21,7 +21,7 @@ settings.register_profile("test", derandomize=True, database=None, deadline=None
 settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("test")
 
-pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines"]
+pytest_plugins = ["tests.fixtures.lab", "tests.fixtures.kafka", "tests.fixtures.engines", "tests.fixtures.pages"]
 
 
 UNHURRIED = ("tests/golden/", "tests/property/", "tests/scenarios/", "tests/unit/")

@@ -184,6 +184,10 @@ class Board:
         there = [host for host, at_ns in self._hosts.items() if now_ns - at_ns - self._lateness.of(host) <= STALE_NS]
         return self._lateness.of_half(there)
 
+    def pipeline(self, now_ns: int, lag: Mapping[str, int]) -> dict[str, Any]:
+        """Rates of the topics, `lag` of the readers, hosts, and what the board itself lost."""
+        return self._pipeline_view(now_ns, {}, lag)
+
     def findings(self, *, open_only: bool = False) -> list[dict[str, Any]]:
         """Findings as last stated, the newest first."""
         known = [*self._findings.values(), *(() if open_only else self._resolved.values())]

@@ -42,7 +42,7 @@ def page(
     A path without a row for `STALE_NS` is ``unknown`` and has no figures; one of which every exchange of the last
     seconds was lost is ``lost``.
     """
-    measures = _measures(figures, now_ns)
+    measures = measures_of(figures, now_ns)
     chosen = _chosen(figures, measures, where)
     total = int(chosen.sum())
     order, least = _ranks(figures, after)
@@ -54,7 +54,9 @@ def page(
 
 
 @dataclass(frozen=True, slots=True)
-class _Measures:
+class PathMeasures:
+    """What each path says now; arrays are (n,), NaN where a figure is not known."""
+
     fresh: Bools
     p50_ns: Float64s
     excess_ns: Float64s
@@ -63,36 +65,40 @@ class _Measures:
 
     @property
     def measured(self) -> Bools:
+        """Whether it has a delay now."""
         found: Bools = self.fresh & np.isfinite(self.p50_ns)
         return found
 
 
-def _measures(figures: PathFigures, now_ns: int) -> _Measures:
-    """An exchange that is lost has no direction: it is told of the way out, and the way back has no loss."""
+def measures_of(figures: PathFigures, now_ns: int) -> PathMeasures:
+    """What each path says at `now_ns`; its figures are of `PathFigures`, fresh or not.
+
+    An exchange that is lost has no direction: it is told of the way out, and the way back has no loss.
+    """
     sums = figures.sums
     back = np.array([selector[3] == "rev" for selector in figures.selectors] or [False])
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _Measures(
+        return PathMeasures(
             now_ns - figures.seen_at_ns <= STALE_NS,
             sums["p50"] / sums["weight"],
             sums["excess"] / sums["weight"],
-            np.where(back[_code(figures.keys, 0, 0xFFFF)], np.nan, sums["lost"] / (sums["n"] + sums["lost"])),
+            np.where(back[code_of(figures.keys, 0, 0xFFFF)], np.nan, sums["lost"] / (sums["n"] + sums["lost"])),
             sums["ce"] / sums["n"],
         )
 
 
-def _chosen(figures: PathFigures, measures: _Measures, where: PathFilter) -> Bools:
+def _chosen(figures: PathFigures, measures: PathMeasures, where: PathFilter) -> Bools:
     keys = figures.keys
     chosen = np.ones(len(keys), np.bool_)
     for wanted, shift in ((where.src, 40), (where.dst, 16)):
         if wanted is not None:
             nics = np.array([wanted in (nic, host_of(nic)) for nic in figures.nics] or [False])
-            chosen &= nics[_code(keys, shift, 0xFFFFFF)]
+            chosen &= nics[code_of(keys, shift, 0xFFFFFF)]
     fields = ((where.transport, 0), (where.dscp, 2), (where.dir, 3))
     wanted_fields = [(wanted, at) for wanted, at in fields if wanted is not None]
     if wanted_fields:
         fits = np.array([all(s[at] == wanted for wanted, at in wanted_fields) for s in figures.selectors] or [False])
-        chosen &= fits[_code(keys, 0, 0xFFFF)]
+        chosen &= fits[code_of(keys, 0, 0xFFFF)]
     if where.state is not None:
         states = {"measured": measures.measured, "unknown": ~measures.fresh}
         chosen &= states.get(where.state, measures.fresh & ~measures.measured)
@@ -111,9 +117,9 @@ def _ranks(figures: PathFigures, after: PathKey | None) -> tuple[npt.NDArray[np.
     selector_ranks = _rank_of(figures.selectors, selectors)
     keys = figures.keys
     order = (
-        nic_ranks[_code(keys, 40, 0xFFFFFF)] << np.uint64(40)
-        | nic_ranks[_code(keys, 16, 0xFFFFFF)] << np.uint64(16)
-        | selector_ranks[_code(keys, 0, 0xFFFF)]
+        nic_ranks[code_of(keys, 40, 0xFFFFFF)] << np.uint64(40)
+        | nic_ranks[code_of(keys, 16, 0xFFFFFF)] << np.uint64(16)
+        | selector_ranks[code_of(keys, 0, 0xFFFF)]
     )
     if after is None:
         return order, np.uint64(0)
@@ -135,11 +141,12 @@ def _rank_of(values: Sequence[Any], ordered: Sequence[Any]) -> npt.NDArray[np.ui
     return np.array([rank[value] for value in values] or [0], np.uint64)
 
 
-def _code(keys: npt.NDArray[np.uint64], shift: int, mask: int) -> Int64s:
+def code_of(keys: npt.NDArray[np.uint64], shift: int, mask: int) -> Int64s:
+    """Some bits of every key of `PathFigures`."""
     return (keys >> np.uint64(shift) & np.uint64(mask)).astype(np.int64)
 
 
-def _item(figures: PathFigures, measures: _Measures, row: int, now_ns: int) -> dict[str, Any]:
+def _item(figures: PathFigures, measures: PathMeasures, row: int, now_ns: int) -> dict[str, Any]:
     key = int(figures.keys[row])
     transport, path, dscp, direction = figures.selectors[key & 0xFFFF]
     where = PathId(figures.nics[key >> 40], figures.nics[key >> 16 & 0xFFFFFF], transport, path, dscp, direction)

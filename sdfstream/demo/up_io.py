@@ -52,7 +52,7 @@ async def run(
             await _measure_lab(stack, running, lab, chosen.data / "truth", wrong_clocks)
         progress(
             f"running; look: sdfstream top --data {chosen.data}\n"
-            f"API: {running.api_url or 'off'}\n"
+            f"page and API: {running.api_url or 'off'}\n"
             f"agents on this machine join with: sdfstream agent --config FILE --bus link:{running.link}"
         )
         with suppress(TimeoutError):

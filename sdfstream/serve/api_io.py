@@ -15,6 +15,7 @@ from sdfstream.runtime.output_io import progress
 from sdfstream.serve.api.app_io import Api, Override
 from sdfstream.serve.api.callers_io import Callers
 from sdfstream.serve.api.follow_io import Followers
+from sdfstream.serve.api.histories_io import Histories
 from sdfstream.serve.api.picture import Picture
 from sdfstream.serve.api.pictures_io import Pictures
 from sdfstream.serve.api.server_io import ApiServer, is_for_others
@@ -53,6 +54,7 @@ class ProcessApi:
 
         self._data = data
         self.pictures = Pictures(now, None) if archive is None else Pictures.of_archive(now, *archive)
+        self._histories = Histories(None) if archive is None else Histories.of_archive(*archive)
         self.followers = Followers(ChangeLog(uuid.uuid4().hex[:8]), self.pictures)
 
     @property
@@ -68,7 +70,7 @@ class ProcessApi:
         ConfigError, UnavailableError
             The address is none, or cannot be used.
         """
-        application = Api(self.pictures, self.followers, Callers(self._data), override)
+        application = Api(self.pictures, self.followers, Callers(self._data), override, self._histories)
         server = await ApiServer.start(application.app, address, self._data)
         stack.push_async_callback(server.close)
         stack.callback(self.followers.close)

@@ -69,7 +69,7 @@ async def run(chosen: Settings, seconds: float | None, metrics: str | None) -> d
         following = asyncio.create_task(reader.follow(commits), name="stage commits")
         stack.callback(following.cancel)
         await reader.serve(stack)
-        progress(f"reads {chosen.bus}; look: sdfstream top --data {chosen.data}\nAPI: {reader.url or OFF}")
+        progress(f"reads {chosen.bus}; look: sdfstream top --data {chosen.data}\npage and API: {reader.url or OFF}")
         await live_io.run(bus, (), reader.watchers, time.time_ns, control)
     return {name: n for one in counted for name, n in one.counters.as_dict().items()}
 

@@ -21,6 +21,8 @@ from sdfstream.serve.api.callers_io import Callers
 from sdfstream.serve.api.encoding import encoded
 from sdfstream.serve.api.figures import families
 from sdfstream.serve.api.follow_io import Followers
+from sdfstream.serve.api.histories_io import PARAMETERS, Histories
+from sdfstream.serve.api.page_io import WebPage
 from sdfstream.serve.api.pictures_io import Pictures
 from sdfstream.serve.api.problem import ProblemError
 from sdfstream.serve.api.resources import RESOURCES, Resource
@@ -45,18 +47,28 @@ class Api:
     """Answers requests from `pictures` and `followers`; `override` None: this process only reads."""
 
     def __init__(
-        self, pictures: Pictures, followers: Followers, callers: Callers, override: Override | None = None
+        self,
+        pictures: Pictures,
+        followers: Followers,
+        callers: Callers,
+        override: Override | None = None,
+        histories: Histories | None = None,
     ) -> None:
         self._pictures = pictures
         self._followers = followers
         self._override = override
+        self._histories = histories or Histories(None)
+        page = WebPage()
         routes = [Route(f"/v1/{r.name}", _of(self._list, r), methods=["GET"]) for r in RESOURCES.values()]
         routes += [
+            Route("/v1/history", self._history, methods=["GET"]),
             Route("/v1/stream", self._stream, methods=["GET"]),
             Route("/v1/overrides", self._overrides, methods=["POST"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
+            Route("/", page.start, methods=["GET"]),
+            Route("/page/{name:path}", page.file, methods=["GET"]),
         ]
         handlers: Any = {ProblemError: _refused, HTTPException: _not_here, Exception: _defect}
         app = Starlette(routes=routes, exception_handlers=handlers)
@@ -66,6 +78,15 @@ class Api:
     async def _list(self, resource: Resource, request: Request) -> Response:
         asked = parameters.read(resource.parameters, request.query_params.multi_items())
         return _json(resource.answer(await self._pictures.at(asked.get("at")), asked))
+
+    async def _history(self, request: Request) -> Response:
+        asked = parameters.read(PARAMETERS, request.query_params.multi_items())
+        picture = self._pictures.now()
+        end_ns = asked.pop("at", picture.at_ns)
+        if end_ns > picture.at_ns:
+            raise ProblemError(400, "at lies in the future")
+        found = await self._histories.answer(asked, end_ns)
+        return _json(picture.head | {"ends_at_ns": end_ns} | found)
 
     async def _stream(self, request: Request) -> Response:
         asked = parameters.read(openapi.STREAM, request.query_params.multi_items())
@@ -204,7 +225,7 @@ def _refused(_: Any, refusal: Any) -> Response:
 
 
 def _not_here(request: Request, error: Any) -> Response:
-    known = ", ".join([*(f"/v1/{name}" for name in RESOURCES), "/v1/stream", "/openapi.json"])
+    known = ", ".join([*(f"/v1/{name}" for name in RESOURCES), "/v1/history", "/v1/stream", "/openapi.json", "/"])
     detail = f"{request.method} is not known here" if error.status_code == 405 else f"there are {known}"
     response = _refused(request, ProblemError(error.status_code, detail))
     response.headers.update(error.headers or {})

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sdfstream import __version__
 from sdfstream.serve.api import problem
+from sdfstream.serve.api.histories_io import PARAMETERS
 from sdfstream.serve.api.items import schema_of
 from sdfstream.serve.api.parameters import Parameter
 from sdfstream.serve.api.resources import RESOURCES, Resource
@@ -29,6 +30,7 @@ _HEAD: Final[dict[str, Any]] = {
 def document() -> dict[str, Any]:
     """The whole document."""
     paths: dict[str, Any] = {f"/v1/{name}": {"get": _list(resource)} for name, resource in RESOURCES.items()}
+    paths["/v1/history"] = {"get": _history()}
     paths["/v1/stream"] = {"get": _stream()}
     paths["/v1/overrides"] = {"post": _overrides()}
     paths["/healthz"] = {"get": _health()}
@@ -75,6 +77,26 @@ def _list(resource: Resource) -> dict[str, Any]:
         "summary": resource.doc,
         "parameters": [_parameter(p) for p in resource.parameters],
         "responses": {"200": _json("One page.", page)} | _refusals("GET", f"/v1/{resource.name}", 400, 429, 503),
+    }
+
+
+def _history() -> dict[str, Any]:
+    more = {
+        "ends_at_ns": _INSTANT,
+        "step_ns": {"type": "integer", "description": "between instants [ns]"},
+        "items": {
+            "type": "array",
+            "description": "of a pair: direction (out: a to b; back), n, lost, ce, owd_min_ns, owd_p50_ns, owd_p99_ns, "
+            "err_ns; of a job: mean_bps, least_bps, least_qp; of a NIC: what, state, detail, the newest first",
+            "items": {"type": "object", "properties": {"at_ns": _INSTANT}, "required": ["at_ns"]},
+        },
+    }
+    said = {"type": "object", "properties": _HEAD | more, "required": [*_HEAD, *more]}
+    return {
+        "operationId": "history",
+        "summary": "Figures over a stretch of time, from the archive: of a pair, a job or a NIC; at most 600 instants.",
+        "parameters": [_parameter(p) for p in PARAMETERS],
+        "responses": {"200": _json("The figures.", said)} | _refusals("GET", "/v1/history", 400, 429, 503),
     }
 
 

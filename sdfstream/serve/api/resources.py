@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from sdfstream.board.humanize import subject_of
 from sdfstream.board.nic_grid import STATES
+from sdfstream.board.path_cells import FIGURES
 from sdfstream.board.path_list import PathFilter, page
 from sdfstream.records.command import ACTIONS
 from sdfstream.records.command import STATES as COMMAND_STATES
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import FINDING_KINDS
-from sdfstream.serve.api import cursor
+from sdfstream.serve.api import cursor, derived
 from sdfstream.serve.api.parameters import PAGED, USUAL_ITEMS, Parameter
 from sdfstream.serve.api.picture import Picture
 
@@ -274,6 +275,53 @@ RESOURCES: Final[dict[str, Resource]] = {
             (_choice("state", "only those in this state", "obeyed", "another", "waiting", "unknown"),),
             _mesh,
             _id("host"),
+            (str,),
+        ),
+        Resource(
+            "cells",
+            "Paths summed up for a map: a row for each sending host (or leaf, where there are more than 64 hosts), in "
+            "it a figure for each receiving one. At most 200 rows.",
+            (
+                _choice("by", "rows and columns (usual: host up to 64 of them, else leaf)", "host", "leaf"),
+                _choice(
+                    "figure", "delay, excess over the floor (both ns), loss or CE marks (shares); usual: owd", *FIGURES
+                ),
+                Parameter("percentile", "over the paths of a cell; usual: 50", "number", most=100),
+            ),
+            lambda picture, asked: derived.cells(picture, _late(picture), asked),
+            _id("src"),
+            (str,),
+        ),
+        Resource(
+            "qps",
+            "Queue pairs of running jobs over their newest 5 s: throughput, delay, marks, retransmissions, route.",
+            (Parameter("job", "only this job's"), Parameter("node", "only with this NIC, host or switch on the route")),
+            derived.qps,
+            _id("id"),
+            (str,),
+        ),
+        Resource(
+            "why",
+            "Whether the network holds a job up, sentence by sentence, with the findings and commands behind it.",
+            (Parameter("job", "only this job, by its id, or its name where only one has it"),),
+            derived.why,
+            _id("job"),
+            (str,),
+        ),
+        Resource(
+            "loop",
+            "The control loop as operators set it: the mode, and overrides that have not lapsed.",
+            (_choice("type", "only these", "mode", "override"),),
+            derived.loop,
+            _id("id"),
+            (str,),
+        ),
+        Resource(
+            "pipeline",
+            "The pipeline itself: rate of each topic, lag of each reader, counters of what was lost. Not of the past.",
+            (_choice("type", "only these", "topic", "reader", "counter", "hosts"),),
+            derived.pipeline,
+            _id("id"),
             (str,),
         ),
     )

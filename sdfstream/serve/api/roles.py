@@ -39,6 +39,8 @@ OF_OVERRIDE: Final[dict[str, ApiRole]] = {what: ApiRole.APPROVE for what in ("ap
 """ApiRole by what an override does; everything else needs `ApiRole.ADMIN`."""
 OPEN: Final = frozenset({"/healthz", "/openapi.json"})
 """Paths that anybody who reaches the address may read: whether data is fresh, and how to ask."""
+PAGE: Final = "/page/"
+"""Below it, and at ``/``, are the page's own files, which hold no data."""
 MOST_TOKENS: Final = 1000
 
 
@@ -57,7 +59,8 @@ class ApiToken:
 
 def needed(method: str, path: str) -> ApiRole | None:
     """The least role for a request; None: none is needed. What an override does is weighed once it was read."""
-    if path in OPEN and method in ("GET", "HEAD"):
+    is_open = path in OPEN or path == "/" or path.startswith(PAGE)
+    if is_open and method in ("GET", "HEAD"):
         return None
     return ApiRole.VIEW if method in ("GET", "HEAD", "OPTIONS") else ApiRole.APPROVE
 

@@ -1,0 +1,61 @@
+// Lists as views use them: asked anew when an event says that they changed, and every few seconds.
+import { list } from './api.js';
+import { note } from './freshness.js';
+import { useEffect, useState } from './lib.js';
+import { onEvents } from './live.js';
+import { route } from './route.js';
+import { useStore } from './store.js';
+
+const SETTLE_MS = 300; // events come in bursts: one question answers them all
+const NOTHING = { items: [], total: null, head: null, error: null };
+
+// The items of a list: {items, total, head, error}; total is null until the first answer. No name: nothing is asked.
+export function useList(name, query = {}, { events = [], everyMs = 3000, most } = {}) {
+  const { at } = useStore(route).query;
+  const [found, set] = useState(NOTHING);
+  const key = JSON.stringify([name, query, at, most]);
+  useEffect(() => {
+    if (!name) return undefined;
+    // what is past does not change: it is asked once
+    const when = at ? { events: [], everyMs: 0 } : { events: [...events, 'gap', 'back'], everyMs };
+    return keepAsking({ ...when, ask: (signal) => list(name, { ...query, at }, { most, signal }), show });
+  }, [key]);
+
+  function show(answer, error) {
+    if (answer) note(answer.head);
+    set((before) => ({ ...(answer || (before.key === key ? before : NOTHING)), error, key }));
+  }
+  return found.key === key ? found : NOTHING;
+}
+
+// Ask now, on events and every so often, one question at a time, until the function that is returned is called.
+function keepAsking({ ask, show, events, everyMs }) {
+  const abort = new AbortController();
+  let timer;
+  let busy = false;
+  let again = false;
+  const later = (ms) => {
+    clearTimeout(timer);
+    timer = setTimeout(now, ms);
+  };
+  async function now() {
+    if (document.hidden && everyMs) return later(everyMs);
+    busy = true;
+    again = false;
+    try {
+      show(await ask(abort.signal), null);
+    } catch (error) {
+      if (!abort.signal.aborted) show(null, error);
+    }
+    busy = false;
+    if (!abort.signal.aborted && (again || everyMs)) later(again ? SETTLE_MS : everyMs);
+    return undefined;
+  }
+  const forget = onEvents(events, () => (busy ? (again = true) : later(SETTLE_MS)));
+  now();
+  return () => {
+    abort.abort();
+    clearTimeout(timer);
+    forget();
+  };
+}

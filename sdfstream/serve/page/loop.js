@@ -1,0 +1,50 @@
+// The guarded loop: its mode, and its commands with what they changed, what that brought, and what they wait for.
+import { html } from './lib.js';
+import { useList } from './data.js';
+import { bits, duration, short, time } from './format.js';
+import { Figure, Notice, Table } from './icons.js';
+import { route, to } from './route.js';
+import { useStore } from './store.js';
+import { Subject } from './subject.js';
+
+export function Loop() {
+  const { command: chosen } = useStore(route).query;
+  const loop = useList('loop', {}, { events: ['override', 'outcome', 'command'] });
+  const found = useList('commands', {}, { events: ['command', 'outcome', 'override'], most: 1000 });
+  const mode = loop.items.find((item) => item.type === 'mode');
+  const overrides = loop.items.filter((item) => item.type === 'override');
+  const shown = chosen ? found.items.filter((c) => c.id === chosen) : found.items;
+  return html`<h1>Loop</h1>
+    <${Notice} of=${loop} />
+    ${mode && html`<dl class="figures">
+      <${Figure} label="Mode" value=${mode.mode || 'as in the settings'} note=${mode.mode ? `by ${mode.operator}, ${time(mode.said_at_ns)}` : 'no operator has set one'} />
+      <${Figure} label="Commands in force" value=${short(found.items.filter((c) => c.in_force).length)} />
+      <${Figure} label="Waiting for approval" value=${short(mode.waiting)} />
+    </dl>`}
+    <p class="notice">Approving, undoing and the kill switch need an operator's key, which no browser has: <code>sdfstream approve ID</code>, <code>sdfstream undo ID</code>, <code>sdfstream policy observe</code>.</p>
+    <h2>Commands</h2>
+    ${chosen && html`<p><a href=${to('loop')}>All commands</a></p>`}
+    <${Notice} of=${found} nothing="The loop has done nothing and proposed nothing." />
+    ${shown.length > 0 && html`<${Table} label="Commands" items=${shown} columns=${[
+      ['Began', (c) => time(c.began_at_ns)],
+      ['Action', (c) => html`<a href=${to('loop', [], { command: c.id })}>${c.action}</a>`],
+      ['Target', (c) => html`<${Subject} of=${c.target} />`],
+      ['Job', (c) => c.job && html`<a href=${to('job', c.job)}>${c.job}</a>`],
+      ['Mode', (c) => c.mode || 'refused'],
+      ['State', (c) => `${c.state || c.waits || 'unknown'}${c.in_force ? `, lease ${duration(c.lease_left_ns)}` : ''}`],
+      ['Why', (c) => c.why || ''],
+      ['Set', (c) => plain(c.set)],
+      ['Before', (c) => bits(c.before?.throughput_bps), 'number'],
+      ['After', (c) => bits(c.after?.throughput_bps), 'number'],
+      ['Gain', (c) => (c.gain === null ? '–' : `× ${short(c.gain)}`), 'number'],
+      ['Findings', (c) => (c.reason || []).map((id) => html`<a href=${to('finding', id)}>${id.slice(0, 12)}</a> `)],
+      ['Id', (c) => html`<code>${c.id}</code>`],
+    ]} />`}
+    ${overrides.length > 0 && html`<h2>Overrides</h2><${Table} label="Overrides" items=${overrides} columns=${[
+      ['When', (o) => time(o.said_at_ns)], ['What', (o) => o.what], ['By', (o) => o.operator], ['Target', (o) => plain(o.target)], ['Until', (o) => time(o.expires_at_ns)],
+    ]} />`}`;
+}
+
+function plain(value) {
+  return value && typeof value === 'object' ? Object.entries(value).map(([name, v]) => `${name} ${typeof v === 'object' ? JSON.stringify(v) : v}`).join(', ') : value || '';
+}

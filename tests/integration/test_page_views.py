@@ -1,0 +1,158 @@
+"""Every other view of the page in a real Chromium, over boards and an archive of one story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdfstream.archive.config import REPLAY, ArchiveConfig
+from sdfstream.archive.writer_io import Archive
+from sdfstream.records.units import NS_PER_S
+from sdfstream.serve import history_io, past_io
+from tests.fixtures import board_messages as bm
+from tests.fixtures.job_messages import World
+from tests.fixtures.pages import AXE, Served
+
+Make = Callable[..., Any]
+SLOW = {"h00/r0#16": 3e8, "h00/r0#17": 1e8, "h02/r0#16": 3e8, "h02/r0#17": 3e8}
+EARLY_NS = bm.NOW_NS - 30 * NS_PER_S
+
+
+def story() -> list[Any]:
+    """A job that a link holds up since 12 s; before, nothing was wrong."""
+    world = World()
+    said = [*world.shards("train-7", at_ns=EARLY_NS - 5 * NS_PER_S), *world.running("train-7", "train-8")]
+    said += [*world.windows("train-7", -60, -12, 1e9)]
+    said += [*world.windows("train-7", -12, 0, SLOW), *world.windows("train-8", -60, 0, 1e9)]
+    said += [world.finding("j1", age_s=12), world.command(age_s=11, reason=("j1",)), world.outcome(age_s=10.5)]
+    for second in range(40, 0, -1):
+        at_ns = bm.NOW_NS - second * NS_PER_S
+        pair = {
+            "src": "h00/r0",
+            "dst": "h02/r0",
+            "owd_p50_ns": 10_000.0 if second > 12 else 90_000.0,
+            "ce": int(second <= 12),
+        }
+        said.append(bm.owd([pair, pair | {"dir": "rev", "owd_p50_ns": 11_000.0}], at_ns))
+        said.append(bm.nic_state("h00/r0", "tx", "healthy", at_ns))
+        said.append(bm.nic_state("h00/r0", "rx", "healthy", at_ns))
+    return sorted([*said, *bm.small_fabric()], key=lambda m: m.bus_at_ns)
+
+
+@pytest.fixture
+def world(served: Make, archive_folder: Path) -> Served:
+    messages = story()
+    archive = Archive.open(ArchiveConfig(target=str(archive_folder), bus_id="replay", limits=REPLAY, replay=True))
+    for message in messages:
+        archive.add_blocking([message])
+    archive.close_blocking()
+    data = str(archive_folder.parent)
+    past = partial(past_io.past, data, None)
+    made: Served = served(
+        messages, bm.NOW_NS, past=past, history=partial(history_io.history, data, None), lag={"board": 3}
+    )
+    return made
+
+
+def test_every_view_says_what_the_boards_say(world: Served, tab: Make) -> None:
+    page = tab(world).open("jobs")
+    page.wait_for_selector("text=▲ slow")
+    page.goto(f"{world.url}/#/job/train-7")
+    page.wait_for_selector("text=Yes, the network holds up job train-7")
+    assert "rank 0" in page.locator(".figures").inner_text()
+    assert "400 Mbit/s" in page.locator(".figures").inner_text()
+    page.wait_for_selector(".why li:nth-child(1) a[href='#/finding/j1']")  # sentences lead to their evidence
+    assert page.locator(".why a[href='#/finding/j1']").count() >= 2
+    page.wait_for_selector("figure.chart .u-over")
+    assert page.locator("figcaption", has_text="congestion l0--s1").count() == 1
+
+    page.goto(f"{world.url}/#/pair/h00%2Fr0/h02%2Fr0")
+    page.wait_for_selector("figure.chart .u-over")
+    assert page.locator("figure.chart").count() == 2
+    assert "steer h00/r0#17" in page.locator("figcaption").first.inner_text()
+    assert "10 µs" in page.locator(".u-legend").first.inner_text() or page.locator(".u-legend").count() == 2
+    assert page.locator("[aria-label=Paths] tbody tr").count() == 4
+
+    page.goto(f"{world.url}/#/nic/h03%2Fr1")
+    page.wait_for_selector("td:has-text('no probe passes')")
+    assert page.locator("td:has-text('nic-down')").count() == 1
+
+    page.goto(f"{world.url}/#/loop")
+    page.wait_for_selector("td:has-text('steer')")
+    assert page.locator("text=as in the settings").count() == 1
+    assert "sdfstream approve" in page.locator("main").inner_text()
+
+    page.goto(f"{world.url}/#/clocks")
+    page.wait_for_selector("text=holdover")
+    assert "7 of 8" in page.locator(".figures").inner_text()
+
+    page.goto(f"{world.url}/#/pipeline")
+    page.wait_for_selector("td:has-text('sdf.derived.owd.v1')")
+    assert page.locator("tr", has_text="board").locator("td").nth(1).inner_text() == "3"
+
+    page.goto(f"{world.url}/#/nothing")
+    page.wait_for_selector("text=There is no such page")
+
+
+def test_from_the_map_to_the_job_in_four_clicks(world: Served, tab: Make) -> None:
+    page = tab(world).open("fleet")
+    page.wait_for_selector("text=12 healthy")
+    canvas = page.locator(".map canvas")
+    canvas.click(position={"x": 44 + 9, "y": 18 + 9})  # the first host's NIC on the first rail
+    page.wait_for_selector("h1:has-text('Rack at l0')")
+    page.get_by_role("link", name="h00/r0#17").click()
+    page.wait_for_selector("h1:has-text('Pair')")
+    page.locator("[aria-label^='Queue pairs'] a", has_text="train-7").first.click()
+    page.wait_for_selector("text=Yes, the network holds up job train-7")
+
+
+def test_an_instant_of_the_past_on_every_view(world: Served, tab: Make) -> None:
+    page = tab(world).open("fleet?at=2027-01-15T07:59:30Z")
+    page.wait_for_selector(".age.past")
+    assert "as of 2027-01-15 07:59:30Z, from the archive" in page.locator(".age").inner_text()
+    assert EARLY_NS == bm.NOW_NS - 30 * NS_PER_S
+    page.wait_for_selector(".legend:has-text('1 healthy')")
+    page.get_by_role("link", name="Jobs").click()
+    page.wait_for_selector("td:has-text('train-7')")
+    assert "at=2027-01-15T07%3A59%3A30Z" in page.url, "the instant goes with every link"
+    assert page.locator("td:has-text('slow')").count() == 0, "then it was not"
+    page.get_by_role("link", name="Findings").click()
+    page.wait_for_selector("text=No finding is open.")
+    page.get_by_role("button", name="Now").click()
+    page.wait_for_selector("td:has-text('nic-down')")
+    assert "at=" not in page.url
+
+
+VIEWS = (
+    "fleet", "findings", "finding/j1", "rack/l0", "rack/h03", "nic/h03%2Fr1", "pair/h00%2Fr0/h02%2Fr0", "jobs",
+    "job/train-7", "loop", "clocks", "pipeline", "nothing", "fleet?at=2027-01-15T07:59:30Z",
+)  # fmt: skip
+PHONE = ("fleet", "findings", "rack/l0", "pair/h00%2Fr0/h02%2Fr0", "job/train-7", "loop", "clocks")
+
+
+def test_nobody_is_shut_out(world: Served, tab: Make) -> None:
+    """axe-core finds nothing serious, in light and dark and on a phone, and no view is wider than the phone."""
+    axe = AXE.read_text()
+    found = []
+    for scheme, width, views in (("light", 1280, VIEWS), ("dark", 390, PHONE)):
+        one = tab(world, color_scheme=scheme, viewport={"width": width, "height": 844}, bypass_csp=True)
+        one.open("fleet").wait_for_selector("text=12 healthy")
+        one.page.evaluate(axe)
+        for view in views:
+            one.page.evaluate(f"location.hash = '#/{view}'")
+            one.page.wait_for_function(
+                "![...document.querySelectorAll('.notice')].some(n => n.innerText === 'Asking …')"
+            )
+            one.page.wait_for_selector("h1")
+            rules = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}"
+            for violation in one.page.evaluate(f"axe.run(document, {rules}).then(r => r.violations)"):
+                if violation["impact"] in ("serious", "critical"):
+                    nodes = [node["html"][:120] for node in violation["nodes"][:2]]
+                    found.append((scheme, view, violation["id"], nodes))
+            if one.page.evaluate("document.documentElement.scrollWidth") > width:
+                found.append((scheme, view, "wider than the window", []))
+    assert found == []
