@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.units import NS_PER_S, Float64s, Int64s
 from sdfstream.stats import Counters
@@ -23,6 +22,8 @@ QP_SECONDS: Final = 60
 MOST_JOBS: Final = 1_000
 MOST_QPS: Final = 10_000
 """Bound on memory: 10 000 × 60 s × 12 sums × 8 bytes = 58 MB, reached only with so many queue pairs."""
+MOST_IN_WINDOW: Final = 2.0**40
+"""Of anything counted in a row: a terabyte in a window of a tenth of a second is no queue pair's."""
 FORGET_NS: Final = 900 * NS_PER_S
 """A job or queue pair without a window for this long gives its row to a new one."""
 
@@ -41,6 +42,7 @@ SUMS: Final = (
     "err_of",
 )
 """ce_of, resent_of: packets of windows that know ce, retransmits. owd, err: sums weighted by the chunks in …_of."""
+_COUNTS: Final = ("bytes", "busy_ns", "chunks", "packets", "ce", "resent")
 
 
 class SecondRing:
@@ -136,7 +138,8 @@ class RateTable:
 
     Notes
     -----
-    Counters: ``shed`` (jobs, qps: no room), ``late`` (windows too old for the ring), ``refused`` (qp.null-name).
+    Counters: ``shed`` (jobs, qps: no room), ``late`` (windows too old for the ring), ``refused`` (qp.null-name,
+    qp.range).
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -159,6 +162,9 @@ class RateTable:
         good = np.array([j is not None and q is not None for j, q in zip(jobs, qps, strict=True)], bool)
         self._counters.add("refused", "qp.null-name", int((~good).sum()))
         values = _values(batch)
+        sane = _are_sane(values)
+        self._counters.add("refused", "qp.range", int((good & ~sane).sum()))
+        good &= sane
         paths = columns.values(batch, "path").tolist()
         job_rows = np.full(len(at_ns), -1, np.int64)
         qp_rows = np.full(len(at_ns), -1, np.int64)
@@ -226,9 +232,13 @@ def _values(batch: pa.RecordBatch) -> Float64s:
         "err_of": np.where(np.isnan(err), 0.0, chunks),
     }
     stacked: npt.NDArray[np.float64] = np.stack([made[name] for name in SUMS], axis=1)
-    if not np.isfinite(stacked).all():
-        raise FormatError("not-finite", "a sum of sdf.derived.qp.v1 is infinite")
     return stacked
+
+
+def _are_sane(values: Float64s) -> npt.NDArray[np.bool_]:
+    """Which rows of (n, sums) count nothing that no window can have: their sums stay whole numbers of 64 bits."""
+    counts = values[:, [SUMS.index(name) for name in _COUNTS]]
+    return ((counts >= 0) & (counts <= MOST_IN_WINDOW)).all(axis=1) & np.isfinite(values).all(axis=1)
 
 
 def _counts(batch: pa.RecordBatch, name: str) -> Float64s:

@@ -6,7 +6,7 @@ sums of instants and durations stay int64, squares stay finite and ids can be pr
 ==================  ===========================================================================
 instant             0 to 2^62 ns: 1970 to 2116; the sum of any two is an int64
 other whole number  −2^62 to 2^62
-number              finite, at most 1e30 either way
+number              finite, at most 1e30 either way; one written as a whole number: as those
 id, name            printable, at most 256 characters, or 4096 where it is made of several
 text for people     no control characters but tab, LF, CR; at most 65,536 characters
 list, object        at most `MOST_ITEMS` items
@@ -165,10 +165,15 @@ def _number(shape: Shape) -> Check:
     above = shape.get("exclusiveMinimum", -2 * _MOST_NUMBER)
 
     def check(value: Any) -> None:  # a NaN passes no comparison
-        if type(value) not in (int, float) or not least <= value <= most or not value > above:
+        if type(value) not in (int, float) or not least <= value <= most or not value > above or _is_too_large(value):
             raise _MisfitError(f"is not a number from {max(least, above):g} to {most:g}")
 
     return check
+
+
+def _is_too_large(value: float) -> bool:
+    """Whether it is a whole number without a fraction of which readers would make an integer that holds no 64 bits."""
+    return type(value) is int and not -_MOST_WHOLE <= value <= _MOST_WHOLE
 
 
 def _boolean(value: Any) -> None:

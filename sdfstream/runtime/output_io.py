@@ -14,6 +14,7 @@ from typing import Any, Final
 from sdfstream import visible
 
 _ASCII_DEL: Final = "\x7f"
+_BEYOND: Final = 1 << 63
 
 
 def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
@@ -32,7 +33,10 @@ def say(line: str) -> None:
 
 
 def compact(result: dict[str, Any]) -> str:
-    """`result` as one line of JSON in ASCII without nulls, without NaN and without any control character."""
+    """`result` as one line of JSON in ASCII without nulls, control characters, and what is no figure.
+
+    Left out as nulls are: NaN, infinities, and whole numbers beyond 64 bits, which no reader takes, ours included.
+    """
     text = json.dumps(_without_nulls(result), separators=(",", ":"), sort_keys=True, allow_nan=False)
     return text.replace(_ASCII_DEL, "\\u007f")  # the one that ensure_ascii leaves; it can stand in a string only
 
@@ -70,11 +74,15 @@ def write_answer(raw: bytes, *, as_is: bool) -> None:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(k): _without_nulls(v) for k, v in value.items() if v is not None and not _is_nan(v)}
+        return {str(k): _without_nulls(v) for k, v in value.items() if _is_said(v)}
     if isinstance(value, list | tuple):
-        return [_without_nulls(v) for v in value if v is not None and not _is_nan(v)]
+        return [_without_nulls(v) for v in value if _is_said(v)]
     return value
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
+def _is_said(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return -_BEYOND <= value < _BEYOND
+    return value is not None

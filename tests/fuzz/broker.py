@@ -46,6 +46,7 @@ _LAG: Final = 4_000
 _UNREAD: Final = frozenset({EDGE.name, ESTIMATE.name})
 """Topics that no process of `sdfstream up` reads: nobody refuses what stands there."""
 _DRAIN_S: Final = 600.0
+_NO_ANSWER: Final = 1 << 31
 
 
 @dataclass(slots=True)
@@ -65,6 +66,8 @@ class Phase:
     ended: dict[str, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     lag: int = 0
+    unanswered: set[str] = field(default_factory=set)
+    """Why `status` gave no answer."""
 
     @property
     def restarts(self) -> int:
@@ -103,6 +106,8 @@ def _compared(clean: Phase, hostile: Phase) -> Iterator[str]:
         )
         if phase.ended or phase.restarts or phase.aside:
             yield f"WRONG {phase.name}: a process or a stage ended, began again, or set a message aside"
+        if phase.unanswered:
+            yield f"WRONG {phase.name}: status gave no answer: {sorted(phase.unanswered)}"
         if phase.lag > 100:
             yield f"WRONG {phase.name}: {phase.lag} messages were never read"
     if not clean.findings:
@@ -202,7 +207,7 @@ async def _strangers(bus: KafkaBus, phase: Phase, data: Path, seed: int, count: 
         phase.sent += len(batch)
         if time.monotonic() - looked_s > 2.0:
             looked_s = time.monotonic()
-            while await _lag(data) > _LAG:  # noqa: ASYNC110 (what is waited for is no event)
+            while await _lag(phase, data) > _LAG:  # noqa: ASYNC110 (what is waited for is no event)
                 await asyncio.sleep(0.5)
             if phase.sent % 20_000 < 4_000:
                 print(f"  {phase.sent} sent", file=sys.stderr, flush=True)
@@ -212,25 +217,23 @@ def _digest(topic: str, value: bytes) -> bytes:
     return hashlib.blake2b(topic.encode() + value, digest_size=10).digest()
 
 
-async def _status(data: Path) -> dict[str, Any]:
-    """Lag by reader; empty: it did not answer in time."""
-    with suppress(SdfError, OSError):
+async def _lag(phase: Phase, data: Path) -> int:
+    """Messages that the slowest reader is behind; one that gives no answer is behind without end."""
+    try:
         lag: dict[str, Any] = (await asyncio.to_thread(fetch_board, data))["pipeline"]["lag"]
-        return lag
-    return {}
-
-
-async def _lag(data: Path) -> int:
-    return max((int(n) for n in (await _status(data) or {}).values()), default=0)
+    except (SdfError, OSError) as error:
+        phase.unanswered.add(str(error))
+        return _NO_ANSWER
+    return max(map(int, lag.values()), default=0)
 
 
 async def _drained(phase: Phase, data: Path) -> None:
     """Until nothing waits any more, and what was caused by it has come through."""
     deadline_s = time.monotonic() + _DRAIN_S
-    while await _lag(data) > 100 and time.monotonic() < deadline_s:  # noqa: ASYNC110
+    while await _lag(phase, data) > 100 and time.monotonic() < deadline_s:  # noqa: ASYNC110
         await asyncio.sleep(1.0)
     await asyncio.sleep(10.0)
-    phase.lag = max((int(n) for n in (await _status(data)).values()), default=-1)
+    phase.lag = await _lag(phase, data)
 
 
 def _weigh(phase: Phase, children: list[Child]) -> None:

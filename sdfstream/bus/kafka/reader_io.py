@@ -57,6 +57,8 @@ class KafkaSubscription:
         """Partition → offset of the next record to give out."""
         self._ends: dict[Any, int] = {}
         self._at_ns: dict[Any, int] = {}
+        self._dead_letters: dict[str, list[Output]] = {}
+        """By topic: what the present read could not decode, on its way to the dead letters."""
         self._progress_s = 0.0
 
     async def start(self, *, from_start: bool) -> None:
@@ -77,7 +79,8 @@ class KafkaSubscription:
                 return []
         self._progress_s = asyncio.get_running_loop().time()
         try:
-            messages = [m for p, records in found.items() for r in records if (m := await self._message(p, r))]
+            messages = [m for p, records in found.items() for r in records if (m := self._message(p, r))]
+            await self._publish_dead_letters()
         except BaseException:
             self._rewind(consumer, found)
             raise
@@ -151,11 +154,12 @@ class KafkaSubscription:
 
     def _rewind(self, consumer: Any, found: dict[Any, list[Any]]) -> None:
         """Seek back to the first of the records `found`, which could not be given out."""
+        self._dead_letters.clear()
         for partition, records in found.items():
             with suppress(IllegalStateError):
                 consumer.seek(partition, records[0].offset)
 
-    async def _message(self, partition: Any, record: Any) -> Message | None:
+    def _message(self, partition: Any, record: Any) -> Message | None:
         topic = partition.topic.removeprefix(self._bus.config.prefix)
         headers = [(name, raw or b"") for name, raw in record.headers]
         key = (record.key or b"").decode(errors="replace")
@@ -164,12 +168,12 @@ class KafkaSubscription:
             decoded = codec.decode_own(topic, headers, record.value or b"", key)
         except FormatError as error:
             self._bus.counters.add("refused", error.reason)
-            await self._publish_dead_letter(topic, key, headers, record, error)
+            self._set_aside(topic, key, headers, record, error)
             return None
         if decoded.refused_rows:
             self._bus.counters.add("refused", "null-rows", decoded.refused_rows)
             why = FormatError("null-rows", f"{decoded.refused_rows} rows have a null where none may be")
-            await self._publish_dead_letter(topic, key, headers, record, why)
+            self._set_aside(topic, key, headers, record, why)
         by_broker = record.timestamp_type == LOG_APPEND_TIME
         before_ns = self._at_ns.get(partition, 0)
         at_ns, set_aside = entered_at_ns(decoded.bus_at_ns, record.timestamp, by_broker, before_ns)
@@ -180,13 +184,26 @@ class KafkaSubscription:
         seq = record.offset | partition.partition << PARTITION_BITS
         return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
-    async def _publish_dead_letter(
-        self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError
-    ) -> None:
+    def _set_aside(self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError) -> None:
         if not dead_letters.is_dead(topic):
             limit, value = self._bus.config.max_message_bytes, record.value or b""
             dead = fitting.dead_letter(limit, topic, key, headers, value, why, self._bus.clock())
-            await _publish_if_allowed(self._bus, dead)
+            self._dead_letters.setdefault(topic, []).append(dead)
+
+    async def _publish_dead_letters(self) -> None:
+        """Publish those of one read, a topic's together: one by one, a stranger's hundred a second held the reader up.
+
+        Without the right to write there they are only counted (``letter-denied``). Stages and the archive between them
+        read every topic and have that right; agents, recorders and operators need not.
+        """
+        for topic, letters in self._dead_letters.items():
+            try:
+                await self._bus.publish(letters)
+            except ConfigError as error:
+                if not isinstance(error.__cause__, TopicAuthorizationFailedError):
+                    raise
+                self._bus.counters.add("letter-denied", topic + dead_letters.SUFFIX, n=len(letters))
+        self._dead_letters.clear()
 
     async def _join(self) -> Any:
         consumer = make_consumer(self._bus.config, self._group, reset="none")
@@ -225,16 +242,3 @@ class KafkaSubscription:
         if self._consumer is None:
             raise BusError("the subscription is closed")
         return self._consumer
-
-
-async def _publish_if_allowed(bus: KafkaClient, dead_letter: Output) -> None:
-    """Publish `dead_letter`; without the right to write there it is only counted (``letter-denied``).
-
-    Stages and the archive between them read every topic and have that right; agents, recorders and operators need not.
-    """
-    try:
-        await bus.publish([dead_letter])
-    except ConfigError as error:
-        if not isinstance(error.__cause__, TopicAuthorizationFailedError):
-            raise
-        bus.counters.add("letter-denied", dead_letter.topic)

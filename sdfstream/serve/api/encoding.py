@@ -1,11 +1,13 @@
-"""JSON of the answers: NaN and infinity are null (not known), all of it ASCII on one line."""
+"""JSON of the answers, ASCII on one line; NaN, infinity and whole numbers beyond 64 bits are null (not known)."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+_BEYOND: Final = 1 << 63
 
 
 def encoded(value: Any) -> bytes:
@@ -27,6 +29,8 @@ def _dumped(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        return value if -_BEYOND <= value < _BEYOND else None
     if isinstance(value, Mapping):
         return {str(name): _plain(v) for name, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -47,6 +47,16 @@ def test_a_sample_fits_and_strange_values_are_refused_with_the_fields_name(topic
     assert refused > 5 * len(leaves(data))
 
 
+@pytest.mark.parametrize(("topic", "type_"), TYPES)
+def test_no_field_takes_a_whole_number_beyond_64_bits(topic: str, type_: str) -> None:
+    """Of a figure as well: readers of `status` refuse such, so that one finding's evidence silenced it."""
+    data = sample(SHAPES[topic][type_])
+    for path in leaves(data):
+        for beyond in (1 << 63, -(1 << 64), 10**25):
+            with pytest.raises(FormatError):
+                check_data(topic, type_, replaced(data, path, beyond))
+
+
 def test_what_a_shape_asks_for_may_be_absent_in_a_recording_only() -> None:
     topic, type_ = "sdf.state.nic.v1", "sdf.state.nic.v1"
     check_data(topic, type_, {}, whole=False)

@@ -160,11 +160,13 @@ class Client:
         self.config = KafkaConfig()
         self.counters = Counters("bus")
         self.published: list[Output] = []
+        self.calls = 0
 
     def clock(self) -> int:
         return 1
 
     async def publish(self, outputs: list[Output]) -> None:
+        self.calls += 1
         self.published += outputs
 
 
@@ -185,6 +187,35 @@ async def test_a_subscription_goes_past_it_with_a_dead_letter() -> None:
     assert reader._next == {PARTITION: 11}
     assert reasons(client.published) == ["record"]
     assert client.counters.get("refused", "record") == 1
+
+
+async def test_all_that_one_read_sets_aside_is_published_at_once() -> None:
+    """One by one, each waits for the brokers: a stranger's hundred messages a second held the board up for minutes."""
+    client = Client()
+    reader = KafkaSubscription(client, "g", (CLOCK.name,))
+    many = list(fetched(batch(10, [BAD] * 30), 10))
+    reader._consumer = Consumer({PARTITION: many}, {PARTITION: one_refused()})
+    assert await reader.read() == []
+    assert (client.calls, reasons(client.published)) == (1, ["record"] * 30)
+    assert await reader.read() == []
+    assert (client.calls, len(client.published)) == (2, 31), "none is published again"
+
+
+async def test_a_read_whose_dead_letters_cannot_be_published_is_read_again() -> None:
+    class Away(Client):
+        async def publish(self, outputs: list[Output]) -> None:
+            await super().publish(outputs)
+            if self.calls == 1:
+                raise BusError("away")
+
+    client = Away()
+    reader = KafkaSubscription(client, "g", (CLOCK.name,))
+    reader._consumer = consumer = Consumer({PARTITION: one_refused()}, {PARTITION: one_refused()})
+    with pytest.raises(BusError):
+        await reader.read()
+    assert consumer.at == {PARTITION: 10}
+    assert await reader.read() == []
+    assert reasons(client.published) == ["record"] * 2
 
 
 def test_a_dead_letter_is_never_too_large_for_its_topic() -> None:
