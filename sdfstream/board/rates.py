@@ -238,7 +238,9 @@ def _values(batch: pa.RecordBatch) -> Float64s:
 def _are_sane(values: Float64s) -> npt.NDArray[np.bool_]:
     """Which rows of (n, sums) count nothing that no window can have: their sums stay whole numbers of 64 bits."""
     counts = values[:, [SUMS.index(name) for name in _COUNTS]]
-    return ((counts >= 0) & (counts <= MOST_IN_WINDOW)).all(axis=1) & np.isfinite(values).all(axis=1)
+    inside = (counts >= 0) & (counts <= MOST_IN_WINDOW)
+    sane: npt.NDArray[np.bool_] = np.logical_and.reduce(inside, axis=1) & np.isfinite(values).all(axis=1)
+    return sane
 
 
 def _counts(batch: pa.RecordBatch, name: str) -> Float64s:

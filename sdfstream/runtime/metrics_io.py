@@ -158,7 +158,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """One of the two pages."""
         server = cast(_MetricsHttpServer, self.server)
-        path = urlsplit(self.path).path
+        path = self.path.partition("?")[0]
         if path == "/metrics":
             self._send(HTTPStatus.OK, generate_latest(server.registry), CONTENT_TYPE_LATEST)
         elif path in ("/health", "/healthz"):

@@ -9,7 +9,6 @@ import zlib
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, Protocol, cast
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from sdfstream.archive.http.access import Caller, Tokens, page_in_between
 from sdfstream.archive.http.body import TooLargeError, encode, read_body
 from sdfstream.archive.http.connections_io import BODY_S, IDLE_S, SEND_S, Connections
 from sdfstream.archive.http.front_io import Front, FrontLimits, Reply
-from sdfstream.archive.http.query import parse_request, password_in
+from sdfstream.archive.http.query import parse_request, password_in, split_target
 from sdfstream.archive.http.reply import content_type, http_status
 
 _DROPPED_BYTES: Final = 1 << 26
@@ -60,10 +59,10 @@ class SqlHandler(BaseHTTPRequestHandler):
         """A question in the URL, or a sign of life."""
         if self._is_page():
             return
-        path = urlsplit(self.path)
-        if path.path == "/ping" or (path.path == "/" and not path.query):
+        path, query = split_target(self.path)
+        if path == "/ping" or (path == "/" and not query):
             self._send(HTTPStatus.OK, b"Ok.\n", {"Content-Type": "text/plain; charset=UTF-8"})
-        elif path.path == "/":
+        elif path == "/":
             self._question(has_body=False)
         else:
             self._send(HTTPStatus.NOT_FOUND, b"There is / and /ping here.\n", {"Content-Type": "text/plain"})

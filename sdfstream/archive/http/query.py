@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from sdfstream.archive.failures import UNKNOWN_SETTING, EngineError
 
@@ -64,7 +64,7 @@ def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: 
     EngineError
         48 a part of the protocol that this front does not have, 115 a setting's name is none.
     """
-    given = dict(parse_qsl(urlsplit(target).query, keep_blank_values=True))
+    given = _parameters(target)
     if headers.get("content-type", "").startswith("multipart/") or given.get("decompress") in ("1", "true"):
         raise EngineError("external data, form encoding and compressed blocks are not served here", NOT_IMPLEMENTED)
     sql, data = _statement(given.get("query", "").encode(), body)
@@ -82,6 +82,16 @@ def parse_request(target: str, headers: Mapping[str, str], body: bytes, method: 
         password=password_in(target, headers),
         method=method,
     )
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Path and query of a request's target (RFC 9112, section 3.2.1); a whole URL's parser raises at ``//[``."""
+    path, _, query = target.partition("#")[0].partition("?")
+    return path, query
+
+
+def _parameters(target: str) -> dict[str, str]:
+    return dict(parse_qsl(split_target(target)[1], keep_blank_values=True))
 
 
 def split_insert(sql: bytes) -> Insert | None:
@@ -106,7 +116,7 @@ def _statement(query: bytes, body: bytes) -> tuple[bytes, bytes | None]:
 
 def password_in(target: str, headers: Mapping[str, str]) -> str:
     """The password that a request to `target` with lower-case `headers` gives; empty when it gives none."""
-    given = dict(parse_qsl(urlsplit(target).query, keep_blank_values=True))
+    given = _parameters(target)
     kind, _, rest = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return rest.strip()

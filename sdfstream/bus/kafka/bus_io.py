@@ -14,6 +14,7 @@ from typing import Any
 from sdfstream.bus import codec
 from sdfstream.bus.kafka.admin_io import prepare
 from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.kafka.decoded import DecodedRecords
 from sdfstream.bus.kafka.errors_io import RateLimit, mapped
 from sdfstream.bus.kafka.producer_io import idempotent, send
 from sdfstream.bus.kafka.reader_io import KafkaSubscription
@@ -44,6 +45,7 @@ class KafkaBus:
         self.counters = Counters("bus")
         self.config = config
         self.clock = clock
+        self.decoded = DecodedRecords()
         self.cluster_id = ""
         """The id that the cluster gave itself, known once started: another one numbers its messages afresh."""
         self._boot_id = boot_id

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.bus.kafka.decoded import DecodedRecords
 from sdfstream.records.message import Output
 from sdfstream.stats import Counters
 
@@ -17,6 +18,7 @@ class KafkaClient(Protocol):
     counters: Counters
     clock: Callable[[], int]
     """ns since the Unix epoch; may go back."""
+    decoded: DecodedRecords
 
     def now_ns(self) -> int:
         """Bus time by `clock`, ns since the Unix epoch; never goes back."""

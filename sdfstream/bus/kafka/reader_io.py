@@ -23,9 +23,10 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from sdfstream.bus import codec, dead_letters
-from sdfstream.bus.kafka import fitting, unreadable_io
+from sdfstream.bus import dead_letters
+from sdfstream.bus.kafka import fitting
 from sdfstream.bus.kafka.client import KafkaClient
+from sdfstream.bus.kafka.decoded import ReadRecord
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, commit_first_positions, make_consumer, stop
 from sdfstream.bus.kafka.times import entered_at_ns
@@ -161,33 +162,30 @@ class KafkaSubscription:
 
     def _message(self, partition: Any, record: Any) -> Message | None:
         topic = partition.topic.removeprefix(self._bus.config.prefix)
-        headers = [(name, raw or b"") for name, raw in record.headers]
-        key = (record.key or b"").decode(errors="replace")
-        try:
-            unreadable_io.check(record)
-            decoded = codec.decode_own(topic, headers, record.value or b"", key)
-        except FormatError as error:
-            self._bus.counters.add("refused", error.reason)
-            self._set_aside(topic, key, headers, record, error)
+        read = self._bus.decoded.of(topic, partition.partition, record)
+        decoded = read.outcome
+        if isinstance(decoded, FormatError):
+            self._bus.counters.add("refused", decoded.reason)
+            self._set_aside(topic, read, decoded)
             return None
         if decoded.refused_rows:
             self._bus.counters.add("refused", "null-rows", decoded.refused_rows)
             why = FormatError("null-rows", f"{decoded.refused_rows} rows have a null where none may be")
-            self._set_aside(topic, key, headers, record, why)
+            self._set_aside(topic, read, why)
         by_broker = record.timestamp_type == LOG_APPEND_TIME
         before_ns = self._at_ns.get(partition, 0)
         at_ns, set_aside = entered_at_ns(decoded.bus_at_ns, record.timestamp, by_broker, before_ns)
         self._at_ns[partition] = at_ns
         self._bus.counters.add("clock-set-aside", topic, n=set_aside)
-        self._watch.see(topic, key, decoded.boot_id, decoded.batch_seq)
+        self._watch.see(topic, read.key, decoded.boot_id, decoded.batch_seq)
         self._bus.counters.add("delivered", topic)
         seq = record.offset | partition.partition << PARTITION_BITS
-        return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
+        return Message(topic, read.key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
-    def _set_aside(self, topic: str, key: str, headers: codec.Headers, record: Any, why: FormatError) -> None:
+    def _set_aside(self, topic: str, read: ReadRecord, why: FormatError) -> None:
         if not dead_letters.is_dead(topic):
-            limit, value = self._bus.config.max_message_bytes, record.value or b""
-            dead = fitting.dead_letter(limit, topic, key, headers, value, why, self._bus.clock())
+            limit, at_ns = self._bus.config.max_message_bytes, self._bus.clock()
+            dead = fitting.dead_letter(limit, topic, read.key, read.headers, read.value, why, at_ns)
             self._dead_letters.setdefault(topic, []).append(dead)
 
     async def _publish_dead_letters(self) -> None:
@@ -196,13 +194,13 @@ class KafkaSubscription:
         Without the right to write there they are only counted (``letter-denied``). Stages and the archive between them
         read every topic and have that right; agents, recorders and operators need not.
         """
-        for topic, letters in self._dead_letters.items():
+        for topic, refused in self._dead_letters.items():
             try:
-                await self._bus.publish(letters)
+                await self._bus.publish(refused)
             except ConfigError as error:
                 if not isinstance(error.__cause__, TopicAuthorizationFailedError):
                     raise
-                self._bus.counters.add("letter-denied", topic + dead_letters.SUFFIX, n=len(letters))
+                self._bus.counters.add("letter-denied", topic + dead_letters.SUFFIX, n=len(refused))
         self._dead_letters.clear()
 
     async def _join(self) -> Any:

@@ -15,10 +15,11 @@ from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from sdfstream.bus import codec, dead_letters
-from sdfstream.bus.kafka import fitting, notes, unreadable_io
+from sdfstream.bus.kafka import fitting, notes
 from sdfstream.bus.kafka.client import KafkaClient
 from sdfstream.bus.kafka.commit_io import CommitWriter, read_notes, task_name
 from sdfstream.bus.kafka.config import CHECKPOINT_PARTITIONS
+from sdfstream.bus.kafka.decoded import ReadRecord
 from sdfstream.bus.kafka.errors_io import mapped
 from sdfstream.bus.kafka.groups_io import STOP_S, make_consumer, stop
 from sdfstream.bus.kafka.partitions_io import MergedPartitions
@@ -314,34 +315,28 @@ class KafkaTask:
     def _decode(self, partition: Partition, record: Any, at_ns: int, *, count: bool = True) -> Message | None:
         """The message in `record`; None for a repeat, and for one that cannot be read (a dead letter is queued)."""
         topic, number = partition
-        headers = [(name, raw or b"") for name, raw in record.headers]
-        key = (record.key or b"").decode(errors="replace")
-        value = record.value or b""
-        try:
-            unreadable_io.check(record)
-            decoded = codec.decode_own(topic, headers, value, key)
-        except FormatError as error:
+        read = self._bus.decoded.of(topic, number, record)
+        decoded = read.outcome
+        if isinstance(decoded, FormatError):
             if count:
-                self._bus.counters.add("refused", error.reason)
-                self._add_dead_letter(partition, record.offset, key, headers, value, error)
+                self._bus.counters.add("refused", decoded.reason)
+                self._add_dead_letter(partition, record.offset, read, decoded)
             return None
-        if not self._watch.see(topic, key, decoded.boot_id, decoded.batch_seq):
+        if not self._watch.see(topic, read.key, decoded.boot_id, decoded.batch_seq):
             return None
         if decoded.refused_rows and count:
             self._bus.counters.add("refused", "null-rows", decoded.refused_rows)
             why = FormatError("null-rows", f"{decoded.refused_rows} rows have a null where none may be")
-            self._add_dead_letter(partition, record.offset, key, headers, value, why)
+            self._add_dead_letter(partition, record.offset, read, why)
         self._bus.counters.add("delivered", topic, n=count)
         seq = record.offset | number << PARTITION_BITS
-        return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
+        return Message(topic, read.key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
-    def _add_dead_letter(
-        self, partition: Partition, offset: int, key: str, headers: codec.Headers, value: bytes, why: FormatError
-    ) -> None:
+    def _add_dead_letter(self, partition: Partition, offset: int, read: ReadRecord, why: FormatError) -> None:
         """Queue a dead letter, unless the last commit has passed its message: then that commit sent it."""
         if not dead_letters.is_dead(partition[0]) and offset >= self._committed.get(partition, 0):
             limit, at_ns = self._bus.config.max_message_bytes, self._bus.clock()
-            dead = fitting.dead_letter(limit, partition[0], key, headers, value, why, at_ns)
+            dead = fitting.dead_letter(limit, partition[0], read.key, read.headers, read.value, why, at_ns)
             self._dead_letters.append((partition, offset, dead))
 
     async def _check_stalled(self, now_s: float) -> None:

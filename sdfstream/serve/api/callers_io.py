@@ -80,10 +80,17 @@ def _refuse_foreign_pages(headers: Mapping[str, str], hosts: list[str]) -> None:
     if len(hosts) != 1 or _host_name(hosts[0]) is None:
         raise ProblemError(400, "a request names its host once")
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != hosts[0].lower():
+    if origin is not None and _host_and_port(origin) != hosts[0].lower():
         raise ProblemError(403, "web pages of other sites may not ask here (Origin)")
     if headers.get("sec-fetch-site", "").lower() not in _NOT_FOREIGN:
         raise ProblemError(403, "web pages of other sites may not ask here (Sec-Fetch-Site)")
+
+
+def _host_and_port(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # as of https://[
+        return None
 
 
 def _host_name(host: str) -> str | None:

@@ -20,7 +20,7 @@ from sdfstream.archive.http import allowlist, guard
 from sdfstream.archive.http import query as http_query
 from sdfstream.archive.http import reply as http_reply
 from sdfstream.archive.http.body import TooLargeError, encode, read_body
-from sdfstream.archive.http.query import SqlRequest, parse_request, split_insert
+from sdfstream.archive.http.query import SqlRequest, parse_request, password_in, split_insert, split_target
 from sdfstream.errors import ArchiveError, ConfigError
 
 
@@ -196,6 +196,13 @@ def test_requests() -> None:
     assert parse_request("/", {}, whole).data == b"1;\n2\n"
     split = parse_request("/?query=INSERT+INTO+t+SETTINGS+x%3D1+FORMAT+Native", {}, b"\0\1")
     assert (split.sql, split.data) == (b"INSERT INTO t SETTINGS x=1 FORMAT Native", b"\0\1")
+
+
+def test_a_target_that_is_no_url_is_read_as_path_and_query() -> None:
+    """`urlsplit` raises at it: found by the fuzzer."""
+    assert parse_request("//query=[?query=SELECT%201#x?y", {}, b"").sql == b"SELECT 1"
+    assert password_in("//[?password=a", {}) == "a"
+    assert split_target("//[/ping") == ("//[/ping", "")
 
 
 def test_passwords() -> None:

@@ -14,6 +14,7 @@ from aiokafka.structs import TopicPartition
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka import fitting, unreadable_io
 from sdfstream.bus.kafka.config import SLACK_BYTES, KafkaConfig
+from sdfstream.bus.kafka.decoded import DecodedRecords
 from sdfstream.bus.kafka.partitions_io import MergedPartitions
 from sdfstream.bus.kafka.reader_io import KafkaSubscription
 from sdfstream.bus.kafka.task_io import KafkaTask
@@ -159,6 +160,7 @@ class Client:
     def __init__(self) -> None:
         self.config = KafkaConfig()
         self.counters = Counters("bus")
+        self.decoded = DecodedRecords()
         self.published: list[Output] = []
         self.calls = 0
 

@@ -1,0 +1,98 @@
+"""Records of a process's topics, decoded once however many of its stages read them.
+
+In one process sync, detect, the archive, the board and others each fetch a record of their own from the brokers, with
+the same bytes. Decoding is a pure function of those bytes and costs more than all else that a reader does with a
+record, so its outcome is retained for the readers behind. An outcome is given out only for equal bytes: offsets begin
+anew where a topic was deleted and made again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final, NamedTuple
+
+from sdfstream.bus import codec
+from sdfstream.bus.kafka import unreadable_io
+from sdfstream.errors import FormatError
+
+MOST_BYTES: Final = 16 << 20
+"""Of values retained: nearly a second of 64 hosts at the agents' own rate."""
+_RECORD_BYTES: Final = 2048
+"""What a retained record costs beside its value."""
+
+
+class ReadRecord(NamedTuple):
+    """A record in the types of the codec, and what came of decoding it."""
+
+    key: str
+    headers: codec.Headers
+    value: bytes
+    outcome: codec.Decoded | FormatError
+
+
+class _Retained(NamedTuple):
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    key: bytes
+    read: ReadRecord
+
+
+class DecodedRecords:
+    """The newest records that any reader of this process has decoded, within `most_bytes`. For one event loop."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._retained: OrderedDict[tuple[str, int, int], _Retained] = OrderedDict()
+
+    def of(self, topic: str, partition: int, record: Any) -> ReadRecord:
+        """`record` of `topic` (without the prefix), decoded now or by another reader before.
+
+        What is refused is no exception here: its dead letter needs key, headers and value as well.
+        """
+        where = (topic, partition, record.offset)
+        retained = self._retained.get(where)
+        if retained is not None and _is_same(retained, record):
+            return retained.read
+        read = _read(topic, record)
+        if not isinstance(record.value, unreadable_io.Unreadable):
+            self._retain(where, _Retained(record.value or b"", tuple(record.headers), record.key or b"", read))
+        return read
+
+    def _retain(self, where: tuple[str, int, int], retained: _Retained) -> None:
+        before = self._retained.pop(where, None)
+        if before is not None:
+            self._bytes -= _cost_bytes(before)
+        if _cost_bytes(retained) > self._most_bytes:
+            return
+        self._retained[where] = retained
+        self._bytes += _cost_bytes(retained)
+        while self._bytes > self._most_bytes:
+            self._bytes -= _cost_bytes(self._retained.popitem(last=False)[1])
+
+
+def _is_same(retained: _Retained, record: Any) -> bool:
+    """Whether `record` has the bytes of `retained`: a comparison of 15 kB costs a thousandth of decoding them."""
+    return bool(
+        retained.value == record.value
+        and retained.headers == tuple(record.headers)
+        and retained.key == (record.key or b"")
+        and not isinstance(record.value, unreadable_io.Unreadable)
+    )
+
+
+def _read(topic: str, record: Any) -> ReadRecord:
+    headers = [(name, raw or b"") for name, raw in record.headers]
+    key = (record.key or b"").decode(errors="replace")
+    value = record.value or b""
+    try:
+        unreadable_io.check(record)
+        return ReadRecord(key, headers, value, codec.decode_own(topic, headers, value, key))
+    except FormatError as error:
+        # without the frames that it passed: they would hold what was half decoded
+        return ReadRecord(key, headers, value, error.with_traceback(None))
+
+
+def _cost_bytes(retained: _Retained) -> int:
+    headers = sum(len(name) + len(raw or b"") for name, raw in retained.headers)
+    return len(retained.value) + len(retained.key) + headers + _RECORD_BYTES
