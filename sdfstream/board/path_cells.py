@@ -19,7 +19,7 @@ FIGURES: Final = ("owd", "excess", "loss", "ce")
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """All cells of the paths that leave one group: lists are of one length, an element a destination."""
+    """All cells of the packets that leave one group: lists are of one length, an element a destination."""
 
     origin: str
     dst: list[str]
@@ -58,6 +58,9 @@ def rows(
     number = {name: at for at, name in enumerate(groups)}
     group = np.array([number.get(name, -1) for name in names] or [-1], np.int64)
     src, dst = group[code_of(figures.keys, 40, 0xFFFFFF)], group[code_of(figures.keys, 16, 0xFFFFFF)]
+    back = np.array([selector[3] == "rev" for selector in figures.selectors] or [False])
+    back = back[code_of(figures.keys, 0, 0xFFFF)]  # of a session's way back its reflector is the sender
+    src, dst = np.where(back, dst, src), np.where(back, src, dst)
     shown = (src >= 0) & (dst >= 0)
     cell = (src * len(groups) + dst)[shown]
     measures = measures_of(figures, now_ns)

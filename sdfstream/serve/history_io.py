@@ -40,7 +40,32 @@ FROM v_nic_timeline AS t
 WHERE t.nic = {nic} AND t.at >= toDateTime({first}, 'UTC') AND t.at <= toDateTime({last}, 'UTC')
 ORDER BY t.at DESC LIMIT {most}
 """
-TEXTS: Final = frozenset({"direction", "least_qp", "what", "state", "detail"})
+_CELLS: Final = """
+SELECT {last} AS at_s, p.src AS src, p.dst AS dst, toFloat64(count()) AS paths,
+    toFloat64(countIf(isFinite(p.figure))) AS measured, toFloat64(countIf(p.n = 0 AND p.lost > 0)) AS lost,
+    minOrNull(p.floor) AS floor_ns, arraySort(groupArrayIf(p.figure, isFinite(p.figure))) AS sorted,
+    if(measured > 0, sorted[toUInt64(greatest(1, ceil({level} * measured)))], NULL) AS value
+FROM
+(
+    SELECT if(s.dir = 'fwd', {src}, {dst}) AS src, if(s.dir = 'fwd', {dst}, {src}) AS dst,
+        sum(s.n) AS n, sum(s.lost) AS lost, toFloat64(min(s.floor_ns)) AS floor,
+        {figure} AS figure
+    FROM owd_1s AS s
+    WHERE s.at >= toDateTime({first}, 'UTC') AND s.at <= toDateTime({last}, 'UTC')
+    GROUP BY s.src, s.dst, s.transport, s.path, s.dscp, s.dir
+) AS p
+GROUP BY src, dst ORDER BY src, dst LIMIT {most}
+"""
+_FIGURES: Final = {
+    "owd": "ifNull(sum(s.owd_p50_sum_ns) / nullIf(sum(s.n), 0), nan)",
+    "excess": "ifNull(sum(s.owd_p50_sum_ns) / nullIf(sum(s.n), 0) - min(s.floor_ns), nan)",
+    "loss": "if(s.dir = 'fwd', ifNull(sum(s.lost) / nullIf(sum(s.n) + sum(s.lost), 0), nan), nan)",
+    "ce": "ifNull(sum(s.ce) / nullIf(sum(s.n), 0), nan)",
+}
+"""Of one path over the stretch; NaN: not known."""
+MOST_CELLS: Final = 40_000
+_ASIDE: Final = frozenset({"at_s", "sorted"})
+TEXTS: Final = frozenset({"direction", "least_qp", "what", "state", "detail", "src", "dst"})
 """Columns that are no figures."""
 
 
@@ -50,7 +75,8 @@ def statement(asked: Mapping[str, Any], end_ns: int) -> tuple[str, int]:
     Parameters
     ----------
     asked : mapping
-        ``a`` and ``b`` (NICs or hosts), or ``job``, or ``nic``; ``span_s``.
+        ``a`` and ``b`` (NICs or hosts), or ``job``, or ``nic``, or ``cells`` (one of `FIGURES`) with ``percentile``
+        and, where it goes by leaf, ``leaf_of`` (NIC to leaf); ``span_s``.
     end_ns : int, ns since the Unix epoch
         The newest instant.
     """
@@ -61,6 +87,8 @@ def statement(asked: Mapping[str, Any], end_ns: int) -> tuple[str, int]:
     when = {"first": last - span_s, "last": last, "step": step}
     if "job" in asked:
         return _JOB.format(job=literal(asked["job"]), **when), step
+    if "cells" in asked:
+        return _cells(asked, when), step
     if "nic" in asked:
         return _NIC.format(nic=literal(asked["nic"]), most=MOST_EVENTS, **when), step
 
@@ -70,6 +98,23 @@ def statement(asked: Mapping[str, Any], end_ns: int) -> tuple[str, int]:
     a, b = asked["a"], asked["b"]
     ends = {"is_a": is_at(a, "src"), "is_b": is_at(b, "src"), "to_a": is_at(a, "dst"), "to_b": is_at(b, "dst")}
     return _PATH.format(**ends, **when), step
+
+
+def _cells(asked: Mapping[str, Any], when: Mapping[str, int]) -> str:
+    from sdfstream.archive.sqltext import literal
+
+    leaf_of: Mapping[str, str] = asked.get("leaf_of") or {}
+
+    def group(column: str) -> str:
+        if not leaf_of:
+            return f"splitByChar('/', s.{column})[1]"
+        nics, leaves = (", ".join(map(literal, names)) for names in (leaf_of.keys(), leaf_of.values()))
+        return f"transform(s.{column}, [{nics}], [{leaves}], 'no leaf')"
+
+    # of a session's way back its reflector is the sender
+    level = float(asked.get("percentile", 50)) / 100
+    figure = _FIGURES[asked["cells"]]
+    return _CELLS.format(src=group("src"), dst=group("dst"), level=level, figure=figure, most=MOST_CELLS, **when)
 
 
 def history(data: str, url: str | None, asked: Mapping[str, Any], end_ns: int) -> dict[str, Any]:
@@ -93,5 +138,5 @@ def history(data: str, url: str | None, asked: Mapping[str, Any], end_ns: int) -
 
 def _item(row: Mapping[str, Any]) -> dict[str, Any]:
     """64-bit numbers come as text."""
-    figures = {name: v if name in TEXTS or v is None else float(v) for name, v in row.items() if name != "at_s"}
+    figures = {name: v if name in TEXTS or v is None else float(v) for name, v in row.items() if name not in _ASIDE}
     return {"at_ns": int(row["at_s"]) * NS_PER_S, **figures}

@@ -70,11 +70,14 @@ def test_a_change_is_shown_within_a_second(fabric: Served, tab: Make) -> None:
 
 
 def test_without_news_nothing_is_healthy_and_news_come_back(fabric: Served, tab: Make) -> None:
-    page = tab(fabric).open("fleet")
+    one = tab(fabric)
+    one.page.clock.install()
+    page = one.open("fleet")
     page.wait_for_selector("text=12 healthy")
     fabric.stop()
     page.wait_for_selector(".age.lost", timeout=8_000)
-    page.wait_for_selector("text=0 healthy", timeout=14_000)
+    page.clock.fast_forward(11_000)
+    page.wait_for_selector("text=0 healthy", timeout=8_000)
     assert "16 unknown" in page.locator(".legend").first.inner_text()
     fabric.start()
     page.wait_for_selector("text=12 healthy", timeout=12_000)
@@ -89,3 +92,28 @@ def test_a_stranger_gives_a_token(fabric: Served, tab: Make) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("text=12 healthy")
     page.wait_for_selector(".age.fresh")
+
+
+def test_a_sentence_leads_to_what_it_speaks_of_and_to_nothing_else(fabric: Served, tab: Make) -> None:
+    page = tab(fabric).open("findings")
+    cases = [
+        ("queue pair h00/r0#1 is slow", "h00", False),
+        ("the agent of h00 is silent", "h00", True),
+        ("h00/r0 and then h00.", "h00", True),
+        ("l0--s1 (from l0 to s1)", "l0--s1", True),
+        ("h00/r0#17 moved", "h00/r0#1", False),
+    ]
+    for sentence, name, expected in cases:
+        found = page.evaluate("([s, n]) => import('/page/why.js').then(m => m.speaksOf(s, n))", [sentence, name])
+        assert found is expected, (sentence, name)
+
+
+def test_near_ones_stand_together(fabric: Served, tab: Make) -> None:
+    page = tab(fabric).open("findings")
+    rows = [
+        {"src": "a", "dst": ["b", "c", "d"], "floor_ns": [9, 2, 9]},
+        {"src": "c", "dst": ["b", "d"], "floor_ns": [8, None]},
+        {"src": "d", "dst": ["b"], "floor_ns": [1]},
+    ]
+    call = "rows => import('/page/order.js').then(m => m.byNearness(rows, ['a', 'b', 'c', 'd']))"
+    assert page.evaluate(call, rows) == ["a", "c", "b", "d"]

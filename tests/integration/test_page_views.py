@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,19 +44,24 @@ def story() -> list[Any]:
     return sorted([*said, *bm.small_fabric()], key=lambda m: m.bus_at_ns)
 
 
-@pytest.fixture
-def world(served: Make, archive_folder: Path) -> Served:
+@pytest.fixture(scope="module")
+def world(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The story on the boards and in an archive; tests of this module change nothing of it."""
+    data = tmp_path_factory.mktemp("page")
+    shutil.copytree(migrated, data / "archive", symlinks=True)
+    target = str(data / "archive")
     messages = story()
-    archive = Archive.open(ArchiveConfig(target=str(archive_folder), bus_id="replay", limits=REPLAY, replay=True))
+    archive = Archive.open(ArchiveConfig(target=target, bus_id="replay", limits=REPLAY, replay=True))
     for message in messages:
         archive.add_blocking([message])
     archive.close_blocking()
-    data = str(archive_folder.parent)
-    past = partial(past_io.past, data, None)
-    made: Served = served(
-        messages, bm.NOW_NS, past=past, history=partial(history_io.history, data, None), lag={"board": 3}
-    )
-    return made
+    past = partial(past_io.past, str(data), None)
+    history = partial(history_io.history, str(data), None)
+    one = Served(data, bm.NOW_NS, past=past, history=history, lag={"board": 3})
+    one.take(messages)
+    one.start()
+    yield one
+    one.stop()
 
 
 def test_every_view_says_what_the_boards_say(world: Served, tab: Make) -> None:
@@ -96,6 +102,22 @@ def test_every_view_says_what_the_boards_say(world: Served, tab: Make) -> None:
 
     page.goto(f"{world.url}/#/nothing")
     page.wait_for_selector("text=There is no such page")
+
+
+def test_a_window_of_the_map_is_read_from_the_archive(world: Served, tab: Make) -> None:
+    page = tab(world).open("fleet?order=name")
+    page.wait_for_selector("text=12 healthy")
+    page.get_by_role("combobox", name="Window").select_option("60")
+    page.wait_for_selector("text=over the last minute up to 2027-01-15 08:00:00Z")
+    said = page.locator("section[aria-labelledby=heat] .said")
+    page.get_by_role("application", name="one-way delay from row to column").focus()
+    page.keyboard.press("ArrowRight")  # from h00 > h01 to h00 > h02
+    assert said.inner_text().startswith("h00 to h02: "), said.inner_text()
+    # there: 28 s of 10 µs and 12 s of 90 µs, back: 11 µs; and both at 10 µs in the last second
+    cells = page.evaluate("fetch('/v1/history?cells=owd&span_s=60&percentile=100').then(r => r.json())")["items"]
+    means = {(c["src"], c["dst"]): c["value"] for c in cells}
+    assert means["h00", "h02"] == pytest.approx((28 * 10_000 + 12 * 90_000 + 10_000) / 41, rel=0.01)
+    assert means["h02", "h00"] == pytest.approx((40 * 11_000 + 10_000) / 41, rel=0.01)
 
 
 def test_from_the_map_to_the_job_in_four_clicks(world: Served, tab: Make) -> None:

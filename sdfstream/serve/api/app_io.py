@@ -18,6 +18,7 @@ from sdfstream import strict_json
 from sdfstream.errors import FormatError
 from sdfstream.serve.api import openapi, parameters, problem
 from sdfstream.serve.api.callers_io import Callers
+from sdfstream.serve.api.derived import rows_by
 from sdfstream.serve.api.encoding import encoded
 from sdfstream.serve.api.figures import families
 from sdfstream.serve.api.follow_io import Followers
@@ -85,8 +86,11 @@ class Api:
         end_ns = asked.pop("at", picture.at_ns)
         if end_ns > picture.at_ns:
             raise ProblemError(400, "at lies in the future")
+        by = {"by": rows_by(picture, asked)} if "cells" in asked else {}
+        if by.get("by") == "leaf":
+            asked["leaf_of"] = {nic: str(leaf) for nic, leaf in picture.board.fabric.topology.leaf_of.items()}
         found = await self._histories.answer(asked, end_ns)
-        return _json(picture.head | {"ends_at_ns": end_ns} | found)
+        return _json(picture.head | {"ends_at_ns": end_ns} | by | found)
 
     async def _stream(self, request: Request) -> Response:
         asked = parameters.read(openapi.STREAM, request.query_params.multi_items())

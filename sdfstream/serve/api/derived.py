@@ -21,8 +21,7 @@ def cells(picture: Picture, late_ns: int, asked: Asked) -> list[dict[str, Any]]:
     """Rows of the map of paths; `late_ns` is the instant by which paths are judged."""
     figures = picture.board.paths.figures()
     leaf_of = picture.board.fabric.topology.leaf_of
-    hosts = {host_of(nic) for nic in figures.nics}
-    by = asked.get("by") or ("host" if len(hosts) <= MOST_HOST_ROWS or not leaf_of else "leaf")
+    by = rows_by(picture, asked)
 
     def group(nic: str) -> str:
         return host_of(nic) if by == "host" else str(leaf_of.get(nic) or "no leaf")
@@ -36,6 +35,13 @@ def cells(picture: Picture, late_ns: int, asked: Asked) -> list[dict[str, Any]]:
         }
         for row in found
     ]  # fmt: skip
+
+
+def rows_by(picture: Picture, asked: Asked) -> str:
+    """What a row of the map stands for: ``host`` or ``leaf``."""
+    leaf_of = picture.board.fabric.topology.leaf_of
+    hosts = {host_of(nic) for nic in picture.board.paths.figures().nics}
+    return str(asked.get("by") or ("host" if len(hosts) <= MOST_HOST_ROWS or not leaf_of else "leaf"))
 
 
 def qps(picture: Picture, asked: Asked) -> list[dict[str, Any]]:

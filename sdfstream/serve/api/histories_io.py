@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from sdfstream.board import path_cells
 from sdfstream.errors import SdfError
 from sdfstream.serve import history_io
 from sdfstream.serve.api.parameters import AT, Parameter
@@ -21,6 +22,9 @@ PARAMETERS: Final = (
     Parameter("b", "its other end"),
     Parameter("job", "a job's throughput"),
     Parameter("nic", "what befell a NIC"),
+    Parameter("cells", "cells of the map of paths over the whole stretch: this figure", "choice", path_cells.FIGURES),
+    Parameter("percentile", "of cells: over the paths of each; usual: 50", "number", most=100),
+    Parameter("by", "of cells: rows and columns, as in /v1/cells", "choice", ("host", "leaf")),
 )
 USUAL_SPAN_S: Final = 3600
 Read = Callable[[Mapping[str, Any], int], dict[str, Any]]
@@ -45,11 +49,13 @@ class Histories:
         Raises
         ------
         ProblemError
-            400: not one of pair, job and NIC; 429: too many ask; 503: there is no archive, or it does not answer.
+            400: not one of pair, job, NIC and cells; 429: too many ask; 503: no archive answers.
         """
-        kinds = [{"a", "b"}, {"job"}, {"nic"}]
-        if asked.keys() & {"a", "b", "job", "nic"} not in kinds:
-            raise ProblemError(400, "a history is of a pair (a and b), or of a job, or of a nic")
+        kinds = [{"a", "b"}, {"job"}, {"nic"}, {"cells"}]
+        if asked.keys() & {"a", "b", "job", "nic", "cells"} not in kinds:
+            raise ProblemError(400, "a history is of a pair (a and b), or of a job, a nic, or cells")
+        if asked.keys() & {"percentile", "by"} and "cells" not in asked:
+            raise ProblemError(400, "percentile and by are of cells")
         if self._read is None:
             raise ProblemError(503, "there is no archive here, so nothing of the past is known")
         if self._waiting >= MOST_WAITING:

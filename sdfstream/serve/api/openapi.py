@@ -87,14 +87,16 @@ def _history() -> dict[str, Any]:
         "items": {
             "type": "array",
             "description": "of a pair: direction (out: a to b; back), n, lost, ce, owd_min_ns, owd_p50_ns, owd_p99_ns, "
-            "err_ns; of a job: mean_bps, least_bps, least_qp; of a NIC: what, state, detail, the newest first",
+            "err_ns; of a job: mean_bps, least_bps, least_qp; of a NIC: what, state, detail, the newest first; "
+            "of cells: src, dst, value, floor_ns, paths, measured, lost",
             "items": {"type": "object", "properties": {"at_ns": _INSTANT}, "required": ["at_ns"]},
         },
     }
     said = {"type": "object", "properties": _HEAD | more, "required": [*_HEAD, *more]}
     return {
         "operationId": "history",
-        "summary": "Figures over a stretch of time, from the archive: of a pair, a job or a NIC; at most 600 instants.",
+        "summary": "Figures over a stretch of time, from the archive: of a pair, a job or a NIC at most 600 instants; "
+        "of the map of paths one figure a cell.",
         "parameters": [_parameter(p) for p in PARAMETERS],
         "responses": {"200": _json("The figures.", said)} | _refusals("GET", "/v1/history", 400, 429, 503),
     }

@@ -3,7 +3,8 @@ import { html, useMemo } from './lib.js';
 import { CanvasGrid } from './canvas_grid.js';
 import { useList } from './data.js';
 import { stale } from './freshness.js';
-import { duration, natural, share } from './format.js';
+import { duration, natural, share, time } from './format.js';
+import { useHistory } from './history.js';
 import { Choice, Notice } from './icons.js';
 import { byNearness } from './order.js';
 import { change, go, route } from './route.js';
@@ -12,38 +13,55 @@ import { useStore } from './store.js';
 
 const FIGURES = { owd: 'one-way delay', excess: 'delay over the floor', loss: 'loss', ce: 'CE marks' };
 const PERCENTILES = { 50: 'median', 90: '90th percentile', 99: '99th percentile', 100: 'worst' };
+const WINDOWS = { '': 'last seconds', 60: 'last minute', 600: 'last 10 min', 3600: 'last hour', 86400: 'last 24 h' };
 const SCALE = ['#fde725', '#b5de2b', '#6ece58', '#35b779', '#1f9e89', '#26828e', '#31688e', '#3e4989', '#482878', '#440154'];
 // viridis: even in lightness, the same to colour-blind eyes; darker is worse
 const LEFT = 60;
 const TOP = 18;
 
 export function Heat() {
-  const { figure = 'owd', percentile = '50', order = 'near' } = useStore(route).query;
+  const { figure = 'owd', percentile = '50', order = 'near', window = '' } = useStore(route).query;
   const asked = { figure: figure === 'owd' ? undefined : figure, percentile: percentile === '50' ? undefined : percentile };
-  const found = useList('cells', asked, { everyMs: 5000 });
+  const now = useList(window ? null : 'cells', asked, { everyMs: 5000 });
+  const then = useHistory(window ? { cells: figure, percentile, span_s: window } : null);
+  const found = window ? { ...then, items: rowsOf(then.items) } : now;
   const isStale = useStore(stale);
-  const map = useMemo(() => layout(found.items, order), [found.items, order]);
+  const map = useMemo(() => layout(found.items, order), [window ? then.items : now.items, order]);
   const text = (value) => (figure === 'loss' || figure === 'ce' ? share(value) : duration(value));
-  const by = found.items[0]?.by;
+  const by = found.items[0]?.by || found.head?.by;
   return html`<section aria-labelledby="heat">
     <h2 id="heat">Paths by ${by || 'host'}: ${FIGURES[figure] || figure}</h2>
     <p class="choices">
       <${Choice} label="Figure" value=${figure} of=${FIGURES} set=${(value) => change({ figure: value })} />
       <${Choice} label="Percentile" value=${percentile} of=${PERCENTILES} set=${(value) => change({ percentile: value })} />
+      <${Choice} label="Window" value=${window} of=${WINDOWS} set=${(value) => change({ window: value })} />
       <${Choice} label="Order" value=${order} of=${{ near: 'near ones together', name: 'by name' }} set=${(value) => change({ order: value })} />
     </p>
     <${Notice} of=${found} nothing="No path is known yet." />
     ${map.cells.length > 0 && html`
       <div class="scroll" tabindex="0" role="region" aria-label="Map of paths">
-      <${CanvasGrid} name=${`${FIGURES[figure]} from row to column`} ...${map} size=${map.size} left=${LEFT} top=${TOP} version=${`${isStale}${figure}`}
+      <${CanvasGrid} name=${`${FIGURES[figure]} from row to column`} ...${map} size=${map.size} left=${LEFT} top=${TOP} version=${`${isStale}${figure}${window}`}
         paint=${(pen, cell, size, palette) => paintCell(pen, cell, size, palette, map, isStale)}
         describe=${(cell) => `${cell.src} to ${cell.dst}: ${known(cell, isStale) ? text(cell.value) : 'unknown'}; ${cell.measured} of ${cell.paths} paths measured${cell.lost ? `, ${cell.lost} lost` : ''}`}
         open=${(cell) => (by === 'leaf' ? go('rack', cell.src) : go('pair', [cell.src, cell.dst]))} /></div>
       <p class="legend"><span>${text(map.least)}</span>${SCALE.map((_, i) => html`<span class=${`swatch s${i}`}></span>`)}<span>${text(map.most)}</span>
         <span>□ unknown</span><span>✖ lost</span>
-        <span>over the last seconds (half-life 3 s), ${PERCENTILES[percentile] || `${percentile}th percentile`} of a cell's paths</span>
+        <span>over ${window ? `the ${WINDOWS[window]} up to ${time(found.head?.ends_at_ns)}` : 'the last seconds (half-life 3 s)'}, ${PERCENTILES[percentile] || `${percentile}th percentile`} of a cell's paths</span>
         ${found.items[0]?.left_out > 0 && html`<span>${found.items[0].left_out} more are not shown</span>`}</p>`}
   </section>`;
+}
+
+// Cells of a stretch as the rows that the list of now has.
+export function rowsOf(cells) {
+  const rows = new Map();
+  for (const cell of cells) {
+    if (!rows.has(cell.src)) rows.set(cell.src, { src: cell.src, dst: [], values: [], floor_ns: [], paths: [], measured: [], lost: [] });
+    const row = rows.get(cell.src);
+    row.dst.push(cell.dst);
+    row.values.push(cell.value);
+    for (const name of ['floor_ns', 'paths', 'measured', 'lost']) row[name].push(cell[name]);
+  }
+  return [...rows.values()];
 }
 
 function known(cell, isStale) {

@@ -51,9 +51,10 @@ def test_what_is_not_measured_has_no_figure() -> None:
     assert (cell(old, "h00", "h01", "paths"), cell(old, "h00", "h01", "measured")) == (1, 0)
 
 
-def test_the_way_back_has_no_loss() -> None:
-    back = {"src": "h01/r0", "dst": "h00/r0", "dir": "rev"}
-    found = mapped(paths({"n": 3, "lost": 1}, back), "loss")
+def test_the_way_back_goes_from_the_reflector_to_the_sender_and_has_no_loss() -> None:
+    board = paths({"n": 3, "lost": 1}, {"dir": "rev", "owd_p50_ns": 70_000.0})
+    assert round(cell(mapped(board), "h01", "h00")) == 70_000
+    found = mapped(board, "loss")
     assert cell(found, "h00", "h01") == 0.25
     assert cell(found, "h01", "h00") is None
 
