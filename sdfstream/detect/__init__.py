@@ -9,6 +9,7 @@ who and where            `sessions` numbers for names; `presence` agents, NICs, 
 detectors                `liveness` and `silence`, `flap`, `runs`, `gray/` and `loss`, `delays` and
                          `congestion`, `marks`, `ports`, `clocks`, `miscabled`, `inband` and `slow_pairs`; `health` of
                          NIC sides
+what is a symptom        `root/`: pause storms, carriers lost with their leaf, what is put under which root
 which element            `problem` (paths as trials), `localise` (the element that explains them), `recent` (cache, and
                          faults whose aftermath is no news)
 findings out             `evaluation` (detectors asked in order, each at an `instant`), `detections`, `ledger`

@@ -19,6 +19,8 @@ from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache
+from sdfstream.detect.root.pauses import PauseRates
+from sdfstream.detect.root.storms import name_culprits
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
@@ -33,8 +35,10 @@ _TRIALS = 8.0
 class CongestionDetector:
     """Lays slow paths to queues."""
 
-    def __init__(self, config: DetectConfig, delays: DelayBaselines, marks: MarkDetector, cabling: Cabling) -> None:
-        self.config, self.delays, self.marks, self.cabling = config, delays, marks, cabling
+    def __init__(
+        self, config: DetectConfig, delays: DelayBaselines, marks: MarkDetector, pauses: PauseRates, cabling: Cabling
+    ) -> None:
+        self.config, self.delays, self.marks, self.pauses, self.cabling = config, delays, marks, pauses, cabling
         self.blamed: frozenset[str] = frozenset()
         self._cache = LocationCache()
 
@@ -68,7 +72,8 @@ class CongestionDetector:
         ]
         self.blamed = frozenset(location.subject.id for location, _ in detected)
         ce_share = self.marks.share(now_ns)
-        return [self._detection(location, number, ce_share) for location, number in detected]
+        queues = [self._detection(location, number, ce_share) for location, number in detected]
+        return name_culprits(queues, self.pauses, self.cabling, now_ns)
 
     def _locate(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, kind="queue", incumbents=self.blamed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,6 +41,21 @@ class Detection:
     """DSCPs for which it was seen; none: for all."""
     jobs: tuple[str, ...] = ()
     """Jobs that it hurts; changes are worth an update."""
+    attached: int = 0
+    """The first so many symptoms are detections that were put under it (`root.symptoms`); more are worth an update."""
+    alone: bool = False
+    """Known not to follow from anything wider: others like it work."""
+
+
+def revived(saved: Mapping[str, Any]) -> Detection:
+    """A detection from the plain values that a snapshot holds."""
+    detection = dict(saved)
+    detection["subject"] = Subject(**detection["subject"])
+    detection["evidence"] = tuple(Evidence(**e) for e in detection["evidence"])
+    detection["suspects"] = tuple((s, p) for s, p in detection["suspects"])
+    for name in ("symptoms", "directions", "classes", "jobs"):
+        detection[name] = tuple(detection[name])
+    return Detection(**detection)
 
 
 def symptom(kind: str, subject: Subject, since_ns: int) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from sdfstream.detect.ports import PortDetector
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.producers import ProducerDetector
 from sdfstream.detect.recent import RecentFaults
+from sdfstream.detect.root.pauses import PauseRates
+from sdfstream.detect.root.symptoms import Roots
 from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import SilenceDetector
@@ -63,7 +65,9 @@ class Engines:
         self.runs = LossRuns(self.sessions)
         self.loss = LossDetector(self.config, self.runs, self.cabling, self.recent, self.liveness)
         self.marks = MarkDetector(self.config, self.sessions, self.cabling, self.delays)
-        self.congestion = CongestionDetector(self.config, self.delays, self.marks, self.cabling)
+        self.pauses = PauseRates(self.config)
+        self.congestion = CongestionDetector(self.config, self.delays, self.marks, self.pauses, self.cabling)
+        self.roots = Roots(self.cabling)
         self.miscabled = MiscablingDetector()
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
         self.flaps = FlapDetector(self.config, self.gaps.closed)
@@ -156,7 +160,9 @@ class Engines:
             "recent": self.recent,
             "silence": self.silence,
             "delays": self.delays,
+            "pauses": self.pauses,
             "congestion": self.congestion,
+            "roots": self.roots,
             "runs": self.runs,
             "loss": self.loss,
             "marks": self.marks,

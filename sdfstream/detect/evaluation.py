@@ -56,11 +56,13 @@ class Evaluation:
         return out
 
     def _report(self, detector: str, detections: list[Detection], now_ns: int) -> list[Output]:
-        """Detections with the jobs that they hurt, the queue pairs that they slow, and the rows they lack; recorded."""
+        """Detections with the jobs that they hurt, what they slow, the rows they lack, their symptoms; recorded."""
         presence = self._engines.presence
         detections = self._slow_pairs.annotate(self._jobs.annotate(detections), presence.reached_ns(now_ns))
         detections = self._engines.completeness.weaken(detections)
-        return self._ledger.take(detector, detections, now_ns, stands=presence.watermark.stands(now_ns))
+        detections, explained = self._engines.roots.gather(detections, self._ledger, detector, now_ns)
+        stands = presence.watermark.stands(now_ns)
+        return self._ledger.take(detector, detections, now_ns, stands=stands, explained=explained)
 
     def _assess(self, now_ns: int) -> tuple[Silence, list[Output]]:
         self.assessed_ns = now_ns

@@ -25,6 +25,9 @@ class OpenFindings(Protocol):
     def open_ids(self, kinds: tuple[str, ...]) -> frozenset[str]:
         """Subject ids of all pending and open findings of these kinds."""
 
+    def published(self, source: str) -> list[Detection]:
+        """Everything of detector `source` that is open."""
+
     def standing(self, but: str) -> list[Detection]:
         """Everything pending or open of detectors other than `but`."""
 

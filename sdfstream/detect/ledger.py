@@ -8,6 +8,7 @@ pending  detected for `confirm_ns`            **open** is published
 pending  not detected for 0.5 s               forgotten, nothing was published
 open     still detected, something changed    **update** is published, at most every `update_s`
 open     not detected for `hold_ns`           **resolved** is published, unless damped
+open     found to follow from another         **resolved** is published at once; its root lists it as a symptom
 open     damped (it came and went too often)  stays open until the penalty has decayed, or is a ``link-flap``
 ======== ==================================== ==================================================================
 
@@ -18,11 +19,13 @@ of the same stream gives the same ids.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.detections import Detection, remedy
+from sdfstream.detect.detections import Detection, remedy, revived
 from sdfstream.numeric.damping import Damping
 from sdfstream.records.finding import Evidence, Finding, Subject
 from sdfstream.records.message import Event, Output
@@ -58,11 +61,19 @@ class Ledger:
         self._entries: dict[Key, _Entry] = {}
         self._damping: dict[Key, Damping] = {}
 
-    def take(self, source: str, detections: list[Detection], now_ns: int, *, stands: bool = False) -> list[Output]:
+    def take(
+        self,
+        source: str,
+        detections: list[Detection],
+        now_ns: int,
+        *,
+        stands: bool = False,
+        explained: Mapping[Key, Detection] = MappingProxyType({}),
+    ) -> list[Output]:
         """Take everything that detector `source` finds now; the events of what changes.
 
         What the source found before and does not find now begins to lapse, unless the watermark `stands`: then nothing
-        was reported by which it could be over.
+        was reported by which it could be over. What is `explained` by a root is over as a finding of its own.
         """
         out: list[Output] = []
         detected: set[Key] = set()
@@ -73,7 +84,9 @@ class Ledger:
             detected.add(key)
             out.extend(self._detected(key, source, detection, now_ns))
         for key, entry in list(self._entries.items()):
-            if entry.source == source and key not in detected:
+            if key in explained:
+                out.extend(self._put_under(explained[key], key, entry, now_ns))
+            elif entry.source == source and key not in detected:
                 if stands and entry.said:
                     entry.last_ns = now_ns
                 out.extend(self._lapsing(key, entry, now_ns))
@@ -91,6 +104,10 @@ class Ledger:
     def open_ids(self, kinds: tuple[str, ...]) -> frozenset[str]:
         """Subject ids of all pending and open findings of these kinds."""
         return frozenset(key[2] for key in self._entries if key[0] in kinds)
+
+    def published(self, source: str) -> list[Detection]:
+        """Everything of detector `source` that is open."""
+        return [entry.detection for entry in self._entries.values() if entry.source == source and entry.said]
 
     def standing(self, but: str) -> list[Detection]:
         """Everything pending or open of detectors other than `but`."""
@@ -137,6 +154,12 @@ class Ledger:
             return []
         del self._entries[key]
         return [self._say(entry, "resolved", now_ns)]
+
+    def _put_under(self, root: Detection, key: Key, entry: _Entry, now_ns: int) -> list[Output]:
+        """It turned out to be a symptom: resolved at once, with the root's name, if it was published."""
+        del self._entries[key]
+        entry.detection = replace(entry.detection, detail=f"symptom of {root.kind} {root.subject.id}")
+        return [self._say(entry, "resolved", now_ns)] if entry.said else []
 
     def _count_down(self, key: Key, now_ns: int) -> None:
         self._damping.setdefault(key, Damping()).down(now_ns)
@@ -185,14 +208,8 @@ class Ledger:
         """Take up a state made by `snapshot`."""
         self._entries = {}
         for key, saved in state["entries"]:
-            detection = dict(saved.pop("detection"))
-            detection["subject"] = Subject(**detection["subject"])
-            detection["evidence"] = tuple(Evidence(**e) for e in detection["evidence"])
-            detection["suspects"] = tuple((s, p) for s, p in detection["suspects"])
-            detection["symptoms"] = tuple(detection["symptoms"])
-            for name in ("directions", "classes", "jobs"):
-                detection[name] = tuple(detection[name])
-            self._entries[key[0], key[1], key[2]] = _Entry(Detection(**detection), **saved)
+            detection = revived(saved.pop("detection"))
+            self._entries[key[0], key[1], key[2]] = _Entry(detection, **saved)
         self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
 
 
@@ -206,6 +223,8 @@ def _keep_since(new: Detection, old: Detection) -> Detection:
 
 def _material(new: Detection, old: Detection) -> bool:
     """A change that a reader wants to know before the next regular update."""
+    if new.attached > old.attached:
+        return True
     return (new.severity, new.cause, new.detail, new.jobs) != (old.severity, old.cause, old.detail, old.jobs)
 
 

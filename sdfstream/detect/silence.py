@@ -21,11 +21,12 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
-from sdfstream.detect.liveness import SLACK_NS, SessionLiveness, Sightings
+from sdfstream.detect.liveness import SessionLiveness, Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache, RecentFaults
+from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Severity, Subject
@@ -38,7 +39,6 @@ _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
 _SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
 """Blame stands for at least this long, and rests on so many paths, before it is reported."""
-_SEPARATE_NS = 500 * NS_PER_MS
 _WEAK_TRIALS = 1.0
 """What a silent path counts whose agents have reported nothing since: it may help to choose among suspects, no more."""
 _PORT_AGE_NS = 5 * NS_PER_S
@@ -83,6 +83,7 @@ class SilenceDetector:
     ) -> None:
         self.config, self.sessions, self.presence = config, sessions, presence
         self.liveness, self.cabling, self.recent = liveness, cabling, recent
+        self.carriers = Carriers(config, sessions, presence, liveness, cabling)
         self.blamed: frozenset[str] = frozenset()
         self.cache = LocationCache()
         self.moved: dict[str, list[str]] = {}
@@ -110,7 +111,7 @@ class SilenceDetector:
         if not seen.silent.any():
             self.blamed = frozenset()
             self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
-            ports = self._ports_down(seen, now_ns, set())
+            ports = self.carriers.down(seen, self._carrier_lost(now_ns), set())
             return Silence(detections + ports, seen, seen.silent, absent, stale, names, [])
         bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
         host = np.append(self.sessions.nic_host, -1)
@@ -123,7 +124,8 @@ class SilenceDetector:
         self.blamed = frozenset(x.subject.id for x in locations)
         locations = self._without_aftermath(locations, now_ns)
         detections += [self._detection(x, seen, now_ns) for x in locations]
-        detections += self._ports_down(seen, now_ns, {nic for x in locations for nic in x.nics})
+        said = {nic for x in locations for nic in x.nics}
+        detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)
         return Silence(detections, seen, bad, absent, stale, names, locations)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
@@ -284,7 +286,7 @@ class SilenceDetector:
         A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables.
         """
         if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
-            return self.config.settle_ns + _SEPARATE_NS
+            return self.config.settle_ns + SEPARATE_NS
         fast = np.sort(seen.limit_ns[found.slots])[: max(_ENOUGH, found.slots.size // 10)]
         if fast.size < _ENOUGH:
             return self.config.settle_ns
@@ -301,46 +303,6 @@ class SilenceDetector:
             self.presence.port_state(number, self.presence.reached_ns(now_ns), _PORT_AGE_NS)
             if number >= 0
             else "unknown"
-        )
-
-    def _ports_down(self, seen: Sightings, now_ns: int, said: set[str]) -> list[Detection]:
-        """NICs whose port lost its carrier or was disabled, before their paths have fallen silent.
-
-        Once a probe has passed after the reading, the reading is history. An empty port, that no path ever used, is
-        no fault.
-        """
-        down = self._carrier_lost(now_ns)
-        if not down.any():
-            return []
-        used = self.liveness.table["ever"]
-        src, dst = self.sessions.table["src"][used], self.sessions.table["dst"][used]
-        passed = np.full(down.size, ABSENT_NS)
-        np.maximum.at(passed, src, seen.reported_round_ns[used])
-        np.maximum.at(passed, dst, seen.reported_fwd_ns[used])
-        ports = self.presence.ports
-        down &= (passed != ABSENT_NS) & (passed <= ports["at_ns"] + SLACK_NS)
-        names = self.sessions.nics.list
-        return [
-            self._port_detection(nic, names[nic]) for nic in np.flatnonzero(down).tolist() if names[nic] not in said
-        ]
-
-    def _port_detection(self, nic: int, name: str) -> Detection:
-        ports = self.presence.ports
-        disabled = ports["state"][nic] == 3
-        sides = (self.cabling.side(name, "tx"), self.cabling.side(name, "rx"))
-        return Detection(
-            "nic-down",
-            Subject("nic", name),
-            int(ports["since_at_ns"][nic]),
-            "port-disabled" if disabled else "link-failure",
-            0.99,
-            (Evidence("carrier", 0.0, "1", name, 1.0),),
-            severity="urgent",
-            suspects=tuple((side, 1.0) for side in sides),
-            plane=self.sessions.planes.get(nic),
-            confirm_ns=self.config.liveness_ns // 2,
-            hold_ns=2 * int(self.config.hold_s * NS_PER_S),
-            detail="port disabled" if disabled else "carrier lost",
         )
 
     def _hosts(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Detection]:

@@ -44,6 +44,7 @@ CAUSES: Final[dict[str, str]] = {
     "degraded-link": "bit errors on a cable, an optic or a port",
     "gray-failure": "a link or port drops a share of packets without saying so",
     "queueing": "a queue stands on a hop of the path",
+    "pause-storm": "a NIC sends pause frames without end, and queues spread from its switch port",
     "remarking": "a device on the way rewrites DSCP or ECN",
     "cabling": "a cable leads elsewhere than planned",
     "naming": "two hosts or NICs were given one name or address",

@@ -56,6 +56,7 @@ class Dispatch:
         self._sessions, self._presence, self._bustime = engines.sessions, engines.presence, engines.bustime
         self._liveness, self._runs, self._marks = engines.liveness, engines.runs, engines.marks
         self._flaps, self._ports, self._recent = engines.flaps, engines.ports, engines.recent
+        self._pauses = engines.pauses
         self._completeness = engines.completeness
         self._degraded, self._delays, self._inband = engines.degraded, engines.delays, engines.inband
         self._cabling, self._flows, self._miscabled = engines.cabling, engines.flows, engines.miscabled
@@ -116,6 +117,7 @@ class Dispatch:
         for nic in self._flaps.take_ports(batch, read_ns):
             self._recent.note(nic, read_ns)
         self._ports.take(batch, at_ns)
+        self._pauses.take(batch, read_ns)
 
     def _take_windows(self, message: Message, batch: pa.RecordBatch) -> None:
         self._inband.take(batch, self._made_ns("queue pairs of", message, batch))
@@ -131,7 +133,7 @@ class Dispatch:
 
     def _take_sign_of_life(self, message: Message, host: str) -> None:
         if self._presence.take_message(host, message.bus_at_ns, message.boot_id):
-            for engine in (self._liveness, self._flaps, self._ports):
+            for engine in (self._liveness, self._flaps, self._ports, self._pauses):
                 engine.restarted(host)
 
     # -- events -------------------------------------------------------------------------------------------------

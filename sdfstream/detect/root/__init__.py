@@ -1,0 +1,1 @@
+"""One finding per root cause: `pauses`, `storms` and `carriers` tell who began it; `symptoms` has the rest."""

@@ -1,0 +1,179 @@
+"""One finding per root cause: what only follows from another detection is put under it, and is no finding of its own.
+
+================================================ =================================================================
+root                                             its symptoms
+================================================ =================================================================
+``host-silent``; ``nic-down`` of a host          whatever its NICs and ports show
+``link-down`` of a switch                        whatever its links and the NICs on it show, but a NIC whose port
+                                                 went down while others on the switch were seen to work
+``nic-down``, ``link-down`` of a NIC or link     loss, queues, marks and errors of the same one
+``congestion`` caused by a ``pause-storm``       every queue, mark and drop that began with it or later
+================================================ =================================================================
+
+A symptom begins with its root or later, and ends with it or a little later. Once it is told it is not told again: a
+finding that was already open when its root was found is resolved at once, and says whose symptom it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
+from sdfstream.detect.instant import OpenFindings
+from sdfstream.detect.root.storms import CAUSE as STORM
+from sdfstream.records.fabric import host_of
+from sdfstream.records.finding import Subject
+from sdfstream.records.units import NS_PER_S
+
+Key = tuple[str, str, str]
+
+_BEFORE_NS = 2 * NS_PER_S
+"""A symptom may seem to begin so long before its root: each is dated by its own probes, windows or readings."""
+_AFTER_NS = 2 * NS_PER_S
+"""A symptom may begin so long after its root was last found: queues drain, routes and carriers come back in turn."""
+_AT_ONCE_NS = 0
+"""Silence is laid to its elements anew each time: what was laid to a switch and now is to a link is the link's."""
+_LINGERS_NS = 5 * NS_PER_S
+"""Queues, marks and loss that outlast their root for longer have a cause of their own."""
+_REMEMBERED_NS = 40 * NS_PER_S
+"""So do errors of ports, which stand for `DetectConfig.port_quiet_s` after the last one."""
+_MOST = 200
+
+_OF_SILENCE = frozenset({"nic-down", "link-down", "loss", "congestion", "ecn-marks", "port-errors"})
+_OF_STORM = frozenset({"congestion", "ecn-marks", "loss", "port-errors"})
+
+
+@dataclass(slots=True)
+class _Root:
+    detection: Detection
+    last_ns: int
+    """Last found, bus time."""
+    symptoms: dict[Key, dict[str, Any]] = field(default_factory=dict)
+
+
+class Roots:
+    """What is at the root of something now, or was a short while ago."""
+
+    def __init__(self, cabling: Cabling) -> None:
+        self.cabling = cabling
+        self._roots: dict[Key, _Root] = {}
+
+    def gather(
+        self, detections: list[Detection], findings: OpenFindings, source: str, now_ns: int
+    ) -> tuple[list[Detection], dict[Key, Detection]]:
+        """(what `source` finds now and is no symptom, with its symptoms; the roots of the rest, by their keys).
+
+        The rest are symptoms that it finds now, and those that it published before their root was.
+        """
+        self._note(detections, now_ns)
+        if not self._roots:
+            return detections, {}
+        explained: dict[Key, Detection] = {}
+        own = []
+        for detection in detections:
+            root = self._root_of(detection, now_ns)
+            if root is None:
+                own.append(detection)
+            else:
+                explained[key_of(detection)] = self._put_under(root, detection)
+        found = {key_of(d) for d in detections}
+        for former in findings.published(source):
+            root = None if key_of(former) in found else self._root_of(former, now_ns)
+            if root is not None and findings.is_open(root.detection.kind, root.detection.subject):
+                explained[key_of(former)] = self._put_under(root, former)
+        return [self._with_symptoms(d) for d in own], explained
+
+    @staticmethod
+    def _put_under(root: _Root, detection: Detection) -> Detection:
+        if len(root.symptoms) < MAX_SYMPTOMS:
+            root.symptoms[key_of(detection)] = symptom(detection.kind, detection.subject, detection.since_ns)
+        return root.detection
+
+    def _note(self, detections: list[Detection], now_ns: int) -> None:
+        for detection in detections:
+            if _may_explain(detection):
+                known = self._roots.get(key_of(detection))
+                if known is not None:
+                    known.detection, known.last_ns = _older(detection, known.detection), now_ns
+                elif len(self._roots) < _MOST:
+                    self._roots[key_of(detection)] = _Root(detection, now_ns)
+        for key in [k for k, root in self._roots.items() if now_ns - root.last_ns > _REMEMBERED_NS]:
+            del self._roots[key]
+
+    def _root_of(self, detection: Detection, now_ns: int) -> _Root | None:
+        """The widest root that explains a detection."""
+        memory_ns = _MEMORY_NS.get(detection.kind, _LINGERS_NS)
+        found = [
+            root
+            for key, root in self._roots.items()
+            if key != key_of(detection)
+            and now_ns - root.last_ns <= memory_ns
+            and root.detection.since_ns - _BEFORE_NS <= detection.since_ns <= root.last_ns + _AFTER_NS
+            and self._explains(root.detection, detection)
+        ]
+        return max(found, key=lambda root: (_RANK.get(root.detection.subject.type, 0), root.last_ns), default=None)
+
+    def _explains(self, root: Detection, other: Detection) -> bool:
+        if root.cause == STORM:
+            return other.kind in _OF_STORM and other.cause != STORM
+        if other.kind not in _OF_SILENCE or other.alone or _wide(other):
+            return False
+        lost = _element(other.subject)
+        if root.subject.type == "switch":
+            return lost.type in ("nic", "link") and root.subject.id in self.cabling.switches_of(lost)
+        if root.subject.type == "host":
+            return lost.type == "nic" and host_of(lost.id) == root.subject.id
+        return lost == root.subject and other.kind not in ("nic-down", "link-down")
+
+    def _with_symptoms(self, detection: Detection) -> Detection:
+        root = self._roots.get(key_of(detection))
+        if root is None or not root.symptoms:
+            return detection
+        mine = tuple(root.symptoms.values())
+        return replace(detection, symptoms=(*mine, *detection.symptoms), attached=len(mine))
+
+    def snapshot(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [
+            [list(key), asdict(root.detection), root.last_ns, [[list(k), s] for k, s in root.symptoms.items()]]
+            for key, root in self._roots.items()
+        ]
+
+    def restore(self, state: Iterable[Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self._roots = {
+            (key[0], key[1], key[2]): _Root(
+                revived(detection), int(last_ns), {(k[0], k[1], k[2]): dict(s) for k, s in symptoms}
+            )
+            for key, detection, last_ns, symptoms in state
+        }
+
+
+_MEMORY_NS = {"nic-down": _AT_ONCE_NS, "link-down": _AT_ONCE_NS, "port-errors": _REMEMBERED_NS}
+_RANK = {"switch": 3, "host": 2}
+
+
+def key_of(detection: Detection) -> Key:
+    """One subject has at most one finding of a kind."""
+    return detection.kind, detection.subject.type, detection.subject.id
+
+
+def _may_explain(detection: Detection) -> bool:
+    return detection.kind in ("nic-down", "link-down", "host-silent") or detection.cause == STORM
+
+
+def _wide(detection: Detection) -> bool:
+    """A switch's or host's silence is nobody's symptom here."""
+    return detection.kind in ("nic-down", "link-down") and detection.subject.type in _RANK
+
+
+def _element(subject: Subject) -> Subject:
+    """A port belongs to its NIC."""
+    return Subject("nic", subject.id.rpartition(":")[0]) if subject.type == "port" else subject
+
+
+def _older(new: Detection, old: Detection) -> Detection:
+    return new if new.since_ns <= old.since_ns else replace(new, since_ns=old.since_ns)

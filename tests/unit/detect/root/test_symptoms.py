@@ -1,0 +1,77 @@
+"""What is put under which root, and what stands on its own."""
+
+from dataclasses import replace
+from typing import Any
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import Detection
+from sdfstream.detect.ledger import Ledger
+from sdfstream.detect.root.symptoms import Roots
+from sdfstream.detect.sessions import Sessions
+from sdfstream.records.fabric import Topology
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.stats import Counters
+
+S = 1_000_000_000
+T0 = 1_800_000_000 * S
+
+
+def made() -> tuple[Roots, Ledger]:
+    cabling = Cabling(Sessions(16))
+    ends = [("h0/r0", "l0"), ("h1/r0", "l1"), ("l0", "s0"), ("l1", "s0")]
+    links = [{"id": f"{a}--{b}", "a": {"node": a}, "b": {"node": b}} for a, b in ends]
+    nics = [{"id": n, "host": n[:2], "rail": 0} for n in ("h0/r0", "h1/r0")]
+    cabling.declare(Topology({"nodes": [], "links": links, "nics": nics}))
+    return Roots(cabling), Ledger(DetectConfig(), Counters("detect"))
+
+
+def sick(kind: str, type_: Any, name: str, since_s: float = 0.0, cause: str = "unknown") -> Detection:
+    evidence = (Evidence("silent-paths", 1.0, "paths", name),)
+    return Detection(kind, Subject(type_, name), T0 + int(since_s * S), cause, 0.9, evidence)
+
+
+def names(detections: list[Detection]) -> list[str]:
+    return [d.subject.id for d in detections]
+
+
+def test_nics_and_links_of_a_dead_switch_are_its_symptoms() -> None:
+    roots, ledger = made()
+    found = [sick("nic-down", "nic", "h0/r0"), sick("link-down", "switch", "l0"), sick("nic-down", "nic", "h1/r0")]
+    own, explained = roots.gather([*found, sick("link-down", "link", "l0--s0", 1.0)], ledger, "silence", T0 + S)
+    assert names(own) == ["l0", "h1/r0"] and {key[2] for key in explained} == {"h0/r0", "l0--s0"}
+    assert own[0].attached == 2 and {s["subject"]["id"] for s in own[0].symptoms} == {"h0/r0", "l0--s0"}
+
+
+def test_a_nic_whose_leaf_works_and_what_was_down_long_before_stand_alone() -> None:
+    roots, ledger = made()
+    switch = sick("link-down", "switch", "l0", 60)
+    known = replace(sick("nic-down", "nic", "h0/r0", 60), alone=True)
+    assert names(roots.gather([switch, known], ledger, "silence", T0 + 61 * S)[0]) == ["l0", "h0/r0"]
+    long_before = sick("link-down", "link", "l0--s0", 0)
+    assert names(roots.gather([switch, long_before], ledger, "silence", T0 + 61 * S)[0]) == ["l0", "l0--s0"]
+
+
+def test_silence_that_is_laid_to_a_link_after_all_is_the_links() -> None:
+    roots, ledger = made()
+    roots.gather([sick("link-down", "switch", "l0")], ledger, "silence", T0 + S)
+    own, explained = roots.gather([sick("link-down", "link", "l0--s0")], ledger, "silence", T0 + S + S // 10)
+    assert names(own) == ["l0--s0"] and not explained
+
+
+def test_every_queue_is_the_storms_until_a_while_after_it() -> None:
+    roots, ledger = made()
+    storm, queue = sick("congestion", "nic", "h0/r0", 0, "pause-storm"), sick("congestion", "link", "l1--s0", 1)
+    assert names(roots.gather([storm, queue], ledger, "congestion", T0 + 2 * S)[0]) == ["h0/r0"]
+    assert roots.gather([queue], ledger, "congestion", T0 + 6 * S)[0] == []
+    assert names(roots.gather([queue], ledger, "congestion", T0 + 8 * S)[0]) == ["l1--s0"]
+
+
+def test_the_state_survives_a_snapshot() -> None:
+    roots, ledger = made()
+    storm, queue = sick("congestion", "nic", "h0/r0", 0, "pause-storm"), sick("congestion", "link", "l1--s0", 1)
+    roots.gather([storm, queue], ledger, "congestion", T0 + 2 * S)
+    again = made()[0]
+    again.restore(roots.snapshot())
+    assert again.snapshot() == roots.snapshot()
+    assert again.gather([queue], ledger, "congestion", T0 + 3 * S)[0] == []
