@@ -108,6 +108,10 @@ async def test_a_running_pipeline_is_asked_over_http(tmp_path: Path, capsys: pyt
         assert status == 200, then
         assert then["source"]["kind"] == "archive"
         assert {"f0", "f1", "f2"} <= {f["id"] for f in then["items"]}
+        for question in ("a=h00&b=h01", "nic=h03/r1", "job=none", "cells=owd&percentile=90&by=host"):
+            status, found = await asyncio.to_thread(ask, url, f"/v1/history?span_s=600&{question}")
+            assert status == 200, (question, found)
+            assert bool(found["items"]) == (question != "job=none"), question
     assert not (tmp_path / "api.url").exists()
 
 

@@ -97,6 +97,7 @@ def _findings(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
         return (
             asked.get("open", not resolved) == (not resolved)
             and asked.get("kind", finding.get("kind")) == finding.get("kind")
+            and asked.get("id", finding["id"]) == finding["id"]
             and asked.get("severity", finding.get("severity")) == finding.get("severity")
             and ("job" not in asked or asked["job"] in (finding.get("jobs") or ()))
             and ("subject" not in asked or asked["subject"] in (subject_of(finding), _subject_id(finding)))
@@ -112,6 +113,7 @@ def _commands(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
         command
         for command in commands
         if asked.get("action", command["action"]) == command["action"]
+        and asked.get("id", command["id"]) == command["id"]
         and asked.get("in_force", command["in_force"]) == command["in_force"]
         and asked.get("state", command["state"]) == command["state"]
         and _whole(command["began_at_ns"]) >= asked.get("since", 0)
@@ -217,6 +219,7 @@ RESOURCES: Final[dict[str, Resource]] = {
             "findings",
             "Findings as last stated, the newest first: what broke, where, why, with evidence, remedy and jobs.",
             (
+                Parameter("id", "only this one"),
                 Parameter("open", "only those that are open, or only those that are resolved", "truth"),
                 _choice("kind", "only this kind", *FINDING_KINDS),
                 _choice("severity", "only this severity", "info", "warning", "urgent"),
@@ -232,6 +235,7 @@ RESOURCES: Final[dict[str, Resource]] = {
             "commands",
             "Commands of the loop, the newest first: target, mode, state, reason, lease, effect.",
             (
+                Parameter("id", "only this one"),
                 Parameter("job", "only those that aim at this job"),
                 _choice("action", "only this action", *ACTIONS),
                 _choice("state", "only with this last outcome", *COMMAND_STATES),

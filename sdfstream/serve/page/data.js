@@ -7,6 +7,8 @@ import { route } from './route.js';
 import { useStore } from './store.js';
 
 const SETTLE_MS = 300; // events come in bursts: one question answers them all
+const BUSY_MS = 1500; // where the server says that too many ask
+const PAUSES = 15; // what takes the server long is asked for seldom: a sixteenth of the time at most
 const NOTHING = { items: [], total: null, head: null, error: null };
 
 // The items of a list: {items, total, head, error}; total is null until the first answer. No name: nothing is asked.
@@ -42,13 +44,16 @@ function keepAsking({ ask, show, events, everyMs }) {
     if (document.hidden && everyMs) return later(everyMs);
     busy = true;
     again = false;
+    const began = Date.now();
+    let pauseMs = everyMs;
     try {
       show(await ask(abort.signal), null);
     } catch (error) {
       if (!abort.signal.aborted) show(null, error);
+      pauseMs = error.status === 429 ? BUSY_MS : everyMs;
     }
     busy = false;
-    if (!abort.signal.aborted && (again || everyMs)) later(again ? SETTLE_MS : everyMs);
+    if (!abort.signal.aborted && (again || pauseMs)) later(again ? SETTLE_MS : Math.max(pauseMs, PAUSES * (Date.now() - began)));
     return undefined;
   }
   const forget = onEvents(events, () => (busy ? (again = true) : later(SETTLE_MS)));

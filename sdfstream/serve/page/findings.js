@@ -34,10 +34,10 @@ export function FindingTable({ findings, head, label = 'Findings' }) {
 }
 
 export function Finding({ id }) {
-  const found = useList('findings', {}, { events: ['finding'], most: 2000 });
-  const finding = found.items.find((one) => one.id === id);
+  const found = useList('findings', { id }, { events: ['finding'] });
+  const finding = found.items[0];
   const commands = useList('commands', {}, { events: ['command', 'outcome'], most: 1000 });
-  if (!finding) return html`<h1>Finding</h1><${Notice} of=${found.total ? { ...found, total: 0 } : found} nothing=${`No finding ${id} is known.`} />`;
+  if (!finding) return html`<h1>Finding</h1><${Notice} of=${found} nothing=${`No finding ${id} is known.`} />`;
   const answers = commands.items.filter((command) => (command.reason || []).includes(id));
   return html`<h1>${finding.kind} <small>${finding.id}</small></h1>
     <dl class="facts">

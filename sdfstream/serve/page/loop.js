@@ -10,22 +10,22 @@ import { Subject } from './subject.js';
 export function Loop() {
   const { command: chosen } = useStore(route).query;
   const loop = useList('loop', {}, { events: ['override', 'outcome', 'command'] });
-  const found = useList('commands', {}, { events: ['command', 'outcome', 'override'], most: 1000 });
+  const found = useList('commands', { id: chosen }, { events: ['command', 'outcome', 'override'], most: 1000 });
+  const inForce = useList('commands', { in_force: true }, { events: ['command', 'outcome'], most: 1 });
   const mode = loop.items.find((item) => item.type === 'mode');
   const overrides = loop.items.filter((item) => item.type === 'override');
-  const shown = chosen ? found.items.filter((c) => c.id === chosen) : found.items;
   return html`<h1>Loop</h1>
     <${Notice} of=${loop} />
     ${mode && html`<dl class="figures">
       <${Figure} label="Mode" value=${mode.mode || 'as in the settings'} note=${mode.mode ? `by ${mode.operator}, ${time(mode.said_at_ns)}` : 'no operator has set one'} />
-      <${Figure} label="Commands in force" value=${short(found.items.filter((c) => c.in_force).length)} />
+      <${Figure} label="Commands in force" value=${short(inForce.total)} />
       <${Figure} label="Waiting for approval" value=${short(mode.waiting)} />
     </dl>`}
     <p class="notice">Approving, undoing and the kill switch need an operator's key, which no browser has: <code>sdfstream approve ID</code>, <code>sdfstream undo ID</code>, <code>sdfstream policy observe</code>.</p>
     <h2>Commands</h2>
     ${chosen && html`<p><a href=${to('loop')}>All commands</a></p>`}
     <${Notice} of=${found} nothing="The loop has done nothing and proposed nothing." />
-    ${shown.length > 0 && html`<${Table} label="Commands" items=${shown} columns=${[
+    ${found.items.length > 0 && html`<${Table} label="Commands" items=${found.items} columns=${[
       ['Began', (c) => time(c.began_at_ns)],
       ['Action', (c) => html`<a href=${to('loop', [], { command: c.id })}>${c.action}</a>`],
       ['Target', (c) => html`<${Subject} of=${c.target} />`],

@@ -1,27 +1,34 @@
 // The instant that every view speaks of: now, or any of the past that the archive has.
-import { html, useEffect, useState } from './lib.js';
+import { html, useEffect, useRef, useState } from './lib.js';
+import { busNow } from './freshness.js';
 import { duration } from './format.js';
 
+const SETTLE_MS = 350;
 const SPANS = { 300: '5 min', 3600: '1 h', 86400: '24 h', 604800: '7 d' };
 
 export function Slider({ at, set }) {
   const [span, setSpan] = useState(3600);
   const [shown, setShown] = useState(null); // while the knob is moved
-  const [end, setEnd] = useState(Date.now());
+  const [end, setEnd] = useState(busNow); // stands still while the past is shown, so that the knob does
   useEffect(() => {
     if (at) return undefined;
-    const timer = setInterval(() => setEnd(Date.now()), 5000);
+    const timer = setInterval(() => setEnd(busNow()), 1000);
     return () => clearInterval(timer);
   }, [at]);
   const chosen = at ? Date.parse(at) : null;
   const backS = shown ?? (chosen ? Math.min(span, Math.max(0, Math.round((end - chosen) / 1000))) : 0);
-  const choose = (seconds) => {
-    setShown(null);
-    set(seconds > 0 ? iso(end - seconds * 1000) : undefined);
+  const settling = useRef(0);
+  const choose = (seconds) => { // each instant is a look into the archive: only where the knob comes to rest
+    setShown(seconds);
+    clearTimeout(settling.current);
+    settling.current = setTimeout(() => {
+      setShown(null);
+      set(seconds > 0 ? iso(end - seconds * 1000) : undefined);
+    }, SETTLE_MS);
   };
   const typed = (event) => {
     const ms = Date.parse(`${event.target.value}Z`);
-    if (Number.isFinite(ms) && ms < Date.now()) set(iso(ms));
+    if (Number.isFinite(ms) && ms < busNow()) set(iso(ms));
   };
   const words = backS ? `${duration(backS * 1e9)} ago` : 'now';
   return html`<div class="slider" role="group" aria-label="Instant that is shown">
