@@ -11,6 +11,7 @@ import numpy as np
 
 from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.heartbeat import Heartbeat
+from sdfstream.agent.lateness import Rates
 from sdfstream.agent.nics_io import NicMonitor, NicSurvey
 from sdfstream.agent.numpy_packets_io import NumpyPackets, assess_pause_ns
 from sdfstream.agent.observer import WatchRequest
@@ -241,6 +242,11 @@ class HostAgent:
             self._planned_senders = senders, networks
         self.packets.know("plan", senders, networks)
         return followed
+
+    def slow_down(self, rates: Rates) -> None:
+        """Probe at these shares of the rates that are wanted, from now on."""
+        self.planned.take_share(rates.planned)
+        self.sessions.watches.take_share(rates.quick)
 
     def answer(self, senders: Mapping[str, str]) -> None:
         """Answer these senders (address to NIC id), which jobs name, from now on."""

@@ -23,6 +23,7 @@ from sdfstream.agent.answering_io import Answering
 from sdfstream.agent.engine.packets_io import packets_by
 from sdfstream.agent.engine.thread_io import engine_of
 from sdfstream.agent.host_io import HostAgent, Survey
+from sdfstream.agent.lateness_io import PaceKeeper
 from sdfstream.agent.numpy_packets_io import NumpyPackets
 from sdfstream.agent.observer import LivenessObserver
 from sdfstream.agent.priority_io import BESIDE_PRIORITY, PRIORITY, ask_for_priority, follow_in_priority
@@ -148,6 +149,7 @@ class _Agent:
         self._more_counters: list[Counters] = []
         self._logged: dict[str, int] = {}
         self._survey_now = asyncio.Event()
+        self._pace = PaceKeeper(stats, None if self._engine is None else self._engine.lateness)
         self._nics_helper = stats.troubles.helper("nics")
         self.troubles = OwnTroubles((Counted(stats), *self.hosts, *counted))
 
@@ -235,6 +237,7 @@ class _Agent:
                 if not host.packets.self_driven:
                     host.packets.send_due(now_ns)
             if loop.time() >= next_s:
+                self._pace.note(loop.time() - next_s)
                 next_s = max(next_s + self._tick_ms() / 1e3, loop.time())
             await wake.until(next_s)
 
@@ -269,6 +272,7 @@ class _Agent:
     async def look_at_troubles(self) -> None:
         """Let the first host's heartbeat say, for ever, what is wrong with this process."""
         while True:
+            self._pace.look(self.hosts)
             self.troubles.look(time.monotonic(), time.time_ns())
             if self.hosts:
                 self.hosts[0].troubles = self.troubles.as_data()

@@ -77,6 +77,7 @@ class PlannedSessions:
         self._good: list[SessionConfig] = []
         self._wanted: dict[SessionConfig, None] = {}
         self._answer_pps = 0.0
+        self._share = 1.0
         self._changed = self._short = False
 
     @property
@@ -132,6 +133,12 @@ class PlannedSessions:
             if abs(answers - self._answer_pps) > 0.1 * max(answers, self._answer_pps):
                 self._cut(answers)
 
+    def take_share(self, share: float) -> None:
+        """Run so much of the probes per second that plan and budget come to; what is first in the plan stays."""
+        if share != self._share:
+            self._share = share
+            self._cut(self._answer_pps)
+
     def change(self, now_ns: int) -> SessionChange:
         """What is to be done to fulfil the plan, as far as there is room now."""
         if not self._changed and not self._short:
@@ -162,9 +169,10 @@ class PlannedSessions:
                 target_pps[target] = there_pps
                 wanted[session] = None
         self._warn_of_target(crowded)
+        beyond = len(self._good) - len(wanted) - crowded
+        wanted = _first(wanted, self._share)
         self._changed |= list(wanted) != list(self._wanted)
         self._wanted = wanted
-        beyond = len(self._good) - len(wanted) - crowded
         if not beyond:
             self._counters.troubles.end("sessions")
         else:
@@ -189,7 +197,7 @@ class PlannedSessions:
 
     @property
     def beyond(self) -> int:
-        """Sessions of the plan left out for want of budget, or of room for their address."""
+        """Sessions of the plan left out for want of budget, of room for their address, or of time."""
         return len(self._good) - len(self._wanted)
 
     def _refuse(self, why: str) -> bool:
@@ -225,6 +233,18 @@ class PlannedSessions:
             dscp=session.dscp,
             rate_hz=session.rate_hz,
         )
+
+
+def _first(sessions: Mapping[SessionConfig, None], share: float) -> dict[SessionConfig, None]:
+    """The first of `sessions` that come to `share` of their probes per second."""
+    left_pps = share * sum(session.rate_hz for session in sessions) + 1e-6
+    found: dict[SessionConfig, None] = {}
+    for session in sessions:
+        left_pps -= session.rate_hz
+        if left_pps < 0:
+            break
+        found[session] = None
+    return found
 
 
 def plan_ports(config: AgentConfig) -> tuple[int, ...]:

@@ -76,6 +76,7 @@ class QuickPaths:
         self._pairs: dict[str, list[WatchRequest]] = {}
         self._watched = WatchedRoutes()
         self._chosen: dict[str, _NicChoice] = {}
+        self._full_hz = config.watch_rate_hz
         self._changed = False
         self._version = 0
         self._look_at_ns = self._traces_at_ns = 0
@@ -92,6 +93,11 @@ class QuickPaths:
         """The routes of armed commands, from now on."""
         self._changed = self._changed or watched != self._watched
         self._watched = watched
+
+    def take_share(self, share: float) -> None:
+        """Probe quick paths at `share` of their rate from now on."""
+        self._changed = self._changed or self._full_hz != share * self._config.watch_rate_hz
+        self._full_hz = share * self._config.watch_rate_hz
 
     def rate_hz(self, src: str, path: ProbePath) -> float | None:
         """Probes per second of a quick path; None: it is not quick."""
@@ -123,13 +129,13 @@ class QuickPaths:
 
     def _choose_for(self, nic: _Nic, targets: dict[str, float], now_ns: int) -> None:
         config = self._config
-        before = self._chosen.setdefault(nic.name, _NicChoice(config.watch_rate_hz))
+        before = self._chosen.setdefault(nic.name, _NicChoice(self._full_hz))
         slow_hz = config.watch_candidate_hz
         left_pps = config.watch_nic_pps - len(nic.target_of) * slow_hz
         for share in (1.0, 0.5):
-            rate_hz = max(share * config.watch_rate_hz, slow_hz)
+            rate_hz = max(share * self._full_hz, slow_hz)
             more_hz = max(rate_hz - slow_hz, 1e-3)
-            spared = _BACK if share > before.rate_hz / config.watch_rate_hz else 1.0
+            spared = _BACK if share > before.rate_hz / self._full_hz else 1.0
             room = CoverRoom(
                 max(0, int(spared * left_pps / more_hz)),
                 nic.target_of,

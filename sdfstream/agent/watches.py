@@ -124,6 +124,10 @@ class WatchSessions:
         """The routes whose segments quick paths are to cross from now on."""
         self._quick_paths.cover(watched)
 
+    def take_share(self, share: float) -> None:
+        """Probe quick paths at `share` of their rate from now on."""
+        self._quick_paths.take_share(share)
+
     def change(self, now_ns: int) -> WatchChange:
         """What is to be done to fulfil the requests, as far as there is room now."""
         if not self._quick_paths.choose(now_ns) and not self._short:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sdfstream.agent.engine.inbound_mirror import InboundMirror
 from sdfstream.agent.engine.room import EngineRange, engine_room
+from sdfstream.agent.lateness import DECILE
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.engine import layouts
@@ -228,6 +229,11 @@ class EngineThread:
         by_name = {host.name: host for host in self._hosts}
         for name, batch in self._rows.batches(rows):
             by_name[name].finished.append(batch)
+
+    def lateness(self, before: Mapping[int, int]) -> tuple[int, dict[int, int]]:
+        """The ninth decile of how late its turns were since the reading `before`, ns, and a reading of now."""
+        now = self.shell.bins("late")
+        return self.shell.quantile_ns("late", DECILE, before), now
 
     def _host_at(self, path: int) -> ServedHost:
         return next(h for h in reversed(self._hosts) if path >= h.range.first_path)

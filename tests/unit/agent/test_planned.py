@@ -68,6 +68,20 @@ class TestObeying:
         assert not found.change(1)
         assert found._counters.get("refused", "plan-stale") == 1
 
+    def test_an_agent_that_is_late_runs_what_stands_first_in_its_plan(self) -> None:
+        found = engine()
+        found.take(plan([session(f"h{n}/r0") for n in range(1, 7)]))
+        found.change(0)
+        found.take_share(0.5)
+        assert len(found.change(S).end) == 3
+        assert [s.dst for s in found.sessions] == ["h1/r0", "h2/r0", "h3/r0"]
+        assert found.beyond == 3, "its planner is told"
+        assert not found._counters.troubles.open, "it is not the budget that is short"
+        found.take_share(0.5)
+        assert not found.change(2 * S)
+        found.take_share(1.0)
+        assert len(found.change(2 * S + DRAIN_NS).begin) == 3
+
     def test_a_controller_whose_clock_was_far_ahead_is_obeyed_again(self) -> None:
         found = engine()
         found.take(plan([session()], at=10_000 * S))

@@ -70,6 +70,16 @@ def test_while_nothing_is_known_four_ports_spread_over_all_are_quick() -> None:
     assert world.after(0) == dict.fromkeys((0, 4, 8, 12), 100.0)
 
 
+def test_an_agent_that_is_late_probes_the_same_paths_at_half_the_rate() -> None:
+    world = World()
+    world.watch()
+    before = world.after(0)
+    world.paths.take_share(0.5)
+    assert world.after(0.1) == dict.fromkeys(before, 50.0)
+    world.paths.take_share(1.0)
+    assert world.after(0.1) == before
+
+
 def test_once_routes_there_are_known_the_four_go_different_ways() -> None:
     world = World()
     world.watch()
