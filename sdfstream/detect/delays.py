@@ -35,6 +35,12 @@ Bools = npt.NDArray[np.bool_]
 
 _WARM = 10
 """Windows a path needs before it is evaluated."""
+_SETTLED = 150
+"""Windows after which a path's mean and spread are as good as they become; before, its threshold is wider."""
+_YOUNG = 300
+"""Ticks in which the noise of all paths is learnt fast: from where it starts to its lower bound in twelve seconds."""
+_YOUNG_DOWN, _YOUNG_UP, _STEP = 0.02, 0.06, 0.003
+"""Longest steps of that noise per tick, as shares of it: in these ticks, and later."""
 _FRESH_NS = NS_PER_S
 _LINGER_NS = 5 * NS_PER_S
 """A slow path of which nothing new is received counts as slow for this long: no data is not well."""
@@ -93,6 +99,8 @@ class DelayBaselines:
         it last had while high, its excess in thresholds, its error bar; ns."""
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
+        self.learnt = 0
+        """Ticks of quiet deviations that `noise_ns` rests on."""
         self._waiting: list[tuple[Any, ...]] = []
         """Directed path, start of the window, median delay, error bar, when it came."""
 
@@ -151,7 +159,7 @@ class DelayBaselines:
         mean, spread = self.moments.mean[number], np.sqrt(self.moments.variance[number])
         warm = self.moments.count[number] >= _WARM
         above = np.where(warm, delay - mean, 0.0)
-        absolute = self._absolute()
+        absolute = self._absolute(self.moments.count[number])
         threshold = np.maximum(absolute, np.maximum(self.config.excess_sigmas * spread, 3.0 * err))
         alone = above / threshold
         score = np.minimum(alone, self._round_trip(number, window_ns, absolute))
@@ -163,13 +171,11 @@ class DelayBaselines:
         begun = np.where(t["since_ns"][number] == ABSENT_NS, at_ns, t["since_ns"][number])
         t["since_ns"][number] = np.where(high | on, begun, ABSENT_NS)
         quiet = ~on & (alone < 0.5)
-        limit = np.where(warm, np.maximum(4 * spread, 1e3), np.inf)
-        deviation = np.clip(delay - mean, -limit, limit)
-        self.moments.update(number[quiet], (mean + deviation)[quiet])
+        _learn_normal(self.moments, number[quiet], delay[quiet])
         deviations: Floats = np.abs(delay - mean)[quiet & warm]
         return deviations
 
-    def _round_trip(self, number: Ints, window_ns: int, absolute: float) -> Floats:
+    def _round_trip(self, number: Ints, window_ns: int, absolute: Floats) -> Floats:
         """Excess of the round trip, in thresholds, for each of these directed paths; infinite where it is not known."""
         t, other, session = self.table, number ^ 1, number // 2
         there = t["window_ns"][other] >= window_ns - _NEAR_NS
@@ -179,21 +185,30 @@ class DelayBaselines:
         score = (total - mean) / np.maximum(absolute, self.config.excess_sigmas * spread)
         lead = there & ((number % 2 == 0) | ~np.isin(other, number))  # each session learns once per window
         quiet = lead & (~warm | (score < 0.5)) & ~self.cusum.on[number] & ~self.cusum.on[other]
-        limit = np.where(warm, np.maximum(4 * spread, 1e3), np.inf)
-        self.round_trip.update(session[quiet], (mean + np.clip(total - mean, -limit, limit))[quiet])
+        _learn_normal(self.round_trip, session[quiet], total[quiet])
         result: Floats = np.where(there & warm, score, np.where(there, 0.0, np.inf))
         return result
 
-    def _absolute(self) -> float:
+    def _absolute(self, windows: Ints) -> Floats:
+        """Threshold of paths that were seen for so many windows: what is little known must stand out more."""
         if self.config.excess_us is not None:
-            return self.config.excess_us * 1e3
-        return float(np.clip(3.0 * self.noise_ns, _FLOOR_NS, _CEILING_NS))
+            return np.full(windows.size, self.config.excess_us * 1e3)
+        learnt = float(np.clip(3.0 * self.noise_ns, _FLOOR_NS, _CEILING_NS))
+        wider: Floats = learnt * np.sqrt(np.maximum(1.0, _SETTLED / np.maximum(windows, 1)))
+        return wider
 
     def _learn(self, deviation: Floats) -> None:
-        """Follow the 99th percentile of quiet deviations: an exact quantile step, rate-limited to 0.3 % per tick."""
+        """Follow the 99th percentile of quiet deviations: a quantile step, limited to 0.3 % per tick in the end.
+
+        At first steps are longer; those up not so long that a queue is taken for noise before its paths are known to be
+        slow, from when on they teach nothing.
+        """
         if deviation.size:
-            above = float(np.mean(deviation > self.noise_ns))
-            self.noise_ns *= float(np.exp(np.clip(above - 0.01, -0.003, 0.003)))
+            above = float(np.mean(deviation > self.noise_ns)) - 0.01
+            self.learnt += 1
+            young = self.learnt <= _YOUNG
+            step = np.clip(2 * above, -_YOUNG_DOWN, _YOUNG_UP) if young else np.clip(above, -_STEP, _STEP)
+            self.noise_ns *= float(np.exp(step))
 
     def slow(self, now_ns: int) -> Bools:
         """(2·sessions,) directed paths that stand in a queue."""
@@ -220,7 +235,7 @@ class DelayBaselines:
             "round_trip": self.round_trip.snapshot(),
             "cusum": self.cusum.snapshot(),
             "table": self.table.snapshot(),
-            "noise": self.noise_ns,
+            "noise": [self.noise_ns, self.learnt],
             "waiting": [_joined(self._waiting)] if self._waiting else [],  # however it was cut into calls
         }
 
@@ -230,8 +245,23 @@ class DelayBaselines:
         self.round_trip.restore(state["round_trip"])
         self.cusum.restore(state["cusum"])
         self.table.restore(state["table"])
-        self.noise_ns = float(state["noise"])
+        self.noise_ns, self.learnt = float(state["noise"][0]), int(state["noise"][1])
         self._waiting = [tuple(x) for x in state["waiting"]]
+
+
+def _learn_normal(moments: EwMoments, slots: Ints, delay_ns: Floats) -> None:
+    """Take quiet delays, each at most a few spreads from the mean.
+
+    A burst among a path's first windows would stay in its mean for a minute. So before it is warm no delay raises the
+    mean by much, and one far below shows that those before were no normal ones: it starts anew.
+    """
+    count, mean, spread = moments.count[slots], moments.mean[slots], np.sqrt(moments.variance[slots])
+    limit = np.maximum(4 * spread, np.where(count >= _WARM, 1e3, _FLOOR_NS))
+    burst = (count > 0) & (count < _WARM) & (delay_ns < mean - limit)
+    if burst.any():
+        moments.table.reset(slots[burst])
+    first = burst | (count == 0)
+    moments.update(slots, np.where(first, delay_ns, mean + np.clip(delay_ns - mean, -limit, limit)))
 
 
 def _joined(waiting: list[tuple[Any, ...]]) -> list[Any]:
