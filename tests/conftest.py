@@ -29,6 +29,7 @@ UNHURRIED = ("tests/golden/", "tests/property/", "tests/scenarios/", "tests/unit
 IN_TIME = (
     "tests/integration/test_agents_away",
     "tests/integration/test_agent_run",
+    "tests/integration/test_page_scale",
     "tests/integration/test_sync_split",
 )
 """Agents at full rate, and clocks by probes in their own time."""

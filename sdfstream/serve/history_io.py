@@ -47,7 +47,7 @@ SELECT {last} AS at_s, p.src AS src, p.dst AS dst, toFloat64(count()) AS paths,
     if(measured > 0, sorted[toUInt64(greatest(1, ceil({level} * measured)))], NULL) AS value
 FROM
 (
-    SELECT if(s.dir = 'fwd', {src}, {dst}) AS src, if(s.dir = 'fwd', {dst}, {src}) AS dst,
+    {names}SELECT if(s.dir = 'fwd', {src}, {dst}) AS src, if(s.dir = 'fwd', {dst}, {src}) AS dst,
         sum(s.n) AS n, sum(s.lost) AS lost, toFloat64(min(s.floor_ns)) AS floor,
         {figure} AS figure
     FROM owd_1s AS s
@@ -84,7 +84,7 @@ def statement(asked: Mapping[str, Any], end_ns: int) -> tuple[str, int]:
 
     span_s, last = int(asked["span_s"]), end_ns // NS_PER_S
     step = max(1, math.ceil(span_s / MOST_POINTS))
-    when = {"first": last - span_s, "last": last, "step": step}
+    when = {"first": max(0, last - span_s), "last": last, "step": step}
     if "job" in asked:
         return _JOB.format(job=literal(asked["job"]), **when), step
     if "cells" in asked:
@@ -106,15 +106,17 @@ def _cells(asked: Mapping[str, Any], when: Mapping[str, int]) -> str:
     leaf_of: Mapping[str, str] = asked.get("leaf_of") or {}
 
     def group(column: str) -> str:
-        if not leaf_of:
-            return f"splitByChar('/', s.{column})[1]"
-        nics, leaves = (", ".join(map(literal, names)) for names in (leaf_of.keys(), leaf_of.values()))
-        return f"transform(s.{column}, [{nics}], [{leaves}], 'no leaf')"
+        host = f"splitByChar('/', s.{column})[1]"
+        return f"transform(s.{column}, nics, leaves, 'no leaf')" if leaf_of else host
 
+    nics, leaves = (", ".join(map(literal, names)) for names in (leaf_of.keys(), leaf_of.values()))
+    names = f"WITH [{nics}] AS nics, [{leaves}] AS leaves " if leaf_of else ""  # once: SQL has a longest text
     # of a session's way back its reflector is the sender
     level = float(asked.get("percentile", 50)) / 100
     figure = _FIGURES[asked["cells"]]
-    return _CELLS.format(src=group("src"), dst=group("dst"), level=level, figure=figure, most=MOST_CELLS, **when)
+    return _CELLS.format(
+        src=group("src"), dst=group("dst"), level=level, figure=figure, names=names, most=MOST_CELLS, **when
+    )
 
 
 def history(data: str, url: str | None, asked: Mapping[str, Any], end_ns: int) -> dict[str, Any]:

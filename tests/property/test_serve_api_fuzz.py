@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sdfstream.serve.api import callers_io, openapi, tokens_io
 from sdfstream.serve.api.app_io import Api
 from sdfstream.serve.api.roles import hashed
+from sdfstream.serve.history_io import statement
 from sdfstream.serve.past_io import PastBoards
 from tests.fixtures import asgi
 from tests.fixtures import board_messages as bm
@@ -48,8 +49,13 @@ def world() -> Any:
         def override(sent: Any) -> dict[str, Any]:
             return {"taken": str(sent["id"])} if isinstance(sent.get("id"), str) else {"error": "id must be text"}
 
+        def history(question: Any, end_ns: int) -> dict[str, Any]:
+            assert "SELECT" in statement(question, end_ns)[0]
+            return {"step_ns": 1, "items": []}
+
         data = Path(folder)
-        yield asgi.api_over(data, board, jobs, past=past, override=override), data, tokens_io.add(data, "all", "admin")
+        api = asgi.api_over(data, board, jobs, past=past, override=override, history=history)
+        yield api, data, tokens_io.add(data, "all", "admin")
 
 
 def asked(api: Api, path: str, **more: Any) -> asgi.Answer:

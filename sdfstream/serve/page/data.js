@@ -6,7 +6,8 @@ import { onEvents } from './live.js';
 import { route } from './route.js';
 import { useStore } from './store.js';
 
-const SETTLE_MS = 300; // events come in bursts: one question answers them all
+const SETTLE_MS = 80; // events come in bursts: one question answers them all
+const APART = 2; // times as long as the last answer took: so long none is asked for after it, whatever events come
 const BUSY_MS = 1500; // where the server says that too many ask
 const PAUSES = 15; // what takes the server long is asked for seldom: a sixteenth of the time at most
 const NOTHING = { items: [], total: null, head: null, error: null };
@@ -34,14 +35,20 @@ export function useList(name, query = {}, { events = [], everyMs = 3000, most } 
 function keepAsking({ ask, show, events, everyMs }) {
   const abort = new AbortController();
   let timer;
+  let dueAt = Infinity;
+  let restUntil = 0;
   let busy = false;
   let again = false;
-  const later = (ms) => {
+  const wake = (at) => { // what is due earlier already stays so
+    if (at >= dueAt || abort.signal.aborted) return;
+    dueAt = at;
     clearTimeout(timer);
-    timer = setTimeout(now, ms);
+    timer = setTimeout(now, at - Date.now());
   };
+  const soon = () => wake(Math.max(Date.now() + SETTLE_MS, restUntil));
   async function now() {
-    if (document.hidden && everyMs) return later(everyMs);
+    dueAt = Infinity;
+    if (document.hidden && everyMs) return wake(Date.now() + everyMs);
     busy = true;
     again = false;
     const began = Date.now();
@@ -53,10 +60,13 @@ function keepAsking({ ask, show, events, everyMs }) {
       pauseMs = error.status === 429 ? BUSY_MS : everyMs;
     }
     busy = false;
-    if (!abort.signal.aborted && (again || pauseMs)) later(again ? SETTLE_MS : Math.max(pauseMs, PAUSES * (Date.now() - began)));
+    const tookMs = Date.now() - began;
+    restUntil = Date.now() + APART * tookMs;
+    if (again) soon();
+    else if (pauseMs) wake(Date.now() + Math.max(pauseMs, PAUSES * tookMs));
     return undefined;
   }
-  const forget = onEvents(events, () => (busy ? (again = true) : later(SETTLE_MS)));
+  const forget = onEvents(events, () => (busy ? (again = true) : soon()));
   now();
   return () => {
     abort.abort();

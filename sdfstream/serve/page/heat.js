@@ -70,9 +70,10 @@ function known(cell, isStale) {
 
 function paintCell(pen, cell, size, palette, { least, most }, isStale) {
   if (!known(cell, isStale)) return draw(pen, cell.lost && !isStale ? 'unhealthy' : 'unknown', 0, 0, size, palette);
-  pen.fillStyle = SCALE[Math.min(9, Math.floor((9.999 * (cell.value - least)) / (most - least || 1)))];
+  const step = Math.min(9, Math.floor((9.999 * (cell.value - least)) / (most - least || 1)));
+  pen.fillStyle = SCALE[step];
   pen.fillRect(0.5, 0.5, size - 1, size - 1);
-  if (cell.lost) draw(pen, 'unhealthy', size / 4, size / 4, size / 2, { unhealthy: '#fff' });
+  if (cell.lost) draw(pen, 'unhealthy', size / 4, size / 4, size / 2, { unhealthy: step < 5 ? '#000' : '#fff' });
   return undefined;
 }
 

@@ -12,22 +12,14 @@ import pytest
 from sdfstream.errors import ArchiveError
 from sdfstream.records.units import NS_PER_S
 from sdfstream.serve.api import openapi, tokens_io
-from sdfstream.serve.api.app_io import Api
-from sdfstream.serve.api.callers_io import Callers
-from sdfstream.serve.api.follow_io import Followers
-from sdfstream.serve.api.histories_io import Histories, Read
-from sdfstream.serve.api.picture import Picture
-from sdfstream.serve.api.pictures_io import Pictures
-from sdfstream.serve.api.stream import ChangeLog
+from sdfstream.serve.api.histories_io import Read
 from sdfstream.serve.history_io import MOST_POINTS, statement
 from tests.fixtures import asgi
 from tests.fixtures import board_messages as bm
 
 
 async def answer(data: Path, read: Read | None, query: str) -> asgi.Answer:
-    board, jobs = asgi.boards()
-    pictures = Pictures(lambda: Picture(board, jobs, bm.NOW_NS, bm.NOW_NS), None)
-    api = Api(pictures, Followers(ChangeLog("run"), pictures), Callers(data), histories=Histories(read))
+    api = asgi.api_over(data, *asgi.boards(), history=read)
     headers = {"Authorization": f"Bearer {tokens_io.add(data, f't{len(query)}', 'view')}"}
     return await asgi.ask(api, "/v1/history", query=query.encode(), headers=headers)
 
@@ -71,3 +63,9 @@ def test_names_are_quoted_and_steps_grow_with_the_span() -> None:
     assert "'x\\' OR 1=1 --'" in sql
     assert step == 86_400 // MOST_POINTS
     assert statement({"nic": "h00/r0", "span_s": 60}, bm.NOW_NS)[1] == 1
+
+
+def test_the_sql_of_4000_nics_is_short_enough() -> None:
+    leaf_of = {f"gpu-{i // 8:04d}/mlx5_{i % 8}": f"leaf-{i // 64}" for i in range(4000)}
+    sql, _ = statement({"cells": "owd", "leaf_of": leaf_of, "span_s": 60}, bm.NOW_NS)
+    assert len(sql) < 200_000, "ClickHouse reads 262,144 characters"
