@@ -62,7 +62,7 @@ class Answering:
         """Answer the probes that have come; after any, rest and try again, else wait for the next probe."""
         began_s = time.monotonic()
         ready = [self._host_of[fd] for fd, _ in self._requests.poll(0, len(self._host_of))]
-        if any([self._guard("HostAgent.reflect", packets.reflect) for packets in ready]):
+        if any([self._guard("reflector", packets.reflect) for packets in ready]):
             self._work_s += (time.monotonic() - began_s - self._work_s) / _SMOOTH
             longest_s = min(
                 _LONGEST_REST * self._usual_s, *(p.longest_rest_ns() / 1e9 or math.inf for p in ready), math.inf

@@ -253,11 +253,11 @@ class _Agent:
         for host in hosts:
             host.assess_at_ns = now_ns + host.assess_pause_ns
             if not host.packets.self_driven:
-                self._guard("HostAgent.hear", partial(host.packets.read_answers, due_at_ns))
+                self._guard("answers", partial(host.packets.read_answers, due_at_ns))
             self.buffer.put(host.liveness(now_ns))
             if self._observer is not None:
                 notify = partial(self._notify_observer, self._observer, host.name, now_ns)
-                self._guard("_Agent._tell_companion", notify)
+                self._guard("observer", notify)
             self.buffer.put(host.step_traces(now_ns))
 
     def _notify_observer(self, observer: LivenessObserver, host: str, now_ns: int) -> bool:
