@@ -12,7 +12,7 @@ PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorde
 UNHURRIED := -n $(shell nproc) --dist loadfile --no-loadscope-reorder
 # the scheduling class that any other process interrupts at once; where a sandbox refuses it, the least share
 LEAST := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
-.PHONY: help setup demo test test-rdma check audit fuzz quick bench bench-clock trials gray chaos schemas lock clean
+.PHONY: help setup demo test test-rdma check audit fuzz quick bench bench-clock scorecard trials gray chaos schemas lock clean
 
 help: ## This page
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -75,6 +75,11 @@ bench: ## Speed as ratios measured side by side in one run; cost of the agent; s
 bench-clock: ## The clocks on published laws and seeds, beside others: docs/scorecard.md (20 minutes; CLOCK=--quick: 3)
 	@scripts/setup python peers
 	@$(BIN)/sdfstream score clock --peers --plots docs/img --markdown docs/scorecard.md $(CLOCK)
+
+SEEDS ?= 3
+scorecard: ## Findings against the twin's truth over its scenarios (SEEDS=3: seeds 1 to 3; a quarter of an hour on two idle cores)
+	@scripts/setup python
+	@$(BIN)/sdfstream score detect --seeds $(SEEDS)
 
 TRIALS ?= 20
 trials: ## The loop on real packets, again and again: failover, collisions, lapses, forged commands (TRIALS=20: 40 minutes)

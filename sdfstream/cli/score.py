@@ -1,6 +1,7 @@
 """``sdfstream score DIR``: a recording's findings and clocks against the truth that lies beside it.
 
-``sdfstream score clock`` needs no recording: clocks are simulated, see `score_clock`.
+``sdfstream score clock`` and ``score detect`` need no recording: what they score is simulated, see `score_clock`,
+`score_detect`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from sdfstream import strict_json
-from sdfstream.cli import score_clock
+from sdfstream.cli import score_clock, score_detect
 from sdfstream.errors import ConfigError, FormatError
 
-HELP = "judge a recording by its truth: faults against findings, clock errors; or the clocks on published delay laws"
+HELP = "judge a recording by its truth; or the clocks on published delay laws; or detect on the twin's scenarios"
 EXAMPLE = "sdfstream score sdfstream-data/recording"
 
 
@@ -21,9 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument(
         "recording",
-        metavar="DIR|clock",
+        metavar="DIR|clock|detect",
         help="folder with recording.json and findings, truth/ in it or beside it; or the word clock: the score card of "
-        "the clocks, over simulated delays (a folder of that name: ./clock)",
+        "the clocks, over simulated delays; or the word detect: findings over the twin's scenarios, or those of --only "
+        "(a name or a file). Folders of those names: ./clock, ./detect",
     )
     parser.add_argument("--truth", type=Path, metavar="DIR", help="folder of faults.jsonl and clock.jsonl")
     score_clock.add_arguments(parser)
@@ -33,8 +35,12 @@ def run(args: argparse.Namespace) -> int:
     """Score a recording, or the clocks."""
     if args.recording == "clock":
         return score_clock.run(args)
+    if args.recording == "detect":
+        if others := [name for name in score_clock.given(args) if name.lstrip("-") not in score_detect.OPTIONS]:
+            raise ConfigError(f"{', '.join(others)}: only for 'sdfstream score clock'")
+        return score_detect.run(args)
     if beside := score_clock.given(args):
-        raise ConfigError(f"{', '.join(beside)}: only for 'sdfstream score clock'")
+        raise ConfigError(f"{', '.join(beside)}: only for 'sdfstream score clock' and 'sdfstream score detect'")
     args.recording = Path(args.recording)
     return _recording(args)
 

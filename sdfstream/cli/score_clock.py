@@ -25,7 +25,7 @@ _OURS, _PEERS = "ours", "peers"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that ``score DIR`` does not take."""
-    clock = parser.add_argument_group("score clock")
+    clock = parser.add_argument_group("score clock, score detect")
     clock.add_argument("--only", action="append", metavar="CASE", help="this case; repeatable")
     clock.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} seed instead of {SEEDS}")
     clock.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")

@@ -17,12 +17,15 @@ _ASCII_DEL: Final = "\x7f"
 _BEYOND: Final = 1 << 63
 
 
-def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
-    """Print `text`, or with `as_json` one compact object as the last line on stdout and `text` on stderr."""
+def emit(as_json: bool, result: dict[str, Any], text: str, *, nulls: bool = False) -> None:
+    """Print `text`, or with `as_json` one compact object as the last line on stdout and `text` on stderr.
+
+    With `nulls` a figure that was not measured is null; else its key is left out.
+    """
     if as_json:
         if text:
             print(visible.text(text), file=sys.stderr)
-        print(compact(result))
+        print(compact(result, nulls=nulls))
     else:
         print(visible.text(text))
 
@@ -32,12 +35,14 @@ def say(line: str) -> None:
     print(visible.line(line), flush=True)
 
 
-def compact(result: dict[str, Any]) -> str:
+def compact(result: dict[str, Any], *, nulls: bool = False) -> str:
     """`result` as one line of JSON in ASCII without nulls, control characters, and what is no figure.
 
-    Left out as nulls are: NaN, infinities, and whole numbers beyond 64 bits, which no reader takes, ours included.
+    Left out as nulls are: NaN, infinities, and whole numbers beyond 64 bits, which no reader takes, ours included. With
+    `nulls` nothing is left out, and NaN is an error.
     """
-    text = json.dumps(_without_nulls(result), separators=(",", ":"), sort_keys=True, allow_nan=False)
+    shown = result if nulls else _without_nulls(result)
+    text = json.dumps(shown, separators=(",", ":"), sort_keys=True, allow_nan=False)
     return text.replace(_ASCII_DEL, "\\u007f")  # the one that ensure_ascii leaves; it can stand in a string only
 
 

@@ -47,6 +47,8 @@ def locate(target: str, finding: Mapping[str, Any]) -> LocationMatch:
     """
     subject = finding.get("subject") or {}
     kind, name = str(subject.get("type", "")), str(subject.get("id", ""))
+    if name == target:
+        return LocationMatch.EXACT  # a job too, where it is what the fault is on
     nic = name.rpartition(":")[0] if kind == "port" else name
     best = LocationMatch.SYMPTOM if kind in ("path", "qp", "job") else _element(target, nic)
     for suspect in finding.get("suspects") or ():

@@ -50,6 +50,19 @@ RIGHT_KINDS: Final[dict[str, frozenset[str]]] = {
     "remark": frozenset({"class-rewritten"}),
     "host-gone": frozenset({"host-silent", "agent-stale"}),
     "clock": frozenset({"clock-faulty", "clock-unsynced"}),
+    # of the twin
+    "nic-down": _DOWN,
+    "switch-down": _DOWN,
+    "host-down": frozenset({"host-silent"}),
+    "congested-link": frozenset({"congestion", "ecn-marks"}),
+    "incast": frozenset({"congestion", "ecn-marks"}),
+    "bursts": frozenset({"congestion", "ecn-marks"}),
+    "ecn-mistuned": frozenset({"congestion", "ecn-mistuned"}),
+    "pfc-storm": frozenset({"congestion", "pfc-storm"}),
+    "slow-nic": frozenset({"congestion", "slow-nic"}),
+    "rocev1": frozenset({"qp-slow", "inband-mismatch"}),
+    "clock-step": frozenset({"clock-faulty", "clock-unsynced", "clock-step"}),
+    "agent-dead": frozenset({"agent-stale"}),
 }
 RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
     # kind of fault: kinds of finding that follow from it
@@ -60,6 +73,16 @@ RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
     "flap": frozenset({"path-down", "loss", "port-errors", "host-silent", "qp-slow", *_DOWN}),
     "miscabled": frozenset({"path-down", "loss", *_DOWN}),
     "host-gone": frozenset({"path-down", *_DOWN}),
+    "nic-down": frozenset({"path-down", "host-silent", "link-flap", "loss", "port-errors", "qp-slow"}),
+    "switch-down": frozenset({"path-down", "host-silent", "loss", "qp-slow"}),
+    "host-down": frozenset({"path-down", "agent-stale", *_DOWN}),
+    "congested-link": frozenset({"loss", "path-down", "qp-slow"}),
+    "incast": frozenset({"loss", "path-down", "qp-slow"}),
+    "bursts": frozenset({"loss", "qp-slow"}),
+    "ecn-mistuned": frozenset({"ecn-marks", "loss", "qp-slow"}),
+    "pfc-storm": frozenset({"ecn-marks", "path-down", "loss", "qp-slow", "nic-down"}),
+    "slow-nic": frozenset({"ecn-marks", "loss", "qp-slow"}),
+    "agent-dead": frozenset({"host-silent"}),
 }
 
 

@@ -6,7 +6,7 @@ should be woken for (`BENIGN`) are drawn and written to the truth alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -125,7 +125,7 @@ class TwinFault:
         given = getattr(self.spec, name)
         return float(given) if given is not None else float(getattr(KINDS[self.spec.kind], name))
 
-    def truth(self, start_ns: int, seconds: float) -> dict[str, Any]:
+    def truth(self, start_ns: int, seconds: float, names: Sequence[str] = ()) -> dict[str, Any]:
         """The line of ``truth/faults.jsonl``; instants in true time."""
         parameters = {
             name: getattr(self.spec, name) for name in ("share", "reroute_s", "every_s", "up_s", "us")
@@ -139,6 +139,7 @@ class TwinFault:
             "at_ns": start_ns + round(self.spec.at * 1e9),
             "healed_at_ns": start_ns + round(self.end_s * 1e9) if ends else None,
             "benign": self.spec.kind in BENIGN,
+            "links": [names[k] for k in self.links] if names else [],
             "parameters": {k: v for k, v in parameters.items() if v is not None},
         }
 
@@ -216,7 +217,7 @@ class FaultKind:
 
     about: str
     on: str
-    """link, nic, inbound (a NIC's own ingress), host, switch, leaf or fabric."""
+    """link, nic, inbound (a NIC's own ingress), host, switch, leaf, job or fabric."""
     act: Callable[[TwinFault, float, Conditions, TwinFabric], None]
     benign: bool = False
     share: float = 1.0
@@ -238,7 +239,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "pfc-storm": FaultKind("a NIC sends pause frames without end; pauses spread", "inbound", _stick, share=0.02),
     "slow-nic": FaultKind("a NIC moves its data at a share of its speed", "nic", _slow, share=0.1),
     "ecn-mistuned": FaultKind("a congested link marks far too late", "link", _late_marks, share=20.0),
-    "rocev1": FaultKind("queue pairs take RoCEv1: 250 µs in band, 10 µs for probes", "fabric", _inband, us=240.0),
+    "rocev1": FaultKind("queue pairs take RoCEv1: 250 µs in band, 10 µs for probes", "job", _inband, us=240.0),
     "clock-step": FaultKind("a host's clock steps", "host", _nothing, us=250.0),
     "agent-dead": FaultKind("an agent publishes nothing more; its reflector answers", "host", _mute),
     "agent-late": FaultKind("what an agent publishes comes late", "host", _late, us=2e6),
@@ -298,7 +299,7 @@ def _links(on: str, target: str, direction: str, fabric: TwinFabric) -> list[int
         return fabric.directions(target, direction)
     if on == "inbound":
         return fabric.directions(target, "rev")
-    if on == "fabric":
+    if on in ("fabric", "job"):
         return []
     if target not in fabric.hosts and target not in (*fabric.leaves, *fabric.middles, *fabric.tops):
         raise KeyError(target)

@@ -65,10 +65,10 @@ class Queues:
         usable = speed * np.maximum(now.capacity * (1 - (1 - _PAUSED) * self._paused), 0.01)
         unresponsive = now.cross * speed
         asked = np.bincount(routes.ravel(), np.repeat(asked_bps, routes.shape[1]), n) if asked_bps.size else np.zeros(n)
-        load = (asked + unresponsive) / usable
         room = np.clip((usable - unresponsive) / np.maximum(asked, 1.0), 0.02, 1.0)
         room[-1] = 1.0
-        got = asked_bps * room[routes].min(axis=1) if asked_bps.size else asked_bps
+        got, pressing = _yielded(asked_bps, room[routes])
+        load = (np.bincount(routes.ravel(), pressing.ravel(), n) + unresponsive) / usable
         lower, upper = MIN_MARK_S * now.late_marks * speed, FULL_MARK_S * now.late_marks * speed
         stands = lower + (upper - lower) * np.clip(3 * (1 - 1 / np.maximum(load, 1e-9)), 0, 1)
         held = now.stuck | (self._paused > 0.5)
@@ -101,6 +101,20 @@ class Queues:
         feeds, fed = self._feeds
         self._paused[feeds[full[fed]]] = 1.0
         self._paused[-1] = 0.0
+
+
+def _yielded(asked_bps: Float64s, room: Float64s) -> tuple[Float64s, Float64s]:
+    """(flows,) bit/s got, (flows, 6) what each flow presses its hops with; `room`: (flows, 6) share left at each hop.
+
+    A flow yields to its narrowest hop; there alone it presses with all that it asks for, elsewhere with what it gets.
+    """
+    if not asked_bps.size:
+        return asked_bps, np.zeros_like(room)
+    narrowest = room.argmin(axis=1)
+    got = asked_bps * room[np.arange(room.shape[0]), narrowest]
+    pressing = np.repeat(got[:, None], room.shape[1], axis=1)
+    pressing[np.arange(room.shape[0]), narrowest] = asked_bps
+    return got, pressing
 
 
 def _neighbours(routes: Int64s, none: int) -> Int64s:

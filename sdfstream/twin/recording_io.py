@@ -51,7 +51,7 @@ def write(twin: Twin, directory: Path, progress: Callable[[str], None] | None = 
 def write_truth(twin: Twin, directory: Path) -> None:
     """Write ``faults.jsonl``, ``clock.jsonl``, ``fabric.json``, ``links.arrows``; call it after the last message."""
     directory.mkdir(parents=True, exist_ok=True)
-    _lines(directory / "faults.jsonl", [f.truth(twin.start_ns, twin.seconds) for f in twin.faults])
+    _lines(directory / "faults.jsonl", [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults])
     _lines(directory / "clock.jsonl", twin.clocks.truth(twin.start_ns))
     (directory / "fabric.json").write_text(json.dumps(fabric_truth(twin), sort_keys=True) + "\n")
     with pa.ipc.new_stream(str(directory / "links.arrows"), _LINKS) as stream:

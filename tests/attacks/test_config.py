@@ -26,6 +26,7 @@ VERBS_THAT_READ = (
     ["config", "show", "FILE"],
     ["agent", "--config", "FILE", "--out", "OUT"],
     ["plan", "draw", "--inventory", "FILE"],
+    ["twin", "FILE", "--out", "OUT"],
     ["topics", "list", "--config", "FILE", "--bus", "kafka://127.0.0.1:1"],
 )
 

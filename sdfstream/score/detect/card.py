@@ -1,0 +1,95 @@
+"""The scorecard of findings: shares, delays and counts over all runs, as one JSON object; null where not measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sdfstream.score.detect.facts import GRAY, HARD, FaultFact, RunFacts
+
+_DAY_S: Final = 86_400.0
+
+
+def card(runs: Sequence[RunFacts]) -> dict[str, Any]:
+    """The card.
+
+    Precision counts findings above info, recall and the rest count faults; ``place_at_1`` and ``cause_accuracy`` are
+    shares of the faults that were found. Delays run from the fault to the first finding tied to it, path symptoms
+    included. ``closed_early`` and ``empty_evidence`` are numbers of findings. What the pipeline has no topic for
+    (queues, utilisation, grouping) is null.
+    """
+    faults = [fault for run in runs for fault in run.faults]
+    alarms, wrong = sum(run.alarms for run in runs), sum(len(run.false_alarms) for run in runs)
+    days = sum(run.seconds for run in runs) / _DAY_S
+    return {
+        "scenarios": len({run.scenario for run in runs}),
+        "seeds": sorted({run.seed for run in runs}),
+        "faults": len(faults),
+        "precision": _share(alarms - wrong, alarms),
+        **_shares(faults),
+        "hard_delay_p99_s": delay(faults, HARD),
+        "gray_delay_p99_s": delay(faults, GRAY),
+        "false_alarms": wrong,
+        "false_alarms_per_day": round(wrong / days, 2) if days else None,
+        "queue_rmse_bytes": None,
+        "utilisation_rmse": None,
+        "grouping_ari": None,
+        "closed_early": sum(f.closed_early for f in faults),
+        "empty_evidence": sum(len(run.empty_evidence) for run in runs),
+        "findings_per_root": _share(sum(f.findings for f in faults), sum(f.found for f in faults)),
+        "with_map": _half(runs, blind=False),
+        "without_map": _half(runs, blind=True),
+        "per_fault": {
+            kind: _per_fault([f for f in faults if f.kind == kind]) for kind in sorted({f.kind for f in faults})
+        },
+        "wrong": dict(sorted(Counter(f"{run.scenario}: {text}" for run in runs for text in run.false_alarms).items())),
+        "empty": dict(
+            sorted(Counter(f"{run.scenario}: {text}" for run in runs for text in run.empty_evidence).items())
+        ),
+        "missed": sorted(f"{f.scenario} {f.seed}: {f.kind} {f.target}" for f in faults if not f.found),
+    }
+
+
+def _half(runs: Sequence[RunFacts], *, blind: bool) -> dict[str, Any]:
+    mine = [run for run in runs if run.blind == blind]
+    alarms, wrong = sum(run.alarms for run in mine), sum(len(run.false_alarms) for run in mine)
+    return {"precision": _share(alarms - wrong, alarms), **_shares([f for run in mine for f in run.faults])}
+
+
+def _shares(faults: Sequence[FaultFact]) -> dict[str, Any]:
+    found = [f for f in faults if f.found]
+    directed = [f for f in found if f.directed is not None]
+    return {
+        "recall": _share(len(found), len(faults)),
+        "place_at_1": _share(sum(f.exact for f in found), len(found)),
+        "direction_at_1": _share(sum(bool(f.directed) for f in directed), len(directed)),
+        "cause_accuracy": _share(sum(f.cause for f in found), len(found)),
+    }
+
+
+def _per_fault(faults: Sequence[FaultFact]) -> dict[str, Any]:
+    found = [f for f in faults if f.found]
+    delays = [f.delay_s for f in found if f.delay_s is not None]
+    return {
+        "faults": len(faults),
+        **_shares(faults),
+        "delay_p50_s": round(float(np.median(delays)), 3) if delays else None,
+        "delay_p99_s": delay(faults, {faults[0].kind}),
+        "findings_per_root": _share(sum(f.findings for f in faults), len(found)),
+        "closed_early": sum(f.closed_early for f in faults),
+        "reported": dict(Counter(text.split()[0] for f in faults for text in f.reported[:1])),
+    }
+
+
+def delay(faults: Iterable[FaultFact], kinds: Iterable[str]) -> float | None:
+    """99th percentile of the delays of the faults found of some kinds, s."""
+    wanted = set(kinds)
+    delays = [f.delay_s for f in faults if f.kind in wanted and f.delay_s is not None]
+    return round(float(np.percentile(delays, 99)), 3) if delays else None
+
+
+def _share(some: int, whole: int) -> float | None:
+    return round(some / whole, 4) if whole else None

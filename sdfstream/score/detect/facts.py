@@ -1,0 +1,186 @@
+"""What a run's findings made of each of its faults, from the lines of truth and the statements alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from sdfstream.records.units import NS_PER_S
+from sdfstream.score.location import LocationMatch, ends
+from sdfstream.score.match import FaultOutcome, match
+
+Data = Mapping[str, Any]
+
+CAUSES_OF: Final[dict[str, frozenset[str]]] = {
+    # kind of fault: causes that are right
+    "nic-down": frozenset({"link-failure"}),
+    "link-down": frozenset({"link-failure"}),
+    "switch-down": frozenset({"link-failure", "switch-failure"}),
+    "flap": frozenset({"link-failure", "degraded-link"}),
+    "host-down": frozenset({"host-gone"}),
+    "agent-dead": frozenset({"host-gone", "software", "agent-gone"}),
+    "gray-loss": frozenset({"gray-failure", "degraded-link"}),
+    "congested-link": frozenset({"queueing"}),
+    "incast": frozenset({"queueing", "incast"}),
+    "bursts": frozenset({"queueing", "incast"}),
+    "pfc-storm": frozenset({"pfc-storm", "pause-storm"}),
+    "slow-nic": frozenset({"slow-nic", "slow-receiver", "slow-sender"}),
+    "ecn-mistuned": frozenset({"ecn-mistuned", "ecn-threshold"}),
+    "rocev1": frozenset({"rocev1", "class-mismatch", "inband-mismatch"}),
+    "clock-step": frozenset({"clock"}),
+}
+HARD: Final = frozenset({"nic-down", "host-down", "link-down", "switch-down"})
+GRAY: Final = frozenset({"gray-loss"})
+COMES_AND_GOES: Final = frozenset({"flap", "bursts", "clock-step"})
+"""Their findings may be resolved before they end."""
+EARLY_NS: Final = 2 * NS_PER_S
+_ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+")
+
+
+@dataclass(slots=True)
+class FaultFact:
+    """What was made of one fault."""
+
+    scenario: str
+    seed: int
+    kind: str
+    target: str
+    blind: bool
+    """Neither topology file nor traces were known."""
+    found: bool = False
+    exact: bool = False
+    """The best finding's subject is the faulty element (a link's direction aside)."""
+    directed: bool | None = None
+    """Of a fault in one direction whose element is exact: that direction leads the suspects. None: not asked."""
+    cause: bool = False
+    delay_s: float | None = None
+    """To the first finding tied to it."""
+    findings: int = 0
+    """Above info, tied to it."""
+    closed_early: int = 0
+    reported: tuple[str, ...] = ()
+    """Kind and subject of every finding tied to it, the best first."""
+
+
+@dataclass(slots=True)
+class RunFacts:
+    """What was made of one run."""
+
+    scenario: str
+    seed: int
+    seconds: float
+    blind: bool
+    faults: list[FaultFact] = field(default_factory=list)
+    alarms: int = 0
+    """Findings above info."""
+    false_alarms: list[str] = field(default_factory=list)
+    """Kind and subject of findings that no fault explains, benign events included."""
+    empty_evidence: list[str] = field(default_factory=list)
+    """Kind and subject of findings of which a statement has no evidence above what is normal."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+def facts(truth: Data, faults: Iterable[Data], statements: Sequence[Data], *, blind: bool) -> RunFacts:
+    """Facts of a run.
+
+    Parameters
+    ----------
+    truth : mapping
+        ``truth/fabric.json``: scenario, seed, seconds, addresses.
+    faults : iterable of mappings
+        Lines of ``truth/faults.jsonl``.
+    statements : sequence of mappings
+        `data` of ``sdf.event.finding.v1``, in order.
+    """
+    named = [_named(s, truth["addresses"]) for s in statements]
+    real = [fault for fault in faults if not fault["benign"]]
+    card = match(real, named)
+    histories: dict[str, list[Data]] = {}
+    for statement in named:
+        histories.setdefault(str(statement["id"]), []).append(statement)
+    made = RunFacts(str(truth["scenario"]), int(truth["seed"]), float(truth["seconds"]), blind)
+    made.alarms = card.alarms
+    made.false_alarms = [_brief(f) for f in card.false_alarms]
+    made.empty_evidence = [_brief(h[0]) for h in histories.values() if any(is_empty(s) for s in h)]
+    made.faults = [_fact(made, outcome, histories) for outcome in card.outcomes]
+    return made
+
+
+def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence[Data]]) -> FaultFact:
+    fault, best = outcome.fault, outcome.finding
+    made = FaultFact(run.scenario, run.seed, str(fault["kind"]), str(fault["target"]), run.blind)
+    tied = [histories[key] for key in outcome.tied]
+    made.findings = len(tied)
+    made.found = outcome.first_sign_ns is not None
+    if outcome.first_sign_ns is not None:
+        made.delay_s = outcome.first_sign_ns / 1e9
+    if best is None or outcome.verdict == "wrong":
+        best = min((h[0] for h in tied), key=lambda s: int(s["seen_at_ns"]), default=None)
+    if best is not None:
+        made.exact = outcome.location is LocationMatch.EXACT
+        made.cause = best["cause"] in CAUSES_OF.get(made.kind, frozenset())
+        if made.exact and len(fault.get("links", ())) == 1 and made.kind not in ("incast", "bursts", "pfc-storm"):
+            made.directed = leads(best, str(fault["links"][0]))
+    first = [] if best is None else [_brief(best)]
+    made.reported = tuple(dict.fromkeys([*first, *sorted(_brief(h[0]) for h in tied)]))
+    if made.kind not in COMES_AND_GOES and "reroute_s" not in fault["parameters"]:
+        made.closed_early = sum(_closed_early(fault, history, run) for history in tied)
+    return made
+
+
+def leads(finding: Data, direction: str) -> bool:
+    """Whether `direction` is the most likely suspect, and its reverse is less likely."""
+    suspects = {str(s["id"]): float(s["probability"]) for s in finding.get("suspects") or ()}
+    reverse = "->".join(reversed(direction.split("->")))
+    mine = suspects.get(direction, 0.0)
+    return mine > suspects.get(reverse, 0.0) and mine >= max(suspects.values(), default=1.0)
+
+
+def _closed_early(fault: Data, history: Sequence[Data], run: RunFacts) -> bool:
+    """Whether the finding was resolved for good well before the fault ended, and not put under its root."""
+    healed, last = fault["healed_at_ns"], history[-1]
+    if last["status"] != "resolved" or str(last.get("detail", "")).startswith("symptom of "):
+        return False
+    return healed is None or int(last["seen_at_ns"]) < int(healed) - EARLY_NS
+
+
+def is_empty(statement: Data) -> bool:
+    """Whether a statement above info shows nothing: no evidence, or none whose value differs from its baseline.
+
+    >>> is_empty({"status": "open", "severity": "urgent", "evidence": [{"value": 0.0, "baseline": 0.0}]})
+    True
+    """
+    if statement["status"] == "resolved" or statement["severity"] == "info":
+        return False
+    return all(not _shows(e) for e in statement["evidence"])
+
+
+def _shows(evidence: Data) -> bool:
+    value, baseline = evidence.get("value"), evidence.get("baseline")
+    return value is not None and value != (baseline or 0.0)
+
+
+def _brief(finding: Data) -> str:
+    return f"{finding['kind']} {finding['subject']['type']} {finding['subject']['id']}"
+
+
+def _named(statement: Data, addresses: Mapping[str, str]) -> Data:
+    """The statement with links by their names where it has only addresses of interfaces."""
+    subject = {**statement["subject"], "id": _name(str(statement["subject"]["id"]), addresses)}
+    suspects = [{**s, "id": _name(str(s["id"]), addresses)} for s in statement.get("suspects") or ()]
+    return {**statement, "subject": subject, "suspects": suspects}
+
+
+def _name(text: str, addresses: Mapping[str, str]) -> str:
+    found = [addresses[a] for a in _ADDRESS.findall(text) if a in addresses]
+    if not found or _ADDRESS.sub("", text).strip("->"):
+        return text
+    if text.startswith("->"):
+        return found[-1]
+    cables = {"--".join(sorted(ends(direction))) for direction in found}
+    return cables.pop() if len(cables) == 1 else text

@@ -1,0 +1,42 @@
+"""One scenario with one seed through sync, workload and detect, offline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from sdfstream import pipeline
+from sdfstream.records.message import Event
+from sdfstream.records.topics import FINDING
+from sdfstream.runtime.replay import replay
+from sdfstream.score.detect.facts import RunFacts, facts
+from sdfstream.settings import Settings
+from sdfstream.twin.recording_io import fabric_truth
+from sdfstream.twin.scenario import read
+from sdfstream.twin.simulation import Twin
+
+STAGES: Final = ("sync", "workload", "detect")
+QUICK: Final = ("congested-link", "gray-10-blind", "link-down", "nic-down-blind")
+"""Scenarios of ``--quick``, a regression gate of half a minute."""
+
+
+def run(path: Path, seed: int, settings: Settings) -> RunFacts:
+    """Facts of the scenario at `path` with `seed`; the shipped detectors' settings are `settings`."""
+    scenario = read(path)
+    twin = Twin(scenario, seed, str(path))
+    stages = [stage for stage in pipeline.stages(settings) if stage.name in STAGES]
+    end_ns = twin.start_ns + round(twin.seconds * 1e9)
+    statements = [
+        dict(message.body.data)
+        for message in replay(twin.messages(), stages, twin.start_ns, end_ns)
+        if message.topic == FINDING.name and isinstance(message.body, Event)
+    ]
+    truth = [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults]
+    blind = not scenario.known.topology and not scenario.known.traces
+    return facts(fabric_truth(twin), truth, statements, blind=blind)
+
+
+def chosen(names: Sequence[str], *, quick: bool, shipped: Sequence[str]) -> list[str]:
+    """Scenarios to run: those named, the quick ones, or all that are shipped."""
+    return list(names) if names else list(QUICK) if quick else list(shipped)
