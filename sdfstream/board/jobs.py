@@ -265,7 +265,7 @@ class JobBoard:
 
     def _touched(self, job: str, crossed: Mapping[str, frozenset[str]]) -> set[str]:
         """Every name by which a finding may mean something that the job uses."""
-        found = {"all agents"}.union(*crossed.values())  # a finding about all of them is about ours
+        found = {"bus", "all agents"}.union(*crossed.values())  # a finding about all of them is about ours
         for shard in self._shards[job].values():
             nics = {nic for rank in shard.ranks for nic in rank.nics} | {qp.src for qp in shard.qps}
             found |= {shard.host, *nics} | {f"{direction} {nic}" for nic in nics for direction in ("tx", "rx")}

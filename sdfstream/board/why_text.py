@@ -50,7 +50,7 @@ def location_of(finding: Data) -> str:
     """
     subject = finding["subject"]
     kind = str(subject.get("type", "place"))
-    if subject.get("id") == "all agents":
+    if subject.get("id") == "all agents" or (kind == "process" and subject.get("id") == "bus"):
         return "the whole fabric"
     name = f"{'NIC' if kind == 'nic' else kind} {subject.get('id', '?')}"
     directions = [words for suspect in likely(finding) if (words := _direction(suspect, str(subject.get("id"))))]

@@ -43,6 +43,8 @@ class Detection:
     """Jobs that it hurts; changes are worth an update."""
     attached: int = 0
     """The first so many symptoms are detections that were put under it (`root.symptoms`); more are worth an update."""
+    over_ns: int = 0
+    """It ended at this bus time, before it was found: told once, as resolved. 0: it holds now."""
     alone: bool = False
     """Known not to follow from anything wider: others like it work."""
 
@@ -88,4 +90,6 @@ _REMEDIES: Final[dict[str, str]] = {
 
 def remedy(kind: str, subject: Subject) -> str:
     """The sentence for this finding."""
+    if kind == "agent-stale" and subject.type == "process":
+        return "Look at the bus and the network that all agents reach it by; nothing is watched until they are heard."
     return _REMEDIES.get(kind, "Look at the evidence of {id}.").format(id=subject.id)

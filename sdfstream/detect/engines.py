@@ -32,6 +32,7 @@ from sdfstream.detect.producers import ProducerDetector
 from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.symptoms import Roots
+from sdfstream.detect.root.transients import TransientDetector
 from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import SilenceDetector
@@ -71,6 +72,7 @@ class Engines:
         self.miscabled = MiscablingDetector()
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
         self.flaps = FlapDetector(self.config, self.gaps.closed)
+        self.transients = TransientDetector(self.flaps, self.sessions)
         self.ports = PortDetector(self.config)
         self.completeness = RowCompleteness()
         self.producers = ProducerDetector()
@@ -82,6 +84,7 @@ class Engines:
             ("marks", 1, self.marks),
             ("loss", 2, self.loss),
             ("flap", 1, self.flaps),
+            ("transients", 1, self.transients),
             ("ports", 5, self.ports),
             ("cabling", 5, self.miscabled),
             ("producers", 5, self.producers),
@@ -168,6 +171,7 @@ class Engines:
             "marks": self.marks,
             "miscabled": self.miscabled,
             "flaps": self.flaps,
+            "transients": self.transients,
             "ports": self.ports,
             "completeness": self.completeness,
             "producers": self.producers,

@@ -75,6 +75,8 @@ class FlapDetector:
         self.config = config
         self._closed = closed
         """Short gaps that closed since the last evaluation."""
+        self.gaps: list[Gap] = []
+        """Those that closed at the last evaluation."""
         self._outages: dict[str, deque[Outage]] = {}
         self._ports: dict[str, _PortDowns] = {}
         self._damping: dict[str, Damping] = {}
@@ -152,7 +154,8 @@ class FlapDetector:
 
     def detections(self, now: Instant) -> list[Detection]:
         """Subjects to which at least one rule applies, once the gaps that closed and what is down now are taken."""
-        for gap in self._closed(now):
+        self.gaps = self._closed(now)
+        for gap in self.gaps:
             self.pulse(gap.subject, gap.down_ns, gap.up_ns)
         down = {d.subject: d.since_ns for d in now.silence.detections if now.findings.is_open(d.kind, d.subject)}
         down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}

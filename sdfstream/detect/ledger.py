@@ -8,6 +8,7 @@ pending  detected for `confirm_ns`            **open** is published
 pending  not detected for 0.5 s               forgotten, nothing was published
 open     still detected, something changed    **update** is published, at most every `update_s`
 open     not detected for `hold_ns`           **resolved** is published, unless damped
+(none)   detected, and over already           **resolved** is published, nothing else
 open     found to follow from another         **resolved** is published at once; its root lists it as a symptom
 open     damped (it came and went too often)  stays open until the penalty has decayed, or is a ``link-flap``
 ======== ==================================== ==================================================================
@@ -34,6 +35,9 @@ from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
 
 _PENDING_GAP_NS = 500 * NS_PER_MS
+_BETWEEN_NS = 600 * NS_PER_MS
+_OUTAGES = frozenset({"nic-down", "link-down", "path-down"})
+"""Silence that is absent for `_BETWEEN_NS` had ended: what comes then is another outage of the same finding."""
 _MOST = 2000
 
 Key = tuple[str, str, str]
@@ -49,8 +53,6 @@ class _Entry:
     said_ns: int = 0
     said: int = 0
     """Statements made so far; 0: pending."""
-    opened: int = 0
-    """Times it came back while open, the first included."""
 
 
 class Ledger:
@@ -60,6 +62,8 @@ class Ledger:
         self.config, self.counters = config, counters
         self._entries: dict[Key, _Entry] = {}
         self._damping: dict[Key, Damping] = {}
+        self._outages: dict[Key, int] = {}
+        """How often each began, this time included, for as long as damping remembers it."""
 
     def take(
         self,
@@ -115,6 +119,8 @@ class Ledger:
 
     def _detected(self, key: Key, source: str, detection: Detection, now_ns: int) -> list[Output]:
         entry = self._entries.get(key)
+        if detection.over_ns:
+            return [] if entry else [self._say_over(key, source, detection, now_ns)]
         if entry is None:
             if len(self._entries) >= _MOST:
                 self.counters.add("shed", "findings-full")
@@ -130,12 +136,12 @@ class Ledger:
                 return []
             entry.id = _finding_id(key, entry.detection.since_ns)
             self._count_down(key, now_ns)
-            entry.opened = 1
             return [self._say(entry, "open", now_ns)]
         before, entry.detection = entry.detection, _keep_since(detection, entry.detection)
         if gap_ns >= detection.hold_ns:  # it had lapsed and only damping held it open
-            entry.opened += 1
             self._count_down(key, now_ns)
+        elif gap_ns >= _BETWEEN_NS and detection.kind in _OUTAGES:
+            self._outages[key] = self._outages.get(key, 1) + 1
         due = now_ns - entry.said_ns >= int(self.config.update_s * NS_PER_S)
         soon = now_ns - entry.said_ns >= NS_PER_S
         if (due and detection.evidence != before.evidence) or (soon and _material(detection, before)):
@@ -155,6 +161,11 @@ class Ledger:
         del self._entries[key]
         return [self._say(entry, "resolved", now_ns)]
 
+    def _say_over(self, key: Key, source: str, detection: Detection, now_ns: int) -> Output:
+        """One statement about what began and ended before it was found."""
+        entry = _Entry(detection, source, now_ns, detection.over_ns, _finding_id(key, detection.since_ns))
+        return self._say(entry, "resolved", now_ns)
+
     def _put_under(self, root: Detection, key: Key, entry: _Entry, now_ns: int) -> list[Output]:
         """It turned out to be a symptom: resolved at once, with the root's name, if it was published."""
         del self._entries[key]
@@ -163,14 +174,17 @@ class Ledger:
 
     def _count_down(self, key: Key, now_ns: int) -> None:
         self._damping.setdefault(key, Damping()).down(now_ns)
+        self._outages[key] = self._outages.get(key, 0) + 1
         for other in [k for k, d in self._damping.items() if k != key and d.penalty_at(now_ns) < 1.0]:
             del self._damping[other]
+            self._outages.pop(other, None)
 
     def _say(self, entry: _Entry, status: Any, now_ns: int) -> Output:
         detection = entry.detection
         evidence = detection.evidence
-        if entry.opened > 1:
-            evidence = (*evidence, Evidence("outages", float(entry.opened), "1", detection.subject.id, 0.0))
+        outages = self._outages.get((detection.kind, detection.subject.type, detection.subject.id), 1)
+        if outages > 1:
+            evidence = (*evidence, Evidence("outages", float(outages), "1", detection.subject.id, 0.0))
         finding = Finding(
             id=entry.id,
             kind=detection.kind,
@@ -202,6 +216,7 @@ class Ledger:
         return {
             "entries": [[list(key), asdict(entry)] for key, entry in self._entries.items()],
             "damping": [[list(key), asdict(d)] for key, d in self._damping.items()],
+            "outages": [[list(key), n] for key, n in self._outages.items()],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -211,6 +226,7 @@ class Ledger:
             detection = revived(saved.pop("detection"))
             self._entries[key[0], key[1], key[2]] = _Entry(detection, **saved)
         self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
+        self._outages = {(k[0], k[1], k[2]): int(n) for k, n in state["outages"]}
 
 
 def _keep_since(new: Detection, old: Detection) -> Detection:

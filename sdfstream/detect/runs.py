@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
-from sdfstream.detect.localise import locate
+from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.bins import RingBins
@@ -39,6 +39,10 @@ _RESTART = 4096
 
 _SETTLED_NS = 400 * NS_PER_MS
 """A group of gaps is located once no run in it has grown for this long."""
+_SHARED_RUN = 2
+"""Lost probes in a row by which a path may have met the gap of others that lost `LONG_RUN`."""
+_BEFORE_NS = 2 * NS_PER_S
+"""A gap is laid to what its paths crossed so long before it was seen: they may be rerouted since."""
 _TOGETHER_NS = 700 * NS_PER_MS
 """Runs that outgrew within this time belong to one gap: time-outs and flushes spread them."""
 
@@ -182,6 +186,8 @@ class Gap:
     subject: Subject
     down_ns: int
     up_ns: int
+    found: Location
+    """The paths that it hit, and what else it may have been."""
 
 
 class Gaps:
@@ -205,9 +211,13 @@ class Gaps:
         first_ns = int(t["outgrew_ns"][ended].min())
         group = ended & (t["outgrew_ns"] <= first_ns + _TOGETHER_NS)
         t["located_ns"][group] = t["outgrew_ns"][group]
-        passing = ~fresh & ~silent & (answered_ns >= first_ns)
-        bad, good = np.flatnonzero(group), np.flatnonzero(passing)
-        seen = Observations.join([Observations.of(bad, "both", 8.0, 8.0), Observations.of(good, "both", 0.0, 8.0)])
+        lately = np.abs(t["lost_ns"] - int(t["lost_ns"][group].max())) <= _TOGETHER_NS
+        met = (t["run"] >= _SHARED_RUN) & lately & ~silent & ~now.left_out & ~group
+        passing = ~fresh & ~met & ~silent & (answered_ns >= first_ns)
+        bad, good = np.flatnonzero(group | met), np.flatnonzero(passing)
+        then_ns = np.full(bad.size, first_ns - _BEFORE_NS)
+        sick = Observations.of(bad, "both", 8.0, 8.0, then_ns)
+        seen = Observations.join([sick, Observations.of(good, "both", 0.0, 8.0)])
         found = locate(self.cabling, seen, noise=1e-3, least_share=0.9)
         gaps = []
         for location in found:
@@ -217,5 +227,5 @@ class Gaps:
             length_ns = int(np.median(t["run"][location.slots] * each_ns))
             timeout_ns = np.minimum(NS_PER_S, 5 * each_ns)  # a lost probe is a row only after this
             up_ns = int((t["lost_ns"][location.slots] - timeout_ns).min())
-            gaps.append(Gap(location.subject, up_ns - length_ns, up_ns))
+            gaps.append(Gap(location.subject, up_ns - length_ns, up_ns, location))
         return gaps

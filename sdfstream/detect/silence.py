@@ -310,7 +310,7 @@ class SilenceDetector:
             return []
         if stale.all() and stale.size > 1:
             newest = int(self.presence.hosts["received_at_ns"].max())
-            return [self._host_detection("agent-stale", "all agents", newest, 0.9, now_ns)]
+            return [self._host_detection("agent-stale", "bus", newest, 0.9, now_ns)]
         host = np.append(self.sessions.nic_host, -1)
         src_host, dst_host = host[self.sessions.table["src"]], host[self.sessions.table["dst"]]
         watched = ~np.append(stale, True)[src_host]
@@ -339,9 +339,10 @@ class SilenceDetector:
         evidence = [Evidence("unheard-for", round((now_ns - received_ns) / NS_PER_S, 1), "s", host, 0.1)]
         if kind == "host-silent":
             evidence.append(Evidence("silent-paths", float(paths), "paths", f"to {host}", 0.0))
+        every = number < 0
         return Detection(
             kind,
-            Subject("host", host),
+            Subject("process", host) if every else Subject("host", host),
             received_ns,
             "host-gone",
             confidence,
@@ -351,6 +352,7 @@ class SilenceDetector:
             severity="urgent" if kind == "host-silent" else "warning",
             confirm_ns=300 * NS_PER_MS,  # a host that comes back publishes within a flush
             hold_ns=int(self.config.hold_s * NS_PER_S),
+            detail="no agent is heard: the bus, or what collects for it, is away" if every else "",
         )
 
 

@@ -62,7 +62,8 @@ def test_a_bus_that_stalls_for_two_seconds_delays_news_and_makes_none() -> None:
 def test_all_agents_silent_is_one_statement_about_the_bus() -> None:
     fabric = Fabric(4, [], SMALL)
     reported = run(DetectStage(), fabric.messages(8), until_s=20)
-    assert [(k, s) for _, k, s in reported.opened()] == [("agent-stale", "all agents")]
+    assert [(k, s) for _, k, s in reported.opened()] == [("agent-stale", "bus")]
+    assert reported.findings("open")[0][1]["subject"]["type"] == "process"
     assert {s for nic in fabric.nics for t, _, s in reported.nic(nic) if t > 10} == {"unknown"}
 
 

@@ -162,6 +162,8 @@ def key_of(detection: Detection) -> Key:
 
 
 def _may_explain(detection: Detection) -> bool:
+    if detection.over_ns:
+        return False
     return detection.kind in ("nic-down", "link-down", "host-silent") or detection.cause == STORM
 
 

@@ -47,6 +47,7 @@ def test_a_queue_pairs_elements_follow_its_path_in_both_directions() -> None:
         (Subject("switch", "s1"), (("node s1", 0.9),), (), True),
         (Subject("host", "h00"), (), (), True),
         (Subject("host", "all agents"), (), (), True),
+        (Subject("process", "bus"), (), (), True),
         (Subject("path", "h09/r0>h08/r0 udp:1 dscp0 fwd"), (), (), False),
     ],
 )

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,14 @@ def test_flapping_never_spams(on: int, off: int, times: int) -> None:
     total_s = (on + off) * times / 10
     assert len(opened) <= 2 + total_s / 6.2  # 15 s · log2(1600 / 1200)
     assert all(f["status"] != "update" or f["evidence"] for _, f in said)
+
+
+@pytest.mark.parametrize("apart", [8, 15, 20])
+def test_eight_outages_are_counted_as_eight(apart: int) -> None:
+    """However many findings they were: some are resolved between two outages, later ones are damped."""
+    reported = life(make(), ([True] * 10 + [False] * apart) * 7 + [True] * 10 + [False] * 600)
+    assert reported[-1][1]["status"] == "resolved"
+    assert [e["value"] for e in reported[-1][1]["evidence"] if e["what"] == "outages"] == [8.0]
 
 
 def test_damped_findings_are_resolved_in_the_end_and_memory_is_bounded() -> None:
