@@ -60,13 +60,15 @@ class LossRuns:
                 "answered": np.uint64(0),
                 "bins": np.full(2, -1, np.int64),
                 "outgrew_ns": np.int64(0),
+                "began_ns": np.int64(0),
                 "lost_ns": np.int64(0),
                 "located_ns": np.int64(0),
             }
         )
         """Per session: last lost sequence number, length of its run, highest sequence number answered and which of the
         64 up to it were (bit 0: the highest), bins in which the run was counted, bus time at
-        which it became an outage, bus time of the last lost row, `outgrew_ns` of the last run that `Gaps` has seen."""
+        which it became an outage, bus times of its first and its last lost row, `outgrew_ns` of the last run that `Gaps`
+        has seen."""
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),
@@ -162,6 +164,7 @@ class LossRuns:
             t["bins"][owner[short], i] = sent_bin
         grown = (before < LONG_RUN) & (after >= LONG_RUN)
         t["outgrew_ns"][owner[grown]] = at_ns[begins[grown]]
+        t["began_ns"][owner[~carried]] = at_ns[begins[~carried]]
         t["lost_ns"][slots] = at_ns
         last = np.r_[slots[1:] != slots[:-1], True]
         t["seq"][slots[last]] = seq[last]
@@ -223,9 +226,16 @@ class Gaps:
         for location in found:
             if location.subject.type == "path" or location.probability < 0.5:
                 continue
-            each_ns = np.maximum(interval_ns[location.slots], 1)
-            length_ns = int(np.median(t["run"][location.slots] * each_ns))
+            began_ns, lost_ns = t["began_ns"][location.slots], t["lost_ns"][location.slots]
+            each_ns = _coarse(interval_ns[location.slots])
+            length_ns = int(np.median(lost_ns - began_ns + each_ns))
             timeout_ns = np.minimum(NS_PER_S, 5 * each_ns)  # a lost probe is a row only after this
-            up_ns = int((t["lost_ns"][location.slots] - timeout_ns).min())
+            up_ns = int((lost_ns - timeout_ns).min())
             gaps.append(Gap(location.subject, up_ns - length_ns, up_ns, location))
         return gaps
+
+
+def _coarse(interval_ns: Ints) -> Ints:
+    """Probe intervals to a tenth: what is told must not hang on how rows were gathered, as the last digits do."""
+    grid: Ints = np.exp2(np.round(4 * np.log2(np.maximum(interval_ns, 1))) / 4).astype(np.int64)
+    return grid
