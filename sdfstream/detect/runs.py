@@ -67,8 +67,8 @@ class LossRuns:
         )
         """Per session: last lost sequence number, length of its run, highest sequence number answered and which of the
         64 up to it were (bit 0: the highest), bins in which the run was counted, bus time at
-        which it became an outage, bus times of its first and its last lost row, `outgrew_ns` of the last run that `Gaps`
-        has seen."""
+        which it became an outage, bus times of its first and its last lost row, `outgrew_ns` of the last run that
+        `Gaps` has seen."""
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),
