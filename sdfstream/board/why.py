@@ -178,7 +178,7 @@ def _no_data(facts: JobFacts) -> Explanation:
         why.append("no queue pair of it was ever measured")
     elif is_idle(rate):
         why.append(f"nothing was heard of its queue pairs for {duration(rate.age_ns)}")
-    why += [f"{why_text.location_of(finding)} {why_text.TROUBLES[finding['kind']][0]}" for finding in facts.findings]
+    why += [f"{why_text.location_of(finding)} {why_text.does_and_did(finding)[0]}" for finding in facts.findings]
     sentences = [f"Cannot tell whether the network holds up job {facts.job}: {listed(why)}."]
     if facts.stale or facts.findings:
         sentences.append("What can still be heard shows no trouble on the links and NICs that it uses.")

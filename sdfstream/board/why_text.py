@@ -29,6 +29,7 @@ TROUBLES: Final[dict[str, tuple[str, str]]] = {
     "clock-unsynced": ("has no trusted time", "had no trusted time"),
     "clock-faulty": ("disagrees with every neighbour", "disagreed with every neighbour"),
     "agent-stale": ("is not watched (its agent stopped publishing)", "was not watched (its agent stopped publishing)"),
+    "agent-degraded": ("cannot do all of its work", "could not do all of its work"),
 }
 _ENDED: Final = {
     "held": "; its lease is over, but its former path is not clean, so it stays",
@@ -64,12 +65,18 @@ def likely(finding: Data) -> list[str]:
     return [name for name, p in suspects if p >= 0.5 * most]
 
 
+def does_and_did(finding: Data) -> tuple[str, str]:
+    """What a finding's subject does, and did; a kind without a sentence of its own is called by its name."""
+    kind = str(finding["kind"])
+    return TROUBLES.get(kind, (kind, kind))
+
+
 def trouble(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
     """What is the matter, where, since when, why and how sure; was, where what is known is of a while ago."""
     subject, since = str(finding["subject"].get("id")), int(finding["since_at_ns"])
     elsewhere = [s for s in likely(finding) if not _direction(s, subject) and s.removeprefix("node ") != subject]
     doubt = f" or else {listed(elsewhere)} (the evidence does not tell them apart)" if elsewhere else ""
-    does, did = TROUBLES.get(str(finding["kind"]), (str(finding["kind"]), str(finding["kind"])))
+    does, did = does_and_did(finding)
     if finding.get("status") == "resolved" and finding.get("resolved_at_ns"):
         ended = int(finding["resolved_at_ns"])
         does, when = did, f"from {clock_time(since)} to {clock_time(ended)}, {duration(ended - since)} long"

@@ -9,6 +9,7 @@ from sdfstream.board.lateness import HostLateness
 from sdfstream.board.status_text import text_of
 from sdfstream.board.why import explain
 from sdfstream.records import topics
+from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.units import NS_PER_S
 from tests.fixtures import board_messages as bm
 from tests.fixtures.job_cases import messages_of
@@ -76,3 +77,16 @@ def test_paths_of_rows_that_came_late_are_as_old_as_what_they_say() -> None:
     assert (paths["known"], paths["measured"], paths["stale"]) == (1, 0, 1), "rows of 8 s ago say nothing about now"
     board.take([bm.event(topics.LIVENESS, alive | {"seen_at_ns": now_ns + S}, now_ns + S), bm.owd([{}], now_ns + S)])
     assert board.view(now_ns + S)["paths"]["measured"] == 1, "in time again"
+
+
+def test_why_has_words_for_every_kind_that_touches_an_unmeasured_job() -> None:
+    board = JobBoard()
+    board.take(messages_of("hurt"))
+    facts = board.facts("train-7", NOW_NS)
+    silent = replace(facts.throughput, age_ns=None)
+    for kind in FINDING_KINDS:
+        finding = {**facts.findings[0], "kind": kind, "subject": {"type": "host", "id": "h00"}}
+        said = explain(replace(facts, findings=(finding,), throughput=silent))
+        assert said.paragraph and said.case in ("hurt", "host", "not-heard"), kind
+        if kind == "agent-degraded":
+            assert said.case == "not-heard" and "cannot do all of its work" in said.paragraph
