@@ -25,7 +25,7 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 	@$(BIN)/sdfstream demo
 
 test: ## All checks and all tests, lab and Kafka included
-	@scripts/setup python peers lab kafka rdma tools web
+	@scripts/setup python peers lab kafka rdma tools web prometheus
 	@$(MAKE) --no-print-directory check
 	@# whatever takes its time from its own input runs all the while, in what the tests with packets and brokers leave:
 	@# little on a busy machine, so that a time-out there says nothing before half an hour

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from sdfstream import secret, yamlfile
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.alerts.config import AlertsConfig
 from sdfstream.archive.retention import Retention
 from sdfstream.bus.kafka.config import KafkaConfig, Principals
 from sdfstream.bus.kafka.topic_rules import TopicRule
@@ -47,6 +48,7 @@ for _section in (
     Principals,
     TopicRule,
     Retention,
+    AlertsConfig,
 ):
     with_config(_STRICT)(_section)
 
@@ -68,6 +70,8 @@ class Settings(BaseModel):
     """``http://user:password@host:8123/database`` of a ClickHouse server; none: chDB in ``<data>/archive``."""
     api: str = "127.0.0.1:9465"
     """``HOST:PORT`` of the read API of `up`, `demo` and `serve`, or ``off``; where that usual port is taken, any."""
+    alerts: AlertsConfig = AlertsConfig()
+    """An Alertmanager that `up` and `serve` push findings to."""
     retention: Retention = Retention()
     """How long the archive stores rows of each kind; a server's tables are set accordingly."""
     sync: SyncConfig = SyncConfig()
@@ -101,13 +105,16 @@ def load(path: Path | None) -> Settings:
     """
     if path is None and (named := os.environ.get("SDFSTREAM_CONFIG")):
         path = Path(named)
-    given = {key: value for key in ENVIRONMENT_KEYS if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))}
+    given: dict[str, Any] = {
+        key: value for key in ENVIRONMENT_KEYS if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))
+    }
     if path is None and not given:
         return Settings()
     where = str(path or "environment")
     found = _checked(TypeAdapter(Settings), {**(_read(path) if path else {}), **given}, where)
     try:
         found.kafka.check()
+        found.alerts.check()
         if found.agent is not None:
             check_load(found.agent, "agent.")
     except ConfigError as error:

@@ -193,6 +193,11 @@ class Board:
         known = [*self._findings.values(), *(() if open_only else self._resolved.values())]
         return sorted(known, key=lambda f: (-int(f.get("since_at_ns") or 0), str(f["id"])))
 
+    def resolved_at_ns(self, key: str) -> int | None:
+        """When the finding of id `key` was resolved; None: it is open, or nothing of it is remembered."""
+        found = self._resolved.get(key, {}).get("resolved_at_ns")
+        return found if isinstance(found, int) else None
+
     def _note_host(self, message: Message) -> None:
         """A host spoke. Beyond `MOST_HOSTS` the one unheard of for longest is forgotten: made-up ones speak once."""
         if message.topic == topics.LIVENESS.name and isinstance(message.body, Event):

@@ -86,6 +86,8 @@ class CommandTable:
         self._counters = counters
         self._records: dict[str, CommandRecord] = {}
         self._overrides: dict[str, tuple[int, Override]] = {}
+        self.outcomes_read: Counter[str] = Counter()
+        """How many outcomes were read, by state."""
         self.mode: dict[str, Any] | None = None
         """The last mode that an operator set: mode, operator, at_ns; None: the mode of the settings is in force."""
 
@@ -103,7 +105,9 @@ class CommandTable:
         if message.topic == COMMAND.name:
             self._take_command(command(data), at_ns)
         elif message.topic == OUTCOME.name:
-            self._take_outcome(outcome(data), at_ns)
+            stated = outcome(data)
+            self.outcomes_read[stated.state] += 1
+            self._take_outcome(stated, at_ns)
         else:
             self._overrides[str(data.get("id"))] = at_ns, override(data)
             while len(self._overrides) > MOST_OVERRIDES:

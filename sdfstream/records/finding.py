@@ -6,9 +6,10 @@ All of these travel as the `data` of a CloudEvent; here are the names and the bu
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 Severity = Literal["info", "warning", "urgent"]
+SEVERITIES: Final[tuple[str, ...]] = get_args(Severity)
 Status = Literal["open", "update", "resolved"]
 Health = Literal["healthy", "unhealthy", "unknown"]
 

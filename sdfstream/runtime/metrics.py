@@ -23,6 +23,12 @@ from sdfstream.stats import Counters, HasCounters
 MOST_REASONS: Final = 200
 """Label values of one counter; the rarest beyond are summed as ``other``. Reasons are fixed words, so that this bound
 is met only by mistake."""
+_SUMS: Final = {
+    "refused": ("Messages and rows that could not be used, for whatever reason.", ("refused", "set-aside")),
+    "lost": ("Messages and rows that were shed or gone before they were used.", ("lost", "shed", "dropped")),
+}
+"""Sums over all counters of a process, there from the start: a rule over a counter that appears with its first count
+would miss that count."""
 RAISED: Final = ("set-aside", "tick-raised", "finish-raised", "begun-anew")
 """Counters of code that raised."""
 _NOT_A_NAME: Final = re.compile(r"[^a-zA-Z0-9]+")
@@ -82,7 +88,12 @@ class StatusCollector(Collector):
         for name, read in status.gauges.items():
             if (value := read()) is not None:
                 yield GaugeMetricFamily(f"sdfstream_{name}", name.replace("_", " "), value=value)
-        yield from families([*(one.counters for one in status.counted), *_from_dotted(status.totals())])
+        counted = [*(one.counters for one in status.counted), *_from_dotted(status.totals())]
+        for name, (doc, words) in _SUMS.items():
+            total = sum(n for c in counted for (what, _), n in list(c.values.items()) if what in words)
+            yield CounterMetricFamily(f"sdfstream_{name}", doc, value=total)
+        yield GaugeMetricFamily("sdfstream_troubles", "What is wrong with parts of it.", value=len(status.troubles()))
+        yield from families(counted)
 
     def _tasks(self, now_s: float, now_ns: int) -> Iterator[Metric]:
         readers = self._status.readers

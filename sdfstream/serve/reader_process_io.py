@@ -22,13 +22,15 @@ from sdfstream.bus.open_io import open_bus
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Message
 from sdfstream.records.topics import FINDING, JOB, MESH, NIC, OVERRIDE, QP, TOPOLOGY
-from sdfstream.runtime import live_io
+from sdfstream.runtime import disk_io, live_io
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.metrics import ProcessStatus
 from sdfstream.runtime.metrics_io import serving
 from sdfstream.runtime.output_io import progress
+from sdfstream.runtime.own_troubles import POLL_S, OwnTroubles
+from sdfstream.serve.alerts_io import pushing
 from sdfstream.serve.api.server_io import OFF
 from sdfstream.serve.api_io import ProcessApi
 from sdfstream.serve.job_queries_io import JobQueries
@@ -41,6 +43,7 @@ STATES: Final = tuple(t.name for t in (TOPOLOGY, MESH, NIC, JOB, FINDING, OVERRI
 """Read from the oldest message on."""
 CHANGING: Final = tuple(sorted({*Board.reads, *JobBoard.reads} - {*STATES, QP.name}))
 """Read from the end on."""
+_SETTLED_S: Final = 5.0
 
 
 async def run(chosen: Settings, seconds: float | None, metrics: str | None) -> dict[str, int]:
@@ -62,7 +65,18 @@ async def run(chosen: Settings, seconds: float | None, metrics: str | None) -> d
         assert isinstance(bus, KafkaBus)
         reader = BoardReader(chosen, control, run_id[:8])
         counted: list[HasCounters] = [bus, reader.board, reader.jobs, control]
-        status = ProcessStatus(control, [w.name for w in reader.watchers], counted)
+        alerts = pushing(chosen.alerts, chosen.cluster, reader.board, reader.is_current, counted)
+        await stack.enter_async_context(alerts)
+        troubles = OwnTroubles(counted)
+        looking = asyncio.create_task(_look(troubles), name="troubles")
+        stack.callback(looking.cancel)
+        status = ProcessStatus(
+            control,
+            [w.name for w in reader.watchers],
+            counted,
+            gauges=disk_io.gauges(chosen.data),
+            troubles=troubles.sentences,
+        )
         await stack.enter_async_context(serving(metrics, status, bus.ask))
         commits = StageCommits(bus)
         stack.push_async_callback(commits.close)
@@ -74,6 +88,12 @@ async def run(chosen: Settings, seconds: float | None, metrics: str | None) -> d
     return {name: n for one in counted for name, n in one.counters.as_dict().items()}
 
 
+async def _look(troubles: OwnTroubles) -> None:
+    while True:
+        troubles.look(time.monotonic(), time.time_ns())
+        await asyncio.sleep(POLL_S)
+
+
 class BoardReader:
     """Boards that are fed by a bus, and answer."""
 
@@ -83,6 +103,8 @@ class BoardReader:
         self._chosen, self._control = chosen, control
         self._started_at_ns = time.time_ns()
         self._reached_at_ns: dict[str, int] = {}
+        self._behind_at_s = time.monotonic()
+        self._is_current = False
         archive = (str(chosen.data), chosen.archive) if chosen.archive is not None else None
         self._api = ProcessApi(self.board, self.jobs, self._instants, chosen.data, archive)
         self.watchers = (
@@ -110,6 +132,16 @@ class BoardReader:
                     self._reached_at_ns = commits.reached_at_ns()
             await commits.close()
             await asyncio.sleep(2.0)
+
+    def is_current(self) -> bool:
+        """Whether states and findings were read up to now once: with no lag for some seconds, since brokers that have
+        not answered yet show none either.
+        """
+        now_s, name = time.monotonic(), self.watchers[0].name
+        if not self._is_current and self._control.lag.get(name, 1) > 0:
+            self._behind_at_s = now_s
+        self._is_current = self._is_current or now_s - self._behind_at_s >= _SETTLED_S
+        return self._is_current
 
     async def _take(self, messages: Sequence[Message]) -> None:
         self.board.take(m for m in messages if m.topic in Board.reads)

@@ -35,6 +35,7 @@ from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.driver import StageMaker
 from sdfstream.runtime.live_io import Watcher
 from sdfstream.serve import controller_io, operator_keys_io
+from sdfstream.serve.alerts_io import pushing
 from sdfstream.serve.api.server_io import OFF
 from sdfstream.serve.api_io import ProcessApi, override_of
 from sdfstream.serve.archive_config import live_archive
@@ -138,6 +139,8 @@ async def service(
         stack.push_async_callback(link.close)
         running.counted += [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
         running.counted += [front] if front else []
+        alerts = pushing(settings.alerts, settings.cluster, running.board, lambda: True, running.counted)
+        await stack.enter_async_context(alerts)
         report = await stack.enter_async_context(reporting(bus, "detect", "up", running.counted))
         if metrics is not None:
             readers = list(dict.fromkeys([*(maker.name for maker in makers), *(w.name for w in every), ARCHIVE]))
@@ -215,10 +218,12 @@ def _start_pipeline(
 async def _serve_status(
     stack: AsyncExitStack, address: str, running: Service, readers: Sequence[str], report: SelfReport
 ) -> None:
+    from sdfstream.runtime import disk_io
     from sdfstream.runtime.metrics import ProcessStatus
     from sdfstream.runtime.metrics_io import serving
 
-    status = ProcessStatus(running.control, readers, running.counted, troubles=report.sentences)
+    room = disk_io.gauges(running.data)
+    status = ProcessStatus(running.control, readers, running.counted, gauges=room, troubles=report.sentences)
     await stack.enter_async_context(serving(address, status, getattr(running.bus, "ask", None)))
 
 

@@ -16,7 +16,7 @@ from sdfstream.archive.upkeep.passes_io import UpkeepThread
 from sdfstream.archive.work_io import ArchiveWork
 from sdfstream.bus import Bus
 from sdfstream.bus.open_io import open_bus
-from sdfstream.runtime import live_io
+from sdfstream.runtime import disk_io, live_io
 from sdfstream.runtime.control_io import CommitPolicy, RunControl
 from sdfstream.runtime.loop_io import stop_on_signals
 from sdfstream.runtime.metrics import ProcessStatus
@@ -95,13 +95,14 @@ async def serve(
         name = "+".join(names) + (f".{member}" if member else "")
         report = await stack.enter_async_context(reporting(bus, names[0], name, counted))
         if metrics is not None:
-            reported = ProcessStatus(control, names, counted, gauges=_gauges(archive), troubles=report.sentences)
+            gauges = _gauges(archive) | disk_io.gauges(chosen.data)
+            reported = ProcessStatus(control, names, counted, gauges=gauges, troubles=report.sentences)
             await stack.enter_async_context(serving(metrics, reported, getattr(bus, "ask", None)))
         await live_io.run(bus, makers, (), time.time_ns, control, commits=commits, member=member, archive=archive)
     return {name: n for one in counted for name, n in one.counters.as_dict().items()}
 
 
-def _gauges(archive: ArchiveWork | None) -> dict[str, Callable[[], float]]:
+def _gauges(archive: ArchiveWork | None) -> dict[str, Callable[[], float | None]]:
     """Gauges of the archive."""
     if archive is None:
         return {}

@@ -24,9 +24,10 @@ from sdfstream.errors import BusError, ConfigError, FencedError, UnavailableErro
 from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message
 from sdfstream.records.position import Partition
+from sdfstream.runtime import disk_io
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.health import STANDBY_S, problems
-from sdfstream.runtime.metrics import MOST_REASONS, ProcessStatus, families
+from sdfstream.runtime.metrics import MOST_REASONS, ProcessStatus, StatusCollector, families
 from sdfstream.runtime.metrics_io import MetricsServer, parse_address, serving
 from sdfstream.runtime.stage_io import run_stage
 from sdfstream.serve.stages_io import serve
@@ -310,3 +311,25 @@ def test_code_that_raised_is_told_behind_well(status: ProcessStatus, url: str) -
     counters.add("begun-anew")
     status.counted = [SimpleNamespace(counters=counters)]
     assert get(f"{url}/health") == "well; detect.begun-anew 1; detect.set-aside.OverflowError 3\n"
+
+
+def test_sums_of_what_was_refused_and_lost_are_there_from_the_start(tmp_path: Path) -> None:
+    bus, detect = Counters("bus"), Counters("detect")
+    counted = [SimpleNamespace(counters=bus), SimpleNamespace(counters=detect)]
+    status = ProcessStatus(readers(), counted=counted, gauges=disk_io.gauges(tmp_path), troubles=lambda: ["a disk"])
+
+    def said() -> dict[str, float]:
+        collector = StatusCollector(status, lambda: NOW_S, lambda: 0)
+        return {s.name: s.value for family in collector.collect() for s in family.samples if not s.labels}
+
+    first = said()
+    assert (first["sdfstream_refused_total"], first["sdfstream_lost_total"], first["sdfstream_troubles"]) == (0, 0, 1)
+    assert 0 < first["sdfstream_data_disk_free_bytes"] <= first["sdfstream_data_disk_size_bytes"]
+    bus.add("refused", "schema", 2)
+    detect.add("set-aside", "KeyError")
+    detect.add("shed", "open", 4)
+    bus.add("lost", "t", 5)
+    bus.add("published", "t", 99)
+    assert (said()["sdfstream_refused_total"], said()["sdfstream_lost_total"]) == (3, 9)
+    status.gauges = disk_io.gauges(tmp_path / "gone")
+    assert "sdfstream_data_disk_free_bytes" not in said(), "not known is not nought"
