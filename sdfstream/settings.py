@@ -96,7 +96,8 @@ or should not stand in a command line, as a password in ``archive``."""
 def load(path: Path | None) -> Settings:
     """The settings of the YAML file at `path` (None: ``SDFSTREAM_CONFIG``, or all defaults).
 
-    ``SDFSTREAM_<KEY>`` of `ENVIRONMENT_KEYS`, where it is set and not empty, stands above the file.
+    ``SDFSTREAM_<KEY>`` of `ENVIRONMENT_KEYS` and ``SDFSTREAM_ALERTMANAGER`` (``alerts.alertmanager``), where they are
+    set and not empty, stand above the file.
 
     Raises
     ------
@@ -108,10 +109,14 @@ def load(path: Path | None) -> Settings:
     given: dict[str, Any] = {
         key: value for key in ENVIRONMENT_KEYS if (value := os.environ.get(f"SDFSTREAM_{key.upper()}"))
     }
-    if path is None and not given:
+    if path is None and not given and not os.environ.get("SDFSTREAM_ALERTMANAGER"):
         return Settings()
     where = str(path or "environment")
-    found = _checked(TypeAdapter(Settings), {**(_read(path) if path else {}), **given}, where)
+    raw = {**(_read(path) if path else {}), **given}
+    if alertmanager := os.environ.get("SDFSTREAM_ALERTMANAGER"):
+        alerts = raw.get("alerts") or {}
+        raw["alerts"] = {**alerts, "alertmanager": alertmanager} if isinstance(alerts, Mapping) else alerts
+    found = _checked(TypeAdapter(Settings), raw, where)
     try:
         found.kafka.check()
         found.alerts.check()

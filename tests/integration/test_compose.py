@@ -28,10 +28,12 @@ from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.open_io import open_bus
 from sdfstream.errors import SdfError
 from sdfstream.records.topics import CLOCK, PROBE
-from tests.fixtures.compose import FILE, MADE, ROOT, VARIABLE, ComposeBroker, Service, compose, seconds
+from tests.fixtures import prometheus as tools
+from tests.fixtures.compose import FILE, MADE, ROOT, VARIABLE, ComposeBroker, Service, compose, free_ports, seconds
 from tests.fixtures.sql_front import sql_front
 
-OURS = ("topics", "migrate", "sync", "workload", "detect", "actuate", "plan", "archive", "source")
+OURS = ("topics", "migrate", "sync", "workload", "detect", "actuate", "plan", "archive", "serve", "source")
+WATCHING = ("prometheus", "alertmanager", "grafana")
 ONCE = ("topics", "migrate")
 PREPARING = (*ONCE, "users")
 PASSWORD = MADE["SDFSTREAM_CLICKHOUSE_PASSWORD"]
@@ -47,10 +49,11 @@ def test_docker_compose_takes_the_file() -> None:
         assert not os.environ.get("SDFSTREAM_CI"), "docker-compose is missing (Debian: apt-get install docker-compose)"
         pytest.skip("docker-compose is not installed (Debian: apt-get install docker-compose)")
     given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    command = [tool, "-f", str(FILE), "config"]
+    command = [tool, "-f", str(FILE), "--profile", "watch", "--profile", "agent", "config"]
     done = subprocess.run(command, env=given | MADE, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     theirs, ours = yaml.safe_load(done.stdout)["services"], compose()["services"]
+    assert theirs.keys() == ours.keys()
     for name, service in theirs.items():  # the test's own reading of the file is compose's
         for key in ("command", "image", "user"):
             assert service.get(key) == ours[name].get(key), (name, key)
@@ -61,7 +64,7 @@ def test_there_is_no_name_and_no_version_and_every_image_is_pinned() -> None:
     spec = compose()
     assert not {"name", "version"} & spec.keys()
     for service in spec["services"].values():
-        theirs = r"[a-z/-]+:\d+(\.\d+){2,3}@sha256:[0-9a-f]{64}"
+        theirs = r"[a-z/-]+:v?\d+(\.\d+){2,3}@sha256:[0-9a-f]{64}"
         assert service["image"] == "sdfstream:local" or re.fullmatch(theirs, service["image"]), service["image"]
     assert re.split("[:@]", spec["services"]["kafka"]["image"])[1] in POM.read_text()  # what the tests run, too
     bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
@@ -87,13 +90,18 @@ def test_a_service_is_bounded_and_has_no_more_rights_than_it_needs(name: str) ->
     if name in (*OURS, "agent"):
         assert service["read_only"]
         assert service.get("user") == ("0:0" if name == "agent" else None)  # else the image's own, which is not root
+    if name in WATCHING:
+        assert service["read_only"]
+        assert service["profiles"] == ["watch"]
+        assert not service["user"].startswith("0")
     for port in service.get("ports", ()):
         assert port.startswith("127.0.0.1:"), port
     for volume in service.get("volumes", ()):
         kind = volume.split(":")[0]
         shared = kind == "/run/sdfstream" and name == "agent"
         assert kind in compose()["volumes"] or volume.endswith(":ro") or shared, volume
-        if kind.startswith("./") and kind != "./agent.yaml":
+        made = ("./agent.yaml", "./secrets/files")  # by you, and by deploy/secrets.sh
+        if kind.startswith("./") and kind not in made:
             assert (ROOT / kind).exists(), volume
 
 
@@ -102,6 +110,7 @@ def test_what_a_service_waits_for_can_happen() -> None:
     for name, service in services.items():
         for other, how in service.get("depends_on", {}).items():
             wanted = "service_completed_successfully" if other in ONCE else "service_healthy"
+            wanted = "service_started" if name in WATCHING else wanted  # they are to see what is unwell
             assert how == {"condition": wanted}, (name, other)
             assert other in ONCE or "healthcheck" in services[other]
 
@@ -171,6 +180,61 @@ def test_the_scripts_are_clean() -> None:
     scripts = [ROOT / "deploy" / name for name in ("kafka/start.sh", "kafka/users.sh", "secrets.sh")]
     done = subprocess.run([tool, *map(str, scripts)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_secrets_are_made_once_and_are_their_owners_alone(tmp_path: Path) -> None:
+    script = ROOT / "deploy" / "secrets.sh"
+    for _ in range(2):
+        subprocess.run(["bash", str(script), str(tmp_path / ".env")], check=True, capture_output=True)
+        files = tmp_path / "secrets" / "files"
+        made = {path.name: path.read_text() for path in files.iterdir()}
+        assert made.keys() == {"api-token", "slack-url", "webhook-url", "grafana-password"}
+        assert re.fullmatch(r"[0-9a-f]{48}", made["grafana-password"])
+        assert made["api-token"] in ("", "sdf_mine")
+        assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+        assert files.parent.stat().st_mode & 0o777 == 0o700, "containers read the files, nobody else comes to them"
+        assert {path.stat().st_mode & 0o777 for path in files.iterdir()} == {0o644}
+        (files / "api-token").write_text("sdf_mine")
+    assert made["api-token"] == "sdf_mine"
+    mounted = {v.split(":")[1] for name in WATCHING for v in compose()["services"][name]["volumes"]}
+    assert "/run/secrets" in mounted
+
+
+@pytest.mark.parametrize("name", ["prometheus", "alertmanager"])
+def test_prometheus_and_alertmanager_run_by_the_files_own_commands(name: str, tmp_path: Path) -> None:
+    service = compose()["services"][name]
+    (port,) = free_ports(1)
+    binds = {v.split(":")[1]: v.split(":")[0] for v in service["volumes"]}
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    for secret in ("api-token", "slack-url", "webhook-url"):
+        (secrets / secret).write_text("")
+    if name == "alertmanager":
+        here = {"/etc/alertmanager/alertmanager.yml": str(tools.alertmanager_config(tmp_path, "http://127.0.0.1:9"))}
+    else:
+        shutil.copytree(ROOT / binds["/etc/prometheus/rules"], tmp_path / "rules")
+        config = (ROOT / binds["/etc/prometheus/prometheus.yml"]).read_text().replace("/run/secrets", str(secrets))
+        (tmp_path / "prometheus.yml").write_text(config)
+        here = {"/etc/prometheus/prometheus.yml": str(tmp_path / "prometheus.yml")}
+    (data,) = [inside for inside, outside in binds.items() if outside in compose()["volumes"]]
+    inside_port = service["ports"][0].rsplit(":")[-1]
+    here |= {f"={data}": f"={tmp_path / 'data'}", f"0.0.0.0:{inside_port}": f"127.0.0.1:{port}"}
+    words = service["command"]
+    for theirs, ours in here.items():
+        assert any(theirs in word for word in words), theirs
+        words = [word.replace(theirs, ours) for word in words]
+    ready = service["healthcheck"]["test"][-1].replace(inside_port, str(port))
+    program = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}[name]
+    with tools.process(program, *words, log=tmp_path / "said", ready=ready):
+        if name == "prometheus":
+            groups = tools.get(f"http://127.0.0.1:{port}/api/v1/rules")["data"]["groups"]
+            assert {group["name"] for group in groups} == {"sdf-fabric", "sdf-pipeline"}
+            targets = f"http://127.0.0.1:{port}/api/v1/targets"
+            asked = tools.until(lambda: tools.get(targets)["data"]["activeTargets"], "targets")
+            known = {f"{other}:{p}" for other, s in compose()["services"].items() for p in s.get("expose", ())}
+            known.add("alertmanager:9093")
+            assert {t["discoveredLabels"]["__address__"] for t in asked} <= known
+            assert len(asked) == 9
 
 
 # --- what it runs ------------------------------------------------------------------------------------------------

@@ -56,3 +56,22 @@ def test_wrong_keys_are_named_with_their_path(tmp_path: Path, text: str, sentenc
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         settings.load(tmp_path / "absent.yaml")
+
+
+def test_the_environment_names_the_alertmanager_above_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("alerts: { alertmanager: 'http://file:9093', repeat_s: 30 }\n")
+    assert settings.load(file).alerts.alertmanager == "http://file:9093"
+    monkeypatch.setenv("SDFSTREAM_ALERTMANAGER", "")
+    assert settings.load(file).alerts.alertmanager == "http://file:9093"
+    monkeypatch.setenv("SDFSTREAM_ALERTMANAGER", "http://ops:hunter2@env:9093")
+    chosen = settings.load(file)
+    assert (chosen.alerts.alertmanager, chosen.alerts.repeat_s) == ("http://ops:hunter2@env:9093", 30)
+    assert "hunter2" not in settings.dump(chosen)
+    assert settings.load(None).alerts.alertmanager == "http://ops:hunter2@env:9093"
+    monkeypatch.setenv("SDFSTREAM_ALERTMANAGER", "am:9093")
+    with pytest.raises(ConfigError, match=r"alerts\.alertmanager"):
+        settings.load(None)
+    file.write_text("alerts: 3\n")
+    with pytest.raises(ConfigError, match="alerts"):
+        settings.load(file)
