@@ -112,7 +112,7 @@ for _kind in ("int", "float", "timestamp"):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenNode:
     """A list or mapping whose end has not come yet."""
 
     line: int
@@ -133,7 +133,7 @@ class _Open:
 @dataclass(slots=True)
 class _Walk:
     bounds: Bounds
-    open: list[_Open] = field(default_factory=list)
+    open: list[_OpenNode] = field(default_factory=list)
     anchors: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Values and levels behind each anchor."""
     values: int = 0
@@ -145,7 +145,7 @@ class _Walk:
         if isinstance(event, yaml.CollectionStartEvent):
             key = self.open[-1].last if self.open else None
             is_mapping = isinstance(event, yaml.MappingStartEvent)
-            self.open.append(_Open(line, event.anchor, self.values, key, is_mapping))
+            self.open.append(_OpenNode(line, event.anchor, self.values, key, is_mapping))
             self._check_depth(0, line)
         elif isinstance(event, yaml.CollectionEndEvent):
             ended = self.open.pop()
@@ -171,7 +171,7 @@ class _Walk:
         if self.open:
             self._count_child(self.open[-1], event)
 
-    def _count_child(self, parent: _Open, event: Any) -> None:
+    def _count_child(self, parent: _OpenNode, event: Any) -> None:
         if parent.is_mapping and parent.children % 2 == 0:
             parent.last = event.value if isinstance(event, yaml.ScalarEvent) else None
             if parent.last in parent.keys:

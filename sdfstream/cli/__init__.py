@@ -44,6 +44,7 @@ VERBS: Final[dict[str, str]] = {
     "token": "token",
     "archive": "archive",
     "sql": "sql",
+    "export": "export",
     "play": "play",
     "replay": "replay",
     "score": "score",

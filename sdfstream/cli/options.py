@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DATA_FOLDER: Final = "sdfstream-data"
 
 
-def add_data_folder(parser: argparse.ArgumentParser) -> None:
+def add_data_folder(parser: argparse._ActionsContainer) -> None:
     """``--data DIR``: the folder of a pipeline's archive, keys and socket."""
     parser.add_argument("--data", default=DATA_FOLDER, metavar="DIR", help=f"data folder (default {DATA_FOLDER})")
 

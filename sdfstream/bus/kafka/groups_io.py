@@ -20,8 +20,8 @@ FETCH_WAIT_MS: Final = 100
 """A fetch that finds nothing is answered after this long, the age of a reader's knowledge of an idle topic."""
 
 
-def make_consumer(config: KafkaConfig, group: str, *, reset: str = "earliest", **settings: Any) -> Any:
-    """A member-to-be of `group` that commits nothing by itself and takes messages of our largest size.
+def make_consumer(config: KafkaConfig, group: str | None, *, reset: str = "earliest", **settings: Any) -> Any:
+    """A member-to-be of `group` (None: of none) that commits nothing by itself and takes messages of our largest size.
 
     It sees nothing of transactions that are open or were given up. A record that the client cannot read comes as one
     that `unreadable_io.check` refuses.
@@ -29,7 +29,7 @@ def make_consumer(config: KafkaConfig, group: str, *, reset: str = "earliest", *
     unreadable_io.install()
     return AIOKafkaConsumer(
         **client_settings(config),
-        group_id=config.prefix + group,
+        group_id=None if group is None else config.prefix + group,
         enable_auto_commit=False,
         auto_offset_reset=reset,
         isolation_level="read_committed",

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sdfstream import visible
-from sdfstream.cli import edge_io, lab_job
+from sdfstream.cli import edge_io
+from sdfstream.cli.lab import job as lab_job
 from sdfstream.runtime.output_io import emit
 
 if TYPE_CHECKING:
