@@ -103,7 +103,19 @@ class Waiting:
             return None
         if self.rows >= limits.rows or self.bytes >= limits.bytes or len(self.messages) >= limits.most_messages:
             return self.since_ns[0]
-        return self.since_ns[0] + limits.age_ms * NS_PER_MS
+        return self.since_ns[0] + self._age_ns(limits)
+
+    def joins_ns(self, limits: BatchLimits) -> int | None:
+        """From when on the messages go along with a round that others are due for; None when there are none.
+
+        So all tables soon have their inserts in the same rounds.
+        """
+        due_ns = self.due_ns(limits)
+        return None if due_ns is None else due_ns - self._age_ns(limits) // 2
+
+    def _age_ns(self, limits: BatchLimits) -> int:
+        few = self.rows < limits.few_rows
+        return (max(limits.age_ms, limits.few_age_ms) if few else limits.age_ms) * NS_PER_MS
 
     def cut(self, limits: BatchLimits, bus_id: str, begins: Mapping[int, int], read: Mapping[int, int]) -> Batch:
         """A batch of the first messages, at least one and at most what `limits` allow; the rest goes on waiting.

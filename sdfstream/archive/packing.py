@@ -16,10 +16,16 @@ Everything wraps at 64 bits, as the ALIAS columns do that undo it; null is null 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from sdfstream.records import arrow
+from sdfstream.records.units import Bools, Int64s
 
 SLOT_BITS: Final = 20
 LOW_BITS: Final = 9
@@ -28,13 +34,37 @@ PROBE_COLUMNS: Final = (
     "tx_high", "tx_low", "rx_high", "rx_low",
 )  # fmt: skip
 """Stored in place of t1..t4, tx_host_ns and rx_host_ns."""
+_STORED: Final = {
+    name: pa.uint32() if name == "t1_low" else pa.uint16() if name.endswith("_low") else pa.int64()
+    for name in PROBE_COLUMNS
+}
+_AT_ONCE: Final = 8192
+"""Rows of one pass over all columns: what is between stays in the processor's cache."""
 _OF_THE_PAST: Final = ("t1", "t21_ns", "t31_ns", "t41_ns", "tx_host_ns", "rx_host_ns")
 """Stored columns before migration 0007."""
 
 
-def probe_columns(t1: Any, t2: Any, t3: Any, t4: Any, tx_host: Any, rx_host: Any) -> dict[str, Any]:
+def probe_columns(t1: Any, t2: Any, t3: Any, t4: Any, tx_host: Any, rx_host: Any) -> dict[str, pa.Array]:
     """The stored columns of `PROBE_COLUMNS` from int64 stamps and int32 delays (arrays of Arrow, of equal length)."""
-    return _packed(t1, pc.subtract(t2, t1), pc.subtract(t3, t1), pc.subtract(t4, t1), tx_host, rx_host)
+    given = [arrow.whole(column) for column in (t1, t2, t3, t4, tx_host, rx_host)]
+    values = [arrow.plain(column) for column in given]
+    known = [~arrow.nulls(column) if column.null_count else None for column in given]
+    out = {name: np.empty(len(values[0]), _STORED[name].to_pandas_dtype()) for name in PROBE_COLUMNS}
+    for low in range(0, len(values[0]), _AT_ONCE):
+        rows = slice(low, low + _AT_ONCE)
+        _pack(
+            [v[rows] for v in values],
+            [None if k is None else k[rows] for k in known],
+            {name: column[rows] for name, column in out.items()},
+        )
+    present = {
+        "ahead_ns": known[1],
+        "turn_high": known[2],
+        "rtt_high": known[3],
+        "tx_high": known[4],
+        "rx_high": known[5],
+    }
+    return {name: arrow.column(column, _STORED[name], present.get(name)) for name, column in out.items()}
 
 
 def current(table: str, rows: pa.Table) -> pa.Table:
@@ -42,21 +72,39 @@ def current(table: str, rows: pa.Table) -> pa.Table:
     if table != "raw_probe" or "t31_ns" not in rows.column_names:
         return rows
     t1, t21, t31, t41, tx, rx = (rows.column(name) for name in _OF_THE_PAST)
-    packed = _packed(t1.cast(pa.int64()), t21, t31, t41, tx, rx)
+    t1 = t1.cast(pa.int64())
+    packed = probe_columns(t1, pc.add(t1, t21), pc.add(t1, t31), pc.add(t1, t41), tx, rx)
     others = {name: rows.column(name) for name in rows.column_names if name not in _OF_THE_PAST}
     return pa.table(others | packed)
 
 
-def _packed(t1: Any, t21: Any, t31: Any, t41: Any, tx_host: Any, rx_host: Any) -> dict[str, Any]:
-    turn = pc.subtract(t31, pc.coalesce(t21, 0))
-    rtt = pc.subtract(t41, pc.coalesce(pc.subtract(t31, t21), 0))
-    out = {
-        "t1_slot": pc.shift_right(t1, SLOT_BITS),
-        "t1_low": pc.bit_wise_and(t1, (1 << SLOT_BITS) - 1).cast(pa.uint32()),
-        "ahead_ns": pc.subtract(t21, pc.coalesce(pc.shift_right(rtt, 1), 0)),
-    }
-    for name, value in (("turn", turn), ("rtt", rtt), ("tx", tx_host), ("rx", rx_host)):
-        wide = value.cast(pa.int64())
-        out[f"{name}_high"] = pc.shift_right(wide, LOW_BITS)
-        out[f"{name}_low"] = pc.bit_wise_and(pc.coalesce(wide, 0), (1 << LOW_BITS) - 1).cast(pa.uint16())
-    return out
+def _pack(values: Sequence[Int64s], known: Sequence[Bools | None], out: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Some rows of `values` (t1..t4, tx_host, rx_host), where they are `known` (None: everywhere), into `out`."""
+    t1, t2, t3, t4, tx, rx = values
+    out["t1_slot"][:] = t1 >> SLOT_BITS
+    out["t1_low"][:] = t1 & ((1 << SLOT_BITS) - 1)
+    _, arrived, left, answered, tx_known, rx_known = known
+    between = t3 - _or(t2, arrived, t1)
+    turn = _or(between, left, 0)
+    rtt = _or(t4 - t1 - _or(between, _both(arrived, left), 0), answered, 0)
+    out["ahead_ns"][:] = _or(t2 - t1 - (rtt >> 1), arrived, 0)
+    _split(turn, None, out, "turn")
+    _split(rtt, None, out, "rtt")
+    _split(tx, tx_known, out, "tx")
+    _split(rx, rx_known, out, "rx")
+
+
+def _split(values: Int64s, known: Bools | None, out: Mapping[str, npt.NDArray[Any]], name: str) -> None:
+    whole = _or(values, known, 0)
+    out[f"{name}_high"][:] = whole >> LOW_BITS
+    out[f"{name}_low"][:] = whole & ((1 << LOW_BITS) - 1)
+
+
+def _or(values: Int64s, known: Bools | None, other: Int64s | int) -> Int64s:
+    return values if known is None else np.where(known, values, other)
+
+
+def _both(a: Bools | None, b: Bools | None) -> Bools | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a & b

@@ -155,16 +155,18 @@ class InsertQueues:
     # -- output -----------------------------------------------------------------------------------------------
 
     def ready(self, now_ns: int, *, force: bool = False) -> list[PendingInsert]:
-        """The first insert of every queue that is due, the oldest first; `force`: all but those that wait to retry."""
-        out = []
-        for queue in self._queues.values():
-            if queue.retry_at_ns > now_ns:
-                continue
-            due_ns = queue.waiting.due_ns(self._config.limits)
-            if not queue.inserts and due_ns is not None and (force or due_ns <= now_ns):
-                self._cut(queue)
-            if queue.inserts and queue.inserts[0].complete:
-                out.append(queue.inserts[0])
+        """The inserts of the next round, at most one a queue, the oldest first; none as long as none is due.
+
+        What is due brings along what has waited half its time. `force`: all but those that wait to retry.
+        """
+        limits = self._config.limits
+        queues = [q for q in self._queues.values() if q.retry_at_ns <= now_ns]
+        idle = [q for q in queues if not q.inserts and q.waiting.messages]
+        if force or any((q.waiting.due_ns(limits) or 0) <= now_ns for q in idle):
+            for queue in idle:
+                if force or (queue.waiting.joins_ns(limits) or 0) <= now_ns:
+                    self._cut(queue)
+        out = [q.inserts[0] for q in queues if q.inserts and q.inserts[0].complete]
         return sorted(out, key=lambda i: i.since_ns)
 
     def done(self, insert: PendingInsert) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,12 @@ import pyarrow.compute as pc
 
 from sdfstream.archive import packing, tables
 from sdfstream.errors import FormatError
+from sdfstream.records import arrow
 from sdfstream.records.message import Message
 from sdfstream.records.topics import NAME, Topic
+
+_GROUP: Final = 64
+"""Messages that are joined at once (`_joined`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +60,37 @@ def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRo
         rejects.extend(refused)
         if batch.num_rows:
             accepted.append((message, batch))
-    merged = pa.Table.from_batches([batch for _, batch in accepted], schema=topic.columns).combine_chunks()
+    merged = _joined([batch for _, batch in accepted], topic.columns)
     counts = [b.num_rows for _, b in accepted]
     return TableRows(_rows(topic, merged, [m for m, _ in accepted], counts, bus_id), tuple(rejects))
 
 
-def _rows(topic: Topic, merged: pa.Table, messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> pa.Table:
+def _rows(
+    topic: Topic, merged: pa.RecordBatch, messages: Sequence[Message], counts: Sequence[int], bus_id: str
+) -> pa.Table:
     return pa.table(_stored(topic, merged) | bus_columns(messages, counts, bus_id))
 
 
-def _sound(topic: Topic, messages: Sequence[Message]) -> pa.Table | None:
+def _sound(topic: Topic, messages: Sequence[Message]) -> pa.RecordBatch | None:
     """The rows of all messages as one; None where any of them may break the contract."""
     schema = topic.columns
     assert schema is not None, topic.name
     bodies = [m.body for m in messages]
     if not all(isinstance(body, pa.RecordBatch) and body.schema.equals(schema) for body in bodies):
         return None
-    merged = pa.Table.from_batches(bodies, schema=schema).combine_chunks()
+    merged = _joined(bodies, schema)
     return None if any(merged.column(i).null_count for i, f in enumerate(schema) if not f.nullable) else merged
+
+
+def _joined(batches: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of all `batches`, in order. Column by column over thousands of small batches each of them would be
+    fetched from memory once a column; by groups that the processor's cache holds, once in all.
+    """
+    if not batches:
+        return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    while len(batches) > 1:
+        batches = [pa.concat_batches(batches[i : i + _GROUP]) for i in range(0, len(batches), _GROUP)]
+    return batches[0]
 
 
 def bus_columns(messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> dict[str, pa.Array]:
@@ -83,15 +100,15 @@ def bus_columns(messages: Sequence[Message], counts: Sequence[int], bus_id: str)
     def spread(values: Sequence[int], kind: Any) -> np.ndarray[Any, Any]:
         return np.repeat(np.array(values, dtype=kind), repeat)
 
-    at = pa.array(spread([m.bus_at_ns for m in messages], np.int64)).cast(tables.INSTANT)
     batch_seq = spread([m.batch_seq for m in messages], np.int64)
+    at = arrow.column(spread([m.bus_at_ns for m in messages], np.int64), pa.int64())
     return {
-        "bus_at": at,
-        "bus_seq": pa.array(spread([m.bus_seq for m in messages], np.uint64)),
+        "bus_at": at.view(tables.INSTANT),
+        "bus_seq": arrow.column(spread([m.bus_seq for m in messages], np.uint64), pa.uint64()),
         "bus_key": _spread_names([m.key for m in messages], repeat),
         "bus_id": _spread_names([bus_id] * len(messages), repeat),
         "boot_id": _spread_names([m.boot_id or None for m in messages], repeat),
-        "batch_seq": pa.array(batch_seq, mask=batch_seq < 0),
+        "batch_seq": arrow.column(batch_seq, pa.int64(), batch_seq >= 0),
     }
 
 
@@ -110,10 +127,13 @@ def reject_rows(rejects: Sequence[Reject], bus_id: str) -> pa.Table:
 
 
 def _spread_names(names: Sequence[str | None], repeat: np.ndarray[Any, Any]) -> pa.DictionaryArray:
-    safe = [n.encode("utf-8", "backslashreplace").decode() if n is not None else None for n in names]
-    encoded = pa.array(safe, pa.utf8()).dictionary_encode()
-    indices = encoded.indices.take(pa.array(np.repeat(np.arange(len(names)), repeat)))
-    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+    """`names` of messages, each for as many rows as `repeat` says, as a name column."""
+    index: dict[str | None, int] = {}
+    codes = np.array([index.setdefault(name, len(index)) for name in names], dtype=np.int32)
+    if None in index:  # rows of these are null, and the entry in its place is nobody's
+        codes[codes == index[None]] = -1
+    safe = ["" if n is None else n.encode("utf-8", "backslashreplace").decode() for n in index]
+    return arrow.coded(np.repeat(codes, repeat), safe)
 
 
 def _readable(topic: Topic, message: Message) -> tuple[pa.RecordBatch, list[Reject]]:
@@ -173,7 +193,7 @@ def _nulls_not_allowed(batch: pa.RecordBatch) -> pa.Array | None:
     return broken
 
 
-def _stored(topic: Topic, merged: pa.Table) -> dict[str, Any]:
+def _stored(topic: Topic, merged: pa.RecordBatch) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     packed = tables.packed_fields(topic)
     if packed:
@@ -188,9 +208,17 @@ def _stored(topic: Topic, merged: pa.Table) -> dict[str, Any]:
         elif tables.is_instant(field):
             column = column.cast(tables.INSTANT)
         elif tables.is_rounded(topic, field):
-            column = pc.divide(pc.round(pc.multiply(column, tables.OWD_STEPS_PER_NS)), float(tables.OWD_STEPS_PER_NS))
+            column = _rounded(column)
         columns[tables.stored_name(topic, field)] = column
     return columns
+
+
+def _rounded(column: pa.Array) -> pa.Array:
+    """A column of float64 rounded to 1/`tables.OWD_STEPS_PER_NS`, 0 where it is null."""
+    values = arrow.filled(column, 0.0) * float(tables.OWD_STEPS_PER_NS)
+    np.rint(values, out=values)
+    values /= float(tables.OWD_STEPS_PER_NS)
+    return arrow.column(values, column.type, ~arrow.nulls(column) if column.null_count else None)
 
 
 def _ipc(body: Any) -> bytes:

@@ -103,13 +103,12 @@ def conform(columns: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, 
 
 def _is_sound(layout: _Layout, batch: pa.RecordBatch) -> bool:
     """Whether a batch of the topic's columns has no null where none may be, and nothing that `_column` would change."""
-    if any(batch.column(i).null_count for i in layout.required):
+    columns = batch.columns  # each asking makes them anew
+    if any(columns[i].null_count for i in layout.required):
         return False
-    for i, field in layout.bounded:
-        column = batch.column(i)
-        if column_bounds.within(field, column) is not column:
-            return False
-    return not any(batch.column(i).dictionary.null_count for i in layout.names)
+    if any(columns[i].dictionary.null_count for i in layout.names):
+        return False
+    return all(column_bounds.within(field, columns[i]) is columns[i] for i, field in layout.bounded)
 
 
 def _column(field: pa.Field, batch: pa.RecordBatch) -> pa.Array:

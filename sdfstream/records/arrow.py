@@ -65,6 +65,13 @@ def numbers(
     return column(array, pa.from_numpy_dtype(array.dtype), present).cast(kind)
 
 
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece; itself where it is."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def plain(array: pa.Array) -> npt.NDArray[Any]:
     """The values of a numeric column, without a copy and not to be written to; what stands where it is null is noise.
 

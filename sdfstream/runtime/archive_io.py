@@ -10,10 +10,13 @@ from sdfstream.bus import Bus
 from sdfstream.bus.task import Task, Work
 from sdfstream.records.position import Positions
 from sdfstream.records.topics import ARCHIVED
+from sdfstream.records.units import NS_PER_MS
 from sdfstream.runtime.control_io import RunControl
 
 ARCHIVE: Final = "archive"
 """Name of the archive's consumer group and task."""
+_SLICE_NS: Final = 250 * NS_PER_MS
+"""Rows wait for their insert by the second; reading them message by message would only wake the process."""
 
 
 async def share_archive(archive: ArchiveWork, bus: Bus, control: RunControl, member: str) -> None:
@@ -43,6 +46,7 @@ async def share_archive(archive: ArchiveWork, bus: Bus, control: RunControl, mem
             control.forget(ARCHIVE)
 
     try:
-        await bus.shared(Work(ARCHIVE, tuple(ARCHIVED), from_start=True), serve, control.stop, member=member)
+        work = Work(ARCHIVE, tuple(ARCHIVED), from_start=True, slice_ns=_SLICE_NS)
+        await bus.shared(work, serve, control.stop, member=member)
     finally:
         control.joined_at_s.pop(ARCHIVE, None)

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Any
 
+from sdfstream.archive.config import LIVE
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.failures import EngineError
 from sdfstream.archive.retention import Retention
@@ -24,7 +25,7 @@ from sdfstream.archive.upkeep.around_findings import (
 )
 from sdfstream.archive.upkeep.expiry_io import Expiry, newest_ns
 from sdfstream.archive.upkeep.rollups_io import RollUps
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
 
 _log = logging.getLogger("sdfstream.archive")
@@ -32,6 +33,8 @@ _PASS_S = 600.0
 """Longest pass, after which the thread counts as starved."""
 _BEHIND_NS = 60 * NS_PER_S
 """Rows of one topic are inserted behind those of another by less than this."""
+_BESIDE_NS = 2 * LIVE.few_age_ms * NS_PER_MS
+"""Rows of one topic are inserted behind those of another by less than this while both have some."""
 
 
 class Upkeep:
@@ -76,7 +79,7 @@ class Upkeep:
                 if (statement.finding, statement.status) not in self._unscoped:
                     self._unscoped.add((statement.finding, statement.status))
                     self.counters.add("unscoped")
-            elif wanted.to_ns + 2 * NS_PER_S < newest_ns:
+            elif wanted.to_ns + _BESIDE_NS < newest_ns:
                 self._copy(wanted)
 
     def _statements(self, oldest_ns: int) -> list[FindingStatement]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -167,29 +169,29 @@ class MemorySubscription:
         self._came.clear()
         self._hurry.clear()
         taken: list[Message] = []
-        logs = [
-            (topic, self._bus.log(topic), position)
-            for topic, position in sorted(self.positions.items())
-            if upto is None or topic in upto
-        ]
-        ends = upto or {}
-        while len(taken) < max_messages:
-            heads = [
-                (m.bus_at_ns, t, log, p, m)
-                for t, log, p in logs
-                if (m := log.peek(p)) is not None and m.bus_at_ns < before_ns and m.bus_seq < ends.get(t, m.bus_seq + 1)
-            ]
-            if not heads:
-                break
-            _, topic, log, position, message = min(heads, key=lambda h: (h[0], h[1]))
-            log.advance(position)
+        ends = {topic: math.inf for topic in self.positions} if upto is None else upto
+        logs = {topic: self._bus.log(topic) for topic in self.positions if topic in ends}
+        heads: list[tuple[int, str, Message]] = []  # a heap of each topic's next message
+
+        def see_next(topic: str) -> None:
+            message = logs[topic].peek(self.positions[topic])
+            if message is not None and message.bus_at_ns < before_ns and message.bus_seq < ends[topic]:
+                heapq.heappush(heads, (message.bus_at_ns, topic, message))
+
+        for topic in logs:
+            see_next(topic)
+        while heads and len(taken) < max_messages:
+            _, topic, message = heapq.heappop(heads)
+            logs[topic].advance(self.positions[topic])
+            see_next(topic)
             fresh = self.watch.see(topic, message.key, message.boot_id, message.batch_seq)
             if fresh or not self.drop_repeats:
-                self._bus.counters.add("delivered", topic)
                 taken.append(message)
-        for _, log, _ in logs if taken else ():
-            log.trim()
         if taken:
+            for topic, count in Counter(m.topic for m in taken).items():
+                self._bus.counters.add("delivered", topic, count)
+            for log in logs.values():
+                log.trim()
             self._bus.freed()
         return taken
 

@@ -12,6 +12,7 @@ from sdfstream.archive.batching import message_bytes
 from sdfstream.archive.events import PICKS, event_rows
 from sdfstream.archive.rows import bulk_rows, cast_columns, reject_rows
 from sdfstream.errors import FormatError
+from sdfstream.records import arrow
 from sdfstream.records.message import Event
 from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD, PROBE, TOPICS, TOPOLOGY, Topic
 from tests.fixtures.archive import BULK, BUS_COLUMNS, EPOCH_NS, EVENTS, FINDING_DATA, bulk, event, message
@@ -45,6 +46,26 @@ def test_stamps_are_stored_exactly_in_columns_even_when_they_wrap() -> None:
     host = pa.array([None, -1, 2**31 - 1, -(2**31), 511], pa.int32())
     columns = packing.probe_columns(t1, t2, t3, t4, host, host)
     assert _unpacked(columns) == [a.to_pylist() for a in (t1, t2, t3, t4, host)]
+
+
+def test_what_stands_where_a_value_is_null_is_zero_and_no_noise() -> None:
+    """So the same rows are the same bytes, and bytes that compress."""
+    some = pa.array([5, None, 7, None], pa.int64())
+    host = pa.array([None, 3, None, 4], pa.int32())
+    columns = packing.probe_columns(pa.array([1, 2, 3, 4], pa.int64()), some, some, some, host, host)
+    for name in ("ahead_ns", "turn_high", "rtt_high", "tx_high", "rx_high"):
+        unknown = arrow.nulls(columns[name])
+        assert unknown.any(), name
+        assert not arrow.plain(columns[name])[unknown].any(), name
+
+
+@pytest.mark.parametrize("topic", BULK, ids=lambda t: t.name)
+def test_many_messages_give_the_rows_that_they_give_one_by_one(topic) -> None:
+    rng = np.random.default_rng(2)
+    sent = [message(topic, bulk(topic, int(n), rng), i) for i, n in enumerate(rng.integers(0, 4, 150))]
+    at_once = bulk_rows(topic, sent, "run").table
+    singly = pa.concat_tables([bulk_rows(topic, [one], "run").table for one in sent])
+    assert at_once.to_pylist() == singly.to_pylist()
 
 
 def _unpacked(columns) -> list[list]:
