@@ -200,6 +200,8 @@ def _check_nic(nic: NicConfig, host: str, path: str) -> None:
 
 
 def _check_session(session: SessionConfig, path: str, config: AgentConfig) -> None:
+    if session.transport != "udp":
+        raise ConfigError(f"{path}.transport: an agent probes by udp; sdfstream rdma probe probes by rocev2")
     _check_address(session.dst_address, f"{path}.dst_address")
     _within(f"{path}.dst_port", session.dst_port, 1, 65_535)
     _within(f"{path}.dscp", session.dscp, 0, 63)

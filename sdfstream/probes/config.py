@@ -56,6 +56,8 @@ class SessionConfig:
     """IP packet size; at least what the STAMP packet and its TLVs need."""
     rate_hz: float = 16.0
     """Probes per second on every path (not over all of them)."""
+    transport: str = "udp"
+    """``udp``, which an agent carries; ``rocev2``: RoCEv2 packets of a queue pair (`sdfstream.verbs.probing`)."""
     clock_dst: str | None = None
     """Clock id of the far end where its system clock stamps; None: its host. Its NIC's clock is the NIC id always."""
 

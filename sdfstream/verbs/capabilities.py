@@ -66,6 +66,11 @@ def capabilities(vendor_id: int, tried: dict[SteerBy, str], *, paced: bool) -> Q
     return QpCapabilities(driver, works, why_not, "software" if paced else "none", driver in _RUN)
 
 
+def chooses_datagram_ports(vendor_id: int) -> bool:
+    """Whether a UD queue pair's packets leave by the source port of their address, and not by one of its own."""
+    return driver_of(vendor_id) != "rxe"
+
+
 def needs_prompt(vendor_id: int) -> bool:
     """Whether the device goes on with a resumed send queue only at the next post (Soft-RoCE, Linux 6.1)."""
     return driver_of(vendor_id) == "rxe"

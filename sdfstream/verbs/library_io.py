@@ -76,6 +76,17 @@ def device_names(verbs: Verbs) -> list[str]:
         return []
 
 
+def the_device(wanted: str) -> tuple[Verbs, str]:
+    """pyverbs, and the device with this name, or the first. UnavailableError: no pyverbs, or no such device."""
+    verbs = Verbs()
+    names = device_names(verbs)
+    if wanted and wanted not in names:
+        raise UnavailableError(f"no RDMA device {wanted!r}; there are: {', '.join(names) or 'none'}")
+    if not names:
+        raise UnavailableError("no RDMA device; sdfstream rdma show says why")
+    return verbs, wanted or names[0]
+
+
 def _find() -> None:
     """Make ``import pyverbs`` possible where only the distribution's Python has it."""
     if "pyverbs" in sys.modules or importlib.util.find_spec("pyverbs") is not None:

@@ -16,6 +16,7 @@ ROCE_PORT: Final = 4791
 """Destination port of every RoCEv2 packet."""
 _LOW: Final = 0x3FFF
 _LABEL: Final = 0xFFFFF
+_GOLDEN_RATIO: Final = 0x61C8_8647
 
 
 def source_port(label: int, own_qpn: int = 0, peer_qpn: int = 0) -> int:
@@ -29,6 +30,18 @@ def source_port(label: int, own_qpn: int = 0, peer_qpn: int = 0) -> int:
         product ^= product >> 20
         label = (product ^ (product >> 40)) & _LABEL
     return LEAST_PORT | ((label & _LOW) ^ ((label & _LABEL) >> 14))
+
+
+def rxe_datagram_port(qpn: int) -> int:
+    """Source port of everything that a UD queue pair of Soft-RoCE sends, whatever flow label its address has.
+
+    ``0xc000 + (hash_32(qpn, 14) & 0x3fff)`` in ``drivers/infiniband/sw/rxe/rxe_qp.c``; hash_32 multiplies by the golden
+    ratio (``include/linux/hash.h``).
+
+    >>> rxe_datagram_port(17), rxe_datagram_port(18)
+    (57236, 63494)
+    """
+    return LEAST_PORT + ((qpn * _GOLDEN_RATIO & 0xFFFF_FFFF) >> 18)
 
 
 def flow_label(port: int) -> int:

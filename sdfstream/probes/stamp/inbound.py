@@ -76,11 +76,19 @@ class Inbound:
     nics : socket index to the NIC id behind it
     names : 16-octet address to NIC id
         Of the known senders.
+    transport : str
+        Of the probes.
     """
 
     def __init__(
-        self, nics: Mapping[int, str], names: Mapping[bytes, str], liveness: PathLiveness, counters: Counters
+        self,
+        nics: Mapping[int, str],
+        names: Mapping[bytes, str],
+        liveness: PathLiveness,
+        counters: Counters,
+        transport: str = "udp",
     ) -> None:
+        self._transport = transport
         self._nics = nics
         self._names = names
         self._liveness = liveness
@@ -335,7 +343,7 @@ class Inbound:
         nic = self._nics.get(socket)
         if sender is None or nic is None:
             return
-        name = PathName(nic, sender, nic, "udp", port, dscp)
+        name = PathName(nic, sender, nic, self._transport, port, dscp)
         index = self._watched.get(name)
         if index is None and self._free_paths:
             index = self._watched[name] = self._free_paths.pop()

@@ -23,7 +23,11 @@ from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
 MAX_SESSIONS: Final = 65_535
 """SSIDs are 16 bits and 0 means none."""
 MAX_RATE_HZ: Final = 100_000.0
-_IP_UDP_BYTES: Final = {True: 28, False: 48}
+_IP_BYTES: Final = {True: 20, False: 40}
+_AROUND_BYTES: Final = {"udp": 8, "rocev2": 8 + 12 + 8 + 4 + 4}
+"""Octets of a packet between the IP header and the payload, and behind that: UDP alone; for RoCEv2 UDP, the base and
+datagram transport headers, immediate data and the invariant checksum.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Paths:
     """The reflector's UDP port."""
     tos: UInt8s
     length: Int32s
-    """UDP payload, octets."""
+    """Payload, octets."""
     size_bytes: UInt16s
     """IP packet."""
     template: UInt8s
@@ -90,7 +94,7 @@ def build(
     lengths = np.array([_payload(s, mode) for s in sessions], dtype=np.int32)
     address = _address_table(sessions)[session]
     words = address.view(np.uint64)
-    overhead = np.array([_IP_UDP_BYTES[is_ipv4(s.dst_address)] for s in sessions], dtype=np.int32)
+    overhead = np.array([_overhead_bytes(s) for s in sessions], dtype=np.int32)
     return Paths(
         sessions=tuple(sessions),
         session=session + first,
@@ -134,6 +138,10 @@ def _check(s: SessionConfig) -> None:
     for name, (value, most) in limits.items():
         if not 0 <= value <= most:
             raise ConfigError(f"session {s.src} to {s.dst}: {name} must lie in 0..{most}, not {value}")
+    if s.transport not in _AROUND_BYTES:
+        raise ConfigError(
+            f"session {s.src} to {s.dst}: transport {s.transport!r} is none of {', '.join(_AROUND_BYTES)}"
+        )
     if not 0 < s.rate_hz <= MAX_RATE_HZ:
         raise ConfigError(f"session {s.src} to {s.dst}: rate_hz must lie in (0, {MAX_RATE_HZ:g}], not {s.rate_hz}")
 
@@ -154,8 +162,13 @@ def _interval_ns(s: SessionConfig) -> int:
     return round(NS_PER_S / s.rate_hz)
 
 
+def _overhead_bytes(s: SessionConfig) -> int:
+    """Of the IP packet, what is not payload."""
+    return _IP_BYTES[is_ipv4(s.dst_address)] + _AROUND_BYTES[s.transport]
+
+
 def _payload(s: SessionConfig, mode: Mode) -> int:
-    return min(tlv.payload_bytes(mode, s.size_bytes - _IP_UDP_BYTES[is_ipv4(s.dst_address)]), 65_507)
+    return min(tlv.payload_bytes(mode, s.size_bytes - _overhead_bytes(s)), 65_507)
 
 
 def _templates(sessions: Sequence[SessionConfig], lengths: Int32s, mode: Mode, first: int) -> UInt8s:

@@ -73,6 +73,8 @@ class SessionReflector:
         See above.
     classes : (64,) bool or None
         DSCPs in which answers may leave; None: all.
+    transport : str
+        By which its probes come, for the names of their paths.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class SessionReflector:
         sync: int = tlv.SyncSource.FREE_RUNNING,
         stateful: bool = True,
         classes: Bools | None = None,
+        transport: str = "udp",
     ) -> None:
         self.host = host
         self.counters = Counters("reflector")
@@ -102,7 +105,7 @@ class SessionReflector:
         limits = limits or ReflectorLimits()
         self._known = KnownSenders(host, limits, salt)
         self._known.know("configuration", senders)
-        self._inbound = Inbound(dict(sockets), self._known.names, self.path_liveness, self.counters)
+        self._inbound = Inbound(dict(sockets), self._known.names, self.path_liveness, self.counters, transport)
         self._stateful = stateful
         self._rate = TokenBucket(limits.max_pps)
 

@@ -247,9 +247,6 @@ class NameColumn:
         return coded(self.indices[code], self.entries)
 
 
-_UDP = NameColumn(["udp"])
-
-
 class RowNames:
     """The columns of names in the rows of one host's sessions."""
 
@@ -262,7 +259,7 @@ class RowNames:
             "dst": NameColumn([s.dst for s in sessions]),
             "clock_src": NameColumn([host.host, *(s.src for s in sessions)]),
             "clock_dst": NameColumn(far),
-            "transport": _UDP,
+            "transport": NameColumn([s.transport for s in sessions]),
             "plane": NameColumn([planes.get(s.src) for s in sessions]),
         }
 
@@ -273,7 +270,7 @@ class RowNames:
             "dst": session,
             "clock_src": np.where(hardware, session + 1, 0),
             "clock_dst": session + far_hardware * self._sessions,
-            "transport": np.zeros(len(session), dtype=np.int64),
+            "transport": session,
             "plane": session,
         }
 

@@ -128,7 +128,7 @@ class SessionSender:
     def _names(self, path: Int64s) -> list[PathName]:
         found = zip(self.paths.session[path].tolist(), self.paths.source_port[path].tolist(), strict=True)
         return [
-            PathName(s.src, s.src, s.dst, "udp", port, s.dscp)
+            PathName(s.src, s.src, s.dst, s.transport, port, s.dscp)
             for s, port in ((self.paths.sessions[i], port) for i, port in found)
         ]
 

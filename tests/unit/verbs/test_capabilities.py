@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sdfstream.verbs.capabilities import SteerBy, capabilities, needs_prompt
+from sdfstream.verbs.capabilities import SteerBy, capabilities, chooses_datagram_ports, needs_prompt
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,7 @@ def test_what_was_not_tried_cannot_be_done() -> None:
 
 def test_only_soft_roce_needs_a_prompt() -> None:
     assert [needs_prompt(vendor) for vendor in (0xFFFFFF, 0x02C9, 0x14E4)] == [True, False, False]
+
+
+def test_soft_roce_chooses_the_ports_of_datagrams_itself() -> None:
+    assert [chooses_datagram_ports(vendor) for vendor in (0xFFFFFF, 0x02C9)] == [False, True]

@@ -1,0 +1,120 @@
+"""How a Session-Sender and a Session-Reflector on queue pairs learn of each other: one JSON line each, over TCP.
+
+A sender says its NIC, GID and key and gets the reflector's, with its queue pair's number; the connection then stays
+open, and its end is the session's. What a sender says is not believed beyond this: probes are answered to the address
+that their own packets carry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from typing import Any, Final, NamedTuple
+
+from sdfstream.errors import FormatError, UnavailableError
+from sdfstream.verbs.json_lines_io import as_unavailable, receive, send, text, whole
+from sdfstream.verbs.probing.datagrams_io import address_of
+from sdfstream.verbs.probing.ud_endpoint_io import UdAddress
+
+PORT: Final = 18516
+_KEYS: Final = 1 << 31
+"""Keys of user programs are below."""
+_QPNS: Final = 1 << 24
+_TIMEOUT_S: Final = 10.0
+_MOST_OPEN: Final = 256
+
+
+class End(NamedTuple):
+    """One end of a session."""
+
+    nic: str
+    address: UdAddress
+
+    def as_data(self) -> dict[str, Any]:
+        """What is said of it."""
+        return {"nic": self.nic, "gid": self.address.gid, "qpn": self.address.qpn, "qkey": self.address.qkey}
+
+
+def end_of(said: dict[str, Any]) -> End:
+    """The end that an object describes. FormatError: it does not."""
+    gid = text(said, "gid")
+    address_of(gid)
+    address = UdAddress(gid, whole(said, "qpn", _QPNS), whole(said, "qkey", _KEYS))
+    return End(text(said, "nic", 128), address)
+
+
+def meet(host: str, port: int, own: End) -> tuple[End, socket.socket]:
+    """The reflector at `host`, and the connection to hold during the session. UnavailableError: it is not there."""
+    with as_unavailable():
+        connection = socket.create_connection((host, port), _TIMEOUT_S)
+        try:
+            send(connection, own.as_data())
+            return end_of(receive(connection)), connection
+        except (OSError, FormatError):
+            connection.close()
+            raise
+
+
+class Meetings:
+    """The reflector's side: a thread that takes connections; `arrived` has the ends that came, to be asked for.
+
+    Parameters
+    ----------
+    listen : str
+    port : int
+        0: any.
+    own : End
+
+    Raises
+    ------
+    UnavailableError
+        The port cannot be listened on.
+    """
+
+    def __init__(self, listen: str, port: int, own: End) -> None:
+        try:
+            self._listener = socket.create_server((listen, port))
+        except OSError as error:
+            raise UnavailableError(f"{listen}:{port}: {error.strerror}") from error
+        self.port = int(self._listener.getsockname()[1])
+        self._own = own
+        self._arrived: queue.Queue[End] = queue.Queue(_MOST_OPEN)
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve, name="meetings", daemon=True)
+        self._thread.start()
+
+    def arrived(self) -> list[End]:
+        """Those that came since the last call."""
+        found = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._arrived.get_nowait())
+        return found
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            connection.settimeout(_TIMEOUT_S)
+            try:
+                said = end_of(receive(connection))
+                self._arrived.put_nowait(said)
+                send(connection, self._own.as_data())
+            except (OSError, FormatError, queue.Full):
+                connection.close()
+                continue
+            self._open.append(connection)
+            if len(self._open) > _MOST_OPEN:
+                self._open.pop(0).close()
+
+    def close(self) -> None:
+        """End all."""
+        for one in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self._thread.join(_TIMEOUT_S + 1)
