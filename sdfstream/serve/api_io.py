@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from sdfstream.alerts.received import ReceivedAlerts
 from sdfstream.board.board import Board
 from sdfstream.board.jobs import JobBoard
 from sdfstream.runtime.live_io import Watcher
@@ -48,9 +49,11 @@ class ProcessApi:
         data: Path,
         archive: tuple[str, str | None] | None,
     ) -> None:
+        self.received = ReceivedAlerts()
+
         def now() -> Picture:
             at_ns, known_at_ns, lag = instants()
-            return Picture(board, jobs, at_ns, known_at_ns, lag=lag)
+            return Picture(board, jobs, at_ns, known_at_ns, lag=lag, received=self.received)
 
         self._data = data
         self.pictures = Pictures(now, None) if archive is None else Pictures.of_archive(now, *archive)
@@ -70,7 +73,7 @@ class ProcessApi:
         ConfigError, UnavailableError
             The address is none, or cannot be used.
         """
-        application = Api(self.pictures, self.followers, Callers(self._data), override, self._histories)
+        application = Api(self.pictures, self.followers, Callers(self._data), override, self._histories, self.received)
         server = await ApiServer.start(application.app, address, self._data)
         stack.push_async_callback(server.close)
         stack.callback(self.followers.close)

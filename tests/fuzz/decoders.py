@@ -13,12 +13,13 @@ import pyarrow as pa
 import yaml
 
 from sdfstream import settings
+from sdfstream.alerts import webhook
 from sdfstream.archive.failures import EngineError
 from sdfstream.archive.http import body, query
 from sdfstream.errors import ConfigError, FormatError
 from sdfstream.plan import inventory_file
 from tests.fuzz import decoders_agent, decoders_bus, mutate
-from tests.fuzz.target import Target, altered_values, damaged_bytes
+from tests.fuzz.target import Target, altered_json, altered_values, damaged_bytes
 from tests.fuzz.values import Draw
 
 YAML_TOKENS: Final = (
@@ -26,6 +27,16 @@ YAML_TOKENS: Final = (
     b"{" * 300, b"[" * 300, b"!!binary ", b"!!set {a}", b"1:60:60", b"2026-02-30", b".inf", b".nan", b"0o777", b"~",
     b"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", b"\t", b"\x85", b"\x00",
 )  # fmt: skip
+
+_WEBHOOK: Final = {
+    "version": "4", "receiver": "r", "status": "firing",
+    "alerts": [
+        {
+            "status": "resolved", "labels": {"alertname": "x"}, "annotations": {"summary": "y"}, "fingerprint": "c9cb",
+            "startsAt": "2027-01-15T08:00:00.123Z", "endsAt": "2027-01-15T08:00:00+02:00",
+        }
+    ],
+}  # fmt: skip
 
 
 def targets() -> dict[str, Target]:
@@ -40,6 +51,8 @@ def _asked() -> Iterator[Target]:
     listed = {"nics": [{"id": "h0/r0", "address": "10.0.0.1"}], "links": [], "nodes": [], "budgets": {"h0": 5}}
     inventory = altered_values(fabric, listed)
     yield Target("inventory", inventory, lambda: lambda raw: _nothing(inventory_file.read(raw)), (ConfigError,))
+    webhooks = altered_json(_WEBHOOK)
+    yield Target("alertmanager's webhook", webhooks, lambda: lambda raw: _nothing(webhook.read(raw)))
     yield Target("sql request", _requests, lambda: _request, (EngineError, FormatError))
     allowed = (body.TooLargeError, ValueError, OSError, pa.ArrowException, zlib.error)
     yield Target("sql request's body", damaged_bytes(*_BODIES), lambda: _body, allowed)

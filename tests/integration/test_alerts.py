@@ -7,6 +7,8 @@ import itertools
 import re
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,13 @@ import yaml
 
 from sdfstream.alerts.config import AlertsConfig
 from sdfstream.board.board import Board
+from sdfstream.board.jobs import JobBoard
 from sdfstream.records import topics
 from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.message import Message
 from sdfstream.serve.alerts_io import AlertPusher
+from sdfstream.serve.api import tokens_io
+from sdfstream.serve.api_io import ProcessApi
 from tests.fixtures import board_messages as bm
 from tests.fixtures import prometheus as tools
 from tests.fixtures.compose import ROOT, free_ports
@@ -215,3 +220,35 @@ async def test_an_alertmanager_that_refuses_one_alert_gets_the_others(tmp_path: 
         await pusher.look(0.0, time.time_ns())
         assert firing(url).keys() == {"sound"}
         assert pusher.counters.total("refused") == 0
+
+
+async def test_what_an_alertmanager_tells_of_is_listed_by_the_read_api(tmp_path: Path, sink: tools.Sink) -> None:
+    board, jobs = Board(), JobBoard()
+    now = lambda: (time.time_ns(), time.time_ns(), {})  # noqa: E731
+    (port,) = free_ports(1)
+    tokens = {}
+    for role in ("view", "label"):
+        tokens[role] = tmp_path / f"{role}-token"
+        tokens[role].write_text(tokens_io.add(tmp_path, role, role))
+    (snippet,) = re.findall(r"```yaml\n(receivers:.*?)```", (ROOT / "docs" / "alerts.md").read_text(), re.DOTALL)
+    async with AsyncExitStack() as stack:
+        server = await ProcessApi(board, jobs, now, tmp_path, None).start(stack, "127.0.0.1:0", None)
+        told = snippet.replace("http://serve:9465", server.url).replace(
+            "/run/secrets/label-token", str(tokens["label"])
+        )
+        config = tools.alertmanager_config(tmp_path, sink.url)
+        shipped = yaml.safe_load(config.read_text())
+        shipped["receivers"] += yaml.safe_load(told)["receivers"]
+        shipped["route"]["routes"].insert(0, {"receiver": "sdfstream", "continue": True, "group_wait": "100ms"})
+        config.write_text(yaml.safe_dump(shipped))
+        url = await asyncio.to_thread(stack.enter_context, tools.alertmanager(tmp_path, config, port))
+        board.take([statement("f1", "open")])
+        await AlertPusher(AlertsConfig(url), "test", board, lambda: True).look(0.0, time.time_ns())
+        words = ("NodeInfinibandDown", "severity=warning", "class=link", "instance=h03:9100")
+        await asyncio.to_thread(tools.run, "amtool", f"--alertmanager.url={url}", "alert", "add", *words)
+        ask = partial(tools.get, f"{server.url}/v1/alerts", token=tokens["view"].read_text())
+        await asyncio.to_thread(tools.until, lambda: ask()["total"] == 2, "both are told of")
+        items = await asyncio.to_thread(ask)
+    assert {(i["labels"]["alertname"], i["finding"], i["status"], i["receiver"]) for i in items["items"]} == {
+        ("SdfFinding", "f1", "firing", "sdfstream"), ("NodeInfinibandDown", None, "firing", "sdfstream"),
+    }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sdfstream import strict_json
+from sdfstream.alerts import webhook
+from sdfstream.alerts.received import ReceivedAlerts
 from sdfstream.errors import FormatError
 from sdfstream.serve.api import openapi, parameters, problem
 from sdfstream.serve.api.callers_io import Callers
@@ -27,7 +30,7 @@ from sdfstream.serve.api.page_io import WebPage
 from sdfstream.serve.api.pictures_io import Pictures
 from sdfstream.serve.api.problem import ProblemError
 from sdfstream.serve.api.resources import RESOURCES, Resource
-from sdfstream.serve.api.roles import OF_OVERRIDE, ApiRole, needed
+from sdfstream.serve.api.roles import ALERTS, OF_OVERRIDE, ApiRole, needed
 from sdfstream.serve.api.stream import TOPICS
 
 log = logging.getLogger("sdfstream.api")
@@ -54,17 +57,20 @@ class Api:
         callers: Callers,
         override: Override | None = None,
         histories: Histories | None = None,
+        received: ReceivedAlerts | None = None,
     ) -> None:
         self._pictures = pictures
         self._followers = followers
         self._override = override
         self._histories = histories or Histories(None)
+        self._received = received or ReceivedAlerts()
         page = WebPage()
         routes = [Route(f"/v1/{r.name}", _of(self._list, r), methods=["GET"]) for r in RESOURCES.values()]
         routes += [
             Route("/v1/history", self._history, methods=["GET"]),
             Route("/v1/stream", self._stream, methods=["GET"]),
             Route("/v1/overrides", self._overrides, methods=["POST"]),
+            Route(ALERTS, self._alerts, methods=["POST"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
@@ -103,8 +109,7 @@ class Api:
 
     async def _overrides(self, request: Request) -> Response:
         parameters.read((), request.query_params.multi_items())
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise ProblemError(415, "an override is sent as Content-Type: application/json")
+        _json_only(request)
         try:
             given = strict_json.loads(await _body(request))
         except FormatError as error:
@@ -120,6 +125,17 @@ class Api:
         if "error" in answer:
             raise ProblemError(400, str(answer["error"]))
         return _json({"taken": answer["taken"]}, 202)
+
+    async def _alerts(self, request: Request) -> Response:
+        parameters.read((), request.query_params.multi_items())
+        _json_only(request)
+        try:
+            alerts = webhook.read(await _body(request, webhook.MOST_BYTES))
+        except FormatError as error:
+            self._received.counters.add("refused", error.reason)
+            raise ProblemError(400, f"no webhook of Alertmanager, version 4: {error.detail}") from None
+        self._received.take(alerts, time.time_ns())
+        return _json({"taken": len(alerts)}, 202)
 
     async def _health(self, request: Request) -> Response:
         parameters.read((), request.query_params.multi_items())
@@ -202,14 +218,19 @@ def _of(answer: Callable[[Resource, Request], Awaitable[Response]], resource: Re
     return endpoint
 
 
-async def _body(request: Request) -> bytes:
+def _json_only(request: Request) -> None:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ProblemError(415, "the body is sent as Content-Type: application/json")
+
+
+async def _body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
     """The body; ProblemError 413 as soon as it is too large."""
     found = bytearray()
     try:
         async for chunk in request.stream():
             found += chunk
-            if len(found) > MOST_BODY_BYTES:
-                raise ProblemError(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
+            if len(found) > most:
+                raise ProblemError(413, f"the body is larger than {most} bytes")
     except ClientDisconnect:
         raise ProblemError(400, "the body ended before its end") from None
     return bytes(found)

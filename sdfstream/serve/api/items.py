@@ -75,6 +75,18 @@ ITEMS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "lease_left_ns": ("integer?", "[ns]"),
         "gain": ("number?", "throughput after over throughput before"),
     },
+    "alerts": {
+        "id": ("string", "receiver and fingerprint"),
+        "fingerprint": ("string", "Alertmanager's, of the labels"),
+        "receiver": ("string", "by whose webhook it came"),
+        "status": ("string", "firing, resolved"),
+        "labels": ("object", "as given"),
+        "annotations": ("object", "as given"),
+        "finding": ("string?", "id of the finding that it is; null: it is none of ours"),
+        "starts_at_ns": ("integer", "began [ns since the Unix epoch]"),
+        "ends_at_ns": ("integer?", "ended [ns since the Unix epoch]; null: it goes on"),
+        "received_at_ns": ("integer", "the webhook came [ns since the Unix epoch]"),
+    },
     "jobs": {
         "job": ("string", "job id"),
         "name": ("string", "its name"),

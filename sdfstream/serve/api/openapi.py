@@ -10,7 +10,7 @@ from sdfstream.serve.api.histories_io import PARAMETERS
 from sdfstream.serve.api.items import schema_of
 from sdfstream.serve.api.parameters import Parameter
 from sdfstream.serve.api.resources import RESOURCES, Resource
-from sdfstream.serve.api.roles import ApiRole, needed
+from sdfstream.serve.api.roles import ALERTS, ApiRole, needed
 from sdfstream.serve.api.stream import GAP, TOPICS
 
 STREAM: Final = (
@@ -30,6 +30,7 @@ _HEAD: Final[dict[str, Any]] = {
 def document() -> dict[str, Any]:
     """The whole document."""
     paths: dict[str, Any] = {f"/v1/{name}": {"get": _list(resource)} for name, resource in RESOURCES.items()}
+    paths[ALERTS]["post"] = _webhook()
     paths["/v1/history"] = {"get": _history()}
     paths["/v1/stream"] = {"get": _stream()}
     paths["/v1/overrides"] = {"post": _overrides()}
@@ -127,6 +128,17 @@ def _overrides() -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
         "responses": {"202": _json("It is on its way to the bus.", taken)}
         | _refusals("POST", "/v1/overrides", 400, 413, 415, 429, 503),
+    }
+
+
+def _webhook() -> dict[str, Any]:
+    taken = {"type": "object", "properties": {"taken": {"type": "integer"}}, "required": ["taken"]}
+    return {
+        "operationId": "webhook",
+        "summary": "Take what an Alertmanager tells of: its webhook, version 4. With a token of role label.",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
+        "responses": {"202": _json("How many alerts were read.", taken)}
+        | _refusals("POST", ALERTS, 400, 413, 415, 429, 503),
     }
 
 

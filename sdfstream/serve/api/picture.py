@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sdfstream.alerts.received import ReceivedAlerts
 from sdfstream.board.board import Board
 from sdfstream.board.jobs import JobBoard
 from sdfstream.records.units import NS_PER_S
@@ -26,6 +27,8 @@ class Picture:
     """Bus time of which findings speak."""
     source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "pipeline"})
     lag: Mapping[str, int] = field(default_factory=dict)
+    received: ReceivedAlerts = field(default_factory=ReceivedAlerts)
+    """What an Alertmanager told of; nothing in the past."""
 
     @property
     def age_ns(self) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sdfstream.alerts.webhook import STATUSES
 from sdfstream.board.humanize import subject_of
 from sdfstream.board.nic_grid import STATES
 from sdfstream.board.path_cells import FIGURES
@@ -137,6 +138,16 @@ def _clocks(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
     return [clock for clock in clocks if asked.get("status", clock["status"]) == clock["status"]]
 
 
+def _alerts(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
+    return [
+        alert
+        for alert in picture.received.items()
+        if asked.get("status", alert["status"]) == alert["status"]
+        and asked.get("receiver", alert["receiver"]) == alert["receiver"]
+        and asked.get("finding", alert["finding"]) == alert["finding"]
+    ]
+
+
 def _mesh(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
     hosts = picture.board.mesh.hosts()
     return [host for host in hosts if asked.get("state", host["state"]) == host["state"]]
@@ -244,6 +255,19 @@ RESOURCES: Final[dict[str, Resource]] = {
             ),
             _commands,
             _newest("began_at_ns"),
+            (int, str),
+        ),
+        Resource(
+            "alerts",
+            "Alerts that an Alertmanager told of by its webhook, the newest first: others' beside our findings, and "
+            "which receiver told of a finding. Of now only, since this process began.",
+            (
+                _choice("status", "only those with this status", *STATUSES),
+                Parameter("receiver", "only those of this receiver"),
+                Parameter("finding", "only those of this finding, by its id"),
+            ),
+            _alerts,
+            _newest("received_at_ns"),
             (int, str),
         ),
         Resource(

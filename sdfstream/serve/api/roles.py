@@ -22,7 +22,7 @@ class ApiRole(enum.IntEnum):
     VIEW = 1
     """Read everything."""
     LABEL = 2
-    """Say of a finding whether it was right. No request asks for it yet."""
+    """Say something beside the measurements: alerts of an Alertmanager."""
     APPROVE = 3
     """Pass on signed approvals and undos of single commands."""
     ADMIN = 4
@@ -41,6 +41,8 @@ OPEN: Final = frozenset({"/healthz", "/openapi.json"})
 """Paths that anybody who reaches the address may read: whether data is fresh, and how to ask."""
 PAGE: Final = "/page/"
 """Below it, and at ``/``, are the page's own files, which hold no data."""
+ALERTS: Final = "/v1/alerts"
+"""Where an Alertmanager posts its webhook."""
 MOST_TOKENS: Final = 1000
 
 
@@ -62,7 +64,9 @@ def needed(method: str, path: str) -> ApiRole | None:
     is_open = path in OPEN or path == "/" or path.startswith(PAGE)
     if is_open and method in ("GET", "HEAD"):
         return None
-    return ApiRole.VIEW if method in ("GET", "HEAD", "OPTIONS") else ApiRole.APPROVE
+    if method in ("GET", "HEAD", "OPTIONS"):
+        return ApiRole.VIEW
+    return ApiRole.LABEL if path == ALERTS else ApiRole.APPROVE
 
 
 def role_of(tokens: Iterable[ApiToken], given: str, now_ns: int) -> ApiRole | None:

@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
+from sdfstream.alerts.received import ReceivedAlerts
 from sdfstream.serve.api import callers_io, tokens_io
 from sdfstream.serve.api.app_io import Api
+from sdfstream.serve.api.callers_io import Callers
+from sdfstream.serve.api.follow_io import Followers
+from sdfstream.serve.api.picture import Picture
+from sdfstream.serve.api.pictures_io import Pictures
 from sdfstream.serve.api.resources import RESOURCES
+from sdfstream.serve.api.stream import ChangeLog
 from tests.fixtures import asgi
 from tests.fixtures import board_messages as bm
+from tests.unit.alerts.test_webhook import raw
 
 OWNER = ("127.0.0.1", 40_001)
 
@@ -172,3 +179,29 @@ async def test_health_means_that_data_is_fresh(tmp_path: Path) -> None:
     token = {"Authorization": f"Bearer {tokens_io.add(tmp_path, 'v', 'view')}"}
     assert (await asgi.ask(stale, "/v1/nics", query=b"state=healthy", headers=token)).json["total"] == 0
     assert (await asgi.ask(stale, "/v1/paths", query=b"state=measured", headers=token)).json["total"] == 0
+
+
+async def test_an_alertmanager_says_what_it_told_of(tmp_path: Path) -> None:
+    board, jobs = asgi.boards()
+    known = ReceivedAlerts()
+    pictures = Pictures(lambda: Picture(board, jobs, bm.NOW_NS, bm.NOW_NS, received=known), None)
+    api = Api(pictures, Followers(ChangeLog("run"), pictures), Callers(tmp_path), received=known)
+    tokens = {role: f"Bearer {tokens_io.add(tmp_path, role, role)}" for role in ("view", "label")}
+
+    async def post(role: str, body: bytes, form: str = "application/json") -> int:
+        headers = {"authorization": tokens.get(role, ""), "content-type": form} if role else {"content-type": form}
+        return (await asgi.ask(api, "/v1/alerts", method="POST", headers=headers, body=body)).status
+
+    assert await post("", raw()) == 401
+    assert await post("view", raw()) == 403
+    assert await post("label", raw(), "text/plain") == 415
+    assert await post("label", raw(version="3")) == 400
+    assert await post("label", b" " * (2 << 20)) == 413
+    assert known.items() == []
+    assert await post("label", raw({"labels": {"alertname": "SdfFinding", "id": "f1"}})) == 202
+    view = {"authorization": tokens["view"]}
+    page = (await asgi.ask(api, "/v1/alerts", query=b"finding=f1&status=firing", headers=view)).json
+    assert [(item["receiver"], item["status"]) for item in page["items"]] == [("sdfstream", "firing")]
+    assert (await asgi.ask(api, "/v1/alerts", query=b"status=resolved", headers=view)).json["total"] == 0
+    document = (await asgi.ask(api, "/openapi.json")).json
+    assert document["paths"]["/v1/alerts"].keys() == {"get", "post"}
