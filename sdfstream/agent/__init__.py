@@ -10,8 +10,9 @@ its packets, in C         `engine`: packets, sockets and inbound paths of a host
                           size that `engine.room` says (`sdfstream.probes.engine`)
 its packets, in Python    `numpy_packets_io` (`sdfstream.probes.stamp`), which answers when `answering_io` says
 sessions                  `sessions` begins and ends those that come and go: `watches` (probes for queue pairs, of
-                          which `quick_paths` makes as many fast as `watch_cover` says) and `planned` (of the mesh
-                          plan), both in `slots` of the sender's arrays; `senders`: whom the reflector answers
+                          which `quick_paths` makes as many fast as `watch_cover` says, with `spare_ports` where those
+                          miss a segment) and `planned` (of the mesh plan), both in `slots` of the sender's arrays;
+                          `senders`: whom the reflector answers
 outputs → bus             `publish_io` numbers and buffers them in two `queues`, events and bulk; `spill` is their
                           form on disk; `bus_io` is the bus, also while its brokers are not there yet
 beside the probes         `observer` is the seam by which liveness is seen in the pass that assessed it; `services_io`

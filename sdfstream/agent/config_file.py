@@ -116,8 +116,9 @@ def check(config: AgentConfig) -> None:
     _within("watch_target_pps", config.watch_target_pps, 1, 1e9)
     _within("watch_liveness_ms", config.watch_liveness_ms, 10, 3_600_000)
     _within("watch_ports", config.watch_ports, 1, 256)
-    _within("watch_first_port", config.watch_first_port, 1, 65_536 - config.watch_ports)
-    if config.watch_first_port <= config.reflector_port < config.watch_first_port + config.watch_ports:
+    _within("watch_spare_ports", config.watch_spare_ports, 0, 256)
+    _within("watch_first_port", config.watch_first_port, 1, 65_536 - config.watch_ports - config.watch_spare_ports)
+    if config.reflector_port in _watching(config):
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
     _check_mesh(config)
     if config.compression not in ("zstd", "none"):
@@ -144,6 +145,12 @@ def check(config: AgentConfig) -> None:
         if host.host in RESERVED:
             raise ConfigError(f"hosts.{i}.host: {host.host} is no host's name: the time line calls something else so")
         _check_host(host, f"hosts.{i}", config)
+
+
+def _watching(config: AgentConfig) -> range:
+    """Watch ports and spare ones."""
+    first = config.watch_first_port
+    return range(first, first + config.watch_ports + config.watch_spare_ports)
 
 
 def _check_reflector(config: AgentConfig) -> None:
@@ -174,7 +181,7 @@ def _check_mesh(config: AgentConfig) -> None:
     last = config.mesh_first_port + config.mesh_ports
     if config.mesh_first_port <= config.reflector_port < last:
         raise ConfigError(f"mesh_first_port: port {config.reflector_port} is the reflector's own")
-    if config.mesh_first_port < config.watch_first_port + config.watch_ports and config.watch_first_port < last:
+    if config.mesh_first_port < _watching(config).stop and config.watch_first_port < last:
         raise ConfigError("mesh_first_port: some of these ports are watch ports (see watch_first_port)")
 
 
@@ -214,7 +221,7 @@ def _check_session(session: SessionConfig, path: str, config: AgentConfig) -> No
         _within(f"{path}.source_ports.{i}", port, 1, 65_535)
         if port == config.reflector_port:
             raise ConfigError(f"{path}.source_ports.{i} is the reflector's own port {port}")
-        if config.watch_first_port <= port < config.watch_first_port + config.watch_ports:
+        if port in _watching(config):
             raise ConfigError(f"{path}.source_ports.{i}: {port} is one of the watch ports (see watch_first_port)")
 
 

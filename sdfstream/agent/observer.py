@@ -28,7 +28,7 @@ from sdfstream.records.units import Int64s, UInt8s
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """Probes from one of the host's NICs to a far NIC, over `AgentConfig.watch_ports` source ports.
+    """Probes from one of the host's NICs to a far NIC, over `AgentConfig.watch_ports` source ports and some spare ones.
 
     Of these as many are fast as show what is watched (`quick_paths`).
     """

@@ -16,7 +16,8 @@ def needed(config: AgentConfig) -> int:
     """Files that an agent with `config` has open at most, about."""
     nics = sum(len(host.nics) for host in config.hosts)
     sockets = len({(s.src, port) for host in config.hosts for s in host.sessions for port in s.source_ports})
-    per_nic = 4 + config.watch_ports * bool(config.jobs_dir) + config.mesh_ports * (config.mesh == "auto")
+    watching = (config.watch_ports + config.watch_spare_ports) * bool(config.jobs_dir)
+    per_nic = 4 + watching + config.mesh_ports * (config.mesh == "auto")
     return sockets + per_nic * nics + _OTHERS
 
 

@@ -10,18 +10,21 @@ live. Of these some are *quick*, probed at `watch_rate_hz`:
 A path that is not needed any more stays quick for `HOLD_NS`, if there is room: what takes its place is alive by then,
 and a choice that goes back and forth changes nothing.
 
+Segments that no candidate crosses are sought by further ports (`spare_ports`), which are candidates then.
+
 Where `watch_nic_pps` does not suffice: segments are no longer told apart, or shown twice (`watch_cover`); then all
 quick paths of the NIC are probed at half the rate; then segments are left to the candidates, those of alternates first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from sdfstream.agent.commands.path_watch import ProbePath, WatchedRoutes
 from sdfstream.agent.observer import WatchRequest
+from sdfstream.agent.spare_ports import SparePorts
 from sdfstream.agent.watch_cover import Cover, CoverRoom, Crossings, cover
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.stamp.datagrams import address_octets
@@ -39,9 +42,19 @@ _BACK: Final = 0.9
 """The full rate comes back when so much of the budget suffices for it."""
 
 
+_PairName: TypeAlias = tuple[str, str, int]
+"""Source and destination NIC id, DSCP."""
+
+
 def watch_ports(config: AgentConfig) -> tuple[int, ...]:
     """Source ports of every watched pair."""
     return tuple(range(config.watch_first_port, config.watch_first_port + config.watch_ports))
+
+
+def spare_ports(config: AgentConfig) -> tuple[int, ...]:
+    """Further ones, of pairs whose watch ports miss a segment."""
+    first = config.watch_first_port + config.watch_ports
+    return tuple(range(first, first + config.watch_spare_ports))
 
 
 @dataclass(slots=True)
@@ -65,8 +78,8 @@ class QuickPaths:
         Of the host's own probe paths and flows.
     counters : Counters
         Gets ``shed.watch-budget`` (segments or pairs not shown), ``shed.watch-apart`` (pairs of segments not told
-        apart, segments shown once only) and ``shed.watch-rate`` (paths at half the rate), each time a choice leaves
-        out more.
+        apart, segments shown once only), ``shed.watch-rate`` (paths at half the rate) and ``shed.watch-uncrossed``
+        (segments that no port of a pair crosses, spare ones neither), each time a choice leaves out more.
     """
 
     def __init__(self, config: AgentConfig, routes: ForwardRoutes, counters: Counters) -> None:
@@ -76,6 +89,8 @@ class QuickPaths:
         self._pairs: dict[str, list[WatchRequest]] = {}
         self._watched = WatchedRoutes()
         self._chosen: dict[str, _NicChoice] = {}
+        self._spares: dict[_PairName, SparePorts] = {}
+        self._uncrossed: frozenset[tuple[_PairName, str]] = frozenset()
         self._full_hz = config.watch_rate_hz
         self._changed = False
         self._version = 0
@@ -87,6 +102,8 @@ class QuickPaths:
         for pair in pairs:
             self._pairs.setdefault(pair.src, []).append(pair)
         self._chosen = {nic: found for nic, found in self._chosen.items() if nic in self._pairs}
+        names = [_name(pair) for pairs in self._pairs.values() for pair in pairs]
+        self._spares = {name: self._spares.get(name) or SparePorts(spare_ports(self._config)) for name in names}
         self._changed = True
 
     def cover(self, watched: WatchedRoutes) -> None:
@@ -104,8 +121,12 @@ class QuickPaths:
         chosen = self._chosen.get(src)
         return chosen.rate_hz if chosen is not None and path in chosen.needed_ns else None
 
-    def ports(self, src: str) -> tuple[int, ...]:
-        """Candidate ports of each pair of a NIC: all watch ports, unless candidates took more than half the budget."""
+    def ports(self, pair: WatchRequest) -> tuple[int, ...]:
+        """Ports of a watched pair: its candidates' and quick ones."""
+        return (*self._watch_ports(pair.src), *self._spares[_name(pair)].probed)
+
+    def _watch_ports(self, src: str) -> tuple[int, ...]:
+        """All watch ports, unless the NIC's candidates took more than half the budget."""
         pairs = len(self._pairs.get(src, ()))
         affordable = int(self._config.watch_nic_pps / 2 / self._config.watch_candidate_hz / max(pairs, 1))
         return watch_ports(self._config)[: max(affordable, 1)]
@@ -117,15 +138,41 @@ class QuickPaths:
             return False
         self._changed, self._version = False, self._routes.version
         self._look_at_ns, self._traces_at_ns = now_ns + _LOOK_NS, now_ns + _TRACES_NS
+        self._seek(now_ns)
         targets: dict[str, float] = {}
-        for nic, pairs in self._pairs.items():
+        for pairs in self._pairs.values():
             for pair in pairs:
-                slow_pps = len(self.ports(nic)) * self._config.watch_candidate_hz
+                slow_pps = len(self.ports(pair)) * self._config.watch_candidate_hz
                 targets[_target(pair)] = targets.get(_target(pair), self._config.watch_target_pps) - slow_pps
-        for nic, pairs in self._pairs.items():
-            self._choose_for(_Nic(nic, pairs, self.ports(nic), self._routes, self._watched), targets, now_ns)
+        for nic in self._pairs:
+            self._choose_for(self._nic(nic), targets, now_ns)
         self._report_shortage()
         return True
+
+    def _nic(self, name: str) -> _Nic:
+        return _Nic(name, {pair: self.ports(pair) for pair in self._pairs[name]}, self._routes, self._watched)
+
+    def _seek(self, now_ns: int) -> None:
+        """Try spare ports where no watch port crosses what is watched; candidates may take half of each budget."""
+        hz = self._config.watch_candidate_hz
+        at_target: dict[str, int] = {}
+        for name, pairs in self._pairs.items():
+            for pair in pairs:
+                most = at_target.get(_target(pair), int(self._config.watch_target_pps / 2 / hz))
+                at_target[_target(pair)] = most - len(self._watch_ports(name))
+        for name, pairs in self._pairs.items():
+            nic, ports = self._nic(name), self._watch_ports(name)
+            left = int(self._config.watch_nic_pps / 2 / hz) - len(pairs) * len(ports)
+            for pair in pairs:
+                spares = self._spares[_name(pair)]
+                known = nic.knowledge(pair, ports)
+                room = min(left, at_target[_target(pair)])
+                spares.step(known.lacking, known.crossed, known.traced, room, now_ns, settled=known.settled)
+                left -= len(spares.probed)
+                at_target[_target(pair)] -= len(spares.probed)
+        found = frozenset((name, s) for name, spares in self._spares.items() for s in spares.missing)
+        self._counters.add("shed", "watch-uncrossed", len(found - self._uncrossed))
+        self._uncrossed = found
 
     def _choose_for(self, nic: _Nic, targets: dict[str, float], now_ns: int) -> None:
         config = self._config
@@ -182,25 +229,34 @@ class QuickPaths:
         )
 
 
+class _Knowledge(NamedTuple):
+    """What is known of a pair's routes, for its spare ports (`SparePorts.step`)."""
+
+    lacking: frozenset[str]
+    """Its watched segments that no watch port of the NIC crosses."""
+    crossed: Mapping[int, frozenset[str]]
+    traced: frozenset[int]
+    settled: bool
+
+
 class _Nic:
     """The candidates of a NIC, and what is known of its routes."""
 
     def __init__(
         self,
         name: str,
-        pairs: Sequence[WatchRequest],
-        ports: Sequence[int],
+        pairs: Mapping[WatchRequest, Sequence[int]],
         routes: ForwardRoutes,
         watched: WatchedRoutes,
     ) -> None:
         self.name = name
         self._routes = routes
-        self._pairs = {pair: [ProbePath(pair.dst, port, pair.dscp) for port in ports] for pair in pairs}
+        self._pairs = {pair: [ProbePath(pair.dst, port, pair.dscp) for port in ports] for pair, ports in pairs.items()}
         self.target_of = {path: _target(pair) for pair, paths in self._pairs.items() for path in paths}
-        own = {path: routes.probe(name, *path) for path in self.target_of}
+        self._own = own = {path: routes.probe(name, *path) for path in self.target_of}
         crossing = {s: paths for (src, s), paths in watched.crossing.items() if src == name}
         self._crosses = crosses(own, crossing)
-        armed = [route for route in watched.routes if route.src == name]
+        self._armed = armed = [route for route in watched.routes if route.src == name]
         flows = (routes.flow(flow) for pair in pairs for flow in pair.flows)
         in_use = [frozenset(r.segments) for r in armed if r.in_use] + [frozenset(f[1:]) for f in flows if f is not None]
         others = [frozenset(r.segments) for r in armed if not r.in_use]
@@ -208,6 +264,20 @@ class _Nic:
         shown = frozenset[str]().union(*self._crosses.values())
         mapped = {(r.dst, r.dscp) for r in armed if r.in_use and shown.issuperset(r.segments)}
         self._unmapped = [pair for pair in pairs if pair.quick and (pair.dst, pair.dscp) not in mapped]
+
+    def knowledge(self, pair: WatchRequest, ports: Collection[int]) -> _Knowledge:
+        """What is known of a pair; `ports`: the watch ports, others are spare."""
+        flows = (self._routes.flow(flow) for flow in pair.flows)
+        mine = [r.segments for r in self._armed if (r.dst, r.dscp) == (pair.dst, pair.dscp)]
+        mine += [hops[1:] for hops in flows if hops is not None]
+        crossed = (names for path, names in self._crosses.items() if path.port in ports)
+        spare = {path.port: path for path in self._pairs[pair] if path.port not in ports}
+        return _Knowledge(
+            frozenset[str]().union(*mine).difference(*crossed),
+            {port: self._crosses[path] for port, path in spare.items()},
+            frozenset(port for port, path in spare.items() if self._own[path] is not None),
+            all(self._own[path] is not None for path in self._pairs[pair] if path.port in ports),
+        )
 
     def choose(self, room: CoverRoom, keep: Mapping[ProbePath, int]) -> tuple[Cover, int]:
         """Quick paths within `room`, and how many pairs have none: one for each pair, then the cover, then more."""
@@ -267,6 +337,10 @@ def crosses(
             if path in found and (own[path] is None or name not in traced):
                 found[path].add(name)
     return {path: frozenset(names) for path, names in found.items()}
+
+
+def _name(pair: WatchRequest) -> _PairName:
+    return pair.src, pair.dst, pair.dscp
 
 
 def _target(pair: WatchRequest) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from sdfstream.agent.planned import PlannedSessions, plan_ports
-from sdfstream.agent.quick_paths import watch_ports
+from sdfstream.agent.quick_paths import spare_ports, watch_ports
 from sdfstream.agent.slots import SessionChange, SessionSlots
 from sdfstream.agent.watches import QUICK, WatchSessions
 from sdfstream.probes.config import AgentConfig, HostConfig, SessionConfig
@@ -178,5 +178,6 @@ class ChangingSessions:
 def sender_sockets(config: AgentConfig, host: HostConfig) -> dict[tuple[str, int], int]:
     """(NIC id, source port) to socket: of the configured sessions, then those that watch and planned ones may need."""
     configured = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
-    more = [(nic.nic, port) for nic in host.nics for port in (*watch_ports(config), *plan_ports(config))]
+    ports = (*watch_ports(config), *spare_ports(config), *plan_ports(config))
+    more = [(nic.nic, port) for nic in host.nics for port in ports]
     return {pair: socket for socket, pair in enumerate(dict.fromkeys([*configured, *more]))}

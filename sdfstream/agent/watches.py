@@ -135,7 +135,7 @@ class WatchSessions:
         quick: dict[SessionConfig, None] = {}
         candidates: dict[SessionConfig, None] = {}
         for pair in self._pairs:
-            for port in self._quick_paths.ports(pair.src):
+            for port in self._quick_paths.ports(pair):
                 rate_hz = self._quick_paths.rate_hz(pair.src, ProbePath(pair.dst, port, pair.dscp))
                 if rate_hz is None:
                     candidates[self._session(pair, port, self._config.watch_candidate_hz)] = None
