@@ -119,10 +119,12 @@ class SessionLiveness:
         t = self.table
         t["row_ns"][slots] = at_ns
         new = t["first_ns"][slots] == ABSENT_NS
-        t["first_ns"][slots[new]] = at_ns[new]
-        again = np.unique(slots[seq < np.maximum(t["ok_seq"][slots], t["lost_seq"][slots]) - _RESTART])
-        t["ok_seq"][again] = -1
-        t["lost_seq"][again] = -1
+        if new.any():
+            t["first_ns"][slots[new]] = at_ns[new]
+        again = seq < np.maximum(t["ok_seq"][slots], t["lost_seq"][slots]) - _RESTART
+        if again.any():
+            t["ok_seq"][slots[again]] = -1
+            t["lost_seq"][slots[again]] = -1
         ok, lost = slots[answered], slots[~answered]
         t["ok_ns"][ok] = at_ns[answered]
         np.maximum.at(t["ok_seen_ns"], ok, seen_ns[answered])

@@ -5,7 +5,7 @@ Every engine keeps its state in arrays indexed by these numbers; names appear ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,13 @@ class NameIndex:
     def find(self, name: str) -> int:
         """Number of a name, −1 when it is not known."""
         return self._number.get(name, -1)
+
+    def find_all(self, names: Sequence[str]) -> Ints:
+        """(names,) number of each, −1 where it is not known."""
+        try:
+            return np.fromiter(map(self._number.__getitem__, names), np.int64, len(names))
+        except KeyError:
+            return np.array([self.find(name) for name in names], np.int64)
 
     def add(self, name: str) -> int:
         """Number of a name, given now if it is new; −1 when there is no room."""
@@ -304,5 +311,5 @@ def _found(batch: pa.RecordBatch, name: str, index: NameIndex) -> Ints | None:
     codes, names = columns.names(batch, name)
     if codes.size and int(codes.min()) < 0:
         return None
-    result: Ints = np.array([index.find(n) for n in names] or [0], np.int64)[codes]
+    result: Ints = index.find_all(names)[codes]
     return None if result.size and int(result.min()) < 0 else result

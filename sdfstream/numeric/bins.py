@@ -94,7 +94,7 @@ class RingBins:
         """Add to the current bin; a slot may occur several times."""
         if not slots.size:
             return
-        each = np.full(slots.shape, counts, np.int32)  # of the row's own type: `add.at` is 30 times faster then
+        each = np.asarray(counts, np.int32)  # of the row's own type: `add.at` is 30 times faster then
         np.add.at(self._counts[field][self.column], slots, each)
         self._newest[field] = self.now_bin
 

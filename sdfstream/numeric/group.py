@@ -49,8 +49,10 @@ def runs(ordered: npt.NDArray[Any]) -> tuple[Int64s, Int64s, npt.NDArray[Any]]:
     new = np.empty(ordered.size, dtype=np.bool_)
     new[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-    start = np.flatnonzero(new)
-    count = np.diff(start, append=ordered.size)
+    (start,) = new.nonzero()
+    count = np.empty_like(start)
+    np.subtract(start[1:], start[:-1], out=count[:-1])
+    count[-1] = ordered.size - start[-1]
     return start, count, ordered[start]
 
 

@@ -118,8 +118,11 @@ class BusTime:
 
     def of_one(self, clock: str, reading_ns: int, at_ns: int) -> int:
         """`of` a single reading."""
-        within = min(max(reading_ns, -_FAR_NS), _FAR_NS)
-        return int(self.of(clock, np.array([within], np.int64), at_ns)[0])
+        offset_ns = self.offset_ns(clock, at_ns)
+        if offset_ns is None:
+            return at_ns
+        within_ns = min(max(reading_ns, -_FAR_NS), _FAR_NS)
+        return min(max(within_ns + offset_ns, at_ns - _BACK_NS), at_ns)
 
     def of_exchanges(self, batch: pa.RecordBatch, at_ns: int) -> tuple[Ints, list[tuple[str, int]]]:
         """(rows,) bus time at which each exchange of a probe batch ended; and up to when each host has reported.
@@ -153,7 +156,7 @@ class BusTime:
 
 def dated(readings_ns: Ints, offset_ns: Ints | int, at_ns: Ints | int) -> Ints:
     """Bus time of readings, not after their message and not further back than a minute."""
-    result: Ints = np.clip(readings_ns + offset_ns, at_ns - _BACK_NS, at_ns)
+    result: Ints = np.minimum(np.maximum(readings_ns + offset_ns, at_ns - _BACK_NS), at_ns)
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -103,11 +103,45 @@ def build(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     write to them afterwards.
     """
     given = next((len(v) for v in columns.values()), 0)
-    arrays = [_array(field, columns.get(field.name), given) for field in schema]
-    unknown = columns.keys() - set(schema.names)
-    if unknown:
-        raise ValueError(f"columns not in the schema: {sorted(unknown)}")
+    plan = _plan(schema)
+    arrays = [_array(column, columns.get(column.name), given) for column in plan]
+    if columns.keys() - {column.name for column in plan}:
+        raise ValueError(f"columns not in the schema: {sorted(columns.keys() - set(schema.names))}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Column(NamedTuple):
+    """A field's facts, which Arrow makes anew at each look."""
+
+    name: str
+    kind: pa.DataType
+    nullable: bool
+    is_name: bool
+    absent: int | None
+    """What stands for null in a nullable column of instants."""
+
+
+_PLANS: Final[dict[int, tuple[pa.Schema, tuple[_Column, ...]]]] = {}
+_MOST_PLANS: Final = 64
+
+
+def _plan(schema: pa.Schema) -> tuple[_Column, ...]:
+    known = _PLANS.get(id(schema))
+    if known is None:
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        fields = (
+            _Column(
+                f.name,
+                f.type,
+                f.nullable,
+                pa.types.is_dictionary(f.type),
+                ABSENT_NS if f.nullable and f.type == pa.int64() else None,
+            )
+            for f in schema
+        )
+        known = _PLANS[id(schema)] = schema, tuple(fields)  # held, or its id might become another's
+    return known[1]
 
 
 def _plain(column: pa.Array) -> npt.NDArray[Any]:
@@ -118,18 +152,19 @@ def _plain(column: pa.Array) -> npt.NDArray[Any]:
     return result
 
 
-def _array(field: pa.Field, given: Any, rows: int) -> pa.Array:
+def _array(column: _Column, given: Any, rows: int) -> pa.Array:
+    kind = column.kind
     if given is None:
-        if not field.nullable:
-            raise ValueError(f"column {field.name} is missing")
-        return pa.nulls(rows, field.type)
+        if not column.nullable:
+            raise ValueError(f"column {column.name} is missing")
+        return pa.nulls(rows, kind)
     if isinstance(given, pa.Array):
-        return given if given.type == field.type else given.cast(field.type)
-    if pa.types.is_dictionary(field.type):
+        return given if given.type == kind else given.cast(kind)
+    if column.is_name:
         return arrow.names(given)
     array = np.asarray(given)
-    if field.nullable and array.dtype == np.int64 and field.type == pa.int64():
-        return arrow.column(array, field.type, array != ABSENT_NS)
-    if field.nullable and array.dtype.kind == "f":
-        return arrow.numbers(array, field.type, ~np.isnan(array))
-    return arrow.numbers(array, field.type)
+    if column.absent is not None and array.dtype == np.int64:
+        return arrow.column(array, kind, array != column.absent)
+    if column.nullable and array.dtype.kind == "f":
+        return arrow.numbers(array, kind, ~np.isnan(array))
+    return arrow.numbers(array, kind)

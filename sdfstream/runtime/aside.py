@@ -47,7 +47,8 @@ bus clock that jumps by an hour would cost an hour of ticks."""
 _MOST_KEYS: Final = 256
 _BASE_NS: Final = 10 * NS_PER_S
 _BASE_BYTES: Final = 32 << 20
-_ROW_BYTES: Final = 512
+_ROW_BYTES: Final = 192
+"""Of the widest topic (`sdf.derived.edge.v1`)."""
 _CALL_BYTES: Final = 4096
 _BANNED: Final = ("set-aside", "key-banned")
 _MAGIC: Final = b"sdf-aside-1 "

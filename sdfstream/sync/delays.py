@@ -199,23 +199,20 @@ class DelayBook:
         c = self._config
         old = now_ns - reference_ns > c.max_late_ns
         wide = err_ns > c.publish_err_ns
-        self._counters.add("owd-withheld", "unsynced", int((wide & ~x.lost & ~old).sum()))
-        self._counters.add("owd-withheld", "stale", int(old.sum()))
         hold: Bools = wide | old
+        lost, ce_fwd, ce_rev = x.lost, x.ce_fwd, x.ce_rev
         fwd_ns, rev_ns = rows.fwd_ns, rows.rev_ns
         if hold.any():
+            self._counters.add("owd-withheld", "unsynced", int((wide & ~lost & ~old).sum()))
+            self._counters.add("owd-withheld", "stale", int(old.sum()))
+            lost, ce_fwd, ce_rev = lost & ~old, ce_fwd & ~old, ce_rev & ~old
             fwd_ns, rev_ns = np.where(hold, np.nan, fwd_ns), np.where(hold, np.nan, rev_ns)
         window = reference_ns // c.window_ns
-        late = (
-            window <= self._windows.closed
-            if self._windows.closed is not None
-            else np.zeros(window.size, dtype=np.bool_)
-        )
-        self._counters.add("owd-late", n=int((late & ~hold).sum()))
-        self._windows.put(
-            WindowRows(window, path, fwd_ns, rev_ns, err_ns, x.lost & ~old, x.ce_fwd & ~old, x.ce_rev & ~old),
-            now_ns // c.window_ns,
-        )
+        if self._windows.closed is not None:
+            late = window <= self._windows.closed
+            if late.any():
+                self._counters.add("owd-late", n=int((late & ~hold).sum()))
+        self._windows.put(WindowRows(window, path, fwd_ns, rev_ns, err_ns, lost, ce_fwd, ce_rev), now_ns // c.window_ns)
 
     def close(self, by_ns: int, roster: Roster) -> list[Output]:
         """Close the windows that ended by `by_ns`."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
-from sdfstream.records import columns
+from sdfstream.records import arrow, columns
 from sdfstream.records.hostclock import HOST_EDGE, UTC
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.slices import joined
@@ -113,8 +113,9 @@ def read(
     """
     codes, dictionaries = zip(*(columns.names(batch, name) for name in _NAMES), strict=True)
     t1, t2, t3, t4 = (_stamps(batch, name) for name in ("t1_ns", "t2_ns", "t3_ns", "t4_ns"))
-    plain = {name: _integers(batch, name, fill) for name, fill in _FILL.items()}
-    missing = _missing(batch, codes)
+    given = {name: _integers(batch, name) for name in _FILL}
+    plain = {name: arrow.filled(given[name], fill) for name, fill in _FILL.items()}
+    missing = _missing(given, codes)
     kinds = [plain[f"t{i}_kind"] for i in (1, 2, 3, 4)]
     if missing is None and _spotless((t1, t2, t3, t4), kinds):
         refused, lost = np.zeros(t1.size, dtype=np.uint8), np.zeros(t1.size, dtype=np.bool_)
@@ -153,32 +154,27 @@ def read(
 
 
 def _stamps(batch: pa.RecordBatch, name: str) -> Int64s:
-    _field(batch, name)
-    return columns.instants(batch, name)
+    stamps: Int64s = arrow.filled(_integers(batch, name), ABSENT_NS).astype(np.int64, copy=False)
+    return stamps
 
 
-def _integers(batch: pa.RecordBatch, name: str, fill: int) -> npt.NDArray[Any]:
-    if PROBE.columns is not None and PROBE.columns.field(name).nullable and batch.schema.get_field_index(name) < 0:
-        return np.full(batch.num_rows, fill)
-    _field(batch, name)
-    return columns.filled(batch, name, fill)
-
-
-def _field(batch: pa.RecordBatch, name: str) -> None:
+def _integers(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of integers; one that may be null and is absent is all null."""
     index = batch.schema.get_field_index(name)
     if index < 0:
+        if PROBE.columns is not None and PROBE.columns.field(name).nullable and name in _FILL:
+            return pa.nulls(batch.num_rows, PROBE.columns.field(name).type)
         raise FormatError("column-missing", name)
-    if not pa.types.is_integer(batch.schema.field(index).type):
-        raise FormatError("column-type", f"{name} is {batch.schema.field(index).type}")
+    column = batch.column(index)
+    if not pa.types.is_integer(column.type):
+        raise FormatError("column-type", f"{name} is {column.type}")
+    return column
 
 
-def _missing(batch: pa.RecordBatch, codes: tuple[Any, ...]) -> Bools | None:
+def _missing(given: dict[str, pa.Array], codes: tuple[Any, ...]) -> Bools | None:
     """Rows without a name or number that every row must have; None: all have them."""
     found = [column < 0 for column in codes if column.size and column.min() < 0]
-    for name in ("path", "seq", "dscp_sent"):
-        array = batch.column(batch.schema.get_field_index(name))
-        if array.null_count:
-            found.append(array.is_null().to_numpy(zero_copy_only=False))
+    found += [arrow.nulls(given[name]) for name in ("path", "seq", "dscp_sent") if given[name].null_count]
     return np.logical_or.reduce(found) if found else None
 
 
@@ -188,10 +184,10 @@ def _spotless(stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]) -> bool
     True only where `_assess` would accept every row in both directions; False decides nothing.
     """
     t1, t2, t3, t4 = stamps
-    if not t1.size or any(t.min() <= 0 or t.max() >= LATEST_NS for t in stamps):
+    if not t1.size or min(map(np.min, stamps)) <= 0 or max(map(np.max, stamps)) >= LATEST_NS:
         return False
     kind = kinds[0][0]
-    if kind not in (_KERNEL, _HARDWARE) or any(k.min() != kind or k.max() != kind for k in kinds):
+    if kind not in (_KERNEL, _HARDWARE) or any((k != kind).any() for k in kinds):
         return False
     round_trip, turn_round = t4 - t1, t3 - t2
     if round_trip.min() < 0 or round_trip.max() > LONGEST_NS or turn_round.min() < 0:

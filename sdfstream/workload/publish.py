@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
 from sdfstream.records.message import Output
 from sdfstream.records.topics import QP_WINDOW
-from sdfstream.records.units import Int64s, UInt32s
+from sdfstream.records.units import Bools, Int64s, UInt32s
 from sdfstream.workload.queue_pairs import QpAttributes, QueuePairs
 from sdfstream.workload.windows import QpWindow, waiting_windows
 
 _MOST_COUNT: Final = (1 << 32) - 1
+_COUNTED: Final = ("ce", "retransmits")
+"""Counts that are null where no chunk reported them."""
 _DTYPES: Final = {"rank": np.uint32, "peer_rank": np.uint32, "dst_port": np.uint16, "dscp": np.uint8}
 
 
@@ -36,17 +40,19 @@ def outputs(closed: QpWindow, pairs: QueuePairs, window_ns: int, most_waiting: i
     order = np.lexsort((at, rank[every]))
     hosts = [host_of(attributes[i].src) for i in every[order].tolist()]
     starts = [i for i in range(len(hosts)) if i == 0 or hosts[i] != hosts[i - 1]]
+    assert QP_WINDOW.columns is not None
+    rows = _rows(closed, every[order], carried[order]) | {
+        "at_ns": at[order] * window_ns,
+        "window_ns": np.full(order.size, window_ns),
+        "path": path[order].astype(np.uint32),
+    }
+    whole = [attributes[i] for i in every[order].tolist()]
     out = []
     for low, high in zip(starts, [*starts[1:], len(hosts)], strict=True):
-        pick = order[low:high]
-        rows = _rows(closed, [attributes[i] for i in every[pick].tolist()], every[pick], carried[pick])
-        given = {
-            "at_ns": at[pick] * window_ns,
-            "window_ns": np.full(pick.size, window_ns),
-            "path": path[pick].astype(np.uint32),
-        }
-        assert QP_WINDOW.columns is not None
-        out.append(Output(QP_WINDOW.name, hosts[low], columns.build(QP_WINDOW.columns, rows | given)))
+        of_host = {name: values[low:high] for name, values in rows.items()} | _attributes(whole[low:high])
+        for name in _COUNTED:
+            of_host[name] = columns.nullable(of_host[name], of_host.pop(f"{name} known"), pa.uint32())
+        out.append(Output(QP_WINDOW.name, hosts[low], columns.build(QP_WINDOW.columns, of_host)))
     for number, used in zip(numbers, closed.path.tolist(), strict=True):
         pairs.last_window[number] = max(pairs.last_window[number], closed.window)
         pairs.path[number] = used
@@ -60,23 +66,28 @@ def _ranked(attributes: Sequence[QpAttributes]) -> Int64s:
     return rank
 
 
-def _rows(closed: QpWindow, attributes: Sequence[QpAttributes], pick: Int64s, carried: Any) -> dict[str, Any]:
-    """Columns of the rows; of waiting windows (not `carried`) the counts are 0 and the delays unknown."""
-    assert QP_WINDOW.columns is not None
-    kinds = {field.name: field.type for field in QP_WINDOW.columns}
-    columns_ = dict(zip(QpAttributes._fields, zip(*attributes, strict=True), strict=True))
-    rows: dict[str, Any] = {name: list(columns_[name]) for name in ("job", "qp", "src", "dst", "transport")}
+def _attributes(each: Sequence[QpAttributes]) -> dict[str, Any]:
+    """Columns that name the queue pair of each row."""
+    named: dict[str, Any] = dict(zip(QpAttributes._fields, zip(*each, strict=True), strict=True))
     # in the columns' own types: casting each of them costs more than everything else here
-    rows |= {name: np.array(columns_[name], _DTYPES[name]) for name in ("rank", "peer_rank", "dst_port", "dscp")}
+    numbers = {name: np.array(named[name], kind) for name, kind in _DTYPES.items()}
+    return {name: named[name] for name in ("job", "qp", "src", "dst", "transport")} | numbers
+
+
+def _rows(closed: QpWindow, pick: Int64s, carried: Bools) -> dict[str, npt.NDArray[Any]]:
+    """Numbers of the rows; of waiting windows (not `carried`) the counts are 0 and the delays unknown."""
     n, bytes_, packets = (np.where(carried, v[pick], 0) for v in (closed.n, closed.bytes, closed.packets))
-    rows |= {"n": n.astype(np.uint32), "bytes": bytes_.astype(np.uint64), "packets": _counts(packets)}
-    for name, counts in (("ce", closed.ce), ("retransmits", closed.retransmits)):
-        reported = carried & (counts[pick] >= 0)
-        rows[name] = columns.nullable(_counts(counts[pick]), reported, kinds[name])
+    rows: dict[str, npt.NDArray[Any]] = {
+        "n": n.astype(np.uint32),
+        "bytes": bytes_.astype(np.uint64),
+        "packets": _counts(packets),
+    }
+    for name, counts in zip(_COUNTED, (closed.ce, closed.retransmits), strict=True):
+        rows[name], rows[f"{name} known"] = _counts(counts[pick]), carried & (counts[pick] >= 0)
     delays = dict(zip(("owd_min_ns", "owd_p50_ns", "owd_max_ns"), closed.owd, strict=True))
     delays |= dict(zip(("duration_p50_ns", "duration_max_ns"), closed.duration, strict=True)) | {"err_ns": closed.err}
     return rows | {name: np.where(carried, values[pick], np.nan) for name, values in delays.items()}
 
 
 def _counts(values: Int64s) -> UInt32s:
-    return np.clip(values, 0, _MOST_COUNT).astype(np.uint32)
+    return np.minimum(np.maximum(values, 0), _MOST_COUNT).astype(np.uint32)

@@ -22,6 +22,7 @@ from sdfstream.runtime.allocators import SETTINGS
 
 NAMES = {
     "shells": 60,
+    "stage_cost": 120,
     "pipeline": 300,
     "kafka_pipeline": 300,
     "agent_cost": 60,

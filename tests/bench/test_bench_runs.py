@@ -39,6 +39,12 @@ def test_archive_size() -> None:
     assert 0 < figures["gb_a_day"] < figures["gb_full"]
 
 
+def test_stage_cost() -> None:
+    figures = bench("stage_cost")["stage_cost"]["figures"]
+    assert {"sync", "workload", "detect", "actuate"} == set(figures["demo"]["by_stage"])
+    assert figures["demo"]["ms_per_s"] > 0
+
+
 def test_pipeline() -> None:
     figures = bench("pipeline")["pipeline"]["figures"]
     assert {"rows_72", "rows_5120", "rows_512"} <= set(figures)

@@ -66,6 +66,15 @@ async def test_reading_follows_the_order_of_a_replay() -> None:
     assert marks(await reader.read()) == [2, 1, 3], "(bus_at_ns, topic, bus_seq): sdf.event before sdf.state"
 
 
+async def test_a_read_of_a_few_goes_on_where_the_last_one_ended() -> None:
+    times = iter([10, 20, 20, 20, 30, 40])
+    bus = MemoryBus(lambda: next(times))
+    reader = await bus.subscribe("g", [FINDING.name, CLOCK.name])
+    await bus.publish([clock(1), clock(2), finding(3), clock(4), finding(5), clock(6)])
+    assert [marks(await reader.read(2)) for _ in range(3)] == [[1, 3], [2, 4], [5, 6]]
+    assert reader.lag() == 0
+
+
 async def test_publishing_waits_for_the_slowest_reader_within_the_written_bound() -> None:
     bus = MemoryBus(lambda: 1, config=SMALL)
     size = size_bytes(CLOCK.name, clock_batch(rows=20)) + OVERHEAD_BYTES

@@ -51,8 +51,10 @@ def test_slots_are_given_in_order_of_first_appearance(seed: int, cuts: list[int]
 
 
 @settings(deadline=None)
-@given(SEEDS, st.integers(1, 60), st.integers(1, 9), st.booleans())
-def test_pairs_are_numbered_in_order_of_first_appearance(seed: int, rows: int, names: int, own: bool) -> None:
+@given(SEEDS, st.integers(1, 60), st.integers(1, 9), st.booleans(), st.booleans())
+def test_pairs_are_numbered_in_order_of_first_appearance(
+    seed: int, rows: int, names: int, own: bool, crowded: bool
+) -> None:
     g = _draw(seed)
     codes: list[Any] = [g.integers(0, names, rows).astype(np.int32) for _ in range(5)]
     if own:  # every host has one clock
@@ -60,12 +62,29 @@ def test_pairs_are_numbered_in_order_of_first_appearance(seed: int, rows: int, n
     # a dictionary may hold a name twice
     dictionaries = tuple([f"n{i % 7}" for i in range(names)] for _ in range(5))
     keys, slot = PairKeys(), dict[SessionEnds, int]()
+    if crowded:  # more names than one key has room for
+        others = _one_row([f"other{i}" for i in range(5_000)])
+        assert keys.of(others)[0].tolist() == [0]
+        slot[others.row(0)] = 0
     for part in np.split(np.arange(rows), np.sort(g.integers(0, rows, 2))):
         ends = NamedEnds(tuple(c[part] for c in codes), dictionaries)
         number, fresh = keys.of(ends)
         before = len(slot)
         assert number.tolist() == [slot.setdefault(ends.row(row), len(slot)) for row in range(part.size)]
         assert [slot[ends.row(row)] for row in fresh.tolist()] == list(range(before, len(slot)))
+
+
+def _one_row(names: list[str]) -> NamedEnds:
+    return NamedEnds((np.zeros(1, np.int32),) * 5, (names,) * 5)
+
+
+def test_pairs_are_told_anew_once_their_names_outgrow_one_key() -> None:
+    keys, first, second = PairKeys(), _one_row(["a"]), _one_row(["b", *(f"other{i}" for i in range(5_000))])
+    assert [x.tolist() for x in keys.of(first)] == [[0], [0]]
+    assert [x.tolist() for x in keys.of(first)] == [[0], []]
+    assert [x.tolist() for x in keys.of(second)] == [[0], [0]]
+    assert [x.tolist() for x in keys.of(first)] == [[1], [0]]
+    assert keys.number.size == 0  # the registry is asked for both again
 
 
 def test_no_pair_passes_for_another_however_many_transports_a_message_names() -> None:

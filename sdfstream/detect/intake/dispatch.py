@@ -63,7 +63,9 @@ class Dispatch:
         self._producers = engines.producers
         self._runs_of: dict[str, Callable[[Sequence[Message]], None]] = {
             PROBE.name: ProbeIntake(engines, lambda message: self._take_sign_of_life(message, message.key)).take,
-            OWD.name: DelayIntake(engines, lambda message: self._made_ns("delays of", message, message.body)).take,
+            OWD.name: DelayIntake(
+                engines, lambda message, newest_ns: self._as_of_ns("delays of", message, newest_ns)
+            ).take,
         }
         self._batches: dict[str, Callable[[Message, pa.RecordBatch], None]] = {
             PORT.name: self._take_ports,
@@ -124,10 +126,15 @@ class Dispatch:
 
     def _made_ns(self, of: str, message: Message, batch: pa.RecordBatch) -> int:
         """The instant of which a message's newest row speaks, bus time, where the message is late; else its own."""
-        at_ns, readings_ns = message.bus_at_ns, columns.values(batch, "at_ns")
-        if not readings_ns.size:
+        readings_ns = columns.values(batch, "at_ns")
+        return self._as_of_ns(of, message, int(readings_ns.max()) if readings_ns.size else None)
+
+    def _as_of_ns(self, of: str, message: Message, reading_ns: int | None) -> int:
+        """`_made_ns` by the newest reading itself; None: the message has none."""
+        at_ns = message.bus_at_ns
+        if reading_ns is None:
             return at_ns
-        clock, reading_ns = f"{of} {message.key}", int(readings_ns.max())
+        clock = f"{of} {message.key}"
         self._bustime.note(clock, reading_ns, at_ns)
         return as_of_ns(self._bustime.of_one(clock, reading_ns, at_ns), at_ns)
 

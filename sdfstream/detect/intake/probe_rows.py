@@ -162,35 +162,60 @@ class ProbeIntake:
     def _take_together(self, x: Together) -> None:
         rows, message = x.rows, x.message
         at_ns = np.array([m.bus_at_ns for m in x.messages], np.int64)
-        start = np.searchsorted(message, np.arange(len(x.messages) + 1)).tolist()
-        self._sessions.table["seen_at_ns"][rows.slots] = at_ns[message]
+        start = np.searchsorted(message, np.arange(len(x.messages) + 1))
+        row_at_ns = at_ns[message]
+        self._sessions.table["seen_at_ns"][rows.slots] = row_at_ns
         self._sessions.note_planes(rows.batch, rows.slots)
         self._marks.take_rows(rows.batch, rows.slots, int(at_ns[-1]))
-        seen_ns, made_ns = self._of_hosts(x, start, at_ns)
-        due = self._take_rows(rows, slice(None), seen_ns, made_ns[message], at_ns[message])
+        seen_ns = self._date(x, start, at_ns)
+        made_ns = self._of_hosts(x, start, seen_ns)
+        due = self._take_rows(rows, slice(None), seen_ns, made_ns[message], row_at_ns)
         sums = np.bincount(message, due, len(x.messages)).astype(np.int64).tolist()
-        for m, sent, first, end in zip(x.messages, sums, start, start[1:], strict=False):
-            self._completeness.take(sent, end - first, m.bus_at_ns)
+        for m, sent in zip(x.messages, sums, strict=True):
+            self._completeness.take(sent, m.rows, m.bus_at_ns)
 
-    def _of_hosts(self, x: Together, start: list[int], at_ns: Int64s) -> tuple[Int64s, Int64s]:
-        """What each message says of its host; (rows,) when each exchange ended, (messages,) of when each speaks."""
-        rows, ended_ns, seen_ns = x.rows, x.rows.ended_ns, at_ns[x.message]
-        made_ns = at_ns.copy()
+    def _date(self, x: Together, start: Int64s, at_ns: Int64s) -> Int64s:
+        """(rows,) when each exchange ended, bus time."""
+        ended_ns, offset_ns, undated = x.rows.ended_ns, np.zeros(at_ns.size, np.int64), []
+        for i, newest_ns in _newest(ended_ns, x, start):
+            named, bus_at_ns = x.hosts[i], x.messages[i].bus_at_ns
+            assert named is not None
+            self._bustime.note(named[0], newest_ns, bus_at_ns)
+            known_ns = self._bustime.offset_ns(named[0], bus_at_ns)
+            if known_ns is None:
+                undated.append(i)
+            else:
+                offset_ns[i] = known_ns
+        seen_ns = dated(ended_ns, offset_ns[x.message], at_ns[x.message])
+        for i in undated:
+            seen_ns[start[i] : start[i + 1]] = at_ns[i]
+        return seen_ns
+
+    def _of_hosts(self, x: Together, start: Int64s, seen_ns: Int64s) -> Int64s:
+        """What each message says of its host; (messages,) of when each speaks, bus time."""
+        rows = x.rows
+        until_ns, newest_ns = dict(_newest(seen_ns, x, start)), dict(_newest(rows.t1_ns, x, start))
+        made_ns = []
         for i, (message, named) in enumerate(zip(x.messages, x.hosts, strict=True)):
-            mine = slice(start[i], start[i + 1])
+            at_ns = made_at_ns = message.bus_at_ns
             self._sign_of_life(message)
-            self._note_producer(message, rows.t1_ns[mine])
+            self._producers.take(message.key, message.boot_id, newest_ns.get(i), at_ns)
             if named is not None:
-                clock, host = named
-                self._bustime.note(clock, int(ended_ns[mine].max()), message.bus_at_ns)
-                offset_ns = self._bustime.offset_ns(clock, message.bus_at_ns)
-                if offset_ns is not None:
-                    seen_ns[mine] = dated(ended_ns[mine], offset_ns, message.bus_at_ns)
-                until_ns = int(seen_ns[mine].max())
-                self._presence.take_report(host, until_ns, message.bus_at_ns)
-                made_ns[i] = as_of_ns(until_ns, message.bus_at_ns)
-            self._watch_for_sleep(message, rows.slots[mine], rows.seq[mine], rows.t1_ns[mine])
-        return seen_ns, made_ns
+                self._presence.take_report(named[1], until_ns[i], at_ns)
+                made_at_ns = as_of_ns(until_ns[i], at_ns)
+            if self._presence.may_have_slept(message.key):
+                mine = slice(start[i], start[i + 1])
+                self._watch_for_sleep(message, rows.slots[mine], rows.seq[mine], rows.t1_ns[mine])
+            made_ns.append(made_at_ns)
+        return np.array(made_ns, np.int64)
+
+
+def _newest(instants_ns: Int64s, x: Together, start: Int64s) -> list[tuple[int, int]]:
+    """Number of each message that has rows, and the newest of its rows' instants."""
+    held = [i for i, named in enumerate(x.hosts) if named is not None]
+    if not held:
+        return []
+    return list(zip(held, np.maximum.reduceat(instants_ns, start[held]).tolist(), strict=True))
 
 
 def _in_one_message_each(slots: Int64s, message: Int64s, sessions: int) -> bool:
