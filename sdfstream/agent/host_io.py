@@ -32,8 +32,9 @@ from sdfstream.records.topics import LIVENESS, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
 from sdfstream.stats import Counters
 
-_LOOK_NS: Final = 20 * NS_PER_MS
-"""Pause between two looks at packets that work by themselves, beside those at what they call for."""
+PACKETS_LOOK_NS: Final = 50 * NS_PER_MS
+"""Pause between two looks at packets that work by themselves, beside those at what they call for: a change of liveness,
+and what is ordered when it comes, waits for none."""
 _UNREAD: Final = 64
 """Answers that may wait in one socket; the smallest usual buffer holds 250."""
 
@@ -127,7 +128,7 @@ class HostAgent:
         # no probe times out, no socket overflows, no silence is reported late
         limit_ns = assess_pause_ns(self.sessions.liveness_ms)
         pause_ns = min(limit_ns, self.shortest_ns * 4 // 5, fill_ns)
-        self.assess_pause_ns = _LOOK_NS if self.packets.self_driven else pause_ns
+        self.assess_pause_ns = PACKETS_LOOK_NS if self.packets.self_driven else pause_ns
         """Pause between two assessments of liveness."""
         if self._tracing is not None:
             self._tracing.adopt(self.packets.paths, self.packets.configured_paths)

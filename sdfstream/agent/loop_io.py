@@ -22,7 +22,7 @@ import pyarrow as pa
 from sdfstream.agent.answering_io import Answering
 from sdfstream.agent.engine.packets_io import packets_by
 from sdfstream.agent.engine.thread_io import engine_of
-from sdfstream.agent.host_io import HostAgent, Survey
+from sdfstream.agent.host_io import PACKETS_LOOK_NS, HostAgent, Survey
 from sdfstream.agent.lateness_io import PaceKeeper
 from sdfstream.agent.numpy_packets_io import NumpyPackets
 from sdfstream.agent.observer import LivenessObserver
@@ -347,7 +347,7 @@ class _Agent:
 
     def _tick_ms(self) -> float:
         if self._engine is not None:  # it calls when something happens
-            return min(_TICK_MS[1], self.config.flush_ms)
+            return min(PACKETS_LOOK_NS / NS_PER_MS, self.config.flush_ms)
         if self.config.tick_ms:
             return self.config.tick_ms
         shortest_ns = min((h.shortest_ns for h in self.hosts), default=NS_PER_S)

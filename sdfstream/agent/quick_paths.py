@@ -138,30 +138,38 @@ class QuickPaths:
             return False
         self._changed, self._version = False, self._routes.version
         self._look_at_ns, self._traces_at_ns = now_ns + _LOOK_NS, now_ns + _TRACES_NS
-        self._seek(now_ns)
+        nics = self._seek(now_ns)
         targets: dict[str, float] = {}
         for pairs in self._pairs.values():
             for pair in pairs:
                 slow_pps = len(self.ports(pair)) * self._config.watch_candidate_hz
                 targets[_target(pair)] = targets.get(_target(pair), self._config.watch_target_pps) - slow_pps
-        for nic in self._pairs:
-            self._choose_for(self._nic(nic), targets, now_ns)
+        for nic in nics:
+            self._choose_for(nic, targets, now_ns)
         self._report_shortage()
         return True
 
     def _nic(self, name: str) -> _Nic:
         return _Nic(name, {pair: self.ports(pair) for pair in self._pairs[name]}, self._routes, self._watched)
 
-    def _seek(self, now_ns: int) -> None:
-        """Try spare ports where no watch port crosses what is watched; candidates may take half of each budget."""
+    def _seek(self, now_ns: int) -> list[_Nic]:
+        """Try spare ports where no watch port crosses what is watched; candidates may take half of each budget.
+
+        Returns
+        -------
+        list of _Nic
+            With the ports that are probed now.
+        """
         hz = self._config.watch_candidate_hz
         at_target: dict[str, int] = {}
         for name, pairs in self._pairs.items():
             for pair in pairs:
                 most = at_target.get(_target(pair), int(self._config.watch_target_pps / 2 / hz))
                 at_target[_target(pair)] = most - len(self._watch_ports(name))
+        nics = []
         for name, pairs in self._pairs.items():
             nic, ports = self._nic(name), self._watch_ports(name)
+            before = [self.ports(pair) for pair in pairs]
             left = int(self._config.watch_nic_pps / 2 / hz) - len(pairs) * len(ports)
             for pair in pairs:
                 spares = self._spares[_name(pair)]
@@ -170,9 +178,11 @@ class QuickPaths:
                 spares.step(known.lacking, known.crossed, known.traced, room, now_ns, settled=known.settled)
                 left -= len(spares.probed)
                 at_target[_target(pair)] -= len(spares.probed)
+            nics.append(nic if before == [self.ports(pair) for pair in pairs] else self._nic(name))
         found = frozenset((name, s) for name, spares in self._spares.items() for s in spares.missing)
         self._counters.add("shed", "watch-uncrossed", len(found - self._uncrossed))
         self._uncrossed = found
+        return nics
 
     def _choose_for(self, nic: _Nic, targets: dict[str, float], now_ns: int) -> None:
         config = self._config

@@ -70,6 +70,8 @@ class AgentControl:
         self._outputs: list[Output] = []
         self._said = 0
         self._failing = False
+        self._changed = asyncio.Event()
+        """Something may be there for the journal."""
         self._offset()
 
     def resume(self) -> None:
@@ -149,10 +151,16 @@ class AgentControl:
 
     async def keep_journal(self) -> None:
         """Write the journal whenever something has changed, for ever."""
+        if self._file is None:
+            return
         while True:
+            await self._changed.wait()
+            self._changed.clear()
             await asyncio.sleep(JOURNAL_S)
-            if self._file is not None and self.executor.dirty:
+            if self.executor.dirty:
                 await asyncio.to_thread(self._write, self._record())
+            if self.executor.dirty:  # it could not be written, or more has changed
+                self._changed.set()
 
     def save(self) -> None:
         """Write the journal now."""
@@ -187,6 +195,8 @@ class AgentControl:
             requests, outcomes = self.executor.drain()
             answers = [answer for request in requests if (answer := self._apply(request, now_ns)) is not None]
             self._outputs += [self._event(outcome) for outcome in outcomes]
+            if self.executor.dirty:
+                self._changed.set()
             if not requests:
                 return
             self.executor.take_answers(answers, now_ns)
