@@ -50,6 +50,7 @@ class ProcessApi:
         archive: tuple[str, str | None] | None,
     ) -> None:
         self.received = ReceivedAlerts()
+        """What an Alertmanager told of."""
 
         def now() -> Picture:
             at_ns, known_at_ns, lag = instants()

@@ -64,7 +64,7 @@ async def run(chosen: Settings, seconds: float | None, metrics: str | None) -> d
         stack.push_async_callback(bus.close)
         assert isinstance(bus, KafkaBus)
         reader = BoardReader(chosen, control, run_id[:8])
-        counted: list[HasCounters] = [bus, reader.board, reader.jobs, control]
+        counted: list[HasCounters] = [bus, reader.board, reader.jobs, reader.received, control]
         alerts = pushing(chosen.alerts, chosen.cluster, reader.board, reader.is_current, counted)
         await stack.enter_async_context(alerts)
         troubles = OwnTroubles(counted)
@@ -107,6 +107,7 @@ class BoardReader:
         self._is_current = False
         archive = (str(chosen.data), chosen.archive) if chosen.archive is not None else None
         self._api = ProcessApi(self.board, self.jobs, self._instants, chosen.data, archive)
+        self.received = self._api.received
         self.watchers = (
             Watcher(f"reader-{run}-states", STATES, self._take, from_start=True),
             Watcher(f"reader-{run}-now", CHANGING, self._take),

@@ -139,6 +139,7 @@ async def service(
         stack.push_async_callback(link.close)
         running.counted += [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
         running.counted += [front] if front else []
+        running.counted += [api.received] if api is not None else []
         alerts = pushing(settings.alerts, settings.cluster, running.board, lambda: True, running.counted)
         await stack.enter_async_context(alerts)
         report = await stack.enter_async_context(reporting(bus, "detect", "up", running.counted))

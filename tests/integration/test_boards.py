@@ -94,6 +94,8 @@ def test_what_boards_ask_is_provisioned() -> None:
     provisioned = {(one["type"], one["uid"]) for one in file["datasources"]}
     asked = {(t["datasource"]["type"], t["datasource"]["uid"]) for _, panel in PANELS for t in panel["targets"]}
     assert asked == provisioned
+    (clickhouse,) = [one for one in file["datasources"] if one["type"].startswith("grafana-clickhouse")]
+    assert clickhouse["jsonData"]["customSettings"] == [{"setting": "readonly", "value": "2"}]
     assert "password" not in {k for one in file["datasources"] for k in one["jsonData"]}
 
 

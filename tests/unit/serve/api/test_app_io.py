@@ -198,6 +198,7 @@ async def test_an_alertmanager_says_what_it_told_of(tmp_path: Path) -> None:
     assert await post("label", raw(version="3")) == 400
     assert await post("label", b" " * (2 << 20)) == 413
     assert known.items() == []
+    assert known.counters.as_dict() == {"received.refused.version": 1}
     assert await post("label", raw({"labels": {"alertname": "SdfFinding", "id": "f1"}})) == 202
     view = {"authorization": tokens["view"]}
     page = (await asgi.ask(api, "/v1/alerts", query=b"finding=f1&status=firing", headers=view)).json
