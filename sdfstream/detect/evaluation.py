@@ -46,7 +46,8 @@ class Evaluation:
         silence, out = self._assess(now_ns)
         late = self._engines.advance(now_ns)
         reached_ns = self._engines.presence.reached_ns(now_ns)
-        instant = Instant(now_ns, reached_ns, silence, self._ledger, silence.sightings.silent | late)
+        left_out = silence.sightings.silent | silence.excused | late
+        instant = Instant(now_ns, reached_ns, silence, self._ledger, left_out)
         for name, every, detector in self._engines.detectors:
             if tick % every == 0:
                 instant.found[name] = detector.detections(instant)

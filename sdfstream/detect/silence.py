@@ -42,6 +42,8 @@ _SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
 _WEAK_TRIALS = 1.0
 """What a silent path counts whose agents have reported nothing since: it may help to choose among suspects, no more."""
 _PORT_AGE_NS = 5 * NS_PER_S
+_BACK_NS = 2 * NS_PER_S
+"""What an absent NIC leaves behind takes so long at most: its peers' time-outs, and what they said meanwhile."""
 _CLEAR = 0.6
 """A suspect at least this likely is named; what is less clear is named by what all suspects have in common."""
 
@@ -56,6 +58,8 @@ class Silence:
     """(sessions,) silent and laid to something: engines of delay and loss leave these out."""
     absent: Bools
     """(nics,) not in their host."""
+    excused: Bools
+    """(sessions,) an end is absent, or was a moment ago: what they lost and when they answered proves nothing."""
     stale: Bools
     """(hosts,) agent silent."""
     stale_hosts: frozenset[str]
@@ -88,16 +92,20 @@ class SilenceDetector:
         self.cache = LocationCache()
         self.moved: dict[str, list[str]] = {}
         """Dead links around which routers have sent their flows elsewhere, with those routers."""
+        self.absent_ns = np.empty(0, np.int64)
+        """(nics,) when each was last absent, bus time."""
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "cache": self.cache.snapshot(), "moved": self.moved}
+        saved = {"blamed": sorted(self.blamed), "cache": self.cache.snapshot(), "moved": self.moved}
+        return {**saved, "absent_ns": self.absent_ns.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
         self.cache.restore(state["cache"])
         self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
+        self.absent_ns = np.array(state["absent_ns"], np.int64)
 
     def assess(self, now_ns: int) -> Silence:
         """Claims and sightings at `now_ns`."""
@@ -105,6 +113,8 @@ class SilenceDetector:
         table = self.sessions.table
         src, dst = table["src"], table["dst"]
         absent = self._absent(seen, now_ns)
+        lately = np.append(self._lately(absent, now_ns), True)
+        excused = lately[src] | lately[dst]
         stale = self.presence.stale(now_ns, int(self.config.agent_stale_s * NS_PER_S))
         names = frozenset(self.sessions.hosts.list[h] for h in np.flatnonzero(stale).tolist())
         detections = self._hosts(seen, stale, now_ns)
@@ -112,8 +122,8 @@ class SilenceDetector:
             self.blamed = frozenset()
             self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
             ports = self.carriers.down(seen, self._carrier_lost(now_ns), set())
-            return Silence(detections + ports, seen, seen.silent, absent, stale, names, [])
-        bad = seen.silent & ~np.append(absent, True)[src] & ~np.append(absent, True)[dst]
+            return Silence(detections + ports, seen, seen.silent, absent, excused, stale, names, [])
+        bad = seen.silent & ~excused
         host = np.append(self.sessions.nic_host, -1)
         gone = np.append(stale, False)
         for end in (host[src], host[dst]):
@@ -126,7 +136,7 @@ class SilenceDetector:
         detections += [self._detection(x, seen, now_ns) for x in locations]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)
-        return Silence(detections, seen, bad, absent, stale, names, locations)
+        return Silence(detections, seen, bad, absent, excused, stale, names, locations)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
         """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.
@@ -181,6 +191,14 @@ class SilenceDetector:
         stated += np.bincount(dst[seen.reflector_alive | seen.reflector_silent], minlength=n)
         lost = self._carrier_lost(now_ns)
         result: Bools = absent | ((unknown > 0) & (stated == 0) & ~lost)
+        return result
+
+    def _lately(self, absent: Bools, now_ns: int) -> Bools:
+        """(nics,) absent now or a moment ago; a NIC that moves into a container and back is never down."""
+        if self.absent_ns.size < absent.size:
+            self.absent_ns = np.append(self.absent_ns, np.full(absent.size - self.absent_ns.size, ABSENT_NS))
+        self.absent_ns[: absent.size][absent] = now_ns
+        result: Bools = self.absent_ns[: absent.size] >= max(0, now_ns - _BACK_NS)
         return result
 
     def _carrier_lost(self, now_ns: int) -> Bools:
