@@ -84,6 +84,7 @@ async def run_agent(
     spill: SpillFolder | None = None,
     watch: Callable[[Callable[[], dict[str, int]], Callable[[], list[str]]], None] | None = None,
     counted: Sequence[HasCounters] = (),
+    alive: Callable[[], None] = lambda: None,
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
@@ -105,6 +106,8 @@ async def run_agent(
         Given, once, a function that reads the counters, and one that says what is wrong.
     counted : sequence of HasCounters
         Further parts of the process, whose troubles are the agent's.
+    alive : callable
+        Called by the probing loop at every flush, the first time once everything is open.
 
     Raises
     ------
@@ -118,6 +121,7 @@ async def run_agent(
         publisher, counters, **limits, numbers=numbers, boot_id=boot_id, spill=spill, in_thread=follow_in_priority
     )
     agent = _Agent(config, buffer, counters, boot_id, observer, counted)
+    agent.alive = alive
     if watch is not None:
         watch(agent.counters, agent.troubles.sentences)
     try:
@@ -149,6 +153,7 @@ class _Agent:
         self._more_counters: list[Counters] = []
         self._logged: dict[str, int] = {}
         self._survey_now = asyncio.Event()
+        self.alive: Callable[[], None] = lambda: None
         self._pace = PaceKeeper(stats, None if self._engine is None else self._engine.lateness)
         self._nics_helper = stats.troubles.helper("nics")
         self.troubles = OwnTroubles((Counted(stats), *self.hosts, *counted))
@@ -223,6 +228,7 @@ class _Agent:
                 self.assess_liveness(due, now_ns, time.time_ns() - int((loop.time() - next_s) * NS_PER_S))
             if flush:
                 self.flush(now_ns)
+                self.alive()
                 flush_at = max(flush_at + flush_ns, now_ns)
             if now_ns >= log_at:
                 self.log_trouble()

@@ -29,6 +29,7 @@ from sdfstream.records.topics import PROBE
 from sdfstream.runtime import loop_io
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.output_io import end_progress, show_progress
+from sdfstream.runtime.service_manager_io import ServiceManager
 from sdfstream.stats import HasCounters
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ async def run(
         await stack.enter_async_context(_progress_line(paths))
         publisher = _AllPublishers(publishers, paths)
         watch = await stack.enter_async_context(_metrics(metrics, publisher, publishers))
-        counters = await _run_with_services(config, publisher, publishers, stop, boot_id, watch, counted)
+        manager = ServiceManager.of()
+        stack.callback(asyncio.create_task(_say_stopping(stop, manager)).cancel)
+        watches = [_status_of(manager), *([watch] if watch else [])]
+        counters = await _run_with_services(config, publisher, publishers, stop, boot_id, watches, counted, manager)
         counters |= clock_counters()
     return {
         "host": ", ".join(h.host for h in config.hosts),
@@ -147,13 +151,19 @@ async def _run_with_services(
     publishers: Sequence[OutputPublisher],
     stop: asyncio.Event,
     boot_id: str,
-    watch: Watch | None,
+    watches: Sequence[Watch],
     counted: Sequence[HasCounters],
+    manager: ServiceManager,
 ) -> dict[str, int]:
     """Run the agent, with the services that its settings ask for; the counters of both."""
     from sdfstream.probes.ports.reader_io import PortReader
 
+    def watch(counters: Callable[[], dict[str, int]], troubles: Callable[[], list[str]]) -> None:
+        for one in watches:
+            one(counters, troubles)
+
     more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config), "watch": watch}
+    more["alive"] = manager.alive
     if not config.jobs_dir and not config.control and config.mesh != "auto":
         return await run_agent(config, publisher, PortReader, stop, counted=counted, **more)
     from sdfstream.agent.downlink_io import downlink_of
@@ -172,6 +182,25 @@ async def _run_with_services(
             await asyncio.gather(serving, return_exceptions=not ended)
             services.close()
         return counters | services.all_counters()
+
+
+def _status_of(manager: ServiceManager) -> Watch:
+    """Lets the service manager show what the agent has done, and what is wrong with it."""
+
+    def watch(counters: Callable[[], dict[str, int]], troubles: Callable[[], list[str]]) -> None:
+        def status() -> str:
+            total = counters()
+            done = f"{total.get('sender.sent', 0)} probes sent, {total.get('sender.answered', 0)} answered"
+            return "; ".join([done, *troubles()])
+
+        manager.status = status
+
+    return watch
+
+
+async def _say_stopping(stop: asyncio.Event, manager: ServiceManager) -> None:
+    await stop.wait()
+    manager.stopping()
 
 
 @contextlib.asynccontextmanager

@@ -69,6 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SdfError as error:
         complain(f"sdfstream {parsed.verb}: {error}")
         return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "sdfstream":
+            raise
+        complain(
+            f"sdfstream {parsed.verb}: needs {error.name}, which is not installed (an agent's package has no archive)"
+        )
+        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
