@@ -21,7 +21,9 @@ from sdfstream.records.message import Message
 from sdfstream.records.topics import NAME, Topic
 
 _GROUP: Final = 64
-"""Messages that are joined at once (`_joined`)."""
+"""Small messages that are joined at once (`_joined`)."""
+_SMALL_ROWS: Final = 1024
+"""Rows of a message, on average, from which on it is not worth copying them twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +85,16 @@ def _sound(topic: Topic, messages: Sequence[Message]) -> pa.RecordBatch | None:
 
 
 def _joined(batches: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of all `batches`, in order. Column by column over thousands of small batches each of them would be
-    fetched from memory once a column; by groups that the processor's cache holds, once in all.
+    """The rows of all `batches`, in order.
+
+    Column by column over thousands of small batches each of them would be fetched from memory once a column; by groups
+    that the processor's cache holds, once in all.
     """
     if not batches:
         return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    while len(batches) > 1:
+    if sum(batch.num_rows for batch in batches) < _SMALL_ROWS * len(batches):
         batches = [pa.concat_batches(batches[i : i + _GROUP]) for i in range(0, len(batches), _GROUP)]
-    return batches[0]
+    return pa.concat_batches(batches)
 
 
 def bus_columns(messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> dict[str, pa.Array]:
