@@ -72,8 +72,8 @@ class Bus(Protocol):
     """Turns outputs into messages, in order per topic and key.
 
     Counters every implementation keeps (reason in brackets): ``published`` (topic), ``delivered`` (topic),
-    ``refused`` (the codec's reason), ``gap`` and ``repeat`` (``group:topic``), ``lost`` (``group:topic``: messages
-    that were gone before the group read them).
+    ``refused`` (the codec's reason), ``gap``, ``repeat`` and ``jump`` (``group:topic``), ``lost`` (``group:topic``:
+    messages that were gone before the group read them).
     """
 
     counters: Counters

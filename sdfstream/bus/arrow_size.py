@@ -13,6 +13,8 @@ DictionaryBatch, BodyCompression); FlatBuffers, "Internals" (tables, vtables, ve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from mmap import mmap
 from struct import Struct, error, unpack_from
 from typing import Final, NamedTuple
 
@@ -38,6 +40,18 @@ MOST_GROWTH: Final = 32
 _SMALL_BYTES: Final = 256 << 10
 MOST_MESSAGES: Final = 256
 """Messages of a stream: schema, a dictionary per name column, one record batch."""
+
+
+class MessageSize(NamedTuple):
+    """What one message of a stream takes once it is decoded."""
+
+    is_batch: bool
+    """A record batch, not the schema or a dictionary."""
+    rows: int
+    grown_bytes: int
+    """As `DecodedSize`."""
+    stored_bytes: int
+    """Of its body, as it stands there."""
 
 
 class DecodedSize(NamedTuple):
@@ -81,16 +95,26 @@ def decoded_size(raw: bytes) -> DecodedSize:
     FormatError
         ``arrow-corrupt``: not an IPC stream of today's framing, or lengths that leave it.
     """
-    rows = grown = at = 0
+    rows = grown = 0
+    for number, one in enumerate(messages(raw)):
+        if number == MOST_MESSAGES:
+            raise FormatError("arrow-batches", f"more than {MOST_MESSAGES} messages in one stream")
+        rows, grown = max(rows, one.rows), grown + one.grown_bytes
+    return DecodedSize(rows, grown)
+
+
+def messages(raw: bytes | mmap) -> Iterator[MessageSize]:
+    """Each encapsulated message of the stream `raw`; errors as `decoded_size`."""
+    at = 0
     try:
-        for _ in range(MOST_MESSAGES):
-            if at == len(raw):  # a stream may end without an end mark
-                return DecodedSize(rows, grown)
+        while at < len(raw):  # a stream may end without an end mark
             mark, size = _HEAD(raw, at)
+            if mark == 0:  # an end mark of the old framing
+                return
             if mark != _CONTINUES or size < 0:
                 raise FormatError("arrow-corrupt", "no encapsulated message")
             if size == 0:
-                return DecodedSize(rows, grown)
+                return
             at += 8
             table = at + _U32(raw, at)[0]
             kind = _U8(raw, _field(raw, table, _HEADER_TYPE))[0]
@@ -99,21 +123,24 @@ def decoded_size(raw: bytes) -> DecodedSize:
             at = body + (_I64(raw, length_at)[0] if length_at else 0)
             if not body <= at <= len(raw):
                 raise FormatError("arrow-corrupt", "a body beyond the message")
-            if kind == _SCHEMA:
-                continue
-            batch = _table(raw, table, _HEADER)
-            if kind == _DICTIONARY:
-                batch = _table(raw, batch, _DATA)
-            length_at = _field(raw, batch, _LENGTH)
-            rows = max(rows, _I64(raw, length_at)[0] if length_at else 0)
-            if _field(raw, batch, _COMPRESSION):
-                grown += _grown(raw, batch, body, at)
+            yield _size_of(raw, table, kind, body, at)
     except error as short:
         raise FormatError("arrow-corrupt", f"{short}") from short
-    raise FormatError("arrow-batches", f"more than {MOST_MESSAGES} messages in one stream")
 
 
-def _field(raw: bytes, table: int, slot: int) -> int:
+def _size_of(raw: bytes | mmap, table: int, kind: int, body: int, end: int) -> MessageSize:
+    if kind == _SCHEMA:
+        return MessageSize(False, 0, 0, end - body)
+    batch = _table(raw, table, _HEADER)
+    if kind == _DICTIONARY:
+        batch = _table(raw, batch, _DATA)
+    length_at = _field(raw, batch, _LENGTH)
+    rows = _I64(raw, length_at)[0] if length_at else 0
+    grown = _grown(raw, batch, body, end) if _field(raw, batch, _COMPRESSION) else 0
+    return MessageSize(kind == _BATCH, rows, grown, end - body)
+
+
+def _field(raw: bytes | mmap, table: int, slot: int) -> int:
     """Where the field at `slot` of a vtable lies; 0: absent, thus its default."""
     vtable = table - _I32(raw, table)[0]
     if vtable < 0 or slot >= _U16(raw, vtable)[0]:
@@ -122,7 +149,7 @@ def _field(raw: bytes, table: int, slot: int) -> int:
     return table + offset if offset else 0
 
 
-def _table(raw: bytes, table: int, slot: int) -> int:
+def _table(raw: bytes | mmap, table: int, slot: int) -> int:
     """The table that a field points to."""
     at = _field(raw, table, slot)
     if not at:
@@ -130,7 +157,7 @@ def _table(raw: bytes, table: int, slot: int) -> int:
     return at + int(_U32(raw, at)[0])
 
 
-def _grown(raw: bytes, batch: int, body: int, end: int) -> int:
+def _grown(raw: bytes | mmap, batch: int, body: int, end: int) -> int:
     """Bytes of a compressed batch's buffers, by their own first eight bytes."""
     at = _field(raw, batch, _BUFFERS)
     if not at:

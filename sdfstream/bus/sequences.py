@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from sdfstream.records.numbering import Step, follow
 from sdfstream.stats import Counters
 
 MAX_KEYS: Final = 65_536
@@ -37,10 +38,10 @@ class Numbers:
 
 
 class SequenceWatch:
-    """Counts ``gap`` and ``repeat`` in the numbers of each (topic, key, boot_id), under ``group:topic``.
+    """Counts ``gap``, ``repeat`` and ``jump`` in the numbers of each (topic, key, boot_id), under ``group:topic``.
 
-    The first number of a stream is taken as it comes, since a reader may join late. Beyond `max_streams` the
-    stream unseen for longest is forgotten.
+    The first number of a stream is taken as it comes, since a reader may join late; what a jump is: `numbering`. Beyond
+    `max_streams` the stream unseen for longest is forgotten.
     """
 
     def __init__(self, counters: Counters, group: str, max_streams: int = MAX_KEYS) -> None:
@@ -48,27 +49,32 @@ class SequenceWatch:
         self._group = group
         self._max_streams = max_streams
         self._last: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._tentative: dict[tuple[str, str, str], int] = {}
+        """Numbers of streams that have just jumped; not among what is dumped."""
 
     def see(self, topic: str, key: str, boot_id: str, batch_seq: int) -> bool:
         """Count one message, in order of arrival; False for a repeat."""
         if batch_seq < 0:
             return True
         stream = (topic, key, boot_id)
-        last = self._last.get(stream, batch_seq - 1)
-        fresh = batch_seq > last
-        if fresh:
-            self._counters.add("gap", f"{self._group}:{topic}", batch_seq - last - 1)
-            self._last[stream] = batch_seq
-        else:
-            self._counters.add("repeat", f"{self._group}:{topic}")
+        step, last, tentative, missing = follow(
+            self._last.get(stream, batch_seq - 1), self._tentative.pop(stream, None), batch_seq
+        )
+        if step is not Step.NEXT:
+            self._counters.add(step.value, f"{self._group}:{topic}")
+        self._counters.add("gap", f"{self._group}:{topic}", missing)
+        self._last[stream] = last
+        if tentative is not None:
+            self._tentative[stream] = tentative
         self._last.move_to_end(stream)
         if len(self._last) > self._max_streams:
-            self._last.popitem(last=False)
-        return fresh
+            self._tentative.pop(self._last.popitem(last=False)[0], None)
+        return step is not Step.REPEAT
 
     def forget(self) -> None:
         """Clear the memory, as after a rebalance: another member may have read messages in between."""
         self._last.clear()
+        self._tentative.clear()
 
     def dump(self) -> list[list[str | int]]:
         """The last number of every stream, for `load`; the stream unseen for longest first."""
@@ -77,3 +83,4 @@ class SequenceWatch:
     def load(self, dumped: Iterable[Sequence[str | int]]) -> None:
         """Replace the memory by what `dump` gave."""
         self._last = OrderedDict(((str(t), str(k), str(b)), int(n)) for t, k, b, n in dumped)
+        self._tentative.clear()

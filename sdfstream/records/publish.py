@@ -63,7 +63,8 @@ re-used; a change is a new field, or a new version of the topic (`.v2`).
 {_table(("header", "value", "meaning"), _HEADERS)}
 
 Within one topic, key and `boot_id` a gap in `batch_seq` is a loss and a number that comes again a repeat: delivery is
-at least once.
+at least once. A number more than 1,048,576 away from the last one is taken as new, and followed once the next comes
+after it.
 
 ## On Kafka
 

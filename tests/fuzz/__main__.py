@@ -25,13 +25,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000, help="inputs of each target")
     parser.add_argument("--timed", action="store_true", help="an input that takes long is a find")
     parser.add_argument("--clean-seconds", type=float, default=broker.CLEAN_S, help="of the fabric's story (broker)")
+    parser.add_argument("--runs", type=int, default=1, help="hostile phases, each with the next seed (broker)")
+    parser.add_argument("--results", type=Path, help="add a line per seed here, and judge all lines of it (broker)")
     parser.add_argument("--keep", action="store_true", help="leave logs and data where they are (broker)")
     parser.add_argument("--save", type=Path, help="write a file per find here")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(10**9) if args.seed is None else args.seed
     print(f"seed {seed}", flush=True)
     if args.target == "broker":
-        return broker.run(seed, args.count, args.clean_seconds, keep=args.keep)
+        seeds = list(range(seed, seed + args.runs))
+        return broker.run(seeds, args.count, args.clean_seconds, keep=args.keep, results=args.results)
     finds = Finds()
     if args.target in ("stages", "all"):
         began_s = time.monotonic()

@@ -1,51 +1,41 @@
 """Hostile messages on a real broker, through a whole pipeline's process, with agents attached; then all is counted.
 
 Two phases of the same story, each with a broker, a pipeline (``sdfstream up``) and two agents of its own: a small
-fabric whose faults are known (`leafspine`), without strangers, and with `count` hostile messages beside it. Compared
-are the findings about the fabric's hosts, what became of every refused message, processes that ended, and their memory.
+fabric whose faults are known (`leafspine`), without strangers, and with `count` hostile messages beside it, once per
+seed. Looked at are the findings about the fabric's hosts (`told`), what became of every refused message, processes that
+ended, their memory, and the processor time that a stranger's message costs each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka.bus_io import KafkaBus
 from sdfstream.bus.kafka.config import KafkaConfig
-from sdfstream.errors import FormatError, SdfError
-from sdfstream.records.fabric import DECLARED_TYPE
-from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import ANOMALY, EDGE, ESTIMATE, FINDING, TOPICS
+from sdfstream.errors import SdfError
 from sdfstream.serve.query_io import fetch_board
 from tests.chaos.process import Child
 from tests.fixtures.kafka_broker import Broker, jars
-from tests.fuzz.stages import OURS
-from tests.fuzz.traffic import Traffic
-from tests.fuzz.values import STRANGERS, Draw
+from tests.fuzz import strangers, told
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CLEAN_S: Final = 150.0
-_LAG: Final = 1_000
-"""Messages that the slowest stage may be behind before the strangers pause: what is told late is told otherwise."""
-_UNREAD: Final = frozenset({ANOMALY.name, EDGE.name, ESTIMATE.name})
-"""Topics that no process of `sdfstream up` reads: nobody refuses what stands there."""
 _DRAIN_S: Final = 600.0
 _NO_ANSWER: Final = 1 << 31
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -53,15 +43,17 @@ class Phase:
     """What one phase came to."""
 
     name: str
-    sent: int = 0
+    sent: strangers.Sent = field(default_factory=strangers.Sent)
     took_s: float = 0.0
-    refused: dict[bytes, str] = field(default_factory=dict)
-    """Digest of each hostile message that the codec refuses, and its topic."""
     dead: dict[bytes, str] = field(default_factory=dict)
     """Digest of the message in each dead letter, and the reason."""
-    findings: set[tuple[str, str]] = field(default_factory=set)
-    """(kind, subject) about the fabric's and the agents' hosts."""
+    letters: int = 0
+    findings: told.Told = field(default_factory=set)
+    same_input: told.Told = field(default_factory=set)
+    """Findings that the same messages give without the strangers'."""
     rss_mb: dict[str, float] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    """Processor time of each process from the first stranger to the last message read."""
     ended: dict[str, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     lag: int = 0
@@ -79,55 +71,130 @@ class Phase:
         return sum(n for name, n in self.counters.items() if "set-aside" in name and "clock" not in name)
 
 
-def run(seed: int, count: int, clean_s: float = CLEAN_S, *, keep: bool = False) -> int:
-    """Both phases; 0 when all is well."""
+@dataclass(slots=True)
+class Sums:
+    """One hostile phase in numbers, as a line of a results file; those of several seeds add up."""
+
+    seeds: int = 0
+    hostile: int = 0
+    refused: int = 0
+    """Different ones."""
+    letters: int = 0
+    missing: int = 0
+    ended: int = 0
+    restarts: int = 0
+    aside: int = 0
+    took_s: float = 0.0
+    wrong: int = 0
+
+    def add(self, other: Sums) -> None:
+        """Take the counts of another phase as well."""
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+def run(
+    seeds: list[int], count: int, clean_s: float = CLEAN_S, *, keep: bool = False, results: Path | None = None
+) -> int:
+    """The clean phase, then a hostile one per seed; 0 when all is well, in `results` too, which has a line per seed."""
     folder = Path(tempfile.mkdtemp(prefix="sdf-fuzz-"))
+    sums, wrong = Sums(), False
     try:
-        for name in ("clean", "hostile"):
-            (folder / name).mkdir()
-        clean = asyncio.run(_phase(folder / "clean", seed, 0, clean_s))
-        hostile = asyncio.run(_phase(folder / "hostile", seed, count, clean_s))
-        wrong = list(_compared(clean, hostile))
-        print("\n".join(wrong) or "all is well", flush=True)
+        clean = asyncio.run(_phase(_made(folder / "clean"), 0, 0, clean_s))
+        wrong = _judge(clean, clean) > 0
+        for seed in seeds:
+            hostile = asyncio.run(_phase(_made(folder / f"seed-{seed}"), seed, count, clean_s))
+            found = _judge(clean, hostile)
+            one = _sums(hostile, found)
+            sums.add(one)
+            if results is not None:
+                with results.open("a") as lines:
+                    lines.write(json.dumps(asdict(one)) + "\n")
+            if not keep:
+                shutil.rmtree(folder / f"seed-{seed}", ignore_errors=True)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-    return 1 if wrong else 0
+    if results is not None:
+        sums = Sums()
+        for line in results.read_text().splitlines():
+            sums.add(Sums(**json.loads(line)))
+    wrong = wrong or sums.wrong > 0
+    print(f"sums {json.dumps(asdict(sums))}\n{'NOT WELL' if wrong else 'all is well'}", flush=True)
+    return int(wrong)
 
 
-def _compared(clean: Phase, hostile: Phase) -> Iterator[str]:
-    for phase in (clean, hostile):
-        print(
-            f"{phase.name}: {phase.sent} hostile messages in {phase.took_s:.0f} s, {len(phase.refused)} refused "
-            f"(different ones), {len(phase.dead)} dead letters {dict(Counter(phase.dead.values()).most_common(8))}; "
-            f"ended {phase.ended}, restarts {phase.restarts}, set aside {phase.aside}, lag {phase.lag}; findings "
-            f"{sorted(phase.findings)}; RSS MB {phase.rss_mb}"
-        )
-        if phase.ended or phase.restarts or phase.aside:
-            yield f"WRONG {phase.name}: a process or a stage ended, began again, or set a message aside"
-        if phase.unanswered:
-            yield f"WRONG {phase.name}: status gave no answer: {sorted(phase.unanswered)}"
-        if phase.lag > 100:
-            yield f"WRONG {phase.name}: {phase.lag} messages were never read"
-    if not clean.findings:
-        yield "WRONG the clean phase found nothing: the comparison would prove nothing"
-    if clean.findings != hostile.findings:
-        yield f"WRONG findings differ: {sorted(clean.findings ^ hostile.findings)}"
-    if missing := hostile.refused - hostile.dead.keys():
-        topics = Counter(hostile.refused[one] for one in missing)
-        yield f"WRONG {len(missing)} refused messages are in no dead letter: {dict(topics)}"
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _sums(hostile: Phase, wrong: int) -> Sums:
+    sent = hostile.sent
+    return Sums(
+        seeds=1,
+        hostile=sent.count,
+        refused=len(sent.refused),
+        letters=hostile.letters,
+        missing=len(sent.refused.keys() - hostile.dead.keys()),
+        ended=len(hostile.ended),
+        restarts=hostile.restarts,
+        aside=hostile.aside,
+        took_s=round(hostile.took_s, 1),
+        wrong=wrong,
+    )
+
+
+def _judge(clean: Phase, phase: Phase) -> int:
+    """Says what `phase` came to, and what is wrong with it; the number of the latter."""
+    reasons = dict(Counter(phase.dead.values()).most_common(8))
+    print(
+        f"{phase.name}: {phase.sent.count} hostile messages in {phase.took_s:.0f} s, {len(phase.sent.refused)} refused "
+        f"(different ones), {phase.letters} dead letters of {len(phase.dead)} {reasons}; ended {phase.ended}, restarts "
+        f"{phase.restarts}, set aside {phase.aside}, lag {phase.lag}; findings {sorted(phase.findings)}; "
+        f"RSS MB {phase.rss_mb}; CPU s {phase.cpu_s}"
+    )
+    if phase.sent.count:
+        print(f"{phase.name}: CPU us per hostile message, beyond the clean phase's rate: {_cost_us(clean, phase)}")
+    wrong = [f"WRONG {phase.name}: {what}" for what in (*_common(phase), *_against(clean, phase))]
+    print("\n".join(wrong), end="\n" if wrong else "", flush=True)
+    return len(wrong)
+
+
+def _cost_us(clean: Phase, phase: Phase) -> dict[str, int]:
+    beside = {name: clean.cpu_s[name] * phase.took_s / clean.took_s for name in clean.cpu_s}
+    return {name: round((phase.cpu_s[name] - beside[name]) / phase.sent.count * 1e6) for name in clean.cpu_s}
+
+
+def _common(phase: Phase) -> Iterator[str]:
+    if phase.ended or phase.restarts or phase.aside:
+        yield "a process or a stage ended, began again, or set a message aside"
+    if phase.unanswered:
+        yield f"status gave no answer: {sorted(phase.unanswered)}"
+    if phase.lag > 100:
+        yield f"{phase.lag} messages were never read"
+    if missing := told.MUST - phase.findings:
+        yield f"the story was not told: {sorted(missing)}"
+    if phase.findings != phase.same_input:
+        more, less = phase.findings - phase.same_input, phase.same_input - phase.findings
+        yield f"the same messages without strangers are told otherwise: too many {sorted(more)}, missing {sorted(less)}"
+
+
+def _against(clean: Phase, hostile: Phase) -> Iterator[str]:
+    if missing := hostile.sent.refused.keys() - hostile.dead.keys():
+        topics = Counter(hostile.sent.refused[one] for one in missing)
+        yield f"{len(missing)} refused messages are in no dead letter: {dict(topics)}"
     if any(not reason for reason in hostile.dead.values()):
-        yield "WRONG a dead letter has no reason"
+        yield "a dead letter has no reason"
     for name, before in clean.rss_mb.items():
         if hostile.rss_mb.get(name, 0.0) > 1.1 * before:
-            yield f"WRONG memory of {name}: {hostile.rss_mb[name]:.0f} MB after {before:.0f} MB"
+            yield f"memory of {name}: {hostile.rss_mb[name]:.0f} MB after {before:.0f} MB"
 
 
 async def _phase(folder: Path, seed: int, count: int, clean_s: float) -> Phase:
-    phase = Phase("hostile" if count else "clean")
-    with Broker(
-        jars(Path(os.environ.get("SDFSTREAM_KAFKA_JARS") or ROOT / ".cache" / "kafka")), folder / "kafka"
-    ) as at:
+    phase = Phase(f"seed {seed}" if count else "clean")
+    kafka = jars(Path(os.environ.get("SDFSTREAM_KAFKA_JARS") or ROOT / ".cache" / "kafka"))
+    with Broker(kafka, folder / "kafka") as at:
         bus = KafkaBus(KafkaConfig(servers=at.address, partitions=2), time.time_ns, boot_id="fuzz")
         await bus.start()
         children = _children(folder, at.address)
@@ -136,14 +203,18 @@ async def _phase(folder: Path, seed: int, count: int, clean_s: float) -> Phase:
             await _until(lambda: children[0].said("running;"), 120.0, children[0])
             for other in children[1:]:
                 await other.start()
-            readers = [asyncio.create_task(_findings(bus, phase)), asyncio.create_task(_dead(bus, phase))]
             await asyncio.sleep(3.0)
+            before_s = _cpu_s(children, at)
             await _story(bus, phase, folder / "data", seed, count, clean_s)
             await _drained(phase, folder / "data")
-            for reader in readers:
-                reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
+            phase.cpu_s = {name: round(now_s - before_s[name], 1) for name, now_s in _cpu_s(children, at).items()}
             _weigh(phase, children)
+            for child in children[1:]:
+                await child.stop(30.0)
+            await asyncio.sleep(2.0)
+            phase.findings = await told.live(bus)
+            phase.dead, phase.letters = await told.dead(bus)
+            phase.same_input = await told.without_strangers(bus, phase.sent.messages)
         finally:
             for child in children:
                 await child.stop(30.0)
@@ -171,36 +242,9 @@ async def _story(bus: KafkaBus, phase: Phase, data: Path, seed: int, count: int,
     """The fabric tells its story in its own time; the strangers talk as fast as the pipeline takes it."""
     began_s = time.monotonic()
     if count:
-        await _strangers(bus, phase, data, seed, count)
+        await strangers.send(bus, phase.sent, seed, count, lambda: _lag(phase, data))
     await asyncio.sleep(max(0.0, clean_s - (time.monotonic() - began_s)))
     phase.took_s = time.monotonic() - began_s
-
-
-async def _strangers(bus: KafkaBus, phase: Phase, data: Path, seed: int, count: int) -> None:
-    traffic = Traffic(Draw(random.Random(seed), STRANGERS), damaged=0.8, without=frozenset({DECLARED_TYPE}))
-    looked_s = time.monotonic()
-    while phase.sent < count:
-        batch = [traffic.one() for _ in range(min(200, count - phase.sent))]
-        for one in batch:
-            if one.topic in _UNREAD:
-                continue
-            with suppress(FormatError):
-                headers = [pair for pair in one.headers if pair[0] != "bus_at_ns"]  # the bus gives its own
-                codec.decode(one.topic, headers, one.value, one.key)
-                continue
-            phase.refused[_digest(one.topic, one.value)] = one.topic
-        await asyncio.gather(*(bus.publish_bytes(one.topic, one.key, one.headers, one.value) for one in batch))
-        phase.sent += len(batch)
-        if time.monotonic() - looked_s > 2.0:
-            looked_s = time.monotonic()
-            while await _lag(phase, data) > _LAG:  # noqa: ASYNC110 (what is waited for is no event)
-                await asyncio.sleep(0.5)
-            if phase.sent % 20_000 < 4_000:
-                print(f"  {phase.sent} sent", file=sys.stderr, flush=True)
-
-
-def _digest(topic: str, value: bytes) -> bytes:
-    return hashlib.blake2b(topic.encode() + value, digest_size=10).digest()
 
 
 async def _lag(phase: Phase, data: Path) -> int:
@@ -222,6 +266,16 @@ async def _drained(phase: Phase, data: Path) -> None:
     phase.lag = await _lag(phase, data)
 
 
+def _cpu_s(children: list[Child], broker: Broker) -> dict[str, float]:
+    """Processor time of every process so far, ours included."""
+    pids = {child.name: child.process.pid for child in children if child.process is not None and child.alive}
+    found = {"feeder": time.process_time()}
+    for name, pid in {**pids, "broker": broker.pid}.items():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found[name] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return found
+
+
 def _weigh(phase: Phase, children: list[Child]) -> None:
     for child in children:
         if child.deaths or not child.alive:
@@ -239,33 +293,6 @@ def _counters(pipeline: Child) -> dict[str, int]:
             counters: dict[str, int] = json.loads(line.partition(" ")[2])["counters"]
             return counters
     return {"no counters.restarted": 1}
-
-
-async def _findings(bus: KafkaBus, phase: Phase) -> None:
-    async for message in _read(bus, "fuzz-findings", [FINDING.name]):
-        data = message.body.data if isinstance(message.body, Event) else {}
-        if message.body.source == "detect" and isinstance(data.get("subject"), dict):  # type: ignore[union-attr]
-            subject = str(data["subject"].get("id"))
-            if OURS.fullmatch(subject):
-                phase.findings.add((str(data.get("kind")), subject))
-
-
-async def _dead(bus: KafkaBus, phase: Phase) -> None:
-    async for message in _read(bus, "fuzz-dead", [f"{name}{dead_letters.SUFFIX}" for name in TOPICS]):
-        if isinstance(message.body, Event) and "value" in message.body.data:
-            raw = dead_letters.pack(message.body)[1]
-            topic = message.topic.removesuffix(dead_letters.SUFFIX)
-            phase.dead[_digest(topic, raw)] = str(message.body.data.get("reason") or "")
-
-
-async def _read(bus: KafkaBus, group: str, topics: list[str]) -> AsyncIterator[Message]:
-    subscription = await bus.subscribe(group, topics, from_start=True)
-    try:
-        while True:
-            for message in await subscription.read(timeout_s=0.5):
-                yield message
-    finally:
-        await subscription.close()
 
 
 async def _until(true: Callable[[], bool], within_s: float, child: Child) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sdfstream import strict_json
+from sdfstream.bus.arrow_size import check_size
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Body, Event, Output
 
@@ -145,6 +146,7 @@ def _arrow(batch: pa.RecordBatch) -> bytes:
 
 
 def _batch(raw: bytes) -> pa.RecordBatch:
+    check_size(raw)  # what was written is not compressed once more inside
     return next(pa.ipc.open_stream(pa.BufferReader(raw), options=_READ))
 
 

@@ -4,11 +4,15 @@ In one process sync, detect, the archive, the board and others each fetch a reco
 the same bytes. Decoding is a pure function of those bytes and costs more than all else that a reader does with a
 record, so its outcome is retained for the readers behind. An outcome is given out only for equal bytes: offsets begin
 anew where a topic was deleted and made again.
+
+So is the dead letter of a record that is refused: each reader queues it, and leaves it out once another one's was
+stored. Never before: a reader may end before its own is, and would leave none.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sdfstream.bus import codec
@@ -21,13 +25,16 @@ _RECORD_BYTES: Final = 2048
 """What a retained record costs beside its value."""
 
 
-class ReadRecord(NamedTuple):
+@dataclass(slots=True)
+class ReadRecord:
     """A record in the types of the codec, and what came of decoding it."""
 
     key: str
     headers: codec.Headers
     value: bytes
     outcome: codec.Decoded | FormatError
+    has_dead_letter: bool = False
+    """Whether the brokers have its dead letter from a reader of this process: the others need not write it again."""
 
 
 class _Retained(NamedTuple):

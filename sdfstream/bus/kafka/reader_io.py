@@ -32,7 +32,7 @@ from sdfstream.bus.kafka.groups_io import STOP_S, Rebalance, commit_first_positi
 from sdfstream.bus.kafka.times import entered_at_ns
 from sdfstream.bus.sequences import SequenceWatch
 from sdfstream.errors import BusError, ConfigError, FormatError
-from sdfstream.records.message import Message, Output
+from sdfstream.records.message import Message
 from sdfstream.records.position import PARTITION_BITS
 
 LOG_APPEND_TIME: Final = 1
@@ -44,8 +44,8 @@ class KafkaSubscription:
     Notes
     -----
     Counters of the bus: ``delivered`` (topic), ``refused`` (reason), ``lost`` (``group:topic``: offsets that retention
-    removed before they were read), ``gap`` and ``repeat``, ``clock-set-aside``, ``commit-failed`` (the partitions have
-    gone to another member, which reads from the last commit), ``consumer-restarted``.
+    removed before they were read), ``gap``, ``repeat``, ``jump``, ``clock-set-aside``, ``commit-failed`` (the
+    partitions have gone to another member, which reads from the last commit), ``consumer-restarted``.
     """
 
     def __init__(self, bus: KafkaClient, group: str, topics: tuple[str, ...]) -> None:
@@ -58,7 +58,7 @@ class KafkaSubscription:
         """Partition → offset of the next record to give out."""
         self._ends: dict[Any, int] = {}
         self._at_ns: dict[Any, int] = {}
-        self._dead_letters: dict[str, list[Output]] = {}
+        self._dead_letters: dict[str, list[tuple[ReadRecord, FormatError]]] = {}
         """By topic: what the present read could not decode, on its way to the dead letters."""
         self._progress_s = 0.0
 
@@ -183,10 +183,8 @@ class KafkaSubscription:
         return Message(topic, read.key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
     def _set_aside(self, topic: str, read: ReadRecord, why: FormatError) -> None:
-        if not dead_letters.is_dead(topic):
-            limit, at_ns = self._bus.config.max_message_bytes, self._bus.clock()
-            dead = fitting.dead_letter(limit, topic, read.key, read.headers, read.value, why, at_ns)
-            self._dead_letters.setdefault(topic, []).append(dead)
+        if not dead_letters.is_dead(topic) and not read.has_dead_letter:
+            self._dead_letters.setdefault(topic, []).append((read, why))
 
     async def _publish_dead_letters(self) -> None:
         """Publish those of one read, a topic's together: one by one, a stranger's hundred a second held the reader up.
@@ -194,13 +192,21 @@ class KafkaSubscription:
         Without the right to write there they are only counted (``letter-denied``). Stages and the archive between them
         read every topic and have that right; agents, recorders and operators need not.
         """
+        limit, at_ns = self._bus.config.max_message_bytes, self._bus.clock()
         for topic, refused in self._dead_letters.items():
+            missing = [(read, why) for read, why in refused if not read.has_dead_letter]
+            outputs = [
+                fitting.dead_letter(limit, topic, read.key, read.headers, read.value, why, at_ns)
+                for read, why in missing
+            ]
             try:
-                await self._bus.publish(refused)
+                await self._bus.publish(outputs)
+                for read, _ in missing:
+                    read.has_dead_letter = True
             except ConfigError as error:
                 if not isinstance(error.__cause__, TopicAuthorizationFailedError):
                     raise
-                self._bus.counters.add("letter-denied", topic + dead_letters.SUFFIX, n=len(refused))
+                self._bus.counters.add("letter-denied", topic + dead_letters.SUFFIX, n=len(outputs))
         self._dead_letters.clear()
 
     async def _join(self) -> Any:

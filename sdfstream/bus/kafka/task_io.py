@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -42,6 +42,16 @@ _GROUP_COMMIT_S: Final = 1.0
 _MARK_S: Final = 10.0
 
 
+class _RefusedRecord(NamedTuple):
+    """A message that could not be read, met at `at_ns`."""
+
+    partition: Partition
+    offset: int
+    read: ReadRecord
+    why: FormatError
+    at_ns: int
+
+
 class KafkaTask:
     """A unit that this process owns (`sdfstream.bus.task.Task`); made by `open`.
 
@@ -61,8 +71,8 @@ class KafkaTask:
         self._consumer = consumer
         self._watch = SequenceWatch(bus.counters, work.name)
         self._partitions = MergedPartitions(consumer, bus.config, lambda topic, n: self._count_lost(topic, n))
-        self._dead_letters: list[tuple[Partition, int, Output]] = []
-        """Partition, offset and dead letter of messages that could not be read; sent once a commit passes them."""
+        self._dead_letters: list[_RefusedRecord] = []
+        """Messages that could not be read; their dead letters are sent once a commit passes them."""
         self._committed: dict[Partition, int] = {}
         self._notes: dict[str, bytes] = {}
         self.over: str = ""
@@ -230,8 +240,9 @@ class KafkaTask:
         """See `sdfstream.bus.task.Task`."""
         self._check()
         where = self.positions() if positions is None else {**self._committed, **positions}
-        dead = [output for partition, offset, output in self._dead_letters if offset < where.get(partition, 0)]
-        encoded = self._writer.encode([*outputs, *dead])
+        passed = [one for one in self._dead_letters if one.offset < where.get(one.partition, 0)]
+        missing = [one for one in passed if not one.read.has_dead_letter]
+        encoded = self._writer.encode([*outputs, *map(self._dead_letter, missing)])
         marked = self._mark(where, own=mark)
         after = {**({} if mark else self._notes), **(notes or {})}
         changed = after if marked is not None else dict(notes or {})
@@ -242,7 +253,9 @@ class KafkaTask:
             self._bus.counters.add("commit-failed", self.name)
             raise
         self._partitions.set_broker_time(broker_ns)
-        self._dead_letters = [one for one in self._dead_letters if one[1] >= where.get(one[0], 0)]
+        for one in missing:
+            one.read.has_dead_letter = True
+        self._dead_letters = [one for one in self._dead_letters if one.offset >= where.get(one.partition, 0)]
         self._committed = where
         self._notes = {name: note for name, note in after.items() if note is not None}
         for output in outputs:
@@ -335,9 +348,11 @@ class KafkaTask:
     def _add_dead_letter(self, partition: Partition, offset: int, read: ReadRecord, why: FormatError) -> None:
         """Queue a dead letter, unless the last commit has passed its message: then that commit sent it."""
         if not dead_letters.is_dead(partition[0]) and offset >= self._committed.get(partition, 0):
-            limit, at_ns = self._bus.config.max_message_bytes, self._bus.clock()
-            dead = fitting.dead_letter(limit, partition[0], read.key, read.headers, read.value, why, at_ns)
-            self._dead_letters.append((partition, offset, dead))
+            self._dead_letters.append(_RefusedRecord(partition, offset, read, why, self._bus.clock()))
+
+    def _dead_letter(self, one: _RefusedRecord) -> Output:
+        limit, read = self._bus.config.max_message_bytes, one.read
+        return fitting.dead_letter(limit, one.partition[0], read.key, read.headers, read.value, one.why, one.at_ns)
 
     async def _check_stalled(self, now_s: float) -> None:
         """End the task when its consumer got nothing for `stall_s` although the brokers have more."""

@@ -6,10 +6,10 @@ saw it and again after each restart. To seek behind it is no way out: a broker a
 offset, which the client reads from its first record on.
 
 So the client's reader of a fetched partition is replaced by `ReadableRecords`. Batches that the client can read pass
-unchanged. Of another one every record is read by itself, and one that fails is replaced by a record at the same offset
-whose value is `Unreadable`. It goes the way of all records, `check` refuses it like the codec does, and so what was
-before it, behind it and in other partitions is neither lost nor read twice, and positions, aborted transactions and
-commits are right without anything done for them.
+unchanged, compressed ones within a bound (`unpack`). Of another one every record is read by itself, and one that fails
+is replaced by a record at the same offset whose value is `Unreadable`. It goes the way of all records, `check` refuses
+it like the codec does, and so what was before it, behind it and in other partitions is neither lost nor read twice, and
+positions, aborted transactions and commits are right without anything done for them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from aiokafka import codec as compression
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint_py
 
+from sdfstream.bus.kafka.unpack import plain
 from sdfstream.errors import FormatError
 
 REASON: Final = "record"
@@ -35,14 +35,7 @@ _MAGIC_AT: Final = 16
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """Header of a batch of format 2: first offset, length, epoch, magic, CRC, attributes, last offset's distance, first and
 last time, producer, its epoch, number of its first record, records."""
-_CODEC_MASK: Final = 7
 _APPEND_TIME_MASK: Final = 8
-_DECOMPRESS: Final = {
-    1: compression.gzip_decode,
-    2: compression.snappy_decode,
-    3: compression.lz4_decode,
-    4: compression.zstd_decode,
-}
 
 
 class Unreadable(bytes):
@@ -107,15 +100,20 @@ class _Batch:
         given = 0
         last = self._batch.base_offset - 1
         try:
-            for record in self._batch:
+            raw = plain(self._raw)
+        except Exception as error:  # of the decompressors
+            yield _stand_in_for_rest(self._batch, last, *_times(self._raw), error)
+            return
+        try:
+            for record in self._batch if raw is self._raw else DefaultRecordBatch(bytes(raw)):
                 given += 1
                 last = record.offset
                 yield record
-        except Exception as error:  # the client raises a dozen kinds, those of the decompressors among them
+        except Exception as error:  # the client raises a dozen kinds
             failed = error
         else:
             return
-        yield from _one_by_one(self._batch, self._raw, given, last, failed)
+        yield from _one_by_one(self._batch, raw, given, last, failed)
 
 
 class _StandIn(NamedTuple):
@@ -130,17 +128,25 @@ class _StandIn(NamedTuple):
     checksum: None = None
 
 
-def _one_by_one(batch: Any, raw: memoryview, given: int, last: int, failed: Exception) -> Iterator[Any]:
-    """The records of a batch from number `given` on; the one before it has offset `last`."""
+def _times(raw: memoryview) -> tuple[int, int]:
+    """Time of a batch, ms, and its kind: 1 is the broker's."""
     if raw[_MAGIC_AT] < 2:
-        yield _stand_in_for_rest(batch, last, 0, 0, failed)
-        return
+        return 0, 0
     fields = _HEADER.unpack_from(raw)
     kind = int(bool(fields[5] & _APPEND_TIME_MASK))
-    at_ms = fields[8] if kind else fields[7]
-    head = _HEADER.pack(*fields[:5], fields[5] & ~_CODEC_MASK, *fields[6:12], 1)
+    return fields[8] if kind else fields[7], kind
+
+
+def _one_by_one(batch: Any, raw: memoryview, given: int, last: int, failed: Exception) -> Iterator[Any]:
+    """The records of a batch, not compressed, from number `given` on; the one before it has offset `last`."""
+    at_ms, kind = _times(raw)
+    if raw[_MAGIC_AT] < 2:
+        yield _stand_in_for_rest(batch, last, at_ms, kind, failed)
+        return
+    fields = _HEADER.unpack_from(raw)
+    head = _HEADER.pack(*fields[:12], 1)
     try:
-        for number, (length, piece) in enumerate(_pieces(raw, fields[5] & _CODEC_MASK, fields[12])):
+        for number, (length, piece) in enumerate(_pieces(raw, fields[12])):
             if number < given:
                 continue
             try:
@@ -150,15 +156,13 @@ def _one_by_one(batch: Any, raw: memoryview, given: int, last: int, failed: Exce
                 record = _StandIn(offset, at_ms, kind, _unreadable(piece, _said(error)))
             last = record.offset
             yield record
-    except Exception as error:  # the pieces themselves: compression, or a length
+    except Exception as error:  # the pieces themselves: a length
         yield _stand_in_for_rest(batch, last, at_ms, kind, error)
 
 
-def _pieces(raw: memoryview, codec: int, n: int) -> Iterator[tuple[bytes, bytes]]:
+def _pieces(raw: memoryview, n: int) -> Iterator[tuple[bytes, bytes]]:
     """Length, as it stands there, and bytes of every record of a batch of format 2."""
     body = bytes(raw[_HEADER.size :])
-    if codec:
-        body = _DECOMPRESS[codec](body)
     at = 0
     for _ in range(n):
         size, begin = decode_varint_py(body, at)

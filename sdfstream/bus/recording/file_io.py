@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import BinaryIO, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from sdfstream.bus import codec
+from sdfstream.bus import arrow_size, codec
 from sdfstream.bus.conform import size_bytes
 from sdfstream.bus.recording import format as recording
 from sdfstream.bus.recording.format import RecordingReject
@@ -22,6 +23,8 @@ from sdfstream.records.topics import Topic
 MAX_LINE_BYTES: Final = 32 << 20
 MAX_PIECES_BYTES: Final = 512 << 20
 """Most bytes of one message joined over several blocks; bounds a file whose rows all share one bus_seq."""
+_SMALL_BYTES: Final = 64 << 20
+"""What any block may be decompressed: 65,536 rows of the widest topic are less than half of it."""
 
 Refuse: TypeAlias = Callable[[RecordingReject], None]
 
@@ -113,17 +116,20 @@ class TopicFile:
             yield from messages
 
     def _blocks(self, refuse: Refuse) -> Iterator[pa.RecordBatch]:
-        """The record batches of the file up to the first that cannot be read."""
+        """The record batches of the file up to the first that cannot be read, or would grow beyond its bound."""
         number = 0
         try:
             with pa.memory_map(str(self.path)) as source, pa.ipc.open_stream(source, options=_plain()) as reader:
-                for block in reader:
-                    yield block
+                for _ in _bounded_blocks(self.path):
+                    yield reader.read_next_batch()
                     number += 1
-        except _FAILURES as error:
+                yield from reader  # none is left; what ends the stream otherwise is said
+        except (*_FAILURES, FormatError) as error:
             reason = "truncated" if _is_truncation(error) else "arrow-corrupt"
+            reason = error.reason if isinstance(error, FormatError) and reason != "truncated" else reason
             where = f"from block {number} on"
-            refuse(RecordingReject(self.path.name, reason, f"{type(error).__name__}: {error}"[:300], where, 1))
+            detail = error.detail if isinstance(error, FormatError) else f"{type(error).__name__}: {error}"
+            refuse(RecordingReject(self.path.name, reason, detail[:300], where, 1))
 
     def _events(self, topic: Topic, refuse: Refuse) -> Iterator[Message]:
         after = _FIRST
@@ -180,6 +186,21 @@ def _plain() -> pa.ipc.IpcReadOptions:
     return pa.ipc.IpcReadOptions(use_threads=False)
 
 
+def _bounded_blocks(path: Path) -> Iterator[int]:
+    """For each block, before Arrow decodes it, its bytes decompressed; FormatError ``arrow-size`` at one too large."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        grown = stored = 0
+        for one in arrow_size.messages(raw):
+            grown, stored = grown + one.grown_bytes, stored + one.stored_bytes
+            most = _SMALL_BYTES + arrow_size.MOST_GROWTH * stored
+            if grown > most:
+                raise FormatError("arrow-size", f"{stored} bytes would be {grown} decompressed, at most {most}")
+            if one.is_batch:
+                yield grown
+                grown = stored = 0
+
+
 def _is_truncation(error: BaseException) -> bool:
-    """Arrow has no type for it: both wordings are those of its message reader."""
-    return "Expected to " in str(error) or "was null or length 0" in str(error) or "Cannot mmap an empty" in str(error)
+    """Arrow has no type for it: the first wordings are those of its message reader, the others ours."""
+    said = ("Expected to ", "was null or length 0", "Cannot mmap an empty", "a body beyond", "requires a buffer of")
+    return any(words in str(error) for words in said)

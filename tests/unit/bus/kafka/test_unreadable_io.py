@@ -245,15 +245,76 @@ def test_one_that_fits_is_as_it_was() -> None:
     assert fitting.dead_letter(1 << 20, *given) == dead_letters.dead_letter(*given)
 
 
-async def test_a_task_keeps_the_dead_letter_for_its_commit() -> None:
+class Writer:
+    """A `CommitWriter` that keeps what is committed; the first commit fails if `fails`."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.committed: list[Output] = []
+        self.fails = fails
+
+    def encode(self, outputs: list[Output]) -> list[Output]:
+        return outputs
+
+    async def write(self, outputs: list[Output], *_: Any) -> int:
+        if self.fails:
+            raise BusError("away")
+        self.committed += outputs
+        return 1
+
+
+def task_on(client: Client, writer: Writer) -> Any:
+    """A task that has met one record that cannot be read."""
     task: Any = object.__new__(KafkaTask)
-    task._bus, task.work, task._committed, task._dead_letters = Client(), Work("w", (CLOCK.name,)), {}, []
+    task._bus, task.work, task._committed, task._dead_letters = client, Work("w", (CLOCK.name,)), {}, []
     task._watch = SequenceWatch(task._bus.counters, "w")
+    task._partitions = MergedPartitions(Consumer(), KafkaConfig(), lambda *_: None)
+    task._writer, task._notes, task._own_mark, task.over, task.name = writer, {}, None, "", "w"
+    task._marked_s = task._group_committed_s = float("inf")
+    return task
+
+
+def refused() -> Any:
+    """A record that the codec refuses."""
+    return next(iter(fetched(batch(10, ["a"]), 10)))
+
+
+async def test_a_task_keeps_the_dead_letter_for_its_commit() -> None:
+    writer = Writer()
+    task = task_on(Client(), writer)
     (record,) = one_refused()
     assert task._decode((CLOCK.name, 3), record, 5) is None
-    ((partition, offset, letter),) = task._dead_letters
-    assert (partition, offset, reasons([letter])) == ((CLOCK.name, 3), 10, ["record"])
     assert task._bus.counters.get("refused", "record") == 1
+    await task.commit(positions={(CLOCK.name, 3): 10})
+    assert writer.committed == [], "what it stands behind is not dealt with"
+    await task.commit(positions={(CLOCK.name, 3): 11})
+    await task.commit(positions={(CLOCK.name, 3): 11})
+    assert reasons(writer.committed) == ["record"]
+
+
+async def test_what_several_readers_refuse_has_one_dead_letter() -> None:
+    client, writers = Client(), [Writer(), Writer()]
+    tasks = [task_on(client, writer) for writer in writers]
+    for task in tasks:
+        assert task._decode((CLOCK.name, 3), refused(), 5) is None
+    for task in tasks:
+        await task.commit(positions={(CLOCK.name, 3): 11})
+    assert [len(writer.committed) for writer in writers] == [1, 0]
+    reader = KafkaSubscription(client, "g", (CLOCK.name,))
+    reader._consumer = Consumer({PARTITION: [refused()]})
+    assert await reader.read() == []
+    assert client.published == []
+    assert client.counters.total("refused") == 3, "each reader counts it"
+
+
+async def test_one_whose_commit_failed_leaves_the_dead_letter_to_the_others() -> None:
+    client, writers = Client(), [Writer(fails=True), Writer()]
+    first, second = (task_on(client, writer) for writer in writers)
+    for task in (first, second):
+        task._decode((CLOCK.name, 3), refused(), 5)
+    with pytest.raises(BusError):
+        await first.commit(positions={(CLOCK.name, 3): 11})
+    await second.commit(positions={(CLOCK.name, 3): 11})
+    assert len(writers[1].committed) == 1
 
 
 async def test_a_wrong_checksum_costs_no_record_of_other_partitions() -> None:
