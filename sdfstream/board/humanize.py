@@ -114,6 +114,7 @@ def figure(value: Any, unit: str) -> str:
         return duration(value)
     if unit in ("share", "fraction"):
         return share(value)
+    unit = "" if unit == "1" else unit
     if not _is_number(value):
         return f"{'–' if value is None else value} {unit}".strip()
     return f"{number(value) if isinstance(value, int) else f'{value:.4g}'} {unit}".strip()

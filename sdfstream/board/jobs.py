@@ -347,12 +347,23 @@ def _is_open(finding: Mapping[str, Any]) -> bool:
 
 
 def _severity_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Of findings as grave as each other first what its evidence shows now, and the newest: it is what has changed."""
     return (
         not is_network(finding),
         _SEVERITY_ORDER.get(str(finding.get("severity")), 3),
-        int(finding["since_at_ns"]),
+        not shows_now(finding),
+        -int(finding["since_at_ns"]),
         str(finding["id"]),
     )
+
+
+def shows_now(finding: Mapping[str, Any]) -> bool:
+    """Whether the first fact that has a normal value is off it; of loss and queues: above it."""
+    facts = ((f.get("value"), f.get("baseline")) for f in finding.get("evidence") or ())
+    value, normal = next(((v, b) for v, b in facts if v is not None and b is not None), (None, None))
+    if value is None or normal is None:
+        return True
+    return bool(value > normal) if finding["kind"] in ("loss", "congestion") else bool(value != normal)
 
 
 def _ended_ns(finding: Mapping[str, Any]) -> int:

@@ -283,8 +283,8 @@ async def _run_step(number: str, step: FaultStep, context: DemoContext, jobs: De
     target = step.target(jobs)
     context.say(f"{number} {step.title.format(target=target)}")
     start, before_s = len(context.recorded.all), time.monotonic()
+    reported = {str(f["id"]) for f in context.recorded.of(FINDING.name)}
     fault = step.inject(context.fabric, target)
-    reported: set[str] = set()
     end_s = before_s + step.hold_s
     why = ""
     while time.monotonic() < end_s:
@@ -330,7 +330,7 @@ def _rounded(rates: Mapping[str, float]) -> dict[str, float]:
 
 
 def _report_findings(running: Service, since_ns: int, reported: set[str], say: Callable[[str], None]) -> None:
-    """Print each finding once, when it is first seen."""
+    """Print each finding once, when it is first seen; what is `reported` was open before, and goes on."""
     for finding in running.board.findings(open_only=True):
         if finding["id"] not in reported and finding["seen_at_ns"] >= since_ns:
             reported.add(finding["id"])

@@ -28,6 +28,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+_SURELY = 0.9
+"""A path crosses an element when it does so with this probability."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
 
@@ -64,6 +66,7 @@ class CongestionDetector:
                 if location.subject in found:
                     number = np.concatenate([found[location.subject][1], number])
                 found[location.subject] = (location, number)
+        self._locate_by_others(found)
         hot, reported = self.delays.hot(), now.findings.reported("congestion")
         detected = [
             (location, number)
@@ -74,6 +77,26 @@ class CongestionDetector:
         ce_share = self.marks.share(now_ns)
         queues = [self._detection(location, number, ce_share) for location, number in detected]
         return name_culprits(queues, self.pauses, self.cabling, now_ns)
+
+    def _locate_by_others(self, found: dict[Subject, tuple[Location, Ints]]) -> None:
+        """Paths that one class alone cannot place are those of a queue that another class has placed on all of them.
+
+        Few paths of a class, none of them well, may cross several elements alike.
+        """
+        placed = [s for s in found if s.type != "path"]
+        for subject in [s for s in found if s.type == "path" and found[s][1].size]:
+            number = found[subject][1]
+            element, weight = (
+                self.cabling.element[number // 2, number % 2],
+                self.cabling.weight[number // 2, number % 2],
+            )
+            for other in placed:
+                location, theirs = found[other]
+                over = np.isin(element, self.cabling.numbers(location.directions)) & (weight > _SURELY)
+                if over.any(axis=1).all():
+                    found[other] = location, np.concatenate([theirs, number])
+                    del found[subject]
+                    break
 
     def _locate(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, kind="queue", incumbents=self.blamed)

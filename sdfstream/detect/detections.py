@@ -45,6 +45,8 @@ class Detection:
     """The first so many symptoms are detections that were put under it (`root.symptoms`); more are worth an update."""
     over_ns: int = 0
     """It ended at this bus time, before it was found: told once, as resolved. 0: it holds now."""
+    sessions: tuple[int, ...] = ()
+    """Numbers of the sessions of which the symptoms tell."""
     alone: bool = False
     """Known not to follow from anything wider: others like it work."""
 
@@ -55,7 +57,7 @@ def revived(saved: Mapping[str, Any]) -> Detection:
     detection["subject"] = Subject(**detection["subject"])
     detection["evidence"] = tuple(Evidence(**e) for e in detection["evidence"])
     detection["suspects"] = tuple((s, p) for s, p in detection["suspects"])
-    for name in ("symptoms", "directions", "classes", "jobs"):
+    for name in ("symptoms", "directions", "classes", "jobs", "sessions"):
         detection[name] = tuple(detection[name])
     return Detection(**detection)
 

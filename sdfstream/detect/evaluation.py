@@ -47,7 +47,7 @@ class Evaluation:
         late = self._engines.advance(now_ns)
         reached_ns = self._engines.presence.reached_ns(now_ns)
         left_out = silence.sightings.silent | silence.excused | late
-        instant = Instant(now_ns, reached_ns, silence, self._ledger, left_out)
+        instant = Instant(now_ns, reached_ns, silence, self._ledger, left_out, late)
         for name, every, detector in self._engines.detectors:
             if tick % every == 0:
                 instant.found[name] = detector.detections(instant)

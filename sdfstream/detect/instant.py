@@ -44,6 +44,8 @@ class Instant:
     findings: OpenFindings
     left_out: npt.NDArray[np.bool_]
     """(sessions,) silent, or one of its agents is late or mute: its loss, marks and delay prove nothing."""
+    late: npt.NDArray[np.bool_]
+    """(sessions,) one of whose agents is late or mute: what they lost lately is not known."""
     found: dict[str, list[Detection]] = field(default_factory=dict)
     """Detections of those asked before at this instant, by name of the detector."""
 

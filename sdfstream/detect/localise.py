@@ -248,9 +248,10 @@ def _merge_hosts(cabling: Cabling, locations: list[Location]) -> list[Location]:
             nics.setdefault(host_of(found.subject.id), []).append(found)
     everyone = cabling.sessions.nics.list
     for host, mine in nics.items():
-        if len(mine) > 1 and len(mine) == sum(host_of(nic) == host for nic in everyone):
+        sick = {x.subject.id for x in mine}  # one NIC may be located twice, by what it sends and by what it receives
+        if len(sick) > 1 and len(sick) == sum(host_of(nic) == host for nic in everyone):
             whole = _joined(Subject("host", host), mine, [s for x in mine for s in x.suspects])
-            whole.members = tuple(x.subject.id for x in mine)
+            whole.members = tuple(dict.fromkeys(x.subject.id for x in mine))
             locations = [whole if x is mine[0] else x for x in locations if x not in mine[1:]]
     return locations
 

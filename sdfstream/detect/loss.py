@@ -10,6 +10,8 @@ An element is named when its scattered losses, beyond normal loss and what other
 probability below `loss_false_alarm` (Chernoff bound), and no other element fits them as well; where several do, when
 the evidence has become `_AMBIGUOUS` times as strong. A row says only that a round trip failed, so the direction comes
 from which other paths cross each direction; where those do not show it, both stay suspects.
+
+What a standing queue drops is told with the queue (`root.queues`); once it has gone, losses are counted afresh.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ from sdfstream.detect.liveness import SessionLiveness
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import RecentFaults
+from sdfstream.detect.root.queues import drops
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.numeric.binomial import log_tail_bound
 from sdfstream.numeric.mixture import fit_shares, healthy_share
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.units import NS_PER_MS, NS_PER_S, TICK_NS
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -52,6 +55,10 @@ _FEWER = float(np.log(100.0))
 """It is searched less often and moves on more slowly by so much: as many chances for false alarms as others have."""
 _EXPLAINED_AWAY, _OF_ITS_OWN = 4.0, 8.0
 """Nats that a standing element adds beside newer ones, and that it added without them: then they take its place."""
+_SHOWS = 0.5
+"""An element stands while its evidence is at least so strong, as a share of what it took to name it."""
+_DRAINED_NS = 2 * NS_PER_S
+"""A queue that has not been found for so long has drained: its finding is resolved, and its losses are known."""
 _Z_NORMAL, _SPREAD = 2.0, 1.25
 _ALIKE, _UNLIKE = 1.0, 2.5
 
@@ -69,6 +76,7 @@ class LossDetector:
     ) -> None:
         self.config, self.runs, self.cabling, self.recent, self.liveness = config, runs, cabling, recent, liveness
         self.limit = float(np.log(config.loss_false_alarm))
+        self.presence = liveness.presence
         self.standing: dict[Subject, LossySubject] = {}
         self.normal: float | None = None
         """Share of probes that healthy paths lose, as of the last whole second; None: not known yet."""
@@ -83,14 +91,14 @@ class LossDetector:
         if not self.runs.windows[1].holds("events"):
             self.standing.clear()
             return []
-        seen = KnownLosses(self.runs, self.liveness.table["interval_ns"], now.left_out)
+        seen = KnownLosses(self.runs, self.liveness.table["interval_ns"], now.left_out, self._unreported_ns(now_ns))
         whole, tick = seen.of(_LONG), now_ns // TICK_NS
         self.cabling.refresh(None)
         exposures = {s: exposure(self.cabling, x.location, sessions) for s, x in self.standing.items()}
         if tick % _SLOW_TICKS == 0 or self.normal is None:
             self.normal = self._normal(whole, list(exposures.values()))
         normal = self.normal
-        self._settle(seen, whole, exposures, normal)
+        self._settle(seen, now, exposures, normal)
         for look in _LOOKS:
             slow = look is _LONG
             if (slow and tick % _SLOW_TICKS) or (look is _MIDDLE and tick % _MIDDLE_TICKS):
@@ -101,7 +109,16 @@ class LossDetector:
                 continue
             if review or self._unexplained(counts, exposures, normal, self.limit + _FEWER * slow):
                 self._search(look, counts, seen, exposures, normal)
-        return [self._detection(x, exposures[s], seen) for s, x in self.standing.items()]
+        detections = [self._detection(x, exposures[s], seen) for s, x in self.standing.items()]
+        self._heed_queues(detections, now)
+        return detections
+
+    def _unreported_ns(self, now_ns: int) -> Ints:
+        """(sessions,) how long ago the sender's agent last reported."""
+        reported_ns = np.append(self.presence.hosts["reported_ns"], ABSENT_NS)
+        at_ns = reported_ns[np.append(self.runs.sessions.nic_host, -1)[self.runs.sessions.table["src"]]]
+        result: Ints = np.where(at_ns == ABSENT_NS, 0, np.maximum(0, now_ns - at_ns))
+        return result
 
     # -- what is normal, what is left ------------------------------------------------------------------------------
 
@@ -164,10 +181,11 @@ class LossDetector:
                 self.standing[x.subject].heed(x, whole=look is _LONG)
         pool = {s: exposures[s] for s in self.standing}
         pool |= {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
-        for subject in self._explained_away(pool, new, (k, n, used), normal):
-            del pool[subject], self.standing[subject], exposures[subject]
         if not new:
             return
+        former = {s: (self.standing[s], exposures[s]) for s in self._explained_away(pool, new, (k, n, used), normal)}
+        for subject in former:
+            del pool[subject], self.standing[subject], exposures[subject]
         matrix = np.array([a[used] for a in pool.values()])
         share, _ = fit_shares(k, n, matrix, normal)
         losing = dict(zip(pool, share.tolist(), strict=True))
@@ -177,6 +195,9 @@ class LossDetector:
             if lossy is not None and lossy.location.subject not in self.standing:
                 self.standing[lossy.location.subject] = lossy
                 exposures[lossy.location.subject] = exposure(self.cabling, lossy.location, counts.probes.size)
+        if not any(s in self.standing for s in new):  # what would take its place is not clear yet
+            for subject, (lossy, a) in former.items():
+                self.standing[subject], exposures[subject] = lossy, a
 
     def _explained_away(
         self, pool: dict[Subject, Floats], new: dict[Subject, Location], of: tuple[Floats, Floats, Ints], normal: float
@@ -234,10 +255,13 @@ class LossDetector:
         result = np.zeros(slots.size, np.bool_)
         for subject, lossy in self.standing.items():
             if subject.type != "path":
-                named = lossy.location.directions
-                both = [d for one in named for d in (one, "->".join(reversed(one.split("->"))))]
-                result |= np.isin(self.cabling.element[slots], self.cabling.numbers(both)).any(axis=(1, 2))
+                result |= np.isin(self.cabling.element[slots], self._both_directions(lossy)).any(axis=(1, 2))
         return result
+
+    def _both_directions(self, lossy: LossySubject) -> list[int]:
+        """The blamed elements of a cable, and those of its other direction."""
+        named = lossy.location.directions
+        return self.cabling.numbers([d for one in named for d in (one, "->".join(reversed(one.split("->"))))])
 
     def _some_path(self, location: Location, slots: Ints, events: Ints) -> Location:
         """The paths that lose, reported under the worst of them: not the element loses but something behind it."""
@@ -253,11 +277,13 @@ class LossDetector:
 
     # -- what stands -----------------------------------------------------------------------------------------------
 
-    def _settle(self, seen: KnownLosses, whole: LossCounts, exposures: dict[Subject, Floats], normal: float) -> None:
+    def _settle(self, seen: KnownLosses, now: Instant, exposures: dict[Subject, Floats], normal: float) -> None:
         """Bring the shares of what stands up to date; drop what has healed, or shows nothing any more."""
-        names = list(self.standing)
-        for subject in names:
+        for subject in list(self.standing):
             standing = self.standing[subject]
+            if now.late[standing.slots].mean() > 0.5:  # its agents are late: it stands as it was last seen
+                standing.resumed_ns = now.now_ns
+                continue
             counts = seen.newest(*standing.window(seen.rings))
             used = counts.used
             matrix = np.array([exposures[s][used] for s in self.standing])
@@ -267,9 +293,26 @@ class LossDetector:
             standing.measure(counts, used, matrix[mine], float(share[mine]), others)
             healed = standing.healed(seen)
             if healed:
-                self.runs.wipe(standing.slots)  # what they lost so far is told
-            if healed or standing.events == 0:
+                self._begin_afresh(standing)
+            if healed or not standing.shows(now.now_ns, _SHOWS * self.limit):
                 del self.standing[subject], exposures[subject]
+
+    def _begin_afresh(self, lossy: LossySubject) -> None:
+        """What the paths over an element lost so far is told: its own, and those that cross it the other way alone."""
+        n = self.runs.sessions.count
+        both = np.isin(self.cabling.element[:n], self._both_directions(lossy)) & (self.cabling.weight[:n] > 0.5)
+        self.runs.wipe(np.union1d(lossy.slots, np.flatnonzero(both.any(axis=(1, 2)))))
+
+    def _heed_queues(self, detections: list[Detection], now: Instant) -> None:
+        """Drop what only a queue dropped, once the queue has gone; what goes on will be found by what it loses then."""
+        queues = now.found.get("congestion", [])
+        for detection in detections:
+            lossy = self.standing[detection.subject]
+            if any(drops(queue, detection, self.cabling) for queue in queues):
+                lossy.queued_ns = now.now_ns
+            elif lossy.queued_ns and now.now_ns - lossy.queued_ns > _DRAINED_NS:
+                self._begin_afresh(lossy)
+                del self.standing[detection.subject]
 
     def _detection(self, lossy: LossySubject, a: Floats, seen: KnownLosses) -> Detection:
         location = lossy.location
@@ -277,9 +320,10 @@ class LossDetector:
             counts = seen.newest(*lossy.window(seen.rings))
             lossy.measure(counts, counts.used, a[counts.used], -1.0, np.zeros(counts.used.size))
         share, low, high = lossy.shares()
+        normal = self.normal
         where = " ".join(location.directions)
         evidence = (
-            Evidence("loss-share", share, "1", where, self.config.loss_share),
+            Evidence("loss-share", share, "1", where, round(self.config.loss_share if normal is None else normal, 6)),
             Evidence("loss-share-low", low, "1", where),
             Evidence("loss-share-high", high, "1", where),
             Evidence("loss-events", float(lossy.events), "1", where),
@@ -300,6 +344,7 @@ class LossDetector:
             detail=f"loses probes {where}" + ("" if location.direction_known else " (direction not told apart)"),
             directions=tuple(location.directions),
             direction_known=location.direction_known,
+            sessions=tuple(lossy.harmed[:MAX_SYMPTOMS].tolist()),
         )
 
     def snapshot(self) -> dict[str, Any]:

@@ -63,12 +63,13 @@ class LossRuns:
                 "began_ns": np.int64(0),
                 "lost_ns": np.int64(0),
                 "located_ns": np.int64(0),
+                "counted_ns": np.int64(0),
             }
         )
         """Per session: last lost sequence number, length of its run, highest sequence number answered and which of the
         64 up to it were (bit 0: the highest), bins in which the run was counted, bus time at
         which it became an outage, bus times of its first and its last lost row, `outgrew_ns` of the last run that
-        `Gaps` has seen."""
+        `Gaps` has seen, and from when on what it sent counts."""
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),
@@ -86,7 +87,13 @@ class LossRuns:
         self.wipe(slots)
 
     def wipe(self, slots: Ints) -> None:
-        """Count these sessions' losses from now on: what they lost so far is explained."""
+        """Count these sessions' losses from now on: what they lost so far is explained.
+
+        Of what they sent so far, losses are still to come where answers have come already, and answers that were held
+        up: neither count.
+        """
+        fine = self.windows[0]
+        self.table["counted_ns"][slots] = (fine.now_bin + 1) * fine.width_ns
         for window in self.windows:
             window.reset(slots)
 
@@ -96,10 +103,11 @@ class LossRuns:
         A lost probe's row comes after its time-out: the loss counts for the time `age_ns` before, when it was sent.
         Rows of one session are of one message.
         """
+        counted = answered & (at_ns - age_ns >= self.table["counted_ns"][slots])
         for window in self.windows:
             if at_ns.size:
                 window.advance(int(at_ns[-1]))
-            window.add("probes", slots[answered])
+            window.add("probes", slots[counted])
         self._note_answered(slots[answered], seq[answered])
         if not answered.all():
             lost = ~answered
@@ -153,7 +161,7 @@ class LossRuns:
         owner, carried = slots[begins], follows[begins]
         before = np.where(carried, t["run"][owner], 0)
         after = before + length
-        short = ~carried & (after < LONG_RUN)
+        short = ~carried & (after < LONG_RUN) & (sent_ns[begins] >= t["counted_ns"][owner])
         outgrown = carried & (before < LONG_RUN) & (after >= LONG_RUN)
         for i, window in enumerate(self.windows):
             sent_bin = sent_ns[begins[short]] // window.width_ns

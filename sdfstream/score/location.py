@@ -57,6 +57,22 @@ def locate(target: str, finding: Mapping[str, Any]) -> LocationMatch:
     return best
 
 
+def touched(target: str, finding: Mapping[str, Any]) -> bool:
+    """Whether the subject of `finding` is the fault's target or a part of it, or only a path, queue pair or job.
+
+    >>> touched("s1", {"subject": {"type": "link", "id": "l0--s1"}})
+    True
+    >>> touched("l0--s1", {"subject": {"type": "switch", "id": "s1"}})
+    False
+    """
+    subject = finding["subject"]
+    kind, name = str(subject["type"]), str(subject["id"])
+    if kind in ("path", "qp", "job") or name == target:
+        return True
+    nic = name.rpartition(":")[0] if kind == "port" else name
+    return _is_same(target, nic) or ends(target) < ends(nic)
+
+
 def _element(target: str, name: str) -> LocationMatch:
     """How well the element `name` meets `target`, suspects aside."""
     if not name:

@@ -15,9 +15,11 @@ wrong       nothing of the above, but a finding of such a kind blames another el
 missed      nothing but path symptoms, or nothing at all
 ==========  =====================================================================================
 
-Each finding is tied to the one fault it meets best. One that no statement ties to any fault is a **false alarm**;
-findings of severity ``info`` alarm nobody and are left out. A finding on exactly the faulty element while the fault
-holds is no false alarm whatever its kind (a lossy link may well congest), but only its kind makes it right.
+Each finding is tied to the one fault it meets best. One that no statement ties to any fault is a **false alarm**,
+unless it speaks of our own agents and pipeline (class telemetry), which is listed apart; findings of severity ``info``
+alarm nobody and are left out. A finding on exactly the faulty element while the fault holds is no false alarm whatever
+its kind (a lossy link may well congest), but only its kind makes it right, and beside another it is one too many
+(`sdfstream.score.alarms`).
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sdfstream.records.units import NS_PER_S
+from sdfstream.score import alarms as alarm
+from sdfstream.score.alarms import AlarmClass
 from sdfstream.score.location import LocationMatch, locate
 
 Verdict = Literal["right", "near", "wrong", "missed"]
@@ -104,6 +108,12 @@ class FaultOutcome:
     tied: set[str] = field(default_factory=set)
     """Ids of the findings tied to it."""
 
+    def reporter(self, firsts: Mapping[str, Data]) -> str | None:
+        """Id of the finding by which it was judged, else of the first one tied to it; `firsts`: first statements."""
+        if self.finding is not None and str(self.finding["id"]) in self.tied:
+            return str(self.finding["id"])
+        return min(self.tied, key=lambda one: (int(firsts[one]["seen_at_ns"]), one), default=None)
+
 
 @dataclass(slots=True)
 class Scorecard:
@@ -111,9 +121,20 @@ class Scorecard:
 
     outcomes: list[FaultOutcome]
     false_alarms: list[Data]
-    """First statements of findings tied to no fault."""
+    """First statements of findings tied to no fault, those about our own telemetry left out."""
     alarms: int
     """Findings, ``info`` left out."""
+    beside: list[tuple[AlarmClass, Data, Data | None]] = field(default_factory=list)
+    """Class, first statement and fault of every alarm that is not simply a fault's own, false ones included."""
+
+    @property
+    def telemetry(self) -> list[Data]:
+        """First statements of findings about our own agents and pipeline that no fault explains."""
+        return [finding for what, finding, _ in self.beside if what == "telemetry"]
+
+    def of_class(self, what: AlarmClass) -> int:
+        """How many alarms are of a class."""
+        return sum(one == what for one, _, _ in self.beside)
 
     def count(self, verdict: Verdict) -> int:
         """Faults with that verdict."""
@@ -122,18 +143,26 @@ class Scorecard:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON; shares are of 1, and absent where there is nothing to divide by."""
         delays = sorted(o.delay_ns for o in self.outcomes if o.verdict == "right" and o.delay_ns is not None)
-        faults = len(self.outcomes)
+        faults, false = len(self.outcomes), self.of_class("false")
         return {
             "faults": faults,
             **{verdict: self.count(verdict) for verdict in ("right", "near", "wrong", "missed")},
             "alarms": self.alarms,
-            "false_alarms": len(self.false_alarms),
-            "precision": (self.alarms - len(self.false_alarms)) / self.alarms if self.alarms else None,
+            "false_alarms": false,
+            "extra": self.of_class("extra"),
+            "early": self.of_class("early"),
+            "late": self.of_class("late"),
+            "telemetry": self.of_class("telemetry"),
+            "precision": (self.alarms - false) / self.alarms if self.alarms else None,
             "recall": self.count("right") / faults if faults else None,
             "delay_median_ns": int(statistics.median(delays)) if delays else None,
             "delay_worst_ns": delays[-1] if delays else None,
             "outcomes": [_outcome_dict(o) for o in self.outcomes],
-            "unexplained": [_brief(f) for f in self.false_alarms],
+            "unexplained": [_brief(f) for what, f, _ in self.beside if what == "false"],
+            "beside": [
+                {"class": what, **_brief(finding), **({"fault": fault.get("id")} if fault else {})}
+                for what, finding, fault in self.beside
+            ],
         }
 
 
@@ -162,7 +191,26 @@ def match(faults: Iterable[Data], findings: Iterable[Data]) -> Scorecard:
     untied = [statements for statements in alarms.values() if not _tie(statements, outcomes)]
     for outcome in outcomes:
         _settle(outcome, untied)
-    return Scorecard(outcomes, [statements[0] for statements in untied], len(alarms))
+    beside = _beside(outcomes, alarms, untied)
+    false = [first for what, first, fault in beside if what == "false" and fault is None]
+    return Scorecard(outcomes, false, len(alarms), beside)
+
+
+def _beside(
+    outcomes: Sequence[FaultOutcome], alarms: Mapping[str, Sequence[Data]], untied: Sequence[Sequence[Data]]
+) -> list[tuple[AlarmClass, Data, Data | None]]:
+    """Class, first statement and fault of every alarm that is not simply a fault's own, in order of time."""
+    end_ns = max((int(history[-1]["seen_at_ns"]) for history in alarms.values()), default=0)
+    end_ns = max(end_ns, *(int(o.fault.get("healed_at_ns") or 0) for o in outcomes), 0)
+    firsts = {key: history[0] for key, history in alarms.items()}
+    found: list[tuple[AlarmClass, Data, Data | None]] = [(alarm.untied(h), h[0], None) for h in untied]
+    for outcome in outcomes:
+        reporter = outcome.reporter(firsts)
+        for key in outcome.tied:
+            what = alarm.tied(alarms[key], outcome.fault, reports=key == reporter, end_ns=end_ns)
+            found.append((what, firsts[key], outcome.fault))
+    found = [one for one in found if one[0] != "fault"]
+    return sorted(found, key=lambda one: (int(one[1]["seen_at_ns"]), str(one[1]["id"])))
 
 
 def _tie(statements: Sequence[Data], outcomes: Sequence[FaultOutcome]) -> bool:

@@ -13,6 +13,12 @@ from sdfstream.board.humanize import duration, number, share, subject_of
 
 Data = Mapping[str, Any]
 _HEADS: Final = ("injected", "where", "at", "found as", "after", "verdict", "cleared after")
+_BESIDE: Final = {
+    "extra": "told a fault once more",
+    "early": "resolved before their fault ended",
+    "late": "open long after it",
+    "telemetry": "about our own telemetry",
+}
 _MARKS: Final = {"right": "● right", "near": "◐ near", "wrong": "✖ wrong", "missed": "◌ missed"}
 
 
@@ -29,8 +35,8 @@ def summary(card: Data, start_at_ns: int | None = None, data: str | None = None)
         Data folder named in the SQL lines; None leaves the lines out.
     """
     sections = [outcome_table(card["outcomes"], start_at_ns), totals(card)]
-    if card["unexplained"]:
-        sections.append(false_alarms(card["unexplained"], start_at_ns))
+    if card["beside"]:
+        sections.append(beside(card["beside"], card["outcomes"], start_at_ns))
     if data is not None:
         sections.append(further(card, data))
     return "\n\n".join(sections)
@@ -74,31 +80,31 @@ def _fault_name(fault: Data) -> str:
 
 
 def totals(card: Data) -> str:
-    """Counts and times in two sentences."""
+    """Counts and times in two or three sentences."""
     faults = card["faults"]
     counts = ", ".join(f"{card[verdict]} {verdict}" for verdict in ("right", "near", "wrong", "missed"))
     text = f"{number(faults)} injected: {counts}; {number(card['alarms'])} alarms, {card['false_alarms']} of them false"
+    counted = ((card[what], words) for what, words in _BESIDE.items())
+    text += "".join(f", {n} {words}" for n, words in counted if n)
     if card.get("delay_median_ns") is not None:
         median, worst = duration(card["delay_median_ns"]), duration(card["delay_worst_ns"])
         text += f"\ntime from fault to right finding: median {median}, worst {worst}"
     return text
 
 
-def false_alarms(unexplained: Sequence[Data], start_at_ns: int | None, most: int = 20) -> str:
-    """Findings that no fault explains."""
-    begin_ns = min(int(f["seen_at_ns"]) for f in unexplained) if start_at_ns is None else start_at_ns
-    rows = [("false alarm", "subject", "cause", "at", "id")]
-    rows += [
-        (
-            str(f["kind"]),
-            subject_of(f),
-            str(f.get("cause", "–")),
-            duration(int(f["seen_at_ns"]) - begin_ns),
-            str(f["id"]),
+def beside(alarms: Sequence[Data], outcomes: Sequence[Data], start_at_ns: int | None, most: int = 20) -> str:
+    """Alarms that are not simply a fault's own, with their class and the fault that they are tied to."""
+    faults = {o["fault"].get("id"): o["fault"] for o in outcomes}
+    begins = [int(f["at_ns"]) for f in faults.values()] or [int(f["seen_at_ns"]) for f in alarms]
+    begin_ns = min(begins) if start_at_ns is None else start_at_ns
+    rows = [("alarm", "class", "subject", "cause", "at", "fault", "id")]
+    for f in alarms[:most]:
+        at, fault = duration(int(f["seen_at_ns"]) - begin_ns), faults.get(f.get("fault")) if "fault" in f else None
+        its_fault = f"{_fault_name(fault)} {fault['target']}" if fault else "–"
+        rows.append(
+            (str(f["kind"]), str(f["class"]), subject_of(f), str(f.get("cause", "–")), at, its_fault, str(f["id"]))
         )
-        for f in unexplained[:most]
-    ]
-    left = len(unexplained) - most
+    left = len(alarms) - most
     return aligned(rows) + (f"\nand {left} more" if left > 0 else "")
 
 

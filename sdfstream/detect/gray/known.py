@@ -2,7 +2,7 @@
 
 A loss is known only after its probe's time-out, an answer at once: the newest part of every window holds answers and no
 losses. Probes sent within the time-out and a flush before now are therefore left out until it is known what became of
-them.
+them; of an agent that has reported nothing for longer, those within the time-out before its last report.
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ class Course:
 class KnownLosses:
     """The rings of `LossRuns` at one instant."""
 
-    def __init__(self, runs: LossRuns, interval_ns: Ints, left_out: Bools) -> None:
+    def __init__(self, runs: LossRuns, interval_ns: Ints, left_out: Bools, unreported_ns: Ints | int = 0) -> None:
         self.rings, self.left_out = runs.windows, left_out
         timeout_ns = np.where(interval_ns > 0, np.minimum(NS_PER_S, 5 * interval_ns), NS_PER_S)
         fine = self.rings[0]
-        open_bins = -(-(timeout_ns + _LATE_NS) // fine.width_ns) + 1  # the current one is not full
+        late_ns = np.maximum(_LATE_NS, unreported_ns)
+        open_bins = -(-(timeout_ns + late_ns) // fine.width_ns) + 1  # the current one is not full
         unknown = fine.newest_of("probes", open_bins) - fine.newest_of("events", open_bins)
         self._unknown = np.maximum(unknown, 0)
         """(sessions,) answered probes so young that losses of their time are not known."""

@@ -1,4 +1,8 @@
-"""An element that has been found to lose probes: since when, what share, and whether it still does."""
+"""An element that has been found to lose probes: since when, what share, and whether it still does.
+
+What is not seen is not healed: while the agents of most of its paths are late, an element stands as it was last seen,
+and what it loses is counted anew from then on.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.gray.known import KnownLosses, LossCounts
+from sdfstream.detect.gray.known import Course, KnownLosses, LossCounts
 from sdfstream.detect.localise import Location
 from sdfstream.detect.recent import revived
 from sdfstream.detect.runs import BINS
-from sdfstream.numeric.binomial import wilson
+from sdfstream.numeric.binomial import log_tail_bound, wilson
 from sdfstream.numeric.bins import RingBins
+from sdfstream.records.units import NS_PER_S
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _HEALED = 9.0
 """Nats by which what passed lately must speak for normal loss against the element's share."""
+_NORMAL_AGAIN = float(np.log(1e-3))
+"""What passed since an element healed must not be less likely than this (log) in normal loss."""
+_LEAST_EVENTS, _RECENT_EVENTS = 4, 16
+_REMEMBERED_NS = 64 * NS_PER_S
+"""So long an element stands of which nothing clear was seen since its agents were late: as far as the windows reach."""
 _MOST_HARMED = 0.6
 
 
@@ -31,6 +41,10 @@ class LossySubject:
     location: Location
     since_ns: int
     """When it began, bus time, to a bin."""
+    resumed_ns: int = 0
+    """Since when its losses are counted: what was counted before was wiped with its late agents'. 0: since it began."""
+    queued_ns: int = 0
+    """When a queue that drops last stood on its way, bus time; 0: never."""
     events: int = 0
     """Loss events of the paths that surely cross it."""
     probes: int = 0
@@ -47,10 +61,13 @@ class LossySubject:
     def window(self, rings: tuple[RingBins, ...]) -> tuple[int, int]:
         """(ring, newest bins of it) that look back to the beginning."""
         for which, ring in enumerate(rings):
-            bins = int(ring.now_bin - self.since_ns // ring.width_ns) + 1
+            bins = self._bins(ring)
             if bins <= BINS:
                 return which, max(1, bins)
         return len(rings) - 1, BINS
+
+    def _bins(self, ring: RingBins) -> int:
+        return int(ring.now_bin - max(self.since_ns, self.resumed_ns) // ring.width_ns) + 1
 
     def heed(self, found: Location, *, whole: bool) -> None:
         """Take the newest word on directions and suspects, unless it is less clear, or by less evidence, than the last.
@@ -65,6 +82,8 @@ class LossySubject:
         """Take the evidence of a window: exposure, others' events for each probe by session of `used`; −1: no share."""
         sure = exposure > 0.99
         slots = used[sure] if sure.any() else np.unique(self.location.slots)
+        if self.resumed_ns and min(counts.events[slots].sum(), self.share * counts.probes[slots].sum()) < _LEAST_EVENTS:
+            return  # too little since then to say anything new
         self.slots, self.harmed = slots, slots[counts.events[slots] > 0]
         self.events, self.probes = int(counts.events[slots].sum()), int(counts.probes[slots].sum())
         ratio = self.events / max(1, self.probes)
@@ -81,17 +100,23 @@ class LossySubject:
         share, low_share, high_share = (round(min(1.0, x / (1 - x)), 6) if x < 0.5 else 1.0 for x in values)
         return share, low_share, high_share
 
+    def shows(self, now_ns: int, limit: float) -> bool:
+        """Whether it still shows more than what all else brings: by its evidence, or for want of newer one."""
+        if self.resumed_ns:
+            return now_ns - self.resumed_ns < _REMEMBERED_NS
+        return self.events > 0 and float(log_tail_bound(self.events, self.probes, min(self.others, 0.999))) <= limit
+
     def healed(self, seen: KnownLosses) -> bool:
         """Whether the likeliest end of the loss lies far enough back: a cumulative sum of log-likelihood ratios.
 
         Since a moment t, n probes brought k events: normal loss λ0 instead of λ0 + x is worth n·x − k·ln(1 + x/λ0).
+        The share x is that of the last events before t, one standard deviation below its estimate: what passed since
+        must not thin it, nor what was lost long before make it more. Where too few are left to tell it, it is the share
+        that was measured last.
         """
-        base = max(self.others, 1e-6)
         for ring in range(len(seen.rings)):
-            bins = int(seen.rings[ring].now_bin - self.since_ns // seen.rings[ring].width_ns) + 1
-            course = seen.over(self.slots, ring, min(BINS, max(1, bins)))
-            each = course.probes * self.share - course.events * np.log1p(self.share / base)
-            if float(np.cumsum(each[::-1]).max(initial=0.0)) > _HEALED:
+            course = seen.over(self.slots, ring, min(BINS, max(1, self._bins(seen.rings[ring]))))
+            if _ended(course, self.share, max(self.others, 1e-6), self.events / max(1, self.probes)):
                 return True
         return False
 
@@ -100,6 +125,23 @@ class LossySubject:
         """From the plain values that a snapshot holds."""
         arrays = {name: np.asarray(saved[name], np.int64) for name in ("slots", "harmed")}
         return cls(**{**saved, **arrays, "location": revived(saved["location"])})
+
+
+def _ended(course: Course, share: float, base: float, ratio: float) -> bool:
+    """Whether a share that was `share` of a `ratio` of events has gone back to `base` at some moment of the course."""
+    k, n = (np.cumsum(x[::-1]).astype(np.float64) for x in (course.events, course.probes))
+    if not k.size:
+        return False
+    if k[-1] < _LEAST_EVENTS:
+        return float(n[-1] * share - k[-1] * np.log1p(share / base)) > _HEALED
+    back = np.minimum(np.searchsorted(k, k + _RECENT_EVENTS), k.size - 1)
+    before, sent = k[back] - k, n[back] - n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = np.where(before >= _LEAST_EVENTS, (before - np.sqrt(before)) / sent, 0.0)
+    x = least * (share / ratio if ratio > 0 else 1.0)
+    gain = n * x - k * np.log1p(x / base)
+    over = gain > _HEALED
+    return bool((log_tail_bound(k[over], n[over], base) > _NORMAL_AGAIN).any())
 
 
 def exposure(cabling: Cabling, location: Location, sessions: int) -> Floats:

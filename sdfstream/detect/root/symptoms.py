@@ -8,6 +8,7 @@ root                                             its symptoms
                                                  went down while others on the switch were seen to work
 ``nic-down``, ``link-down`` of a NIC or link     loss, queues, marks and errors of the same one
 ``congestion`` caused by a ``pause-storm``       every queue, mark and drop that began with it or later
+``congestion`` that was reported                 loss on its way that began with it or later: packets that it drops
 ================================================ =================================================================
 
 A symptom begins with its root or later, and ends with it or a little later. Once it is told it is not told again: a
@@ -23,6 +24,7 @@ from typing import Any
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.instant import OpenFindings
+from sdfstream.detect.root.queues import drops
 from sdfstream.detect.root.storms import CAUSE as STORM
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Subject
@@ -51,6 +53,8 @@ class _Root:
     detection: Detection
     last_ns: int
     """Last found, bus time."""
+    reported: bool = False
+    """It was a finding: a queue that stood for an instant only explains nothing."""
     symptoms: dict[Key, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -68,7 +72,7 @@ class Roots:
 
         The rest are symptoms that it finds now, and those that it published before their root was.
         """
-        self._note(detections, now_ns)
+        self._note(detections, findings, now_ns)
         if not self._roots:
             return detections, {}
         explained: dict[Key, Detection] = {}
@@ -92,12 +96,13 @@ class Roots:
             root.symptoms[key_of(detection)] = symptom(detection.kind, detection.subject, detection.since_ns)
         return root.detection
 
-    def _note(self, detections: list[Detection], now_ns: int) -> None:
+    def _note(self, detections: list[Detection], findings: OpenFindings, now_ns: int) -> None:
         for detection in detections:
             if _may_explain(detection):
                 known = self._roots.get(key_of(detection))
                 if known is not None:
                     known.detection, known.last_ns = _older(detection, known.detection), now_ns
+                    known.reported |= findings.is_open(detection.kind, detection.subject)
                 elif len(self._roots) < _MOST:
                     self._roots[key_of(detection)] = _Root(detection, now_ns)
         for key in [k for k, root in self._roots.items() if now_ns - root.last_ns > _REMEMBERED_NS]:
@@ -112,13 +117,16 @@ class Roots:
             if key != key_of(detection)
             and now_ns - root.last_ns <= memory_ns
             and root.detection.since_ns - _BEFORE_NS <= detection.since_ns <= root.last_ns + _AFTER_NS
-            and self._explains(root.detection, detection)
+            and self._explains(root, detection)
         ]
         return max(found, key=lambda root: (_RANK.get(root.detection.subject.type, 0), root.last_ns), default=None)
 
-    def _explains(self, root: Detection, other: Detection) -> bool:
+    def _explains(self, by: _Root, other: Detection) -> bool:
+        root = by.detection
         if root.cause == STORM:
             return other.kind in _OF_STORM and other.cause != STORM
+        if root.kind == "congestion":
+            return by.reported and drops(root, other, self.cabling)
         if other.kind not in _OF_SILENCE or other.alone or _wide(other):
             return False
         lost = _element(other.subject)
@@ -138,7 +146,13 @@ class Roots:
     def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
         return [
-            [list(key), asdict(root.detection), root.last_ns, [[list(k), s] for k, s in root.symptoms.items()]]
+            [
+                list(key),
+                asdict(root.detection),
+                root.last_ns,
+                root.reported,
+                [[list(k), s] for k, s in root.symptoms.items()],
+            ]
             for key, root in self._roots.items()
         ]
 
@@ -146,9 +160,9 @@ class Roots:
         """Take up a state made by `snapshot`."""
         self._roots = {
             (key[0], key[1], key[2]): _Root(
-                revived(detection), int(last_ns), {(k[0], k[1], k[2]): dict(s) for k, s in symptoms}
+                revived(detection), int(last_ns), bool(reported), {(k[0], k[1], k[2]): dict(s) for k, s in symptoms}
             )
-            for key, detection, last_ns, symptoms in state
+            for key, detection, last_ns, reported, symptoms in state
         }
 
 
@@ -164,7 +178,7 @@ def key_of(detection: Detection) -> Key:
 def _may_explain(detection: Detection) -> bool:
     if detection.over_ns:
         return False
-    return detection.kind in ("nic-down", "link-down", "host-silent") or detection.cause == STORM
+    return detection.kind in ("nic-down", "link-down", "host-silent", "congestion")
 
 
 def _wide(detection: Detection) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from sdfstream.records.units import NS_PER_S
+from sdfstream.score.alarms import closed_early
 from sdfstream.score.location import LocationMatch, ends
 from sdfstream.score.match import FaultOutcome, match
 
@@ -33,9 +33,6 @@ CAUSES_OF: Final[dict[str, frozenset[str]]] = {
 }
 HARD: Final = frozenset({"nic-down", "host-down", "link-down", "switch-down"})
 GRAY: Final = frozenset({"gray-loss"})
-COMES_AND_GOES: Final = frozenset({"flap", "bursts", "clock-step"})
-"""Their findings may be resolved before they end."""
-EARLY_NS: Final = 2 * NS_PER_S
 _ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -105,7 +102,7 @@ def facts(truth: Data, faults: Iterable[Data], statements: Sequence[Data], *, bl
         histories.setdefault(str(statement["id"]), []).append(statement)
     made = RunFacts(str(truth["scenario"]), int(truth["seed"]), float(truth["seconds"]), blind)
     made.alarms = card.alarms
-    made.false_alarms = [_brief(f) for f in card.false_alarms]
+    made.false_alarms = [_brief(f) for f in [*card.false_alarms, *card.telemetry]]
     made.empty_evidence = [_brief(h[0]) for h in histories.values() if any(is_empty(s) for s in h)]
     made.faults = [_fact(made, outcome, histories) for outcome in card.outcomes]
     return made
@@ -128,8 +125,7 @@ def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence
             made.directed = leads(best, str(fault["links"][0]))
     first = [] if best is None else [_brief(best)]
     made.reported = tuple(dict.fromkeys([*first, *sorted(_brief(h[0]) for h in tied)]))
-    if made.kind not in COMES_AND_GOES and "reroute_s" not in fault["parameters"]:
-        made.closed_early = sum(_closed_early(fault, history, run) for history in tied)
+    made.closed_early = sum(closed_early(history, fault) for history in tied)
     return made
 
 
@@ -139,14 +135,6 @@ def leads(finding: Data, direction: str) -> bool:
     reverse = "->".join(reversed(direction.split("->")))
     mine = suspects.get(direction, 0.0)
     return mine > suspects.get(reverse, 0.0) and mine >= max(suspects.values(), default=1.0)
-
-
-def _closed_early(fault: Data, history: Sequence[Data], run: RunFacts) -> bool:
-    """Whether the finding was resolved for good well before the fault ended, and not put under its root."""
-    healed, last = fault["healed_at_ns"], history[-1]
-    if last["status"] != "resolved" or str(last.get("detail", "")).startswith("symptom of "):
-        return False
-    return healed is None or int(last["seen_at_ns"]) < int(healed) - EARLY_NS
 
 
 def is_empty(statement: Data) -> bool:

@@ -15,4 +15,4 @@ from sdfstream.stats import Counters
 def at(now_ns: int, stale_hosts: frozenset[str] = frozenset()) -> Instant:
     engines = Engines(DetectConfig(), Counters("detect"))
     silence = replace(engines.silence.assess(now_ns), stale_hosts=stale_hosts)
-    return Instant(now_ns, now_ns, silence, engines.ledger, np.zeros(0, np.bool_))
+    return Instant(now_ns, now_ns, silence, engines.ledger, np.zeros(0, np.bool_), np.zeros(0, np.bool_))

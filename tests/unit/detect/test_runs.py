@@ -50,3 +50,23 @@ def reference(rows: list[tuple[int, bool]], shed: set[int]) -> tuple[int, int]:
 def test_shed_rows_neither_end_a_run_nor_count_in_one(ok: list[bool], shed: set[int], cuts: set[int]) -> None:
     rows = list(enumerate(ok))
     assert runs_of(rows, shed, cuts) == reference(rows, shed)
+
+
+def test_losses_and_late_answers_of_what_was_sent_before_a_wipe_do_not_count() -> None:
+    sessions = Sessions(8)
+    slot = sessions.of_names([("a/0", "b/0", "udp", 50000, 0)], T0)
+    runs = LossRuns(sessions)
+    runs.ensure()
+
+    def take(seq: int, ok: bool, at_ms: int, age_ms: int) -> None:
+        at, age = np.array([T0 + at_ms * 1_000_000]), np.array([age_ms * 1_000_000])
+        runs.take_rows(slot, np.array([seq]), np.array([ok]), at, age)
+
+    take(0, True, 100, 0)
+    runs.wipe(slot)
+    take(1, False, 700, 550)
+    take(2, True, 700, 600)
+    assert [runs.windows[0].totals(name)[slot[0]] for name in ("events", "probes")] == [0, 0]
+    take(3, True, 900, 0)
+    take(4, False, 1500, 550)
+    assert [runs.windows[0].totals(name)[slot[0]] for name in ("events", "probes")] == [1, 2]

@@ -262,3 +262,48 @@ def test_no_truth_and_no_recording_are_exit_2(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "truth" / "faults.jsonl").write_text("")
     assert main(["score", str(tmp_path / "none"), "--truth", str(tmp_path / "truth")]) == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+def classes(faults: list[dict[str, Any]], statements: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(one["class"], one["id"]) for one in match(faults, statements).as_dict()["beside"]]
+
+
+def test_what_tells_a_fault_again_or_blames_what_it_did_not_touch_is_listed_and_counted() -> None:
+    statements = [
+        said("congestion", "l0--s1", 11, "right"),
+        said("congestion", "h0/r0>h1/r0 udp:1 dscp0 fwd", 11.5, "victim"),
+        said("loss", "l0--s1", 12, "drops"),
+        said("congestion", "s1", 13, "switch"),
+    ]
+    faults = [fault("congestion", "l0->s1")]
+    assert classes(faults, statements) == [("extra", "victim"), ("extra", "drops"), ("false", "switch")]
+    told = match(faults, statements).as_dict()
+    assert (told["alarms"], told["false_alarms"], told["extra"], told["precision"]) == (4, 1, 2, 0.75)
+    last = report.totals(told)
+    assert "4 alarms, 1 of them false, 2 told a fault once more" in last
+    assert "drops" in report.summary(told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "resolved_s", "want"),
+    [
+        ("gray-loss", "loss", 21, []),
+        ("gray-loss", "loss", 17, ["early"]),
+        ("gray-loss", "loss", 33, ["late"]),
+        ("gray-loss", "loss", None, ["late"]),
+        ("flap", "link-flap", 17, []),
+        ("flap", "link-flap", None, []),
+    ],
+)
+def test_a_finding_ends_with_its_fault(kind: str, found: str, resolved_s: float | None, want: list[str]) -> None:
+    statements = [said(found, "l0--s1", 12)]
+    if resolved_s is not None:
+        statements.append(said(found, "l0--s1", resolved_s, status="resolved"))
+    later = [fault("link-down", "l3--s3", 40, 50, "F2"), fault(kind, "l0--s1")]
+    assert [what for what, _ in classes(later, [*statements, said("link-down", "l3--s3", 41, "b")])] == want
+
+
+def test_an_agent_that_says_it_starves_is_listed_apart() -> None:
+    told = match([fault("gray-loss", "l0--s1")], [said("agent-degraded", "h3", 12), said("nic-down", "h3/r0", 12, "b")])
+    assert [(one, f["id"]) for one, f, _ in told.beside] == [("telemetry", "a"), ("false", "b")]
+    assert told.as_dict()["false_alarms"] == 1 and told.as_dict()["telemetry"] == 1

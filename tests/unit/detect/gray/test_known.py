@@ -65,3 +65,18 @@ def test_a_look_reaches_back_over_what_is_not_known_yet_and_never_beyond_the_rin
     known = KnownLosses(runs, np.array([100 * MS]), np.zeros(1, bool))
     assert known.bins(Look(0, 8)) == 8 + 5 and known.bins(Look(0, BINS)) == BINS and known.bins(Look(1, BINS)) == BINS
     assert known.of(Look(0, 8)).probes.tolist() == [0]  # one answer: what was lost at its time is not known yet
+
+
+def test_of_an_agent_that_reports_nothing_probes_before_its_last_report_are_not_known_yet_either() -> None:
+    sessions = Sessions(10)
+    slot = sessions.of_names([("a/0", "b/0", "udp", 50000, 0)], T0)
+    runs = LossRuns(sessions)
+    runs.ensure()
+    for i in range(40):  # answers of four seconds, then nothing for 0.8 s
+        runs.take_rows(slot, np.array([i]), np.array([True]), np.array([T0 + i * 100 * MS]), np.zeros(1, np.int64))
+    for window in runs.windows:
+        window.advance(T0 + 4 * S + 800 * MS)
+    interval, nobody = np.array([100 * MS]), np.zeros(1, bool)
+    heard = KnownLosses(runs, interval, nobody).of(Look(0, 32)).probes[0]
+    unheard = KnownLosses(runs, interval, nobody, np.array([800 * MS])).of(Look(0, 32)).probes[0]
+    assert heard - unheard == 6

@@ -65,3 +65,34 @@ def test_paths_of_which_two_lose_all_are_unlike_and_those_that_lose_faintly_are_
     assert alike(np.array([20, 20] + [0] * 10), probes, others) > 2.5
     rng = np.random.default_rng(1)
     assert alike(rng.poisson(400 * 0.003, 12), probes, others) < 1.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_passed_since_does_not_thin_the_share_that_is_over(seed: int) -> None:
+    """Little was lost, for three seconds; it is over ten seconds later, not a minute."""
+    assert (lambda x: x[0].healed(x[1]))(play([0.03] * 3 + [0.0] * 10, seed))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_loss_that_became_less_is_not_over(seed: int) -> None:
+    assert not (lambda x: x[0].healed(x[1]))(play([0.1] * 8 + [0.01] * 20, seed))
+
+
+def test_an_element_is_measured_anew_once_enough_was_seen_since_its_agents_were_late() -> None:
+    standing, used, all_of_it = lossy(), np.array([0]), np.ones(1)
+    standing.measure(LossCounts(np.array([50]), np.array([1000])), used, all_of_it, 0.05, np.zeros(1))
+    standing.resumed_ns = T0 + 10 * S
+    for events, probes in ((0, 70), (3, 500), (5, 5)):
+        standing.measure(LossCounts(np.array([events]), np.array([probes])), used, all_of_it, 0.9, np.zeros(1))
+        assert (standing.events, standing.probes, standing.share) == (50, 1000, 0.05)
+    assert standing.shows(T0 + 60 * S, -10.0) and not standing.shows(T0 + 80 * S, -10.0)
+    standing.measure(LossCounts(np.array([9]), np.array([100])), used, all_of_it, 0.09, np.zeros(1))
+    assert (standing.events, standing.probes, standing.share) == (9, 100, 0.09)
+
+
+def test_an_element_that_loses_no_more_than_others_bring_shows_nothing() -> None:
+    standing, used = lossy(), np.array([0])
+    standing.measure(LossCounts(np.array([14]), np.array([9000])), used, np.ones(1), 0.0006, np.full(1, 0.001))
+    assert not standing.shows(T0, -10.0)
+    standing.measure(LossCounts(np.array([60]), np.array([9000])), used, np.ones(1), 0.006, np.full(1, 0.001))
+    assert standing.shows(T0, -10.0)

@@ -75,3 +75,19 @@ def test_the_state_survives_a_snapshot() -> None:
     again.restore(roots.snapshot())
     assert again.snapshot() == roots.snapshot()
     assert again.gather([queue], ledger, "congestion", T0 + 3 * S)[0] == []
+
+
+def test_loss_on_the_way_of_a_reported_queue_is_its_symptom_unless_it_was_there_before() -> None:
+    roots, ledger = made()
+    ways = {"directions": ("l0->s0",), "suspects": (("l0->s0", 0.8), ("s0->l0", 0.2))}
+    queue = replace(sick("congestion", "link", "l0--s0", 10), **ways)
+    loss = replace(sick("loss", "switch", "s0", 12), suspects=(("s0", 0.6), ("l0->s0", 0.4)))
+    assert not roots.gather([queue], ledger, "congestion", T0 + 12 * S)[1]
+    assert not roots.gather([loss], ledger, "loss", T0 + 12 * S)[1], "no finding yet: it explains nothing"
+    ledger.take("congestion", [queue], T0 + 12 * S)
+    roots.gather([queue], ledger, "congestion", T0 + 13 * S)
+    own, explained = roots.gather([loss], ledger, "loss", T0 + 13 * S)
+    assert not own and explained[("loss", "switch", "s0")].subject.id == "l0--s0"
+    elsewhere = replace(sick("loss", "link", "l1--s0", 12), suspects=(("l1->s0", 0.9), ("l0->s0", 0.1)))
+    before = replace(sick("loss", "link", "l0--s0", 5), **ways)
+    assert names(roots.gather([elsewhere, before], ledger, "loss", T0 + 13 * S)[0]) == ["l1--s0", "l0--s0"]

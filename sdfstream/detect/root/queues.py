@@ -1,0 +1,39 @@
+"""What a standing queue brings about: packets that it drops, where it overflows.
+
+A queue that overflows loses packets of all paths over it, which looks like a gray loss there. What told the two apart
+would be gone with the packets; so loss that began with a queue or later, on its way, is the queue's. Loss that was
+there before it is not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.detections import Detection
+from sdfstream.records.units import NS_PER_S
+
+_BEFORE_NS = 2 * NS_PER_S
+"""Loss is dated by its bins, a queue by its windows."""
+_LIKELY = 0.25
+"""Suspects of a loss that are so likely, compared with its first, are places where it may be."""
+_SURELY = 0.9
+
+
+def drops(queue: Detection, loss: Detection, cabling: Cabling) -> bool:
+    """Whether a loss may be the overflow of a queue."""
+    if queue.kind != "congestion" or loss.kind != "loss" or loss.since_ns < queue.since_ns - _BEFORE_NS:
+        return False
+    if queue.subject == loss.subject:
+        return True
+    if loss.subject.type == "path":
+        return _crosses(queue, loss, cabling)
+    most = max((p for _, p in loss.suspects), default=0.0)
+    return not {name for name, p in loss.suspects if p >= _LIKELY * most}.isdisjoint(queue.directions)
+
+
+def _crosses(queue: Detection, loss: Detection, cabling: Cabling) -> bool:
+    """Whether every path that loses surely crosses the queue, in either direction of its round trip."""
+    slots = np.array(loss.sessions, np.int64)
+    over = np.isin(cabling.element[slots], cabling.numbers(queue.directions)) & (cabling.weight[slots] > _SURELY)
+    return bool(slots.size) and bool(over.any(axis=(1, 2)).all())
