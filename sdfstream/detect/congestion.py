@@ -16,10 +16,12 @@ from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
-from sdfstream.detect.marks import MarkDetector
+from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache
 from sdfstream.detect.root.pauses import PauseRates
+from sdfstream.detect.root.port_rates import PortRates
+from sdfstream.detect.root.spread import UNMARKED, under_the_first
 from sdfstream.detect.root.storms import name_culprits
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
@@ -32,17 +34,30 @@ _SURELY = 0.9
 """A path crosses an element when it does so with this probability."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
+_BUSY = 0.5
+"""A NIC at which a queue stands and that nobody pauses is slow if it moves less than this share of its speed."""
+_LATE_MARKS_US = 300.0
+"""A queue of this length is beyond the upper marking threshold of any port from 10 Gbit/s on (400 kB take 320 µs)."""
 
 
 class CongestionDetector:
     """Lays slow paths to queues."""
 
     def __init__(
-        self, config: DetectConfig, delays: DelayBaselines, marks: MarkDetector, pauses: PauseRates, cabling: Cabling
+        self,
+        config: DetectConfig,
+        delays: DelayBaselines,
+        marks: MarkDetector,
+        pauses: PauseRates,
+        rates: PortRates,
+        cabling: Cabling,
     ) -> None:
-        self.config, self.delays, self.marks, self.pauses, self.cabling = config, delays, marks, pauses, cabling
+        self.config, self.delays, self.marks, self.cabling = config, delays, marks, cabling
+        self.pauses, self.rates = pauses, rates
         self.blamed: frozenset[str] = frozenset()
         self._cache = LocationCache()
+        self._causes: dict[Subject, str] = {}
+        """What was told of queues that stand, other than that they do."""
 
     def detections(self, now: Instant) -> list[Detection]:
         """Queues that stand now.
@@ -55,6 +70,7 @@ class CongestionDetector:
         everything = self.delays.slow(reached_ns) & ~np.repeat(left_out, 2)
         if not everything.any():
             self.blamed = frozenset()
+            self._causes.clear()
             return []
         slow, well = np.flatnonzero(everything), np.flatnonzero(self.delays.well(reached_ns) & ~np.repeat(left_out, 2))
         found: dict[Subject, tuple[Location, Ints]] = {}
@@ -74,9 +90,11 @@ class CongestionDetector:
             if number.size and (subject.id in reported or 2 * int(hot[number].sum()) >= number.size)
         ]
         self.blamed = frozenset(location.subject.id for location, _ in detected)
+        self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in self.blamed}
         ce_share = self.marks.share(now_ns)
-        queues = [self._detection(location, number, ce_share) for location, number in detected]
-        return name_culprits(queues, self.pauses, self.cabling, now_ns)
+        queues = [self._detection(location, number, ce_share, now) for location, number in detected]
+        marking = any(self.marks.marks_class(c, now_ns) for queue in queues for c in queue.classes)
+        return under_the_first(name_culprits(queues, self.pauses, self.cabling, now_ns), marking=marking)
 
     def _locate_by_others(self, found: dict[Subject, tuple[Location, Ints]]) -> None:
         """Paths that one class alone cannot place are those of a queue that another class has placed on all of them.
@@ -101,7 +119,7 @@ class CongestionDetector:
     def _locate(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, kind="queue", incumbents=self.blamed)
 
-    def _detection(self, location: Location, number: Ints, ce_share: Floats) -> Detection:
+    def _detection(self, location: Location, number: Ints, ce_share: Floats, now: Instant) -> Detection:
         t = self.delays.table
         where = " ".join(location.directions)
         excess_us = float(np.median(t["held"][number])) / 1e3
@@ -113,7 +131,7 @@ class CongestionDetector:
         marked = ce_share[number]
         if np.isfinite(marked).any():
             evidence.append(Evidence("ce-share", round(float(np.nanmean(marked)), 3), "1", where, 0.0))
-        classes = sorted(set(self.cabling.sessions.table["dscp"][number // 2].tolist()))
+        classes = self._classes(number)
         evidence += [Evidence("class", float(c), "DSCP", where) for c in classes[:8]]
         since = t["since_ns"][number]
         since_ns = int(np.min(since[since != ABSENT_NS], initial=int(t["seen_ns"][number].max())))
@@ -122,13 +140,14 @@ class CongestionDetector:
             for n in number[:MAX_SYMPTOMS].tolist()
         ]
         alone = location.subject.type == "path"
+        cause, more = self._cause(location.subject, number, since_ns, excess_us, marked, now)
         return Detection(
             "congestion",
             location.subject,
             since_ns,
-            "queueing",
+            cause,
             location.probability,
-            tuple(evidence),
+            (*evidence, *more),
             suspects=tuple(location.suspects),
             symptoms=tuple(symptom("congestion", Subject("path", p), since_ns) for p in paths),
             confirm_ns=(1000 if alone else 300) * NS_PER_MS,
@@ -139,14 +158,42 @@ class CongestionDetector:
             classes=tuple(int(c) for c in classes),
         )
 
+    def _cause(
+        self, subject: Subject, number: Ints, since_ns: int, excess_us: float, marked: Floats, now: Instant
+    ) -> tuple[str, tuple[Evidence, ...]]:
+        """Why the queue of these directed paths stands, as far as the evidence tells; and what tells it.
+
+        What was told of a queue stays while it stands: as it drains the evidence fades.
+        """
+        former = self._causes.get(subject)
+        if former is not None:
+            return former, ()
+        use = self.rates.use_of(subject.id, since_ns, now.reached_ns) if subject.type == "nic" else None
+        speed_bps = 0.0 if use is None else self.cabling.topology.nic_speed_bps(subject.id) or use.speed_bps
+        if use is not None and use.rate_bps < _BUSY * speed_bps and use.paused_hz < self.config.pause_rate_hz:
+            self._causes[subject] = "slow-nic"
+            return "slow-nic", (Evidence("port-use", round(use.rate_bps / speed_bps, 3), "1", subject.id, 1.0),)
+        known = marked[np.isfinite(marked)]
+        marking = any(self.marks.marks_class(int(c), now.now_ns) for c in self._classes(number))
+        whole = now.reached_ns - since_ns >= MARKS_NS  # what arrived before the queue is not counted any more
+        if marking and whole and known.size and excess_us >= _LATE_MARKS_US and float(known.mean()) < UNMARKED:
+            self._causes[subject] = "ecn-mistuned"
+            return "ecn-mistuned", ()
+        return "queueing", ()
+
+    def _classes(self, number: Ints) -> list[int]:
+        return sorted(set(self.cabling.sessions.table["dscp"][number // 2].tolist()))
+
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"blamed": sorted(self.blamed), "cache": self._cache.snapshot()}
+        causes = [[subject.type, subject.id, cause] for subject, cause in self._causes.items()]
+        return {"blamed": sorted(self.blamed), "cache": self._cache.snapshot(), "causes": causes}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
         self._cache.restore(state["cache"])
+        self._causes = {Subject(kind, name): str(cause) for kind, name, cause in state["causes"]}
 
 
 def _observe(slow: Ints, well: Ints) -> Observations:

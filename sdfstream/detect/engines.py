@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.clocks import ClockDetector
+from sdfstream.detect.compare.clock_steps import ClockStepDetector
+from sdfstream.detect.compare.inband_probed import InBandComparison
 from sdfstream.detect.completeness import RowCompleteness
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.congestion import CongestionDetector
@@ -30,7 +32,9 @@ from sdfstream.detect.ports import PortDetector
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.producers import ProducerDetector
 from sdfstream.detect.recent import RecentFaults
+from sdfstream.detect.root.bursts import BurstDetector
 from sdfstream.detect.root.pauses import PauseRates
+from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.root.symptoms import Roots
 from sdfstream.detect.root.transients import TransientDetector
 from sdfstream.detect.runs import Gaps, LossRuns
@@ -66,8 +70,13 @@ class Engines:
         self.runs = LossRuns(self.sessions)
         self.loss = LossDetector(self.config, self.runs, self.cabling, self.recent, self.liveness)
         self.marks = MarkDetector(self.config, self.sessions, self.cabling, self.delays)
+        self.bursts = BurstDetector(self.delays, self.cabling)
+        self.comparison = InBandComparison(self.inband, self.delays, self.sessions)
         self.pauses = PauseRates(self.config)
-        self.congestion = CongestionDetector(self.config, self.delays, self.marks, self.pauses, self.cabling)
+        self.rates = PortRates()
+        self.congestion = CongestionDetector(
+            self.config, self.delays, self.marks, self.pauses, self.rates, self.cabling
+        )
         self.roots = Roots(self.cabling)
         self.miscabled = MiscablingDetector()
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
@@ -77,11 +86,17 @@ class Engines:
         self.completeness = RowCompleteness()
         self.producers = ProducerDetector()
         self.clocks = ClockDetector(self.config)
+        self.clock_steps = ClockStepDetector()
         self.degraded = DegradedAgents(self.counters)
         self.ledger = Ledger(self.config, self.counters)
-        self.detectors: tuple[tuple[str, int, Detector], ...] = (
+        self.detectors = self._asked()
+        """Name in the ledger, period in 100 ms boundaries, and detector; in the order in which they are asked."""
+
+    def _asked(self) -> tuple[tuple[str, int, Detector], ...]:
+        return (
             ("congestion", 1, self.congestion),
             ("marks", 1, self.marks),
+            ("bursts", 1, self.bursts),
             ("loss", 2, self.loss),
             ("flap", 1, self.flaps),
             ("transients", 1, self.transients),
@@ -89,10 +104,11 @@ class Engines:
             ("cabling", 5, self.miscabled),
             ("producers", 5, self.producers),
             ("clocks", 5, self.clocks),
+            ("clock-steps", 1, self.clock_steps),
             ("inband", 1, self.slow_pairs),
+            ("comparison", 5, self.comparison),
             ("degraded", 5, self.degraded),
         )
-        """Name in the ledger, period in 100 ms boundaries, and detector; in the order in which they are asked."""
 
     def begin(self, tick: int) -> None:
         """Enter the 100 ms boundary number `tick`."""
@@ -101,7 +117,9 @@ class Engines:
 
     def advance(self, now_ns: int) -> npt.NDArray[np.bool_]:
         """Fold what was taken since the last boundary into the baselines; (sessions,) the `troubled` ones."""
-        self.inband.tick()
+        windows = self.inband.tick()
+        if windows is not None:
+            self.comparison.take(windows)
         self.jobs.refresh()
         troubled = self.troubled(now_ns)
         self.runs.wipe(np.flatnonzero(troubled))
@@ -113,7 +131,7 @@ class Engines:
         self.presence.ensure()
         if self.sessions.fresh:
             self.liveness.table.ensure(self.sessions.count)
-            for engine in (self.delays, self.runs, self.marks):
+            for engine in (self.delays, self.runs, self.marks, self.bursts):
                 engine.ensure()
             self.cabling.note_new(self.sessions.fresh)
             self.sessions.fresh.clear()
@@ -129,14 +147,15 @@ class Engines:
     def forget(self, now_ns: int) -> None:
         """Drop what sent nothing for `DetectConfig.forget_s`."""
         self.jobs.expire(now_ns)
-        self.inband.forget_if_full()
+        if self.inband.forget_if_full():
+            self.comparison.forget()
         self.flows.drop_unused(now_ns - int(self.config.forget_s * NS_PER_S))
         idle = self.sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
         if idle.size:
             self.sessions.forget(idle)
             self.liveness.table.reset(idle)
             self.cabling.forget(idle)
-            for engine in (self.delays, self.runs, self.marks):
+            for engine in (self.delays, self.runs, self.marks, self.bursts):
                 engine.forget(idle)
             self.counters.add("forgotten", "sessions", idle.size)
 
@@ -158,12 +177,15 @@ class Engines:
             "flows": self.flows,
             "jobs": self.jobs,
             "inband": self.inband,
+            "comparison": self.comparison,
             "health": self.health,
             "bustime": self.bustime,
             "recent": self.recent,
             "silence": self.silence,
             "delays": self.delays,
+            "bursts": self.bursts,
             "pauses": self.pauses,
+            "rates": self.rates,
             "congestion": self.congestion,
             "roots": self.roots,
             "runs": self.runs,
@@ -176,6 +198,7 @@ class Engines:
             "completeness": self.completeness,
             "producers": self.producers,
             "clocks": self.clocks,
+            "clock_steps": self.clock_steps,
             "degraded": self.degraded,
             "ledger": self.ledger,
         }

@@ -49,7 +49,7 @@ _LEAST_JOB: Final = 3
 _ACCEPT_NS: Final = 60 * NS_PER_S
 _LINGER_NS: Final = 3 * NS_PER_S
 _MOST_STEPS: Final = 5
-_FIGURES: Final = ("duration_p50_ns", "owd_p50_ns")
+_FIGURES: Final = ("duration_p50_ns", "owd_p50_ns", "owd_min_ns")
 
 
 class InBand:
@@ -119,13 +119,13 @@ class InBand:
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 
-    def tick(self) -> None:
-        """Judge the windows that came since the last tick, in order of their time.
+    def tick(self) -> dict[str, Any] | None:
+        """Judge the windows that came since the last tick, in order of their time; they themselves, by column.
 
         They wait for the tick because a verdict compares siblings, however the rows were spread over messages.
         """
         if not self._waiting:
-            return
+            return None
         rows = {name: np.concatenate([w[name] for w in self._waiting]) for name in self._waiting[0]}
         self._waiting.clear()
         for table in (self.cusum, self.delays, self.table):
@@ -139,6 +139,7 @@ class InBand:
             fresh = self.table["window_ns"][rows["pair"][now]] < start_ns
             if fresh.any():
                 self._window({name: values[now[fresh]] for name, values in rows.items()}, start_ns)
+        return rows
 
     def _window(self, w: dict[str, Any], start_ns: int) -> None:
         """Judge one window, in which every queue pair occurs at most once."""
@@ -259,11 +260,13 @@ class InBand:
         on = self.job_cusum.on[: seen_ns.size] & (now_ns - seen_ns <= _LINGER_NS)
         return np.flatnonzero(on).tolist()
 
-    def forget_if_full(self) -> None:
+    def forget_if_full(self) -> bool:
         """Forget everybody once half the room for names is used: jobs come and go, and baselines are soon learnt."""
-        if 2 * len(self.pairs) >= self.pairs.most or 2 * len(self.jobs) >= self.jobs.most:
+        full = 2 * len(self.pairs) >= self.pairs.most or 2 * len(self.jobs) >= self.jobs.most
+        if full:
             self.counters.add("forgotten", "queue-pairs", len(self.pairs))
             self.__init__(self.counters, self.pairs.most)  # type: ignore[misc]
+        return full
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""

@@ -38,7 +38,16 @@ _MOST_NAMED: Final = 16
 _LIKELY: Final = 0.05
 """Suspects of a path at least this likely count as locations where it may be sick."""
 APART: Final = frozenset(
-    {"clock-unsynced", "clock-faulty", "agent-stale", "agent-degraded", "pipeline-degraded", "qp-slow"}
+    {
+        "clock-step",
+        "clock-unsynced",
+        "clock-faulty",
+        "agent-stale",
+        "agent-degraded",
+        "pipeline-degraded",
+        "qp-slow",
+        "inband-mismatch",
+    }
 )
 """Kinds that hurt nobody by themselves, or name their jobs already."""
 

@@ -33,9 +33,13 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _BINS = 20
+MARKS_NS = _BINS * 100 * NS_PER_MS
+"""Arrivals and marks are counted over this time."""
 _LEAST = 8
 _AFTER_NS = 2500 * NS_PER_MS
 """Marks of a queue are counted for so long after its delay is over: of a backlog both are read in one."""
+_MARKING_NS = 3600 * NS_PER_S
+"""A class of which something was marked within this time is marked in this fabric."""
 _Z = 3.09
 _CE, _NOT_ECT = int(Ecn.CE), int(Ecn.NOT_ECT)
 
@@ -49,6 +53,8 @@ class MarkDetector:
         self.table = Table({"dscp_seen": np.int64(-1), "slow_ns": np.int64(ABSENT_NS)})
         """Per directed path: the DSCP it last arrived with when that was not the one sent; when it was last slow, bus
         time."""
+        self._marked_ns: dict[int, int] = {}
+        """Bus time of the last mark in each class."""
         self.blamed: frozenset[str] = frozenset()
         self._caches = (LocationCache(), LocationCache())
         """Of marks, and of rewriting."""
@@ -84,9 +90,14 @@ class MarkDetector:
             self.window.add("arrived", number if known.all() else number[known])
             if ce.any():
                 self.window.add("marked", number[ce & known])
+                self._marked_ns |= dict.fromkeys(np.unique(sent[ce & known]).tolist(), at_ns)
             if wrong.any():
                 self.window.add("rewritten", number[wrong & known])
                 self.table["dscp_seen"][number[wrong & known]] = dscp[wrong & known]
+
+    def marks_class(self, dscp: int, now_ns: int) -> bool:
+        """Whether anything in the fabric marked packets of this class lately."""
+        return now_ns - self._marked_ns.get(dscp, -_MARKING_NS) < _MARKING_NS
 
     def share(self, now_ns: int) -> Floats:
         """(2·sessions,) share of arrivals with CE, NaN where nothing arrived."""
@@ -215,6 +226,7 @@ class MarkDetector:
         return {
             "window": self.window.snapshot(),
             "table": self.table.snapshot(),
+            "marking": [[dscp, at_ns] for dscp, at_ns in self._marked_ns.items()],
             "blamed": sorted(self.blamed),
             "caches": [m.snapshot() for m in self._caches],
         }
@@ -223,6 +235,7 @@ class MarkDetector:
         """Take up a state made by `snapshot`."""
         self.window.restore(state["window"])
         self.table.restore(state["table"])
+        self._marked_ns = {int(dscp): int(at_ns) for dscp, at_ns in state["marking"]}
         self.blamed = frozenset(state["blamed"])
         for cache, saved in zip(self._caches, state["caches"], strict=True):
             cache.restore(saved)

@@ -33,6 +33,10 @@ Bools = npt.NDArray[np.bool_]
 
 LONG_RUN = 4
 """Lost probes in a row that are an outage rather than gray loss."""
+GAP_RUN, _GAP_NS = 3, 250 * NS_PER_MS
+"""Lost probes in a row over this time, on several paths at once, may be an outage as well: of 300 ms, at 10 Hz."""
+_SEVERAL = 3
+"""So many paths must have met a gap of which none lost `LONG_RUN` probes."""
 BINS = 32
 _RESTART = 4096
 """A sequence number this far back is a sender that started afresh."""
@@ -59,7 +63,7 @@ class LossRuns:
                 "top": np.int64(-1),
                 "answered": np.uint64(0),
                 "bins": np.full(2, -1, np.int64),
-                "outgrew_ns": np.int64(0),
+                "grew_ns": np.int64(0),
                 "began_ns": np.int64(0),
                 "lost_ns": np.int64(0),
                 "located_ns": np.int64(0),
@@ -67,9 +71,9 @@ class LossRuns:
             }
         )
         """Per session: last lost sequence number, length of its run, highest sequence number answered and which of the
-        64 up to it were (bit 0: the highest), bins in which the run was counted, bus time at
-        which it became an outage, bus times of its first and its last lost row, `outgrew_ns` of the last run that
-        `Gaps` has seen, and from when on what it sent counts."""
+        64 up to it were (bit 0: the highest), bins in which the run was counted, bus time at which it had `GAP_RUN`
+        probes, bus times of its first and its last lost row, `grew_ns` of the last run that `Gaps` has seen, and from
+        when on what it sent counts."""
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),
@@ -170,8 +174,8 @@ class LossRuns:
             window.take_back("events", owner[outgrown], t["bins"][owner[outgrown], i])
             window.take_back("probes", owner[outgrown], t["bins"][owner[outgrown], i])
             t["bins"][owner[short], i] = sent_bin
-        grown = (before < LONG_RUN) & (after >= LONG_RUN)
-        t["outgrew_ns"][owner[grown]] = at_ns[begins[grown]]
+        grown = (before < GAP_RUN) & (after >= GAP_RUN)
+        t["grew_ns"][owner[grown]] = at_ns[begins[grown]]
         t["began_ns"][owner[~carried]] = at_ns[begins[~carried]]
         t["lost_ns"][slots] = at_ns
         last = np.r_[slots[1:] != slots[:-1], True]
@@ -212,16 +216,20 @@ class Gaps:
         now_ns, silent = now.now_ns, now.silence.sightings.silent
         answered_ns, interval_ns = self.liveness.table["ok_ns"], self.liveness.table["interval_ns"]
         t = self.runs.table
-        fresh = (t["run"] >= LONG_RUN) & (t["outgrew_ns"] != t["located_ns"])
+        fresh = (t["run"] >= GAP_RUN) & (t["grew_ns"] != t["located_ns"])
         if not fresh.any():
             return []
-        t["located_ns"][now.left_out] = t["outgrew_ns"][now.left_out]  # an outage: `silence` has it; or an agent's own
+        t["located_ns"][now.left_out] = t["grew_ns"][now.left_out]  # an outage: `silence` has it; or an agent's own
+        lasted_ns = t["lost_ns"] - t["began_ns"] + _coarse(interval_ns)
+        fresh &= (t["run"] >= LONG_RUN) | (lasted_ns >= _GAP_NS)
         ended = fresh & ~silent & (now_ns - t["lost_ns"] >= _SETTLED_NS)
         if not ended.any():
             return []
-        first_ns = int(t["outgrew_ns"][ended].min())
-        group = ended & (t["outgrew_ns"] <= first_ns + _TOGETHER_NS)
-        t["located_ns"][group] = t["outgrew_ns"][group]
+        first_ns = int(t["grew_ns"][ended].min())
+        group = ended & (t["grew_ns"] <= first_ns + _TOGETHER_NS)
+        t["located_ns"][group] = t["grew_ns"][group]
+        if group.sum() < _SEVERAL and not (t["run"][group] >= LONG_RUN).any():
+            return []
         lately = np.abs(t["lost_ns"] - int(t["lost_ns"][group].max())) <= _TOGETHER_NS
         met = (t["run"] >= _SHARED_RUN) & lately & ~silent & ~now.left_out & ~group
         passing = ~fresh & ~met & ~silent & (answered_ns >= first_ns)

@@ -17,9 +17,11 @@ missed      nothing but path symptoms, or nothing at all
 
 Each finding is tied to the one fault it meets best. One that no statement ties to any fault is a **false alarm**,
 unless it speaks of our own agents and pipeline (class telemetry), which is listed apart; findings of severity ``info``
-alarm nobody and are left out. A finding on exactly the faulty element while the fault holds is no false alarm whatever
-its kind (a lossy link may well congest), but only its kind makes it right, and beside another it is one too many
-(`sdfstream.score.alarms`).
+alarm nobody and are left out, except that they may tell of a fault that is over before anybody could be woken (bursts,
+a link around which the fabric reroutes within `PASSES_S`). A finding that opens resolved speaks by that statement; of
+others what is resolved says nothing any more. A finding on exactly the faulty element while the fault holds is no false
+alarm whatever its kind (a lossy link may well congest), but only its kind makes it right, and beside another it is one
+too many (`sdfstream.score.alarms`).
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ Data = Mapping[str, Any]
 
 GRACE_NS: Final = 5 * NS_PER_S
 """A statement this long after the end of a fault may still be about it: detectors look back over windows."""
+PASSES_S: Final = 1.0
+"""A fault around which the fabric reroutes this soon is over before anybody could be woken."""
 SLACK_NS: Final = 50_000_000
 """A fault's time is taken just before its first change; clocks of two processes on one machine differ by less."""
 
@@ -60,7 +64,7 @@ RIGHT_KINDS: Final[dict[str, frozenset[str]]] = {
     "host-down": frozenset({"host-silent"}),
     "congested-link": frozenset({"congestion", "ecn-marks"}),
     "incast": frozenset({"congestion", "ecn-marks"}),
-    "bursts": frozenset({"congestion", "ecn-marks"}),
+    "bursts": frozenset({"bursts", "congestion", "ecn-marks"}),
     "ecn-mistuned": frozenset({"congestion", "ecn-mistuned"}),
     "pfc-storm": frozenset({"congestion", "pfc-storm"}),
     "slow-nic": frozenset({"congestion", "slow-nic"}),
@@ -189,37 +193,52 @@ def match(faults: Iterable[Data], findings: Iterable[Data]) -> Scorecard:
         key: statements for key, statements in histories.items() if any(f.get("severity") != "info" for f in statements)
     }
     untied = [statements for statements in alarms.values() if not _tie(statements, outcomes)]
+    passing = [outcome for outcome in outcomes if _passes(outcome.fault)]
+    for key, statements in histories.items():
+        if key not in alarms:
+            _tie(statements, passing)
     for outcome in outcomes:
         _settle(outcome, untied)
-    beside = _beside(outcomes, alarms, untied)
+    beside = _beside(outcomes, alarms, {key: history[0] for key, history in histories.items()}, untied)
     false = [first for what, first, fault in beside if what == "false" and fault is None]
     return Scorecard(outcomes, false, len(alarms), beside)
 
 
 def _beside(
-    outcomes: Sequence[FaultOutcome], alarms: Mapping[str, Sequence[Data]], untied: Sequence[Sequence[Data]]
+    outcomes: Sequence[FaultOutcome],
+    alarms: Mapping[str, Sequence[Data]],
+    firsts: Mapping[str, Data],
+    untied: Sequence[Sequence[Data]],
 ) -> list[tuple[AlarmClass, Data, Data | None]]:
     """Class, first statement and fault of every alarm that is not simply a fault's own, in order of time."""
     end_ns = max((int(history[-1]["seen_at_ns"]) for history in alarms.values()), default=0)
     end_ns = max(end_ns, *(int(o.fault.get("healed_at_ns") or 0) for o in outcomes), 0)
-    firsts = {key: history[0] for key, history in alarms.items()}
     found: list[tuple[AlarmClass, Data, Data | None]] = [(alarm.untied(h), h[0], None) for h in untied]
     for outcome in outcomes:
         reporter = outcome.reporter(firsts)
-        for key in outcome.tied:
+        for key in outcome.tied & alarms.keys():
             what = alarm.tied(alarms[key], outcome.fault, reports=key == reporter, end_ns=end_ns)
             found.append((what, firsts[key], outcome.fault))
     found = [one for one in found if one[0] != "fault"]
     return sorted(found, key=lambda one: (int(one[1]["seen_at_ns"]), str(one[1]["id"])))
 
 
+def _passes(fault: Data) -> bool:
+    """Whether a fault comes and goes so soon that telling it as information is telling it."""
+    reroute_s = fault.get("parameters", {}).get("reroute_s")
+    return fault["kind"] == "bursts" or (reroute_s is not None and float(reroute_s) <= PASSES_S)
+
+
+def _speaking(statements: Sequence[Data]) -> list[Data]:
+    """Statements that say that something is wrong: all but the resolved ones, of which only the first may."""
+    return [s for i, s in enumerate(statements) if i == 0 or s.get("status") != "resolved"]
+
+
 def _tie(statements: Sequence[Data], outcomes: Sequence[FaultOutcome]) -> bool:
     """Tie one finding (its statements in order) to the fault it meets best; False when it meets none."""
     best: tuple[tuple[int, int], FaultOutcome] | None = None
     for outcome in outcomes:
-        for statement in statements:
-            if statement.get("status") == "resolved":
-                continue
+        for statement in _speaking(statements):
             weight = _weight(outcome.fault, statement)
             if weight and (best is None or (weight, int(outcome.fault["at_ns"])) > best[0]):
                 best = ((weight, int(outcome.fault["at_ns"])), outcome)
@@ -263,8 +282,8 @@ def _credit(outcome: FaultOutcome, statements: Sequence[Data]) -> None:
     """Update a fault's outcome with the statements of a finding tied to it."""
     outcome.tied.add(str(statements[0]["id"]))
     at_ns = int(outcome.fault["at_ns"])
-    for statement in statements:
-        if statement.get("status") == "resolved" or not _weight(outcome.fault, statement):
+    for statement in _speaking(statements):
+        if not _weight(outcome.fault, statement):
             continue
         delay_ns = max(int(statement["seen_at_ns"]) - at_ns, 0)
         if outcome.first_sign_ns is None or delay_ns < outcome.first_sign_ns:

@@ -107,3 +107,30 @@ def test_batches_that_cannot_be_read_are_counted_and_the_rest_goes_on() -> None:
     stage.step([replace(message, body=message.body.drop_columns(["owd_p50_ns", "duration_p50_ns"]))], message.bus_at_ns)
     assert stage.counters.get("refused", "column-missing") == 1
     stage.step([], message.bus_at_ns + 10**9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_job_that_is_set_up_wrongly_is_found_from_its_first_seconds(seed: int) -> None:
+    """RoCEv1 in band: 250 µs where probes take 20 µs, from the beginning on, so that no baseline shows it."""
+    fabric = Fabric(seed, [], replace(SHAPE, ports=1, clocks=False, ports_read=False))
+    hosts = tuple(fabric.hosts)
+    jobs = Training(
+        fabric, [Trainer("v1", hosts[:4], at_s=1.0, extra_us=240), Trainer("v2", hosts[2:], at_s=1.0)], seed
+    )
+    reported = run(DetectStage(), together(fabric.messages(12), jobs.messages(12)))
+    ((told_s, finding),) = of_kind(reported, "inband-mismatch")
+    assert (finding["subject"], finding["class"]) == ({"type": "job", "id": "v1"}, "configuration")
+    assert finding["cause"] == "class-mismatch" and finding["jobs"] == ["v1"] and told_s < 9
+    shown = {e["what"]: e for e in finding["evidence"]}["inband-delay"]
+    assert shown["value"] > 180 > 60 > shown["baseline"]
+    assert reported.opened() == [(told_s, "inband-mismatch", "v1")]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_queue_that_probes_meet_too_is_no_mismatch(seed: int) -> None:
+    fabric = Fabric(seed, [], replace(SHAPE, ports=1, clocks=False, ports_read=False))
+    into = [f"{fabric.leaf[n]}->{n}" for n in fabric.nics]
+    slow = Fabric(seed, [Fault(tuple(into), 4.0, 12.0, delay_us=400)], replace(fabric.shape))
+    jobs = Training(slow, [Trainer("ring", tuple(fabric.hosts), at_s=1.0)], seed)
+    reported = run(DetectStage(), together(slow.messages(12), jobs.messages(12)))
+    assert of_kind(reported, "inband-mismatch") == []

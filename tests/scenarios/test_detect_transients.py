@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,3 +33,26 @@ def test_a_link_down_for_a_third_of_a_second_is_told_with_its_evidence(seed: int
     assert 200 < evidence["silent-for"] < 500 and evidence["silent-paths"] >= 4
     lasted_ns = finding["resolved_at_ns"] - finding["since_at_ns"]
     assert 0.2e9 < lasted_ns < 0.5e9
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_three_probes_lost_by_every_path_of_a_link_are_its_outage(seed: int) -> None:
+    """300 ms at 10 Hz: fewer lost probes in a row than an outage of a single path must show."""
+    shape = replace(SHAPE, rate_hz=10)
+    leaf, spine = busy_link(Fabric(seed, [], shape), np.random.default_rng(seed))
+    faults = [
+        Fault((f"{leaf}->{spine}", f"{spine}->{leaf}"), AT_S, AT_S + 0.3, drop=1),
+        Fault((f"{leaf}->{spine}",), AT_S + 0.3, 20, rehash=leaf),
+    ]
+    reported = run(DetectStage(), Fabric(seed, faults, shape).messages(10))
+    ((told_s, finding),) = reported.findings()
+    assert (finding["status"], finding["subject"]["id"]) == ("resolved", f"{leaf}--{spine}") and told_s - AT_S < 2
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_gray_loss_of_a_fifth_is_no_outage(seed: int) -> None:
+    shape = replace(SHAPE, rate_hz=10)
+    leaf, spine = busy_link(Fabric(seed, [], shape), np.random.default_rng(seed))
+    faults = [Fault((f"{leaf}->{spine}", f"{spine}->{leaf}"), 4.0, drop=0.1)]
+    reported = run(DetectStage(), Fabric(seed, faults, shape).messages(16))
+    assert [f for _, f in reported.findings() if f["kind"] in ("link-down", "link-flap", "nic-down")] == []

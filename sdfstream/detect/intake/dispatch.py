@@ -7,7 +7,7 @@ topic                       taken by
 ``sdf.raw.liveness.v1``     liveness; bus time, presence and producers of the agent's host; degraded agents
 ``sdf.raw.port.v1``         presence (port states), flaps, ports
 ``sdf.derived.owd.v1``      delays
-``sdf.state.clock.v1``      clocks
+``sdf.state.clock.v1``      clocks, clock steps
 ``sdf.derived.qp.v1``       in-band
 ``sdf.state.topology.v1``   cabling (declared, or a traced path), flows, miscabled, producers
 ``sdf.state.job.v1``        jobs
@@ -56,11 +56,12 @@ class Dispatch:
         self._sessions, self._presence, self._bustime = engines.sessions, engines.presence, engines.bustime
         self._liveness, self._runs, self._marks = engines.liveness, engines.runs, engines.marks
         self._flaps, self._ports, self._recent = engines.flaps, engines.ports, engines.recent
-        self._pauses = engines.pauses
+        self._pauses, self._rates = engines.pauses, engines.rates
         self._completeness = engines.completeness
         self._degraded, self._delays, self._inband = engines.degraded, engines.delays, engines.inband
         self._cabling, self._flows, self._miscabled = engines.cabling, engines.flows, engines.miscabled
         self._producers = engines.producers
+        self._clocks, self._clock_steps = engines.clocks, engines.clock_steps
         self._runs_of: dict[str, Callable[[Sequence[Message]], None]] = {
             PROBE.name: ProbeIntake(engines, lambda message: self._take_sign_of_life(message, message.key)).take,
             OWD.name: DelayIntake(
@@ -69,7 +70,7 @@ class Dispatch:
         }
         self._batches: dict[str, Callable[[Message, pa.RecordBatch], None]] = {
             PORT.name: self._take_ports,
-            CLOCK.name: lambda message, batch: engines.clocks.take(batch, message.bus_at_ns),
+            CLOCK.name: self._take_clocks,
             QP_WINDOW.name: self._take_windows,
         }
         self._events: dict[str, Callable[[Message, Event], None]] = {
@@ -120,6 +121,11 @@ class Dispatch:
             self._recent.note(nic, read_ns)
         self._ports.take(batch, at_ns)
         self._pauses.take(batch, read_ns)
+        self._rates.take(batch, read_ns)
+
+    def _take_clocks(self, message: Message, batch: pa.RecordBatch) -> None:
+        self._clocks.take(batch, message.bus_at_ns)
+        self._clock_steps.take(batch, message.bus_at_ns)
 
     def _take_windows(self, message: Message, batch: pa.RecordBatch) -> None:
         self._inband.take(batch, self._made_ns("queue pairs of", message, batch))
@@ -140,7 +146,7 @@ class Dispatch:
 
     def _take_sign_of_life(self, message: Message, host: str) -> None:
         if self._presence.take_message(host, message.bus_at_ns, message.boot_id):
-            for engine in (self._liveness, self._flaps, self._ports, self._pauses):
+            for engine in (self._liveness, self._flaps, self._ports, self._pauses, self._rates):
                 engine.restarted(host)
 
     # -- events -------------------------------------------------------------------------------------------------

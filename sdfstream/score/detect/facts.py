@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from sdfstream.records.units import NS_PER_S
 from sdfstream.score.alarms import closed_early
 from sdfstream.score.location import LocationMatch, ends
 from sdfstream.score.match import FaultOutcome, match
@@ -33,6 +34,7 @@ CAUSES_OF: Final[dict[str, frozenset[str]]] = {
 }
 HARD: Final = frozenset({"nic-down", "host-down", "link-down", "switch-down"})
 GRAY: Final = frozenset({"gray-loss"})
+SETTLED_NS: Final = 3 * NS_PER_S
 _ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -52,10 +54,11 @@ class FaultFact:
     directed: bool | None = None
     """Of a fault in one direction whose element is exact: that direction leads the suspects. None: not asked."""
     cause: bool = False
+    """The best finding's cause is right, `SETTLED_NS` after its statement."""
     delay_s: float | None = None
     """To the first finding tied to it."""
     findings: int = 0
-    """Above info, tied to it."""
+    """Tied to it: above info, and what tells of a fault that is over at once."""
     closed_early: int = 0
     reported: tuple[str, ...] = ()
     """Kind and subject of every finding tied to it, the best first."""
@@ -120,13 +123,20 @@ def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence
         best = min((h[0] for h in tied), key=lambda s: int(s["seen_at_ns"]), default=None)
     if best is not None:
         made.exact = outcome.location is LocationMatch.EXACT
-        made.cause = best["cause"] in CAUSES_OF.get(made.kind, frozenset())
+        made.cause = _settled(best, histories)["cause"] in CAUSES_OF.get(made.kind, frozenset())
         if made.exact and len(fault.get("links", ())) == 1 and made.kind not in ("incast", "bursts", "pfc-storm"):
             made.directed = leads(best, str(fault["links"][0]))
     first = [] if best is None else [_brief(best)]
     made.reported = tuple(dict.fromkeys([*first, *sorted(_brief(h[0]) for h in tied)]))
     made.closed_early = sum(closed_early(history, fault) for history in tied)
     return made
+
+
+def _settled(best: Data, histories: Mapping[str, Sequence[Data]]) -> Data:
+    """The finding as it stands `SETTLED_NS` later: some causes show by counters, which are read once a second."""
+    until_ns = int(best["seen_at_ns"]) + SETTLED_NS
+    later = [s for s in histories[str(best["id"])] if int(s["seen_at_ns"]) <= until_ns and s["status"] != "resolved"]
+    return later[-1] if later else best
 
 
 def leads(finding: Data, direction: str) -> bool:

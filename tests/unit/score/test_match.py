@@ -307,3 +307,20 @@ def test_an_agent_that_says_it_starves_is_listed_apart() -> None:
     told = match([fault("gray-loss", "l0--s1")], [said("agent-degraded", "h3", 12), said("nic-down", "h3/r0", 12, "b")])
     assert [(one, f["id"]) for one, f, _ in told.beside] == [("telemetry", "a"), ("false", "b")]
     assert told.as_dict()["false_alarms"] == 1 and told.as_dict()["telemetry"] == 1
+
+
+def test_what_is_over_at_once_may_be_told_as_information() -> None:
+    faults = [fault("link-down", "l0--s1", 10, 20, "A", reroute_s=0.3), fault("bursts", "h03/r1", 40, 80, "B")]
+    told = [
+        said("link-down", "l0--s1", 11, "l", "resolved", severity="info"),
+        said("bursts", "h03/r1", 41, "b", "resolved", severity="info"),
+        said("bursts", "h05/r1", 42, "other", "resolved", severity="info"),
+    ]
+    card = match(faults, told)
+    assert [(o.verdict, o.tied) for o in card.outcomes] == [("right", {"l"}), ("right", {"b"})]
+    assert (card.alarms, card.false_alarms) == (0, [])
+
+
+def test_what_stays_is_not_found_by_information() -> None:
+    card = match([fault("link-down", "l0--s1")], [said("link-down", "l0--s1", 11, "l", "resolved", severity="info")])
+    assert card.outcomes[0].verdict == "missed"

@@ -1,0 +1,110 @@
+"""What every port moves, and how often it is paused: two readings of its counters over the host's own clock."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sdfstream.records import columns
+from sdfstream.records.units import NS_PER_S
+
+_MOST_PORTS = 10_000
+_FRESH_NS = 5 * NS_PER_S
+_NULL = 2**63
+
+
+@dataclass(slots=True)
+class _PortCounts:
+    nic: str
+    read_at_ns: int = 0
+    """Host clock of the last reading."""
+    rx: int = -1
+    tx: int = -1
+    """Bytes, as last read; −1: not known."""
+    paused: int = -1
+    """Pause frames received, as last read; −1: not known."""
+    rate_bps: float = -1.0
+    """In the busier direction; −1: not known."""
+    paused_hz: float = 0.0
+    speed_bps: float = 0.0
+    """0: not known."""
+    from_ns: int = 0
+    """Bus time of the reading before the last."""
+    seen_ns: int = 0
+    """Bus time of the last reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortUse:
+    """A port between its last two readings."""
+
+    rate_bps: float
+    speed_bps: float
+    """As the port says; 0: not known."""
+    paused_hz: float
+    """Pause frames that it received, a second."""
+
+
+class PortRates:
+    """Ports by name."""
+
+    def __init__(self) -> None:
+        self._ports: dict[str, _PortCounts] = {}
+
+    def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
+        """Take a ``sdf.raw.port.v1`` message that speaks of `at_ns`, bus time."""
+        port, names = columns.names(batch, "port")
+        nic, nics = columns.names(batch, "nic")
+        read_at = columns.values(batch, "at_ns").tolist()
+        counts = (columns.filled(batch, name, _NULL).tolist() for name in ("rx_bytes", "tx_bytes", "rx_pause"))
+        speeds = columns.filled(batch, "speed_mbps", 0).tolist()
+        for p, n, read_ns, *now, mbps in zip(port.tolist(), nic.tolist(), read_at, *counts, speeds, strict=True):
+            if p < 0 or n < 0:
+                continue
+            known = self._ports.get(names[p])
+            if known is None:
+                if len(self._ports) >= _MOST_PORTS:
+                    continue
+                known = self._ports[names[p]] = _PortCounts(nics[n])
+            self._reading(known, [int(c) if c < _NULL else -1 for c in now], int(read_ns), at_ns)
+            known.speed_bps = mbps * 1e6
+
+    @staticmethod
+    def _reading(port: _PortCounts, now: list[int], read_ns: int, at_ns: int) -> None:
+        rx, tx, paused = now
+        passed_s = (read_ns - port.read_at_ns) / NS_PER_S
+        timely = 0.05 < passed_s < 600
+        usable = timely and 0 <= port.rx <= rx and 0 <= port.tx <= tx
+        port.rate_bps = max(rx - port.rx, tx - port.tx) * 8 / passed_s if usable else -1.0
+        port.paused_hz = (paused - port.paused) / passed_s if timely and 0 <= port.paused <= paused else 0.0
+        port.rx, port.tx, port.paused, port.read_at_ns = rx, tx, paused, read_ns
+        port.from_ns, port.seen_ns = port.seen_ns, at_ns
+
+    def restarted(self, host: str) -> None:
+        """A host's agent is a new run; its counters may have started again."""
+        for name, port in self._ports.items():
+            if name.startswith(f"{host}/"):
+                port.rx = port.tx = port.paused = -1
+
+    def use_of(self, nic: str, since_ns: int, now_ns: int) -> PortUse | None:
+        """The busiest port of a NIC between two readings of which the first was made at `since_ns` or later."""
+        fresh = [
+            port
+            for port in self._ports.values()
+            if port.nic == nic
+            and port.rate_bps >= 0
+            and port.from_ns >= since_ns
+            and now_ns - port.seen_ns <= _FRESH_NS
+        ]
+        best = max(fresh, key=lambda port: port.rate_bps, default=None)
+        return None if best is None else PortUse(best.rate_bps, best.speed_bps, best.paused_hz)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {"ports": [[name, asdict(port)] for name, port in self._ports.items()]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state made by `snapshot`."""
+        self._ports = {name: _PortCounts(**saved) for name, saved in state["ports"]}

@@ -1,0 +1,103 @@
+"""Back-pressure: queues that stand because the next one is full, put under the queue at which the spreading begins.
+
+Where pause frames stop a port, packets wait before it unmarked, and the ports that feed it are stopped in turn. So a
+queue that is long and hardly marked, and leads to another queue that began with it or before, is a symptom of that one;
+the most downstream of them is the root. It is told by where queues stand alone: no counter of pause frames is needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.root.storms import CAUSE as STORM
+from sdfstream.records.units import NS_PER_S
+
+UNMARKED: Final = 0.3
+"""A queue as long as `LONG_US` is marked more than this where marking works: it is beyond any upper threshold."""
+LONG_US: Final = 100.0
+_LATER_NS: Final = NS_PER_S
+"""Queues of one spreading are told with beginnings this far apart: each is dated by its own windows."""
+_SEVERAL: Final = 3
+"""So many queues that lead to one, begun at once, are no coincidence even where nothing is marked."""
+_FEEDERS: Final = 2
+"""So many queues before a NIC's own, none of them marked, are a storm of pauses that the NIC sends."""
+
+
+def under_the_first(queues: list[Detection], *, marking: bool) -> list[Detection]:
+    """`queues` without those that back-pressure explains; their roots with them as symptoms.
+
+    Where the fabric is not known to mark (`marking`) an unmarked queue says nothing: then it takes several that lead to
+    one at once. Storms that counters of pause frames show have their symptoms already (`root.symptoms`).
+    """
+    if any(queue.cause == STORM for queue in queues):
+        return queues
+    root = _roots(queues)
+    led = Counter(of for i, of in enumerate(root) if of != i)
+    root = [of if marking or led[of] >= _SEVERAL else i for i, of in enumerate(root)]
+    return [
+        _with_feeders(queue, [queues[j] for j, of in enumerate(root) if of == i and j != i])
+        for i, queue in enumerate(queues)
+        if root[i] == i
+    ]
+
+
+def value(detection: Detection, what: str) -> float | None:
+    """A figure of a detection's evidence."""
+    return next((e.value for e in detection.evidence if e.what == what), None)
+
+
+def unmarked(queue: Detection) -> bool:
+    """Whether a queue is long and hardly marked, as far as marks are known."""
+    marked = value(queue, "ce-share")
+    return (value(queue, "delay-excess") or 0.0) >= LONG_US and marked is not None and marked < UNMARKED
+
+
+def _ends(queue: Detection) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes at which its directions start and end; a switch is both of its own."""
+    starts, stops = set(), set()
+    for direction in queue.directions:
+        a, arrow, b = direction.partition("->")
+        starts.add(a)
+        stops.add(b if arrow else a)
+    return frozenset(starts), frozenset(stops)
+
+
+def _roots(queues: list[Detection]) -> list[int]:
+    """For each queue the most downstream one that explains it; itself where none does, or where pauses go in a ring."""
+    ends = [_ends(queue) for queue in queues]
+    after = [_after(i, queues, ends) for i in range(len(queues))]
+    found = []
+    for i in range(len(queues)):
+        at, seen = i, {i}
+        while after[at] not in seen:
+            at = after[at]
+            seen.add(at)
+        ring = after[at] != at
+        found.append(i if ring else at)
+    return found
+
+
+def _after(i: int, queues: list[Detection], ends: list[tuple[frozenset[str], frozenset[str]]]) -> int:
+    """The queue that the queue `i` leads to and may be held up by; `i` itself: none."""
+    if not unmarked(queues[i]):
+        return i
+    beyond = [
+        j
+        for j, (starts, _) in enumerate(ends)
+        if j != i and starts & ends[i][1] and queues[j].since_ns <= queues[i].since_ns + _LATER_NS
+    ]
+    return min(beyond, key=lambda j: (queues[j].since_ns, queues[j].subject.id), default=i)
+
+
+def _with_feeders(queue: Detection, feeders: list[Detection]) -> Detection:
+    if not feeders:
+        return queue
+    mine = tuple(symptom(f.kind, f.subject, f.since_ns) for f in feeders)[:MAX_SYMPTOMS]
+    found = replace(queue, symptoms=(*mine, *queue.symptoms), attached=len(mine))
+    if queue.subject.type == "nic" and len(feeders) >= _FEEDERS and unmarked(queue):
+        detail = f"queues spread from {queue.subject.id} against the traffic, unmarked: it pauses its switch port"
+        found = replace(found, cause=STORM, confidence=min(0.8, queue.confidence), severity="urgent", detail=detail)
+    return found

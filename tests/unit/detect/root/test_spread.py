@@ -1,0 +1,66 @@
+"""Back-pressure: which queues are put under which, and when a NIC is a storm's root without pause counters."""
+
+from __future__ import annotations
+
+from sdfstream.detect.detections import Detection
+from sdfstream.detect.root.spread import under_the_first
+from sdfstream.records.finding import Evidence, Subject
+
+S = 1_000_000_000
+
+
+def queue(direction: str, since_s: float = 30.0, us: float = 800.0, ce: float | None = 0.0, cause: str = "queueing"):
+    a, b = direction.split("->")
+    nic = next((end for end in (a, b) if "/" in end), None)
+    subject = Subject("nic", nic) if nic else Subject("link", "--".join(sorted((a, b))))
+    evidence = [Evidence("delay-excess", us, "µs", direction)]
+    if ce is not None:
+        evidence.append(Evidence("ce-share", ce, "1", direction))
+    return Detection("congestion", subject, int(since_s * S), cause, 0.9, tuple(evidence), directions=(direction,))
+
+
+def told(queues: list[Detection], *, marking: bool = True) -> dict[str, tuple[str, int]]:
+    return {q.subject.id: (q.cause, q.attached) for q in under_the_first(queues, marking=marking)}
+
+
+STORM = [
+    queue("l2->h4/r0"),
+    queue("s1->l2", 30.2),
+    queue("l0->s1", 30.3),
+    queue("h1/r0->l0", 30.4),
+    queue("s3->l2", 30.2),
+]
+
+
+def test_a_storm_without_counters_is_one_finding_of_its_nic() -> None:
+    for marking in (True, False):
+        assert told(STORM, marking=marking) == {"h4/r0": ("pause-storm", 4)}
+
+
+def test_a_queue_that_is_marked_too_late_has_those_before_it_as_symptoms() -> None:
+    queues = [queue("l2->s2", ce=0.05, cause="ecn-mistuned"), queue("h4/r0->l2", 30.3)]
+    assert told(queues) == {"l2--s2": ("ecn-mistuned", 1)}
+
+
+def test_what_is_marked_short_unknown_or_older_stands_alone() -> None:
+    root = queue("l2->s2", ce=0.05)
+    for other in (
+        queue("h4/r0->l2", ce=0.9),
+        queue("h4/r0->l2", us=60.0),
+        queue("h4/r0->l2", ce=None),
+        queue("h4/r0->l2", since_s=20.0),
+        queue("h4/r0->l3"),
+    ):
+        assert told([root, other]) == {"l2--s2": ("queueing", 0), "h4/r0": ("queueing", 0)}
+
+
+def test_two_queues_where_nothing_is_marked_are_two() -> None:
+    assert len(told([queue("s1->l2"), queue("l0->s1")], marking=False)) == 2
+
+
+def test_queues_in_a_ring_have_no_root_and_are_all_told() -> None:
+    assert len(told([queue("l0->s0"), queue("s0->l1"), queue("l1->s1"), queue("s1->l0")])) == 4
+
+
+def test_a_storm_that_counters_show_is_left_as_it_is() -> None:
+    assert len(told([queue("l2->h4/r0", cause="pause-storm"), *STORM[1:]])) == 5
