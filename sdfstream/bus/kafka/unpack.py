@@ -17,7 +17,8 @@ MOST_BYTES: Final = 128 << 20
 """Of a batch, decompressed: twice the largest message that may be configured."""
 MOST_GROWTH: Final = 256
 """Batches of heartbeats of one host, which are nearly the same, shrink to a sixtieth."""
-_SMALL_BYTES: Final = 1 << 20
+_SMALL_BYTES: Final = 8 << 20
+"""What any batch may be: the largest message by default (`KafkaConfig.max_message_bytes`)."""
 _PIECE_BYTES: Final = 1 << 20
 _ATTRIBUTES_AT: Final = 21
 _HEADER_BYTES: Final = 61

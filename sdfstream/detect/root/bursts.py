@@ -37,6 +37,8 @@ _TOGETHER_NS: Final = 300 * NS_PER_MS
 _LONGEST_NS: Final = NS_PER_S
 """What lasted longer is no burst, and had its time to be told as what it was."""
 _LEAST_PATHS: Final = 4
+_NO_QUEUE: Final = ("path", "host")
+"""What is no queue's place: what all of a host's paths see for a moment is the host's own delay."""
 _TRIALS: Final = 8.0
 _WINDOW_NS: Final = 3600 * NS_PER_S
 _DUE: Final = 2.5
@@ -116,7 +118,7 @@ class BurstDetector:
         subjects = []
         for location in locate(self.cabling, Observations.join(observed), noise=0.01, least_share=0.6, kind="queue"):
             number, subject = location.directed_paths(), location.subject
-            if subject.type == "path" or location.probability < 0.5 or number.size < _LEAST_PATHS:
+            if subject.type in _NO_QUEUE or location.probability < 0.5 or number.size < _LEAST_PATHS:
                 continue
             burst = _Burst(
                 int(t["first_ns"][number].min()),
