@@ -12,7 +12,7 @@
 Each stage declares the topics that it reads and writes (`reads`, `writes`). The same stages run over one seam, the
 `Stage` protocol of `runtime.driver`: live, in one process or shared among processes on Kafka (`runtime.live_io`), and
 over a recording as fast as the machine allows (`runtime.replay`). A stage never reads a clock: `driver.Driver` steps it
-at every 100 ms boundary of bus time, and with the messages of each slice of 25 ms (`records.slices`), so that its
+at every 100 ms boundary of bus time, and with the messages of each slice of 50 ms (`records.slices`), so that its
 outputs depend only on what was on the bus.
 """
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sdfstream.records.message import Body, Event, Message
 from sdfstream.records.units import NS_PER_MS, TICK_NS
 
-SLICE_NS: Final = 25 * NS_PER_MS
+SLICE_NS: Final = 50 * NS_PER_MS
 """Divides `TICK_NS`: no slice lies on both sides of a boundary at which stages tick."""
 assert TICK_NS % SLICE_NS == 0
 
