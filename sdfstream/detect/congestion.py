@@ -5,6 +5,7 @@ Classes are evaluated apart: a class whose own queue stands is not contradicted 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
-from sdfstream.detect.recent import LocationCache
+from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.root.spread import UNMARKED, under_the_first
@@ -32,6 +33,8 @@ Bools = npt.NDArray[np.bool_]
 
 _SURELY = 0.9
 """A path crosses an element when it does so with this probability."""
+_UNPLACED = {"switch": 1, "path": 2}
+"""Subjects that stand for a place which is not known, the vaguest last."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
 _BUSY = 0.5
@@ -56,6 +59,8 @@ class CongestionDetector:
         self.pauses, self.rates = pauses, rates
         self.blamed: frozenset[str] = frozenset()
         self._cache = LocationCache()
+        self._placed: dict[Subject, Location] = {}
+        """Where queues stand, or stood a moment ago: their findings are open."""
         self._causes: dict[Subject, str] = {}
         """What was told of queues that stand, other than that they do."""
 
@@ -70,6 +75,7 @@ class CongestionDetector:
         everything = self.delays.slow(reached_ns) & ~np.repeat(left_out, 2)
         if not everything.any():
             self.blamed = frozenset()
+            self._placed.clear()
             self._causes.clear()
             return []
         slow, well = np.flatnonzero(everything), np.flatnonzero(self.delays.well(reached_ns) & ~np.repeat(left_out, 2))
@@ -90,6 +96,8 @@ class CongestionDetector:
             if number.size and (subject.id in reported or 2 * int(hot[number].sum()) >= number.size)
         ]
         self.blamed = frozenset(location.subject.id for location, _ in detected)
+        self._placed = {subject: location for subject, location in self._placed.items() if subject.id in reported}
+        self._placed |= {location.subject: location for location, _ in detected if location.subject.type != "path"}
         self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in self.blamed}
         ce_share = self.marks.share(now_ns)
         queues = [self._detection(location, number, ce_share, now) for location, number in detected]
@@ -97,24 +105,28 @@ class CongestionDetector:
         return under_the_first(name_culprits(queues, self.pauses, self.cabling, now_ns), marking=marking)
 
     def _locate_by_others(self, found: dict[Subject, tuple[Location, Ints]]) -> None:
-        """Paths that one class alone cannot place are those of a queue that another class has placed on all of them.
+        """Paths that one class alone cannot place are those of a queue that is placed on all of them: by another class,
+        or before, by more paths than report now.
 
-        Few paths of a class, none of them well, may cross several elements alike.
+        Few paths of a class, none of them well, may cross several elements alike: those are laid to a switch, or to
+        none.
         """
-        placed = [s for s in found if s.type != "path"]
-        for subject in [s for s in found if s.type == "path" and found[s][1].size]:
+        placed = self._placed | {subject: location for subject, (location, _) in found.items()}
+        for subject in [s for s in found if s.type in _UNPLACED and found[s][1].size]:
             number = found[subject][1]
-            element, weight = (
-                self.cabling.element[number // 2, number % 2],
-                self.cabling.weight[number // 2, number % 2],
-            )
-            for other in placed:
-                location, theirs = found[other]
-                over = np.isin(element, self.cabling.numbers(location.directions)) & (weight > _SURELY)
-                if over.any(axis=1).all():
-                    found[other] = location, np.concatenate([theirs, number])
-                    del found[subject]
-                    break
+            for other, location in placed.items():
+                if _UNPLACED.get(other.type, 0) >= _UNPLACED[subject.type] or not self._all_cross(number, location):
+                    continue
+                theirs = found[other][1] if other in found else np.empty(0, np.int64)
+                found[other] = found[other][0] if other in found else location, np.concatenate([theirs, number])
+                del found[subject]
+                break
+
+    def _all_cross(self, number: Ints, location: Location) -> bool:
+        """Whether all of these directed paths cross one of the directions of a location."""
+        element, weight = self.cabling.element[number // 2, number % 2], self.cabling.weight[number // 2, number % 2]
+        over = np.isin(element, self.cabling.numbers(location.directions)) & (weight > _SURELY)
+        return bool(over.any(axis=1).all())
 
     def _locate(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, kind="queue", incumbents=self.blamed)
@@ -187,11 +199,14 @@ class CongestionDetector:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         causes = [[subject.type, subject.id, cause] for subject, cause in self._causes.items()]
-        return {"blamed": sorted(self.blamed), "cache": self._cache.snapshot(), "causes": causes}
+        placed = [asdict(location) for location in self._placed.values()]
+        blamed = sorted(self.blamed)
+        return {"blamed": blamed, "placed": placed, "cache": self._cache.snapshot(), "causes": causes}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.blamed = frozenset(state["blamed"])
+        self._placed = {location.subject: location for location in map(revived, state["placed"])}
         self._cache.restore(state["cache"])
         self._causes = {Subject(kind, name): str(cause) for kind, name, cause in state["causes"]}
 

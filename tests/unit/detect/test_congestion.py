@@ -1,0 +1,83 @@
+"""Queues that one class of few paths cannot place, and queues whose paths fall late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.congestion import CongestionDetector
+from sdfstream.detect.localise import Location
+from sdfstream.detect.stage import DetectStage
+from sdfstream.records.finding import Subject
+from tests.fixtures.drive import run
+from tests.fixtures.leafspine import Fabric, Shape
+
+SHAPE = Shape(hosts=8, rails=1, leaves=4, spines=2, ports=3, rate_hz=12.0, peers=4)
+LINK, SWITCH, PATH = Subject("link", "l0--s0"), Subject("switch", "s0"), Subject("path", "p")
+
+
+@pytest.fixture(scope="module")
+def fabric() -> tuple[Any, np.ndarray, np.ndarray]:
+    """A detector that knows the fabric's routes; directed paths over l0->s0, and others."""
+    stage, made = DetectStage(), Fabric(3, [], SHAPE)
+    run(stage, made.messages(4))
+    detector = stage._engines.congestion
+    cabling = detector.cabling
+    numbers = np.arange(2 * cabling.sessions.count)
+    element, weight = cabling.element[numbers // 2, numbers % 2], cabling.weight[numbers // 2, numbers % 2]
+    over = (np.isin(element, cabling.numbers(["l0->s0"])) & (weight > 0.9)).any(axis=1)
+    assert over.sum() >= 4 and (~over).sum() >= 4
+    return detector, numbers[over], numbers[~over]
+
+
+def location(subject: Subject, number: np.ndarray, directions: list[str]) -> tuple[Location, np.ndarray]:
+    names = ["rev" if n % 2 else "fwd" for n in number.tolist()]
+    found = Location(subject, directions, True, 1.0, number // 2, [(directions[0], 0.7)], 0.7, names)
+    return found, number
+
+
+def fresh(detector: CongestionDetector) -> CongestionDetector:
+    return CongestionDetector(
+        detector.config, detector.delays, detector.marks, detector.pauses, detector.rates, detector.cabling
+    )
+
+
+@pytest.mark.parametrize("vague", [SWITCH, PATH])
+def test_paths_that_all_cross_a_queue_that_is_placed_are_its_own(fabric: Any, vague: Subject) -> None:
+    detector, over, _ = fabric
+    found = {LINK: location(LINK, over[2:], ["l0->s0"]), vague: location(vague, over[:2], ["l0->s0"])}
+    fresh(detector)._locate_by_others(found)
+    assert set(found) == {LINK}
+    assert sorted(found[LINK][1].tolist()) == over.tolist()
+
+
+@pytest.mark.parametrize("vague", [SWITCH, PATH])
+def test_where_its_other_paths_fell_late_the_queue_stands_where_it_stood(fabric: Any, vague: Subject) -> None:
+    detector, over, _ = fabric
+    mine = fresh(detector)
+    mine._placed = {LINK: location(LINK, over, ["l0->s0"])[0]}
+    again = fresh(detector)
+    again.restore(mine.snapshot())
+    for one in (mine, again):
+        found = {vague: location(vague, over[:2], ["l0->s0"])}
+        one._locate_by_others(found)
+        assert {subject: number.tolist() for subject, (_, number) in found.items()} == {LINK: over[:2].tolist()}
+
+
+def test_paths_beside_the_queue_are_not_laid_to_it(fabric: Any) -> None:
+    detector, over, beside = fabric
+    mixed = np.concatenate([over[:2], beside[:1]])
+    found = {LINK: location(LINK, over[2:], ["l0->s0"]), SWITCH: location(SWITCH, mixed, ["l0->s0"])}
+    fresh(detector)._locate_by_others(found)
+    assert set(found) == {LINK, SWITCH}
+
+
+def test_a_link_is_no_vaguer_than_another(fabric: Any) -> None:
+    detector, over, _ = fabric
+    other = replace(LINK, id="l1--s0")
+    found = {LINK: location(LINK, over[2:], ["l0->s0"]), other: location(other, over[:2], ["l0->s0"])}
+    fresh(detector)._locate_by_others(found)
+    assert set(found) == {LINK, other}
