@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from sdfstream.archive.config import LIVE
 from sdfstream.cli import main
 from sdfstream.records import topics
 from sdfstream.records.message import Output
@@ -102,7 +103,8 @@ async def test_a_running_pipeline_is_asked_over_http(tmp_path: Path, capsys: pyt
         assert main(["token", "remove", "ci", "--data", str(tmp_path)]) == 0
         assert (await asyncio.to_thread(lambda: ask(url, "/v1/nics", **with_token)))[0] == 401, "taken back at once"
 
-        await asyncio.sleep(1.5)  # what is asked of the past has reached the archive
+        # what is asked of the past has reached the archive, where a few rows wait for others
+        await asyncio.sleep(LIVE.few_age_ms / 1e3 + 2)
         at_ns = time.time_ns() - 200_000_000
         status, then = await asyncio.to_thread(ask, url, f"/v1/findings?at={at_ns}")
         assert status == 200, then

@@ -84,8 +84,10 @@ class Sender:
         self._events = _Events(endpoint, on_change)
         self._nic = config.src
 
-    def run(self, seconds: float, count: int = 0, linger_s: float = 1.1) -> Iterator[pa.RecordBatch]:
-        """Probe for so long, or `count` times on each path, then wait for the last answers; yields rows, once a flush.
+    def run(self, seconds: float, count: int = 0, linger_s: float = 5.0) -> Iterator[pa.RecordBatch]:
+        """Probe for so long, or `count` times on each path; yields rows, once a flush.
+
+        Then it waits until each probe has its row, answered or given up, for `linger_s` at most.
 
         Raises
         ------
@@ -95,11 +97,13 @@ class Sender:
         now_ns = time.monotonic_ns()
         ends_ns, flush_ns = now_ns + int(seconds * 1e9), now_ns + _FLUSH_NS
         most = count * self.engine.configured_paths or _NO_COUNT
-        while now_ns < ends_ns + int(linger_s * 1e9):
+        written = 0
+        while now_ns < ends_ns or (written < self._sent() and now_ns < ends_ns + int(linger_s * 1e9)):
             self._take(now_ns)
             if now_ns >= flush_ns:
                 flush_ns = now_ns + _FLUSH_NS
                 if (rows := self.engine.rows(now_ns)) is not None:
+                    written += rows.num_rows
                     yield rows
             due_ns = self.engine.next_due_ns() if now_ns < ends_ns else flush_ns
             if now_ns < ends_ns and due_ns <= now_ns:
@@ -108,6 +112,11 @@ class Sender:
                 due_ns = self.engine.next_due_ns()
             self._endpoint.wait(max(0.0, min(due_ns, flush_ns) - time.monotonic_ns()) / 1e9)
             now_ns = time.monotonic_ns()
+
+    def _sent(self) -> int:
+        """Probes that will have a row."""
+        counters = self.engine.counters
+        return counters.get("sent") - counters.get("unsent") - counters.get("shed", "ring")
 
     def _take(self, now_ns: int) -> None:
         for usable in self._events.take():

@@ -35,13 +35,13 @@ def reflector(devices: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
             fabric.black_hole("p0", on=False)
 
 
-def probe(capsys: pytest.CaptureFixture[str], *more: str, count: int = 12) -> dict[str, Any]:
-    """So many probes on each of eight source ports, however long an emulated processor takes for them."""
+def probe(capsys: pytest.CaptureFixture[str], *more: str, count: int = 8) -> dict[str, Any]:
+    """So many probes on each of six source ports, however long an emulated processor takes for them."""
     arguments = ["127.0.0.1", "--device", "rxa0", "--port", str(PORT), "--nic", "h00/rxa0", "--count", str(count)]
-    pace = ["--paths", "8", "--rate", "2", "--seconds", "60"]
+    pace = ["--paths", "6", "--rate", "2", "--seconds", "60"]
     assert main(["rdma", "probe", *arguments, *pace, *more, "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert len({row["path"] for row in found["paths"]}) == 8
+    assert len({row["path"] for row in found["paths"]}) == 6
     return found
 
 
@@ -58,12 +58,12 @@ def test_every_probe_leaves_by_its_port_and_takes_the_predicted_path(
 ) -> None:
     before = {path: fabric.sent(path) for path in fabric.PATHS}
     with capture("a0") as packets:
-        found = probe(capsys, "--dscp", "26", count=20)
+        found = probe(capsys, "--dscp", "26", count=12)
     assert found["source_ports"] == "the device's"
     for path, rows in by_path(found).items():
         assert fabric.sent(path) - before[path] == sum(row["n"] for row in rows)
         for row in rows:
-            assert row["n"] >= 18
+            assert row["n"] >= 10
             assert (row["lost"], row["dscp"]) == (0, 26)
             assert packets.count((row["path"], 26 << 2 | 2)) == row["n"]
             assert row["ttl_fwd"] == [253]
@@ -81,7 +81,7 @@ def test_a_dead_path_is_silent_and_the_other_is_not(
     assert [row["lost"] - row["n"] for row in rows["p0"]] == [0] * len(rows["p0"])
     assert [row["lost"] for row in rows["p1"]] == [0] * len(rows["p1"])
     states = {entry["path"]: entry["state"] for entry in found["liveness"]}
-    assert {states[row["path"]] for row in rows["p0"]} <= {"silent"}
+    assert {states[row["path"]] for row in rows["p0"]} <= {"unknown"}, "it never lived, as far as is known"
     messages = list(open_recording(tmp_path / "recording").messages())
     assert sum(m.rows for m in messages) == sum(row["n"] for row in found["paths"])
     assert {t for m in messages for t in m.body.column("transport").to_pylist()} == {"rocev2"}
@@ -94,7 +94,7 @@ def test_a_queue_is_measured_on_its_path_alone(
     rows = by_path(probe(capsys))
     slow, quick = ([row["rtt_min_ns"] for row in rows[path]] for path in fabric.PATHS)
     if not slow or not quick:
-        pytest.skip("the boot's hash has put all eight on one path")
+        pytest.skip("the boot's hash has put all six on one path")
     assert min(slow) >= 400e6
     assert max(quick) < 400e6
 
@@ -116,7 +116,7 @@ def test_a_port_that_goes_down_is_told_at_once_and_its_paths_are_unknown(
     assert ("rxa0", 1, False) in said
     assert said[-1] == ("rxa0", 1, True)
     answered = [row["n"] - row["lost"] for row in found["paths"]]
-    assert min(answered) > 3
+    assert min(answered) > 3, found["paths"]
     assert {entry["state"] for entry in found["liveness"]} == {"alive"}
     lost, count = (sum(row[key] for row in found["paths"]) for key in ("lost", "n"))
     print(f"\nfigure port down and up again: {len(said)} changes told, {lost} of {count} probes lost")

@@ -52,7 +52,8 @@ async def test_why_is_what_the_terminal_says(boards: tuple[Board, JobBoard], tmp
     expected = explain(boards[1].facts("train-7", bm.NOW_NS, bm.NOW_NS))
     first = next(one for one in found if one["job"] == "train-7")
     assert first["sentences"] == list(expected.sentences)
-    assert (first["network"], first["findings"]) == ("yes", ["f1", "f2"])
+    newest_first = ["f2", "f1"]
+    assert (first["network"], first["findings"]) == ("yes", newest_first)
     assert [one["case"] for one in await items(boards, tmp_path, "why", "job=nobody")] == ["unknown-job"]
 
 

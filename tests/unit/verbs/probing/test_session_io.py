@@ -52,10 +52,10 @@ class World:
         self.reflector.turn()
         time.sleep(min(timeout_s, 0.001))
 
-    def rows(self, linger_s: float = 0.5) -> dict[str, list[Any]]:
+    def rows(self) -> dict[str, list[Any]]:
         """Of four probes on each path, whose time-out is a second: a slow machine loses none."""
         columns: dict[str, list[Any]] = {}
-        for batch in self.sender.run(60, count=4, linger_s=linger_s):
+        for batch in self.sender.run(60, count=4):
             for name in batch.schema.names:
                 columns.setdefault(name, []).extend(batch.column(name).to_pylist())
         return columns
@@ -96,7 +96,7 @@ def test_a_device_that_stamps_gives_hardware_times_by_the_nics_clock() -> None:
 
 def test_a_sender_that_has_not_met_the_reflector_gets_no_answer() -> None:
     world = World(known=False)
-    assert set(world.rows(1.5)["t4_ns"]) == {None}
+    assert set(world.rows()["t4_ns"]) == {None}
     assert world.reflector.engine.counters.get("answered") == 0
     assert world.reflector.engine.counters.get("refused", "stranger") > 0
 
@@ -104,7 +104,7 @@ def test_a_sender_that_has_not_met_the_reflector_gets_no_answer() -> None:
 def test_lost_probes_are_rows_without_an_answer() -> None:
     world = World()
     world.near.lost = True
-    rows = world.rows(1.5)
+    rows = world.rows()
     assert len(rows["t4_ns"]) >= 8
     assert set(rows["t4_ns"]) == {None}
 
@@ -113,7 +113,7 @@ def test_a_port_that_goes_down_pauses_its_paths() -> None:
     world = World()
 
     def run() -> Iterator[int]:
-        for batch in world.sender.run(1.5, linger_s=1.2):
+        for batch in world.sender.run(1.5):
             yield batch.num_rows
 
     sent = run()
