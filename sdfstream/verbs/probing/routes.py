@@ -16,8 +16,9 @@ from typing import Final
 
 from sdfstream.verbs.udp_port import flow_label
 
-HOP_LIMIT: Final = 255
-"""As all our probes: 255 − TTL on arrival counts routers."""
+HOP_LIMIT: Final = 64
+"""What a kernel with its defaults makes of any wish: it resolves RoCEv2 addresses by its own routes (Linux,
+``ib_resolve_unicast_gid_dmac``). 64 − TTL on arrival counts routers, where other probes have 255."""
 MOST_LMC: Final = 7
 _FIRST_MULTICAST_LID: Final = 0xC000
 

@@ -93,24 +93,25 @@ class UdEndpoint:
         gid_index: int = 1,
     ) -> None:
         self._verbs, self.device, self._port, self._gid_index = verbs, device, port, gid_index
-        self._slot_bytes = HEADER_BYTES + octets
+        self._slot_bytes, self._qkey = HEADER_BYTES + octets, qkey
         self._handles: OrderedDict[RoceRoute, Any] = OrderedDict()
         self._closing: list[Any] = []
         before = open_events()
         try:
             self.context: Any = self._stored(verbs.device.Context(name=device))
             self.events_fd = next(iter(new_files(before)), -1)
-            self._open(qkey, ports)
+            self._open(ports)
         except verbs.error as error:
             self.close()
             raise UnavailableError(f"RDMA device {device}: {error}") from error
         self._free = deque(range(_SLOTS))
-        self._tokens: dict[int, int] = {}
+        self._tokens: dict[int, tuple[int, int]] = {}
+        """Of what was posted, by slot: its token, and the number of its queue pair."""
         for slot in range(_SLOTS):
             self._receive(slot)
         self._queue.arm()
 
-    def _open(self, qkey: int, ports: Sequence[int]) -> None:
+    def _open(self, ports: Sequence[int]) -> None:
         verbs, enums = self._verbs, self._verbs.enums
         pd = self._stored(verbs.pd.PD(self.context))
         before = open_events()
@@ -127,25 +128,29 @@ class UdEndpoint:
         self._qp_of: dict[int, Any] = {}
         """By source port; where the device takes it from the address, always the same."""
         while len(self._qp_of) < len(ports):
-            qp = self._queue_pair(qkey)
+            qp = self._queue_pair()
             own = ports if self.chooses_ports else [rxe_datagram_port(int(qp.qp_num))]
             self._qp_of |= dict.fromkeys(own, qp)
         self.source_ports = tuple(self._qp_of)
         gid = str(self.context.query_gid(self._port, self._gid_index))
-        self.address = UdAddress(gid, int(self._qps[0].qp_num), qkey)
+        self.address = UdAddress(gid, int(self._qps[0].qp_num), self._qkey)
         self.stamps = self._queue.stamps
 
-    def _queue_pair(self, qkey: int) -> Any:
+    def _queue_pair(self) -> Any:
         """One more queue pair, ready to send."""
         verbs, enums, queue = self._verbs, self._verbs.enums, self._queue.queue
         cap = verbs.qp.QPCap(max_send_wr=_SLOTS, max_recv_wr=_SLOTS, max_send_sge=1, max_recv_sge=1)
         init = verbs.qp.QPInitAttr(qp_type=enums.IBV_QPT_UD, scq=queue, rcq=queue, cap=cap, sq_sig_all=1)
         qp = self._stored(verbs.qp.QP(self._pd, init, None))
-        attr = verbs.qp.QPAttr(port_num=self._port)
-        attr.qkey, attr.pkey_index, attr.sq_psn = qkey, 0, 0
-        qp.to_rts(attr)
+        self._make_ready(qp)
         self._qps.append(qp)
         return qp
+
+    def _make_ready(self, qp: Any) -> None:
+        """RESET to RTS."""
+        attr = self._verbs.qp.QPAttr(port_num=self._port)
+        attr.qkey, attr.pkey_index, attr.sq_psn = self._qkey, 0, 0
+        qp.to_rts(attr)
 
     def _stored(self, resource: Any) -> Any:
         """`resource`, which `close` will close, the last one first."""
@@ -171,11 +176,12 @@ class UdEndpoint:
         )  # fmt: skip
         try:
             post.set_wr_ud(self._handle(route), to.qpn, to.qkey)
-            self._qp_of.get(immediate, self._qps[0]).post_send(post)
+            qp = self._qp_of.get(immediate, self._qps[0])
+            qp.post_send(post)
         except self._verbs.error:
             self._free.append(slot)
             return False
-        self._tokens[slot] = token
+        self._tokens[slot] = token, self._qps.index(qp)
         return True
 
     def _handle(self, route: RoceRoute) -> Any:
@@ -201,14 +207,18 @@ class UdEndpoint:
     def take(self) -> UdMessages:
         """What arrived and what left since the last call."""
         completions = self._queue.take() if self._closing else []
+        broken: set[int] = set()
         received, sent, failed, rows = [], [], [], []
         for completion in completions:
             if completion.id & _SENT:
                 slot = completion.id & (_SENT - 1)
+                if slot not in self._tokens:  # of a queue pair that was begun anew since
+                    continue
+                token, qp = self._tokens.pop(slot)
                 self._free.append(slot)
-                token = self._tokens.pop(slot, -1)
                 if completion.status:
                     failed.append(token)
+                    broken.add(qp)
                 else:
                     sent.append((token, completion.at_ns))
             else:
@@ -218,8 +228,27 @@ class UdEndpoint:
         held = self._memory[rows]  # a copy: the slots receive again from here on
         for completion in completions:
             if not completion.id & _SENT:
-                self._receive(completion.id)
+                if completion.status:
+                    broken.add(completion.id % len(self._qps))
+                else:
+                    self._receive(completion.id)
+        for qp in sorted(broken):
+            failed += self._begin_anew(qp)
         return UdMessages(received, held[:, :HEADER_BYTES], held[:, HEADER_BYTES:], sent, failed)
+
+    def _begin_anew(self, number: int) -> list[int]:
+        """Bring a queue pair in ERR, where any failed send leaves it, back to RTS; tokens of what it had not sent."""
+        enums, qp = self._verbs.enums, self._qps[number]
+        attr = self._verbs.qp.QPAttr(qp_state=enums.IBV_QPS_RESET)
+        if self._verbs.attempt(lambda: qp.modify(attr, enums.IBV_QP_STATE)):
+            return []
+        lost = [slot for slot, (_, owner) in self._tokens.items() if owner == number]
+        tokens = [self._tokens.pop(slot)[0] for slot in lost]
+        self._free.extend(lost)
+        if not self._verbs.attempt(lambda: self._make_ready(qp)):
+            for slot in range(number, _SLOTS, len(self._qps)):
+                self._receive(slot)
+        return tokens
 
     def _receive(self, slot: int) -> None:
         wr = self._verbs.wr

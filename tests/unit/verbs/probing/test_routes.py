@@ -14,7 +14,7 @@ from sdfstream.verbs.udp_port import source_port
 def test_the_label_gives_the_source_port(port: int, tos: int) -> None:
     route = roce_route("::ffff:10.0.0.1", port, tos)
     assert source_port(route.flow_label) == port
-    assert (route.traffic_class, route.hop_limit) == (tos, 255)
+    assert (route.traffic_class, route.hop_limit) == (tos, 64)
 
 
 def test_a_port_that_rocev2_does_not_use_is_refused() -> None:
