@@ -22,7 +22,6 @@ TROUBLES: Final[dict[str, tuple[str, str]]] = {
     "link-flap": ("goes down and comes back again and again", "went down and came back again and again"),
     "loss": ("loses some of the packets", "lost some of the packets"),
     "congestion": ("is congested (packets wait in a queue)", "was congested (packets waited in a queue)"),
-    "bursts": ("queues packets in short bursts", "queued packets in short bursts"),
     "ecn-marks": ("is congested (packets are marked there)", "was congested (packets were marked there)"),
     "class-rewritten": ("rewrites the traffic class of packets", "rewrote the traffic class of packets"),
     "miscabled": ("is cabled otherwise than planned", "was cabled otherwise than planned"),

@@ -46,8 +46,6 @@ _LINGER_NS = 5 * NS_PER_S
 """A slow path of which nothing new is received counts as slow for this long: no data is not well."""
 _NEAR_NS = 150 * NS_PER_MS
 """The two directions of an exchange may fall into neighbouring windows."""
-_ONE_PEAK_NS = 400 * NS_PER_MS
-"""Windows above the threshold that are no further apart are one peak."""
 _FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
 """Bounds of the learnt threshold, and where it starts."""
 
@@ -95,14 +93,10 @@ class DelayBaselines:
                 "held": np.float64(0.0),
                 "score": np.float64(0.0),
                 "err": np.float64(0.0),
-                "first_ns": np.int64(ABSENT_NS),
-                "peak_ns": np.int64(ABSENT_NS),
-                "peak": np.float64(0.0),
             }
         )
         """Per directed path: last window, when it came (bus time), since when it is high, its median delay, the excess
-        it last had while high, its excess in thresholds, its error bar; bus times of the first and the last of its last
-        windows above the threshold, and the largest excess among them; ns."""
+        it last had while high, its excess in thresholds, its error bar; ns."""
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
         self.learnt = 0
@@ -173,8 +167,6 @@ class DelayBaselines:
         high = score >= 0.5
         t["score"][number] = score
         t["held"][number] = np.where(high, above, t["held"][number])
-        if (peaks := score >= 1.0).any():
-            self._note_peaks(number[peaks], above[peaks], at_ns[peaks])
         on = self.cusum.update(number, score)
         begun = np.where(t["since_ns"][number] == ABSENT_NS, at_ns, t["since_ns"][number])
         t["since_ns"][number] = np.where(high | on, begun, ABSENT_NS)
@@ -182,14 +174,6 @@ class DelayBaselines:
         _learn_normal(self.moments, number[quiet], delay[quiet])
         deviations: Floats = np.abs(delay - mean)[quiet & warm]
         return deviations
-
-    def _note_peaks(self, number: Ints, above: Floats, at_ns: Ints) -> None:
-        """Take windows above the threshold; those near each other are one peak (`bursts`)."""
-        t = self.table
-        begins = (t["peak_ns"][number] == ABSENT_NS) | (at_ns - t["peak_ns"][number] > _ONE_PEAK_NS)
-        t["first_ns"][number] = np.where(begins, at_ns, t["first_ns"][number])
-        t["peak"][number] = np.where(begins, above, np.maximum(above, t["peak"][number]))
-        t["peak_ns"][number] = at_ns
 
     def _round_trip(self, number: Ints, window_ns: int, absolute: Floats) -> Floats:
         """Excess of the round trip, in thresholds, for each of these directed paths; infinite where it is not known."""

@@ -75,7 +75,6 @@ _REMEDIES: Final[dict[str, str]] = {
     "link-flap": "Reseat or replace the cable and optics of {id}; keep it out of service until it has been stable.",
     "loss": "Read the error counters at both ends of {id}; clean or replace its optics, drain it meanwhile.",
     "congestion": "Find what fills the queue at {id}: spread its flows over other ports, or slow the sender.",
-    "bursts": "Find the flows that meet at {id} at these instants; stagger them, or give that queue more room.",
     "ecn-marks": "Compare the marking thresholds of {id} with its tier and look for the flows that fill it.",
     "class-rewritten": "Correct the DSCP trust and rewrite rules at {id}; traffic leaves its class there.",
     "port-errors": "Clean or replace the optics and cable of {id}; watch whether its error counters go on rising.",

@@ -32,7 +32,6 @@ from sdfstream.detect.ports import PortDetector
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.producers import ProducerDetector
 from sdfstream.detect.recent import RecentFaults
-from sdfstream.detect.root.bursts import BurstDetector
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.root.symptoms import Roots
@@ -70,7 +69,6 @@ class Engines:
         self.runs = LossRuns(self.sessions)
         self.loss = LossDetector(self.config, self.runs, self.cabling, self.recent, self.liveness)
         self.marks = MarkDetector(self.config, self.sessions, self.cabling, self.delays)
-        self.bursts = BurstDetector(self.delays, self.cabling)
         self.comparison = InBandComparison(self.inband, self.delays, self.sessions)
         self.pauses = PauseRates(self.config)
         self.rates = PortRates()
@@ -96,7 +94,6 @@ class Engines:
         return (
             ("congestion", 1, self.congestion),
             ("marks", 1, self.marks),
-            ("bursts", 1, self.bursts),
             ("loss", 2, self.loss),
             ("flap", 1, self.flaps),
             ("transients", 1, self.transients),
@@ -131,7 +128,7 @@ class Engines:
         self.presence.ensure()
         if self.sessions.fresh:
             self.liveness.table.ensure(self.sessions.count)
-            for engine in (self.delays, self.runs, self.marks, self.bursts):
+            for engine in (self.delays, self.runs, self.marks):
                 engine.ensure()
             self.cabling.note_new(self.sessions.fresh)
             self.sessions.fresh.clear()
@@ -155,7 +152,7 @@ class Engines:
             self.sessions.forget(idle)
             self.liveness.table.reset(idle)
             self.cabling.forget(idle)
-            for engine in (self.delays, self.runs, self.marks, self.bursts):
+            for engine in (self.delays, self.runs, self.marks):
                 engine.forget(idle)
             self.counters.add("forgotten", "sessions", idle.size)
 
@@ -183,7 +180,6 @@ class Engines:
             "recent": self.recent,
             "silence": self.silence,
             "delays": self.delays,
-            "bursts": self.bursts,
             "pauses": self.pauses,
             "rates": self.rates,
             "congestion": self.congestion,

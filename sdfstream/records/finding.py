@@ -22,7 +22,6 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
     "link-flap": ("link", "a NIC or link went down and came back too often, or for too long in sum"),
     "loss": ("link", "a path loses some of its probes while others pass (gray loss)"),
     "congestion": ("link", "delay stands above the path's own floor"),
-    "bursts": ("link", "queues come and go within a fraction of a second, once or again and again"),
     "ecn-marks": ("link", "a share of probes arrives with CE"),
     "class-rewritten": ("configuration", "DSCP or ECN arrives other than it was sent"),
     "duplicate-host": ("configuration", "two producers publish as one host"),

@@ -64,7 +64,7 @@ RIGHT_KINDS: Final[dict[str, frozenset[str]]] = {
     "host-down": frozenset({"host-silent"}),
     "congested-link": frozenset({"congestion", "ecn-marks"}),
     "incast": frozenset({"congestion", "ecn-marks"}),
-    "bursts": frozenset({"bursts", "congestion", "ecn-marks"}),
+    "bursts": frozenset({"congestion", "ecn-marks"}),
     "ecn-mistuned": frozenset({"congestion", "ecn-mistuned"}),
     "pfc-storm": frozenset({"congestion", "pfc-storm"}),
     "slow-nic": frozenset({"congestion", "slow-nic"}),

@@ -313,8 +313,8 @@ def test_what_is_over_at_once_may_be_told_as_information() -> None:
     faults = [fault("link-down", "l0--s1", 10, 20, "A", reroute_s=0.3), fault("bursts", "h03/r1", 40, 80, "B")]
     told = [
         said("link-down", "l0--s1", 11, "l", "resolved", severity="info"),
-        said("bursts", "h03/r1", 41, "b", "resolved", severity="info"),
-        said("bursts", "h05/r1", 42, "other", "resolved", severity="info"),
+        said("congestion", "h03/r1", 41, "b", "resolved", severity="info"),
+        said("congestion", "h05/r1", 42, "other", "resolved", severity="info"),
     ]
     card = match(faults, told)
     assert [(o.verdict, o.tied) for o in card.outcomes] == [("right", {"l"}), ("right", {"b"})]
