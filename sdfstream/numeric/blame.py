@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.numeric.noisy_or import Rules, TrialCounts, crossed_odds, fitted, gains, survival, total_gain
+from sdfstream.numeric.noisy_or import NoisyOr, Rules, TrialCounts
 
 __all__ = ["Culprit", "TrialCounts", "blame"]
 
@@ -84,53 +84,55 @@ def blame(
        greedy search over single-element changes).
     """
     rules = Rules(log_prior, noise, least_share, favour, own, min_gain, most)
+    model = NoisyOr(observed, rules)
     banned: tuple[int, ...] = ()
-    found, tried = _pruned(observed, rules, banned), set[int]()
+    found, tried = _pruned(model, banned), set[int]()
     rare = _rare(rules)
     if any(c.element in rare for c in found):
-        common = _pruned(observed, rules, rare)
-        if _preferred(observed, rules, common) > _preferred(observed, rules, found) + 1e-9:
+        common = _pruned(model, rare)
+        if _preferred(model, common) > _preferred(model, found) + 1e-9:
             found, banned = common, rare
     for _ in range(_MOST_DOUBTED):
-        doubted = next((e for e in _doubted(observed, rules, found) if e not in tried), None)
+        doubted = next((e for e in _doubted(model, found) if e not in tried), None)
         if doubted is None:
             break
         tried.add(doubted)
-        other = _pruned(observed, rules, (*banned, doubted))
-        if _preferred(observed, rules, other) > _preferred(observed, rules, found) + 1e-9:
+        other = _pruned(model, (*banned, doubted))
+        if _preferred(model, other) > _preferred(model, found) + 1e-9:
             found, banned = other, (*banned, doubted)
     for _ in range(_MOST_APART):
-        apart = _apart(observed, rules, found)
+        apart = _apart(model, found)
         if apart is None:
             break
         banned = (*banned, apart)
-        found = _pruned(observed, rules, banned)
-    return _beside_others(observed, rules, found)
+        found = _pruned(model, banned)
+    return _beside_others(model, found)
 
 
-def _beside_others(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> list[Culprit]:
+def _beside_others(model: NoisyOr, found: list[Culprit]) -> list[Culprit]:
     """Each culprit's gain and rivals beside all others: the search met it beside the earlier ones alone."""
-    if rules.least_share > 0:
+    if model.rules.least_share > 0:
         return found
     chosen = _chosen(found)
-    taken = np.ones(rules.log_prior.size, np.bool_)
+    taken = np.ones(model.elements, np.bool_)
     taken[[element for element, _ in chosen]] = False
-    _, next_gain = gains(observed, survival(observed, rules, chosen), rules, taken)
+    beside_all = model.gains(model.survival(chosen), taken)
     assessed = []
     for culprit in found:
         others = [c for c in chosen if c[0] != culprit.element]
         free = taken.copy()
         free[culprit.element] = True
-        _, gain = gains(observed, survival(observed, rules, others), rules, free)
-        rivals = _rivals(gain, next_gain, culprit.element)
+        rows = model.row[model.entries(culprit.element)]
+        _, gain = model.gains_after(rows, model.survival(others), free, beside_all)
+        rivals = _rivals(gain, beside_all[1], culprit.element)
         assessed.append(replace(culprit, gain=float(gain[culprit.element]), rivals=rivals))
     return assessed
 
 
-def _preferred(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> float:
+def _preferred(model: NoisyOr, found: list[Culprit]) -> float:
     """Log-likelihood and priors of an answer, and how much it is favoured."""
-    favour = 0.0 if rules.favour is None else float(rules.favour[[c.element for c in found]].sum())
-    return total_gain(observed, rules, fitted(observed, rules, _chosen(found))) + favour
+    favour = 0.0 if model.rules.favour is None else float(model.rules.favour[[c.element for c in found]].sum())
+    return model.total_gain(model.fitted(_chosen(found))) + favour
 
 
 _MOST_DOUBTED = 6
@@ -151,13 +153,14 @@ def _rare(rules: Rules) -> tuple[int, ...]:
     return tuple(np.flatnonzero(rare).tolist())
 
 
-def _doubted(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> list[int]:
+def _doubted(model: NoisyOr, found: list[Culprit]) -> list[int]:
     """Elements that the greedy search likes too well, without which it is asked again.
 
     Those that are only maybe crossed by what they explain; and, where shares may be small, those that explain most: one
     that several culprits have in common fits their sum badly, but better than any of them alone.
     """
-    vague = [c.element for c in found if _vague(observed, c)]
+    rules = model.rules
+    vague = [c.element for c in found if _vague(model, c)]
     if rules.least_share > 0 or len(found) < 1:
         return vague
     own = frozenset() if rules.own is None else frozenset(rules.own.tolist())
@@ -166,44 +169,46 @@ def _doubted(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> list[
     return vague + [c.element for c in wide]
 
 
-def _apart(observed: TrialCounts, rules: Rules, found: list[Culprit]) -> int | None:
+def _apart(model: NoisyOr, found: list[Culprit]) -> int | None:
     """A culprit in whose stead the own elements of what it explains do better beside the others; None: there is none.
 
     Where shares may be small only the whole answer shows that: paths that cross two culprits lose more than either's.
     """
-    if rules.own is None or rules.least_share > 0:
+    own = model.rules.own
+    if own is None or model.rules.least_share > 0:
         return None
-    own = rules.own
-    chosen = fitted(observed, rules, _chosen(found))
-    whole = total_gain(observed, rules, chosen)
+    chosen = model.fitted(_chosen(found))
+    whole = model.total_gain(chosen)
     for culprit in found:
         if culprit.element in own or not culprit.rows.size:
             continue
-        others = fitted(observed, rules, [c for c in chosen if c[0] != culprit.element])
-        free = np.ones(rules.log_prior.size, np.bool_)
+        others = model.fitted([c for c in chosen if c[0] != culprit.element])
+        free = np.ones(model.elements, np.bool_)
         free[[element for element, _ in others]] = False
-        _, gain = gains(observed, survival(observed, rules, others), rules, free)
-        mine = gain[own[observed.row[(observed.element == culprit.element) & (observed.row < own.size)]]]
-        if total_gain(observed, rules, others) + float(mine[mine > 0].sum()) > whole:
+        _, gain = model.gains(model.survival(others), free)
+        rows = model.row[model.entries(culprit.element)]
+        mine = gain[own[rows[rows < own.size]]]
+        if model.total_gain(others) + float(mine[mine > 0].sum()) > whole:
             return culprit.element
     return None
 
 
-def _vague(observed: TrialCounts, culprit: Culprit) -> bool:
+def _vague(model: NoisyOr, culprit: Culprit) -> bool:
     """Whether it only may be crossed by what it explains: the greedy search likes such elements too well."""
-    mine = (observed.element == culprit.element) & np.isin(observed.row, culprit.rows)
-    return bool((observed.weight[mine] < 0.99).any())
+    entries = model.entries(culprit.element)
+    vague = model.weight[entries] < 0.99
+    return bool(vague.any() and np.isin(model.row[entries][vague], culprit.rows).any())
 
 
-def _pruned(observed: TrialCounts, rules: Rules, banned: Sequence[int]) -> list[Culprit]:
+def _pruned(model: NoisyOr, banned: Sequence[int]) -> list[Culprit]:
     """The greedy answer without these elements, and without those that later ones made idle."""
-    found = _greedy(observed, rules, (), banned)
-    needed = _prune(observed, rules, _chosen(found))
+    found = _greedy(model, (), banned)
+    needed = _prune(model, _chosen(found))
     if len(needed) < len(found):
-        found = _greedy(observed, rules, needed, banned)
-    if rules.least_share > 0 or len(found) < 2:
+        found = _greedy(model, needed, banned)
+    if model.rules.least_share > 0 or len(found) < 2:
         return found
-    shares = dict(fitted(observed, rules, _chosen(found)))
+    shares = dict(model.fitted(_chosen(found)))
     return [replace(c, share=shares[c.element]) for c in found]
 
 
@@ -211,21 +216,21 @@ def _chosen(found: list[Culprit]) -> list[tuple[int, float]]:
     return [(c.element, c.share) for c in found]
 
 
-def _greedy(observed: TrialCounts, rules: Rules, first: Sequence[int], banned: Sequence[int]) -> list[Culprit]:
+def _greedy(model: NoisyOr, first: Sequence[int], banned: Sequence[int]) -> list[Culprit]:
     """Blame the best element, again and again; those in `first` before any other, those `banned` never."""
-    survive = np.ones(observed.failed.size)
-    free, barred = np.ones(rules.log_prior.size, np.bool_), np.zeros(rules.log_prior.size, np.bool_)
+    rules, failed = model.rules, model.observed.failed
+    survive = np.ones(failed.size)
+    free, barred = np.ones(model.elements, np.bool_), np.zeros(model.elements, np.bool_)
     barred[list(banned)] = True
-    share, gain = gains(observed, survive, rules, free)
+    share, gain = model.first_gains
     culprits: list[Culprit] = []
     while len(culprits) < rules.most:
         best = _best(np.where(barred, -np.inf, gain), rules, [p for p in first if free[p]])
         if barred[best] or not gain[best] >= rules.min_gain:
             break
-        entries = observed.element == best
-        rows = observed.row[entries]
-        crossed = crossed_odds(observed, entries, survive, share[best], rules.noise)
-        explained = rows[(observed.failed[rows] > 0) & (survive[rows] > 0.5) & (crossed > 0.5)]
+        rows = model.row[model.entries(best)]
+        crossed = model.crossed_odds(best, survive, share[best])
+        explained = rows[(failed[rows] > 0) & (survive[rows] > 0.5) & (crossed > 0.5)]
         free[best] = False
         if rules.own is not None and rules.least_share > 0 and best not in rules.own[explained]:
             apart = gain[rules.own[explained]]
@@ -233,7 +238,7 @@ def _greedy(observed: TrialCounts, rules: Rules, first: Sequence[int], banned: S
                 barred[best] = True
                 continue
         survive[rows] *= 1.0 - crossed * min(share[best], 1.0 - rules.noise)
-        next_share, next_gain = gains(observed, survive, rules, free)
+        next_share, next_gain = model.gains_after(rows, survive, free, (share, gain))
         rivals = _rivals(gain, next_gain, best) if rules.least_share > 0 else ((best, 1.0),)
         culprits.append(Culprit(best, float(share[best]), float(gain[best]), explained, rivals))
         share, gain = next_share, next_gain
@@ -248,16 +253,13 @@ def _best(gain: Floats, rules: Rules, first: Sequence[int]) -> int:
     return int(np.argmax(chosen))
 
 
-def _prune(observed: TrialCounts, rules: Rules, chosen: list[tuple[int, float]]) -> list[int]:
+def _prune(model: NoisyOr, chosen: list[tuple[int, float]]) -> list[int]:
     """Parts that are still needed once all are blamed: an early, vague one may be made idle by later, sharp ones."""
     needed = list(chosen)
     while len(needed) > 1:
-        needed = fitted(observed, rules, needed)
-        whole = total_gain(observed, rules, needed)
-        without = [
-            total_gain(observed, rules, fitted(observed, rules, needed[:i] + needed[i + 1 :]))
-            for i in range(len(needed))
-        ]
+        needed = model.fitted(needed)
+        fewer = [model.fitted(needed[:i] + needed[i + 1 :]) for i in range(len(needed))]
+        whole, *without = model.total_gains([needed, *fewer])
         i = int(np.argmax(without))
         if without[i] <= whole + 1e-9:
             break
