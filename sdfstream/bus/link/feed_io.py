@@ -14,6 +14,7 @@ from sdfstream.bus import Bus, Subscription, codec
 from sdfstream.bus.link import frames
 from sdfstream.bus.link.downlink import ClientQueue, Packed, ReplayRing, packed
 from sdfstream.bus.link.frames import SubscribeRequest, Welcome
+from sdfstream.bus.link.write_io import write
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Message
 from sdfstream.stats import Counters
@@ -42,7 +43,7 @@ class Client:
         while True:
             while (raw := self._queue.take()) is not None:
                 async with self.write_lock:
-                    self._writer.write(raw)
+                    write(self._writer, raw)
                     await self._writer.drain()
             self._wake.clear()
             await self._wake.wait()
@@ -97,7 +98,7 @@ class Feed:
                 for message in missed:
                     client.offer(message)
         self._clients.add(client)
-        writer.write(frames.welcome(Welcome(self._run_id, at, {t: n for t, n in lost.items() if n})))
+        write(writer, frames.welcome(Welcome(self._run_id, at, {t: n for t, n in lost.items() if n})))
         return client
 
     def leave(self, client: Client) -> None:

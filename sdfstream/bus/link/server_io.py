@@ -25,6 +25,7 @@ from sdfstream.bus.link.admission_io import Admission
 from sdfstream.bus.link.feed_io import Client, Feed
 from sdfstream.bus.link.owners import Process
 from sdfstream.bus.link.peer_io import process_at
+from sdfstream.bus.link.write_io import write
 from sdfstream.errors import BusError, ConfigError, FormatError, UnavailableError
 from sdfstream.records.topics import TOPICS
 from sdfstream.stats import Counters
@@ -180,7 +181,7 @@ class LinkServer:
             return await self._feed.join(request, writer)
         except FormatError as error:
             self.counters.add("refused", error.reason)
-            writer.write(frames.welcome(frames.Welcome("", refused=error.reason)))
+            write(writer, frames.welcome(frames.Welcome("", refused=error.reason)))
             await writer.drain()
             await _drain(reader)
             return None
@@ -190,7 +191,7 @@ class LinkServer:
     ) -> None:
         async def answer(word: int) -> None:
             async with write_lock:
-                writer.write(frames.ACK.pack(word))
+                write(writer, frames.ACK.pack(word))
                 await writer.drain()
 
         acknowledgements = Acknowledgements(answer, self._behind_s)
@@ -207,7 +208,8 @@ class LinkServer:
             await _drain(reader)
         finally:
             if acknowledgements.pending:  # what the bus has taken need not come again
-                writer.write(frames.ACK.pack(acknowledgements.taken))
+                with suppress(ConnectionResetError):
+                    write(writer, frames.ACK.pack(acknowledgements.taken))
             acknowledgements.end()
             await _ended(answering)
 
