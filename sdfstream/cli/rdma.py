@@ -105,7 +105,8 @@ def _reflect(args: argparse.Namespace) -> int:
 
     with main_io.until_signal() as ended:
         found = main_io.reflect(args.listen, args.port, args.device, args.gid_index, args.nic, progress, ended)
-    emit(args.json, found, f"answered {found['answered']} probes of {found['senders']} senders")
+    refused = f", refused {n} that said nothing sound" if (n := found["refused_meetings"]) else ""
+    emit(args.json, found, f"answered {found['answered']} probes of {found['senders']} senders{refused}")
     return 0
 
 

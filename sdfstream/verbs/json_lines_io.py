@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from sdfstream import strict_json
 from sdfstream.errors import FormatError, UnavailableError
 
 _MOST_LINE: Final = 1 << 16
+_SHORTEST_S: Final = 0.001
+"""A time-out of nothing would not wait at all, and say so in other words."""
 
 
 def send(connection: socket.socket, what: dict[str, Any]) -> None:
@@ -20,19 +23,30 @@ def send(connection: socket.socket, what: dict[str, Any]) -> None:
 
 
 def receive(connection: socket.socket) -> dict[str, Any]:
-    """Receive one object.
+    """Receive one object; the connection's time-out, where it has one, is that of the whole line.
 
     Raises
     ------
     FormatError
         The other end closed, sent more than 64 KiB without a line's end, or no JSON object.
+    TimeoutError
+        The line did not end in time, however its bytes came.
     """
     line = bytearray()
-    while not line.endswith(b"\n"):
-        piece = connection.recv(4096)
-        if not piece or len(line) > _MOST_LINE:
-            raise FormatError("peer", "the other end closed, or sent something endless")
-        line += piece
+    within_s = connection.gettimeout()
+    ends_s = time.monotonic() + (within_s or 0.0)
+    try:
+        while not line.endswith(b"\n"):
+            if within_s is not None:
+                connection.settimeout(max(_SHORTEST_S, ends_s - time.monotonic()))
+            piece = connection.recv(4096)
+            if not piece or len(line) > _MOST_LINE:
+                raise FormatError("peer", "the other end closed, or sent something endless")
+            line += piece
+            if within_s is not None and time.monotonic() > ends_s and not line.endswith(b"\n"):
+                raise TimeoutError("no whole line in time")
+    finally:
+        connection.settimeout(within_s)
     said = strict_json.loads(bytes(line), most_bytes=2 * _MOST_LINE)
     if not isinstance(said, dict):
         raise FormatError("peer", "not a JSON object")

@@ -97,8 +97,14 @@ def reflect(
                     say(f"{end.nic} probes from now on")
         finally:
             meetings.close()
-    counted = reflector.engine.counters.as_dict()
-    return {"nic": own.nic, "senders": senders, "answered": counted.get("answered", 0), "counters": counted}
+    counted = reflector.engine.counters
+    return {
+        "nic": own.nic,
+        "senders": senders,
+        "answered": counted.get("answered"),
+        "refused_meetings": meetings.counters.total("refused"),
+        "counters": {**counted.as_dict(), **meetings.counters.as_dict()},
+    }
 
 
 def probe(wanted: Wanted, say: Callable[[str], None]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import threading
 from typing import Any, Final, NamedTuple
 
 from sdfstream.errors import FormatError, UnavailableError
+from sdfstream.stats import Counters
 from sdfstream.verbs.json_lines_io import as_unavailable, receive, send, text, whole
 from sdfstream.verbs.probing.datagrams_io import address_of
 from sdfstream.verbs.probing.ud_endpoint_io import UdAddress
@@ -71,9 +72,15 @@ class Meetings:
     ------
     UnavailableError
         The port cannot be listened on.
+
+    Notes
+    -----
+    Counters, all ``refused``: ``timeout`` (nothing whole came in time), ``connection`` (it broke), ``full`` (too many
+    wait to be asked for), or why what was said is no end (`FormatError.reason`).
     """
 
     def __init__(self, listen: str, port: int, own: End) -> None:
+        self.counters = Counters("meetings")
         try:
             self._listener = socket.create_server((listen, port))
         except OSError as error:
@@ -104,7 +111,8 @@ class Meetings:
                 said = end_of(receive(connection))
                 self._arrived.put_nowait(said)
                 send(connection, self._own.as_data())
-            except (OSError, FormatError, queue.Full):
+            except (OSError, FormatError, queue.Full) as error:
+                self.counters.add("refused", _reason(error))
                 connection.close()
                 continue
             self._open.append(connection)
@@ -113,8 +121,21 @@ class Meetings:
 
     def close(self) -> None:
         """End all."""
-        for one in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        self._thread.join(_TIMEOUT_S + 1)
+        _end(self._listener)
+        self._thread.join(_TIMEOUT_S + 1)  # one may be about to be held open
+        for one in self._open:
+            _end(one)
+
+
+def _end(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()
+
+
+def _reason(error: OSError | FormatError | queue.Full) -> str:
+    if isinstance(error, FormatError):
+        return error.reason
+    if isinstance(error, queue.Full):
+        return "full"
+    return "timeout" if isinstance(error, TimeoutError) else "connection"

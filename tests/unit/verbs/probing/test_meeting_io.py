@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from sdfstream.errors import FormatError, UnavailableError
+from sdfstream.verbs.probing import meeting_io
 from sdfstream.verbs.probing.meeting_io import End, Meetings, end_of, meet
 from sdfstream.verbs.probing.ud_endpoint_io import UdAddress
 
@@ -55,6 +57,40 @@ def test_what_is_no_end_is_refused(change: dict[str, Any], meetings: Meetings) -
     connection.close()
     assert found == FAR
     assert arrived(meetings) == [NEAR]
+    assert meetings.counters.total("refused") == 1
+
+
+@pytest.mark.parametrize("said", [b"nonsense\n", b"[" * 600 + b"\n", b"\xff\n", b"[]\n", b""])
+def test_nonsense_is_counted_with_its_reason(said: bytes, meetings: Meetings) -> None:
+    with socket.create_connection(("127.0.0.1", meetings.port), 5) as stranger:
+        stranger.sendall(said)
+        stranger.shutdown(socket.SHUT_WR)
+        assert stranger.recv(1) == b""
+    meet("127.0.0.1", meetings.port, NEAR)[1].close()
+    assert arrived(meetings) == [NEAR]
+    assert sum(meetings.counters.as_dict().values()) == meetings.counters.total("refused") == 1
+
+
+def test_beyond_what_is_asked_for_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting_io, "_MOST_OPEN", 1)
+    made = Meetings("127.0.0.1", 0, FAR)
+    meet("127.0.0.1", made.port, NEAR)[1].close()
+    with pytest.raises(UnavailableError):
+        meet("127.0.0.1", made.port, NEAR)
+    made.close()
+    assert made.counters.as_dict() == {"meetings.refused.full": 1}
+
+
+def test_one_that_drips_holds_the_others_up_no_longer_than_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting_io, "_TIMEOUT_S", 0.3)
+    made = Meetings("127.0.0.1", 0, FAR)
+    began_s = time.monotonic()
+    with socket.create_connection(("127.0.0.1", made.port), 5) as stranger, contextlib.suppress(OSError):
+        while not made.counters.values and time.monotonic() - began_s < 5:
+            stranger.sendall(b" ")
+            time.sleep(0.02)
+    made.close()
+    assert made.counters.as_dict() == {"meetings.refused.timeout": 1}
 
 
 def test_nobody_is_there() -> None:
