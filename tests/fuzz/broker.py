@@ -1,9 +1,11 @@
 """Hostile messages on a real broker, through a whole pipeline's process, with agents attached; then all is counted.
 
-Two phases of the same story, each with a broker, a pipeline (``sdfstream up``) and two agents of its own: a small
-fabric whose faults are known (`leafspine`), without strangers, and with `count` hostile messages beside it, once per
-seed. Looked at are the findings about the fabric's hosts (`told`), what became of every refused message, processes that
-ended, their memory, and the processor time that a stranger's message costs each.
+Phases of the same story, each with a broker, a pipeline (``sdfstream up``) and two agents of its own: a small fabric
+whose faults are known (`fabric`), without strangers; with `count` hostile messages beside it, once per seed; and, after
+the first of those, its twin: as long, with the same messages but for those that are refused. Looked at are the findings
+about the fabric's hosts (`told`), what became of every refused message, processes that ended, their memory, and the
+processor time that a message costs each. Memory is held against the twin's: what strangers say that can be read is
+kept as anybody's is, by the stages' own bounds, and a process that has worked for long holds more than a young one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +36,8 @@ from tests.fuzz import strangers, told
 ROOT: Final = Path(__file__).resolve().parents[2]
 CLEAN_S: Final = 150.0
 _DRAIN_S: Final = 600.0
+_LAG: Final = 100
+"""Messages that may always be on their way."""
 _NO_ANSWER: Final = 1 << 31
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
@@ -43,7 +47,9 @@ class Phase:
     """What one phase came to."""
 
     name: str
+    plan: strangers.Plan = field(default_factory=strangers.Plan)
     sent: strangers.Sent = field(default_factory=strangers.Sent)
+    sent_s: float = 0.0
     took_s: float = 0.0
     dead: dict[bytes, str] = field(default_factory=dict)
     """Digest of the message in each dead letter, and the reason."""
@@ -52,6 +58,9 @@ class Phase:
     same_input: told.Told = field(default_factory=set)
     """Findings that the same messages give without the strangers'."""
     rss_mb: dict[str, float] = field(default_factory=dict)
+    """Resident memory of each process at the end."""
+    peak_mb: dict[str, float] = field(default_factory=dict)
+    """The most that each ever had."""
     cpu_s: dict[str, float] = field(default_factory=dict)
     """Processor time of each process from the first stranger to the last message read."""
     ended: dict[str, int] = field(default_factory=dict)
@@ -100,18 +109,23 @@ def run(
     folder = Path(tempfile.mkdtemp(prefix="sdf-fuzz-"))
     sums, wrong = Sums(), False
     try:
-        clean = asyncio.run(_phase(_made(folder / "clean"), 0, 0, clean_s))
+        clean = _ran(Phase("clean"), folder, clean_s, keep=keep)
+        twin: Phase | None = None
         wrong = _judge(clean, clean) > 0
         for seed in seeds:
-            hostile = asyncio.run(_phase(_made(folder / f"seed-{seed}"), seed, count, clean_s))
+            plan = strangers.Plan(seed, count)
+            hostile = _ran(Phase(f"seed {seed}", plan), folder, clean_s, keep=keep)
             found = _judge(clean, hostile)
+            if twin is None:
+                same = replace(plan, refused_too=False, within_s=hostile.sent_s)
+                twin = _ran(Phase(f"twin of seed {seed}", same), folder, hostile.took_s, keep=keep)
+                found += _judge(clean, twin)
+            found += _judge_memory(twin, hostile)
             one = _sums(hostile, found)
             sums.add(one)
             if results is not None:
                 with results.open("a") as lines:
                     lines.write(json.dumps(asdict(one)) + "\n")
-            if not keep:
-                shutil.rmtree(folder / f"seed-{seed}", ignore_errors=True)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -124,9 +138,13 @@ def run(
     return int(wrong)
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
+def _ran(phase: Phase, folder: Path, story_s: float, *, keep: bool) -> Phase:
+    own = folder / phase.name.replace(" ", "-")
+    own.mkdir(parents=True)
+    asyncio.run(_run_phase(phase, own, story_s))
+    if not keep:
+        shutil.rmtree(own, ignore_errors=True)
+    return phase
 
 
 def _sums(hostile: Phase, wrong: int) -> Sums:
@@ -152,11 +170,11 @@ def _judge(clean: Phase, phase: Phase) -> int:
         f"{phase.name}: {phase.sent.count} hostile messages in {phase.took_s:.0f} s, {len(phase.sent.refused)} refused "
         f"(different ones), {phase.letters} dead letters of {len(phase.dead)} {reasons}; ended {phase.ended}, restarts "
         f"{phase.restarts}, set aside {phase.aside}, lag {phase.lag}; findings {sorted(phase.findings)}; "
-        f"RSS MB {phase.rss_mb}; CPU s {phase.cpu_s}"
+        f"RSS MB {phase.rss_mb}, at most {phase.peak_mb}; CPU s {phase.cpu_s}"
     )
     if phase.sent.count:
         print(f"{phase.name}: CPU us per hostile message, beyond the clean phase's rate: {_cost_us(clean, phase)}")
-    wrong = [f"WRONG {phase.name}: {what}" for what in (*_common(phase), *_against(clean, phase))]
+    wrong = [f"WRONG {phase.name}: {what}" for what in (*_common(phase), *_letters(phase))]
     print("\n".join(wrong), end="\n" if wrong else "", flush=True)
     return len(wrong)
 
@@ -171,7 +189,7 @@ def _common(phase: Phase) -> Iterator[str]:
         yield "a process or a stage ended, began again, or set a message aside"
     if phase.unanswered:
         yield f"status gave no answer: {sorted(phase.unanswered)}"
-    if phase.lag > 100:
+    if phase.lag > _LAG:
         yield f"{phase.lag} messages were never read"
     if missing := told.MUST - phase.findings:
         yield f"the story was not told: {sorted(missing)}"
@@ -180,19 +198,30 @@ def _common(phase: Phase) -> Iterator[str]:
         yield f"the same messages without strangers are told otherwise: too many {sorted(more)}, missing {sorted(less)}"
 
 
-def _against(clean: Phase, hostile: Phase) -> Iterator[str]:
-    if missing := hostile.sent.refused.keys() - hostile.dead.keys():
-        topics = Counter(hostile.sent.refused[one] for one in missing)
+def _letters(phase: Phase) -> Iterator[str]:
+    if missing := phase.sent.refused.keys() - phase.dead.keys():
+        topics = Counter(phase.sent.refused[one] for one in missing)
         yield f"{len(missing)} refused messages are in no dead letter: {dict(topics)}"
-    if any(not reason for reason in hostile.dead.values()):
+    if any(not reason for reason in phase.dead.values()):
         yield "a dead letter has no reason"
-    for name, before in clean.rss_mb.items():
-        if hostile.rss_mb.get(name, 0.0) > 1.1 * before:
-            yield f"memory of {name}: {hostile.rss_mb[name]:.0f} MB after {before:.0f} MB"
 
 
-async def _phase(folder: Path, seed: int, count: int, clean_s: float) -> Phase:
-    phase = Phase(f"seed {seed}" if count else "clean")
+def _judge_memory(twin: Phase, hostile: Phase) -> int:
+    """Says how much more `hostile` holds than its twin, and what the refused messages cost; the number of processes
+    that hold more than a tenth more.
+    """
+    more = {name: round(100 * (mb / twin.rss_mb[name] - 1), 1) for name, mb in hostile.rss_mb.items()}
+    most = {name: round(100 * (mb / twin.peak_mb[name] - 1), 1) for name, mb in hostile.peak_mb.items()}
+    refused = max(1, hostile.sent.refusals)
+    cost_us = {name: round((hostile.cpu_s[name] - twin.cpu_s[name]) / refused * 1e6) for name in twin.cpu_s}
+    print(f"{hostile.name} beside {twin.name}: RSS % more {more}, peak {most}; CPU us per refused message {cost_us}")
+    wrong = [name for name, percent in more.items() if percent > 10.0]
+    if wrong:
+        print(f"WRONG {hostile.name}: memory of {wrong}", flush=True)
+    return len(wrong)
+
+
+async def _run_phase(phase: Phase, folder: Path, story_s: float) -> None:
     kafka = jars(Path(os.environ.get("SDFSTREAM_KAFKA_JARS") or ROOT / ".cache" / "kafka"))
     with Broker(kafka, folder / "kafka") as at:
         bus = KafkaBus(KafkaConfig(servers=at.address, partitions=2), time.time_ns, boot_id="fuzz")
@@ -205,7 +234,7 @@ async def _phase(folder: Path, seed: int, count: int, clean_s: float) -> Phase:
                 await other.start()
             await asyncio.sleep(3.0)
             before_s = _cpu_s(children, at)
-            await _story(bus, phase, folder / "data", seed, count, clean_s)
+            await _story(bus, phase, folder / "data", story_s)
             await _drained(phase, folder / "data")
             phase.cpu_s = {name: round(now_s - before_s[name], 1) for name, now_s in _cpu_s(children, at).items()}
             _weigh(phase, children)
@@ -221,7 +250,6 @@ async def _phase(folder: Path, seed: int, count: int, clean_s: float) -> Phase:
             phase.counters = _counters(children[0])
             with suppress(SdfError):
                 await bus.close()
-    return phase
 
 
 def _children(folder: Path, address: str) -> list[Child]:
@@ -238,12 +266,13 @@ def _children(folder: Path, address: str) -> list[Child]:
     return [Child(name, [sys.executable, "-m", *words], folder / f"{name}.log", env) for name, words in several.items()]
 
 
-async def _story(bus: KafkaBus, phase: Phase, data: Path, seed: int, count: int, clean_s: float) -> None:
+async def _story(bus: KafkaBus, phase: Phase, data: Path, story_s: float) -> None:
     """The fabric tells its story in its own time; the strangers talk as fast as the pipeline takes it."""
     began_s = time.monotonic()
-    if count:
-        await strangers.send(bus, phase.sent, seed, count, lambda: _lag(phase, data))
-    await asyncio.sleep(max(0.0, clean_s - (time.monotonic() - began_s)))
+    if phase.plan.count:
+        await strangers.send(bus, phase.sent, phase.plan, lambda: _lag(phase, data))
+    phase.sent_s = time.monotonic() - began_s
+    await asyncio.sleep(max(0.0, story_s - (time.monotonic() - began_s)))
     phase.took_s = time.monotonic() - began_s
 
 
@@ -258,12 +287,27 @@ async def _lag(phase: Phase, data: Path) -> int:
 
 
 async def _drained(phase: Phase, data: Path) -> None:
-    """Until nothing waits any more, and what was caused by it has come through."""
-    deadline_s = time.monotonic() + _DRAIN_S
-    while await _lag(phase, data) > 100 and time.monotonic() < deadline_s:  # noqa: ASYNC110
+    """Until nothing waits any more, and detect has come past the story's end.
+
+    What waits is known by the brokers' last answers, which are old where a process is starved: detect was a minute
+    behind with nothing waiting.
+    """
+    ended_ns, deadline_s = time.time_ns(), time.monotonic() + _DRAIN_S
+    while time.monotonic() < deadline_s:
+        if await _lag(phase, data) <= _LAG and await _known_at_ns(phase, data) > ended_ns:
+            break
         await asyncio.sleep(1.0)
     await asyncio.sleep(10.0)
     phase.lag = await _lag(phase, data)
+
+
+async def _known_at_ns(phase: Phase, data: Path) -> int:
+    """Bus time up to which detect has judged; 0: no answer."""
+    try:
+        return int((await asyncio.to_thread(fetch_board, data))["known_at_ns"])
+    except (SdfError, OSError) as error:
+        phase.unanswered.add(str(error))
+        return 0
 
 
 def _cpu_s(children: list[Child], broker: Broker) -> dict[str, float]:
@@ -282,8 +326,9 @@ def _weigh(phase: Phase, children: list[Child]) -> None:
             phase.ended[child.name] = len(child.deaths) or 1
         elif child.process is not None and child.name != "fabric":
             text = Path(f"/proc/{child.process.pid}/status").read_text()
-            found = re.search(r"VmRSS:\s+(\d+)", text)
-            phase.rss_mb[child.name] = round(int(found[1]) / 1024, 1) if found else 0.0
+            for line, into in (("VmRSS", phase.rss_mb), ("VmHWM", phase.peak_mb)):
+                found = re.search(rf"{line}:\s+(\d+)", text)
+                into[child.name] = round(int(found[1]) / 1024, 1) if found else 0.0
 
 
 def _counters(pipeline: Child) -> dict[str, int]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sdfstream.bus import codec
@@ -33,6 +34,9 @@ class Sent:
 
     def __init__(self) -> None:
         self.count = 0
+        """Drawn: what is left out counts too."""
+        self.refusals = 0
+        """Messages that the codec refuses, equal ones too."""
         self.messages: set[bytes] = set()
         """All different ones."""
         self.refused: dict[bytes, str] = {}
@@ -44,21 +48,39 @@ def digest(topic: str, value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=10, person=topic[-16:].encode()).digest()
 
 
-async def send(bus: KafkaBus, sent: Sent, seed: int, count: int, lag: Callable[[], Awaitable[int]]) -> None:
-    """`count` messages of `seed`; waits while `lag` says that the slowest reader is far behind."""
-    traffic = Traffic(Draw(random.Random(seed), STRANGERS), damaged=0.8, without=frozenset({DECLARED_TYPE}))
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send."""
+
+    seed: int = 0
+    count: int = 0
+    refused_too: bool = True
+    """False: only what the codec takes, all else left out."""
+    within_s: float = 0.0
+    """Spread evenly over this time; 0: as fast as it is taken."""
+
+
+async def send(bus: KafkaBus, sent: Sent, plan: Plan, lag: Callable[[], Awaitable[int]]) -> None:
+    """The messages of `plan`; waits while `lag` says that the slowest reader is far behind."""
+    traffic = Traffic(Draw(random.Random(plan.seed), STRANGERS), damaged=0.8, without=frozenset({DECLARED_TYPE}))
     producer = await idempotent(bus.config)
-    looked_s = told_s = time.monotonic()
+    began_s = looked_s = told_s = time.monotonic()
     try:
-        while sent.count < count:
+        while sent.count < plan.count:
             waiting = []
-            for _ in range(min(_TOGETHER, count - sent.count)):
+            for _ in range(min(_TOGETHER, plan.count - sent.count)):
                 one = traffic.one()
                 if len(one.value) <= bus.config.max_message_bytes:  # no broker takes more
-                    _expect(sent, one)
-                    waiting.append(await _put(bus, producer, one))
+                    name, refused = digest(one.topic, one.value), _refusal(one)
+                    sent.messages.add(name)
+                    sent.refusals += refused is not None
+                    if refused is not None and plan.refused_too and one.topic not in UNREAD:
+                        sent.refused[name] = one.topic
+                    if plan.refused_too or refused is None:
+                        waiting.append(await _put(bus, producer, one))
                 sent.count += 1
             await asyncio.gather(*waiting)
+            await asyncio.sleep(max(0.0, began_s + plan.within_s * sent.count / plan.count - time.monotonic()))
             if time.monotonic() - looked_s > _LOOK_S:
                 while await lag() > _LAG:  # noqa: ASYNC110 (what is waited for is no event)
                     await asyncio.sleep(0.2)
@@ -70,16 +92,14 @@ async def send(bus: KafkaBus, sent: Sent, seed: int, count: int, lag: Callable[[
         await producer.stop()
 
 
-def _expect(sent: Sent, one: Wire) -> None:
-    name = digest(one.topic, one.value)
-    sent.messages.add(name)
-    if one.topic in UNREAD or name in sent.refused:
-        return
+def _refusal(one: Wire) -> str | None:
+    """Why the codec refuses a message; None: it does not."""
     headers = [pair for pair in one.headers if pair[0] != "bus_at_ns"]  # the bus gives its own
     try:
         codec.decode_own(one.topic, headers, one.value, one.key)
-    except FormatError:
-        sent.refused[name] = one.topic
+    except FormatError as error:
+        return error.reason
+    return None
 
 
 async def _put(bus: KafkaBus, producer: Any, one: Wire) -> Any:

@@ -20,13 +20,14 @@ from sdfstream.pipeline import WRITTEN
 from sdfstream.records.message import Event
 from sdfstream.records.topics import FINDING, TOPICS
 from tests.fuzz.chain import MAKERS, Chain
-from tests.fuzz.stages import FAULTS, OURS
+from tests.fuzz.fabric import STORY
+from tests.fuzz.stages import OURS
 from tests.fuzz.strangers import digest
 
 Told = set[tuple[str, str]]
 """(kind, subject) of findings about the fabric's and the agents' hosts."""
 STAGES: Final = ("sync", "workload", "detect")
-MUST: Final[Told] = {("agent-stale", str(fault.agent)) for fault in FAULTS if fault.agent}
+MUST: Final[Told] = {("agent-stale", str(fault.agent)) for fault in STORY if fault.agent}
 """Findings without which the story was not understood, however starved the machine was."""
 
 
