@@ -8,19 +8,29 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from sdfstream.runtime import freed_memory_io
+
 T = TypeVar("T")
 _SAME_SIGNAL_S: Final = 0.5
 """A second signal within this time is a copy of the first: one came from the terminal, one from a parent process."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end, on uvloop where the platform has it."""
+    """Run `main` to its end, on uvloop where the platform has it; freed memory is given back meanwhile."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(main)
-    result: T = uvloop.run(main)
+        return asyncio.run(_beside_trimming(main))
+    result: T = uvloop.run(_beside_trimming(main))
     return result
+
+
+async def _beside_trimming(main: Coroutine[Any, Any, T]) -> T:
+    trimming = asyncio.create_task(freed_memory_io.give_back(), name="freed-memory")
+    try:
+        return await main
+    finally:
+        trimming.cancel()
 
 
 def run_stoppable(main: Coroutine[Any, Any, T]) -> T:

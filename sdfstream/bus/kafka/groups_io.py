@@ -34,7 +34,7 @@ def make_consumer(config: KafkaConfig, group: str | None, *, reset: str = "earli
         auto_offset_reset=reset,
         isolation_level="read_committed",
         max_partition_fetch_bytes=config.max_message_bytes + 2 * SLACK_BYTES,
-        fetch_max_bytes=max(4 * config.max_message_bytes, 16 << 20),
+        fetch_max_bytes=config.max_message_bytes + 2 * SLACK_BYTES,
         fetch_max_wait_ms=FETCH_WAIT_MS,
         request_timeout_ms=config.request_timeout_ms,
         **settings,

@@ -25,8 +25,10 @@ from sdfstream.records.position import Partition, Positions
 from sdfstream.records.units import NS_PER_MS
 
 LOG_APPEND_TIME: Final = 1
-_QUEUE_BYTES: Final = 16 << 20
-"""A partition with more queued is not fetched until others have caught up."""
+TASK_BYTES: Final = 16 << 20
+"""A task with more queued fetches only what it lacks: a stage that is behind would hold much of its backlog else."""
+_LEAST_BYTES: Final = 256 << 10
+"""So much of a partition may be queued all the same."""
 _SETTLE_NS: Final = 20 * NS_PER_MS
 """Longest time from a producer's clock reading to the fetch, with a broker that is quick."""
 
@@ -172,12 +174,16 @@ class MergedPartitions:
         return QueuedRecord(at_ns, record.offset, len(record.value or b"") + 512, record)
 
     def _limit(self) -> None:
-        """Pause fetching of partitions with much queued."""
+        """Pause fetching of partitions with much queued, as long as all together have; never of one that holds others.
+
+        One that has nothing queued is fetched always, so whatever the merge waits for comes.
+        """
+        queued = sum(self._merge.bytes.values())
         for partition, size in self._merge.bytes.items():
-            if size > _QUEUE_BYTES and partition not in self._paused:
+            if queued > TASK_BYTES and size > _LEAST_BYTES and partition not in self._paused:
                 self._paused.add(partition)
                 self._consumer.pause(self._to_kafka[partition])
-            elif partition in self._paused and size < _QUEUE_BYTES // 2:
+            elif partition in self._paused and (queued < TASK_BYTES // 2 or size < _LEAST_BYTES // 2):
                 self._paused.discard(partition)
                 self._consumer.resume(self._to_kafka[partition])
 

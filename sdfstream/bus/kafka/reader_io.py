@@ -237,7 +237,8 @@ class KafkaSubscription:
         with suppress(KafkaError, TimeoutError):  # an absent broker is no stall; the client tries on by itself
             async with asyncio.timeout(STOP_S):
                 self._ends = await consumer.end_offsets(list(ours)) if ours else {}
-            if any(end > self._next.get(partition, end) for partition, end in self._ends.items()):
+            at = {partition: await consumer.position(partition) for partition in self._ends}
+            if any(end > max(at[partition], self._next.get(partition, 0)) for partition, end in self._ends.items()):
                 self._bus.counters.add("consumer-restarted", self._group)
                 await stop(consumer)
                 self._consumer = await self._join()

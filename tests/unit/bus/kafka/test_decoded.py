@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from sdfstream.bus import codec
@@ -11,7 +14,8 @@ from sdfstream.bus.kafka.decoded import DecodedRecords
 from sdfstream.bus.kafka.unreadable_io import Unreadable
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
-from sdfstream.records.topics import FINDING
+from sdfstream.records.topics import CLOCK, FINDING
+from tests.bus_samples import clock
 
 
 class Record(NamedTuple):
@@ -95,3 +99,28 @@ def test_what_is_kept_has_a_bound(calls: list[bytes]) -> None:
     records.of(FINDING.name, 0, Record(500, bytes(100_000)))
     assert calls[-2:] == [bytes(100_000)] * 2, "one larger than the bound is not retained"
     assert records._bytes <= 40_000 and len(records._retained) == retained, "nor does it cost the others their room"
+
+
+def test_the_bound_counts_what_a_value_became() -> None:
+    rows = clock(0).body.take(pa.array(np.zeros(7_000, np.int32)))
+    headers, bomb = codec.encode(Output(CLOCK.name, "mesh", rows), "boot", 7, bus_at_ns=5, compression="zstd")
+    records = DecodedRecords(most_bytes=4 << 20)
+    before = pa.total_allocated_bytes()
+    for offset in range(50):
+        read = records.of(CLOCK.name, 0, Record(offset, bomb, tuple(headers), b"mesh"))
+        assert isinstance(read.outcome, codec.Decoded) and read.outcome.body.nbytes > 8 * len(bomb)
+    del read
+    assert records._retained
+    assert pa.total_allocated_bytes() - before < 4 << 20
+
+
+def test_the_bound_counts_an_event_as_objects() -> None:
+    records = DecodedRecords(most_bytes=1 << 20)
+    tracemalloc.start()
+    try:
+        for offset in range(500):
+            records.of(FINDING.name, 0, sound(offset, ", ".join(map(str, range(300)))))
+        assert len(records._retained) < 100
+        assert tracemalloc.get_traced_memory()[0] < 2 << 20
+    finally:
+        tracemalloc.stop()
