@@ -103,7 +103,8 @@ def _read(topic: str, record: Any) -> ReadRecord:
         unreadable_io.check(record)
         return ReadRecord(key, headers, value, codec.decode_own(topic, headers, value, key))
     except FormatError as error:
-        # without the frames that it passed: they would hold what was half decoded
+        # without the frames that it and its causes passed: they hold what was half decoded, a JSON error all the text
+        error.__cause__ = error.__context__ = None
         return ReadRecord(key, headers, value, error.with_traceback(None))
 
 

@@ -73,6 +73,7 @@ def test_a_refusal_is_kept_with_what_its_dead_letter_needs(calls: list[bytes]) -
         assert isinstance(read.outcome, FormatError)
         assert (read.outcome.reason, read.value, read.key) == ("json", b"{", "k")
         assert read.outcome.__traceback__ is None
+        assert read.outcome.__cause__ is None and read.outcome.__context__ is None, "their frames hold the text"
     assert len(calls) == 1
 
 
