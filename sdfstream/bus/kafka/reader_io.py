@@ -237,7 +237,7 @@ class KafkaSubscription:
         with suppress(KafkaError, TimeoutError):  # an absent broker is no stall; the client tries on by itself
             async with asyncio.timeout(STOP_S):
                 self._ends = await consumer.end_offsets(list(ours)) if ours else {}
-            at = {partition: await consumer.position(partition) for partition in self._ends}
+                at = {partition: await consumer.position(partition) for partition in self._ends}
             if any(end > max(at[partition], self._next.get(partition, 0)) for partition, end in self._ends.items()):
                 self._bus.counters.add("consumer-restarted", self._group)
                 await stop(consumer)
