@@ -52,6 +52,8 @@ class MessageSize(NamedTuple):
     """As `DecodedSize`."""
     stored_bytes: int
     """Of its body, as it stands there."""
+    at: int
+    """Where it begins in the stream."""
 
 
 class DecodedSize(NamedTuple):
@@ -115,6 +117,7 @@ def messages(raw: bytes | mmap) -> Iterator[MessageSize]:
                 raise FormatError("arrow-corrupt", "no encapsulated message")
             if size == 0:
                 return
+            start = at
             at += 8
             table = at + _U32(raw, at)[0]
             kind = _U8(raw, _field(raw, table, _HEADER_TYPE))[0]
@@ -123,21 +126,22 @@ def messages(raw: bytes | mmap) -> Iterator[MessageSize]:
             at = body + (_I64(raw, length_at)[0] if length_at else 0)
             if not body <= at <= len(raw):
                 raise FormatError("arrow-corrupt", "a body beyond the message")
-            yield _size_of(raw, table, kind, body, at)
+            yield MessageSize(*_size_of(raw, table, kind, body, at), stored_bytes=at - body, at=start)
     except error as short:
         raise FormatError("arrow-corrupt", f"{short}") from short
 
 
-def _size_of(raw: bytes | mmap, table: int, kind: int, body: int, end: int) -> MessageSize:
+def _size_of(raw: bytes | mmap, table: int, kind: int, body: int, end: int) -> tuple[bool, int, int]:
+    """The first three of `MessageSize`."""
     if kind == _SCHEMA:
-        return MessageSize(False, 0, 0, end - body)
+        return False, 0, 0
     batch = _table(raw, table, _HEADER)
     if kind == _DICTIONARY:
         batch = _table(raw, batch, _DATA)
     length_at = _field(raw, batch, _LENGTH)
     rows = _I64(raw, length_at)[0] if length_at else 0
     grown = _grown(raw, batch, body, end) if _field(raw, batch, _COMPRESSION) else 0
-    return MessageSize(kind == _BATCH, rows, grown, end - body)
+    return kind == _BATCH, rows, grown
 
 
 def _field(raw: bytes | mmap, table: int, slot: int) -> int:

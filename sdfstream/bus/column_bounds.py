@@ -6,7 +6,7 @@ findings, file names and terminals, and a stage that repeats one must not write 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,20 @@ MOST_NAMES: Final = 131_072
 def has_bounds(field: pa.Field) -> bool:
     """Whether a column has bounds that are narrower than its type."""
     return field.type == NAME or pa.types.is_floating(field.type) or _is_instant(field)
+
+
+def bound_of(field: pa.Field) -> tuple[np.dtype[Any], float]:
+    """The numpy type in which a column of instants or floats is compared, and the most it may hold.
+
+    Floats are bounded either way; instants are compared without a sign, so that what is negative is large.
+    """
+    if field.type == pa.int64():
+        return np.dtype(np.uint64), LATEST_NS
+    return np.dtype(np.float32 if field.type == pa.float32() else np.float64), _most(field)
+
+
+def _most(field: pa.Field) -> float:
+    return MOST_NS if (field.metadata or {}).get(b"unit") == b"ns" else MOST
 
 
 def within(field: pa.Field, column: pa.Array) -> pa.Array:
@@ -72,8 +86,7 @@ def numbers(field: pa.Field, column: pa.Array) -> pa.Array:
     The column itself, without a copy, where there are none: two microseconds for a column of some hundred rows.
     """
     values = arrow.plain(column)
-    most = MOST_NS if (field.metadata or {}).get(b"unit") == b"ns" else MOST
-    sound = np.abs(values) <= most
+    sound = np.abs(values) <= _most(field)
     if sound.all():
         return column
     if column.null_count:  # what stands in the place of a null is nobody's value

@@ -8,6 +8,7 @@ number, or a name that cannot be printed, counts as null (`column_bounds`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -62,6 +63,16 @@ def conforms(topic: str, batch: pa.RecordBatch) -> bool:
         return False
     passed[id(batch)] = batch
     return True
+
+
+def remember(topic: str, batch: pa.RecordBatch) -> None:
+    """A reader of foreign bytes found that `batch` conforms to bulk topic `topic`: `conforms` need not look again."""
+    _PASSED[topic][id(batch)] = batch
+
+
+def bounded_numbers(topic: str) -> Iterator[tuple[int, pa.Field]]:
+    """Index and field of the columns of bulk topic `topic` that have bounds narrower than their type, names apart."""
+    return ((i, f) for i, f in _LAYOUTS[topic].bounded if f.type != NAME)
 
 
 def size_bytes(topic: str, batch: pa.RecordBatch) -> int:

@@ -69,6 +69,15 @@ def check(topic: str, key: str, body: Body) -> None:
         raise FormatError(REASON, f"{foreign[:100]!r} in a message of {host[:100]!r}")
 
 
+def names_only_own(topic: str, key: str, batch: pa.RecordBatch) -> bool:
+    """Whether a batch with these dictionaries passes `check` whatever its rows: they name none but its host."""
+    host = speaker(topic, key, batch)
+    if host is None:
+        return True
+    dictionaries = (columns.names(batch, column)[1] for column in _OWN.get(topic, ()))
+    return all(isinstance(name, str) and host_of(name) == host for names in dictionaries for name in names)
+
+
 def _foreign(batch: pa.RecordBatch, column: str, host: str) -> str | None:
     """A name in `column` that is not of `host`; names stand in a dictionary, so few are looked at."""
     codes, names = columns.names(batch, column)

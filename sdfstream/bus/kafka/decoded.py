@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sdfstream.bus import codec
 from sdfstream.bus.kafka import unreadable_io
+from sdfstream.bus.known_streams import KnownStreams
 from sdfstream.errors import FormatError
 
 MOST_BYTES: Final = 16 << 20
@@ -57,6 +58,7 @@ class DecodedRecords:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._retained: OrderedDict[tuple[str, int, int], _Retained] = OrderedDict()
+        self._known = KnownStreams()
 
     def of(self, topic: str, partition: int, record: Any) -> ReadRecord:
         """`record` of `topic` (without the prefix), decoded now or by another reader before.
@@ -67,7 +69,7 @@ class DecodedRecords:
         retained = self._retained.get(where)
         if retained is not None and _is_same(retained, record):
             return retained.read
-        read = _read(topic, record)
+        read = _read(topic, record, self._known)
         if not isinstance(record.value, unreadable_io.Unreadable):
             size = _outcome_bytes(read)
             self._retain(where, _Retained(record.value or b"", tuple(record.headers), record.key or b"", read, size))
@@ -95,13 +97,13 @@ def _is_same(retained: _Retained, record: Any) -> bool:
     )
 
 
-def _read(topic: str, record: Any) -> ReadRecord:
+def _read(topic: str, record: Any, known: KnownStreams) -> ReadRecord:
     headers = [(name, raw or b"") for name, raw in record.headers]
     key = (record.key or b"").decode(errors="replace")
     value = record.value or b""
     try:
         unreadable_io.check(record)
-        return ReadRecord(key, headers, value, codec.decode_own(topic, headers, value, key))
+        return ReadRecord(key, headers, value, codec.decode_own(topic, headers, value, key, known))
     except FormatError as error:
         # without the frames that it and its causes passed: they hold what was half decoded, a JSON error all the text
         error.__cause__ = error.__context__ = None

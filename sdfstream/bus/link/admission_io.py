@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from sdfstream.bus import Bus, codec, dead_letters, producers
+from sdfstream.bus.known_streams import KnownStreams
 from sdfstream.bus.link.frames import Head
 from sdfstream.bus.link.owners import HostOwners, Process
 from sdfstream.bus.link.peer_io import runs
@@ -45,6 +46,7 @@ class Admission:
         self._topics = topics
         self._counters = counters
         self._reported_s: dict[str, float] = {}
+        self._known = KnownStreams()
 
     async def take(self, process: Process, head: Head, payload: bytes) -> None:
         """Publish a message of `process`, or set it aside with the reason."""
@@ -52,7 +54,7 @@ class Admission:
             await self._set_aside(head, payload, FormatError(NOT_OF_AGENTS, f"no agent writes {head.topic[:100]}"))
             return
         try:
-            decoded = codec.decode_own(head.topic, head.headers, payload, head.key)
+            decoded = codec.decode_own(head.topic, head.headers, payload, head.key, self._known)
             host = producers.speaker(head.topic, head.key, decoded.body)
         except FormatError as error:
             await self._refuse(head, payload, error)

@@ -34,9 +34,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     decoded: list[bytes] = []
     decode = codec.decode_own
 
-    def counted(topic: str, headers: Any, value: bytes, key: str) -> codec.Decoded:
+    def counted(topic: str, headers: Any, value: bytes, key: str, known: Any) -> codec.Decoded:
         decoded.append(value)
-        return decode(topic, headers, value, key)
+        return decode(topic, headers, value, key, known)
 
     monkeypatch.setattr(codec, "decode_own", counted)
     return decoded
