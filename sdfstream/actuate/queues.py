@@ -33,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 _MAX_NICS: Final = 1 << 18
 _MAX_PATHS: Final = 400_000
 _DELAYS_FRESH_NS: Final = 2 * NS_PER_S
+_LISTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class QueueDelays:
     def __init__(self, routes: Routes, counters: Counters) -> None:
         self._routes, self._counters = routes, counters
         self._nics: dict[str, int] = {}
+        self._numbered: deque[tuple[list[str], Ints]] = deque(maxlen=_LISTS)
+        """Lists of names met last, with their numbers: while paths stay, windows name the same NICs."""
         self._index = KeyIndex(_MAX_PATHS)
         self._table = Table(
             {"start_ns": np.int64(ABSENT_NS), "seen_ns": np.int64(ABSENT_NS), "excess": np.nan, "err": np.nan}
@@ -142,7 +145,11 @@ class QueueDelays:
         self._table.reset(gone)
 
     def _numbers(self, codes: npt.NDArray[np.int32], names: list[str]) -> Ints:
-        numbers: Ints = np.array([self._number(n) for n in names] + [-1], np.int64)[codes]
+        known = next((numbers for of, numbers in self._numbered if of == names), None)
+        if known is None:
+            known = np.array([self._number(n) for n in names] + [-1], np.int64)
+            self._numbered.append((names, known))
+        numbers: Ints = known[codes]
         return numbers
 
     def _number(self, nic: str | None) -> int:
@@ -184,6 +191,7 @@ class QueueDelays:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._waiting.clear()
+        self._numbered.clear()
         self._nics = {nic: number for number, nic in enumerate(state["nics"])}
         self._index.restore(state["index"])
         self._table.restore(state["table"])

@@ -6,8 +6,8 @@ own.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -37,6 +37,10 @@ class _ClockState:
     offset_ns: float
     n: int
     was_synced: bool = False
+
+
+_FIELDS: Final = tuple(f.name for f in fields(_ClockState))
+"""Plain values, which `asdict` would copy deep, at ten times the cost."""
 
 
 class ClockDetector:
@@ -120,7 +124,8 @@ class ClockDetector:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
-        return {"clocks": [[name, asdict(clock)] for name, clock in self._clocks.items()]}
+        states = [[name, {field: getattr(c, field) for field in _FIELDS}] for name, c in self._clocks.items()]
+        return {"clocks": states}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""

@@ -122,9 +122,60 @@ class Presence:
         t["reported_ns"][number] = max(before_ns, until_ns)
         late_ns = at_ns - int(t["reported_ns"][number]) - self.watermark.excused_ns()
         if late_ns > _LATE_NS:
-            t["trouble_ns"][number] = at_ns
-            if late_ns >= t["late_ns"][number] or at_ns - t["late_at_ns"][number] > _LATE_MEMORY_NS:
-                t["late_ns"][number], t["late_at_ns"][number] = late_ns, at_ns
+            self._note_late(number, late_ns, at_ns)
+
+    def _note_late(self, number: int, late_ns: int, at_ns: int) -> None:
+        t = self.hosts
+        t["trouble_ns"][number] = at_ns
+        if late_ns >= t["late_ns"][number] or at_ns - t["late_at_ns"][number] > _LATE_MEMORY_NS:
+            t["late_ns"][number], t["late_at_ns"][number] = late_ns, at_ns
+
+    def take_together(self, hosts: Ints, until_ns: Ints, at_ns: Ints) -> Bools:
+        """One message of each of these hosts, of runs that are known: `take_message`, `take_report`, `may_have_slept`.
+
+        Parameters
+        ----------
+        hosts : (n,) int64
+            Their numbers, no two alike.
+        until_ns : (n,) int64
+            Up to when each has reported; `ABSENT_NS`: its message has no rows.
+        at_ns : (n,) int64
+            When each message entered the bus.
+
+        Returns
+        -------
+        (n,) bool
+            Which of them may have slept.
+        """
+        self.ensure()
+        self._receive(hosts, at_ns)
+        t, has = self.hosts, until_ns != ABSENT_NS
+        before_ns = t["reported_ns"][hosts]
+        again = has & (before_ns != ABSENT_NS)
+        slept = again & (np.where(again, until_ns - before_ns, 0) > np.maximum(_UNHEARD_NS, 4 * t["gap_ns"][hosts]))
+        t["slept_ns"][hosts[slept]] = at_ns[slept]
+        t["reported_ns"][hosts] = np.maximum(before_ns, until_ns)
+        late_ns = np.where(has, at_ns - t["reported_ns"][hosts], 0) - self.watermark.excused_ns()
+        for i in np.flatnonzero(late_ns > _LATE_NS).tolist():
+            self._note_late(int(hosts[i]), int(late_ns[i]), int(at_ns[i]))
+        result: Bools = (t["slept_ns"][hosts] != ABSENT_NS) | (t["doubt_ns"][hosts] != ABSENT_NS)
+        return result
+
+    def _receive(self, hosts: Ints, at_ns: Ints) -> None:
+        """`take_message` of hosts, no two alike, whose runs are known."""
+        t, progress_ns = self.hosts, self.watermark.progress_ns
+        before_ns, gap_ns = t["received_at_ns"][hosts], t["gap_ns"][hosts]
+        received = before_ns != ABSENT_NS
+        since_ns = np.where(received, at_ns - before_ns, 0)
+        t["awake_ns"][hosts] += np.minimum(since_ns, np.clip(3 * gap_ns, _LEAST_GAP_NS, _MOST_GAP_NS))
+        patience_ns = np.maximum(_UNHEARD_NS, 4 * gap_ns)
+        unheard = since_ns > patience_ns
+        if unheard.any():
+            went_on = progress_ns - t["progress_ns"][hosts] > patience_ns - _COARSE_NS
+            for why, which in (("slept_ns", unheard & went_on), ("doubt_ns", unheard & ~went_on)):
+                t[why][hosts[which]] = at_ns[which]
+        t["gap_ns"][hosts] = np.where(received, (7 * gap_ns + np.minimum(since_ns, 2 * NS_PER_S)) // 8, gap_ns)
+        t["received_at_ns"][hosts], t["progress_ns"][hosts] = at_ns, progress_ns
 
     def troubled(self, now_ns: int) -> Bools:
         """(hosts,) agents whose news is late or missing, or was a moment ago: what they lose or delay proves nothing.

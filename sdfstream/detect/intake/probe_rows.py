@@ -193,21 +193,27 @@ class ProbeIntake:
 
     def _of_hosts(self, x: Together, start: Int64s, seen_ns: Int64s) -> Int64s:
         """What each message says of its host; (messages,) of when each speaks, bus time."""
-        rows = x.rows
-        until_ns, newest_ns = dict(_newest(seen_ns, x, start)), dict(_newest(rows.t1_ns, x, start))
-        made_ns = []
-        for i, (message, named) in enumerate(zip(x.messages, x.hosts, strict=True)):
-            at_ns = made_at_ns = message.bus_at_ns
-            self._sign_of_life(message)
-            self._producers.take(message.key, message.boot_id, newest_ns.get(i), at_ns)
-            if named is not None:
-                self._presence.take_report(named[1], until_ns[i], at_ns)
-                made_at_ns = as_of_ns(until_ns[i], at_ns)
-            if self._presence.may_have_slept(message.key):
-                mine = slice(start[i], start[i + 1])
-                self._watch_for_sleep(message, rows.slots[mine], rows.seq[mine], rows.t1_ns[mine])
-            made_ns.append(made_at_ns)
+        until_ns, newest_ns = dict(_newest(seen_ns, x, start)), dict(_newest(x.rows.t1_ns, x, start))
+        for i, message in enumerate(x.messages):
+            self._producers.take(message.key, message.boot_id, newest_ns.get(i), message.bus_at_ns)
+        if _of_one_host_each(x):
+            numbers = self._sessions.hosts.find_all([m.key for m in x.messages])
+            reported_ns = np.array([until_ns.get(i, ABSENT_NS) for i in range(len(x.messages))], np.int64)
+            at_ns = np.array([m.bus_at_ns for m in x.messages], np.int64)
+            for i in np.flatnonzero(self._presence.take_together(numbers, reported_ns, at_ns)).tolist():
+                self._watch_message(x, start, i)
+        else:
+            for i, (message, named) in enumerate(zip(x.messages, x.hosts, strict=True)):
+                self._sign_of_life(message)
+                if named is not None:
+                    self._presence.take_report(named[1], until_ns[i], message.bus_at_ns)
+                self._watch_message(x, start, i)
+        made_ns = [as_of_ns(until_ns.get(i, m.bus_at_ns), m.bus_at_ns) for i, m in enumerate(x.messages)]
         return np.array(made_ns, np.int64)
+
+    def _watch_message(self, x: Together, start: Int64s, i: int) -> None:
+        mine = slice(start[i], start[i + 1])
+        self._watch_for_sleep(x.messages[i], x.rows.slots[mine], x.rows.seq[mine], x.rows.t1_ns[mine])
 
 
 def _newest(instants_ns: Int64s, x: Together, start: Int64s) -> list[tuple[int, int]]:
@@ -216,6 +222,13 @@ def _newest(instants_ns: Int64s, x: Together, start: Int64s) -> list[tuple[int, 
     if not held:
         return []
     return list(zip(held, np.maximum.reduceat(instants_ns, start[held]).tolist(), strict=True))
+
+
+def _of_one_host_each(x: Together) -> bool:
+    """Whether no two messages are of one host, and the rows of each are of the host whose message it is."""
+    if len({m.key for m in x.messages}) < len(x.messages):
+        return False
+    return all(named is None or named[1] == m.key for m, named in zip(x.messages, x.hosts, strict=True))
 
 
 def _in_one_message_each(slots: Int64s, message: Int64s, sessions: int) -> bool:
