@@ -71,11 +71,9 @@ def messages(load: Load, rng: np.random.Generator) -> Iterator[Message]:
 
 
 def _batch(load, rng, host, path, seq, sent_ns, offset_ns, skew, floor_ns, nic_names, host_names):
-    n = path.size
-    src = path // (load.peers * load.ports)
-    peer = path // load.ports % load.peers
-    far = (host + 1 + peer * 5) % load.hosts
-    dst = far * load.nics + src % load.nics
+    n, per_host = path.size, load.paths // load.hosts
+    src, dst, far = _ends(load, host, path)
+    of_all = _ends(load, host, np.arange(host * per_host, (host + 1) * per_host))
 
     def stamp(true_ns, clocks):
         return EPOCH_NS + true_ns + np.rint(offset_ns[clocks] + skew[clocks] * true_ns).astype(np.int64)
@@ -88,10 +86,10 @@ def _batch(load, rng, host, path, seq, sent_ns, offset_ns, skew, floor_ns, nic_n
     return columns.build(
         PROBE.columns,
         {
-            "src": _names(src, nic_names),
-            "dst": _names(dst, nic_names),
-            "clock_src": _names(here, host_names),
-            "clock_dst": _names(far, host_names),
+            "src": _names(src, of_all[0], nic_names),
+            "dst": _names(dst, of_all[1], nic_names),
+            "clock_src": _names(here, [host], host_names),
+            "clock_dst": _names(far, of_all[2], host_names),
             "transport": columns.name_column(np.zeros(n, int), ["udp"]),
             "path": (49_152 + path % load.ports).astype(np.uint32),
             "seq": seq.astype(np.uint32),
@@ -108,7 +106,14 @@ def _batch(load, rng, host, path, seq, sent_ns, offset_ns, skew, floor_ns, nic_n
     )  # fmt: skip
 
 
-def _names(codes, names):
-    """A name column whose dictionary holds only what the message names, as an agent's does."""
-    used, local = np.unique(codes, return_inverse=True)
-    return columns.name_column(local, [names[i] for i in used.tolist()])
+def _ends(load, host, path):
+    """Source NIC, destination NIC and far host of each path."""
+    src = path // (load.peers * load.ports)
+    far = (host + 1 + path // load.ports % load.peers * 5) % load.hosts
+    return src, far * load.nics + src % load.nics, far
+
+
+def _names(codes, all_codes, names):
+    """A name column whose dictionary holds the names of all of the host's sessions, as an agent's does."""
+    used = np.unique(all_codes)
+    return columns.name_column(np.searchsorted(used, codes), [names[i] for i in used.tolist()])
