@@ -6,10 +6,10 @@ cases are drawn by ``make fuzz`` (profile ``fuzz``); what that finds becomes an 
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import gc
-import inspect
-import time
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +33,24 @@ IN_TIME = (
     "tests/integration/test_sync_split",
 )
 """Agents at full rate, and clocks by probes in their own time."""
+_ROOT = Path(__file__).resolve().parents[1]
+_READS_THE_CLOCK = re.compile(r"^\s*(?:async def |(?:import|from) .*\b(?:time|asyncio)\b)", re.MULTILINE)
+"""A file whose tests wait, or ask what time it is: one that gets no time for seconds would fail for that alone."""
+_REAL = re.compile(r"\bmark\.(?:lab|kafka|rdma)\b")
+_ALONE = re.compile(r"\bmark\.(?:lab|rdma)\b")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Each of the three runs of ``make test`` imports only files that may hold its tests: all cost ten seconds."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    file = collection_path.relative_to(_ROOT).as_posix()
+    others = {
+        "unhurried": not _is_unhurried(file),
+        "not alone and not unhurried": _is_unhurried(file),
+        "alone": not _may_run_alone(file),
+    }
+    return True if others.get(config.option.markexpr, False) else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -47,8 +65,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("real")
     if _is_marked(item, "lab", "rdma") or item.nodeid.startswith(IN_TIME):
         item.add_marker("alone")
-    if item.nodeid.startswith(UNHURRIED) and not _is_marked(item, "real") and not _reads_the_clock(item):
+    if _is_unhurried(_file_of(item)):
         item.add_marker("unhurried")
+    if (_is_marked(item, "unhurried") and _is_marked(item, "real")) or (
+        _is_marked(item, "alone") and not _may_run_alone(_file_of(item))
+    ):
+        raise pytest.UsageError(f"{item.nodeid}: no run of make test takes it; write its marker into its file")
     if _is_marked(item, "real") or (item.nodeid.startswith(UNHURRIED) and not _is_marked(item, "unhurried")):
         item.add_marker(pytest.mark.flaky(reruns=1))
 
@@ -77,14 +99,22 @@ def _order(item: pytest.Item) -> int:
     return folders.index(folder) if folder in folders else len(folders)
 
 
-def _reads_the_clock(item: pytest.Item) -> bool:
-    """Whether a test waits, or asks what time it is: one that gets no time for seconds would fail for that alone."""
-    test, module = getattr(item, "function", None), getattr(item, "module", None)
-    return inspect.iscoroutinefunction(test) or any(value in (time, asyncio) for value in _modules_of(module))
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
-def _modules_of(module: object) -> list[object]:
-    return [value for value in vars(module).values() if inspect.ismodule(value)] if module else []
+@functools.cache
+def _is_unhurried(file: str) -> bool:
+    """Whether its tests are plain objects: told by its text, so that a run that wants none need not import it."""
+    if not file.startswith(UNHURRIED):
+        return False
+    text = (_ROOT / file).read_text(encoding="utf-8")
+    return not _READS_THE_CLOCK.search(text) and not _REAL.search(text)
+
+
+@functools.cache
+def _may_run_alone(file: str) -> bool:
+    return file.startswith(IN_TIME) or bool(_ALONE.search((_ROOT / file).read_text(encoding="utf-8")))
 
 
 def _is_marked(item: pytest.Item, *names: str) -> bool:
