@@ -47,6 +47,8 @@ def line_of(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
         when = f"for {duration(now_ns - since_ns if since_ns is not None else None)}"
     fact = evidence_of(finding)
     head = f"{finding['id']}  {finding.get('severity', '?'):<7}  {finding.get('kind', '?')}  {subject_of(finding)}"
+    direction = (finding.get("subject") or {}).get("direction")
+    head += f", {direction} only" if direction else ""
     hurt = [str(job) for job in finding.get("jobs") or ()]
     line = f"{head}  ({finding.get('cause', 'unknown')}), {when}" + (f"; {fact}" if fact else "")
     return line + (f"; hurts {listed(hurt, 3)}" if hurt else "")

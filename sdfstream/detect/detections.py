@@ -50,6 +50,12 @@ class Detection:
     alone: bool = False
     """Known not to follow from anything wider: others like it work."""
 
+    @property
+    def direction(self) -> str:
+        """The one direction that is sick; empty: both are, it is not told apart, or the subject has none."""
+        directed = self.subject.type in ("link", "nic", "port") and self.direction_known and len(self.directions) == 1
+        return self.directions[0] if directed else ""
+
 
 def revived(saved: Mapping[str, Any]) -> Detection:
     """A detection from the plain values that a snapshot holds."""

@@ -198,6 +198,7 @@ class Ledger:
             evidence=evidence,
             remedy=remedy(detection.kind, detection.subject),
             suspects=tuple((s, round(float(p), 4)) for s, p in detection.suspects),
+            direction=detection.direction,
             symptoms=detection.symptoms,
             plane=detection.plane,
             jobs=detection.jobs,

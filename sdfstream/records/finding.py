@@ -103,6 +103,9 @@ class Finding:
     remedy: str
     suspects: tuple[tuple[str, float], ...] = ()
     """Ambiguity set: (id, probability), most likely first."""
+    direction: str = ""
+    """Of a link or NIC at fault in one direction: ``a->b``, or ``host/nic tx`` where its switch is not known. Empty:
+    both directions, or not told apart."""
     symptoms: tuple[dict[str, Any], ...] = ()
     jobs: tuple[str, ...] = ()
     plane: str | None = None
@@ -115,6 +118,9 @@ class Finding:
         """The `data` object of ``sdf.event.finding.v1``."""
         data = asdict(self)
         data["class"] = FINDING_KINDS[self.kind][0]
+        direction = data.pop("direction")
+        if direction:
+            data["subject"]["direction"] = direction
         data["suspects"] = [{"id": s, "probability": p} for s, p in self.suspects]
         data["evidence"] = [asdict(e) for e in self.evidence]
         data["symptoms"] = list(self.symptoms)

@@ -61,7 +61,15 @@ FINDING_SHAPE: Final = record(
         "resolved_at_ns": nullable(instant("when it ended")),
         "subject": record(
             "what it is about",
-            {"type": among(*get_args(get_type_hints(Subject)["type"])), "id": text()},
+            {
+                "type": among(*get_args(get_type_hints(Subject)["type"])),
+                "id": text(),
+                "direction": text(
+                    "of a link or NIC at fault in one direction: a->b, or `host/nic tx` (what it sends), `host/nic rx` "
+                    "where its switch is not known; absent: both directions, or not told apart"
+                ),
+            },
+            optional=("direction",),
         ),
         "suspects": array(
             record("", {"id": text(), "probability": {"type": "number", "minimum": 0, "maximum": 1}}),

@@ -35,6 +35,8 @@ CAUSES_OF: Final[dict[str, frozenset[str]]] = {
 HARD: Final = frozenset({"nic-down", "host-down", "link-down", "switch-down"})
 GRAY: Final = frozenset({"gray-loss"})
 SETTLED_NS: Final = 3 * NS_PER_S
+_AT_A_NIC: Final = frozenset({"incast", "bursts", "pfc-storm"})
+"""Kinds whose fault is a NIC's; that only what it receives suffers goes without saying."""
 _ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -52,7 +54,8 @@ class FaultFact:
     exact: bool = False
     """The best finding's subject is the faulty element (a link's direction aside)."""
     directed: bool | None = None
-    """Of a fault in one direction whose element is exact: that direction leads the suspects. None: not asked."""
+    """Of a link or NIC at fault whose element is exact: the subject has its direction, or none where both are; None:
+    not asked."""
     cause: bool = False
     """The best finding's cause is right, `SETTLED_NS` after its statement."""
     delay_s: float | None = None
@@ -124,8 +127,8 @@ def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence
     if best is not None:
         made.exact = outcome.location is LocationMatch.EXACT
         made.cause = _settled(best, histories)["cause"] in CAUSES_OF.get(made.kind, frozenset())
-        if made.exact and len(fault.get("links", ())) == 1 and made.kind not in ("incast", "bursts", "pfc-storm"):
-            made.directed = leads(best, str(fault["links"][0]))
+        if made.exact and 1 <= len(fault.get("links", ())) <= 2 and made.kind not in _AT_A_NIC:
+            made.directed = directs(best, fault["links"])
     first = [] if best is None else [_brief(best)]
     made.reported = tuple(dict.fromkeys([*first, *sorted(_brief(h[0]) for h in tied)]))
     made.closed_early = sum(closed_early(history, fault) for history in tied)
@@ -139,12 +142,17 @@ def _settled(best: Data, histories: Mapping[str, Sequence[Data]]) -> Data:
     return later[-1] if later else best
 
 
-def leads(finding: Data, direction: str) -> bool:
-    """Whether `direction` is the most likely suspect, and its reverse is less likely."""
-    suspects = {str(s["id"]): float(s["probability"]) for s in finding.get("suspects") or ()}
-    reverse = "->".join(reversed(direction.split("->")))
-    mine = suspects.get(direction, 0.0)
-    return mine > suspects.get(reverse, 0.0) and mine >= max(suspects.values(), default=1.0)
+def directs(finding: Data, links: Sequence[str]) -> bool:
+    """Whether the subject has the one direction that is at fault, or none where several are.
+
+    >>> directs({"subject": {"type": "nic", "id": "h0/r0", "direction": "h0/r0 tx"}}, ["h0/r0->l0"])
+    True
+    """
+    said = str(finding["subject"].get("direction") or "")
+    if len(links) != 1:
+        return not said
+    a, _, b = links[0].partition("->")
+    return said in (links[0], f"{a} tx" if "/" in a else f"{b} rx")
 
 
 def is_empty(statement: Data) -> bool:
@@ -169,7 +177,7 @@ def _brief(finding: Data) -> str:
 
 def _named(statement: Data, addresses: Mapping[str, str]) -> Data:
     """The statement with links by their names where it has only addresses of interfaces."""
-    subject = {**statement["subject"], "id": _name(str(statement["subject"]["id"]), addresses)}
+    subject = {name: _name(str(text), addresses) for name, text in statement["subject"].items()}
     suspects = [{**s, "id": _name(str(s["id"]), addresses)} for s in statement.get("suspects") or ()]
     return {**statement, "subject": subject, "suspects": suspects}
 
@@ -178,7 +186,7 @@ def _name(text: str, addresses: Mapping[str, str]) -> str:
     found = [addresses[a] for a in _ADDRESS.findall(text) if a in addresses]
     if not found or _ADDRESS.sub("", text).strip("->"):
         return text
-    if text.startswith("->"):
-        return found[-1]
+    if "->" in text:
+        return found[-1]  # the far end's address is that of the direction
     cables = {"--".join(sorted(ends(direction))) for direction in found}
     return cables.pop() if len(cables) == 1 else text

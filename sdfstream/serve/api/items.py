@@ -54,7 +54,7 @@ ITEMS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "kind": ("string", "what it is"),
         "status": ("string", "open, update or resolved"),
         "severity": ("string?", "info, warning, urgent"),
-        "subject": ("object?", "type and id of what it is about"),
+        "subject": ("object?", "type and id of what it is about; the direction of what is at fault in one only"),
         "since_at_ns": ("integer?", "began [ns since the Unix epoch]"),
         "resolved_at_ns": ("integer?", "ended [ns since the Unix epoch]"),
         "cause": ("string?", "see the list of causes"),

@@ -54,6 +54,14 @@ def test_an_open_finding_of_a_while_ago_is_not_said_to_last() -> None:
     assert ", open as of 08:00:10 UTC, 20 s ago" in line_of(finding, T0 + 30 * S, T0 + 10 * S)
 
 
+def test_a_line_says_the_one_direction_that_is_at_fault() -> None:
+    subject = {"type": "link", "id": "l0--s1", "direction": "s1->l0"}
+    assert "link l0--s1, s1->l0 only  (" in line_of({"id": "f", "kind": "link-down", "subject": subject}, T0)
+    assert "link l0--s1  (" in line_of(
+        {"id": "f", "kind": "link-down", "subject": {"type": "link", "id": "l0--s1"}}, T0
+    )
+
+
 def test_why_speaks_of_the_past_in_the_past_tense() -> None:
     board = JobBoard()
     board.take(messages_of("hurt"))

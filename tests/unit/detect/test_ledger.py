@@ -49,6 +49,24 @@ def test_it_opens_once_confirmed_and_resolves_once_gone() -> None:
     assert said[0][1]["remedy"] and said[0][1]["class"] == "link" and said[0][1]["runbook"]
 
 
+@pytest.mark.parametrize(
+    ("directions", "known", "said"),
+    [
+        (("h03/r1->l1",), True, "h03/r1->l1"),
+        (("h03/r1->l1",), False, None),
+        (("h03/r1->l1", "l1->h03/r1"), True, None),
+        ((), True, None),
+    ],
+)
+def test_the_subject_has_the_one_direction_that_is_at_fault(
+    directions: tuple[str, ...], known: bool, said: str | None
+) -> None:
+    found = life(make(), [True] * 5, replace(DETECTION, directions=directions, direction_known=known))
+    assert found[0][1]["subject"].get("direction") == said
+    switch = replace(DETECTION, subject=Subject("switch", "l1"), directions=directions, direction_known=known)
+    assert "direction" not in life(make(), [True] * 5, switch)[0][1]["subject"]
+
+
 def test_what_does_not_last_is_never_said_and_a_short_gap_does_not_resolve() -> None:
     assert life(make(), [True, True, False] * 4 + [False] * 20)[:1] != []  # gaps of 100 ms are bridged
     assert life(make(), [True, True] + [False] * 30) == []

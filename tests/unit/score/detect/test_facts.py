@@ -21,7 +21,7 @@ FAULT = {
 def statement(at_s: float, status: str = "open", subject: str = "l1--s0", **more: Any) -> dict[str, Any]:
     data = {
         "id": "a", "kind": "link-down", "severity": "urgent", "status": status, "seen_at_ns": int(at_s * S),
-        "subject": {"type": "link", "id": subject}, "cause": "link-failure",
+        "subject": {"type": "link", "id": subject, "direction": "l1->s0"}, "cause": "link-failure",
         "suspects": [{"id": "l1->s0", "probability": 0.9}, {"id": "s0->l1", "probability": 0.1}],
         "evidence": [{"what": "silent-paths", "value": 7.0, "baseline": 0.0}],
     }  # fmt: skip
@@ -40,11 +40,19 @@ def test_a_fault_that_is_named_in_time_with_its_direction_and_cause() -> None:
 
 
 def test_a_link_by_the_addresses_of_its_ends_is_that_link() -> None:
-    (fact,) = made(
-        statement(11, subject="172.16.0.0--172.16.0.1", suspects=[{"id": "->172.16.0.1", "probability": 1}])
-    ).faults
-    assert fact.exact
-    assert fact.directed is False, "the other direction leads"
+    for direction, right in (("->172.16.0.1", False), ("->172.16.0.0", True), ("172.16.0.1->172.16.0.0", True)):
+        subject = {"type": "link", "id": "172.16.0.0--172.16.0.1", "direction": direction}
+        (fact,) = made({**statement(11), "subject": subject, "suspects": []}).faults
+        assert fact.exact
+        assert fact.directed is right, direction
+
+
+def test_a_direction_is_right_where_one_is_at_fault_and_wrong_where_both_are() -> None:
+    undirected = {**statement(11), "subject": {"type": "link", "id": "l1--s0"}}
+    both = {**FAULT, "direction": "both", "links": ["l1->s0", "s0->l1"]}
+    assert made(undirected).faults[0].directed is False
+    assert made(undirected, faults=(both,)).faults[0].directed is True
+    assert made(statement(11), faults=(both,)).faults[0].directed is False
 
 
 def test_a_finding_resolved_while_the_fault_lasts_is_closed_early() -> None:
