@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.detect.inferred.floors import RoundTripFloors
+from sdfstream.detect.inferred.groups import leaf_groups
 from sdfstream.detect.routes import Hops, LinkEnds, TracedRoute
 from sdfstream.detect.sessions import NameIndex, Sessions
 from sdfstream.records.fabric import Topology, link_id
@@ -55,6 +57,7 @@ class Cabling:
         self.elements = NameIndex(_MAX_ELEMENTS)
         self.topology = Topology()
         self.ends = LinkEnds()
+        self.floors = RoundTripFloors(sessions)
         self.declared = 0
         """Declarations taken so far."""
         self.element = np.full((0, 2, 4), -1, np.int64)
@@ -155,6 +158,7 @@ class Cabling:
         slots = slots[slots < self.element.shape[0]]
         self.element[slots] = -1
         self.past_ns[slots] = 0
+        self.floors.forget(slots)
         for slot in slots.tolist():
             self._stale.pop(slot, None)
             for direction in (FWD, REV):
@@ -211,6 +215,13 @@ class Cabling:
                 names = _mixed(routes, 1 - 1 / len(routes))
                 closed = False
         return {self.elements.add(name): weight for name, weight in names.items()}, closed
+
+    def groups(self) -> Ints:
+        """(nics,) NICs that share a switch, by round trips: `leaf_groups`; all −1 where cabling is declared."""
+        nics = len(self.sessions.nics)
+        if self.topology.leaf_of:
+            return np.full(nics, -1, np.int64)
+        return leaf_groups(nics, *self.floors.pairs())
 
     # -- names --------------------------------------------------------------------------------------------------
 
@@ -346,6 +357,7 @@ class Cabling:
             "declared": self.topology.declared,
             "declarations": self.declared,
             "met": list(self.ends.addresses),
+            "floors": self.floors.snapshot(),
             "element": self.element,
             "weight": self.weight,
             "past": self.past_ns,
@@ -360,6 +372,7 @@ class Cabling:
         self.elements.restore(state["elements"])
         self.topology = Topology(state["declared"])
         self.ends = LinkEnds(state["met"])
+        self.floors.restore(state["floors"])
         self.declared = int(state["declarations"])
         self.element, self.weight = np.asarray(state["element"]), np.asarray(state["weight"])
         self.past_ns = np.asarray(state["past"], np.int64)

@@ -15,6 +15,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.inferred.hidden import evidence_of, is_inferred
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
@@ -145,13 +146,14 @@ class CongestionDetector:
             evidence.append(Evidence("ce-share", round(float(np.nanmean(marked)), 3), "1", where, 0.0))
         classes = self._classes(number)
         evidence += [Evidence("class", float(c), "DSCP", where) for c in classes[:8]]
+        evidence += evidence_of(location.beside)
         since = t["since_ns"][number]
         since_ns = int(np.min(since[since != ABSENT_NS], initial=int(t["seen_ns"][number].max())))
         paths = [
             str(self.cabling.sessions.path_id(n // 2, "rev" if n % 2 else "fwd"))
             for n in number[:MAX_SYMPTOMS].tolist()
         ]
-        alone = location.subject.type == "path"
+        vague = location.subject.type == "path" or is_inferred(location.subject)
         cause, more = self._cause(location.subject, number, since_ns, excess_us, marked, now)
         return Detection(
             "congestion",
@@ -162,7 +164,7 @@ class CongestionDetector:
             (*evidence, *more),
             suspects=tuple(location.suspects),
             symptoms=tuple(symptom("congestion", Subject("path", p), since_ns) for p in paths),
-            confirm_ns=(1000 if alone else 300) * NS_PER_MS,
+            confirm_ns=(1000 if vague else 300) * NS_PER_MS,
             hold_ns=int(self.config.hold_s * NS_PER_S),
             detail=f"queue {where}",
             directions=tuple(location.directions),

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
+from sdfstream.detect.inferred.hidden import HiddenElement, hidden_elements
 from sdfstream.detect.one_cable import cable_instead
 from sdfstream.detect.problem import Observations, Problem, pose
 from sdfstream.numeric.blame import Culprit, blame
@@ -53,6 +54,8 @@ class Location:
     """Direction in which each of `slots` is sick: ``fwd``, ``rev`` or ``both``."""
     members: tuple[str, ...] = ()
     """Of a host: its NICs, all of them sick."""
+    beside: tuple[str, ...] = ()
+    """Of an inferred link: the NICs that share the switch at its end."""
 
     def directed_paths(self) -> Ints:
         """Number of each sick directed path: 2·session + (0 fwd or both, 1 rev)."""
@@ -74,6 +77,7 @@ def locate(
     kind: str = "",
     incumbents: frozenset[str] = frozenset(),
     most: int = 16,
+    infer: bool = True,
 ) -> list[Location]:
     """Subjects that together explain the failed trials in `seen`, the most telling first.
 
@@ -93,6 +97,8 @@ def locate(
         Subject ids blamed at the last call.
     most : int
         Most subjects to name.
+    infer : bool
+        Whether paths of unknown routes may be laid to an inferred place.
     """
     cabling.refresh(None)
     if not (seen.failed > 0).any():
@@ -111,6 +117,8 @@ def locate(
     if kind == "silence":
         merged = [_without_switch(cabling, posed, x) for x in merged]
     found = _merge_hosts(cabling, _merge_switches(cabling, merged))
+    if infer:
+        found = _with_hidden(cabling, seen, found, _evidence(seen, noise, least_share))
     return _gather_paths(cabling, found, incumbents)
 
 
@@ -267,6 +275,60 @@ def _joined(subject: Subject, elements: list[Location], suspects: list[tuple[str
         suspects,
         min(x.probability for x in elements),
         [w for x in elements for w in x.path_directions],
+    )
+
+
+def _evidence(seen: Observations, noise: float, least_share: float) -> Floats:
+    """(rows,) nats by which each path's own trials speak for a fault of at least `least_share` on it."""
+    share = np.clip(np.maximum(seen.failed / np.maximum(seen.tried, 1e-9), least_share), noise, 1 - 1e-6)
+    passed = seen.tried - seen.failed
+    result: Floats = seen.failed * np.log(share / noise) + passed * np.log((1 - share) / (1 - noise))
+    return result
+
+
+def _with_hidden(cabling: Cabling, seen: Observations, found: list[Location], evidence: Floats) -> list[Location]:
+    """Single paths of unknown routes laid to what must lie on their way (`inferred.hidden`), where that is clear.
+
+    The search names so many paths at most; here all count that are as surely sick. Of what failed a little nothing is
+    known.
+    """
+    lone = [x for x in found if x.subject.type == "path" and not _mapped(cabling, x)]
+    if sum(x.slots.size for x in lone) < 2 or cabling.topology.leaf_of:
+        return found
+    code = _codes(seen.slots, [seen.direction(row) for row in range(seen.slots.size)])
+    named = [_codes(x.slots, x.path_directions) for x in found if x not in lone]
+    mine = np.isin(code, np.concatenate([_codes(x.slots, x.path_directions) for x in lone]))
+    sick = (mine | (evidence > -_OWN_PRIOR)) & ~np.isin(code, np.concatenate([np.empty(0, np.int64), *named]))
+    rest = sick | (seen.failed == 0)
+    paths, code = seen.only(rest), code[rest]
+    behind = hidden_elements(cabling.sessions, cabling.groups(), paths, sick[rest])
+    if not behind:
+        return found
+    share = max(x.share for x in lone)
+    explained = np.concatenate([code[hidden.rows] for hidden in behind])
+    left = [x for x in lone if not np.isin(_codes(x.slots, x.path_directions), explained).all()]
+    others = [x for x in found if x not in lone or x in left]
+    return [*others, *(at_element(hidden, paths, share) for hidden in behind)]
+
+
+def _codes(slots: Ints, directions: list[str]) -> Ints:
+    """A number for each path and direction."""
+    order = {"fwd": 0, "rev": 1, "both": 2}
+    return np.array([3 * slot + order[name] for slot, name in zip(slots.tolist(), directions, strict=True)], np.int64)
+
+
+def at_element(hidden: HiddenElement, paths: Observations, share: float) -> Location:
+    """The location that an inferred place among `paths` stands for."""
+    return Location(
+        hidden.subject,
+        hidden.directions,
+        hidden.direction_known,
+        share,
+        paths.slots[hidden.rows],
+        hidden.suspects,
+        hidden.probability,
+        [paths.direction(row) for row in hidden.rows.tolist()],
+        beside=hidden.nics,
     )
 
 

@@ -25,8 +25,10 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.gray.behind import lossy_link_behind
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered
 from sdfstream.detect.gray.lossy import LossySubject, alike, exposure
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
 from sdfstream.detect.localise import Location, locate
@@ -224,6 +226,10 @@ class LossDetector:
         self, location: Location, a: Floats, look: Look, counts: LossCounts, seen: KnownLosses, others: Floats
     ) -> LossySubject | None:
         """The element, unless what was located is one burst, too little, or not yet clear."""
+        if location.subject.type == "nic":
+            link = lossy_link_behind(self.cabling, location.subject.id, counts, others)
+            if link is not None:
+                return self._evaluate(link, exposure(self.cabling, link, a.size), look, counts, seen, others)
         slots = np.flatnonzero((a > 0.99) & (counts.probes > 0))
         if not slots.size:
             slots = np.unique(location.slots)
@@ -328,6 +334,7 @@ class LossDetector:
             Evidence("loss-share-high", high, "1", where),
             Evidence("loss-events", float(lossy.events), "1", where),
             Evidence("probes", float(lossy.probes), "1", where),
+            *evidence_of(location.beside),
         )
         paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy.harmed[:MAX_SYMPTOMS].tolist()]
         return Detection(

@@ -108,4 +108,5 @@ def revived(saved: dict[str, Any]) -> Location:
     subject, suspects = Subject(**saved["subject"]), [(s, p) for s, p in saved["suspects"]]
     slots = np.asarray(saved["slots"], np.int64)
     lists = {"suspects": suspects, "slots": slots, "members": tuple(saved["members"])}
+    lists["beside"] = tuple(saved["beside"])
     return Location(**{**saved, "subject": subject, **lists})

@@ -237,7 +237,7 @@ class Gaps:
         then_ns = np.full(bad.size, first_ns - _BEFORE_NS)
         sick = Observations.of(bad, "both", 8.0, 8.0, then_ns)
         seen = Observations.join([sick, Observations.of(good, "both", 0.0, 8.0)])
-        found = locate(self.cabling, seen, noise=1e-3, least_share=0.9)
+        found = locate(self.cabling, seen, noise=1e-3, least_share=0.9, infer=False)
         gaps = []
         for location in found:
             if location.subject.type == "path" or location.probability < 0.5:

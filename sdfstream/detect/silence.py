@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.liveness import SessionLiveness, Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
@@ -271,6 +272,7 @@ class SilenceDetector:
         evidence = (
             Evidence("silent-paths", float(found.slots.size), "paths", where, 0.0),
             Evidence("silent-for", round((now_ns - since_ns) / NS_PER_S, 1), "s", where, 0.0),
+            *evidence_of(found.beside),
         )
         paths = zip(found.slots.tolist(), found.path_directions, strict=True)
         symptoms = tuple(symptom("nic-down", Subject("nic", nic), since_ns) for nic in found.members)

@@ -90,6 +90,8 @@ class ProbeMesh:
         """Sessions of host h: starts[h] to starts[h + 1]."""
         self.tables: list[RouteTable] = []
         self.reroute(0, ())
+        self.drawn = self.tables[-1]
+        """Routes at the start."""
 
     def __len__(self) -> int:
         return int(self.src.size)

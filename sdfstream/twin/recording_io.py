@@ -49,11 +49,12 @@ def write(twin: Twin, directory: Path, progress: Callable[[str], None] | None = 
 
 
 def write_truth(twin: Twin, directory: Path) -> None:
-    """Write ``faults.jsonl``, ``clock.jsonl``, ``fabric.json``, ``links.arrows``; call it after the last message."""
+    """Write faults.jsonl, clock.jsonl, fabric.json, routes.json, links.arrows; call it after the last message."""
     directory.mkdir(parents=True, exist_ok=True)
     _lines(directory / "faults.jsonl", [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults])
     _lines(directory / "clock.jsonl", twin.clocks.truth(twin.start_ns))
     (directory / "fabric.json").write_text(json.dumps(fabric_truth(twin), sort_keys=True) + "\n")
+    (directory / "routes.json").write_text(json.dumps(route_truth(twin), sort_keys=True) + "\n")
     with pa.ipc.new_stream(str(directory / "links.arrows"), _LINKS) as stream:
         names = arrow.text(twin.fabric.names)
         n = len(twin.fabric.names)
@@ -77,6 +78,20 @@ def fabric_truth(twin: Twin) -> dict[str, Any]:
         "seconds": twin.seconds,
         "leaves": {nic: f.leaves[int(leaf)] for nic, leaf in zip(f.nics, f.leaf_of.tolist(), strict=True)},
         "addresses": {f.address(k): name for k, name in enumerate(f.names)},
+    }
+
+
+def route_truth(twin: Twin) -> dict[str, list[str]]:
+    """The directions that each probe path crosses, there and back, at the start; none where packets are sprayed."""
+    f, mesh = twin.fabric, twin.sessions
+    if f.spec.hash == "spray":
+        return {}
+    names = [*f.names, ""]
+    routes = np.concatenate([mesh.drawn.fwd[0], mesh.drawn.rev[0]], axis=1).tolist()
+    keys = zip(mesh.src.tolist(), mesh.dst.tolist(), mesh.port.tolist(), strict=True)
+    return {
+        f"{f.nics[src]}>{f.nics[dst]}:{port}": [names[link] for link in route if names[link]]
+        for (src, dst, port), route in zip(keys, routes, strict=True)
     }
 
 

@@ -16,7 +16,7 @@ from sdfstream.twin import shipped_io
 GATE = {
     # scenario: place known, most findings tied to the fault, longest delay s
     "congested-link": (True, 2, 8.0),
-    "gray-10-blind": (False, 6, 6.0),
+    "gray-10-blind": (True, 6, 6.0),
     "link-down": (True, 2, 2.0),
     "nic-down-blind": (True, 2, 2.0),
 }

@@ -89,6 +89,7 @@ class ProbeIntake:
         self._sessions, self._presence, self._bustime = engines.sessions, engines.presence, engines.bustime
         self._liveness, self._runs, self._marks = engines.liveness, engines.runs, engines.marks
         self._completeness, self._producers = engines.completeness, engines.producers
+        self._cabling = engines.cabling
 
     def take(self, messages: Sequence[Message]) -> None:
         """Take messages that entered the bus within one slice."""
@@ -115,6 +116,7 @@ class ProbeIntake:
         known = slots >= 0
         self._counters.add("refused", "probe-row", int((~known).sum()))
         self._marks.take_rows(batch, slots, at_ns)
+        self._take_floors(batch, slots, at_ns)
         seen_ns, hosts = self._bustime.of_exchanges(batch, at_ns)
         for host, until_ns in hosts:
             self._presence.take_report(host, until_ns, at_ns)
@@ -123,6 +125,11 @@ class ProbeIntake:
         made, at = (np.full(int(known.sum()), ns, np.int64) for ns in (made_ns, at_ns))
         due = self._take_rows(rows, known, seen_ns, made, at)
         self._completeness.take(int(due.sum()), due.size, at_ns)
+
+    def _take_floors(self, batch: pa.RecordBatch, slots: Int64s, at_ns: int) -> None:
+        """Round trips show which NICs share a switch; where cabling is declared nobody needs to know."""
+        if not self._cabling.topology.leaf_of:
+            self._cabling.floors.take(batch, slots, at_ns)
 
     def _note_producer(self, message: Message, t1_ns: Int64s) -> None:
         newest_ns = int(t1_ns.max()) if t1_ns.size else None
@@ -167,6 +174,7 @@ class ProbeIntake:
         self._sessions.table["seen_at_ns"][rows.slots] = row_at_ns
         self._sessions.note_planes(rows.batch, rows.slots)
         self._marks.take_rows(rows.batch, rows.slots, int(at_ns[-1]))
+        self._take_floors(rows.batch, rows.slots, int(at_ns[-1]))
         seen_ns = self._date(x, start, at_ns)
         made_ns = self._of_hosts(x, start, seen_ns)
         due = self._take_rows(rows, slice(None), seen_ns, made_ns[message], row_at_ns)

@@ -17,9 +17,10 @@ def card(runs: Sequence[RunFacts]) -> dict[str, Any]:
     """The card.
 
     Precision counts findings above info, recall and the rest count faults; ``place_at_1`` and ``cause_accuracy`` are
-    shares of the faults that were found. Delays run from the fault to the first finding tied to it, path symptoms
-    included. ``closed_early`` and ``empty_evidence`` are numbers of findings. What the pipeline has no topic for
-    (queues, utilisation, grouping) is null.
+    shares of the faults that were found; so is ``inferred``: placed by NICs and paths, no switch's name being known.
+    Delays run from the fault to the first finding tied to it, path symptoms included. ``closed_early`` and
+    ``empty_evidence`` are numbers of findings. What the pipeline has no topic for (queues, utilisation, grouping) is
+    null.
     """
     faults = [fault for run in runs for fault in run.faults]
     alarms, wrong = sum(run.alarms for run in runs), sum(len(run.false_alarms) for run in runs)
@@ -67,6 +68,7 @@ def _shares(faults: Sequence[FaultFact]) -> dict[str, Any]:
         "place_at_1": _share(sum(f.exact for f in found), len(found)),
         "direction_at_1": _share(sum(bool(f.directed) for f in directed), len(directed)),
         "cause_accuracy": _share(sum(f.cause for f in found), len(found)),
+        "inferred": _share(sum(f.inferred for f in found), len(found)),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sdfstream.records.units import NS_PER_S
 from sdfstream.score.alarms import closed_early
+from sdfstream.score.detect.inferred import in_truth, is_inferred
 from sdfstream.score.location import LocationMatch, ends
 from sdfstream.score.match import FaultOutcome, match
 
@@ -58,6 +59,8 @@ class FaultFact:
     not asked."""
     cause: bool = False
     """The best finding's cause is right, `SETTLED_NS` after its statement."""
+    inferred: bool = False
+    """The best finding's subject is exact, and known by NICs and paths alone (`sdfstream.score.detect.inferred`)."""
     delay_s: float | None = None
     """To the first finding tied to it."""
     findings: int = 0
@@ -94,13 +97,15 @@ def facts(truth: Data, faults: Iterable[Data], statements: Sequence[Data], *, bl
     Parameters
     ----------
     truth : mapping
-        ``truth/fabric.json``: scenario, seed, seconds, addresses.
+        ``truth/fabric.json``: scenario, seed, seconds, addresses, leaves; ``routes`` of ``truth/routes.json``.
     faults : iterable of mappings
         Lines of ``truth/faults.jsonl``.
     statements : sequence of mappings
         `data` of ``sdf.event.finding.v1``, in order.
     """
-    named = [_named(s, truth["addresses"]) for s in statements]
+    leaves, routes = truth.get("leaves", {}), truth.get("routes", {})
+    named = [_named(in_truth(s, leaves, routes), truth["addresses"]) for s in statements]
+    without_names = {str(s["id"]) for s in statements if is_inferred(s)}
     real = [fault for fault in faults if not fault["benign"]]
     card = match(real, named)
     histories: dict[str, list[Data]] = {}
@@ -111,6 +116,8 @@ def facts(truth: Data, faults: Iterable[Data], statements: Sequence[Data], *, bl
     made.false_alarms = [_brief(f) for f in [*card.false_alarms, *card.telemetry]]
     made.empty_evidence = [_brief(h[0]) for h in histories.values() if any(is_empty(s) for s in h)]
     made.faults = [_fact(made, outcome, histories) for outcome in card.outcomes]
+    for fact, outcome in zip(made.faults, card.outcomes, strict=True):
+        fact.inferred = fact.exact and outcome.finding is not None and str(outcome.finding["id"]) in without_names
     return made
 
 

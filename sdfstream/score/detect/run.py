@@ -12,7 +12,7 @@ from sdfstream.records.topics import FINDING
 from sdfstream.runtime.replay import replay
 from sdfstream.score.detect.facts import RunFacts, facts
 from sdfstream.settings import Settings
-from sdfstream.twin.recording_io import fabric_truth
+from sdfstream.twin.recording_io import fabric_truth, route_truth
 from sdfstream.twin.scenario import read
 from sdfstream.twin.simulation import Twin
 
@@ -34,7 +34,7 @@ def run(path: Path, seed: int, settings: Settings) -> RunFacts:
     ]
     truth = [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults]
     blind = not scenario.known.topology and not scenario.known.traces
-    return facts(fabric_truth(twin), truth, statements, blind=blind)
+    return facts(fabric_truth(twin) | {"routes": route_truth(twin)}, truth, statements, blind=blind)
 
 
 def chosen(names: Sequence[str], *, quick: bool, shipped: Sequence[str]) -> list[str]:

@@ -11,9 +11,9 @@ _COLUMNS: Final = (
     "closed_early",
 )  # fmt: skip
 _SUMMARY: Final = (
-    "scenarios", "faults", "precision", "recall", "place_at_1", "direction_at_1", "cause_accuracy", "hard_delay_p99_s",
-    "gray_delay_p99_s", "false_alarms", "false_alarms_per_day", "closed_early", "empty_evidence", "findings_per_root",
-    "queue_rmse_bytes", "utilisation_rmse", "grouping_ari",
+    "scenarios", "faults", "precision", "recall", "place_at_1", "inferred", "direction_at_1", "cause_accuracy",
+    "hard_delay_p99_s", "gray_delay_p99_s", "false_alarms", "false_alarms_per_day", "closed_early", "empty_evidence",
+    "findings_per_root", "queue_rmse_bytes", "utilisation_rmse", "grouping_ari",
 )  # fmt: skip
 
 

@@ -1,0 +1,98 @@
+"""Which NICs share a switch, by their least round trips: a way over one switch is shorter than one over several.
+
+The least round trip of a pair is taken for a share of each of its two NICs (host, stamps, cable) and what lies between:
+
+    floor(a, b) = h(a) + h(b) + between(a, b)
+
+h is each NIC's median over its pairs, in turns (median polish, Tukey 1977), begun with means. What is left falls into a
+lower and an upper part where some pairs share a switch. The two are told apart by the widest gap among the lower
+values, if it is several times what values within the parts differ by; else nothing is inferred.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sdfstream.numeric.graph import components
+from sdfstream.numeric.group import group_values, quantile
+from sdfstream.records.units import Float64s, Int64s
+
+_ROUNDS: Final = 30
+_LEAST_GAP_NS: Final = 500.0
+"""Two more switches each way take longer than this: four passages of a switch, 250 ns or more each, and more cable."""
+_CLEAR: Final = 5.0
+"""The gap is so many times as wide as the middle half of the upper part: 6.7 standard deviations of a normal law."""
+_APART: Final = 2.0
+"""And so many times as wide as the lower part from its middle to its highest tenth."""
+_MOST_NEAR: Final = 0.6
+"""At most this share of the pairs shares a switch; above, the widest gap may be that of a few slow pairs."""
+_LEAST_PAIRS: Final = 6
+_CONTRADICTED: Final = 0.1
+"""A group of which a greater share of the pairs within is far is none."""
+
+
+def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
+    """Group of each NIC: the smallest number among the NICs that share its switch; −1: not known.
+
+    Parameters
+    ----------
+    nics : int
+    a, b : (pairs,) int64
+        Numbers of the two NICs of each pair.
+    floor_ns : (pairs,) float64
+        Least round trip, ns.
+
+    Notes
+    -----
+    A NIC of which no neighbour was probed is alone in its group. Cost: O(pairs log pairs), some 20 times.
+
+    Examples
+    --------
+    >>> a, b = np.triu_indices(6, 1)
+    >>> leaf_groups(6, a, b, np.where(a // 2 == b // 2, 15e3, 19e3) + 10.0 * a)
+    array([0, 0, 2, 2, 4, 4])
+    """
+    unknown = np.full(nics, -1, np.int64)
+    if a.size < _LEAST_PAIRS:
+        return unknown
+    between = _between(nics, a, b, floor_ns)
+    limit = _split(np.sort(between))
+    if limit is None:
+        return unknown
+    near = between < limit
+    label = components(nics, a[near], b[near])
+    same = label[a] == label[b]
+    inside = np.bincount(label[a[same]], minlength=nics)
+    against = np.bincount(label[a[same & ~near]], minlength=nics)
+    refuted = against > _CONTRADICTED * inside
+    met = np.zeros(nics, np.bool_)
+    met[a], met[b] = True, True
+    result: Int64s = np.where(met & ~refuted[label], label, -1)
+    return result
+
+
+def _between(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Float64s:
+    """(pairs,) what is left of each floor beside its two NICs' shares."""
+    share = np.full(nics, float(np.median(floor_ns)) / 2)
+    nic, other, both = np.concatenate([a, b]), np.concatenate([b, a]), np.concatenate([floor_ns, floor_ns])
+    pairs = np.bincount(nic, minlength=nics)
+    for _ in range(_ROUNDS):  # by means, which come near it fast
+        mean = np.bincount(nic, both - share[other], nics) / np.maximum(pairs, 1)
+        share = (share + mean) / 2
+    for _ in range(_ROUNDS):
+        by_nic, ordered = group_values(nic, both - share[other])
+        share[by_nic.key] = (share[by_nic.key] + quantile(by_nic, ordered, 0.5)) / 2
+    result: Float64s = floor_ns - share[a] - share[b]
+    return result
+
+
+def _split(ordered: Float64s) -> float | None:
+    """The value that parts ascending `ordered` values in two; None where nothing does clearly."""
+    gaps = np.diff(ordered)[: max(1, int(_MOST_NEAR * ordered.size))]
+    at = int(np.argmax(gaps))
+    lower, upper, gap = ordered[: at + 1], ordered[at + 1 :], float(gaps[at])
+    (quarter, middle), tenth = np.quantile(upper, (0.25, 0.5)), np.quantile(lower, 0.9)
+    least = max(_LEAST_GAP_NS, _CLEAR * 2 * float(middle - quarter), _APART * float(tenth - np.median(lower)))
+    return float(lower[-1] + upper[0]) / 2 if gap >= least else None

@@ -1,0 +1,224 @@
+"""Sick paths of unknown routes laid to what must lie on their way: a link of the switch that some of their NICs share,
+or a switch beyond.
+
+Of the paths that leave (or reach) the NICs of one switch an unknown share p crosses each of its links. If one of these
+fails, k of the n paths that may cross it are sick, which has the likelihood p^k (1 − p)^(n − k), at most that of
+p = k/n; sick paths that do not pass there need causes of their own. The same holds of a switch beyond and all paths
+between groups. What is likeliest, prior included, is named when it is clear; what cannot be told apart stays with the
+paths.
+
+Names of what is inferred begin with ``~``: ``~leaf(h00:r0)`` is the switch of the group whose first NIC is ``h00/r0``,
+``~core`` is whatever joins the groups. Which link it is, of several alike, the paths tell that are listed with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from sdfstream.detect.problem import Observations
+from sdfstream.detect.sessions import Sessions
+from sdfstream.records.fabric import link_id
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.units import Bools, Int64s
+
+CORE: Final = "~core"
+_CABLE, _SWITCH, _OWN = float(np.log(1e-4)), float(np.log(1e-5)), float(np.log(1e-7))
+"""Log odds of being faulty before anything is seen, as `Cabling` and `localise` have them."""
+_LEAST: Final = 2
+"""Sick paths, of which one alone tells nothing."""
+_MOST: Final = 4
+_CLEAR: Final = 0.7
+_MOST_GROUPS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenElement:
+    """Something between NICs that explains sick paths."""
+
+    subject: Subject
+    directions: list[str]
+    direction_known: bool
+    rows: Int64s
+    """Sick paths that it explains."""
+    suspects: list[tuple[str, float]]
+    probability: float
+    nics: tuple[str, ...]
+    """That share the switch at its near end; none: it lies beyond all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    nics: Int64s
+    """Numbers of the NICs that share the switch; none: the core."""
+    direction: str
+    """``out``, ``in``, ``both``."""
+    crossed: Bools
+    """(rows,) paths that may cross it."""
+    prior: float
+
+
+def leaf_name(nic: str) -> str:
+    """Name of the switch of a group whose first NIC is `nic`."""
+    return f"~leaf({nic.replace('/', ':')})"
+
+
+def is_inferred(subject: Subject) -> bool:
+    """Whether a subject is a place that no map names."""
+    return CORE in subject.id
+
+
+def evidence_of(nics: Sequence[str]) -> tuple[Evidence, ...]:
+    """The NICs that share the switch of an inferred link; nothing, of what is not one."""
+    return (Evidence("nics-on-switch", float(len(nics)), "NICs", " ".join(nics)),) if nics else ()
+
+
+def hidden_elements(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools) -> list[HiddenElement]:
+    """What explains the `sick` among the paths `seen`, the others of which are well.
+
+    Parameters
+    ----------
+    sessions : Sessions
+    group : (nics,) int64
+        As `groups.leaf_groups` gives them.
+    seen : Observations
+        Paths whose routes are not known.
+    sick : (rows,) bool
+        Those that nothing explains so far.
+    """
+    seen, sick, row = _directed(seen, sick)
+    src, dst = (sessions.table[end][seen.slots] for end in ("src", "dst"))
+    usable = (group[src] >= 0) & (group[dst] >= 0) & (group[src] != group[dst])
+    if int((sick & usable).sum()) < _LEAST:
+        return []
+    guesses = _guesses(sessions, group, seen, sick & usable, usable)
+    links, core = guesses[:-1], guesses[-1]
+    chosen, total = _greedy(links, sick & usable, usable)
+    if _score(core, sick & usable, usable) > total:
+        chosen = [core]
+    left, found = sick & usable, []
+    for guess in chosen:
+        element = _element(sessions, guess, guesses, left, usable)
+        if element is not None:
+            found.append(replace(element, rows=row[element.rows]))
+            left = left & ~guess.crossed
+    return found
+
+
+def _directed(seen: Observations, sick: Bools) -> tuple[Observations, Bools, Int64s]:
+    """What works both ways as a row for each direction; which rows are sick; number of the path that each is of."""
+    round_trip = seen.fwd & seen.rev & ~sick
+    row = np.concatenate([np.arange(sick.size), np.flatnonzero(round_trip)])
+    back = np.arange(row.size) >= sick.size
+    there = np.append(round_trip, np.zeros(int(round_trip.sum()), np.bool_))
+    directed = Observations(
+        seen.slots[row], seen.fwd[row] & ~back, seen.rev[row] & ~there, seen.failed[row], seen.tried[row],
+        seen.then_ns[row],
+    )  # fmt: skip
+    return directed, sick[row] & ~back, row
+
+
+def _guesses(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools, usable: Bools) -> list[_Guess]:
+    """Links of every group, or of two that may be one since nobody probes between them, at either end of a sick path;
+    and the core, last.
+    """
+    src, dst = (sessions.table[end][seen.slots] for end in ("src", "dst"))
+    ends = np.unique(np.concatenate([group[src[sick]], group[dst[sick]]]))[:_MOST_GROUPS]
+    everyone = np.flatnonzero(group >= 0)
+    n = sessions.count
+    table = sessions.table
+    there = table["src"][:n] >= 0
+    known = group[table["src"][:n][there]], group[table["dst"][:n][there]]
+    probed = set(zip(np.minimum(*known).tolist(), np.maximum(*known).tolist(), strict=True))
+    number = len(np.unique(group[everyone]))
+    alone = [(one,) for one in ends.tolist()]
+    joined = [pair for pair in combinations(ends.tolist(), 2) if pair not in probed]
+    found = []
+    for one in [*alone, *joined]:
+        mine = np.isin(group, one)
+        out = usable & ((seen.fwd & mine[src]) | (seen.rev & mine[dst])) & ~(mine[src] & mine[dst])
+        into = usable & ((seen.fwd & mine[dst]) | (seen.rev & mine[src])) & ~(mine[src] & mine[dst])
+        prior = _CABLE - (len(one) - 1) * float(np.log(max(2, number)))
+        for direction, crossed in (("both", out | into), ("out", out), ("in", into)):
+            found.append(_Guess(np.flatnonzero(mine), direction, crossed, prior))
+    return [*found, _Guess(np.empty(0, np.int64), "both", usable, _SWITCH)]
+
+
+def _score(guess: _Guess, sick: Bools, usable: Bools) -> float:
+    """Log-likelihood with the prior; a sick path that it does not explain has a cause of its own."""
+    k, n = int((sick & guess.crossed).sum()), int((usable & guess.crossed).sum())
+    share = k / max(1, n)
+    fits = k * np.log(share) + ((n - k) * np.log1p(-share) if k < n else 0.0) if k else 0.0
+    return float(guess.prior + fits + _OWN * int((sick & ~guess.crossed).sum()))
+
+
+def _greedy(guesses: Sequence[_Guess], sick: Bools, usable: Bools) -> tuple[list[_Guess], float]:
+    """The links that together explain the sick paths best, one after the other, and their joint score."""
+    chosen: list[_Guess] = []
+    left, total, priors = sick.copy(), _OWN * int(sick.sum()), 0.0
+    while len(chosen) < _MOST and guesses and int(left.sum()) >= _LEAST:
+        score = [_score(g, left, usable) for g in guesses]
+        best = int(np.argmax(score))
+        if priors + score[best] <= total:
+            break
+        rest = left & ~guesses[best].crossed
+        priors += score[best] - _OWN * int(rest.sum())
+        total, left = priors + _OWN * int(rest.sum()), rest
+        chosen.append(guesses[best])
+    return chosen, total
+
+
+def _element(
+    sessions: Sessions, guess: _Guess, rivals: Sequence[_Guess], sick: Bools, usable: Bools
+) -> HiddenElement | None:
+    """The place with its rivals; None where it is not clear, or where it explains too little."""
+    rows = np.flatnonzero(sick & guess.crossed)
+    if rows.size < _LEAST or _score(guess, sick, usable) <= _OWN * int(sick.sum()):
+        return None
+    mine = sick & guess.crossed  # what others explain is not held against a rival
+    score = np.array([_score(g, mine, usable) for g in rivals])
+    weight = np.exp(score - score.max())
+    weight /= weight.sum()
+    by_subject: dict[Subject, float] = {}
+    by_direction: dict[tuple[Subject, str], float] = {}
+    for rival, p in zip(rivals, weight.tolist(), strict=True):
+        subject = _subject(sessions, rival)
+        by_subject[subject] = by_subject.get(subject, 0.0) + p
+        by_direction[subject, rival.direction] = by_direction.get((subject, rival.direction), 0.0) + p
+    subject = _subject(sessions, guess)
+    if by_subject[subject] < _CLEAR:
+        return None
+    suspects: dict[str, float] = {}
+    for (of, direction), p in by_direction.items():
+        for name in _directions(of, direction):
+            suspects[name] = suspects.get(name, 0.0) + p
+    ordered = sorted(
+        ((n, min(1.0, p)) for n, p in suspects.items() if p >= 0.01), key=lambda s: (-round(s[1], 6), s[0])
+    )
+    direction = max(("both", "out", "in"), key=lambda w: by_direction.get((subject, w), 0.0))
+    known = direction != "both" and by_direction[subject, direction] >= _CLEAR * by_subject[subject]
+    names = tuple(sessions.nics.list[nic] for nic in guess.nics.tolist())
+    directions = _directions(subject, direction if known else "both")
+    return HiddenElement(
+        subject, directions, known or subject.type == "switch", rows, ordered, by_subject[subject], names
+    )
+
+
+def _subject(sessions: Sessions, guess: _Guess) -> Subject:
+    if not guess.nics.size:
+        return Subject("switch", CORE)
+    first = min(sessions.nics.list[nic] for nic in guess.nics.tolist())
+    return Subject("link", link_id(leaf_name(first), CORE))
+
+
+def _directions(subject: Subject, direction: str) -> list[str]:
+    if subject.type == "switch":
+        return [subject.id]
+    leaf = next(end for end in subject.id.split("--") if end != CORE)
+    return {"out": [f"{leaf}->{CORE}"], "in": [f"{CORE}->{leaf}"]}.get(
+        direction, [f"{leaf}->{CORE}", f"{CORE}->{leaf}"]
+    )

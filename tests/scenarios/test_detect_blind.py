@@ -1,0 +1,62 @@
+"""Nothing is known of the fabric: a link or switch at fault is placed by the NICs and paths that single it out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sdfstream import pipeline
+from sdfstream.records.message import Event
+from sdfstream.records.topics import FINDING
+from sdfstream.runtime.replay import replay
+from sdfstream.score.detect.facts import RunFacts, facts
+from sdfstream.settings import Settings
+from sdfstream.twin.recording_io import fabric_truth, route_truth
+from sdfstream.twin.scenario import parse
+from sdfstream.twin.simulation import Twin
+
+
+def run(seed: int, seconds: float, *faults: dict[str, Any]) -> RunFacts:
+    """A blind twin with these faults, through detect alone: silence and loss need no clocks."""
+    data = {
+        "about": "nothing is known", "fabric": {"kind": "leaf-spine", "hosts": 8, "leaves": 4, "spines": 4},
+        "probes": {"peers": 5, "ports": 3}, "known": {"topology": False, "traces": False},
+        "load": {"utilisation": 0.3}, "seconds": seconds, "faults": list(faults),
+    }  # fmt: skip
+    twin = Twin(parse(data, "x", "x"), seed, "x")
+    (detect,) = [stage for stage in pipeline.stages(Settings()) if stage.name == "detect"]
+    end_ns = twin.start_ns + round(seconds * 1e9)
+    said = [
+        dict(message.body.data)
+        for message in replay(twin.messages(), [detect], twin.start_ns, end_ns)
+        if message.topic == FINDING.name and isinstance(message.body, Event)
+    ]
+    truth = [fault.truth(twin.start_ns, seconds, twin.fabric.names) for fault in twin.faults]
+    return facts(fabric_truth(twin) | {"routes": route_truth(twin)}, truth, said, blind=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 5])
+@pytest.mark.parametrize("kind", ["link-down", "switch-down"])
+def test_what_died_between_the_switches_is_placed(kind: str, seed: int) -> None:
+    made = run(seed, 20.0, {"kind": kind, "at": 8, "lasts": 7})
+    (fact,) = made.faults
+    assert (fact.found, fact.exact, fact.inferred, fact.cause) == (True, True, True, True), fact
+    assert fact.directed is not False
+    assert fact.delay_s is not None
+    assert fact.delay_s < 1.6
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_one_direction_of_a_link_is_told_as_one(seed: int) -> None:
+    (fact,) = run(seed, 16.0, {"kind": "link-down", "at": 8, "lasts": 6, "direction": "random"}).faults
+    assert (fact.exact, fact.directed) == (True, True), fact
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_nic_is_still_a_nic(seed: int) -> None:
+    made = run(seed, 16.0, {"kind": "nic-down", "at": 8, "lasts": 6})
+    (fact,) = made.faults
+    assert (fact.exact, fact.inferred) == (True, False)
+    assert made.false_alarms == []

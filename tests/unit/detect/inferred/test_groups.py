@@ -1,0 +1,55 @@
+"""NICs that share a switch, told by their least round trips."""
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.inferred.groups import leaf_groups
+
+HOP_NS = 4_000.0
+
+
+def floors(leaf: np.ndarray, seed: int, noise_ns: float = 200.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All pairs: a share of each NIC, two more switches where they share none, and what is left of queues."""
+    rng = np.random.default_rng(seed)
+    a, b = np.triu_indices(leaf.size, 1)
+    own = rng.uniform(5_000, 40_000, leaf.size)
+    return a, b, own[a] + own[b] + HOP_NS * (leaf[a] != leaf[b]) + rng.exponential(noise_ns, a.size)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("leaves", "each"), [(4, 2), (4, 8), (16, 4)])
+def test_leaves_are_found_whatever_their_hosts_add(leaves: int, each: int, seed: int) -> None:
+    leaf = np.random.default_rng(seed).permutation(np.repeat(np.arange(leaves), each))
+    found = leaf_groups(leaf.size, *floors(leaf, seed))
+    first = {int(k): int(np.flatnonzero(leaf == k)[0]) for k in np.unique(leaf)}
+    assert found.tolist() == [first[int(k)] for k in leaf]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("leaf", [np.arange(12), np.zeros(12)])
+def test_nothing_is_inferred_where_nobody_or_everybody_shares_a_switch(leaf: np.ndarray, seed: int) -> None:
+    assert (leaf_groups(12, *floors(leaf, seed)) == -1).all()
+
+
+def test_noise_as_wide_as_a_hop_tells_nothing() -> None:
+    leaf = np.repeat(np.arange(4), 4)
+    assert (leaf_groups(16, *floors(leaf, 1, noise_ns=HOP_NS)) == -1).all()
+
+
+def test_who_is_not_probed_is_not_known_and_a_nic_without_neighbours_is_alone() -> None:
+    leaf = np.array([0, 0, 1, 1, 2, 2, 3])
+    a, b, floor_ns = floors(leaf, 3)
+    assert leaf_groups(8, a, b, floor_ns).tolist() == [0, 0, 2, 2, 4, 4, 6, -1]
+
+
+def test_a_group_that_its_own_pairs_contradict_is_none() -> None:
+    leaf = np.repeat(np.arange(4), 3)
+    a, b, floor_ns = floors(leaf, 4)
+    floor_ns[(a == 0) & (b == 3)] -= HOP_NS  # as a stamp that is wrong would have it: two leaves become one
+    found = leaf_groups(12, a, b, floor_ns)
+    assert found.tolist() == [-1] * 6 + [6] * 3 + [9] * 3
+
+
+def test_few_pairs_tell_nothing() -> None:
+    assert (leaf_groups(3, np.array([0, 0]), np.array([1, 2]), np.array([15e3, 19e3])) == -1).all()
+    assert leaf_groups(0, *[np.empty(0, np.int64)] * 2, np.empty(0)).size == 0

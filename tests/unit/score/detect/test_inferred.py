@@ -1,0 +1,64 @@
+"""Inferred places against the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sdfstream.score.detect.inferred import in_truth, is_inferred
+
+LEAVES = {"h0/r0": "l0", "h1/r0": "l0", "h2/r0": "l1", "h3/r0": "l2"}
+
+
+def route(a: str, up: str, spine: str, down: str, b: str) -> list[str]:
+    return [f"{a}->{up}", f"{up}->{spine}", f"{spine}->{down}", f"{down}->{b}"]
+
+
+ROUTES = {
+    "h0/r0>h2/r0:1": route("h0/r0", "l0", "s1", "l1", "h2/r0"),
+    "h1/r0>h3/r0:1": route("h1/r0", "l0", "s1", "l2", "h3/r0"),
+    "h2/r0>h3/r0:1": route("h2/r0", "l1", "s1", "l2", "h3/r0"),
+    "h0/r0>h3/r0:1": route("h0/r0", "l0", "s2", "l2", "h3/r0"),
+}
+LINK = "~core--~leaf(h0:r0)"
+
+
+def said(subject: str, paths: list[str], nics: str = "h0/r0 h1/r0", kind: str = "link") -> dict[str, Any]:
+    named = [p.replace(":", " udp:") + " dscp0 fwd" for p in paths]
+    return {
+        "subject": {"type": kind, "id": subject, "direction": "~leaf(h0:r0)->~core"},
+        "suspects": [{"id": "~leaf(h0:r0)->~core", "probability": 0.9}],
+        "evidence": [{"what": "nics-on-switch", "where": nics}] if nics else [],
+        "symptoms": [{"subject": {"type": "path", "id": p}} for p in named],
+    }
+
+
+def place(statement: dict[str, Any]) -> str:
+    return str(in_truth(statement, LEAVES, ROUTES)["subject"]["id"])
+
+
+def test_a_link_is_the_one_of_its_leaf_that_all_paths_cross() -> None:
+    found = in_truth(said(LINK, ["h0/r0>h2/r0:1", "h1/r0>h3/r0:1"]), LEAVES, ROUTES)
+    assert found["subject"] == {"type": "link", "id": "l0--s1", "direction": "l0->s1"}
+    assert found["suspects"] == [{"id": "l0->s1", "probability": 0.9}]
+
+
+def test_what_does_not_single_out_one_element_is_no_place() -> None:
+    both = ["h0/r0>h2/r0:1", "h1/r0>h3/r0:1"]
+    assert place(said(LINK, both, nics="h0/r0")) == LINK, "a NIC of the leaf is missing"
+    assert place(said(LINK, both, nics="h0/r0 h1/r0 h2/r0")) == LINK, "a NIC of another leaf is among them"
+    assert place(said(LINK, both, nics="")) == LINK
+    assert place(said(LINK, [*both, "h0/r0>h3/r0:1"])) == LINK, "they have no link of the leaf in common"
+    assert place(said(LINK, [])) == LINK
+    assert place(said(LINK, ["h9/r0>h8/r0:1"])) == LINK, "a path that the truth does not know"
+
+
+def test_a_switch_is_the_one_beyond_the_leaves_that_all_paths_cross() -> None:
+    crossing = ["h0/r0>h2/r0:1", "h1/r0>h3/r0:1", "h2/r0>h3/r0:1"]
+    assert place(said("~core", crossing, nics="", kind="switch")) == "s1"
+    assert place(said("~core", [*crossing, "h0/r0>h3/r0:1"], nics="", kind="switch")) == "~core"
+
+
+def test_names_of_the_fabric_stay() -> None:
+    statement = said("l0--s2", ["h0/r0>h2/r0:1"])
+    assert not is_inferred(statement)
+    assert in_truth(statement, LEAVES, ROUTES) is statement
