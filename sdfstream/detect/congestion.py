@@ -154,7 +154,8 @@ class CongestionDetector:
             for n in number[:MAX_SYMPTOMS].tolist()
         ]
         vague = location.subject.type == "path" or is_inferred(location.subject)
-        cause, more = self._cause(location.subject, number, since_ns, excess_us, marked, now)
+        standing = marked[self.delays.hot()[number]]
+        cause, more = self._cause(location.subject, number, since_ns, excess_us, standing, now)
         return Detection(
             "congestion",
             location.subject,
@@ -177,7 +178,8 @@ class CongestionDetector:
     ) -> tuple[str, tuple[Evidence, ...]]:
         """Why the queue of these directed paths stands, as far as the evidence tells; and what tells it.
 
-        What was told of a queue stays while it stands: as it drains the evidence fades.
+        `marked` has the shares of those on which it still stands: as it drains, the marks are gone before the delay is.
+        What was told of a queue stays while it stands.
         """
         former = self._causes.get(subject)
         if former is not None:

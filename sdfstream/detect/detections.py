@@ -47,6 +47,8 @@ class Detection:
     """It ended at this bus time, before it was found: told once, as resolved. 0: it holds now."""
     sessions: tuple[int, ...] = ()
     """Numbers of the sessions of which the symptoms tell."""
+    missed: int = 0
+    """Of a silent path: probes in a row without an answer, on the one of `sessions` that missed most."""
     alone: bool = False
     """Known not to follow from anything wider: others like it work."""
 

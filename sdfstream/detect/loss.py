@@ -51,6 +51,8 @@ _LOOKS = (Look(0, 8), _MIDDLE, _LONG)
 _LEAST_EVENTS = 4
 _CLEAR = 0.9
 _AMBIGUOUS = 2.5
+_SEPARATE_NS = 4 * NS_PER_S
+"""How long loss lasts before a switch is named for want of a clear cable: the paths over its others tell them apart."""
 _MIDDLE_TICKS, _SLOW_TICKS, _REVIEW_TICKS = 4, 10, 20
 """The long window is searched this often for what is new, and for whether what stands is still the best answer."""
 _FEWER = float(np.log(100.0))
@@ -252,9 +254,12 @@ class LossDetector:
                 location = self._some_path(location, slots, counts.events)
             elif unlike > _ALIKE:
                 return None  # not yet clear whether the element or something behind it loses
-        if location.probability < _CLEAR and tail > _AMBIGUOUS * limit:
+        first = onset(course)
+        lasts_ns = (course.events.size - first) * course.width_ns
+        early = location.subject.type == "switch" and lasts_ns < _SEPARATE_NS
+        if location.probability < _CLEAR and (early or tail > _AMBIGUOUS * limit):
             return None
-        return LossySubject(location, course.start_ns(onset(course)))
+        return LossySubject(location, course.start_ns(first))
 
     def _beside_standing(self, slots: Ints) -> Bools:
         """Which sessions cross a cable that stands, in whichever direction: what they lose may be its."""

@@ -282,6 +282,8 @@ class SilenceDetector:
         )
         if found.members:
             where = f"all {len(found.members)} NICs: {where}"
+        silent = found.slots if kind == "path-down" else found.slots[:0]
+        missed = (now_ns - seen.since_ns[silent]) // np.maximum(self.liveness.table["interval_ns"][silent], 1)
         return Detection(
             kind,
             subject,
@@ -290,6 +292,8 @@ class SilenceDetector:
             confidence,
             evidence,
             severity=_severity(severity),
+            sessions=tuple(silent[:MAX_SYMPTOMS].tolist()),
+            missed=int(missed.max(initial=0)),
             suspects=tuple(found.suspects),
             symptoms=symptoms,
             plane=self._plane(found.slots),

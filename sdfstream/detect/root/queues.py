@@ -7,6 +7,8 @@ there before it is not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sdfstream.detect.cabling import Cabling
@@ -27,13 +29,13 @@ def drops(queue: Detection, loss: Detection, cabling: Cabling) -> bool:
     if queue.subject == loss.subject:
         return True
     if loss.subject.type == "path":
-        return _crosses(queue, loss, cabling)
+        return all_cross(queue.directions, loss.sessions, cabling)
     most = max((p for _, p in loss.suspects), default=0.0)
     return not {name for name, p in loss.suspects if p >= _LIKELY * most}.isdisjoint(queue.directions)
 
 
-def _crosses(queue: Detection, loss: Detection, cabling: Cabling) -> bool:
-    """Whether every path that loses surely crosses the queue, in either direction of its round trip."""
-    slots = np.array(loss.sessions, np.int64)
-    over = np.isin(cabling.element[slots], cabling.numbers(queue.directions)) & (cabling.weight[slots] > _SURELY)
+def all_cross(directions: Sequence[str], sessions: Sequence[int], cabling: Cabling) -> bool:
+    """Whether all of these sessions surely cross one of the directions, on either way of their round trips."""
+    slots = np.array(sessions, np.int64)
+    over = np.isin(cabling.element[slots], cabling.numbers(directions)) & (cabling.weight[slots] > _SURELY)
     return bool(slots.size) and bool(over.any(axis=(1, 2)).all())

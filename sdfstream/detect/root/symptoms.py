@@ -9,6 +9,7 @@ root                                             its symptoms
 ``nic-down``, ``link-down`` of a NIC or link     loss, queues, marks and errors of the same one
 ``congestion`` caused by a ``pause-storm``       every queue, mark and drop that began with it or later
 ``congestion`` that was reported                 loss on its way that began with it or later: packets that it drops
+``loss`` that was reported                       short silence of single paths over it: probes lost in a row, by chance
 ================================================ =================================================================
 
 A symptom begins with its root or later, and ends with it or a little later. Once it is told it is not told again: a
@@ -24,6 +25,7 @@ from typing import Any
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.instant import OpenFindings
+from sdfstream.detect.root.chance import silences
 from sdfstream.detect.root.queues import drops
 from sdfstream.detect.root.storms import CAUSE as STORM
 from sdfstream.records.fabric import host_of
@@ -127,6 +129,8 @@ class Roots:
             return other.kind in _OF_STORM and other.cause != STORM
         if root.kind == "congestion":
             return by.reported and drops(root, other, self.cabling)
+        if root.kind == "loss":
+            return by.reported and silences(root, other, self.cabling)
         if other.kind not in _OF_SILENCE or other.alone or _wide(other):
             return False
         lost = _element(other.subject)
@@ -178,7 +182,7 @@ def key_of(detection: Detection) -> Key:
 def _may_explain(detection: Detection) -> bool:
     if detection.over_ns:
         return False
-    return detection.kind in ("nic-down", "link-down", "host-silent", "congestion")
+    return detection.kind in ("nic-down", "link-down", "host-silent", "congestion", "loss")
 
 
 def _wide(detection: Detection) -> bool:

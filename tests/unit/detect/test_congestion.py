@@ -12,8 +12,10 @@ from sdfstream.detect.congestion import CongestionDetector
 from sdfstream.detect.localise import Location
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Subject
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from tests.fixtures.drive import run
 from tests.fixtures.leafspine import Fabric, Shape
+from tests.unit.detect.instants import at
 
 SHAPE = Shape(hosts=8, rails=1, leaves=4, spines=2, ports=3, rate_hz=12.0, peers=4)
 LINK, SWITCH, PATH = Subject("link", "l0--s0"), Subject("switch", "s0"), Subject("path", "p")
@@ -81,3 +83,20 @@ def test_a_link_is_no_vaguer_than_another(fabric: Any) -> None:
     found = {LINK: location(LINK, over[2:], ["l0->s0"]), other: location(other, over[:2], ["l0->s0"])}
     fresh(detector)._locate_by_others(found)
     assert set(found) == {LINK, other}
+
+
+@pytest.mark.parametrize(("stands", "cause"), [(True, "ecn-mistuned"), (False, "queueing")])
+def test_only_paths_on_which_a_queue_still_stands_say_that_it_is_not_marked(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch, stands: bool, cause: str
+) -> None:
+    """As it drains, the delay that was seen last outlives the marks."""
+    detector, over, _ = fabric
+    mine, now = fresh(detector), at(100 * NS_PER_S)
+    monkeypatch.setattr(mine.marks, "marks_class", lambda *_: True)
+    for column, value in (("held", NS_PER_MS), ("since_ns", 10 * NS_PER_S), ("score", float(stands))):
+        monkeypatch.setitem(mine.delays.table._views, column, np.full(mine.delays.table.rows, value))
+    unmarked = np.zeros(2 * mine.cabling.sessions.count)
+
+    found = mine._detection(*location(LINK, over, ["l0->s0"]), unmarked, now)
+
+    assert found.cause == cause
