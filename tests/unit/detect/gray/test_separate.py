@@ -1,0 +1,51 @@
+"""A switch that is named for want of a clear cable waits until its cables had time to be told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.gray.known import Course, Look, LossCounts
+from sdfstream.detect.localise import Location
+from sdfstream.detect.stage import DetectStage
+from sdfstream.records.finding import Subject
+from sdfstream.records.units import NS_PER_MS
+
+PATHS, LOOK = 6, Look(0, 8)
+
+
+class Seen:
+    """Eight bins in which every path loses a tenth."""
+
+    def __init__(self, bin_ms: int) -> None:
+        self.bin_ms = bin_ms
+
+    def bins(self, look: Look) -> int:
+        return look.bins
+
+    def over(self, slots: Any, ring: int, bins: int) -> Course:
+        return Course(np.full(bins, 6), np.full(bins, 60), 100, self.bin_ms * NS_PER_MS)
+
+
+@pytest.mark.parametrize(
+    ("subject", "probability", "bin_ms", "named"),
+    [
+        (Subject("switch", "s0"), 0.5, 200, False),
+        (Subject("switch", "s0"), 0.5, 600, True),
+        (Subject("switch", "s0"), 1.0, 200, True),
+        (Subject("link", "l0--s0"), 0.5, 200, True),
+    ],
+)
+def test_a_switch_is_named_early_only_where_it_is_clear(
+    subject: Subject, probability: float, bin_ms: int, named: bool
+) -> None:
+    detector: Any = next(d for name, _, d in DetectStage()._engines.detectors if name == "loss")
+    slots = np.arange(PATHS)
+    location = Location(subject, [subject.id], True, 0.1, slots, [(subject.id, probability)], probability)
+    counts = LossCounts(np.full(PATHS, 8), np.full(PATHS, 80))
+
+    lossy = detector._evaluate(location, np.ones(PATHS), LOOK, counts, Seen(bin_ms), np.full(PATHS, 1e-3))
+
+    assert (lossy is not None) is named
