@@ -48,7 +48,7 @@ class Detection:
     sessions: tuple[int, ...] = ()
     """Numbers of the sessions of which the symptoms tell."""
     missed: int = 0
-    """Of a silent path: probes in a row without an answer, on the one of `sessions` that missed most."""
+    """Of silent paths: probes in a row without an answer, on the one of `sessions` that missed most; 0: not told."""
     alone: bool = False
     """Known not to follow from anything wider: others like it work."""
 

@@ -282,7 +282,7 @@ class SilenceDetector:
         )
         if found.members:
             where = f"all {len(found.members)} NICs: {where}"
-        silent = found.slots if kind == "path-down" else found.slots[:0]
+        silent = found.slots if kind == "path-down" and found.slots.size <= MAX_SYMPTOMS else found.slots[:0]
         missed = (now_ns - seen.since_ns[silent]) // np.maximum(self.liveness.table["interval_ns"][silent], 1)
         return Detection(
             kind,
@@ -292,7 +292,7 @@ class SilenceDetector:
             confidence,
             evidence,
             severity=_severity(severity),
-            sessions=tuple(silent[:MAX_SYMPTOMS].tolist()),
+            sessions=tuple(silent.tolist()),
             missed=int(missed.max(initial=0)),
             suspects=tuple(found.suspects),
             symptoms=symptoms,
