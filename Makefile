@@ -28,11 +28,13 @@ test: ## All checks and all tests, lab and Kafka included
 	@scripts/setup python peers lab kafka rdma tools web prometheus
 	@$(MAKE) --no-print-directory check
 	@# whatever takes its time from its own input runs all the while, in what the tests with packets and brokers leave:
-	@# little on a busy machine, so that a time-out there says nothing before half an hour
-	@beside=$$(mktemp); $(LEAST) $(BIN)/pytest -q $(UNHURRIED) --timeout 1800 -m unhurried >$$beside 2>&1 & others=$$!; \
-	  trap "kill $$others 2>/dev/null; rm -f $$beside" EXIT; \
-	  $(BIN)/pytest -q -m alone; alone=$$?; $(BIN)/pytest -q $(PARALLEL) -m "not alone and not unhurried"; rest=$$?; \
-	  wait $$others; others=$$?; cat $$beside; exit $$((alone | rest | others))
+	@# little on a busy machine, so that a time-out there says nothing before half an hour. What failed is told last
+	@told=$$(mktemp -d); $(LEAST) $(BIN)/pytest -q $(UNHURRIED) --timeout 1800 -m unhurried >$$told/unhurried 2>&1 & others=$$!; \
+	  trap "kill $$others 2>/dev/null; rm -rf $$told" EXIT; set -o pipefail; \
+	  $(BIN)/pytest -q -m alone 2>&1 | tee $$told/alone; alone=$$?; \
+	  $(BIN)/pytest -q $(PARALLEL) -m "not alone and not unhurried" 2>&1 | tee $$told/rest; rest=$$?; \
+	  wait $$others; others=$$?; grep -vE '^[.sRx]+ *\[ *[0-9]+%\]$$' $$told/unhurried; \
+	  grep -hE '^(FAILED|ERROR|RERUN) ' $$told/*; tail -qn 1 $$told/*; exit $$((alone | rest | others))
 
 test-rdma: ## Queue pairs on a real RDMA stack: Soft-RoCE in a small emulated machine (a minute and a half)
 	@scripts/setup python rdma
