@@ -16,15 +16,15 @@ import pyarrow as pa
 from sdfstream.records.units import Bools
 
 _DTYPES: Final = {
-    pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)
+    pa.from_numpy_dtype(np.dtype(name)).id: np.dtype(name)
     for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 }
-"""The numpy type that stores each plain Arrow type."""
+"""The numpy type that stores each plain Arrow type, by that type's id: to hash a type itself, Arrow spells its name."""
 
 
 def is_plain(kind: pa.DataType) -> bool:
     """Whether a column of `kind` is stored as numbers side by side."""
-    return kind in _DTYPES
+    return kind.id in _DTYPES
 
 
 def column(values: npt.NDArray[Any], kind: pa.DataType, present: Bools | None = None) -> pa.Array:
@@ -51,7 +51,7 @@ def numbers(
         A value does not fit into `kind`.
     """
     array = np.asarray(values)
-    wanted = _DTYPES[kind]
+    wanted = _DTYPES[kind.id]
     if array.dtype.kind == "O":
         known = np.array([v is not None for v in array.tolist()], dtype=np.bool_)
         array = np.array([0 if v is None else v for v in array.tolist()], dtype=wanted)
@@ -78,10 +78,10 @@ def plain(array: pa.Array) -> npt.NDArray[Any]:
     KeyError
         The column is not numeric.
     """
-    wanted, data = _DTYPES[array.type], array.buffers()[1]
-    if not len(array) or data is None:
-        return np.empty(len(array), wanted)
-    values: npt.NDArray[Any] = np.frombuffer(data, wanted, len(array), array.offset * wanted.itemsize)
+    wanted, data, rows = _DTYPES[array.type.id], array.buffers()[1], len(array)
+    if not rows or data is None:
+        return np.empty(rows, wanted)
+    values: npt.NDArray[Any] = np.frombuffer(data, wanted, rows, array.offset * wanted.itemsize)
     values.flags.writeable = False
     return values
 
@@ -109,7 +109,7 @@ def filled(array: pa.Array, fill: int | float) -> npt.NDArray[Any]:
     if not array.null_count:
         return plain(array)
     if array.null_count == len(array):
-        return np.full(len(array), fill, _DTYPES[array.type])
+        return np.full(len(array), fill, _DTYPES[array.type.id])
     values = plain(array).copy()
     values[nulls(array)] = fill
     return values

@@ -76,7 +76,7 @@ def coded(batch: pa.RecordBatch, name: str) -> tuple[Int32s, pa.Array]:
     if index < 0:
         raise FormatError("column-missing", name)
     column = batch.column(index)
-    if not pa.types.is_dictionary(column.type):
+    if not isinstance(column, pa.DictionaryArray):
         if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
             raise FormatError("column-type", f"{name} is {column.type}, not names")
         column = column.dictionary_encode()
@@ -146,10 +146,11 @@ def _plan(schema: pa.Schema) -> tuple[_Column, ...]:
 
 def _plain(column: pa.Array) -> npt.NDArray[Any]:
     """A foreign producer's column may be of a type that is not plain numbers."""
-    if arrow.is_plain(column.type):
+    try:
         return arrow.plain(column)
-    result: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return result
+    except KeyError:
+        result: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return result
 
 
 def _array(column: _Column, given: Any, rows: int) -> pa.Array:
