@@ -10,7 +10,7 @@ its dictionary or text that is not UTF-8 must never reach a stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from sdfstream.bus import cloudevents, dead_letters, producers
 from sdfstream.bus.arrow_size import check_rows, check_size
 from sdfstream.bus.conform import conform, conforms
+from sdfstream.bus.conform import look_together as conform_together
 from sdfstream.bus.known_streams import KnownStreams
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Body, Event, Output
@@ -86,6 +87,17 @@ def check(output: Output) -> tuple[Body, int]:
     if columns is None or conforms(output.topic, body):
         return body, 0
     return conform(columns, body)
+
+
+def look_together(outputs: Sequence[Output]) -> None:
+    """Make `check` of each of these outputs cheap where all that are batches of one topic conform; says nothing."""
+    by_topic: dict[str, list[pa.RecordBatch]] = {}
+    for output in outputs:
+        if isinstance(output.body, pa.RecordBatch) and output.topic in _BARE:
+            by_topic.setdefault(output.topic, []).append(output.body)
+    for topic, batches in by_topic.items():
+        if len(batches) > 1:
+            conform_together(topic, batches)
 
 
 def encode_body(topic: str, body: Body, key: str = "", compression: Compression = None) -> bytes:

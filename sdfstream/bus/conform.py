@@ -8,7 +8,7 @@ number, or a name that cannot be printed, counts as null (`column_bounds`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -63,6 +63,20 @@ def conforms(topic: str, batch: pa.RecordBatch) -> bool:
         return False
     passed[id(batch)] = batch
     return True
+
+
+def look_together(topic: str, batches: Sequence[pa.RecordBatch]) -> None:
+    """Remember `batches` if all of them conform to bulk topic `topic`; else nothing, and each is to be looked at.
+
+    A stage makes one batch a host: columns of all of them in one go cost what two batches cost.
+    """
+    layout = _LAYOUTS[topic]
+    try:
+        whole = pa.Table.from_batches(batches, layout.columns)
+    except pa.ArrowInvalid:  # other columns
+        return
+    if not any(whole.column(i).null_count for i in layout.required):
+        _PASSED[topic].update((id(batch), batch) for batch in batches)
 
 
 def remember(topic: str, batch: pa.RecordBatch) -> None:

@@ -303,6 +303,7 @@ class _OutputError(Exception):
 
 def _checked(outputs: list[Output]) -> list[Output]:
     """`outputs`, if every bus takes them: one that is refused at the commit would end the stage, again and again."""
+    codec.look_together(outputs)
     for output in outputs:
         try:
             body, _ = codec.check(output)

@@ -6,7 +6,7 @@ import gc
 
 import pyarrow as pa
 
-from sdfstream.bus.conform import conforms
+from sdfstream.bus.conform import conforms, look_together
 from sdfstream.records.topics import CLOCK, OWD, TOPICS
 
 
@@ -29,3 +29,13 @@ def test_a_batch_that_passed_leaves_nothing_behind_for_the_next_at_its_address()
         gc.collect(0)
         refused += not conforms(OWD.name, _nulls(OWD.name, 1))
     assert refused == 200
+
+
+def test_batches_looked_at_together_are_told_as_one_by_one() -> None:
+    sound = [_nulls(OWD.name, 0) for _ in range(3)]
+    look_together(OWD.name, sound)
+    assert all(conforms(OWD.name, batch) for batch in sound)
+    for odd in (_nulls(OWD.name, 1), _nulls(CLOCK.name, 0)):
+        batches = [_nulls(OWD.name, 0), odd]
+        look_together(OWD.name, batches)
+        assert [conforms(OWD.name, batch) for batch in batches] == [True, False]
