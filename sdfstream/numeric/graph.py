@@ -84,11 +84,12 @@ def conjugate_gradient(
         result: Float64s = precision * v + sums(b, flow, nodes) - sums(a, flow, nodes)
         return result
 
-    residual = right - apply(x)
+    residual = right if start is None else right - apply(x)
     shaped = inverse * residual
     direction = shaped
     rho = _dot(residual, shaped)
-    goal = tolerance * tolerance * max(_dot(right, inverse * right), 1e-300)
+    whole = rho if start is None else _dot(right, inverse * right)
+    goal = tolerance * tolerance * max(whole, 1e-300)
     for _ in range(steps):
         if rho <= goal:
             break

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.numeric.graph import components
+from sdfstream.numeric.group import Distinct
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync import drift, mesh, wander
@@ -67,6 +68,9 @@ class MeshClocks:
         self.wander = Wander(config)
         self.label: Int64s = np.empty(0, dtype=np.int64)
         """Component of each clock: the smallest clock number in it."""
+        self._tied: tuple[Int64s, Int64s, Int64s] | None = None
+        """Ends of the pairs that tied the clocks last, and the components that they made."""
+        self._pairs = Distinct()
 
     @property
     def n(self) -> int:
@@ -130,9 +134,9 @@ class MeshClocks:
         blocks = np.bincount(e.src, e.blocks, self.n) + np.bincount(e.dst, e.blocks, self.n)
         t["samples"] += blocks
         t["sampled_at_ns"] = np.where(blocks > 0.0, self.estimates.at_ns, t["sampled_at_ns"])
-        found = mesh.misfit(e, self.n)
+        found = mesh.misfit(e, self.n, self._pairs)
         t["misfit_ns2"] = np.where(np.isnan(found), t["misfit_ns2"], found)
-        accused = t["accused_ticks"] + np.where(mesh.blame(e, self.n), 1.0, -1.0)
+        accused = t["accused_ticks"] + np.where(mesh.blame(e, self.n, self._pairs), 1.0, -1.0)
         t["accused_ticks"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
         surprise_ns2 = np.bincount(e.src, e.surprise_ns2 * e.sessions, self.n) + np.bincount(
             e.dst, e.surprise_ns2 * e.sessions, self.n
@@ -180,6 +184,8 @@ class MeshClocks:
 
     def step(self, size: Float64s) -> Bools:
         """Steps of about `size` ns (0: none) were seen; which of them are news."""
+        if not size.any():
+            return np.zeros(self.n, dtype=np.bool_)
         t, at = self.table, self.estimates.at_ns
         new: Bools = (size > 0.0) & (at - t["stepped_at_ns"] > _STEP_ONCE_S * NS_PER_S)
         t["stepped_at_ns"] = np.where(new, at, t["stepped_at_ns"])
@@ -196,13 +202,18 @@ class MeshClocks:
 
     def tie(self, a: Int64s, b: Int64s) -> None:
         """Components by the recent pairs; an island that joins another time line begins its predictions anew."""
+        tied = self._tied
+        if tied is not None and tied[2] is self.label and np.array_equal(tied[0], a) and np.array_equal(tied[1], b):
+            return
         label = components(self.n, a, b)
         if np.array_equal(label, self.label):
+            self._tied = a, b, self.label
             return
         strangers = mesh.strangers(self.label, label, self.estimates.reference)
         self.wander.forget(self.table, strangers)
         drift.forget(self.table, self.estimates.table, strangers)
         self.label = label
+        self._tied = a, b, label
 
     def mark_tied(self) -> None:
         """These clocks stand on the reference's time line now."""

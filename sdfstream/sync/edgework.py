@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sdfstream.numeric.group import sums
+from sdfstream.numeric.group import Distinct, sums
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
@@ -39,6 +39,7 @@ class EdgeWork:
         """(tick, sessions, sizes) of the last second's jumps."""
         self._ticks = 0
         self._at = 0.0
+        self._pairs = Distinct()
         self.rerouted: list[tuple[Int64s, Float64s]] = []
         """Sessions whose path got another length in this tick, and by how much, ns: positive, longer."""
 
@@ -87,7 +88,7 @@ class EdgeWork:
             )
             predicted = ef.MeshPrediction(line, skew[dst] - skew[src], mesh_var, offset_skew_cov, skew_var_ppb2)
             trips, surprise_ns2[received] = self._learn(block, predicted.pick(received), walk[received], at_ns)
-        e = reduce(t, trust, line, usual_ns2, at_ns, (received, surprise_ns2), self._jumped(trips), c)
+        e = reduce(t, trust, line, usual_ns2, at_ns, (received, surprise_ns2), self._jumped(trips), c, self._pairs)
         return less_drifted(e, estimates.table["followed_ns"], estimates.table["followed_ppb"])
 
     def _follow_drift(self, b: Table, dt_s: float) -> None:

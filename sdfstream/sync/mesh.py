@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sdfstream.numeric import graph
-from sdfstream.numeric.group import sums
+from sdfstream.numeric.group import Distinct, median, sums
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.reduce import ReducedEdges
 
@@ -75,9 +75,11 @@ def solve(e: ReducedEdges, offset_ns: Float64s, skew_ppb: Float64s, offset_var_n
 def _correct(e: ReducedEdges, weight: Float64s, measured: Float64s, value: Float64s) -> Float64s:
     """Least-squares correction of `value` from the pairs' measurements."""
     use = weight > 0.0
-    a, b, w = e.src[use], e.dst[use], weight[use]
+    a, b, w = e.src, e.dst, weight
+    if not use.all():
+        a, b, w, measured = a[use], b[use], w[use], measured[use]
     clocks = value.size
-    flow = w * (measured[use] - (value[b] - value[a]))
+    flow = w * (measured - (value[b] - value[a]))
     right = sums(b, flow, clocks) - sums(a, flow, clocks)
     if (np.abs(right) <= _ROUNDING * (sums(a, np.abs(flow), clocks) + sums(b, np.abs(flow), clocks))).all():
         return np.zeros(clocks)
@@ -92,7 +94,7 @@ def _framed(x: Float64s, variance: Float64s, label: Int64s, anchor: Bools) -> Fl
     x = x - medians(x, label, anchor)
     size = np.abs(x[anchor])
     calm = anchor.copy()
-    calm[anchor] = size <= _TRIM * (np.sqrt(variance[anchor]) + (np.median(size) if size.size else 0.0))
+    calm[anchor] = size <= _TRIM * (np.sqrt(variance[anchor]) + (median(size) if size.size else 0.0))
     calm = np.where(sums(label, calm, label.size)[label] >= 2, calm, anchor)
     count = np.maximum(sums(label, calm, label.size), 1.0)
     result: Float64s = x - (sums(label, calm * x, label.size) / count)[label]
@@ -101,6 +103,11 @@ def _framed(x: Float64s, variance: Float64s, label: Int64s, anchor: Bools) -> Fl
 
 def medians(x: Float64s, label: Int64s, anchor: Bools) -> Float64s:
     """Median over each component's anchors, by clock; 0 where there are none."""
+    if not label.any():  # one component, as nearly always
+        ordered = np.sort(x[anchor])
+        if not ordered.size:
+            return np.zeros(x.size)
+        return np.full(x.size, 0.5 * (ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]))
     members = np.flatnonzero(anchor)
     order = members[np.lexsort((x[members], label[members]))]
     size = np.bincount(label[members], minlength=label.size)
@@ -144,6 +151,10 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
 
     A new clock, or one long silent, does not push the others' time line when it comes in.
     """
+    if label.size and not label.any():  # one component, as nearly always
+        ordered = np.sort(variance)
+        known = variance <= 100.0 * np.minimum(ordered[ordered.size // 2], 100.0 * ordered[0])
+        return known if np.count_nonzero(known) >= 2 else np.ones_like(known)
     order = np.lexsort((variance, label))
     size = np.bincount(label, minlength=label.size)
     start = np.concatenate([[0], np.cumsum(size)])[:-1]
@@ -155,7 +166,7 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
     return result
 
 
-def misfit(e: ReducedEdges, clocks: int) -> Float64s:
+def misfit(e: ReducedEdges, clocks: int, pairs: Distinct | None = None) -> Float64s:
     r"""Variance of each clock's offset from what its n neighbours disagree about, which time does not average away.
 
     .. math:: \sum_{neighbours} \overline{\min(r^2, 16 \cdot \mathrm{median}\, r^2)} / n^2
@@ -164,19 +175,19 @@ def misfit(e: ReducedEdges, clocks: int) -> Float64s:
     Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap keeps
     sessions behind a queue, which the estimate hardly listens to, from widening the bound.
     """
-    low, high, square, _ = _neighbours(e, e.disagreement_ns2)
-    square = np.minimum(square, 16.0 * np.median(square)) if square.size else square
+    low, high, square, _ = _neighbours(e, e.disagreement_ns2, pairs)
+    square = np.minimum(square, 16.0 * median(square)) if square.size else square
     total = sums(low, square, clocks) + sums(high, square, clocks)
     count = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
     result: Float64s = np.where(count > 0, total / np.maximum(count, 1) ** 2, np.nan)
     return result
 
 
-def _neighbours(e: ReducedEdges, column: Float64s) -> tuple[Int64s, Int64s, Float64s, Float64s]:
+def _neighbours(e: ReducedEdges, column: Float64s, pairs: Distinct | None) -> tuple[Int64s, Int64s, Float64s, Float64s]:
     """Recent pairs without direction: both clocks, mean of `column` over sessions, sessions."""
     use = e.recent
     src, dst, sessions = e.src[use], e.dst[use], e.sessions[use]
-    keys, inverse = np.unique((np.minimum(src, dst) << 32) | np.maximum(src, dst), return_inverse=True)
+    keys, inverse = (pairs or Distinct()).of((np.minimum(src, dst) << 32) | np.maximum(src, dst))
     count = sums(inverse, sessions, keys.size)
     mean = sums(inverse, column[use] * sessions, keys.size) / np.maximum(count, 1.0)
     return keys >> 32, keys & 0xFFFFFFFF, mean, count
@@ -185,7 +196,7 @@ def _neighbours(e: ReducedEdges, column: Float64s) -> tuple[Int64s, Int64s, Floa
 _AGAINST = 0.2
 
 
-def blame(e: ReducedEdges, clocks: int) -> Bools:
+def blame(e: ReducedEdges, clocks: int, pairs: Distinct | None = None) -> Bools:
     """The fewest clocks that explain the lastingly bad neighbourhoods: the worst first, whose pairs then count no more.
 
     A clock that lies differently to every neighbour is fitted to the larger half of them, so a fifth of three or more,
@@ -194,7 +205,7 @@ def blame(e: ReducedEdges, clocks: int) -> Bools:
     guilty = np.zeros(clocks, dtype=np.bool_)
     if not e.disagreeing.any():
         return guilty
-    low, high, share, _ = _neighbours(e, e.disagreeing / np.maximum(e.sessions, 1.0))
+    low, high, share, _ = _neighbours(e, e.disagreeing / np.maximum(e.sessions, 1.0), pairs)
     bad = share > 0.5
     of = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
     while bad.any():

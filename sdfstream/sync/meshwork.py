@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from sdfstream.numeric.group import median
 from sdfstream.records.hostclock import UTC
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK
@@ -180,7 +181,7 @@ class MeshWork:
         clocks.tie(e.src[e.recent], e.dst[e.recent])
         e = less_drifted(e, -b["drifted_ns"], -b["drifted_ppb"])
         clocks.take(solve(e, b["offset_ns"], b["skew_ppb"], b["offset_var_ns2"], clocks.label), e, self._ticks)
-        self._usual_ns2 = float(np.median(e.residual_ns2)) if e.residual_ns2.size else 0.0
+        self._usual_ns2 = median(e.residual_ns2) if e.residual_ns2.size else 0.0
         size = mesh.stepped(e, clocks.n)
         new = clocks.step(size)
         self._counters.add("clock-steps", n=int(new.sum()))

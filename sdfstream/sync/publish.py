@@ -173,6 +173,8 @@ def _used(codes: Int64s, names: pa.Array) -> pa.Array:
     """A name column whose dictionary holds only the names in use."""
     used = np.zeros(len(names), dtype=np.bool_)
     used[codes] = True
+    if used.all():
+        return columns.name_column(codes, names)
     number = np.cumsum(used) - 1
     return columns.name_column(number[codes], names.take(arrow.column(np.flatnonzero(used), pa.int64())))
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sdfstream.numeric.group import sums
+from sdfstream.numeric.group import Distinct, sums
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.config import SyncConfig
@@ -106,13 +106,21 @@ def residuals(t: Table, line: Float64s, usual_ns2: Float64s | float, calm: Bools
 
 
 def reduce(
-    t: Table, robust: Float64s, line: Float64s, usual_ns2: float, now: float, received: Any, trips: Any, c: SyncConfig
+    t: Table,
+    robust: Float64s,
+    line: Float64s,
+    usual_ns2: float,
+    now: float,
+    received: Any,
+    trips: Any,
+    c: SyncConfig,
+    pairs: Distinct | None = None,
 ) -> ReducedEdges:
     """Sum the edge filters up per directed clock pair.
 
     `received`: sessions with a block in this tick, all sessions' surprise (ns²); `trips`: (sessions, ns) that jumped.
     """
-    pair_of, inverse = np.unique((t["clock_src"] << 32) | t["clock_dst"], return_inverse=True)
+    pair_of, inverse = (pairs or Distinct()).of((t["clock_src"] << 32) | t["clock_dst"])
     n = pair_of.size
     dd, dg, gg = t["offset_var_ns2"], t["offset_slope_cov"], np.maximum(t["slope_var_ppb2"], 1e-9)
     det = np.maximum(dd * gg - dg * dg, 1e-12 * dd * gg)
@@ -130,8 +138,6 @@ def reduce(
     np.maximum.at(step, inverse, jumped)
     present = np.zeros(t.rows)
     present[received[0]] = 1.0
-    lasting = (t["assessed_ticks"] >= 1.0 / _BIAS_GAIN) & (np.abs(t["bias_ns"]) > c.faulty_ns)
-    lasting &= t["bias_ns"] ** 2 > _NOISE * (dd + usual_ns2)
     return ReducedEdges(
         src=pair_of >> 32,
         dst=pair_of & 0xFFFFFFFF,
@@ -145,10 +151,17 @@ def reduce(
         disagreement_ns2=total(t["disagreement_ns2"]) / sessions,
         residual_ns2=total(np.where(robust > 0.0, residual_ns * residual_ns, 0.0)) / sessions,
         sessions=sessions,
-        disagreeing=total(lasting.astype(np.float64)),
+        disagreeing=total(_lasting(t, usual_ns2, c).astype(np.float64)),
         recent=total((t["received_at_ns"] >= now - c.holdover_after_ns).astype(np.float64)) > 0.0,
         blocks=total(present),
         jumped=total((jumped > 0.0).astype(np.float64)),
         step_ns=step,
         surprise_ns2=total(robust * received[1]) / sessions,
     )
+
+
+def _lasting(t: Table, usual_ns2: float, c: SyncConfig) -> Bools:
+    """Which sessions lastingly disagree with the mesh."""
+    lasting = (t["assessed_ticks"] >= 1.0 / _BIAS_GAIN) & (np.abs(t["bias_ns"]) > c.faulty_ns)
+    result: Bools = lasting & (t["bias_ns"] ** 2 > _NOISE * (t["offset_var_ns2"] + usual_ns2))
+    return result

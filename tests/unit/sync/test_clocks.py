@@ -181,3 +181,16 @@ def test_all_that_is_known_comes_back_from_its_bytes() -> None:
         for c in (clocks, other):
             tick(c, ring(3), k, 0.1 * k)
     assert dump(other.snapshot()) == dump(clocks.snapshot())
+
+
+def test_the_same_pairs_tie_the_same_clocks_also_after_another_came_in() -> None:
+    clocks = known("b", "c")
+    a, b = np.array([0]), np.array([1])
+    for _ in range(2):
+        clocks.tie(a, b)
+        assert clocks.label.tolist() == [0, 0]
+    clocks.enter(["a"])
+    clocks.tie(a, b)  # now of a and b
+    assert clocks.label.tolist() == [0, 0, 2]
+    clocks.tie(np.array([0, 1]), np.array([1, 2]))
+    assert clocks.label.tolist() == [0, 0, 0]

@@ -35,6 +35,15 @@ def test_all_are_anchors_while_fewer_than_two_are_known() -> None:
     assert two.tolist() == [True, True, False, True, True, True]
 
 
+@pytest.mark.parametrize("anchors", [0, 1, 2, 5, 6])
+def test_the_median_of_one_component_is_that_of_several_and_of_numpy(anchors: int) -> None:
+    x = np.random.default_rng(anchors).normal(size=8)
+    anchor = np.arange(8) < anchors
+    alone = mesh.medians(x, np.zeros(8, dtype=np.int64), anchor)
+    beside = mesh.medians(np.append(x, 5.0), np.array([0] * 8 + [8]), np.append(anchor, False))[:8]
+    assert alone.tolist() == beside.tolist() == [np.median(x[anchor]) if anchors else 0.0] * 8
+
+
 def test_a_liar_is_blamed_and_its_neighbours_are_not() -> None:
     e = complete(8, disagreeing=at(8, 3).astype(float))
     np.testing.assert_array_equal(np.flatnonzero(mesh.blame(e, 8)), [3])
