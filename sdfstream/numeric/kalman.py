@@ -37,37 +37,57 @@ def predict(s: ClockState, dt: float | Float64s, wander: Float64s, phase: Float6
     """The state `dt` seconds later; `wander` (q) and `phase` (p) broadcast against the state's shape."""
     q2 = wander * wander
     p2 = phase * phase
+    # a vector unit's third power may differ in the last bit from that of one number
+    cubed = np.array([one**3 for one in dt.ravel().tolist()]).reshape(dt.shape) if isinstance(dt, np.ndarray) else dt**3
     return ClockState(
         s.x + s.g * dt,
         s.g,
-        s.xx + (2.0 * s.xg + s.gg * dt) * dt + p2 * dt + q2 * (dt**3 / 3.0),
+        s.xx + (2.0 * s.xg + s.gg * dt) * dt + p2 * dt + q2 * (cubed / 3.0),
         s.xg + s.gg * dt + q2 * (dt * dt / 2.0),
         s.gg + q2 * dt,
     )
 
 
-def smooth(filtered: ClockState, predicted: ClockState, later: ClockState, dt: float) -> ClockState:
+class Gain(NamedTuple):
+    """The matrix C of a backward step: how much of what was learned later counts now."""
+
+    c00: Float64s
+    c01: Float64s
+    c10: Float64s
+    c11: Float64s
+
+
+def backward_gain(filtered: ClockState, predicted: ClockState, dt: float | Float64s) -> Gain:
+    """Gain of `smooth`: :math:`C = P F^T (P')^{-1}`; `predicted` is `filtered` `dt` seconds later."""
+    det = np.maximum(predicted.xx * predicted.gg - predicted.xg * predicted.xg, 1e-300)
+    # P Fᵀ, F = [[1, dt], [0, 1]]
+    a, b = filtered.xx + filtered.xg * dt, filtered.xg
+    c, d = filtered.xg + filtered.gg * dt, filtered.gg
+    return Gain(
+        (a * predicted.gg - b * predicted.xg) / det,
+        (b * predicted.xx - a * predicted.xg) / det,
+        (c * predicted.gg - d * predicted.xg) / det,
+        (d * predicted.xx - c * predicted.xg) / det,
+    )
+
+
+def smooth(filtered: ClockState, predicted: ClockState, later: ClockState, gain: Gain) -> ClockState:
     r"""One backward step of the Rauch-Tung-Striebel smoother.
 
-    :math:`C = P F^T (P')^{-1}; \; \hat{x} = x + C (\hat{x}_{+} - x'); \; \hat{P} = P + C (\hat{P}_{+} - P') C^T`.
+    :math:`\hat{x} = x + C (\hat{x}_{+} - x'); \; \hat{P} = P + C (\hat{P}_{+} - P') C^T`.
 
     Parameters
     ----------
     filtered : State
         After the measurement of this instant.
     predicted : State
-        Its prediction `dt` seconds later, before that measurement.
+        Its prediction to a later instant, before the measurement there.
     later : State
         Smoothed at that later instant.
+    gain : Gain
+        C, of `backward_gain`.
     """
-    det = np.maximum(predicted.xx * predicted.gg - predicted.xg * predicted.xg, 1e-300)
-    # P Fᵀ, F = [[1, dt], [0, 1]]
-    a, b = filtered.xx + filtered.xg * dt, filtered.xg
-    c, d = filtered.xg + filtered.gg * dt, filtered.gg
-    c00 = (a * predicted.gg - b * predicted.xg) / det
-    c01 = (b * predicted.xx - a * predicted.xg) / det
-    c10 = (c * predicted.gg - d * predicted.xg) / det
-    c11 = (d * predicted.xx - c * predicted.xg) / det
+    c00, c01, c10, c11 = gain
     dx, dg = later.x - predicted.x, later.g - predicted.g
     e00, e01, e11 = later.xx - predicted.xx, later.xg - predicted.xg, later.gg - predicted.gg
     f00, f01 = c00 * e00 + c01 * e01, c00 * e01 + c01 * e11

@@ -16,6 +16,8 @@ TICKS_PER_PASS = 10
 STEP_SKEW = 0.05
 """A clock that stepped by so many ns may have changed its rate by this share of it in ns per second."""
 
+_CLOCKS_AT_ONCE = 1024
+"""So that what is made of all ticks at once stays in the processor's cache."""
 _ANYWHERE = 0.5 * UNKNOWN
 """ns²: `estimates` caps variances at `UNKNOWN`, beyond which offset and skew no longer go together."""
 
@@ -104,37 +106,55 @@ class Smoother:
         return result
 
     def _pass(self, wanted: int) -> list[Smoothed]:
-        result: list[Smoothed] = []
-        later: kalman.ClockState | None = None
-        for k in range(len(self._past) - 1, -1, -1):
-            p = self._past[k]
-            state = kalman.ClockState(p.offset_ns, p.skew_ppb, p.offset_var_ns2, p.offset_skew_cov, p.skew_var_ppb2)
-            if later is not None:
-                after = self._past[k + 1]
-                dt = (after.at_ns - p.at_ns) / NS_PER_S
-                later = self._back(state, self._predicted(state, p, after, dt), later, dt) if dt > 0.0 else later
-            else:
-                later = state
-            if k < wanted:
-                result.append(Smoothed(p.at_ns, later.x, later.g, later.xx, p.known))
-        return result[::-1]
+        """The oldest `wanted` ticks, smoothed by all later ones; clocks do not depend on each other."""
+        if not self._past:
+            return []
+        clocks = self._past[0].offset_ns.size
+        if clocks <= _CLOCKS_AT_ONCE:
+            return self._pass_of(self._past, wanted)
+        pieces = [
+            self._pass_of(
+                [Past._make([p.at_ns, *(c[low : low + _CLOCKS_AT_ONCE] for c in p[1:])]) for p in self._past], wanted
+            )
+            for low in range(0, clocks, _CLOCKS_AT_ONCE)
+        ]
+        return [
+            Smoothed(same[0].at_ns, *map(np.concatenate, zip(*(s[1:] for s in same), strict=True)))
+            for same in zip(*pieces, strict=True)
+        ]
 
-    def _back(
-        self, state: kalman.ClockState, ahead: kalman.ClockState, later: kalman.ClockState, dt: float
-    ) -> kalman.ClockState:
-        """One step back. A clock that may be anywhere (a step by a second or more) has no history."""
-        known = ahead.xx < _ANYWHERE
+    def _pass_of(self, past: list[Past], wanted: int) -> list[Smoothed]:
+        """Predictions and gains depend on no later tick: those of all ticks are made in one go, (ticks − 1, clocks)."""
+        every = Past._make(map(np.array, zip(*past, strict=True)))
+        states = kalman.ClockState(*every[1:6])
+        dt: Float64s = np.diff(np.array([p.at_ns for p in past]))[:, None] / NS_PER_S
+        before = kalman.ClockState._make(column[:-1] for column in states)
+        ahead = self._predicted(before, every, dt)
         with np.errstate(over="ignore", invalid="ignore"):
-            smoothed = kalman.smooth(state, ahead, later, dt)
-        return kalman.ClockState._make(np.where(known, new, old) for new, old in zip(smoothed, state, strict=True))
+            gain = kalman.backward_gain(before, ahead, dt)
+        # a clock that may be anywhere (a step by a second or more) has no history
+        known: Bools = ahead.xx < _ANYWHERE
+        all_known: list[bool] = np.logical_and.reduce(known, axis=1).tolist()
+        later = kalman.ClockState._make(column[-1] for column in states)
+        result = [later]
+        for k in range(len(past) - 2, -1, -1):
+            if dt[k, 0] > 0.0:
+                matrix = kalman.Gain._make(column[k] for column in gain)
+                later = _back(_row(before, k), _row(ahead, k), later, matrix, None if all_known[k] else known[k])
+            result.append(later)
+        oldest_first = result[::-1][:wanted]
+        return [Smoothed(p.at_ns, s.x, s.g, s.xx, p.known) for p, s in zip(past, oldest_first, strict=False)]
 
-    def _predicted(self, state: kalman.ClockState, p: Past, after: Past, dt: float) -> kalman.ClockState:
-        ahead = kalman.predict(state, dt, np.sqrt(after.walk), np.sqrt(after.phase))
-        turn = np.minimum(STEP_SKEW * after.step_ns, self._skew_limit_ppb)
+    def _predicted(self, before: kalman.ClockState, every: Past, dt: Float64s) -> kalman.ClockState:
+        """Every tick's state but the last one's, predicted to the next tick."""
+        walk, phase, step_ns = every.walk[1:], every.phase[1:], every.step_ns[1:]
+        drift_ppb_s = every.drift_ppb_s[:-1]
+        ahead = kalman.predict(before, dt, np.sqrt(walk), np.sqrt(phase))
+        turn = np.minimum(STEP_SKEW * step_ns, self._skew_limit_ppb)
         return ahead._replace(
-            x=ahead.x + 0.5 * dt * dt * p.drift_ppb_s,
-            g=ahead.g + dt * p.drift_ppb_s,
-            xx=ahead.xx + after.step_ns**2,
+            x=ahead.x + 0.5 * dt * dt * drift_ppb_s,
+            g=ahead.g + dt * drift_ppb_s,
+            xx=ahead.xx + step_ns**2,
             gg=ahead.gg + turn**2,
         )
 
@@ -164,3 +184,22 @@ class Smoother:
         """Take up what `snapshot` gave."""
         # a snapshot of an earlier version knows of no drift
         self._past = [Past._make([*p, np.zeros_like(p[1])][: len(Past._fields)]) for p in state["past"]]
+
+
+def _row(states: kalman.ClockState, k: int) -> kalman.ClockState:
+    return kalman.ClockState._make(column[k] for column in states)
+
+
+def _back(
+    state: kalman.ClockState,
+    ahead: kalman.ClockState,
+    later: kalman.ClockState,
+    gain: kalman.Gain,
+    known: Bools | None,
+) -> kalman.ClockState:
+    """One step back; `known`: the clocks that have a history, None: all of them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        smoothed = kalman.smooth(state, ahead, later, gain)
+    if known is None:
+        return smoothed
+    return kalman.ClockState._make(np.where(known, new, old) for new, old in zip(smoothed, state, strict=True))

@@ -115,6 +115,23 @@ def test_ticks_are_due_when_old_enough_and_then_forgotten() -> None:
     assert smoother.flush() == []
 
 
+def test_many_clocks_are_smoothed_some_at_a_time_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flushed() -> list[list[bytes]]:
+        smoother = Smoother(30 * TICK_NS, LIMIT_PPB)
+        g = np.random.default_rng(3)
+        _, means, covariances = filtered(12, 3)
+        for k, (mean, p) in enumerate(zip(means, covariances, strict=True)):
+            b = estimates(k * float(TICK_NS), mean, p, clocks=5)
+            b.table["offset_ns"] += g.normal(0.0, 5.0, 5)
+            b.table["offset_var_ns2"][k % 5] = UNKNOWN  # one without a history at every tick
+            smoother.push(b, np.where(g.random(5) < 0.1, 400.0, 0.0))
+        return [[np.asarray(column).tobytes() for column in s] for s in smoother.flush()]
+
+    whole = flushed()
+    monkeypatch.setattr("sdfstream.sync.smoother._CLOCKS_AT_ONCE", 2)
+    assert flushed() == whole and len(whole) == 12
+
+
 def test_clocks_that_come_are_not_there_before_and_change_nothing_for_the_others() -> None:
     plain = remembering(20)[0].flush()
     smoother = remembering(20)[0]
