@@ -21,14 +21,14 @@ _ARRAY: Final = "%nd"
 
 def dump(state: Mapping[str, Any]) -> bytes:
     """Bytes of a nest of mappings, lists, strings, numbers, None and numpy arrays."""
-    arrays: list[bytes] = []
+    arrays: list[Any] = []
     size = 0
 
     def plain(value: object) -> object:
         nonlocal size
         if isinstance(value, np.ndarray):
-            arrays.append(np.ascontiguousarray(value).tobytes())
-            at, size = size, size + len(arrays[-1])
+            arrays.append(np.ascontiguousarray(value))
+            at, size = size, size + value.nbytes
             return {_ARRAY: [value.dtype.str, list(value.shape), at]}
         if isinstance(value, np.generic):
             return value.item()

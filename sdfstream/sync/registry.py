@@ -96,7 +96,7 @@ class Registry:
         """Everything, as plain values and arrays."""
         return {
             "clocks": self.clocks,
-            "pairs": [list(p) for p in self.pairs],
+            "pairs": list(self.pairs),  # as lists in JSON
             "sessions": self.sessions.keys,
             "paths": self.paths.keys,
         }

@@ -231,6 +231,24 @@ def test_a_replay_sets_the_same_message_aside() -> None:
     assert letter.body.time_ns == told[33].bus_at_ns
 
 
+@pytest.mark.parametrize(("state_bytes", "calls"), [(10, 3), (4 * 4096, 17)])
+def test_a_large_state_is_saved_less_often(monkeypatch: pytest.MonkeyPatch, state_bytes: int, calls: int) -> None:
+    class Large(Summing):
+        saved = 0
+
+        def snapshot(self) -> bytes:
+            self.saved += 1
+            return b"0" * state_bytes
+
+    monkeypatch.setattr(aside, "_BASE_BYTES", 2 * 4096)
+    stage = AsideStage(Large())
+    for k in range(calls):
+        stage.step([message(k, add=1)], T0 + k)
+    assert stage.stage.saved == 1  # the fresh state
+    stage.step([message(calls, add=1)], T0 + calls)
+    assert stage.stage.saved == 2
+
+
 def test_a_foreign_state_is_refused() -> None:
     with pytest.raises(FormatError):
         AsideStage(Summing()).restore(b"x\ny")
