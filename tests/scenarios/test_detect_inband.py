@@ -13,7 +13,10 @@ from tests.fixtures.leafspine import Fabric, Fault, Shape
 from tests.fixtures.trainers import Trainer, Training, together
 
 SHAPE = Shape(hosts=6, leaves=6, ports=3)
-LEAN = replace(SHAPE, ports=1, peers=1, rate_hz=4.0, liveness=False, owd=False, clocks=False, ports_read=False)
+LEAN = replace(
+    SHAPE, ports=1, peers=1, rate_hz=4.0, liveness=False, owd=False, clocks=False, ports_read=False, flush_ms=200
+)
+"""Probes beside the point: few, and published seldom."""
 
 
 HOSTS = [f"h{i:02d}" for i in range(SHAPE.hosts)]

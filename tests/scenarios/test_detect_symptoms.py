@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from sdfstream.detect.stage import DetectStage
+from sdfstream.records import arrow, columns
 from sdfstream.records.message import Message
 from sdfstream.records.units import NS_PER_S
 from tests.fixtures.drive import Reported, run
@@ -79,27 +82,31 @@ def test_one_queue_is_one_finding_though_a_class_of_few_paths_cannot_place_it(se
     fabric = Fabric(seed, [Fault(("l0->s0",), QUEUE_S, 20.0, delay_us=30_000)], shape)
     over = fabric.links["l0->s0"]
     crossing = {n for n in range(len(fabric.sessions)) if over in fabric.fwd[n]}
-    kept = {fabric.sessions[n][:3] for n in sorted(crossing) if fabric.sessions[n][3] == 26}
-    reported = run(DetectStage(), only(fabric.messages(26), kept))
+    kept = [n for n in sorted(crossing) if fabric.sessions[n][3] == 26]
+    reported = run(DetectStage(), only(fabric.messages(26), fabric, kept))
     assert loud(reported) == [("congestion", "l0--s0")]
     classes = {e["value"] for _, f in reported.findings() for e in f["evidence"] if e["what"] == "class"}
     assert classes == {0.0, 26.0}
 
 
-def only(messages: Iterable[Message], kept: set[tuple[str, str, int]]) -> Iterable[Message]:
-    """Rows of class 0, and those of class 26 of these sessions alone."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def only(messages: Iterable[Message], fabric: Fabric, kept: list[int]) -> Iterable[Message]:
+    """Rows of class 0, and those of class 26 of these sessions of the fabric alone."""
+    names = "dscp_sent", "dscp"
+    wanted = session_keys(fabric.src_nic[kept], fabric.dst_nic[kept], fabric.port[kept])
     for message in messages:
         body = message.body
-        name = next(
-            (c for c in ("dscp_sent", "dscp") if isinstance(body, pa.RecordBatch) and c in body.schema.names), ""
-        )
+        name = next((c for c in names if isinstance(body, pa.RecordBatch) and c in body.schema.names), "")
         if name:
-            of = zip(*(body.column(c).to_pylist() for c in ("src", "dst", "path", name)), strict=True)
-            mask = pa.array([cls != 26 or (src, dst, path) in kept for src, dst, path, cls in of])
-            if not pc.any(mask).as_py():
+            (src, nics), (dst, _) = (columns.names(body, end) for end in ("src", "dst"))
+            assert nics == fabric.nics
+            mine = np.isin(session_keys(src, dst, columns.values(body, "path")), wanted)
+            rows = np.flatnonzero((columns.values(body, name) != 26) | mine)
+            if not rows.size:
                 continue
-            message = replace(message, body=body.filter(mask))
+            message = replace(message, body=body.take(arrow.numbers(rows, pa.int64())))
         yield message
+
+
+def session_keys(src: np.ndarray, dst: np.ndarray, path: np.ndarray) -> np.ndarray:
+    """One number for numbers of two NICs and a source port."""
+    return (src.astype(np.int64) << 40) | (dst.astype(np.int64) << 20) | path
