@@ -18,7 +18,7 @@ from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.message import Message
 from tests.fixtures import lateness
-from tests.fixtures.drive import Reported, run
+from tests.fixtures.drive import Begun, Reported, begin, run
 from tests.fixtures.faultlist import leaf_of
 from tests.fixtures.leafspine import Fabric, Fault, Shape
 
@@ -38,6 +38,9 @@ LATE: dict[str, Late] = {
 }
 ON_THE_BUS_S = {"all-2": 2.0, "all-5": 5.0, "pause-5": 5.0}
 """So much later than it happened everything may enter the bus."""
+ON_TIME_S = 6.0
+"""Until then all is on time, but where rows are shed from the beginning on."""
+SHED = ("thinned-5th", "windows")
 
 
 @cache
@@ -54,10 +57,16 @@ def played(seed: int, fault: str) -> tuple[list[Message], str]:
     return list(Fabric(seed, faults[fault], shape).messages(END_S)), nic
 
 
+@cache
+def begun(seed: int, fault: str) -> Begun:
+    """The run of `played` for as long as nothing is late, whatever will be."""
+    return begin(DetectStage(), played(seed, fault)[0], ON_TIME_S)
+
+
 def reported(seed: int, fault: str, late: str) -> tuple[Reported, str]:
     messages, nic = played(seed, fault)
     there = [m for m in LATE[late](messages, seed) if m.bus_at_ns <= messages[-1].bus_at_ns]
-    return run(DetectStage(), there), nic
+    return run(DetectStage(), there, begun=None if late in SHED else begun(seed, fault)), nic
 
 
 def told(found: Reported) -> list[tuple[float, str, str, set[str]]]:
@@ -121,7 +130,7 @@ def test_nothing_is_resolved_while_nobody_reports() -> None:
 
 @pytest.mark.parametrize("seed", list(SEEDS)[:3])
 def test_confidence_is_reduced_where_rows_were_shed(seed: int) -> None:
-    whole = run(DetectStage(), played(seed, "down")[0]).findings("open")
+    whole = run(DetectStage(), played(seed, "down")[0], begun=begun(seed, "down")).findings("open")
     thin = reported(seed, "down", "thinned-5th")[0].findings("open")
     sure, unsure = (max(f["confidence"] for _, f in x if f["kind"] == "nic-down") for x in (whole, thin))
     assert unsure < 0.75 * sure
