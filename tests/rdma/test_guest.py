@@ -1,4 +1,4 @@
-"""The tests from `inside` in two boots; skipped with the reason where no guest can be had."""
+"""The tests from `inside` in one boot; skipped with the reason where no guest can be had."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from tests.rdma.guest.packages import GuestUnavailableError
 
 pytestmark = pytest.mark.rdma
 
-_FILES = sorted(path.name for path in (group.ROOT / group.INSIDE).glob("test_*.py"))
-GROUPS = [_FILES[: len(_FILES) // 2], _FILES[len(_FILES) // 2 :]]
-"""A boot with its fabric takes as long as a file's tests, so files share one; a second bounds what a failure costs."""
+FILES = sorted(path.name for path in (group.ROOT / group.INSIDE).glob("test_*.py"))
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("files", GROUPS, ids="+".join)
-def test_in_the_guest(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_the_guest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All files in one boot: to start it, its fabric and pytest takes as long as the tests of a file."""
     began_s = time.monotonic()
     try:
-        done = group.run_group(files, tmp_path)
+        done = group.run_group(FILES, tmp_path)
     except GuestUnavailableError as error:
         pytest.skip(f"no RDMA guest on this machine: {error}")
     log = done.result.log
     with capsys.disabled():
         figures = [line for line in log.splitlines() if line.startswith("figure ")]
         print(
-            f"\n{', '.join(files)}: {len(done.outcomes)} tests, {time.monotonic() - began_s:.1f} s",
+            f"\n{', '.join(FILES)}: {len(done.outcomes)} tests, {time.monotonic() - began_s:.1f} s",
             *figures,
             sep="\n  ",
         )

@@ -94,7 +94,8 @@ def _boot(files: BootFiles, out: Path, limit_s: float) -> str:
 def qemu_command(files: BootFiles, out: Path) -> list[str]:
     """QEMU's command line: one emulated processor, this machine's root read-only and `out`, no network.
 
-    Never KVM: on a machine that is itself a guest the device may be there and start nothing.
+    Never KVM: on a machine that is itself a guest the device may be there and start nothing. Addresses are not
+    randomised: what was translated for one process serves the next one that runs the same libraries.
     """
     shared = "local,security_model=none,multidevs=remap"
     return [
@@ -102,7 +103,7 @@ def qemu_command(files: BootFiles, out: Path) -> list[str]:
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio"),
         *("-accel", "tcg", "-M", "q35", "-cpu", "max", "-smp", "1", "-m", str(_MEMORY_MB)),
         *("-kernel", str(files.kernel), "-initrd", str(files.initrd)),
-        *("-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=1 mitigations=off"),
+        *("-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=1 mitigations=off norandmaps"),
         *("-fsdev", f"{shared},id=r,path=/,readonly=on", "-device", "virtio-9p-pci,fsdev=r,mount_tag=root"),
         *("-fsdev", f"{shared},id=o,path={out}", "-device", "virtio-9p-pci,fsdev=o,mount_tag=out"),
         *("-device", "virtio-rng-pci"),

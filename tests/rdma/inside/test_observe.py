@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,8 +24,10 @@ from tests.rdma.inside.pairs import Pair
 
 
 @pytest.fixture(scope="module")
-def pair(devices: tuple[str, ...]) -> Pair:
-    return Pair(Verbs(), "rxa0", "rxb0", ConnectionSettings(fabric.ports_by_path(1)["p0"][0]))
+def pair(devices: tuple[str, ...]) -> Iterator[Pair]:
+    made = Pair(Verbs(), "rxa0", "rxb0", ConnectionSettings(fabric.ports_by_path(1)["p0"][0]))
+    yield made
+    made.close()
 
 
 def test_devices_are_up_and_source_ports_take_both_paths(devices: tuple[str, ...]) -> None:

@@ -21,8 +21,9 @@ from tests.rdma.inside.pairs import capture
 PORT = 18601
 
 
-@pytest.fixture
-def reflector(devices: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
+@pytest.fixture(scope="module")
+def reflecting(devices: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
+    """One for all senders: to start a process takes the emulated processor ten seconds."""
     arguments = ["--device", "rxb0", "--port", str(PORT), "--nic", "h04/rxb0", "--json"]
     command = [sys.executable, "-m", "sdfstream", "rdma", "reflect", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -32,7 +33,15 @@ def reflector(devices: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-            fabric.black_hole("p0", on=False)
+
+
+@pytest.fixture
+def reflector(reflecting: subprocess.Popen[str]) -> Iterator[None]:
+    """A reflector that runs, before and after; paths as they were made."""
+    assert reflecting.poll() is None
+    yield
+    fabric.black_hole("p0", on=False)
+    assert reflecting.poll() is None, "no sender ends it"
 
 
 def probe(capsys: pytest.CaptureFixture[str], *more: str, count: int = 8) -> dict[str, Any]:
@@ -54,7 +63,7 @@ def by_path(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_every_probe_leaves_by_its_port_and_takes_the_predicted_path(
-    reflector: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+    reflector: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path: fabric.sent(path) for path in fabric.PATHS}
     with capture("a0") as packets:
@@ -73,7 +82,7 @@ def test_every_probe_leaves_by_its_port_and_takes_the_predicted_path(
 
 
 def test_a_dead_path_is_silent_and_the_other_is_not(
-    reflector: subprocess.Popen[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    reflector: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     fabric.black_hole("p0", on=True)
     found = probe(capsys, "--out", str(tmp_path / "recording"))
@@ -87,9 +96,7 @@ def test_a_dead_path_is_silent_and_the_other_is_not(
     assert {t for m in messages for t in m.body.column("transport").to_pylist()} == {"rocev2"}
 
 
-def test_a_queue_is_measured_on_its_path_alone(
-    reflector: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_queue_is_measured_on_its_path_alone(reflector: None, capsys: pytest.CaptureFixture[str]) -> None:
     fabric.delay("p0", 400)
     rows = by_path(probe(capsys))
     slow, quick = ([row["rtt_min_ns"] for row in rows[path]] for path in fabric.PATHS)
@@ -100,7 +107,7 @@ def test_a_queue_is_measured_on_its_path_alone(
 
 
 def test_a_port_that_goes_down_is_told_at_once_and_its_paths_are_unknown(
-    reflector: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+    reflector: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def cut() -> None:
         time.sleep(1)
@@ -122,9 +129,7 @@ def test_a_port_that_goes_down_is_told_at_once_and_its_paths_are_unknown(
     print(f"\nfigure port down and up again: {len(said)} changes told, {lost} of {count} probes lost")
 
 
-def test_a_port_that_the_device_cannot_choose_is_refused(
-    reflector: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_the_device_cannot_choose_is_refused(reflector: None, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["rdma", "probe", "127.0.0.1", "--device", "rxa0", "--port", str(PORT), "--source-ports", "49153"]
     assert main(arguments) == 2
     assert "rxa0 chooses source ports itself, one a queue pair: use --paths instead" in capsys.readouterr().err
