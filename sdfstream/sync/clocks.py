@@ -15,11 +15,11 @@ from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync import drift, mesh, wander
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.mesh import Solved
 from sdfstream.sync.reduce import ReducedEdges
 from sdfstream.sync.reference import Scale
+from sdfstream.sync.sessions import UNKNOWN
 from sdfstream.sync.wander import NEVER, Wander
 
 _SAMPLES_S: Final = 8.0

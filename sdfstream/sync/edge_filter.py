@@ -41,63 +41,10 @@ from sdfstream.numeric.truncated import truncate
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.blocks import FWD, REV, Blocks
 from sdfstream.sync.config import SyncConfig
+from sdfstream.sync.sessions import LEAST_SPREAD_NS2, UNKNOWN
 
-UNKNOWN: Final = 1e18
-"""ns²: a clock or session of which nothing is known."""
 _MOST: Final = 64.0
 """k at most; beyond, a session hardly counts in the mesh anyway."""
-
-
-def session_table() -> Table:
-    """One row per session; wide columns have a value per direction (0 forward, 1 reverse)."""
-    none, never = np.zeros(2), np.full(2, np.inf)
-    return Table(
-        {
-            "pair": np.int64(0),
-            "path": np.int64(0),
-            "clock_src": np.int64(0),
-            "clock_dst": np.int64(0),
-            "seen_at_ns": np.float64(-1e18),
-            "received_at_ns": np.float64(-1e18),
-            "began_at_ns": np.float64(0.0),
-            # offset and slope, reflector − sender
-            "offset_ns": np.float64(0.0),
-            "slope_ppb": np.float64(0.0),
-            "offset_var_ns2": np.float64(UNKNOWN),
-            "offset_slope_cov": np.float64(0.0),
-            "slope_var_ppb2": np.float64(0.0),
-            # base delay of the path, and its covariance to the mesh's offset
-            "base_delay_ns": np.float64(0.0),
-            "base_delay_var_ns2": np.float64(UNKNOWN),
-            "base_delay_cov_ns2": np.float64(0.0),
-            # what was last reported to the mesh: offset, variance, instant
-            "reported_mean_ns": np.float64(0.0),
-            "reported_var_ns2": np.float64(0.0),
-            "reported_at_ns": np.float64(0.0),
-            # blocks so far; queueing above the floor is in `excess_scale_ns`
-            "blocks": np.float64(0.0),
-            # moments of the delays about a centre (`blocks`)
-            "centre_ns": np.float64(0.0),
-            "moment_blocks": np.float64(0.0),
-            "quiet": np.bool_(False),
-            # broken and lost floors (`breaks`)
-            "breached_blocks": np.int64(0),
-            "watched_blocks": np.int64(0),
-            # agreement with the mesh (`reduce`)
-            "disagreement_ns2": np.float64(0.0),
-            "bias_ns": np.float64(0.0),
-            "assessed_ticks": np.float64(0.0),
-        },
-        {
-            "excess_scale_ns": none,
-            "moment1_ns": none,
-            "moment2_ns2": none,
-            "moment3_ns3": none,
-            "breach_min_ns": never,
-            "excess_min_ns": never,
-            "excess_min_before_ns": never,
-        },
-    )
 
 
 def age(t: Table, dt_s: float, walk: Float64s, phase: Float64s, mesh_var: Float64s, drift_ns: float) -> None:
@@ -122,30 +69,6 @@ def age(t: Table, dt_s: float, walk: Float64s, phase: Float64s, mesh_var: Float6
     t["offset_slope_cov"] = dg + skew_var_ppb2 * dt_s + q * (dt_s * dt_s / 2.0)
     t["slope_var_ppb2"] = skew_var_ppb2 + q * dt_s
     t["base_delay_var_ns2"] = np.minimum(t["base_delay_var_ns2"] + drift_ns * drift_ns * dt_s, UNKNOWN)
-
-
-def start(t: Table, i: Int64s, offset_ns: Float64s, base_delay_ns: Float64s, skew_limit_ppb: float) -> None:
-    """Begin with a first block: offset and base delay are off by half the base delay at most, the slope is any."""
-    spread = np.maximum(base_delay_ns * base_delay_ns, 1e4)
-    t["offset_ns"][i], t["slope_ppb"][i] = offset_ns, 0.0
-    t["offset_var_ns2"][i], t["offset_slope_cov"][i], t["slope_var_ppb2"][i] = spread, 0.0, skew_limit_ppb**2
-    # nothing says yet how much of the smallest delay was queue
-    t["base_delay_ns"][i] = 0.75 * base_delay_ns
-    t["base_delay_var_ns2"][i], t["base_delay_cov_ns2"][i] = spread, 0.0
-    t["centre_ns"][i] = base_delay_ns
-    t["excess_scale_ns"][:, i] = np.maximum(0.25 * base_delay_ns, 10.0)
-    t["reported_var_ns2"][i] = 0.0
-    for name in (
-        "blocks",
-        "moment_blocks",
-        "breached_blocks",
-        "watched_blocks",
-        "assessed_ticks",
-        "disagreement_ns2",
-        "bias_ns",
-    ):
-        t[name][i] = 0
-    t["quiet"][i] = False
 
 
 def state_before(t: Table, i: Int64s, age_s: Float64s) -> tuple[Float64s, Float64s, Float64s, Float64s]:
@@ -278,9 +201,10 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
     low : (2, blocks) float64, ns
         Smallest corrected delay of each direction; +inf: none.
     """
-    mean, var = v.mean, v.variance
     base_delay_ns, base_delay_var = t["base_delay_ns"][i], t["base_delay_var_ns2"][i]
-    most = _TIGHT * np.sqrt(var * base_delay_var)
+    mean, var = _narrowed(v, min_delay_ns)
+    # a bound ties the two one to one; more is left of the session's own line, when the mesh's has just taken its place
+    most = np.minimum(_TIGHT * np.sqrt(var * base_delay_var), var)
     cov = np.clip(t["base_delay_cov_ns2"][i], -most, most)
     tilt = _scales(t, i, min_delay_ns, mean, base_delay_ns, v.soft, var + base_delay_var)
     # tilt of the two directions: exp(tilt_f (s + D) + tilt_r (D − s))
@@ -305,13 +229,33 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
         base_delay_left[hit] -= b * b * drop
         cov_left[hit] -= a * b * drop
     left = np.clip(left, 1e-6 * var, var)
-    precision = 1.0 / left - 1.0 / var
-    update(t, i, v.age_s, v.line + mean, (moved - mean) / left, precision)
+    precision = 1.0 / left - 1.0 / v.variance
+    update(t, i, v.age_s, v.line + v.mean, (moved - v.mean) / left, precision)
     t["base_delay_ns"][i], t["base_delay_cov_ns2"][i] = base_delay_ns, cov_left
     t["base_delay_var_ns2"][i] = np.maximum(base_delay_left, 1e-6 * base_delay_var)
     t["reported_mean_ns"][i] = v.now + moved
     # an old block has no covariance to what the mesh learned since
     t["reported_var_ns2"][i] = np.where(v.alone | (v.age_s > _FRESH_S), 0.0, left)
+
+
+def _narrowed(v: Prior, min_delay_ns: Float64s) -> tuple[Float64s, Float64s]:
+    """Mean and variance of the prior, brought within the round trip where it is far wider.
+
+    Half the difference of both directions is off by half the round trip at most. Two bounds one after the other leave a
+    prior of many round trips off to the side of the second, each session's to the same one: by a deviation of its own,
+    but by four of the mean of sixteen sessions, whose clocks then seemed to run 12 ppm apart.
+    """
+    half_ns = 0.5 * (min_delay_ns[FWD] + min_delay_ns[REV])
+    square = np.maximum(half_ns * half_ns, LEAST_SPREAD_NS2)
+    wide = np.flatnonzero(np.isfinite(half_ns) & (v.variance > square))
+    if not wide.size:
+        return v.mean, v.variance
+    mean, var = v.mean.copy(), v.variance.copy()
+    fwd, rev = min_delay_ns.take(wide, axis=1)
+    share = var[wide] / (var[wide] + square[wide])
+    mean[wide] += share * (0.5 * (fwd - rev) - mean[wide])
+    var[wide] *= 1.0 - share
+    return mean, var
 
 
 def learn_means(t: Table, b: Blocks, use: Int64s, v: Prior, c: SyncConfig) -> None:

@@ -22,6 +22,7 @@ from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.estimates import ClockEstimates, CorrectedRows
 from sdfstream.sync.reduce import ReducedEdges, empty, less_drifted, reduce, residuals
 from sdfstream.sync.registry import Roster
+from sdfstream.sync.sessions import UNKNOWN, FirstBlock, start
 
 _JUMP_TICKS: Final = 10
 """Sessions that notice one step do so within about a second."""
@@ -130,7 +131,7 @@ class EdgeWork:
     ) -> tuple[breaks.Breaks, Float64s]:
         """One tick's blocks into new, quiet and bounded filters; each block's surprise, ns²."""
         t, c, i = self._roster.sessions, self._c, block.session
-        self._begin(block, predicted.line, at_ns)
+        self._begin(block, predicted, at_ns)
         learn_moments(t, block, c)
         age_s, span_s = (at_ns - block.at_ns) / NS_PER_S, block.span / NS_PER_S
         # stamps' noise, wander since, and what a wrong slope makes of a block that spans some time
@@ -146,7 +147,7 @@ class EdgeWork:
             self._inflate(i[off], surprise[off])
             v = ef.prior(t, i, predicted, age_s, soft)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
-        use = np.flatnonzero(~broken & ~calm & (t["offset_var_ns2"][i] < ef.UNKNOWN))
+        use = np.flatnonzero(~broken & ~calm & (t["offset_var_ns2"][i] < UNKNOWN))
         self._learn_minima(i[use], block.minimum.take(use, axis=1), v.pick(use), at_ns)
         turn = self._ticks % (c.floor_lost_ns // TICK_NS) == 0
         lost = breaks.watch_floors(t, i[use], e.take(use, axis=1), turn, c)
@@ -169,14 +170,16 @@ class EdgeWork:
         ef.inflate(t, i, size / np.sqrt(8.0))
         t["base_delay_var_ns2"][i] += 0.125 * size * size
 
-    def _begin(self, block: Blocks, line: Float64s, at_ns: float) -> None:
+    def _begin(self, block: Blocks, predicted: ef.MeshPrediction, at_ns: float) -> None:
         """Start the filters of new sessions, once both directions have a delay."""
         t, i = self._roster.sessions, block.session
-        new = np.flatnonzero((t["offset_var_ns2"][i] >= ef.UNKNOWN) & np.isfinite(block.minimum).all(axis=0))
+        new = np.flatnonzero((t["offset_var_ns2"][i] >= UNKNOWN) & np.isfinite(block.minimum).all(axis=0))
         if new.size:
             fwd, rev = block.minimum.take(new, axis=1)
+            offset_ns, age_s = predicted.line[new] + 0.5 * (fwd - rev), (at_ns - block.at_ns[new]) / NS_PER_S
+            first = FirstBlock(offset_ns, predicted.slope[new], age_s, 0.5 * (fwd + rev))
             t["began_at_ns"][i[new]] = at_ns
-            ef.start(t, i[new], line[new] + 0.5 * (fwd - rev), 0.5 * (fwd + rev), self._c.skew_limit_ppb)
+            start(t, i[new], first, self._c.skew_limit_ppb)
 
     def _waiting(self, at_ns: float) -> CorrectedRows:
         """Answered rows since the last tick; one further than `NEAR_NS` from now is not learned from (counted)."""

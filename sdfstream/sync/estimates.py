@@ -15,9 +15,9 @@ import numpy as np
 
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.intake import AcceptedExchanges
 from sdfstream.sync.reference import ReferenceState
+from sdfstream.sync.sessions import UNKNOWN
 
 COLUMNS: Final[dict[str, Any]] = {
     "base_ns": np.int64(0),

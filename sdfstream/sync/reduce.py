@@ -18,7 +18,8 @@ from sdfstream.numeric.group import Distinct, sums
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import UNKNOWN, YOUNG_BLOCKS
+from sdfstream.sync.edge_filter import YOUNG_BLOCKS
+from sdfstream.sync.sessions import UNKNOWN
 
 _SURPRISE: Final = 9.0
 _SQUARE_GAIN: Final = 0.01

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from sdfstream.numeric.table import KeyIndex, Table
 from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync.edge_filter import session_table
 from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.intake import AcceptedExchanges
 from sdfstream.sync.pairs import PairKeys, SessionEnds
+from sdfstream.sync.sessions import session_table
 
 
 class Registry:

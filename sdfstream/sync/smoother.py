@@ -8,8 +8,8 @@ import numpy as np
 
 from sdfstream.numeric import kalman
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.estimates import ClockEstimates
+from sdfstream.sync.sessions import UNKNOWN
 
 TICKS_PER_PASS = 10
 """A pass runs once a second, back over all that is remembered."""

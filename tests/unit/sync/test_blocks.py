@@ -11,7 +11,7 @@ from sdfstream.numeric.table import Table
 from sdfstream.sync import edge_filter
 from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import session_table
+from sdfstream.sync.sessions import session_table
 
 CONFIG = SyncConfig()
 Draw = Callable[[np.random.Generator, int], np.ndarray]

@@ -10,7 +10,7 @@ import pytest
 from sdfstream.numeric.table import Table
 from sdfstream.sync import edge_filter
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import UNKNOWN, session_table
+from sdfstream.sync.sessions import UNKNOWN, session_table
 
 CONFIG = SyncConfig()
 _ERFC = np.vectorize(math.erfc)

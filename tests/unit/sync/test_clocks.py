@@ -11,10 +11,10 @@ from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
 from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.mesh import solve
 from sdfstream.sync.reduce import ReducedEdges
 from sdfstream.sync.reference import Scale
+from sdfstream.sync.sessions import UNKNOWN
 from tests.fixtures.sync_edges import edges
 
 CONFIG = SyncConfig()

@@ -7,13 +7,14 @@ import pytest
 
 from sdfstream.numeric import kalman
 from sdfstream.numeric.table import Table
-from sdfstream.sync import edge_filter
+from sdfstream.sync import edge_filter, sessions
+from sdfstream.sync.config import SyncConfig
 
 DRIFT = 0.05
 
 
 def table(n: int = 1, **columns: object) -> Table:
-    t = edge_filter.session_table()
+    t = sessions.session_table()
     t.grow(n)
     for name, value in columns.items():
         t[name] = value
@@ -57,7 +58,7 @@ def test_the_base_delay_walks_on_its_own() -> None:
 def test_what_is_not_known_stays_merely_unknown() -> None:
     t = table(1, slope_var_ppb2=1e12)
     edge_filter.age(t, 1e4, np.ones(1), np.ones(1), np.ones(1), DRIFT)
-    assert float(t["offset_var_ns2"][0]) == float(t["base_delay_var_ns2"][0]) == edge_filter.UNKNOWN
+    assert float(t["offset_var_ns2"][0]) == float(t["base_delay_var_ns2"][0]) == sessions.UNKNOWN
 
 
 def test_learning_is_the_textbooks_update() -> None:
@@ -113,32 +114,17 @@ def test_two_filters_with_half_the_evidence_each_add_up_to_the_filter_that_had_i
     np.testing.assert_allclose(half["slope_ppb"].mean(), full["slope_ppb"][0], rtol=1e-6)
 
 
-def test_a_filter_that_starts_is_wide_and_has_no_history() -> None:
-    t = table(
-        2,
-        disagreement_ns2=5.0,
-        bias_ns=3.0,
-        assessed_ticks=7.0,
-        blocks=80.0,
-        moment_blocks=9.0,
-        breached_blocks=2,
-        quiet=True,
-    )
-    edge_filter.start(t, np.array([1]), np.array([250.0]), np.array([8000.0]), 50_000.0)
-    assert t["offset_ns"].tolist() == [0.0, 250.0]
-    assert float(t["offset_var_ns2"][1]) == 8000.0**2
-    assert 0.0 < float(t["base_delay_ns"][1]) < 8000.0
-    for name in (
-        "disagreement_ns2",
-        "bias_ns",
-        "assessed_ticks",
-        "blocks",
-        "moment_blocks",
-        "breached_blocks",
-        "quiet",
-    ):
-        assert not t[name][1]
-        assert t[name][0]
+@pytest.mark.parametrize("from_ns", [0.0, 15_000.0, -15_000.0])
+def test_a_prior_far_wider_than_a_round_trip_is_not_left_beside_its_bounds(from_ns: float) -> None:
+    """Both directions took 1.3 µs, so the error of the prediction is less than that, whichever bound comes first."""
+    t = table(1)
+    sessions.start(t, every(t), sessions.FirstBlock(*(np.array([x]) for x in (0.0, 0.0, 0.0, 1300.0))), 50e3)
+    wide = [np.array([x]) for x in (from_ns, 17_000.0**2, 0.0, 0.0, 0.0, 9.0)]
+    t["offset_ns"][:], t["offset_var_ns2"][:] = from_ns, 17_000.0**2
+    v = edge_filter.Prior(*wide, np.array([True]))
+    edge_filter.learn_minima(t, every(t), np.array([[1300.0], [1300.0]]), v, SyncConfig())
+    assert abs(float(t["offset_ns"][0])) < 0.3 * 1300.0
+    assert float(t["offset_var_ns2"][0]) < 1300.0**2
 
 
 def test_doubt_widens_and_moves_nothing() -> None:

@@ -8,9 +8,9 @@ import pytest
 from sdfstream.numeric import kalman
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
-from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.reference import ReferenceState
+from sdfstream.sync.sessions import UNKNOWN
 
 
 def three() -> ClockEstimates:

@@ -9,8 +9,8 @@ import pytest
 
 from sdfstream.numeric.table import Table
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.edge_filter import UNKNOWN, session_table
 from sdfstream.sync.reduce import ReducedEdges, reduce, residuals
+from sdfstream.sync.sessions import UNKNOWN, session_table
 
 CONFIG = SyncConfig()
 NOW = 100e9

@@ -9,8 +9,8 @@ import pytest
 
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S, TICK_NS
-from sdfstream.sync.edge_filter import UNKNOWN
 from sdfstream.sync.estimates import ClockEstimates
+from sdfstream.sync.sessions import UNKNOWN
 from sdfstream.sync.smoother import STEP_SKEW, Smoother
 
 WALK, PHASE, R = 4.0, 0.09, 100.0
