@@ -9,9 +9,6 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # one worker more than cores: a test that waits for a broker leaves a core idle
 PARALLEL := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
-UNHURRIED := -n $(shell nproc) --dist loadfile --no-loadscope-reorder
-# the scheduling class that any other process interrupts at once; where a sandbox refuses it, the least share
-LEAST := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 .PHONY: help setup demo test test-rdma check audit fuzz quick bench bench-clock scorecard trials gray chaos schemas lock clean
 
 help: ## This page
@@ -27,14 +24,7 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 test: ## All checks and all tests, lab and Kafka included
 	@scripts/setup python peers lab kafka rdma tools web prometheus
 	@$(MAKE) --no-print-directory check
-	@# whatever takes its time from its own input runs all the while, in what the tests with packets and brokers leave:
-	@# little on a busy machine, so that a time-out there says nothing before half an hour. What failed is told last
-	@told=$$(mktemp -d); $(LEAST) $(BIN)/pytest -q $(UNHURRIED) --timeout 1800 -m unhurried >$$told/unhurried 2>&1 & others=$$!; \
-	  trap "kill $$others 2>/dev/null; rm -rf $$told" EXIT; set -o pipefail; \
-	  $(BIN)/pytest -q -m alone 2>&1 | tee $$told/alone; alone=$$?; \
-	  $(BIN)/pytest -q $(PARALLEL) -m "not alone and not unhurried" 2>&1 | tee $$told/rest; rest=$$?; \
-	  wait $$others; others=$$?; grep -vE '^[.sRx]+ *\[ *[0-9]+%\]$$' $$told/unhurried; \
-	  grep -hE '^(FAILED|ERROR|RERUN) ' $$told/*; tail -qn 1 $$told/*; exit $$((alone | rest | others))
+	@scripts/run-tests
 
 test-rdma: ## Queue pairs on a real RDMA stack: Soft-RoCE in a small emulated machine (a minute and a half)
 	@scripts/setup python rdma
