@@ -1,10 +1,11 @@
 """Clocks that stepped: whose offset lies elsewhere, from one moment to the next, than its own line says.
 
 The line of a clock is its last synced state, carried on by its skew. When it is synced again its offset is compared
-with that line; beyond both error bars and what a skew may change meanwhile it has jumped. Offsets are relative: when
-the reference steps all others seem to, and when another clock becomes the reference all offsets move alike. So jumps
-are gathered for a moment, and what the clocks have in common (their median jump, a clock that did not jump counting
-as 0) is no step of theirs.
+with that line; beyond both error bars and what a skew may change meanwhile it has jumped; where it was in holdover,
+beyond the bound that was published of it there as well, for a line drawn from a second of probes soon strays by more
+than its error bar. Offsets are relative: when the reference steps all others seem to, and when another clock becomes
+the reference all offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their
+median jump, a clock that did not jump counting as 0) is no step of theirs.
 """
 
 from __future__ import annotations
@@ -57,12 +58,14 @@ class ClockStepDetector:
                 "offset_ns": np.float64(0.0),
                 "skew_ppb": np.float64(0.0),
                 "err_ns": np.float64(0.0),
+                "held_err_ns": np.float64(0.0),
                 "jump_ns": np.float64(0.0),
                 "jumped_ns": np.int64(ABSENT_NS),
                 "limit_ns": np.float64(0.0),
             }
         )
-        """Per clock: the line (when received, bus time; reading, offset, skew, error bar); the jump that waits to
+        """Per clock: the line (when received, bus time; reading, offset, skew, error bar), the last error bar that was
+        published in holdover since (0: none); the jump that waits to
         be compared with the others', bus time before which the clock was on its line, how far a jump may be wrong."""
         self._gathering_ns = ABSENT_NS
         """Bus time of the first jump that waits; `ABSENT_NS`: none does."""
@@ -79,14 +82,16 @@ class ClockStepDetector:
         known = np.array([self.names.add(n) if n != UTC else -1 for n in names] + [-1], np.int64)[clock]
         offset, skew, err = (columns.values(batch, c).astype(np.float64) for c in ("offset_ns", "skew_ppb", "err_ns"))
         sane = (np.abs(offset) < _MOST_NS) & (np.abs(skew) < _MOST_NS) & (np.abs(err) < _MOST_NS)
-        rows = np.flatnonzero(causal & synced & sane & (known >= 0))
-        if not rows.size:
-            return
+        usable = causal & sane & (known >= 0)
         self.table.ensure(len(self.names))
-        number, last = np.unique(known[rows][::-1], return_index=True)
-        rows = rows[::-1][last]
-        reading_ns = columns.values(batch, "at_ns")[rows].astype(np.int64)
-        self._compare(number, reading_ns, [offset[rows], skew[rows], err[rows]], at_ns)
+        held = np.flatnonzero(usable & np.array([s == "holdover" for s in statuses] + [False])[status])
+        rows = np.flatnonzero(usable & synced)
+        if rows.size:
+            number, last = np.unique(known[rows][::-1], return_index=True)
+            rows = rows[::-1][last]
+            reading_ns = columns.values(batch, "at_ns")[rows].astype(np.int64)
+            self._compare(number, reading_ns, [offset[rows], skew[rows], err[rows]], at_ns)
+        self.table["held_err_ns"][known[held]] = err[held]
 
     def _compare(self, number: Ints, reading_ns: Ints, figures: list[Floats], at_ns: int) -> None:
         """Take the newest states of these clocks, each at most once."""
@@ -97,6 +102,7 @@ class ClockStepDetector:
         passed_ns = np.where(np.abs(passed_ns - elapsed_ns) < NS_PER_S, passed_ns, elapsed_ns)  # readings step too
         jump = offset - t["offset_ns"][number] - t["skew_ppb"][number] * 1e-9 * passed_ns
         limit = _BARS * (err + t["err_ns"][number]) + _SKEW_CHANGE_PPB * 1e-9 * np.abs(passed_ns)
+        limit = np.maximum(limit, err + t["held_err_ns"][number])
         usable = (t["seen_ns"][number] != ABSENT_NS) & (elapsed_ns < _LINE_NS)
         jumped = usable & (np.abs(jump) > np.maximum(limit, _SMALLEST_NS))
         if jumped.any():
@@ -109,6 +115,7 @@ class ClockStepDetector:
                 self._gathering_ns = at_ns
         t["seen_ns"][number], t["reading_ns"][number] = at_ns, reading_ns
         t["offset_ns"][number], t["skew_ppb"][number], t["err_ns"][number] = offset, skew, err
+        t["held_err_ns"][number] = 0.0
 
     def detections(self, now: Instant) -> list[Detection]:
         """Steps of the last moments."""

@@ -27,6 +27,8 @@ class Clocks:
         self.steps: dict[int, tuple[float, float]] = {}
         """Clock to (when, s; by how much, µs)."""
         self.reference: list[tuple[float, int]] = [(0.0, 0)]
+        self.away: dict[int, tuple[float, float, float]] = {}
+        """Clock to (from, until, s: holdover; by how much its line is wrong, ppb), its bound growing by twice that."""
 
     def batch(self, tick: int):
         t, n = tick / 10, len(NAMES)
@@ -38,12 +40,20 @@ class Clocks:
             if at_s <= t < at_s + 0.4:  # all that is measured against a reference that stepped is unsure
                 status = ["unsynced" if k == clock or clock == reference else s for k, s in enumerate(status)]
         status[reference] = "synced"
+        skew_ppb, err_ns = self.skew_ppb - self.skew_ppb[reference], np.full(n, 3e3)
+        strayed_ns = np.zeros(n)
+        for clock, (from_s, until_s, ppb) in self.away.items():
+            if t < until_s:
+                skew_ppb[clock] += ppb
+            if from_s <= t < until_s:
+                status[clock], strayed_ns[clock] = "holdover", ppb * (t - from_s)
+                err_ns[clock] += 2.0 * abs(strayed_ns[clock])
         rows = {
             "clock": NAMES,
             "at_ns": T0 + int(t * S) + true.astype(np.int64),
-            "offset_ns": true - true[reference] + self.rng.normal(0, 500, n) * (np.arange(n) != reference),
-            "skew_ppb": self.skew_ppb - self.skew_ppb[reference],
-            "err_ns": np.full(n, 3e3),
+            "offset_ns": true - true[reference] + strayed_ns + self.rng.normal(0, 500, n) * (np.arange(n) != reference),
+            "skew_ppb": skew_ppb,
+            "err_ns": err_ns,
             "n": np.full(n, 100, np.uint32),
             "status": status,
             "kind": ["causal"] * n,
@@ -88,3 +98,18 @@ def test_another_reference_and_noise_are_no_steps(seed: int) -> None:
     clocks = Clocks(seed)
     clocks.reference.append((8.0, 3))
     assert clocks.told(14) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_line_that_strayed_in_holdover_within_its_bound_is_no_step(seed: int) -> None:
+    """Probes of a second, then none for 38 s: the skew was wrong by 2 ppm, and the bound said so."""
+    clocks = Clocks(seed)
+    clocks.away[2] = (1.0, 39.0, 2000.0)
+    assert not clocks.told(45)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_in_holdover_is_told_where_it_is_larger_than_the_bound(seed: int) -> None:
+    clocks = Clocks(seed)
+    clocks.away[2], clocks.steps[2] = (1.0, 39.0, 2000.0), (39.0, 700.0)
+    assert list(clocks.told(45)) == ["h2"]
