@@ -21,7 +21,7 @@ import uvloop
 
 from tests.bench.harness import Result, SkippedError
 
-NAMES = ("failover", "collision", "iperf", "lapses", "blind", "forged", "clock", "zombies")
+NAMES = ("failover", "faults", "collision", "iperf", "lapses", "blind", "forged", "clock", "zombies")
 
 
 @dataclass
