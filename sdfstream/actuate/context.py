@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from sdfstream.actuate.alternates import Alternates
 from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.guard import Breaker, GuardFacts
-from sdfstream.actuate.jobs import QpWindows, RunningJobs
+from sdfstream.actuate.jobs import OwnedQp, QpWindows, RunningJobs
 from sdfstream.actuate.ledger import CommandLedger, Commands
 from sdfstream.actuate.links import ActionableFindings, Loads
 from sdfstream.actuate.paths import ClockErrors, Mapper, Probing
@@ -21,6 +21,23 @@ from sdfstream.actuate.routes import Routes, Selectable
 from sdfstream.records.fabric import Topology
 from sdfstream.records.signature import Signer
 from sdfstream.stats import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """Ends of the link directions that a queue pair's data cross now, and would on another source port."""
+
+    mapper: Mapper
+    routes: Routes
+    loads: Loads
+
+    def __call__(self, owned: OwnedQp, path: int | None, now_ns: int) -> list[tuple[str, str]]:
+        """See `GuardFacts.crossed`."""
+        hops = [*self.loads.of.get(owned.pair.qp, ())]
+        if path is not None:
+            hops += self.routes.flow(owned.pair.flow(path), now_ns) or ()
+        ends = (self.mapper.topology.arrival(hop) for hop in hops)
+        return [found for found in ends if found is not None]
 
 
 @dataclass(slots=True)
@@ -60,6 +77,7 @@ class Context:
             config, jobs, probing, selectable, ledger, Breaker(config), config.mode, seen_path=windows.path
         )
         mapper, refusals = Mapper(config, routes, probing), Refusals(config)
+        facts.crossed = Crossed(mapper, routes, loads)
         return cls(
             config,
             counters,
