@@ -66,7 +66,7 @@ class Overrides:
 
     def _take_word(self, read: Override, now_ns: int) -> list[Output]:
         """A silence, label or lift: its outcome repeats it whole, so that readers need nothing else."""
-        answer = self._silencing.take(read)
+        answer = self._silencing.take(read, now_ns)
         if isinstance(answer, Doubt):
             return self._refuse(read.id, "", answer, now_ns)
         self._context.counters.add("overrides", read.what)

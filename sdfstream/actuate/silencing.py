@@ -27,21 +27,21 @@ class Silencing:
 
     def __init__(self, facts: GuardFacts) -> None:
         self._facts = facts
-        self._takers: dict[str, Callable[[Override], Doubt | Answer]] = {
+        self._takers: dict[str, Callable[[Override, int], Doubt | Answer]] = {
             SILENCE: self._silence,
             LABEL: self._label,
             LIFT: self._lift,
         }
 
-    def take(self, read: Override) -> Doubt | Answer:
-        """Take up a silence, label or lift; why not, or what its outcome says."""
+    def take(self, read: Override, now_ns: int) -> Doubt | Answer:
+        """Take up a silence, label or lift at `now_ns`, bus time; why not, or what its outcome says."""
         try:
-            return self._takers[read.what](read)
+            return self._takers[read.what](read, now_ns)
         except FormatError as error:
             return Doubt("malformed", error.detail)
 
-    def _silence(self, read: Override) -> Doubt | Answer:
-        silence = silence_of(read)
+    def _silence(self, read: Override, now_ns: int) -> Doubt | Answer:
+        silence = silence_of(read, now_ns)
         if len(self._facts.silences) >= MOST_SILENCES:
             return Doubt("budget", f"{MOST_SILENCES} silences are in force or planned")
         self._facts.silences.append(silence)
@@ -50,7 +50,7 @@ class Silencing:
         why += "; the loop starts nothing new there" if silence.maintenance else "; the loop goes on"
         return {"type": silence.type, "id": silence.name}, silence.as_after(), why
 
-    def _label(self, read: Override) -> Doubt | Answer:
+    def _label(self, read: Override, _: int) -> Doubt | Answer:
         kind, name = read.target.get("type"), read.target.get("id")
         if kind != "finding" or not isinstance(name, str) or not 0 < len(name) <= MOST_TEXT:
             return Doubt("malformed", "the target of a label is a finding, by its id")
@@ -61,7 +61,7 @@ class Silencing:
         was = "was a false alarm" if cause == FALSE_ALARM else f"was {cause}"
         return {"type": "finding", "id": name}, after, f"finding {name} {was}, says {read.operator}"
 
-    def _lift(self, read: Override) -> Doubt | Answer:
+    def _lift(self, read: Override, _: int) -> Doubt | Answer:
         kind, name = read.target.get("type"), read.target.get("id")
         if kind != "override" or not isinstance(name, str) or not name:
             return Doubt("malformed", "the target of a lift is an override, by its id")

@@ -110,8 +110,8 @@ def named(kind: object, name: object) -> Scope:
     return str(kind), link_id(a, b) if kind == "link" and joined else name
 
 
-def silence_of(read: Override) -> FindingSilence:
-    """The silence that an override asks for.
+def silence_of(read: Override, now_ns: int) -> FindingSilence:
+    """The silence that an override asks for; where it says no begin it is `now_ns`, bus time.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def silence_of(read: Override) -> FindingSilence:
         raise FormatError("kinds", f"set.kinds is a list of kinds of findings: {', '.join(FINDING_KINDS)}")
     if not isinstance(maintenance, bool):
         raise FormatError("maintenance", "set.maintenance is true or false")
-    from_at_ns = read.issued_at_ns if from_at_ns is None else from_at_ns
+    from_at_ns = now_ns if from_at_ns is None else from_at_ns  # the operator's clock may be ahead
     if not isinstance(from_at_ns, int) or isinstance(from_at_ns, bool) or not from_at_ns < read.expires_at_ns:
         raise FormatError("from", "set.from_at_ns is an instant before expires_at_ns, ns since the Unix epoch")
     until_at_ns, reason = read.expires_at_ns, text_of(read.set, "reason")

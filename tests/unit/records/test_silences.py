@@ -93,4 +93,9 @@ def test_a_queue_pair_lies_under_its_ends_its_job_and_what_it_crosses() -> None:
 )
 def test_what_cannot_be_read_is_a_sentence(target: dict[str, Any], set_: dict[str, Any], words: str) -> None:
     with pytest.raises(FormatError, match=words):
-        silence_of(Override("o1", 100, 200, "silence", "ann", target=target, set=set_))
+        silence_of(Override("o1", 100, 200, "silence", "ann", target=target, set=set_), 100)
+
+
+def test_a_silence_without_a_begin_begins_when_the_controller_takes_it_up() -> None:
+    ahead = Override("o1", 150, 200, "silence", "ann", target={"type": "all"})
+    assert silence_of(ahead, 100).from_at_ns == 100, "its operator's clock may be ahead"
