@@ -91,6 +91,7 @@ class Board:
             topics.FINDING.name: self._take_finding,
             topics.TOPOLOGY.name: self._take_topology,
             topics.MESH.name: self._take_mesh,
+            topics.OVERRIDE.name: self.notes.take,
             topics.OUTCOME.name: self.notes.take,
         }
 

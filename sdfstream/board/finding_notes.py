@@ -1,7 +1,8 @@
 """Silences and labels of findings, from the controller's outcomes: it alone says which overrides count.
 
-Sans-IO and bounded. The outcomes repeat what was asked whole (`records.silences`), may come more than once, and a lift
-before the silence that it ends.
+Only an outcome that answers an override seen before counts: agents write outcomes too, but only operators overrides, so
+that none can silence what is found about it. Sans-IO and bounded; messages may come more than once, and a lift before
+the silence that it ends.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from sdfstream.errors import FormatError
 from sdfstream.records.command import CONTROLLER, outcome
 from sdfstream.records.message import Event, Message
 from sdfstream.records.silences import LABEL, LIFT, SILENCE, WORDS, FindingSilence, Scope, scopes_of, silence_from
+from sdfstream.records.topics import OVERRIDE
 from sdfstream.stats import Counters
 
 MOST_SILENCES: Final = 2_000
 """Remembered; those that are over are forgotten first. The controller takes half as many."""
 MOST_LABELS: Final = 10_000
+MOST_ASKED: Final = 20_000
 STATES: Final = ("planned", "in-force", "lifted", "over")
 """Of a silence."""
 
@@ -28,6 +31,8 @@ class FindingNotes:
     """Silences, lifts and labels; `take` outcomes, then `mark` findings."""
 
     counters: Counters
+    _asked: dict[str, str] = field(default_factory=dict)
+    """Overrides that say something of findings, by id, and what; the newest last."""
     _silences: dict[str, tuple[FindingSilence, int]] = field(default_factory=dict)
     """By the override's id, with the bus time of its outcome."""
     _lifts: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -37,20 +42,28 @@ class FindingNotes:
     _by_scope: dict[Scope, list[str]] = field(default_factory=dict)
 
     def take(self, message: Message) -> None:
-        """Take an outcome; those that are about other things change nothing.
+        """Take an override or an outcome; those that are about other things change nothing.
 
         Raises
         ------
         FormatError, KeyError, TypeError, ValueError
-            It is no outcome, or says a silence that is none.
+            It is neither, or says a silence that is none.
         """
         if not isinstance(message.body, Event):
             raise FormatError("form", f"a batch on {message.topic}")
-        if message.body.data.get("action") not in WORDS:
+        data, at_ns = message.body.data, message.bus_at_ns
+        if message.topic == OVERRIDE.name:
+            if data.get("what") in WORDS:
+                self._asked[str(data["id"])] = str(data["what"])
+                self._shed(self._asked, MOST_ASKED)
             return
-        said, at_ns = outcome(message.body.data), message.bus_at_ns
+        if data.get("action") not in WORDS:
+            return
+        said = outcome(data)
         if said.host != CONTROLLER or said.state != "applied":
             return
+        if self._asked.get(str(said.target.get("override"))) != said.action:
+            raise FormatError("unasked", f"no override {str(said.target.get('override'))[:64]!r} asked for it")
         if said.action == SILENCE:
             self._take_silence(silence_from(said), at_ns)
         elif said.action == LIFT:

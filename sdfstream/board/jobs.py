@@ -139,7 +139,7 @@ class JobBoard:
             self._rates.take(message.body, message.bus_at_ns)
         elif message.topic in CommandTable.reads:
             self.commands.take(message)
-            if message.topic == OUTCOME.name:
+            if message.topic != COMMAND.name:
                 self.notes.take(message)
         elif isinstance(message.body, Event):
             self._take_event(message, message.body)

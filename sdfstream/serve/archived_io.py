@@ -61,10 +61,9 @@ _LAST: Final[tuple[tuple[Topic, str, str, int], ...]] = (
     (OVERRIDE, "control_override", "LIMIT 500", STATE_NS),
     (OUTCOME, "control_outcome", "LIMIT 16 BY command", DAY_NS),
 )
-_NOTES: Final = (
-    f"action IN ({', '.join(literal(word) for word in WORDS)}) AND state = 'applied' AND host = 'controller'"
-)
-"""Outcomes that say silences, lifts and labels: those stand for up to a week, labels as long as their findings."""
+_WORDS: Final = ", ".join(literal(word) for word in WORDS)
+_TAKEN: Final = " AND state = 'applied' AND host = 'controller'"
+"""Outcomes that take up silences, lifts and labels: those stand for up to a week, labels as long as their findings."""
 _MOST_NOTES: Final = 10_000
 _EVENT: Final = "data, event_id, event_type, event_source, event_time_ns, bus_key, bus_at_ns, bus_seq, bus_id"
 
@@ -133,10 +132,14 @@ def _findings(console: Console, when: ArchiveMoment) -> Iterator[Message]:
 
 
 def _notes(console: Console, when: ArchiveMoment) -> Iterator[Message]:
-    """Silences and their lifts of this run, and labels of every run, as its findings are."""
-    ours = f"(bus_id = {literal(when.bus_id or '')} OR action = {literal(LABEL)})"
-    within = f"{_within(when, STATE_NS)} AND {_NOTES} AND {ours}"
-    return _events(OUTCOME, _rows(console, "control_outcome", within, f"LIMIT {_MOST_NOTES}"))
+    """Silences and their lifts of this run, and labels of every run, as its findings are: asked for, and answered."""
+    for topic, table, word, more in (
+        (OVERRIDE, "control_override", "what", ""),
+        (OUTCOME, "control_outcome", "action", _TAKEN),
+    ):
+        ours = f"(bus_id = {literal(when.bus_id or '')} OR {word} = {literal(LABEL)})"
+        within = f"{_within(when, STATE_NS)} AND {word} IN ({_WORDS}){more} AND {ours}"
+        yield from _events(topic, _rows(console, table, within, f"LIMIT {_MOST_NOTES}"))
 
 
 def _commands(console: Console, within: str) -> list[dict[str, Any]]:

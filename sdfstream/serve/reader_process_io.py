@@ -111,7 +111,7 @@ class BoardReader:
         self.watchers = (
             Watcher(f"reader-{run}-states", STATES, self._take, from_start=True),
             Watcher(f"reader-{run}-now", CHANGING, self._take),
-            Watcher(f"reader-{run}-notes", (OUTCOME.name,), self._take_notes, from_start=True),
+            Watcher(f"reader-{run}-notes", (OVERRIDE.name, OUTCOME.name), self._take_notes, from_start=True),
         )
         """Groups of this run alone: every reader reads everything."""
 

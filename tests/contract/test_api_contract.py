@@ -36,7 +36,7 @@ from sdfstream.serve.api.stream import ChangeLog
 from sdfstream.settings import Settings
 from tests.fixtures import asgi
 from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
-from tests.fixtures.notes import label, lift, silence
+from tests.fixtures.notes import answered, label, lift, silence
 
 END_S = 13.0
 NUMBERS = (
@@ -84,7 +84,7 @@ def world(tmp_path: Path, archive_folder: Path) -> World:
     at_ns = newest_ns
     said = [silence("nic", "h01/r1", at_ns=at_ns), silence("nic", "h00/r0", "s2", at_ns=at_ns)]
     said += [lift("s2", at_ns=at_ns), label(about["id"], "cabling", at_ns=at_ns)]
-    everywhere([replace(message, bus_seq=1_000_000 + n) for n, message in enumerate(said)])
+    everywhere([replace(message, bus_seq=1_000_000 + n) for n, message in enumerate(answered(*said))])
     archive.close_blocking()
     return World(board, jobs, tmp_path, newest_ns)
 

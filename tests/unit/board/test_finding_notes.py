@@ -19,14 +19,14 @@ from sdfstream.stats import Counters
 from tests.fixtures import board_messages as bm
 from tests.fixtures.job_cases import messages_of
 from tests.fixtures.job_messages import NOW_NS
-from tests.fixtures.notes import label, lift, silence
+from tests.fixtures.notes import answered, asked, label, lift, silence
 
 HOUR_NS = 3600 * NS_PER_S
 
 
 def board(*more: Message) -> Board:
     made = Board()
-    made.take([*bm.small_fabric(), *more])
+    made.take([*bm.small_fabric(), *answered(*more)])
     return made
 
 
@@ -39,6 +39,17 @@ def test_only_what_the_controller_applied_counts() -> None:
     for more in ({"host": "h03"}, {"state": "refused"}, {"state": "accepted"}, {"action": "override"}):
         assert silences_of(board(silence("host", "h03", **more)))["f1"] is None, more
     assert silences_of(board(silence("host", "h02"))) == {"f1": None, "f2": None, "f0": None}
+
+
+def test_no_outcome_counts_that_no_operator_asked_for() -> None:
+    """Agents write outcomes too: none of them may silence what is found about it, nor what another override asked."""
+    of = Board()
+    forged = silence("all", "*"), label("f1", "false-alarm"), lift("s1")
+    of.take([*bm.small_fabric(), *forged, asked(label("f1", "cabling"))])
+    of.take([silence("all", "*", key=f"label-f1-{NOW_NS}")])
+    assert silences_of(of)["f1"] is None
+    assert [f["label"] for f in of.findings(now_ns=NOW_NS)] == [None] * 3
+    assert of.counters.as_dict() == {"board.refused.sdf.control.outcome.v1.unasked": 4}
 
 
 def test_a_silence_begins_ends_and_is_lifted() -> None:
@@ -56,14 +67,14 @@ def test_a_silence_begins_ends_and_is_lifted() -> None:
 
 def test_of_several_the_one_that_ends_last_is_shown_and_what_is_resolved_needs_none() -> None:
     of = board(silence("nic", "h03/r1", "s1"), silence("host", "h03", "s2", until_at_ns=NOW_NS + 9 * HOUR_NS))
-    of.take([lift("s2", at_ns=NOW_NS + HOUR_NS // 2)])
+    of.take(answered(lift("s2", at_ns=NOW_NS + HOUR_NS // 2)))
     assert [silences_of(of, NOW_NS + at)["f1"] for at in (0, HOUR_NS // 2)] == ["s2", "s1"]
     assert silences_of(board(silence("all", "*")))["f0"] is None
 
 
 def test_a_later_label_takes_the_place_of_an_earlier_one() -> None:
     of = board(label("f1", "cabling"), label("f1", "false-alarm", at_ns=NOW_NS + 2, by="ben", note="test"))
-    of.take([label("f1", "cabling", at_ns=NOW_NS + 1)])
+    of.take(answered(label("f1", "cabling", at_ns=NOW_NS + 1)))
     (found,) = [f for f in of.findings(now_ns=NOW_NS) if f["id"] == "f1"]
     assert found["label"] == {"cause": "false-alarm", "by": "ben", "note": "test", "at_ns": NOW_NS + 2}
 
@@ -72,11 +83,9 @@ def test_memory_is_bounded_and_what_is_forgotten_is_counted(monkeypatch: Any) ->
     monkeypatch.setattr(module, "MOST_SILENCES", 3)
     monkeypatch.setattr(module, "MOST_LABELS", 2)
     notes = FindingNotes(Counters("board"))
-    notes.take(silence("nic", "h0/r0", "old", until_at_ns=NOW_NS - 1, from_at_ns=NOW_NS - 2))
+    notes.take_all(answered(silence("nic", "h0/r0", "old", until_at_ns=NOW_NS - 1, from_at_ns=NOW_NS - 2)))
     for n in range(5):
-        notes.take(silence("nic", f"h{n}/r0", f"s{n}"))
-        notes.take(label(f"f{n}", "cabling"))
-        notes.take(lift(f"x{n}"))
+        notes.take_all(answered(silence("nic", f"h{n}/r0", f"s{n}"), label(f"f{n}", "cabling"), lift(f"x{n}")))
     assert [s["id"] for s in notes.silences(NOW_NS)] == ["s2", "s3", "s4"]
     assert notes.counters.get("forgotten", "silences") == 3
     assert notes.counters.get("forgotten", "finding-notes") == 3 + 2
@@ -110,6 +119,6 @@ def test_people_see_who_silenced_what_and_how_many() -> None:
 
 def test_why_says_that_its_finding_is_silenced() -> None:
     jobs = JobBoard()
-    jobs.take([*messages_of("hurt"), silence("link", "l0--s1", reason="swap"), label("f1", "false-alarm")])
+    jobs.take([*messages_of("hurt"), *answered(silence("link", "l0--s1", reason="swap"), label("f1", "false-alarm"))])
     said = explain(jobs.facts("train-7", NOW_NS)).paragraph
     assert "; finding f1; silenced until 09:00 UTC by anna: swap; labelled a false alarm by anna)" in said

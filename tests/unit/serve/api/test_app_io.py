@@ -21,7 +21,7 @@ from sdfstream.serve.api.resources import RESOURCES
 from sdfstream.serve.api.stream import ChangeLog
 from tests.fixtures import asgi
 from tests.fixtures import board_messages as bm
-from tests.fixtures.notes import label, silence
+from tests.fixtures.notes import answered, label, silence
 from tests.unit.alerts.test_webhook import raw
 
 OWNER = ("127.0.0.1", 40_001)
@@ -169,7 +169,7 @@ async def test_an_override_needs_the_role_that_fits_it(api: Api, tmp_path: Path,
 
 async def test_who_may_say_something_of_findings(tmp_path: Path, taken: list[Any]) -> None:
     board, jobs = asgi.boards()
-    board.take([silence("host", "h03", "o-plain"), silence("host", "h04", "o-work", maintenance=True)])
+    board.take(answered(silence("host", "h03", "o-plain"), silence("host", "h04", "o-work", maintenance=True)))
     api = asgi.api_over(tmp_path, board, jobs, override=lambda given: taken.append(given) or {"taken": given["id"]})
     roles = ("view", "label", "approve", "admin")
     tokens = {r: {"Authorization": f"Bearer {tokens_io.add(tmp_path, r, r)}"} for r in roles}
@@ -201,7 +201,7 @@ async def test_who_may_say_something_of_findings(tmp_path: Path, taken: list[Any
 
 async def test_silenced_findings_are_asked_for_apart(tmp_path: Path) -> None:
     board, jobs = asgi.boards()
-    board.take([silence("host", "h03", reason="firmware"), label("f2", "false-alarm")])
+    board.take(answered(silence("host", "h03", reason="firmware"), label("f2", "false-alarm")))
     api = asgi.api_over(tmp_path, board, jobs)
     headers = {"Authorization": f"Bearer {tokens_io.add(tmp_path, 'v', 'view')}"}
 
