@@ -6,6 +6,7 @@ knowledge is in the class that takes its messages.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sdfstream.actuate.alternates import Alternates
@@ -36,8 +37,12 @@ class Crossed:
         hops = [*self.loads.of.get(owned.pair.qp, ())]
         if path is not None:
             hops += self.routes.flow(owned.pair.flow(path), now_ns) or ()
-        ends = (self.mapper.topology.arrival(hop) for hop in hops)
-        return [found for found in ends if found is not None]
+        return self.ends(hops)
+
+    def ends(self, hops: Iterable[str]) -> list[tuple[str, str]]:
+        """Ends of the link directions that end at these hops, as far as declared."""
+        found = (self.mapper.topology.arrival(hop) for hop in hops)
+        return [ends for ends in found if ends is not None]
 
 
 @dataclass(slots=True)
@@ -77,7 +82,11 @@ class Context:
             config, jobs, probing, selectable, ledger, Breaker(config), config.mode, seen_path=windows.path
         )
         mapper, refusals = Mapper(config, routes, probing), Refusals(config)
-        facts.crossed = Crossed(mapper, routes, loads)
+        crossed = facts.crossed = Crossed(mapper, routes, loads)
+
+        def avoids(owned: OwnedQp, hops: Sequence[str], now_ns: int) -> bool:
+            return bool(facts.silences) and facts.maintained(owned, crossed.ends(hops), (), now_ns) is not None
+
         return cls(
             config,
             counters,
@@ -88,7 +97,7 @@ class Context:
             windows,
             loads,
             mapper,
-            Alternates(config, mapper, loads),
+            Alternates(config, mapper, loads, avoids),
             ledger,
             facts,
             refusals,

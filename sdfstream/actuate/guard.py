@@ -147,6 +147,16 @@ class GuardFacts:
         self.holds = [hold for hold in self.holds if hold.override != override]
         return "silence" if len(self.silences) < silences else "hold" if len(self.holds) < holds else ""
 
+    def maintained(
+        self, owned: OwnedQp, crossed: Iterable[tuple[str, str]], reasons: Iterable[str], now_ns: int
+    ) -> FindingSilence | None:
+        """The maintenance that covers a queue pair on a route over these link directions, for these findings."""
+        planned = [s for s in self.silences if s.maintenance and s.in_force(now_ns)]
+        if not planned:
+            return None
+        touched = scopes_of_queue_pair(owned.pair.src, owned.pair.dst, (owned.job, owned.name), reasons, crossed)
+        return next((s for s in planned if s.scope in touched), None)
+
     def measure(self, qp: str, rail: str) -> None:
         """The effect of a move on this rail is being measured: moves on other rails wait."""
         self.rails[qp] = rail
@@ -226,12 +236,9 @@ def hold(p: Proposal, f: GuardFacts, now_ns: int) -> str:
 
 def maintenance(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """Somebody works on what it crosses, belongs to or stands on."""
-    planned = [s for s in f.silences if s.maintenance and s.in_force(now_ns)]
-    if not planned or p.moved:
+    if p.moved or not f.silences:
         return ""
-    pair, crossed = p.owned.pair, f.crossed(p.owned, p.path, now_ns)
-    touched = scopes_of_queue_pair(pair.src, pair.dst, (p.owned.job, p.owned.name), p.reason, crossed)
-    about = next((s for s in planned if s.scope in touched), None)
+    about = f.maintained(p.owned, f.crossed(p.owned, p.path, now_ns), p.reason, now_ns)
     return "" if about is None else f"{about.type} {about.name} is in maintenance by {about.operator} ({about.id})"
 
 

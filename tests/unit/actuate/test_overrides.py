@@ -102,3 +102,28 @@ def test_silences_outlive_a_snapshot() -> None:
     again.restore(of.stage.snapshot())
     assert again._context.facts.silences == of.stage._context.facts.silences != []
     assert again.snapshot() == of.stage.snapshot()
+
+
+def test_no_failover_leads_over_what_is_in_maintenance() -> None:
+    plan = Plan(hosts=4, spines=3, probe_ports=tuple(range(50_000, 50_012)), trace_s=2.0)
+    of = Plant(plan, ActuateConfig(mode="enforce"))
+    of.run(3)
+    pair = of.qp("h00", "h02", 0, next(iter(of.ports_via("h00", "h02", "s0"))), tuple(range(52_001, 52_009)))
+
+    def crosses_s1(port: int) -> bool:
+        return any("s1" in one for flow in (pair.flow(port), pair.answers(port)) for one in of.route(flow))
+
+    over_s1 = set(filter(crosses_s1, pair.alternates))
+    assert 0 < len(over_s1) < len(pair.alternates)
+    of.override("silence", target={"type": "switch", "id": "s1"}, set={"maintenance": True}, for_s=8)
+    of.run(0.2)
+    of.job("j", [pair])
+
+    def offered() -> set[int]:
+        return {alternate["path"] for alternate in of.commands[-1]["set"]["alternates"]}
+
+    of.run(5)
+    assert offered()
+    assert not offered() & over_s1
+    of.run(15)
+    assert offered() & over_s1, "the next renewal after it is over may use it again"
