@@ -194,14 +194,15 @@ class CommandTable:
             record.measured = new
         if new.state == "applied" and record.applied is None:
             record.applied = at_ns, new
-            self._note_mode(record.id, at_ns)
-            if new.action == LIFT:
-                self._overrides.pop(str(new.target.get("id")), None)
+            self._note_taken(record.id, at_ns)
 
-    def _note_mode(self, name: str, at_ns: int) -> None:
+    def _note_taken(self, name: str, at_ns: int) -> None:
+        """The override `name` is carried out: of a mode or a lift something follows."""
         _, given = self._overrides.get(name, (0, None))
         if given is not None and given.what == "mode":
             self.mode = {"mode": given.set.get("mode"), "operator": given.operator, "at_ns": at_ns}
+        elif given is not None and given.what == LIFT:
+            self._overrides.pop(str(given.target.get("id")), None)
 
     def _record(self, name: str, at_ns: int) -> CommandRecord:
         record = self._records.setdefault(name, CommandRecord(name))
