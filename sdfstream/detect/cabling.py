@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.inferred.floors import RoundTripFloors
-from sdfstream.detect.inferred.groups import leaf_groups
 from sdfstream.detect.routes import Hops, LinkEnds, TracedRoute
 from sdfstream.detect.sessions import NameIndex, Sessions
+from sdfstream.numeric.proximity import leaf_groups
 from sdfstream.records.fabric import Topology, link_id
 from sdfstream.records.finding import Subject
 from sdfstream.records.routes import equal_cost, traced
