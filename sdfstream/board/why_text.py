@@ -221,6 +221,8 @@ def _direction(suspect: str, subject: str) -> str:
     a, arrow, b = suspect.partition("->")
     if arrow and sorted((a, b)) == sorted(subject.split("--")):
         return f"from {a} to {b}"
+    if arrow and "/" in subject and subject in (a, b):  # a NIC whose switch is known
+        return "what it sends" if subject == a else "what it receives"
     return {f"tx {subject}": "what it sends", f"rx {subject}": "what it receives"}.get(suspect, "")
 
 

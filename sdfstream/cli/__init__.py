@@ -34,6 +34,7 @@ VERBS: Final[dict[str, str]] = {
     "top": "top",
     "findings": "findings",
     "why": "why",
+    "topo": "topo",
     "commands": "commands",
     "approve": "approve",
     "undo": "undo",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sdfstream.board.board import Board
+from sdfstream.board.topology_view import topology_view
 from sdfstream.serve.job_queries_io import JobQueries
 
 ProcessFigures = Callable[[], tuple[int, Mapping[str, int], Mapping[str, int], Mapping[str, Any]]]
@@ -48,7 +49,10 @@ class PipelineQueries:
             return {"at_ns": now_ns, "known_at_ns": known_ns, "findings": self._board.findings(now_ns=now_ns)}
         if want == "silences":
             return {"at_ns": now_ns, "silences": self._board.notes.silences(now_ns)}
+        if want == "topology":
+            return topology_view(self._board, now_ns)
         if self._jobs is not None and want in self._jobs.requests:
             return self._jobs(request, now_ns, known_ns)
-        known = ("board", "findings", *(self._jobs.requests if self._jobs is not None else ()), "silences")
+        asked = ("board", "findings", "topology", *(self._jobs.requests if self._jobs is not None else ()))
+        known = (*asked, "silences")
         return {"error": f"unknown wish {want!r}; known are {', '.join(known)}"}
