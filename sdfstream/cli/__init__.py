@@ -39,6 +39,8 @@ VERBS: Final[dict[str, str]] = {
     "approve": "approve",
     "undo": "undo",
     "policy": "policy",
+    "silence": "notes.silence",
+    "label": "notes.label",
     "plan": "plan",
     "clock": "clock",
     "rdma": "rdma",
