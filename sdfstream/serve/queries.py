@@ -47,12 +47,11 @@ class PipelineQueries:
             return view if self._jobs is None else view | self._jobs.summary(now_ns)
         if want == "findings":
             return {"at_ns": now_ns, "known_at_ns": known_ns, "findings": self._board.findings(now_ns=now_ns)}
-        if want == "silences":
-            return {"at_ns": now_ns, "silences": self._board.notes.silences(now_ns)}
         if want == "topology":
             return topology_view(self._board, now_ns)
+        if want == "silences":
+            return {"at_ns": now_ns, "silences": self._board.notes.silences(now_ns)}
         if self._jobs is not None and want in self._jobs.requests:
             return self._jobs(request, now_ns, known_ns)
-        asked = ("board", "findings", "topology", *(self._jobs.requests if self._jobs is not None else ()))
-        known = (*asked, "silences")
+        known = ("board", "findings", "topology", *(self._jobs.requests if self._jobs is not None else ()), "silences")
         return {"error": f"unknown wish {want!r}; known are {', '.join(known)}"}
