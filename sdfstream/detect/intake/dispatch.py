@@ -11,6 +11,7 @@ topic                       taken by
 ``sdf.derived.qp.v1``       in-band
 ``sdf.state.topology.v1``   cabling (declared, or a traced path), flows, miscabled, producers
 ``sdf.state.job.v1``        jobs
+``sdf.control.outcome.v1``  learned causes (labels that the controller accepted)
 ==========================  =========================================================================================
 """
 
@@ -34,7 +35,7 @@ from sdfstream.records.fabric import FLOW_TYPE, Topology, flow_from, host_of
 from sdfstream.records.mesh import HOST_TYPE, host_here
 from sdfstream.records.message import Event, Message
 from sdfstream.records.producer import PRODUCER_TYPE, refused_producer
-from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPOLOGY
+from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OUTCOME, OWD, PORT, PROBE, QP_WINDOW, TOPOLOGY
 
 
 class Dispatch:
@@ -49,6 +50,7 @@ class Dispatch:
         TOPOLOGY.name,
         JOB.name,
         QP_WINDOW.name,
+        OUTCOME.name,
     )
 
     def __init__(self, engines: Engines) -> None:
@@ -77,6 +79,7 @@ class Dispatch:
             LIVENESS.name: self._take_liveness,
             TOPOLOGY.name: self._take_topology,
             JOB.name: lambda message, event: engines.jobs.take(event.data, message.bus_at_ns),
+            OUTCOME.name: lambda _, event: engines.learned.take(event),
         }
 
     def takes_together(self, messages: Sequence[Message]) -> bool:
