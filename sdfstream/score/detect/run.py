@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sdfstream import pipeline
 from sdfstream.records.message import Event
@@ -25,16 +25,21 @@ def run(path: Path, seed: int, settings: Settings) -> RunFacts:
     """Facts of the scenario at `path` with `seed`; the shipped detectors' settings are `settings`."""
     scenario = read(path)
     twin = Twin(scenario, seed, str(path))
+    said = statements(twin, settings)
+    truth = [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults]
+    blind = not scenario.known.topology and not scenario.known.traces
+    return facts(fabric_truth(twin) | {"routes": route_truth(twin)}, truth, said, blind=blind)
+
+
+def statements(twin: Twin, settings: Settings) -> list[dict[str, Any]]:
+    """`data` of ``sdf.event.finding.v1``, in order, that the stages make of a twin's messages."""
     stages = [stage for stage in pipeline.stages(settings) if stage.name in STAGES]
     end_ns = twin.start_ns + round(twin.seconds * 1e9)
-    statements = [
+    return [
         dict(message.body.data)
         for message in replay(twin.messages(), stages, twin.start_ns, end_ns)
         if message.topic == FINDING.name and isinstance(message.body, Event)
     ]
-    truth = [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults]
-    blind = not scenario.known.topology and not scenario.known.traces
-    return facts(fabric_truth(twin) | {"routes": route_truth(twin)}, truth, statements, blind=blind)
 
 
 def chosen(names: Sequence[str], *, quick: bool, shipped: Sequence[str]) -> list[str]:
