@@ -31,7 +31,7 @@ class DetectStage:
     """All detectors behind one `Stage`.
 
     Reads probe rows, liveness statements, port readings, corrected delays, clock states, topology, jobs and operators'
-    labels (outcomes); says findings (``sdf.event.finding.v1``) and NIC health (``sdf.state.nic.v1``).
+    labels (overrides, outcomes); says findings (``sdf.event.finding.v1``) and NIC health (``sdf.state.nic.v1``).
     """
 
     name = "detect"

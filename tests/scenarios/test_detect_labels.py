@@ -11,10 +11,10 @@ from sdfstream.detect.learned import kind
 from sdfstream.detect.stage import DetectStage
 from sdfstream.numeric import codec
 from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import FINDING, OUTCOME
+from sdfstream.records.topics import FINDING, OUTCOME, OVERRIDE
 from sdfstream.runtime.replay import replay
 from tests.checks import check_stage
-from tests.fixtures.labels import label_message
+from tests.fixtures.labels import label_messages
 from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
 
 S = 1_000_000_000
@@ -53,7 +53,7 @@ def without_labels(failures: int) -> list[dict[str, Any]]:
 def labelled(failures: int) -> list[Message]:
     """The same, and every finding is labelled a second after it opened."""
     opened = [f for f in without_labels(failures) if f["status"] == "open"]
-    words = [label_message(f["id"], CAUSE, f["seen_at_ns"] + S, i) for i, f in enumerate(opened)]
+    words = [m for i, f in enumerate(opened) for m in label_messages(f["id"], CAUSE, f["seen_at_ns"] + S, i)]
     return sorted([*stream(failures), *words], key=lambda m: (m.bus_at_ns, m.topic, m.bus_seq))
 
 
@@ -79,6 +79,14 @@ def test_labels_that_are_not_the_controllers_change_nothing_and_are_counted() ->
     stage = DetectStage()
     assert findings(forged, stage) == without_labels(12)
     assert stage.counters.get("refused", "label-foreign") == sum(m.topic == OUTCOME.name for m in forged)
+
+
+def test_outcomes_that_no_operator_asked_for_change_nothing_and_are_counted() -> None:
+    """An agent that writes as the controller does: it may write outcomes, but no overrides."""
+    forged = [m for m in labelled(12) if m.topic != OVERRIDE.name]
+    stage = DetectStage()
+    assert findings(forged, stage) == without_labels(12)
+    assert stage.counters.get("refused", "label-unasked") > LABELS
 
 
 def test_labels_pass_the_battery(monkeypatch: pytest.MonkeyPatch) -> None:

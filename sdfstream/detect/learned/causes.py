@@ -1,8 +1,9 @@
 """Causes that learn from operators' labels: what a finding says beside, and in place of, the rules' cause.
 
-A label reaches the stage as the controller's outcome of a signed override (``sdf.control.outcome.v1``, host
-``controller``, action ``label``); agents write outcomes too, and theirs are none. Subject, severity and place of a
-finding never change by what was learned; its confidence only falls.
+A label is an operator's override (``sdf.control.override.v1``, what ``label``) and the controller's outcome that it was
+signed and accepted (``sdf.control.outcome.v1``, host ``controller``, action ``label``). It takes both: agents may write
+outcomes too, but no overrides. Subject, severity and place of a finding never change by what was learned; its
+confidence only falls.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from sdfstream.records.finding import CAUSES, Evidence, Finding
 from sdfstream.records.message import Event
 from sdfstream.stats import Counters
 
+_MOST_ASKED: Final = 1000
+_LONGEST: Final = 500
+"""Characters of an id that a label may have."""
 _SAID_BY: Final = ("actuate", "controller")
 """Source of the event and host of the outcome that an accepted label has."""
 
@@ -33,8 +37,22 @@ class LearnedCauses:
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._labels = Labels()
+        self._asked: dict[str, tuple[str, str]] = {}
+        """Override id to finding and cause: labels that the controller has not answered yet, the newest."""
         self._models: dict[str, KindModel] = {}
         """By kind; each has learned the labels up to the last statement about such a finding."""
+
+    def take_override(self, event: Event) -> None:
+        """Take an override; one that is no label, or a malformed one, is the controller's to answer."""
+        data, target, asked = event.data, event.data.get("target"), event.data.get("set")
+        if data.get("what") != "label" or not isinstance(target, Mapping) or not isinstance(asked, Mapping):
+            return
+        name, finding, cause = data.get("id"), target.get("id"), asked.get("cause")
+        if all(isinstance(text, str) and len(text) <= _LONGEST for text in (name, finding, cause)):
+            self._asked.pop(str(name), None)
+            self._asked[str(name)] = str(finding), str(cause)
+            while len(self._asked) > _MOST_ASKED:
+                del self._asked[next(iter(self._asked))]
 
     def take(self, event: Event) -> None:
         """Take an outcome; one that is no label is none of ours.
@@ -42,7 +60,8 @@ class LearnedCauses:
         Raises
         ------
         FormatError
-            ``label``: it is one, and malformed; ``label-finding``: no such finding is known any more.
+            ``label``: it is one, and malformed; ``label-foreign``: not by the controller; ``label-unasked``: no
+            operator asked for it; ``label-finding``: no such finding is known any more.
         """
         data = event.data
         if data.get("action") != "label" or data.get("state") != "applied":
@@ -52,9 +71,12 @@ class LearnedCauses:
         target, after = data.get("target"), data.get("after")
         if not isinstance(target, Mapping) or not isinstance(after, Mapping) or target.get("type") != "finding":
             raise FormatError("label", "its target is no finding, or it has no cause")
-        finding, cause = target.get("id"), after.get("cause")
+        name, finding, cause = target.get("override"), target.get("id"), after.get("cause")
         if not isinstance(finding, str) or not isinstance(cause, str) or cause not in (*CAUSES, FALSE_ALARM):
             raise FormatError("label", f"no finding's id, or no cause: {cause!r}"[:200])
+        if not isinstance(name, str) or self._asked.get(name) != (finding, cause):
+            raise FormatError("label-unasked", f"no operator's override {name!r} says so"[:200])
+        del self._asked[name]
         kind = self._labels.take(finding, cause)
         if kind is not None:
             self._counters.add("labels", kind)
@@ -80,11 +102,12 @@ class LearnedCauses:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return self._labels.snapshot()
+        return self._labels.snapshot() | {"asked": [[name, *asked] for name, asked in self._asked.items()]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._labels.restore(state)
+        self._asked = {name: (finding, cause) for name, finding, cause in state["asked"]}
         self._models.clear()
 
 

@@ -12,7 +12,7 @@ from sdfstream.detect.learned.causes import LearnedCauses
 from sdfstream.detect.learned.labels import FALSE_ALARM
 from sdfstream.records.finding import Finding
 from sdfstream.records.message import Event
-from sdfstream.records.topics import OUTCOME
+from sdfstream.records.topics import OUTCOME, OVERRIDE
 from sdfstream.score.detect.labels.sightings import Sighting
 from sdfstream.stats import Counters
 
@@ -29,21 +29,24 @@ def learn(seeds: Seeds) -> LearnedCauses:
             for statement in sighting.statements:
                 learned.assessed(_of_seed(statement, seed))
         for sighting in sightings:
-            learned.take(label(_of_seed(sighting.settled, seed).id, sighting.cause))
+            _teach(learned, _of_seed(sighting.settled, seed).id, sighting.cause)
     return learned
 
 
-def label(finding: str, cause: str) -> Event:
-    """The controller's outcome of a label that it accepted."""
-    data = {
-        "command": "label",
+def _teach(learned: LearnedCauses, finding: str, cause: str) -> None:
+    """An operator's label, and the controller's outcome that accepts it."""
+    target = {"type": "finding", "id": finding}
+    asked = {"id": finding, "what": "label", "operator": "truth", "target": target, "set": {"cause": cause}}
+    accepted = {
+        "command": finding,
         "state": "applied",
         "host": "controller",
         "action": "label",
-        "target": {"type": "finding", "id": finding, "override": "label"},
+        "target": {**target, "override": finding},
         "after": {"cause": cause, "operator": "truth"},
     }
-    return Event(OUTCOME.name, "actuate", finding, 0, data)
+    learned.take_override(Event(OVERRIDE.name, "truth", finding, 0, asked))
+    learned.take(Event(OUTCOME.name, "actuate", finding, 0, accepted))
 
 
 def card(labelled: Seeds, others: Seeds) -> dict[str, Any]:

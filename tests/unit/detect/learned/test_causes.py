@@ -11,7 +11,7 @@ from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.finding import CAUSES, Evidence, Finding
 from sdfstream.stats import Counters
-from tests.fixtures.labels import label
+from tests.fixtures.labels import asked, label, teach
 from tests.unit.detect.learned.test_features import FINDING
 
 
@@ -25,7 +25,7 @@ def taught(*causes: str, each: int = 10) -> LearnedCauses:
     learned = LearnedCauses(Counters("detect"))
     for i in range(each * len(causes)):
         learned.assessed(lossy(i, 0.02 + 0.2 * (i % len(causes))))
-        learned.take(label(f"f{i}", causes[i % len(causes)]))
+        teach(learned, f"f{i}", causes[i % len(causes)])
     return learned
 
 
@@ -75,7 +75,10 @@ HOSTILE = [
     label("f1", "cabling", target={"type": "finding", "id": 7}),
     label("f1", "cabling", target={"type": "nic", "id": "f1"}),
     label("f1", "cabling", target="f1"),
-    label("nobody", "cabling"),
+    label("f1", "cabling"),
+    label("f1", "cabling", target={"type": "finding", "id": "f1", "override": "o-f2-cabling"}),
+    label("f1", "cabling", target={"type": "finding", "id": "f1", "override": ["o-f2-cabling"]}),
+    label("f2", "clock", target={"type": "finding", "id": "f2", "override": "o-f2-cabling"}),
     label("x" * 100_000, "cabling"),
 ]
 
@@ -83,11 +86,48 @@ HOSTILE = [
 @pytest.mark.parametrize("event", HOSTILE, ids=range(len(HOSTILE)))
 def test_what_is_no_label_of_the_controller_teaches_nothing(event: Any) -> None:
     learned = taught("gray-failure", "degraded-link")
+    learned.take_override(asked("f2", "cabling"))
     before = codec.dump(learned.snapshot())
     with pytest.raises(FormatError) as refused:
         learned.take(event)
     assert len(str(refused.value)) < 500
     assert codec.dump(learned.snapshot()) == before
+
+
+def test_a_label_counts_once_and_only_for_a_finding_that_is_known() -> None:
+    learned = taught("gray-failure", "degraded-link")
+    teach(learned, "f1", "cabling")
+    with pytest.raises(FormatError, match="label-unasked"):
+        learned.take(label("f1", "cabling"))
+    with pytest.raises(FormatError, match="label-finding"):
+        teach(learned, "nobody", "cabling")
+
+
+HOSTILE_OVERRIDES: list[dict[str, Any]] = [
+    {"what": "hold"},
+    {"what": ["label"]},
+    {"target": None},
+    {"target": {"id": 7}},
+    {"set": None},
+    {"set": {"cause": {"x": 1}}},
+    {"id": None},
+    {"id": "x" * 100_000},
+]
+
+
+@pytest.mark.parametrize("other", HOSTILE_OVERRIDES, ids=range(len(HOSTILE_OVERRIDES)))
+def test_what_is_no_override_of_a_label_is_left_to_the_controller(other: dict[str, Any]) -> None:
+    learned, event = taught("gray-failure"), asked("f1", "cabling")
+    before = codec.dump(learned.snapshot())
+    learned.take_override(replace(event, data={**event.data, **other}))
+    assert codec.dump(learned.snapshot()) == before
+
+
+def test_a_flood_of_overrides_is_bounded() -> None:
+    learned = taught("gray-failure")
+    for i in range(3000):
+        learned.take_override(asked(f"f{i}", "cabling"))
+    assert len(learned.snapshot()["asked"]) == 1000
 
 
 @pytest.mark.parametrize("other", [{"action": "steer"}, {"state": "refused"}, {"action": ["label"]}, {"action": None}])
@@ -101,7 +141,7 @@ def test_other_outcomes_pass(other: dict[str, Any]) -> None:
 def test_a_flood_of_labels_costs_a_bounded_store_and_one_lesson() -> None:
     learned = taught("gray-failure", "degraded-link")
     for i in range(5000):
-        learned.take(label(f"f{i % 20}", sorted(CAUSES)[i % len(CAUSES)]))
+        teach(learned, f"f{i % 20}", sorted(CAUSES)[i % len(CAUSES)])
     assert len(codec.dump(learned.snapshot())) < 50_000
     assert learned.assessed(lossy(99, 0.22)).subject == FINDING.subject
 
@@ -113,6 +153,6 @@ def test_a_snapshot_in_between_is_invisible() -> None:
     again.restore(codec.load(saved))
     assert codec.dump(again.snapshot()) == saved
     for one in (learned, again):
-        one.take(label("f50", "cabling"))
+        teach(one, "f50", "cabling")
     for i in range(60, 70):
         assert learned.assessed(lossy(i, 0.05 * (i - 59))) == again.assessed(lossy(i, 0.05 * (i - 59)))
