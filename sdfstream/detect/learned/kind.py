@@ -20,6 +20,9 @@ LEAST_OF_CAUSE: Final = 3
 """Of them, those of the cause that is said: one odd finding, or two by one mistake, teach nothing."""
 MARGIN: Final = 0.1
 """The learned cause must be more probable than the rules' by this much."""
+LEAST_PROBABILITY: Final = 0.5
+"""And more likely than not. The loop acts on findings from this confidence on (`ActuateConfig.least_confidence`): what
+labels teach of a cause shall not keep it from acting on a place that is known."""
 _NEWEST: Final = 50
 """Labels that make a record: what was foreseen badly while it was young is forgotten."""
 _PRIOR: Final = 2.0
@@ -101,7 +104,7 @@ class KindModel:
         false_alarm = said.pop(FALSE_ALARM, 0.0) if self._labels[FALSE_ALARM] else None
         rules, best = self._rules_right(facts.rules_cause, confidence), _likeliest(said)
         known = best != facts.rules_cause and self._labels[best] >= LEAST_OF_CAUSE
-        if known and said[best] >= rules + MARGIN:
+        if known and said[best] >= max(LEAST_PROBABILITY, rules + MARGIN):
             return LearnedCause(best, said[best], self._labels[best], false_alarm)
         return LearnedCause(facts.rules_cause, rules, 0, false_alarm)
 

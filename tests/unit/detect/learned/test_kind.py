@@ -85,3 +85,12 @@ def test_what_was_corrected_is_learned_anew() -> None:
     assert model.follow([*before, *labelled((1.0, "cabling"))])
     assert not model.follow(before[1:])
     assert not model.follow([*labelled((1.0, "cabling")), *before[1:]])
+
+
+def test_a_cause_that_is_less_likely_than_not_is_not_said() -> None:
+    """However wrong the rules were: with three causes as likely each, none of them is."""
+    causes = ("cabling", "clock", "naming")
+    mixed = labelled(*((1.0 + i / 99, causes[i % 3]) for i in range(30)))
+    for value in (1.05, 1.12, 1.2):
+        said = KindModel(mixed).assess(facts(value), 0.0)
+        assert said is not None and said.labels == 0
