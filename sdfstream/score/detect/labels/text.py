@@ -17,7 +17,7 @@ def _one(title: str, card: Mapping[str, Any]) -> str:
     changed, wrong = card["changed"], card["false_alarms"]
     lines = [
         f"{title}: {card['labels']} labels of {_count(card['labelled_seeds'], 'seed')}, "
-        f"{card['findings']} findings of {len(card['seeds'])} others",
+        f"{card['findings']} findings of {_count(card['seeds'], 'other seed')}",
         "",
         "| fault | findings | rules: mean, median, worst seed | with labels: mean, median, worst seed |",
         "|---|---|---|---|",
