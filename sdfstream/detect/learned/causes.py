@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sdfstream.detect.learned.kind import KindModel, LearnedCause
-from sdfstream.detect.learned.labels import FALSE_ALARM, Labels
+from sdfstream.detect.learned.labels import Labels
 from sdfstream.errors import FormatError
-from sdfstream.records.finding import CAUSES, Evidence, Finding
+from sdfstream.records.finding import Evidence, Finding
 from sdfstream.records.message import Event
+from sdfstream.records.silences import LABEL, LABELS
 from sdfstream.stats import Counters
 
 _MOST_ASKED: Final = 1000
@@ -45,7 +46,7 @@ class LearnedCauses:
     def take_override(self, event: Event) -> None:
         """Take an override; one that is no label, or a malformed one, is the controller's to answer."""
         data, target, asked = event.data, event.data.get("target"), event.data.get("set")
-        if data.get("what") != "label" or not isinstance(target, Mapping) or not isinstance(asked, Mapping):
+        if data.get("what") != LABEL or not isinstance(target, Mapping) or not isinstance(asked, Mapping):
             return
         name, finding, cause = data.get("id"), target.get("id"), asked.get("cause")
         if all(isinstance(text, str) and len(text) <= _LONGEST for text in (name, finding, cause)):
@@ -64,7 +65,7 @@ class LearnedCauses:
             operator asked for it; ``label-finding``: no such finding is known any more.
         """
         data = event.data
-        if data.get("action") != "label" or data.get("state") != "applied":
+        if data.get("action") != LABEL or data.get("state") != "applied":
             return
         if (event.source, data.get("host")) != _SAID_BY:
             raise FormatError("label-foreign", f"by {event.source[:64]!r}, and only the controller accepts labels")
@@ -72,7 +73,7 @@ class LearnedCauses:
         if not isinstance(target, Mapping) or not isinstance(after, Mapping) or target.get("type") != "finding":
             raise FormatError("label", "its target is no finding, or it has no cause")
         name, finding, cause = target.get("override"), target.get("id"), after.get("cause")
-        if not isinstance(finding, str) or not isinstance(cause, str) or cause not in (*CAUSES, FALSE_ALARM):
+        if not isinstance(finding, str) or not isinstance(cause, str) or cause not in LABELS:
             raise FormatError("label", f"no finding's id, or no cause: {cause!r}"[:200])
         if not isinstance(name, str) or self._asked.get(name) != (finding, cause):
             raise FormatError("label-unasked", f"no operator's override {name!r} says so"[:200])

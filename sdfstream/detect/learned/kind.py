@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sdfstream.detect.learned.classifier import CauseClassifier
-from sdfstream.detect.learned.labels import FALSE_ALARM, MOST_LABELS, FindingFacts, Labelled
+from sdfstream.detect.learned.labels import MOST_LABELS, FindingFacts, Labelled
+from sdfstream.records.silences import FALSE_ALARM
 
 LEAST_LABELS: Final = 8
 """Labelled findings of a kind before anything is said of it; see decision 0032 for the curve."""

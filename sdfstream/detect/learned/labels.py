@@ -16,8 +16,6 @@ from sdfstream.errors import FormatError
 from sdfstream.records.finding import Finding
 from sdfstream.records.units import NS_PER_S
 
-FALSE_ALARM: Final = "false-alarm"
-"""The label of a finding that should not have been."""
 SETTLED_NS: Final = 3 * NS_PER_S
 """Rules have read counters, marks and losses by then, and operators read a finding about so old."""
 MOST_FINDINGS: Final = 1000

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sdfstream.detect.learned.labels import FALSE_ALARM
+from sdfstream.records.silences import FALSE_ALARM
 from sdfstream.twin.scenario import TwinScenario, parse
 
 _FIRST_S: Final = 28.0

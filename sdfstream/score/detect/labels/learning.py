@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.detect.learned.causes import LearnedCauses
-from sdfstream.detect.learned.labels import FALSE_ALARM
 from sdfstream.records.finding import Finding
 from sdfstream.records.message import Event
+from sdfstream.records.silences import FALSE_ALARM
 from sdfstream.records.topics import OUTCOME, OVERRIDE
 from sdfstream.score.detect.labels.sightings import Sighting
 from sdfstream.stats import Counters

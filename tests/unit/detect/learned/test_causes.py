@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sdfstream.detect.learned.causes import LearnedCauses
-from sdfstream.detect.learned.labels import FALSE_ALARM
 from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.finding import CAUSES, Evidence, Finding
+from sdfstream.records.silences import FALSE_ALARM
 from sdfstream.stats import Counters
 from tests.fixtures.labels import asked, label, teach
 from tests.unit.detect.learned.test_features import FINDING

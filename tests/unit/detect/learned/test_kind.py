@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdfstream.detect.learned.kind import LEAST_LABELS, LEAST_OF_CAUSE, KindModel
-from sdfstream.detect.learned.labels import FALSE_ALARM, FindingFacts, Labelled
+from sdfstream.detect.learned.labels import FindingFacts, Labelled
+from sdfstream.records.silences import FALSE_ALARM
 
 CAUSES = ("gray-failure", "degraded-link", FALSE_ALARM)
 

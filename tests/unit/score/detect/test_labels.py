@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sdfstream.detect.learned.labels import FALSE_ALARM, SETTLED_NS
+from sdfstream.detect.learned.labels import SETTLED_NS
 from sdfstream.records.finding import Evidence
+from sdfstream.records.silences import FALSE_ALARM
 from sdfstream.score.detect.labels import text
 from sdfstream.score.detect.labels.fabric import cause_of, scenario
 from sdfstream.score.detect.labels.learning import card
