@@ -1,8 +1,8 @@
 """Silences and labels of findings, from the controller's outcomes: it alone says which overrides count.
 
-Only an outcome that answers an override seen before counts: agents write outcomes too, but only operators overrides, so
-that none can silence what is found about it. Sans-IO and bounded; messages may come more than once, and a lift before
-the silence that it ends.
+Only an outcome that says what an override seen before asked for counts: agents write outcomes too, but only operators
+overrides, so that none can silence what is found about it. Sans-IO and bounded; messages may come more than once, and a
+lift before the silence that it ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from typing import Any, Final
 from sdfstream.errors import FormatError
 from sdfstream.records.command import CONTROLLER, outcome
 from sdfstream.records.message import Event, Message
-from sdfstream.records.silences import LABEL, LIFT, SILENCE, WORDS, FindingSilence, Scope, scopes_of, silence_from
+from sdfstream.records.silences import (
+    LABEL,
+    LIFT,
+    SILENCE,
+    WORDS,
+    FindingSilence,
+    Scope,
+    named,
+    scopes_of,
+    silence_from,
+)
 from sdfstream.records.topics import OVERRIDE
 from sdfstream.stats import Counters
 
@@ -25,14 +35,17 @@ MOST_ASKED: Final = 20_000
 STATES: Final = ("planned", "in-force", "lifted", "over")
 """Of a silence."""
 
+Asked = tuple[str, Scope, Any]
+"""What of which subject, and until when or as which cause."""
+
 
 @dataclass(slots=True)
 class FindingNotes:
     """Silences, lifts and labels; `take` outcomes, then `mark` findings."""
 
     counters: Counters
-    _asked: dict[str, str] = field(default_factory=dict)
-    """Overrides that say something of findings, by id, and what; the newest last."""
+    _asked: dict[str, Asked] = field(default_factory=dict)
+    """Overrides that say something of findings, by id; the newest last."""
     _silences: dict[str, tuple[FindingSilence, int]] = field(default_factory=dict)
     """By the override's id, with the bus time of its outcome."""
     _lifts: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -54,7 +67,8 @@ class FindingNotes:
         data, at_ns = message.body.data, message.bus_at_ns
         if message.topic == OVERRIDE.name:
             if data.get("what") in WORDS:
-                self._asked[str(data["id"])] = str(data["what"])
+                given = {**data["set"], "until_at_ns": data["expires_at_ns"]}
+                self._asked[str(data["id"])] = _request(data["what"], data["target"], given)
                 self._shed(self._asked, MOST_ASKED)
             return
         if data.get("action") not in WORDS:
@@ -62,7 +76,7 @@ class FindingNotes:
         said = outcome(data)
         if said.host != CONTROLLER or said.state != "applied":
             return
-        if self._asked.get(str(said.target.get("override"))) != said.action:
+        if self._asked.get(str(said.target.get("override"))) != _request(said.action, said.target, said.after):
             raise FormatError("unasked", f"no override {str(said.target.get('override'))[:64]!r} asked for it")
         if said.action == SILENCE:
             self._take_silence(silence_from(said), at_ns)
@@ -164,3 +178,10 @@ class FindingNotes:
             "lifted_at_ns": lifted_at_ns,
             "lifted_by": lifted_by,
         }
+
+
+def _request(what: str, target: Mapping[str, Any], given: Mapping[str, Any]) -> Asked:
+    """What an override asks for, or an outcome says that it did."""
+    if what == SILENCE:
+        return what, named(target.get("type"), target.get("id")), given["until_at_ns"]
+    return what, (str(target.get("type")), str(target.get("id"))), given["cause"] if what == LABEL else None

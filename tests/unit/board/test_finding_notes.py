@@ -46,10 +46,11 @@ def test_no_outcome_counts_that_no_operator_asked_for() -> None:
     of = Board()
     forged = silence("all", "*"), label("f1", "false-alarm"), lift("s1")
     of.take([*bm.small_fabric(), *forged, asked(label("f1", "cabling"))])
-    of.take([silence("all", "*", key=f"label-f1-{NOW_NS}")])
+    of.take([silence("all", "*", key=f"label-f1-{NOW_NS}"), label("f1", "false-alarm")])
+    of.take([asked(silence("nic", "h02/r0")), silence("all", "*"), silence("nic", "h02/r0", until_at_ns=NOW_NS * 2)])
     assert silences_of(of)["f1"] is None
     assert [f["label"] for f in of.findings(now_ns=NOW_NS)] == [None] * 3
-    assert of.counters.as_dict() == {"board.refused.sdf.control.outcome.v1.unasked": 4}
+    assert of.counters.as_dict() == {"board.refused.sdf.control.outcome.v1.unasked": 7}
 
 
 def test_a_silence_begins_ends_and_is_lifted() -> None:
@@ -93,7 +94,8 @@ def test_memory_is_bounded_and_what_is_forgotten_is_counted(monkeypatch: Any) ->
 
 def test_what_cannot_be_read_is_counted_and_changes_nothing_else() -> None:
     of = board(silence("rack", "7"), label("f1", "cabling"))
-    assert of.counters.as_dict() == {"board.refused.sdf.control.outcome.v1.subject": 1}
+    refused = "board.refused.sdf.control"
+    assert of.counters.as_dict() == {f"{refused}.override.v1.subject": 1, f"{refused}.outcome.v1.subject": 1}
     assert [f["id"] for f in of.findings(now_ns=NOW_NS) if f["label"]] == ["f1"]
 
 
