@@ -59,7 +59,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     What is real or reads the clock gets a second try, told in the summary: a machine that others starve for a second
     breaks no promise.
     Packets in namespaces, agents at full rate and live clocks need the machine in time: ``make test`` runs them one by
-    one, and beside them only what is unhurried, which gives way at once. All others run in parallel after that.
+    one. All others run beside them in parallel with a smaller share of the machine, what is unhurried with none.
     """
     if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka", "rdma"):
         item.add_marker("real")
