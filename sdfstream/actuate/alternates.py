@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,9 @@ from sdfstream.actuate.jobs import OwnedQp
 from sdfstream.actuate.links import Loads
 from sdfstream.actuate.paths import MappedPath, Mapper, Watch, draw
 from sdfstream.actuate.refusals import Doubt
+
+Avoids = Callable[[OwnedQp, Sequence[str], int], bool]
+"""Queue pair, hops of a route and now to whether a maintenance keeps the queue pair off it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +27,35 @@ class FailoverPlan:
 class Alternates:
     """Chooses where queue pairs may fail over to, and notes what that would load."""
 
-    def __init__(self, config: ActuateConfig, mapper: Mapper, loads: Loads) -> None:
-        self._config, self._mapper, self._loads = config, mapper, loads
+    def __init__(self, config: ActuateConfig, mapper: Mapper, loads: Loads, avoids: Avoids) -> None:
+        self._config, self._mapper, self._loads, self._avoids = config, mapper, loads, avoids
 
     def plan(self, owned: OwnedQp, now_ns: int) -> FailoverPlan | Doubt:
         """The present path and the best alternates."""
         present = self._mapper.path(owned, owned.pair.path, now_ns)
         if isinstance(present, Doubt):
             return present
-        found = self._mapper.alternates(owned, now_ns)
+        found = self._open(owned, now_ns)
         chosen = self._choose(owned, present, [m for m in found if m.segments != present.segments])
         if not chosen:
             doubts = len(owned.pair.alternates) - len(found)
             return Doubt(
                 "no-alternate",
                 f"of {len(owned.pair.alternates)} source ports none has a known way apart from the present one "
-                f"({doubts} not known or not covered)",
+                f"({doubts} not known, not covered or in maintenance)",
             )
         return FailoverPlan(present, tuple(chosen))
 
     def others(self, owned: OwnedQp, present: MappedPath, but: int, now_ns: int) -> list[MappedPath]:
         """Alternates to a path that the queue pair was moved to, the one it left apart."""
-        found = [m for m in self._mapper.alternates(owned, now_ns) if m.path != but and m.segments != present.segments]
+        found = [m for m in self._open(owned, now_ns) if m.path != but and m.segments != present.segments]
         return self._choose(owned, present, found)
+
+    def _open(self, owned: OwnedQp, now_ns: int) -> list[MappedPath]:
+        """Mapped alternates but for those that cross what is in maintenance."""
+        return [
+            m for m in self._mapper.alternates(owned, now_ns) if not self._avoids(owned, (*m.data, *m.segments), now_ns)
+        ]
 
     def _choose(self, owned: OwnedQp, present: MappedPath, found: Sequence[MappedPath]) -> list[MappedPath]:
         """Apart from the present path and from each other where possible, better covered and less loaded first.

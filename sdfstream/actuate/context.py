@@ -6,12 +6,13 @@ knowledge is in the class that takes its messages.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sdfstream.actuate.alternates import Alternates
 from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.guard import Breaker, GuardFacts
-from sdfstream.actuate.jobs import QpWindows, RunningJobs
+from sdfstream.actuate.jobs import OwnedQp, QpWindows, RunningJobs
 from sdfstream.actuate.ledger import CommandLedger, Commands
 from sdfstream.actuate.links import ActionableFindings, Loads
 from sdfstream.actuate.paths import ClockErrors, Mapper, Probing
@@ -21,6 +22,27 @@ from sdfstream.actuate.routes import Routes, Selectable
 from sdfstream.records.fabric import Topology
 from sdfstream.records.signature import Signer
 from sdfstream.stats import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """Ends of the link directions that a queue pair's data cross now, and would on another source port."""
+
+    mapper: Mapper
+    routes: Routes
+    loads: Loads
+
+    def __call__(self, owned: OwnedQp, path: int | None, now_ns: int) -> list[tuple[str, str]]:
+        """See `GuardFacts.crossed`."""
+        hops = [*self.loads.of.get(owned.pair.qp, ())]
+        if path is not None:
+            hops += self.routes.flow(owned.pair.flow(path), now_ns) or ()
+        return self.ends(hops)
+
+    def ends(self, hops: Iterable[str]) -> list[tuple[str, str]]:
+        """Ends of the link directions that end at these hops, as far as declared."""
+        found = (self.mapper.topology.arrival(hop) for hop in hops)
+        return [ends for ends in found if ends is not None]
 
 
 @dataclass(slots=True)
@@ -60,6 +82,11 @@ class Context:
             config, jobs, probing, selectable, ledger, Breaker(config), config.mode, seen_path=windows.path
         )
         mapper, refusals = Mapper(config, routes, probing), Refusals(config)
+        crossed = facts.crossed = Crossed(mapper, routes, loads)
+
+        def avoids(owned: OwnedQp, hops: Sequence[str], now_ns: int) -> bool:
+            return bool(facts.silences) and facts.maintained(owned, crossed.ends(hops), (), now_ns) is not None
+
         return cls(
             config,
             counters,
@@ -70,7 +97,7 @@ class Context:
             windows,
             loads,
             mapper,
-            Alternates(config, mapper, loads),
+            Alternates(config, mapper, loads, avoids),
             ledger,
             facts,
             refusals,

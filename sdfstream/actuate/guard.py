@@ -7,8 +7,8 @@ rule is written so that what is not known speaks against: the guard never passes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Protocol
 
 from sdfstream.actuate.config import ActuateConfig, ns
@@ -16,6 +16,7 @@ from sdfstream.actuate.jobs import OwnedQp, RunningJobs
 from sdfstream.actuate.paths import Probing
 from sdfstream.actuate.refusals import Doubt
 from sdfstream.actuate.routes import Selectable
+from sdfstream.records.silences import FindingSilence, scopes_of_queue_pair
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _PROMISED_NS: Final = 2 * NS_PER_S
@@ -108,7 +109,12 @@ class GuardFacts:
     mode: str
     seen_path: Callable[[str, int], int | None] = lambda qp, now_ns: None
     """Queue pair and now to the source port that its fresh windows of throughput show."""
+    crossed: Callable[[OwnedQp, int | None, int], Iterable[tuple[str, str]]] = lambda owned, path, now_ns: ()
+    """Queue pair, the source port it would go to (None: none) and now to the ends of the link directions that its
+    data cross, or would, as far as traced."""
     holds: list[Hold] = field(default_factory=list)
+    silences: list[FindingSilence] = field(default_factory=list)
+    """Those that are not over; some may be planned for later."""
     steered: dict[str, int] = field(default_factory=dict)
     """Queue pair to when it was steered last."""
     steers: deque[tuple[int, str]] = field(default_factory=deque)
@@ -134,6 +140,23 @@ class GuardFacts:
         """Take an operator's hold; it ends by itself."""
         self.holds.append(hold)
 
+    def lift(self, override: str) -> str:
+        """End the silence or hold of this override; which of the two it was, empty: neither is known."""
+        silences, holds = len(self.silences), len(self.holds)
+        self.silences = [silence for silence in self.silences if silence.id != override]
+        self.holds = [hold for hold in self.holds if hold.override != override]
+        return "silence" if len(self.silences) < silences else "hold" if len(self.holds) < holds else ""
+
+    def maintained(
+        self, owned: OwnedQp, crossed: Iterable[tuple[str, str]], reasons: Iterable[str], now_ns: int
+    ) -> FindingSilence | None:
+        """The maintenance that covers a queue pair on a route over these link directions, for these findings."""
+        planned = [s for s in self.silences if s.maintenance and s.in_force(now_ns)]
+        if not planned:
+            return None
+        touched = scopes_of_queue_pair(owned.pair.src, owned.pair.dst, (owned.job, owned.name), reasons, crossed)
+        return next((s for s in planned if s.scope in touched), None)
+
     def measure(self, qp: str, rail: str) -> None:
         """The effect of a move on this rail is being measured: moves on other rails wait."""
         self.rails[qp] = rail
@@ -157,6 +180,7 @@ class GuardFacts:
         self.steered = {qp: at for qp, at in self.steered.items() if now_ns - at < self.dwell_ns}
         self.banned = {key: until for key, until in self.banned.items() if until > now_ns}
         self.holds = [hold for hold in self.holds if hold.until_ns > now_ns]
+        self.silences = [silence for silence in self.silences if silence.until_at_ns > now_ns]
         gained = (now_ns - self.filled_ns) * self.config.bucket_rate_hz / NS_PER_S if self.filled_ns else 1e9
         self.tokens = min(float(self.config.bucket_burst), self.tokens + gained)
         self.filled_ns = now_ns
@@ -167,6 +191,7 @@ class GuardFacts:
             "mode": self.mode,
             "breaker": [self.breaker.open_since_ns, [list(m) for m in self.breaker.marks]],
             "holds": [[h.override, h.type, h.id, h.until_ns] for h in self.holds],
+            "silences": [_row(silence) for silence in self.silences],
             "steered": list(self.steered.items()),
             "steers": [list(s) for s in self.steers],
             "banned": [[*key, until] for key, until in self.banned.items()],
@@ -180,11 +205,20 @@ class GuardFacts:
         self.breaker.open_since_ns = state["breaker"][0]
         self.breaker.marks = deque((at, bad) for at, bad in state["breaker"][1])
         self.holds = [Hold(*row) for row in state["holds"]]
+        self.silences = [_silence(row) for row in state["silences"]]
         self.steered = {qp: at for qp, at in state["steered"]}
         self.steers = deque((at, job) for at, job in state["steers"])
         self.banned = {(qp, path): until for qp, path, until in state["banned"]}
         self.rails = {qp: rail for qp, rail in state["rails"]}
         self.tokens, self.filled_ns = state["bucket"]
+
+
+def _row(silence: FindingSilence) -> dict[str, Any]:
+    return asdict(silence) | {"kinds": list(silence.kinds)}
+
+
+def _silence(row: Mapping[str, Any]) -> FindingSilence:
+    return FindingSilence(**{**row, "kinds": tuple(row["kinds"])})
 
 
 def breaker(p: Proposal, f: GuardFacts, now_ns: int) -> str:
@@ -198,6 +232,14 @@ def hold(p: Proposal, f: GuardFacts, now_ns: int) -> str:
     """An operator holds it."""
     held = next((h for h in f.holds if h.covers(p.owned)), None)
     return "" if held is None or p.moved else f"an operator's override {held.override} holds it"
+
+
+def maintenance(p: Proposal, f: GuardFacts, now_ns: int) -> str:
+    """Somebody works on what it crosses, belongs to or stands on."""
+    if p.moved or not f.silences:
+        return ""
+    about = f.maintained(p.owned, f.crossed(p.owned, p.path, now_ns), p.reason, now_ns)
+    return "" if about is None else f"{about.type} {about.name} is in maintenance by {about.operator} ({about.id})"
 
 
 def opt_out(p: Proposal, f: GuardFacts, now_ns: int) -> str:
@@ -311,6 +353,7 @@ class GuardRule:
 RULES: Final = (
     GuardRule("breaker", breaker),
     GuardRule("hold", hold),
+    GuardRule("maintenance", maintenance),
     GuardRule("opt-out", opt_out),
     GuardRule("not-steerable", steering),
     GuardRule("stale-agent", stale_agent),

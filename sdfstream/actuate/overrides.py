@@ -1,4 +1,5 @@
-"""Overrides by an operator: approve, refuse, undo, mode, hold; each signed with a key that lies in ``keys/operators``.
+"""Overrides by an operator: approve, refuse, undo, mode, hold, and what `silencing` takes; each signed with a key that
+lies in ``keys/operators``.
 
 Every one is answered by an outcome of the override's id whose target names it under ``override``: applied, or refused
 with the reason, so that its operator sees what happens. What becomes of a command is in its own outcomes.
@@ -13,10 +14,12 @@ from sdfstream.actuate.context import Context
 from sdfstream.actuate.guard import Hold
 from sdfstream.actuate.ledger import IssuedCommand
 from sdfstream.actuate.refusals import Doubt
+from sdfstream.actuate.silencing import Silencing
 from sdfstream.errors import FormatError
 from sdfstream.records.command import MODES, Override, override
 from sdfstream.records.message import Output
 from sdfstream.records.signature import KeyRing
+from sdfstream.records.silences import WORDS
 from sdfstream.records.units import NS_PER_S
 
 _AHEAD_NS: Final = 60 * NS_PER_S
@@ -40,6 +43,7 @@ class Overrides:
     def __init__(self, context: Context, operators: KeyRing) -> None:
         self._context = context
         self._operators = operators
+        self._silencing = Silencing(context.facts)
         self._seen: dict[str, int] = {}
         """Override id to its end."""
 
@@ -52,11 +56,24 @@ class Overrides:
         doubt = self._distrust(read, data, now_ns)
         if doubt is None:
             self._seen[read.id] = read.expires_at_ns
+            if read.what in WORDS:
+                return self._take_word(read, now_ns)
             doubt, out = self._do(read, now_ns)
             if doubt is None:
                 self._context.counters.add("overrides", read.what)
                 return [self._taken(read, now_ns), *out]
         return self._refuse(read.id, read.command, doubt, now_ns)
+
+    def _take_word(self, read: Override, now_ns: int) -> list[Output]:
+        """A silence, label or lift: its outcome repeats it whole, so that readers need nothing else."""
+        answer = self._silencing.take(read, now_ns)
+        if isinstance(answer, Doubt):
+            return self._refuse(read.id, "", answer, now_ns)
+        self._context.counters.add("overrides", read.what)
+        target, after, why = answer
+        said = {**target, "override": read.id}
+        taken = Doubt("taken", why)
+        return [self._context.refusals.publish(read.id, "applied", taken, read.what, said, (), now_ns, after=after)]
 
     def _distrust(self, read: Override, data: Mapping[str, Any], now_ns: int) -> Doubt | None:
         why = self._operators.refuses(data)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sdfstream.actuate.config import ActuateConfig, ns
-from sdfstream.records.command import Outcome
+from sdfstream.records.command import CONTROLLER, Outcome
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import OUTCOME
 from sdfstream.records.units import NS_PER_S
 
 SOURCE: Final = "actuate"
 """Source of the stage's events."""
-HOST: Final = "controller"
+HOST: Final = CONTROLLER
 """Host of the stage's outcomes."""
 
 _LONGEST_PAUSE_NS: Final = 300 * NS_PER_S

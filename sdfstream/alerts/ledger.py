@@ -9,6 +9,8 @@ never pushed   due at once
 goes on        due `AlertsConfig.repeat_s` after its last push
 other labels   the former alert is resolved, and one with the new labels is due
 resolved       due until it was delivered once, or has ended by itself
+silenced       as resolved at that moment, and never pushed meanwhile; when the silence is over and the finding is
+               open it is as one that was never pushed
 =============  ===============================================================================
 
 At most `MOST_FIRING` alerts go on at a time: one that does has its slot until it ends; of the others the most urgent
@@ -62,12 +64,21 @@ class AlertLedger:
     _ended: dict[Labels, _Ended] = field(default_factory=dict)
     _shed: set[str] = field(default_factory=set)
     """Open findings without a slot."""
+    _silenced: set[str] = field(default_factory=set)
+    """Open findings that nobody is told of now."""
 
     def look(self, opened: Sequence[Finding], resolved_at_ns: Callable[[str], int | None], now_ns: int) -> None:
-        """Take what is open at `now_ns`; `resolved_at_ns` knows when a finding that is not open was resolved."""
-        now_open = {str(finding["id"]): finding for finding in opened}
+        """Take what is open at `now_ns`, with its ``silence`` where it has one (`board.finding_notes`).
+
+        `resolved_at_ns` knows when a finding that is not open was resolved.
+        """
+        now_open = {str(finding["id"]): finding for finding in opened if not finding.get("silence")}
+        silenced = {str(finding["id"]) for finding in opened} - now_open.keys()
+        self._count_silenced(silenced)
         for key in [key for key in self._firing if key not in now_open]:
-            self._end(self._firing.pop(key), resolved_at_ns(key) or now_ns, now_ns)
+            firing = self._firing.pop(key)
+            if key not in silenced or firing.pushed_at_ns != _NEVER:
+                self._end(firing, resolved_at_ns(key) or now_ns, now_ns)
         self._shed &= now_open.keys()
         for key, finding in sorted(now_open.items(), key=_most_urgent):
             known = self._firing.get(key)
@@ -100,6 +111,12 @@ class AlertLedger:
             elif (firing := self._firing.get(key)) is not None and firing.labels == alert.labels:
                 self.counters.add("repeated" if firing.pushed_at_ns != _NEVER else "opened")
                 firing.pushed_at_ns = now_ns
+
+    def _count_silenced(self, silenced: set[str]) -> None:
+        """Each finding counts once for each time that it is silenced."""
+        if new := len(silenced - self._silenced):
+            self.counters.add("silenced", n=new)
+        self._silenced = silenced
 
     def _begin(self, key: str, finding: Finding) -> None:
         labels = labels_of(finding)

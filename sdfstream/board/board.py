@@ -14,9 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sdfstream.board.fabric_board import FabricBoard
+from sdfstream.board.finding_notes import FindingNotes
 from sdfstream.board.lateness import HostLateness
 from sdfstream.board.mesh import MeshBoard
 from sdfstream.board.nic_grid import STATES, grid
+from sdfstream.board.notes_text import silenced_count
 from sdfstream.board.paths import STALE_NS, PathTable
 from sdfstream.board.topic_rates import TopicRate
 from sdfstream.errors import FormatError
@@ -79,6 +81,7 @@ class Board:
         self._rates: dict[str, TopicRate] = {}
         self.mesh = MeshBoard()
         self.fabric = FabricBoard(self.counters)
+        self.notes = FindingNotes(self.counters)
         self._takers = {
             topics.OWD.name: self._take_owd,
             topics.CLOCK.name: self._take_clocks,
@@ -88,6 +91,8 @@ class Board:
             topics.FINDING.name: self._take_finding,
             topics.TOPOLOGY.name: self._take_topology,
             topics.MESH.name: self._take_mesh,
+            topics.OVERRIDE.name: self.notes.take,
+            topics.OUTCOME.name: self.notes.take,
         }
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -138,7 +143,7 @@ class Board:
         full : bool
             List every NIC as well.
         """
-        nics = self.nics(now_ns)
+        nics, opened = self.nics(now_ns), self.findings(open_only=True, now_ns=now_ns)
         board = {
             "at_ns": now_ns,
             "known_at_ns": now_ns if known_ns is None else known_ns,
@@ -148,7 +153,7 @@ class Board:
             "paths": self.paths.view(now_ns + self.late_ns(now_ns), worst) | {"silent": self._silent_paths(now_ns)},
             "clocks": self._clocks_view(now_ns, worst),
             "mesh": self.mesh.view(),
-            "findings": {"open": self.findings(open_only=True), "resolved": len(self._resolved)},
+            "findings": {"open": opened, "silenced": silenced_count(opened), "resolved": len(self._resolved)},
             "pipeline": self._pipeline_view(now_ns, counters or {}, lag or {}),
         }
         if full:
@@ -188,9 +193,10 @@ class Board:
         """Rates of the topics, `lag` of the readers, hosts, and what the board itself lost."""
         return self._pipeline_view(now_ns, {}, lag)
 
-    def findings(self, *, open_only: bool = False) -> list[dict[str, Any]]:
-        """Findings as last stated, the newest first."""
+    def findings(self, *, open_only: bool = False, now_ns: int | None = None) -> list[dict[str, Any]]:
+        """Findings as last stated, the newest first; with `now_ns` (bus time) also what operators say of them then."""
         known = [*self._findings.values(), *(() if open_only else self._resolved.values())]
+        known = known if now_ns is None else self.notes.mark(known, now_ns)
         return sorted(known, key=lambda f: (-int(f.get("since_at_ns") or 0), str(f["id"])))
 
     def resolved_at_ns(self, key: str) -> int | None:

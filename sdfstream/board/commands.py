@@ -16,6 +16,7 @@ from typing import Any, Final
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome, Override, command, outcome, override
 from sdfstream.records.message import Event, Message
+from sdfstream.records.silences import LIFT, WORDS
 from sdfstream.records.topics import COMMAND, OUTCOME, OVERRIDE
 from sdfstream.stats import Counters
 
@@ -166,11 +167,14 @@ class CommandTable:
         return [data for _, data in sorted(found, key=lambda f: f[0])]
 
     def overrides(self, now_ns: int) -> list[dict[str, Any]]:
-        """Overrides that have not lapsed, the newest first; whether they are trusted is the controller's to say."""
+        """Overrides that have not lapsed nor were lifted, the newest first, without what is said of findings.
+
+        Whether they are trusted is the controller's to say.
+        """
         live = [
             (at_ns, one.as_data() | {"said_at_ns": at_ns})
             for at_ns, one in self._overrides.values()
-            if one.expires_at_ns > now_ns
+            if one.expires_at_ns > now_ns and one.what not in WORDS
         ]
         return [data for _, data in sorted(live, key=lambda f: -f[0])]
 
@@ -190,12 +194,15 @@ class CommandTable:
             record.measured = new
         if new.state == "applied" and record.applied is None:
             record.applied = at_ns, new
-            self._note_mode(record.id, at_ns)
+            self._note_taken(record.id, at_ns)
 
-    def _note_mode(self, name: str, at_ns: int) -> None:
+    def _note_taken(self, name: str, at_ns: int) -> None:
+        """The override `name` is carried out: of a mode or a lift something follows."""
         _, given = self._overrides.get(name, (0, None))
         if given is not None and given.what == "mode":
             self.mode = {"mode": given.set.get("mode"), "operator": given.operator, "at_ns": at_ns}
+        elif given is not None and given.what == LIFT:
+            self._overrides.pop(str(given.target.get("id")), None)
 
     def _record(self, name: str, at_ns: int) -> CommandRecord:
         record = self._records.setdefault(name, CommandRecord(name))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sdfstream import visible
+from sdfstream.board import notes_text
 from sdfstream.board.humanize import duration, evidence_of, figure, listed, subject_of
 from sdfstream.board.lateness import as_of
 
@@ -31,7 +32,7 @@ def select(
 
 
 def line_of(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
-    """One line: id, severity, kind, subject, cause, age, state, the first fact, jobs that it hurts.
+    """One line: id, severity, kind, subject, cause, age, state, the first fact, jobs that it hurts, what operators say.
 
     Of what is known only as of a while ago (`known_ns`) it says so.
     """
@@ -51,7 +52,9 @@ def line_of(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
     head += f", {direction} only" if direction else ""
     hurt = [str(job) for job in finding.get("jobs") or ()]
     line = f"{head}  ({finding.get('cause', 'unknown')}), {when}" + (f"; {fact}" if fact else "")
-    return line + (f"; hurts {listed(hurt, 3)}" if hurt else "")
+    line += f"; hurts {listed(hurt, 3)}" if hurt else ""
+    said = notes_text.of_finding(finding, now_ns)
+    return line + (f"; {said}" if said else "")
 
 
 def detail_of(finding: Data, now_ns: int, known_ns: int | None = None) -> str:

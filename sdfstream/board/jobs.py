@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.board.commands import CommandTable
+from sdfstream.board.finding_notes import FindingNotes
 from sdfstream.board.job_facts import (
     BEFORE_S,
     STALE_NS,
@@ -55,6 +56,7 @@ class JobBoard:
     def __init__(self) -> None:
         self.counters = Counters("jobs")
         self.commands = CommandTable(self.counters)
+        self.notes = FindingNotes(self.counters)
         self._rates = RateTable(self.counters)
         self._shards: dict[str, dict[str, JobShard]] = {}
         """Job → host → the host's shard of it."""
@@ -137,6 +139,8 @@ class JobBoard:
             self._rates.take(message.body, message.bus_at_ns)
         elif message.topic in CommandTable.reads:
             self.commands.take(message)
+            if message.topic != COMMAND.name:
+                self.notes.take(message)
         elif isinstance(message.body, Event):
             self._take_event(message, message.body)
         else:
@@ -282,7 +286,7 @@ class JobBoard:
     ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
         """Findings that touch the job: open ones, the gravest first; those of `RECENT_NS` ago or less that ended."""
         touched = self._touched(job, crossed)
-        found = [f for f in self._findings.values() if is_on(f, job, touched)]
+        found = self.notes.mark((f for f in self._findings.values() if is_on(f, job, touched)), now_ns)
         ended = [f for f in found if not _is_open(f) and now_ns - _ended_ns(f) <= RECENT_NS]
         return sorted(filter(_is_open, found), key=_severity_order), sorted(ended, key=lambda f: -_ended_ns(f))
 

@@ -68,7 +68,9 @@ def _nics(board: Mapping[str, Any]) -> Lines:
 def _findings(board: Mapping[str, Any]) -> Lines:
     known = board.get("findings", {})
     found = known.get("open", [])
-    lines = [("findings", f"{number(len(found))} open, {number(known.get('resolved', 0))} resolved")]
+    silenced = f" ({number(known['silenced'])} silenced)" if known.get("silenced") else ""
+    lines = [("findings", f"{number(len(found))} open{silenced}, {number(known.get('resolved', 0))} resolved")]
+    found = sorted(found, key=lambda finding: bool(finding.get("silence")))  # of the others are told first
     lines += [("", findings_text.line_of(finding, board["at_ns"], board.get("known_at_ns"))) for finding in found[:8]]
     if len(found) > 8:
         lines.append(("", f"and {number(len(found) - 8)} more; see sdfstream findings --open"))

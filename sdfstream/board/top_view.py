@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sdfstream import visible
+from sdfstream.board import notes_text
 from sdfstream.board.commands_text import line_of
 from sdfstream.board.humanize import (
     SEVERITY_STYLES,
@@ -87,7 +88,9 @@ def headline(board: Board) -> Text:
         if count or state in ("healthy", "unhealthy"):
             line.append(f"{SHAPES[state]} {number(count)} {state}  ", style=STYLES[state] if count else "dim")
     findings = len(board.get("findings", {}).get("open", ()))
-    line.append(f"{findings} open finding{'s' * (findings != 1)}  ", style="bold red" if findings else "dim")
+    silenced = board.get("findings", {}).get("silenced", 0)
+    style = "bold red" if findings > silenced else "yellow" if findings else "dim"
+    line.append(f"{findings} open finding{'s' * (findings != 1)}{f' ({silenced} silenced)' * bool(silenced)}  ", style)
     age_ns = board.get("pipeline", {}).get("age_ns")
     if age_ns is None:
         line.append("no data yet", style="yellow")
@@ -207,10 +210,15 @@ def open_findings(board: Board, rows: int, width: int) -> RenderableType:
         return Text(f"{nothing} ({number(resolved)} resolved)", style="dim")
     known_ns = board.get("known_at_ns", board["at_ns"])
     table = _table(*(("severity", "kind", "subject", "for", "cause", "evidence")[: 6 if width >= 80 else 4]), right=())
-    for finding in findings[:rows]:
+    notes: list[RenderableType] = []
+    for finding in sorted(findings, key=lambda f: bool(f.get("silence")))[:rows]:
+        silenced = bool(finding.get("silence"))
+        severity = str(finding.get("severity"))
+        if said := notes_text.of_finding(finding, board["at_ns"]):
+            notes.append(Text(f"{subject_of(finding)}: {said}", style="dim", no_wrap=True, overflow="ellipsis"))
         cells = (
-            Text(str(finding.get("severity")), style=SEVERITY_STYLES.get(str(finding.get("severity")), "")),
-            str(finding.get("kind")),
+            Text(severity, style="dim" if silenced else SEVERITY_STYLES.get(severity, "")),
+            Text(f"{finding.get('kind')}{', silenced' * silenced}", style="dim" if silenced else ""),
             subject_of(finding),
             duration(known_ns - finding["since_at_ns"]) if "since_at_ns" in finding else "–",
             str(finding.get("cause", "unknown")),
@@ -218,7 +226,8 @@ def open_findings(board: Board, rows: int, width: int) -> RenderableType:
         )
         table.add_row(*cells[: len(table.columns)])
     left = len(findings) - rows
-    return Group(table, Text(f"and {left} more" if left > 0 else f"{number(resolved)} resolved", style="dim"))
+    rest = Text(f"and {left} more" if left > 0 else f"{number(resolved)} resolved", style="dim")
+    return Group(table, *notes, rest)
 
 
 def jobs(board: Board, rows: int, width: int) -> RenderableType:

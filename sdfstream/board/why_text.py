@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
+from sdfstream.board import notes_text
 from sdfstream.board.humanize import bitrate, clock_time, duration, figure, listed, number, plural, share
 from sdfstream.board.job_facts import SLOW, STRETCH_S, JobFacts, JobThroughput, QpFacts
 from sdfstream.board.lateness import as_of
@@ -91,7 +92,9 @@ def trouble(finding: Data, now_ns: int, known_ns: int | None = None) -> str:
         when = f"since {clock_time(since)}, {duration(now_ns - since)} ago"
     cause = str(finding.get("cause", "unknown")).replace("-", " ")
     sure = f", {share(finding['confidence'])} sure" if isinstance(finding.get("confidence"), int | float) else ""
-    return f"{location_of(finding)}{doubt} {does}, {when} (cause: {cause}{sure}; finding {finding['id']})"
+    said = notes_text.of_finding(finding, now_ns)
+    said = f"; {said}" if said else ""
+    return f"{location_of(finding)}{doubt} {does}, {when} (cause: {cause}{sure}; finding {finding['id']}{said})"
 
 
 def evidence(finding: Data, most: int = 2) -> str:
@@ -218,6 +221,8 @@ def _direction(suspect: str, subject: str) -> str:
     a, arrow, b = suspect.partition("->")
     if arrow and sorted((a, b)) == sorted(subject.split("--")):
         return f"from {a} to {b}"
+    if arrow and "/" in subject and subject in (a, b):  # a NIC whose switch is known
+        return "what it sends" if subject == a else "what it receives"
     return {f"tx {subject}": "what it sends", f"rx {subject}": "what it receives"}.get(suspect, "")
 
 

@@ -11,6 +11,7 @@ from sdfstream import visible
 from sdfstream.board.humanize import clock_time
 from sdfstream.cli.options import add_data_folder
 from sdfstream.errors import ConfigError
+from sdfstream.records.silences import SILENCE
 from sdfstream.serve import operator_keys_io
 from sdfstream.serve.overrides_io import WAIT_S, OperatorSession, report, send
 
@@ -64,4 +65,5 @@ def _line(override: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> str
     if outcome is None:
         return f"{about}: sent, no answer ({override['id']})"
     when = f" at {clock_time(int(outcome['at_ns']))}" if isinstance(outcome.get("at_ns"), int) else ""
-    return f"{about}: {outcome['state']} by {outcome.get('host', '?')}{when}: {outcome.get('why') or 'no reason given'}"
+    line = f"{about}: {outcome['state']} by {outcome.get('host', '?')}{when}: {outcome.get('why') or 'no reason given'}"
+    return f"{line} ({override['id']})" if override["what"] == SILENCE else line  # its id lifts it

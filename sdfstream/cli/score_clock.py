@@ -30,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     clock.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} seed instead of {SEEDS}")
     clock.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")
     clock.add_argument("--seed", type=int, metavar="N", help="this one seed")
+    clock.add_argument(
+        "--labels",
+        type=int,
+        metavar="N",
+        help="score detect: causes with and without what operators' labels teach; all findings of seeds 1 to N are "
+        "labelled as they truly were, those of the next --seeds (10) asked",
+    )
     clock.add_argument("--peers", action="store_true", help="other estimators on the same draws (sdfstream[peers])")
     clock.add_argument("--plots", type=Path, metavar="DIR", help="pictures as SVG (sdfstream[peers])")
     clock.add_argument("--markdown", type=Path, metavar="FILE", help="the whole card as a page")
@@ -42,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def given(args: argparse.Namespace) -> list[str]:
     """Options of this module that were given; only ``score clock`` takes them."""
-    names = ("only", "quick", "seeds", "seed", "peers", "plots", "markdown", "source", "write", "check")
+    names = ("only", "quick", "seeds", "seed", "labels", "peers", "plots", "markdown", "source", "write", "check")
     return [f"--{'from' if n == 'source' else n}" for n in names if getattr(args, n) not in (None, False)]
 
 

@@ -15,13 +15,18 @@ from sdfstream.runtime.output_io import emit, progress
 
 if TYPE_CHECKING:
     from sdfstream.score.detect.facts import RunFacts
+    from sdfstream.score.detect.labels.sightings import Sighting
 
-OPTIONS: Final = ("only", "quick", "seeds", "seed", "markdown")
+OPTIONS: Final = ("only", "quick", "seeds", "seed", "labels", "markdown")
 """Options of ``score clock`` that this takes too."""
+_ASKED: Final = 10
+"""Seeds whose findings are asked for their causes with ``--labels``, unless ``--seeds`` says how many."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the scenarios, add up, print."""
+    if args.labels is not None:
+        return _labels(args)
     from sdfstream import settings
     from sdfstream.score.detect.card import card
     from sdfstream.score.detect.run import chosen
@@ -38,6 +43,52 @@ def run(args: argparse.Namespace) -> int:
         args.markdown.write_text(table(result) + "\n")
     emit(args.json, result, table(result), nulls=True)
     return 0
+
+
+def _labels(args: argparse.Namespace) -> int:
+    """Run the labelled fabric with and without port counters, teach, ask, print."""
+    from sdfstream import settings
+    from sdfstream.score.detect.labels import text
+    from sdfstream.score.detect.labels.learning import card
+
+    if args.only or args.quick or args.seed is not None:
+        raise ConfigError("--labels has scenarios and seeds of its own: leave out --only, --quick and --seed")
+    if args.labels < 1:
+        raise ConfigError(f"--labels must be at least 1, not {args.labels}")
+    asked = len(_seeds(args)) if args.seeds is not None else _ASKED
+    began_s, seeds = edge_io.steady_s(), list(range(1, args.labels + asked + 1))
+    found = _sighted(seeds, settings.load(None))
+    result: dict[str, Any] = {
+        name: card({n: of[n] for n in seeds[: args.labels]}, {n: of[n] for n in seeds[args.labels :]})
+        for name, of in found.items()
+    }
+    result["seconds"] = round(edge_io.steady_s() - began_s, 1)
+    if args.markdown is not None:
+        args.markdown.parent.mkdir(parents=True, exist_ok=True)
+        args.markdown.write_text(text.table(result) + "\n")
+    emit(args.json, result, text.table(result), nulls=True)
+    return 0
+
+
+def _sighted(seeds: list[int], chosen: Any) -> dict[str, dict[int, list[Sighting]]]:
+    """Findings of every seed, without and with port counters, on all cores."""
+    from sdfstream.score.detect.labels.sightings import sightings
+
+    found: dict[str, dict[int, list[Sighting]]] = {name: {} for name in ("without_counters", "with_counters")}
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=os.cpu_count() or 1, mp_context=spawn) as workers:
+        waiting = {
+            workers.submit(sightings, seed, chosen, counters=name == "with_counters"): (name, seed)
+            for seed in seeds
+            for name in found
+        }
+        for number, done in enumerate(as_completed(waiting), 1):
+            name, seed = waiting[done]
+            found[name][seed] = done.result()
+            progress(
+                f"{number} of {len(waiting)}: seed {seed}, {name.replace('_', ' ')}: {len(found[name][seed])} findings"
+            )
+    return found
 
 
 def _seeds(args: argparse.Namespace) -> list[int]:

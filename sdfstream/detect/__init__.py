@@ -12,6 +12,7 @@ detectors                `liveness` and `silence`, `flap`, `runs`, `gray/` and `
 what is a symptom        `root/`: pause storms, carriers lost with their leaf, what is put under which root
 which element            `problem` (paths as trials), `localise` (the element that explains them), `recent` (cache, and
                          faults whose aftermath is no news)
-findings out             `evaluation` (detectors asked in order, each at an `instant`), `detections`, `ledger`
+findings out             `evaluation` (detectors asked in order, each at an `instant`), `detections`, `ledger`;
+                         `learned/` causes that operators' labels teach
 =======================  ===========================================================================================
 """

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.inferred.floors import RoundTripFloors
-from sdfstream.detect.inferred.groups import leaf_groups
 from sdfstream.detect.routes import Hops, LinkEnds, TracedRoute
 from sdfstream.detect.sessions import NameIndex, Sessions
+from sdfstream.numeric.proximity import leaf_groups
 from sdfstream.records.fabric import Topology, link_id
 from sdfstream.records.finding import Subject
 from sdfstream.records.routes import equal_cost, traced
@@ -279,11 +279,15 @@ class Cabling:
         return [number for number in found if number >= 0]
 
     def over_one_cable(self, switch: str, slots: Ints) -> bool:
-        """Whether all these sessions surely cross one and the same cable of a switch, in whichever direction."""
-        surely = np.where(self.weight[slots] > 0.99, self.element[slots], -1)
+        """Whether one cable of a switch may be all that these sessions cross of it, in whichever direction.
+
+        Those of known routes all cross it, and so may the others.
+        """
+        element, weight = self.element[slots], self.weight[slots]
         for end in sorted(self.topology.neighbours.get(switch, ())):
             both = self.numbers((f"{end}->{switch}", f"{switch}->{end}"))
-            if both and bool(np.isin(surely, both).any(axis=(1, 2)).all()):
+            crosses = np.isin(element, both) & (weight > 0.0)
+            if both and bool(crosses.any(axis=(1, 2)).all()):
                 return True
         return False
 

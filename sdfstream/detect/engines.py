@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from sdfstream.detect.health import Health
 from sdfstream.detect.inband import InBand
 from sdfstream.detect.instant import Detector
 from sdfstream.detect.jobs import Jobs
+from sdfstream.detect.learned.causes import LearnedCauses
 from sdfstream.detect.ledger import Ledger
 from sdfstream.detect.liveness import SessionLiveness
 from sdfstream.detect.loss import LossDetector
@@ -43,6 +44,9 @@ from sdfstream.detect.slow_pairs import SlowPairDetector
 from sdfstream.records.bustime import BusTime
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
+
+_YOUNGER: Final = frozenset({"learned"})
+"""Engines that a snapshot of before may lack: they begin empty then."""
 
 
 class Engines:
@@ -86,7 +90,8 @@ class Engines:
         self.clocks = ClockDetector(self.config)
         self.clock_steps = ClockStepDetector()
         self.degraded = DegradedAgents(self.counters)
-        self.ledger = Ledger(self.config, self.counters)
+        self.learned = LearnedCauses(self.counters)
+        self.ledger = Ledger(self.config, self.counters, self.learned)
         self.detectors = self._asked()
         """Name in the ledger, period in 100 ms boundaries, and detector; in the order in which they are asked."""
 
@@ -163,7 +168,8 @@ class Engines:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up what `snapshot` gave."""
         for name, engine in self._named().items():
-            engine.restore(saved[name])
+            if name in saved or name not in _YOUNGER:
+                engine.restore(saved[name])
         self.miscabled.declare(self.cabling.topology)
 
     def _named(self) -> dict[str, Any]:
@@ -197,4 +203,5 @@ class Engines:
             "clock_steps": self.clock_steps,
             "degraded": self.degraded,
             "ledger": self.ledger,
+            "learned": self.learned,
         }

@@ -159,6 +159,8 @@ class FlapDetector:
             self.pulse(gap.subject, gap.down_ns, gap.up_ns)
         down = {d.subject: d.since_ns for d in now.silence.detections if now.findings.is_open(d.kind, d.subject)}
         down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}
+        for subject in now.silence.recovering:  # an outage ends with the first probe that passes
+            down.pop(subject, None)
         self.update(down, now.reached_ns)
         return self.flapping(now.now_ns)
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection, remedy, revived
+from sdfstream.detect.learned.causes import LearnedCauses
 from sdfstream.numeric.damping import Damping
 from sdfstream.records.finding import Evidence, Finding, Subject
 from sdfstream.records.message import Event, Output
@@ -58,8 +59,9 @@ class _Entry:
 class Ledger:
     """All findings that are pending or open."""
 
-    def __init__(self, config: DetectConfig, counters: Counters) -> None:
+    def __init__(self, config: DetectConfig, counters: Counters, learned: LearnedCauses | None = None) -> None:
         self.config, self.counters = config, counters
+        self._learned = learned
         self._entries: dict[Key, _Entry] = {}
         self._damping: dict[Key, Damping] = {}
         self._outages: dict[Key, int] = {}
@@ -205,6 +207,8 @@ class Ledger:
             resolved_at_ns=entry.last_ns if status == "resolved" else None,
             detail=detection.detail,
         )
+        if self._learned is not None:
+            finding = self._learned.assessed(finding)
         entry.said += 1
         entry.said_ns = now_ns
         self.counters.add("findings", status)

@@ -32,6 +32,9 @@ _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
 """Nats in favour of an element that is blamed already: near ties must not make a finding jump between subjects."""
+_LASTS = -1.0
+"""Log odds that an element that is blamed already is faulty still while nothing more falls silent. Paths that come back
+one by one leave sets that other elements explain as well, and another fault would have silenced others."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +79,7 @@ def locate(
     least_share: float = 0.0,
     kind: str = "",
     incumbents: frozenset[str] = frozenset(),
+    nothing_new: bool = False,
     most: int = 16,
     infer: bool = True,
 ) -> list[Location]:
@@ -95,6 +99,8 @@ def locate(
         ``silence`` or ``queue`` where that makes some elements likelier than others (see `Cabling.log_prior`).
     incumbents : frozenset of str
         Subject ids blamed at the last call.
+    nothing_new : bool
+        Whether no path is sick that was not at the last call.
     most : int
         Most subjects to name.
     infer : bool
@@ -107,9 +113,10 @@ def locate(
     log_prior = np.concatenate([cabling.log_prior(kind)[posed.elements], np.full(posed.own.size, _OWN_PRIOR)])
     favour = np.zeros(log_prior.size)
     if incumbents:
-        favour[: posed.elements.size] = [
-            _INCUMBENT * (cabling.subject(p).id in incumbents) for p in posed.elements.tolist()
-        ]
+        stays = np.array([cabling.subject(p).id in incumbents for p in posed.elements.tolist()], np.bool_)
+        favour[: posed.elements.size] = _INCUMBENT * stays
+        if nothing_new:
+            log_prior[: posed.elements.size][stays] = _LASTS
     culprits = blame(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.liveness import Sightings
 from sdfstream.detect.localise import Location
 from sdfstream.detect.problem import Observations
 from sdfstream.records.finding import Subject
@@ -28,6 +29,8 @@ AFTERMATH_NS = 10 * NS_PER_S
 _SETTLED_NS = NS_PER_S
 """Only an answer on sick paths that have not changed for this long is stored: before that, rows still come in."""
 _KEEP_NS = 500 * NS_PER_MS
+_SURELY = 0.9
+"""A path crosses an element when it does so with this probability."""
 _MOST = 16
 
 
@@ -67,6 +70,17 @@ class RecentFaults:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._last = {str(k): int(v) for k, v in state.items()}
+
+
+def came_back(cabling: Cabling, found: Location, seen: Sightings) -> bool:
+    """Whether paths that surely cross what was found work again, so that it is the rest of an outage that has ended.
+
+    Each path shows the end at its own next probe, the slowest seconds later.
+    """
+    since_ns = int(seen.since_ns[found.slots].min(initial=np.iinfo(np.int64).max))
+    again = np.flatnonzero(seen.back_ns > since_ns)
+    at_fault = np.isin(cabling.element[again], cabling.numbers(found.directions))
+    return bool((at_fault & (cabling.weight[again] > _SURELY)).any())
 
 
 class LocationCache:

@@ -13,6 +13,7 @@ A path counts as silent only once both its agents were awake for the limit meanw
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from sdfstream.detect.liveness import SessionLiveness, Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
-from sdfstream.detect.recent import LocationCache, RecentFaults
+from sdfstream.detect.recent import LocationCache, RecentFaults, came_back
 from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import host_of
@@ -66,6 +67,8 @@ class Silence:
     stale_hosts: frozenset[str]
     """Their names."""
     locations: list[Location]
+    recovering: frozenset[Subject] = frozenset()
+    """Of the subjects of `locations` those over which some paths work again."""
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -90,6 +93,8 @@ class SilenceDetector:
         self.liveness, self.cabling, self.recent = liveness, cabling, recent
         self.carriers = Carriers(config, sessions, presence, liveness, cabling)
         self.blamed: frozenset[str] = frozenset()
+        self._sick: Ints = np.empty(0, np.int64)
+        """Sessions whose silence was laid to `blamed`."""
         self.cache = LocationCache()
         self.moved: dict[str, list[str]] = {}
         """Dead links around which routers have sent their flows elsewhere, with those routers."""
@@ -99,7 +104,7 @@ class SilenceDetector:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         saved = {"blamed": sorted(self.blamed), "cache": self.cache.snapshot(), "moved": self.moved}
-        return {**saved, "absent_ns": self.absent_ns.copy()}
+        return {**saved, "absent_ns": self.absent_ns.copy(), "sick": self._sick.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
@@ -107,6 +112,7 @@ class SilenceDetector:
         self.cache.restore(state["cache"])
         self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
         self.absent_ns = np.array(state["absent_ns"], np.int64)
+        self._sick = np.array(state.get("sick", ()), np.int64)  # a release before had none
 
     def assess(self, now_ns: int) -> Silence:
         """Claims and sightings at `now_ns`."""
@@ -120,7 +126,7 @@ class SilenceDetector:
         names = frozenset(self.sessions.hosts.list[h] for h in np.flatnonzero(stale).tolist())
         detections = self._hosts(seen, stale, now_ns)
         if not seen.silent.any():
-            self.blamed = frozenset()
+            self.blamed, self._sick = frozenset(), np.empty(0, np.int64)
             self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
             ports = self.carriers.down(seen, self._carrier_lost(now_ns), set())
             return Silence(detections + ports, seen, seen.silent, absent, excused, stale, names, [])
@@ -133,11 +139,12 @@ class SilenceDetector:
         bad = self._grounded(bad, seen, host, now_ns)
         locations = self._locate(seen, bad, quiet & ~bad, now_ns) if bad.any() else []
         self.blamed = frozenset(x.subject.id for x in locations)
+        recovering = frozenset(x.subject for x in locations if came_back(self.cabling, x, seen))
         locations = self._without_aftermath(locations, now_ns)
         detections += [self._detection(x, seen, now_ns) for x in locations]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)
-        return Silence(detections, seen, bad, absent, excused, stale, names, locations)
+        return Silence(detections, seen, bad, absent, excused, stale, names, locations, recovering)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:
         """Silent sessions both of whose agents were awake for the limit meanwhile: starved agents prove nothing.
@@ -232,7 +239,9 @@ class SilenceDetector:
         for rows, direction, last_ns in ((good, "both", seen.good_round_ns), (fwd_good, "fwd", seen.good_fwd_ns)):
             slots = np.flatnonzero(rows)
             observed.append(Observations.of(slots, direction, 0.0, _TRIALS, last_ns[slots]))
-        locations = self.cache.recall(Observations.join(observed), now_ns, self._blame)
+        before, self._sick = self._sick, np.flatnonzero(bad | weak)
+        is_new = not np.isin(self._sick, before).all()
+        locations = self.cache.recall(Observations.join(observed), now_ns, partial(self._blame, not is_new))
         self._heed_moves([x for x in locations if bad[x.slots].any()], good, arrives & ~bad, seen, now_ns)
         return [x for x in locations if bad[x.slots].any()]
 
@@ -256,8 +265,11 @@ class SilenceDetector:
                 for router in routers:
                     cabling.note_moves(router, int(seen.since_ns[found.slots].max()) + 1)
 
-    def _blame(self, seen: Observations) -> list[Location]:
-        return locate(self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence", incumbents=self.blamed)
+    def _blame(self, nothing_new: bool, seen: Observations) -> list[Location]:
+        return locate(
+            self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence",
+            incumbents=self.blamed, nothing_new=nothing_new,
+        )  # fmt: skip
 
     def _detection(self, found: Location, seen: Sightings, now_ns: int) -> Detection:
         since_ns = int(seen.since_ns[found.slots].min())

@@ -30,8 +30,8 @@ hour of it would only cost an hour's time."""
 class DetectStage:
     """All detectors behind one `Stage`.
 
-    Reads probe rows, liveness statements, port readings, corrected delays, clock states, topology and jobs; says
-    findings (``sdf.event.finding.v1``) and NIC health (``sdf.state.nic.v1``).
+    Reads probe rows, liveness statements, port readings, corrected delays, clock states, topology, jobs and operators'
+    labels (overrides, outcomes); says findings (``sdf.event.finding.v1``) and NIC health (``sdf.state.nic.v1``).
     """
 
     name = "detect"

@@ -33,6 +33,12 @@ ACTIONS: Final[dict[str, str]] = {
     "undo": "end a command before its lease does",
 }
 
+OVERRIDES: Final = ("approve", "refuse", "undo", "mode", "hold", "silence", "label", "lift")
+"""What an override may do, see `Override`."""
+
+CONTROLLER: Final = "controller"
+"""Host of the controller's own outcomes."""
+
 STATES: Final[dict[str, str]] = {
     "accepted": "read, signed by whom we trust, in force; a failover is armed from here on",
     "refused": "not done, for the reason in why",
@@ -119,7 +125,9 @@ class Override:
     """An operator's hand, signed with the operator's key.
 
     ``what``: ``approve`` or ``refuse`` (a command that waits for it), ``undo`` (a command), ``mode`` (set {"mode"}),
-    ``hold`` (no command for `target` until `expires_at_ns`).
+    ``hold`` (no command for `target` until `expires_at_ns`), ``silence`` (of findings about `target`, set {"reason",
+    "kinds", "from_at_ns", "maintenance"}), ``label`` (a finding, set {"cause", "note"}), ``lift`` (ends the hold or
+    silence that `target` {"type": "override", "id"} names); the last three in ``records/silences.py``.
     """
 
     id: str

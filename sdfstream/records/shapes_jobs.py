@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sdfstream.records.command import ACTIONS, MODES, STATES
+from sdfstream.records.command import ACTIONS, MODES, OVERRIDES, STATES
 from sdfstream.records.schema import (
     NATURAL,
     PATH,
@@ -123,7 +123,7 @@ OVERRIDE_SHAPE: Final = record(
         "id": text(),
         "issued_at_ns": instant("bus time"),
         "expires_at_ns": instant("after this it has no force"),
-        "what": among("approve", "refuse", "undo", "mode", "hold"),
+        "what": among(*OVERRIDES),
         "operator": ident("who"),
         "command": text("command id"),
         "target": _OPEN,

@@ -80,9 +80,14 @@ class Chain:
 
 
 def _made_by(message: Message, stage: str) -> bool:
-    """Whether `stage`, a writer of the message's topic, wrote it."""
+    """Whether `stage`, a writer of the message's topic, wrote it, and will write it again.
+
+    What the controller said of a label it will not: that rests on an operator's key, which no replay has.
+    """
     body = message.body
-    return message.topic not in SHARED or (isinstance(body, Event) and body.source == stage)
+    if message.topic not in SHARED:
+        return True
+    return isinstance(body, Event) and body.source == stage and body.data.get("action") != "label"
 
 
 def replay(

@@ -45,7 +45,7 @@ class AlertPusher:
     Parameters
     ----------
     board : Board
-        Its open findings are the alerts.
+        Its open findings are the alerts, but for silenced ones.
     is_current : callable
         Whether the board has read what is on the bus: before, findings that were resolved long ago look open.
     send : callable, optional
@@ -83,7 +83,7 @@ class AlertPusher:
 
     async def look(self, now_s: float, now_ns: int) -> None:
         """Look once, and push all that is due."""
-        self.ledger.look(self._board.findings(open_only=True), self._board.resolved_at_ns, now_ns)
+        self.ledger.look(self._board.findings(open_only=True, now_ns=now_ns), self._board.resolved_at_ns, now_ns)
         if now_s < self._push_from_s:
             return
         while (due := self.ledger.due(now_ns)) and await self._push(due, now_s, now_ns):

@@ -21,6 +21,7 @@ from sdfstream.board.findings_text import LEFT_OPEN
 from sdfstream.board.rates import JOB_SECONDS
 from sdfstream.records import columns, topics
 from sdfstream.records.message import Event, Message
+from sdfstream.records.silences import LABEL, WORDS
 from sdfstream.records.topics import (
     COMMAND,
     FINDING,
@@ -60,6 +61,10 @@ _LAST: Final[tuple[tuple[Topic, str, str, int], ...]] = (
     (OVERRIDE, "control_override", "LIMIT 500", STATE_NS),
     (OUTCOME, "control_outcome", "LIMIT 16 BY command", DAY_NS),
 )
+_WORDS: Final = ", ".join(literal(word) for word in WORDS)
+_TAKEN: Final = " AND state = 'applied' AND host = 'controller'"
+"""Outcomes that take up silences, lifts and labels: those stand for up to a week, labels as long as their findings."""
+_MOST_NOTES: Final = 10_000
 _EVENT: Final = "data, event_id, event_type, event_source, event_time_ns, bus_key, bus_at_ns, bus_seq, bus_id"
 
 
@@ -99,13 +104,14 @@ def moment(console: Console, at_ns: int) -> ArchiveMoment:
 def messages(console: Console, when: ArchiveMoment) -> list[Message]:
     """What `Board` and `JobBoard` need for their states at that moment, in order of bus time where order matters."""
     if when.bus_id is None:
-        return list(_findings(console, when))
+        return [*_findings(console, when), *_notes(console, when)]
     ours = f" AND bus_id = {literal(when.bus_id)}"
     said: list[Message] = []
     for topic, table, last, back_ns in _LAST:
         said += _events(topic, _rows(console, table, _within(when, back_ns) + ours, last))
     said += _events(COMMAND, _commands(console, _within(when, DAY_NS) + ours))
     said += _findings(console, when)
+    said += _notes(console, when)
     said += archived_columns_io.stale_paths(console, when.at_ns)
     said += archived_columns_io.delays(console, when.at_ns, ours)
     said += archived_columns_io.clocks(console, when.at_ns, ours)
@@ -123,6 +129,17 @@ def _findings(console: Console, when: ArchiveMoment) -> Iterator[Message]:
             body = Event(body.type, body.source, body.id, body.time_ns, {**body.data, LEFT_OPEN: True})
             message = Message(message.topic, message.key, body, message.bus_at_ns, message.bus_seq)
         yield message
+
+
+def _notes(console: Console, when: ArchiveMoment) -> Iterator[Message]:
+    """Silences and their lifts of this run, and labels of every run, as its findings are: asked for, and answered."""
+    for topic, table, word, more in (
+        (OVERRIDE, "control_override", "what", ""),
+        (OUTCOME, "control_outcome", "action", _TAKEN),
+    ):
+        ours = f"(bus_id = {literal(when.bus_id or '')} OR {word} = {literal(LABEL)})"
+        within = f"{_within(when, STATE_NS)} AND {word} IN ({_WORDS}){more} AND {ours}"
+        yield from _events(topic, _rows(console, table, within, f"LIMIT {_MOST_NOTES}"))
 
 
 def _commands(console: Console, within: str) -> list[dict[str, Any]]:

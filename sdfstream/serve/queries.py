@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sdfstream.board.board import Board
+from sdfstream.board.topology_view import topology_view
 from sdfstream.serve.job_queries_io import JobQueries
 
 ProcessFigures = Callable[[], tuple[int, Mapping[str, int], Mapping[str, int], Mapping[str, Any]]]
@@ -45,8 +46,12 @@ class PipelineQueries:
             view = self._board.view(now_ns, counters=counters, lag=lag, run=run, known_ns=known_ns, **options)
             return view if self._jobs is None else view | self._jobs.summary(now_ns)
         if want == "findings":
-            return {"at_ns": now_ns, "known_at_ns": known_ns, "findings": self._board.findings()}
+            return {"at_ns": now_ns, "known_at_ns": known_ns, "findings": self._board.findings(now_ns=now_ns)}
+        if want == "topology":
+            return topology_view(self._board, now_ns)
+        if want == "silences":
+            return {"at_ns": now_ns, "silences": self._board.notes.silences(now_ns)}
         if self._jobs is not None and want in self._jobs.requests:
             return self._jobs(request, now_ns, known_ns)
-        known = ("board", "findings", *(self._jobs.requests if self._jobs is not None else ()))
+        known = ("board", "findings", "topology", *(self._jobs.requests if self._jobs is not None else ()), "silences")
         return {"error": f"unknown wish {want!r}; known are {', '.join(known)}"}

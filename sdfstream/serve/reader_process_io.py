@@ -21,7 +21,7 @@ from sdfstream.bus.kafka.stage_commits_io import StageCommits
 from sdfstream.bus.open_io import open_bus
 from sdfstream.errors import SdfError
 from sdfstream.records.message import Message
-from sdfstream.records.topics import FINDING, JOB, MESH, NIC, OVERRIDE, QP, TOPOLOGY
+from sdfstream.records.topics import FINDING, JOB, MESH, NIC, OUTCOME, OVERRIDE, QP, TOPOLOGY
 from sdfstream.runtime import disk_io, live_io
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.live_io import Watcher
@@ -111,6 +111,7 @@ class BoardReader:
         self.watchers = (
             Watcher(f"reader-{run}-states", STATES, self._take, from_start=True),
             Watcher(f"reader-{run}-now", CHANGING, self._take),
+            Watcher(f"reader-{run}-notes", (OVERRIDE.name, OUTCOME.name), self._take_notes, from_start=True),
         )
         """Groups of this run alone: every reader reads everything."""
 
@@ -135,11 +136,12 @@ class BoardReader:
             await asyncio.sleep(2.0)
 
     def is_current(self) -> bool:
-        """Whether states and findings were read up to now once: with no lag for some seconds, since brokers that have
-        not answered yet show none either.
+        """Whether states, findings and silences were read up to now once.
+
+        With no lag for some seconds, since brokers that have not answered yet show none either.
         """
-        now_s, name = time.monotonic(), self.watchers[0].name
-        if not self._is_current and self._control.lag.get(name, 1) > 0:
+        now_s, from_oldest = time.monotonic(), [w.name for w in self.watchers if w.from_start]
+        if not self._is_current and any(self._control.lag.get(name, 1) > 0 for name in from_oldest):
             self._behind_at_s = now_s
         self._is_current = self._is_current or now_s - self._behind_at_s >= _SETTLED_S
         return self._is_current
@@ -148,6 +150,11 @@ class BoardReader:
         self.board.take(m for m in messages if m.topic in Board.reads)
         self.jobs.take(m for m in messages if m.topic in JobBoard.reads)
         await self._api.followers.take(messages)
+
+    async def _take_notes(self, messages: Sequence[Message]) -> None:
+        """Silences and labels from the oldest outcome on: one that was said before this process began still counts."""
+        for notes in (self.board.notes, self.jobs.notes):
+            notes.take_all(messages)
 
     def _lag(self) -> dict[str, int]:
         return {"board": sum(self._control.lag.values())}

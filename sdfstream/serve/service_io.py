@@ -27,7 +27,7 @@ from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.open_io import open_bus
 from sdfstream.bus.recording.writer_io import RecordingWriter
 from sdfstream.records.message import Message
-from sdfstream.records.topics import ARCHIVED, FROM_AGENTS
+from sdfstream.records.topics import ARCHIVED, FROM_AGENTS, OUTCOME, OVERRIDE
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime import live_io
 from sdfstream.runtime.archive_io import ARCHIVE
@@ -65,6 +65,8 @@ class Service:
     """Public key of the controller, which signs commands and mesh plans; None: neither is made."""
     commands: bool = False
     """Whether commands are."""
+    notes_reader: str = ""
+    """Of the watcher that reads what operators said before this process began; empty: nothing was, on a bus of ours."""
     board: Board = field(default_factory=Board)
     jobs: JobBoard = field(default_factory=JobBoard)
     counted: list[HasCounters] = field(default_factory=list)
@@ -86,6 +88,10 @@ class Service:
         """By how much the slowest stage is behind the bus, by bus time."""
         reached_at_ns = [at_ns for at_ns in self.control.reached_at_ns.values() if at_ns > 0]
         return (_bus_clock(self.bus)() - min(reached_at_ns)) / NS_PER_S if reached_at_ns else 0.0
+
+    def knows_silences(self) -> bool:
+        """Whether what operators said before this process began was read; before, no finding looks silenced."""
+        return not self.notes_reader or self.control.lag.get(self.notes_reader, 1) == 0
 
     def known_at_ns(self, now_ns: int) -> int:
         """Bus time of which the findings speak."""
@@ -127,7 +133,8 @@ async def service(
         controller_key = keys_io.load(data).public if authority else None
         control = RunControl(drain=_is_alone(settings))
         commands = settings.actuate.mode != "off"
-        running = Service(bus, data, control, controller_key, commands, started_at_ns=time.time_ns())
+        notes_reader = "" if _is_alone(settings) else f"board-notes-{run_id[:8]}"
+        running = Service(bus, data, control, controller_key, commands, notes_reader, started_at_ns=time.time_ns())
         running.jobs_dir.mkdir(exist_ok=True)
         every = [*watchers, *_own_watchers(stack, settings, running, archive, record)]
         api = _make_api(settings, running)
@@ -140,7 +147,7 @@ async def service(
         running.counted += [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
         running.counted += [front] if front else []
         running.counted += [api.received] if api is not None else []
-        alerts = pushing(settings.alerts, settings.cluster, running.board, lambda: True, running.counted)
+        alerts = pushing(settings.alerts, settings.cluster, running.board, running.knows_silences, running.counted)
         await stack.enter_async_context(alerts)
         report = await stack.enter_async_context(reporting(bus, "detect", "up", running.counted))
         if metrics is not None:
@@ -182,6 +189,8 @@ def _own_watchers(
     """The boards, the archive of an in-process bus, and the recorder."""
     yield Watcher("board", Board.reads, _taker(running.board))
     yield Watcher("jobs", JobBoard.reads, _taker(running.jobs))
+    if running.notes_reader:
+        yield Watcher(running.notes_reader, (OVERRIDE.name, OUTCOME.name), _notes_taker(running), from_start=True)
     if isinstance(archive, Archive):
         yield Watcher(ARCHIVE, EVERYTHING, archive.add, once=True)
     if record is not None:
@@ -265,6 +274,14 @@ async def _serve_queries(
 def _taker(board: Board | JobBoard) -> Any:
     async def take(messages: Sequence[Message]) -> None:
         board.take(messages)
+
+    return take
+
+
+def _notes_taker(running: Service) -> Any:
+    async def take(messages: Sequence[Message]) -> None:
+        for notes in (running.board.notes, running.jobs.notes):
+            notes.take_all(messages)
 
     return take
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,12 @@ from sdfstream.serve.api.stream import ChangeLog
 from sdfstream.settings import Settings
 from tests.fixtures import asgi
 from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
+from tests.fixtures.notes import answered, label, lift, silence
 
 END_S = 13.0
 NUMBERS = (
     "nics healthy", "nics unhealthy", "nics unknown", "paths known", "paths measured", "paths lossy", "findings open",
-    "findings resolved", "clocks synced", "clocks known",
+    "findings resolved", "findings silenced", "clocks synced", "clocks known",
 )  # fmt: skip
 
 
@@ -77,6 +78,13 @@ def world(tmp_path: Path, archive_folder: Path) -> World:
     end_ns = EPOCH + int(END_S * 1e9)
     for message in replay(read(), pipeline.stages(Settings()), EPOCH, end_ns):
         everywhere([message])
+    about = next(
+        f for f in board.findings(open_only=True) if (f["subject"]["type"], f["subject"]["id"]) == ("nic", "h01/r1")
+    )
+    at_ns = newest_ns
+    said = [silence("nic", "h01/r1", at_ns=at_ns), silence("nic", "h00/r0", "s2", at_ns=at_ns)]
+    said += [lift("s2", at_ns=at_ns), label(about["id"], "cabling", at_ns=at_ns)]
+    everywhere([replace(message, bus_seq=1_000_000 + n) for n, message in enumerate(answered(*said))])
     archive.close_blocking()
     return World(board, jobs, tmp_path, newest_ns)
 
@@ -97,6 +105,7 @@ def by_terminal(view: dict[str, Any]) -> dict[str, int]:
         "paths lossy": found(r"^paths .* (\d+) lossy"),
         "findings open": found(r"^findings +(\d+) open"),
         "findings resolved": found(r"^findings .* (\d+) resolved"),
+        "findings silenced": found(r"^findings .*\((\d+) silenced\)"),
         "clocks synced": found(r"^clocks .*?(\d+) synced"),
         "clocks known": sum(found(rf"^clocks .*?(\d+) {s}\b") for s in ("synced", "holdover", "unsynced", "unknown")),
     }
@@ -117,6 +126,7 @@ async def by_rest(api: Api, headers: dict[str, str], at: str) -> dict[str, int]:
         "paths lossy": await total("paths", "min_loss=0.01"),
         "findings open": await total("findings", "open=true"),
         "findings resolved": await total("findings", "open=false"),
+        "findings silenced": await total("findings", "silenced=true"),
         "clocks synced": await total("clocks", "status=synced"),
         "clocks known": await total("clocks"),
     }
@@ -129,13 +139,22 @@ async def by_prometheus(api: Api, headers: dict[str, str], at: str) -> dict[str,
         (s.name, *s.labels.values()): int(s.value)
         for family in text_string_to_metric_families(answer.body.decode())
         for s in family.samples
-        if s.name in ("sdf_nics", "sdf_paths", "sdf_findings_open", "sdf_findings_resolved", "sdf_clocks")
+        if s.name
+        in (
+            "sdf_nics",
+            "sdf_paths",
+            "sdf_findings_open",
+            "sdf_findings_silenced",
+            "sdf_findings_resolved",
+            "sdf_clocks",
+        )
     }
     return {
         **{f"nics {state}": of["sdf_nics", state] for state in ("healthy", "unhealthy", "unknown")},
         **{f"paths {which}": of["sdf_paths", which] for which in ("known", "measured", "lossy")},
         "findings open": sum(n for name, n in of.items() if name[0] == "sdf_findings_open"),
         "findings resolved": of["sdf_findings_resolved",],
+        "findings silenced": sum(n for name, n in of.items() if name[0] == "sdf_findings_silenced"),
         "clocks synced": of["sdf_clocks", "synced"],
         "clocks known": sum(n for name, n in of.items() if name[0] == "sdf_clocks"),
     }
@@ -172,6 +191,10 @@ def by_sql(data: Path, at_ns: int) -> dict[str, int]:
             "paths lossy": one(f"SELECT countIf(fresh AND gone / (kept + gone) >= 0.01) FROM ({paths})"),
             "findings open": one("SELECT countIf(status != 'resolved') FROM v_findings"),
             "findings resolved": one("SELECT countIf(status = 'resolved') FROM v_findings"),
+            "findings silenced": one(
+                f"SELECT countIf(status != 'resolved' AND subject_id IN (SELECT subject FROM v_silences "
+                f"WHERE from_at <= {at} AND until_at > {at})) FROM v_findings"
+            ),
             "clocks synced": one(f"SELECT countIf(status = 'synced') FROM ({clocks})"),
             "clocks known": one(f"SELECT count() FROM ({clocks})"),
         }
@@ -188,6 +211,7 @@ async def test_four_ways_to_ask_say_the_same_numbers(world: World) -> None:
     assert set(sql) == set(NUMBERS)
     assert sql["nics unhealthy"] == 1, "the fault is there"
     assert sql["findings open"] >= 1
+    assert sql["findings silenced"] == 1
     assert sql["paths measured"] > 20
     assert sql["clocks synced"] == 4
     assert by_terminal(world.board.view(world.at_ns)) == sql
@@ -196,6 +220,34 @@ async def test_four_ways_to_ask_say_the_same_numbers(world: World) -> None:
     for at in ("", f"&at={world.at_ns}"):
         assert await by_rest(api, headers, at) == sql, at
         assert await by_prometheus(api, headers, at) == sql, at
+
+
+async def test_silences_and_labels_are_the_same_now_in_the_archive_and_in_sql(world: World) -> None:
+    now = Picture(world.board, world.jobs, world.at_ns, world.at_ns)
+    pictures = Pictures(lambda: now, lambda at_ns: past_io.past(str(world.data), None, at_ns))
+    api = Api(pictures, Followers(ChangeLog("run"), pictures), Callers(world.data))
+    headers = {"authorization": f"Bearer {tokens_io.add(world.data, 'test', 'view')}"}
+    console = Console.open(str(world.data))
+    try:
+        silences = console.answer("SELECT id, subject, lifted_by FROM v_silences ORDER BY id").rows
+        ((labelled, cause),) = (row.values() for row in console.answer("SELECT finding, cause FROM v_labels").rows)
+    finally:
+        console.close()
+    for at in ("", f"at={world.at_ns}"):
+        shown = (await asgi.ask(api, "/v1/silences", query=at.encode(), headers=headers)).json["items"]
+        assert sorted([s["id"], s["subject"], s["lifted_by"]] for s in shown) == [[*s.values()] for s in silences]
+        assert [s["state"] for s in shown] == ["in-force", "lifted"]
+        found = (await asgi.ask(api, "/v1/findings", query=at.encode(), headers=headers)).json["items"]
+        assert [(f["id"], f["label"]["cause"]) for f in found if f["label"]] == [(labelled, cause)]
+        assert [f["silence"]["by"] for f in found if f["silence"]] == ["anna"]
+    pages = [await asgi.ask(api, "/v1/silences", query=b"limit=1", headers=headers)]
+    assert pages[0].json["total"] == 2
+    cursor = f"limit=1&cursor={pages[0].json['next']}".encode()
+    pages.append(await asgi.ask(api, "/v1/silences", query=cursor, headers=headers))
+    assert [page.json["items"][0]["id"] for page in pages] == ["s1", "s2"]
+    assert pages[1].json["next"] is None
+    before = f"at={world.at_ns - 5 * 10**8}".encode()
+    assert (await asgi.ask(api, "/v1/silences", query=before, headers=headers)).json["total"] == 0, "said later"
 
 
 async def test_answers_are_what_the_document_says(world: World) -> None:

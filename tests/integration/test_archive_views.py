@@ -130,6 +130,16 @@ def test_commands_with_their_lease_and_what_became_of_them(engine: Engine) -> No
     assert seconds == 5
 
 
+def test_what_operators_said_of_findings(engine: Engine) -> None:
+    columns = "id, subject_type, subject, kinds, maintenance, operator, reason, lifted_by, lifted_at = until_at"
+    assert engine.rows(f"SELECT {columns} FROM v_silences") == [
+        ("s1", "link", "l0--s1", ["loss"], False, "anna", "optic", "ben", True)
+    ]
+    assert engine.rows("SELECT finding, cause, operator, labels FROM v_labels") == [("f1", "false-alarm", "ben", 2)]
+    ((seconds,),) = engine.rows("SELECT dateDiff('second', from_at, until_at) FROM v_silences")
+    assert seconds == 71
+
+
 def test_jobs_over_their_hosts(engine: Engine) -> None:
     got = engine.rows("SELECT job, name, state, ranks, hosts, nics, qps, ended_hosts FROM v_jobs")
     assert got == [

@@ -32,6 +32,7 @@ NOW = rules.NOW
 SPOILERS: list[Callable[[Any], None]] = [
     rules.open_breaker,
     rules.hold_job,
+    rules.maintain_spine,
     rules.opt_out,
     rules.never_received,
     rules.received_long_ago,

@@ -28,6 +28,9 @@ NAMES = ("failover", "faults", "collision", "iperf", "lapses", "blind", "forged"
 class Live(Result):
     """A result that tells what it sees as it goes."""
 
+    record: str = ""
+    """Folder for a recording of the trial's bus and its truth, where the trial makes one."""
+
     def progress(self, line: str) -> None:
         print(f"    {line}", file=sys.stderr, flush=True)
 
@@ -37,6 +40,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=NAMES, help="this one; repeatable")
     parser.add_argument("--trials", type=int, default=20, help="repetitions of each (default 20)")
     parser.add_argument("--seed", type=int, default=1, help="of the choices of links and ports (default 1)")
+    parser.add_argument("--record", default="", metavar="DIR", help="keep the bus and the truth there (faults)")
     parser.add_argument("--json", action="store_true", help="everything as one JSON object in the last line")
     args = parser.parse_args()
     print(f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; load {_load()}")
@@ -44,7 +48,7 @@ def main() -> int:
     failed = False
     for name in args.only or NAMES:
         print(f"\n{name}", flush=True)
-        began_s, result = time.monotonic(), Live(name)
+        began_s, result = time.monotonic(), Live(name, record=args.record)
         module = importlib.import_module(f"tests.trials.{name}")
         try:
             uvloop.run(module.measure(result, args.trials, args.seed))

@@ -3,15 +3,19 @@
 Links and NICs go down, links drop all packets or some in one direction, queues fill, NICs flap; each is held for
 seconds, and the next comes a random while after what it left has resolved. The score is that of ``make demo``
 (`sdfstream.score.match`). A NIC flaps once at most, and has no fault after that: its ``link-flap`` stands for an hour.
+
+Cross traffic and the jobs' own may fill a queue before or behind the one that is meant. So the kernels' queues are read
+all the while, and a finding of congestion where one stood is told as true, though nobody injected it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +34,10 @@ MESH: Final = replace(LARGE.mesh, rate_hz=10.0, liveness_ms=300)
 QUIET_S: Final = 15.0
 """Longest wait for what a healed fault left open."""
 PAUSE_S: Final = (1.0, 4.0)
+QUEUE_S: Final = 0.25
+"""Between two readings of all queues."""
+STANDS: Final = (0.1, 3)
+"""A queue stands while so many readings out of four in a row find this share of its limit in it."""
 GOAL: Final = (0.975, 0.9)
 """Share of faults that are told right or near, and right."""
 
@@ -88,10 +96,12 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     flapped: set[str] = set()
     injected: list[Fault] = []
     config = ActuateConfig(mode="enforce", hold_down_ms=HOLD_DOWN_MS)
-    async with world(LARGE.spec, MESH, config) as here:
+    async with world(LARGE.spec, MESH, config, record=Path(result.record) if result.record else None) as here:
         await _ready(here)
         for spec in LARGE.jobs:
             await here.start(spec)
+        queues = Queues()
+        reading = asyncio.create_task(queues.read(here.fabric))
         await asyncio.sleep(10.0)  # the jobs' normal, by which they are judged
         for number, kind in enumerate(kinds, 1):
             fault = KINDS[kind].inject(here.fabric, rng, flapped)
@@ -100,10 +110,44 @@ async def measure(result: Result, trials: int, seed: int) -> None:
             await here.until(lambda: not _open(here), QUIET_S)
             await asyncio.sleep(float(rng.uniform(*PAUSE_S)))
             result.progress(f"{number}/{trials} {kind} {fault.target}: {_verdict(here, fault)}")
-        stats = [await asyncio.to_thread(job.stats) for job in here.jobs]
+        reading.cancel()
         card = match([f.truth() for f in injected], _statements(here))
-    _report(result, card, kinds, seed)
-    result.say(f"the jobs: {stats}", jobs=stats)
+    _report(result, card, kinds, seed, queues)
+
+
+@dataclass
+class Queues:
+    """When a queue stood in each direction between leaves and spines, by the kernels."""
+
+    stood: dict[str, list[int]] = field(default_factory=dict)
+    """Instants, ns since the Unix epoch, by direction."""
+
+    async def read(self, fabric: Fabric) -> None:
+        """Read all queues until cancelled."""
+        spec = fabric.spec
+        pairs = [(f"l{leaf}", f"s{spine}") for leaf in range(spec.leaves) for spine in range(spec.spines)]
+        directions = [f"{a}->{b}" for pair in pairs for a, b in (pair, pair[::-1])]
+        full: dict[str, deque[bool]] = {direction: deque(maxlen=4) for direction in directions}
+        while True:
+            waiting = await asyncio.to_thread(lambda: {d: fabric.backlog_bytes(d) for d in directions})
+            for direction, size in waiting.items():
+                full[direction].append(size >= STANDS[0] * spec.queue_bytes)
+                if sum(full[direction]) >= STANDS[1]:
+                    self.stood.setdefault(direction, []).append(time.time_ns())
+            await asyncio.sleep(QUEUE_S)
+
+    def explain(self, alarm: Mapping[str, Any]) -> bool:
+        """Whether a finding of congestion was opened while a queue stood there, or had stood within two seconds."""
+        subject = alarm["subject"]
+        names = [subject["direction"]] if "direction" in subject else _directions(str(subject["id"]))
+        opened_ns = int(alarm["seen_at_ns"])
+        near = (at_ns for name in names for at_ns in self.stood.get(name, ()))
+        return alarm["kind"] == "congestion" and any(0 <= opened_ns - at_ns <= 2 * NS_PER_S for at_ns in near)
+
+
+def _directions(link: str) -> list[str]:
+    ends = link.split("--")
+    return ["->".join(ends), "->".join(reversed(ends))]
 
 
 async def _ready(here: World, timeout_s: float = 60.0) -> None:
@@ -150,17 +194,18 @@ def _nic(fabric: Fabric, rng: np.random.Generator, but: set[str]) -> str:
     return str(rng.choice([name for name in names if name not in but]))
 
 
-def _report(result: Result, card: Scorecard, kinds: list[str], seed: int) -> None:
+def _report(result: Result, card: Scorecard, kinds: list[str], seed: int, queues: Queues) -> None:
     said = card.as_dict()
-    told, right = said["right"] + said["near"], said["right"]
-    met = told >= GOAL[0] * len(kinds) and right >= GOAL[1] * len(kinds) and not said["false_alarms"]
+    beside = [one for one in said["beside"] if one["class"] == "false" and queues.explain(one)]
+    told, right, false = said["right"] + said["near"], said["right"], said["false_alarms"] - len(beside)
+    met = told >= GOAL[0] * len(kinds) and right >= GOAL[1] * len(kinds) and not false
     result.say(
         f"{len(kinds)} faults: {right} right, {said['near']} near, {said['wrong']} wrong, {said['missed']} missed, "
-        f"{said['false_alarms']} false, {said['extra']} told once more, {said['early']} closed early, "
-        f"{said['late']} late, {said['telemetry']} of our own telemetry "
+        f"{false} false, {len(beside)} of queues that stood beside, {said['extra']} told once more, "
+        f"{said['early']} closed early, {said['late']} late, {said['telemetry']} of our own telemetry "
         f"(goal ≥ {GOAL[0]:.3g} told, ≥ {GOAL[1]:.3g} right, 0 false: {'met' if met else 'NOT met'})",
-        faults=len(kinds), seed=seed,
-        **{key: said[key] for key in ("right", "near", "wrong", "missed", "false_alarms", "extra", "early", "late")},
+        faults=len(kinds), seed=seed, false_alarms=false, queues_beside=len(beside),
+        **{key: said[key] for key in ("right", "near", "wrong", "missed", "extra", "early", "late", "telemetry")},
     )  # fmt: skip
     hard = [o.delay_ns / NS_PER_MS for o, kind in _kinds(card, kinds) if kind.endswith("-down") and o.delay_ns]
     if hard:
@@ -172,7 +217,8 @@ def _report(result: Result, card: Scorecard, kinds: list[str], seed: int) -> Non
         verdicts = Counter(o.verdict for o, of in _kinds(card, kinds) if of == kind)
         result.say(f"  {kind}: {count}, " + ", ".join(f"{n} {verdict}" for verdict, n in sorted(verdicts.items())))
     for alarm in said["beside"]:
-        result.say(f"  {alarm['class']}: {alarm['kind']} {alarm['subject']} ({alarm.get('fault', 'of no fault')})")
+        what = "a queue that stood" if alarm in beside else alarm["class"]
+        result.say(f"  {what}: {alarm['kind']} {alarm['subject']} ({alarm.get('fault', 'of no fault')})")
 
 
 def _kinds(card: Scorecard, kinds: list[str]) -> list[tuple[Any, str]]:

@@ -134,11 +134,15 @@ class World:
 
 @asynccontextmanager
 async def world(
-    spec: FabricSpec = SPEC, mesh: MeshSpec = MESH, actuate: ActuateConfig | None = None
+    spec: FabricSpec = SPEC,
+    mesh: MeshSpec = MESH,
+    actuate: ActuateConfig | None = None,
+    *,
+    record: Path | None = None,
 ) -> AsyncIterator[World]:
-    """Lab, pipeline and agent while the block runs."""
+    """Lab, pipeline and agent while the block runs; `record`: a folder for ``recording`` and ``truth``, as a demo's."""
     try:
-        fabric = Fabric.up(replace(spec, name=f"trial-{os.getpid()}"))
+        fabric = Fabric.up(replace(spec, name=f"trial-{os.getpid()}"), record and record / "truth")
     except LabUnavailableError as error:
         raise SkippedError(f"no lab on this machine: {error}") from error
     config = actuate or ActuateConfig(mode="enforce", hold_down_ms=HOLD_DOWN_MS)
@@ -148,7 +152,9 @@ async def world(
         said: list[dict[str, Any]] = []
         watcher = Watcher("trial", (COMMAND.name, OUTCOME.name, FINDING.name), _keeper(said))
         settings = Settings(data=folder, actuate=config)
-        running = await stack.enter_async_context(service(settings, watchers=[watcher]))
+        running = await stack.enter_async_context(
+            service(settings, record=record and record / "recording", watchers=[watcher])
+        )
         agent = await stack.enter_async_context(lab_source(fabric, running, mesh))
         key = keys_io.public_key(folder / "keys" / "controller.pub")
         here = World(fabric, running, agent, running.jobs_dir, key, said=said)

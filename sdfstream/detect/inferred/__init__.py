@@ -1,4 +1,3 @@
 """Places where no cabling is declared and no path is traced: NICs that share a switch, and links that some of
-their paths cross. `floors` has the evidence, `groups` infers who shares a switch, `hidden` lays sick paths to what lies
-between.
+their paths cross. X
 """

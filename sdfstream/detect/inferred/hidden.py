@@ -84,7 +84,7 @@ def hidden_elements(sessions: Sessions, group: Int64s, seen: Observations, sick:
     ----------
     sessions : Sessions
     group : (nics,) int64
-        As `groups.leaf_groups` gives them.
+        As `numeric.proximity.leaf_groups` gives them.
     seen : Observations
         Paths whose routes are not known.
     sick : (rows,) bool

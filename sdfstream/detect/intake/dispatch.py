@@ -1,17 +1,19 @@
 """Which engines take each message: one method per topic, and nothing is evaluated here.
 
-==========================  =========================================================================================
-topic                       taken by
-==========================  =========================================================================================
-``sdf.raw.probe.v1``        sessions, marks, liveness, loss runs; bus time, presence and producers of the sending host
-``sdf.raw.liveness.v1``     liveness; bus time, presence and producers of the agent's host; degraded agents
-``sdf.raw.port.v1``         presence (port states), flaps, ports
-``sdf.derived.owd.v1``      delays
-``sdf.state.clock.v1``      clocks, clock steps
-``sdf.derived.qp.v1``       in-band
-``sdf.state.topology.v1``   cabling (declared, or a traced path), flows, miscabled, producers
-``sdf.state.job.v1``        jobs
-==========================  =========================================================================================
+============================  =======================================================================================
+topic                         taken by
+============================  =======================================================================================
+``sdf.raw.probe.v1``          sessions, marks, liveness, loss runs; bus time, presence and producers of the sending host
+``sdf.raw.liveness.v1``       liveness; bus time, presence and producers of the agent's host; degraded agents
+``sdf.raw.port.v1``           presence (port states), flaps, ports
+``sdf.derived.owd.v1``        delays
+``sdf.state.clock.v1``        clocks, clock steps
+``sdf.derived.qp.v1``         in-band
+``sdf.state.topology.v1``     cabling (declared, or a traced path), flows, miscabled, producers
+``sdf.state.job.v1``          jobs
+``sdf.control.override.v1``   learned causes (labels that operators ask for)
+``sdf.control.outcome.v1``    learned causes (labels that the controller accepted)
+============================  =======================================================================================
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from sdfstream.records.fabric import FLOW_TYPE, Topology, flow_from, host_of
 from sdfstream.records.mesh import HOST_TYPE, host_here
 from sdfstream.records.message import Event, Message
 from sdfstream.records.producer import PRODUCER_TYPE, refused_producer
-from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OWD, PORT, PROBE, QP_WINDOW, TOPOLOGY
+from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, PORT, PROBE, QP_WINDOW, TOPOLOGY
 
 
 class Dispatch:
@@ -49,6 +51,8 @@ class Dispatch:
         TOPOLOGY.name,
         JOB.name,
         QP_WINDOW.name,
+        OVERRIDE.name,
+        OUTCOME.name,
     )
 
     def __init__(self, engines: Engines) -> None:
@@ -77,6 +81,8 @@ class Dispatch:
             LIVENESS.name: self._take_liveness,
             TOPOLOGY.name: self._take_topology,
             JOB.name: lambda message, event: engines.jobs.take(event.data, message.bus_at_ns),
+            OVERRIDE.name: lambda _, event: engines.learned.take_override(event),
+            OUTCOME.name: lambda _, event: engines.learned.take(event),
         }
 
     def takes_together(self, messages: Sequence[Message]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream.score.detect.confusion import calibration, matrix
 from sdfstream.score.detect.facts import GRAY, HARD, FaultFact, RunFacts
 
 _DAY_S: Final = 86_400.0
@@ -18,9 +19,10 @@ def card(runs: Sequence[RunFacts]) -> dict[str, Any]:
 
     Precision counts findings above info, recall and the rest count faults; ``place_at_1`` and ``cause_accuracy`` are
     shares of the faults that were found; so is ``inferred``: placed by NICs and paths, no switch's name being known.
+    ``grouping_ari`` is the median over the runs, ``confusion`` counts faults by their class and the class told,
+    ``calibration`` has the share of findings that were true by the probability that they stated (`confusion`).
     Delays run from the fault to the first finding tied to it, path symptoms included. ``closed_early`` and
-    ``empty_evidence`` are numbers of findings. What the pipeline has no topic for (queues, utilisation, grouping) is
-    null.
+    ``empty_evidence`` are numbers of findings. What the pipeline has no topic for (queues, utilisation) is null.
     """
     faults = [fault for run in runs for fault in run.faults]
     alarms, wrong = sum(run.alarms for run in runs), sum(len(run.false_alarms) for run in runs)
@@ -37,10 +39,12 @@ def card(runs: Sequence[RunFacts]) -> dict[str, Any]:
         "false_alarms_per_day": round(wrong / days, 2) if days else None,
         "queue_rmse_bytes": None,
         "utilisation_rmse": None,
-        "grouping_ari": None,
+        "grouping_ari": _median([run.grouping_ari for run in runs]),
         "closed_early": sum(f.closed_early for f in faults),
         "empty_evidence": sum(len(run.empty_evidence) for run in runs),
         "findings_per_root": _share(sum(f.findings for f in faults), sum(f.found for f in faults)),
+        "confusion": matrix((f.kind, f.reported_class) for f in faults),
+        "calibration": calibration([one for run in runs for one in run.stated]),
         "with_map": _half(runs, blind=False),
         "without_map": _half(runs, blind=True),
         "per_fault": {
@@ -91,6 +95,11 @@ def delay(faults: Iterable[FaultFact], kinds: Iterable[str]) -> float | None:
     wanted = set(kinds)
     delays = [f.delay_s for f in faults if f.kind in wanted and f.delay_s is not None]
     return round(float(np.percentile(delays, 99)), 3) if delays else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(float(np.median(known)), 4) if known else None
 
 
 def _share(some: int, whole: int) -> float | None:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from sdfstream.records.units import NS_PER_S
 from sdfstream.score.alarms import closed_early
+from sdfstream.score.detect.confusion import MISSED, TELEMETRY, Stated, reported_class
 from sdfstream.score.detect.inferred import in_truth, is_inferred
-from sdfstream.score.location import LocationMatch, ends
+from sdfstream.score.location import LocationMatch, ends, locate
 from sdfstream.score.match import FaultOutcome, match
 
 Data = Mapping[str, Any]
@@ -59,6 +60,8 @@ class FaultFact:
     not asked."""
     cause: bool = False
     """The best finding's cause is right, `SETTLED_NS` after its statement."""
+    reported_class: str = MISSED
+    """Class of the best finding then (`sdfstream.score.detect.confusion`)."""
     inferred: bool = False
     """The best finding's subject is exact, and known by NICs and paths alone (`sdfstream.score.detect.inferred`)."""
     delay_s: float | None = None
@@ -83,6 +86,10 @@ class RunFacts:
     """Findings above info."""
     false_alarms: list[str] = field(default_factory=list)
     """Kind and subject of findings that no fault explains, benign events included."""
+    stated: list[Stated] = field(default_factory=list)
+    """What each finding above info stated, telemetry's left out."""
+    grouping_ari: float | None = None
+    """Of the NICs that share a leaf by measured delays, against the truth."""
     empty_evidence: list[str] = field(default_factory=list)
     """Kind and subject of findings of which a statement has no evidence above what is normal."""
 
@@ -115,6 +122,7 @@ def facts(truth: Data, faults: Iterable[Data], statements: Sequence[Data], *, bl
     made.alarms = card.alarms
     made.false_alarms = [_brief(f) for f in [*card.false_alarms, *card.telemetry]]
     made.empty_evidence = [_brief(h[0]) for h in histories.values() if any(is_empty(s) for s in h)]
+    made.stated = _stated(card.outcomes, histories)
     made.faults = [_fact(made, outcome, histories) for outcome in card.outcomes]
     for fact, outcome in zip(made.faults, card.outcomes, strict=True):
         fact.inferred = fact.exact and outcome.finding is not None and str(outcome.finding["id"]) in without_names
@@ -133,13 +141,33 @@ def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence
         best = min((h[0] for h in tied), key=lambda s: int(s["seen_at_ns"]), default=None)
     if best is not None:
         made.exact = outcome.location is LocationMatch.EXACT
-        made.cause = _settled(best, histories)["cause"] in CAUSES_OF.get(made.kind, frozenset())
+        settled = _settled(best, histories)
+        made.cause = settled["cause"] in CAUSES_OF.get(made.kind, frozenset())
+        made.reported_class = reported_class(str(settled["kind"]), str(settled["cause"]))
         if made.exact and 1 <= len(fault.get("links", ())) <= 2 and made.kind not in _AT_A_NIC:
             made.directed = directs(best, fault["links"])
     first = [] if best is None else [_brief(best)]
     made.reported = tuple(dict.fromkeys([*first, *sorted(_brief(h[0]) for h in tied)]))
     made.closed_early = sum(closed_early(history, fault) for history in tied)
     return made
+
+
+def _stated(outcomes: Sequence[FaultOutcome], histories: Mapping[str, Sequence[Data]]) -> list[Stated]:
+    """What every finding above info stated once it had settled, and whether it was true of the fault it is tied to."""
+    fault_of = {key: outcome.fault for outcome in outcomes for key in outcome.tied}
+    found = []
+    for key, history in histories.items():
+        settled = _settled(history[0], histories)
+        if all(s["severity"] == "info" for s in history) or settled.get("class") == TELEMETRY:
+            continue
+        fault = fault_of.get(key)
+        is_true = (
+            fault is not None
+            and locate(str(fault["target"]), settled) is LocationMatch.EXACT
+            and settled["cause"] in CAUSES_OF.get(str(fault["kind"]), frozenset())
+        )
+        found.append(Stated(float(settled.get("confidence", 0.0)), is_true))
+    return found
 
 
 def _settled(best: Data, histories: Mapping[str, Sequence[Data]]) -> Data:

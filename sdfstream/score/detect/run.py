@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sdfstream import pipeline
 from sdfstream.records.message import Event
 from sdfstream.records.topics import FINDING
+from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.replay import replay
 from sdfstream.score.detect.facts import RunFacts, facts
+from sdfstream.score.detect.grouping import MeasuredGroups
 from sdfstream.settings import Settings
 from sdfstream.twin.recording_io import fabric_truth, route_truth
 from sdfstream.twin.scenario import read
 from sdfstream.twin.simulation import Twin
 
 STAGES: Final = ("sync", "workload", "detect")
+GROUPED_NS: Final = 8 * NS_PER_S
+"""Who shares a leaf is told by the delays of so long before the end."""
 QUICK: Final = ("congested-link", "gray-10-blind", "link-down", "nic-down-blind")
 """Scenarios of ``--quick``, a regression gate of half a minute."""
 
@@ -25,16 +29,30 @@ def run(path: Path, seed: int, settings: Settings) -> RunFacts:
     """Facts of the scenario at `path` with `seed`; the shipped detectors' settings are `settings`."""
     scenario = read(path)
     twin = Twin(scenario, seed, str(path))
-    stages = [stage for stage in pipeline.stages(settings) if stage.name in STAGES]
-    end_ns = twin.start_ns + round(twin.seconds * 1e9)
-    statements = [
-        dict(message.body.data)
-        for message in replay(twin.messages(), stages, twin.start_ns, end_ns)
-        if message.topic == FINDING.name and isinstance(message.body, Event)
-    ]
+    groups = MeasuredGroups(_end_ns(twin) - GROUPED_NS)
+    said = statements(twin, settings, groups)
     truth = [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults]
     blind = not scenario.known.topology and not scenario.known.traces
-    return facts(fabric_truth(twin) | {"routes": route_truth(twin)}, truth, statements, blind=blind)
+    fabric = fabric_truth(twin)
+    made = facts(fabric | {"routes": route_truth(twin)}, truth, said, blind=blind)
+    made.grouping_ari = groups.against(fabric["leaves"])
+    return made
+
+
+def statements(twin: Twin, settings: Settings, groups: MeasuredGroups | None = None) -> list[dict[str, Any]]:
+    """`data` of ``sdf.event.finding.v1``, in order, that the stages make of a twin's messages; `groups` takes all."""
+    stages = [stage for stage in pipeline.stages(settings) if stage.name in STAGES]
+    found = []
+    for message in replay(twin.messages(), stages, twin.start_ns, _end_ns(twin)):
+        if groups is not None:
+            groups.take(message)
+        if message.topic == FINDING.name and isinstance(message.body, Event):
+            found.append(dict(message.body.data))
+    return found
+
+
+def _end_ns(twin: Twin) -> int:
+    return twin.start_ns + round(twin.seconds * 1e9)
 
 
 def chosen(names: Sequence[str], *, quick: bool, shipped: Sequence[str]) -> list[str]:

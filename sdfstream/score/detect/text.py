@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from sdfstream.score.detect.confusion import CLASSES, MISSED, UNKNOWN
 
 _HEAD: Final = ("fault", "n", "recall", "place@1", "cause", "p50 s", "p99 s", "findings per root", "closed early")
 _COLUMNS: Final = (
@@ -27,9 +29,25 @@ def table(card: Mapping[str, Any]) -> str:
     for kind, figures in card["per_fault"].items():
         said = ", ".join(f"{name} {n}" for name, n in figures["reported"].items())
         lines.append("| " + " | ".join([kind, *(_cell(figures.get(c)) for c in _COLUMNS), said or "–"]) + " |")
+    lines += ["", *_confusion(card["confusion"]), "", *_calibration(card["calibration"])]
     for head, key in (("Findings that no fault explains", "wrong"), ("Findings with an empty statement", "empty")):
         lines += ["", f"{head}: {sum(card[key].values())}", *(f"- {text}: {n}" for text, n in card[key].items())]
     return "\n".join([*lines, "", f"Missed: {len(card['missed'])}", *(f"- {text}" for text in card["missed"])])
+
+
+def _confusion(matrix: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Faults by their class, and the class that they were told as."""
+    said = [name for name in (*CLASSES, UNKNOWN, MISSED) if any(name in row for row in matrix.values())]
+    lines = [f"| class of fault, told as | {' | '.join(said)} |", "|---" * (len(said) + 1) + "|"]
+    return lines + [f"| {name} | {' | '.join(str(row.get(s, 0)) for s in said)} |" for name, row in matrix.items()]
+
+
+def _calibration(ranges: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The share of findings that were true, by the probability that they stated."""
+    lines = ["| stated probability | findings | stated, mean | true |", "|---|---|---|---|"]
+    return lines + [
+        f"| {r['from']:g}–{r['to']:g} | {r['findings']} | {_cell(r['stated'])} | {_cell(r['true'])} |" for r in ranges
+    ]
 
 
 def _cell(value: Any) -> str:

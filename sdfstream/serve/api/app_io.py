@@ -30,7 +30,7 @@ from sdfstream.serve.api.page_io import WebPage
 from sdfstream.serve.api.pictures_io import Pictures
 from sdfstream.serve.api.problem import ProblemError
 from sdfstream.serve.api.resources import RESOURCES, Resource
-from sdfstream.serve.api.roles import ALERTS, OF_OVERRIDE, ApiRole, needed
+from sdfstream.serve.api.roles import ALERTS, ApiRole, needed, needed_for
 from sdfstream.serve.api.stream import TOPICS
 
 log = logging.getLogger("sdfstream.api")
@@ -116,7 +116,7 @@ class Api:
             raise ProblemError(400, f"the body is no JSON: {error.detail}") from None
         if not isinstance(given, dict):
             raise ProblemError(400, "the body is no JSON object")
-        wanted = OF_OVERRIDE.get(str(given.get("what")), ApiRole.ADMIN)
+        wanted = needed_for(given, self._pictures.now().board.notes.silence)
         if request.scope["state"]["role"] < wanted:
             raise ProblemError(403, f"this needs the role {wanted.word}")
         if self._override is None:

@@ -64,12 +64,20 @@ def _of_findings(opened: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
     classes = {of_class for of_class, _ in FINDING_KINDS.values()}
     levels = {(of_class, severity): 0 for of_class in sorted(classes) for severity in SEVERITIES}
     by_level = Counter[tuple[str, ...]](levels)
+    silenced_by_level = Counter[tuple[str, ...]](levels)
     by_kind = Counter(dict.fromkeys(FINDING_KINDS, 0))
+    silenced_by_kind = Counter(dict.fromkeys(FINDING_KINDS, 0))
     for finding in opened:
-        by_level[str(finding.get("class")), str(finding.get("severity"))] += 1
-        by_kind[str(finding.get("kind"))] += 1
-    yield _labelled("sdf_findings_open", "Open findings.", ("class", "severity"), by_level)
+        level, kind = (str(finding.get("class")), str(finding.get("severity"))), str(finding.get("kind"))
+        by_level[level] += 1
+        by_kind[kind] += 1
+        silenced_by_level[level] += bool(finding["silence"])
+        silenced_by_kind[kind] += bool(finding["silence"])
+    labels = ("class", "severity")
+    yield _labelled("sdf_findings_open", "Open findings, silenced ones among them.", labels, by_level)
     yield _by("sdf_findings_open_of_kind", "The same by kind.", "kind", by_kind)
+    yield _labelled("sdf_findings_silenced", "Open findings that a silence covers now.", labels, silenced_by_level)
+    yield _by("sdf_findings_silenced_of_kind", "The same by kind.", "kind", silenced_by_kind)
 
 
 def _of_jobs(picture: Picture) -> Iterable[Metric]:

@@ -123,8 +123,8 @@ def _overrides() -> dict[str, Any]:
     taken = {"type": "object", "properties": {"taken": {"type": "string"}}, "required": ["taken"]}
     return {
         "operationId": "override",
-        "summary": "Put a signed override (as `sdfstream approve`, `undo` and `policy` make them) on the bus. The role "
-        "must fit what it does; whether it is obeyed the controller decides by its signature.",
+        "summary": "Put a signed override (as `sdfstream approve`, `undo`, `policy`, `silence`, `label` make them) on "
+        "the bus. The role must fit what it does; whether it is obeyed the controller decides by its signature.",
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
         "responses": {"202": _json("It is on its way to the bus.", taken)}
         | _refusals("POST", "/v1/overrides", 400, 413, 415, 429, 503),

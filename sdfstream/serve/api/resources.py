@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sdfstream.alerts.webhook import STATUSES
+from sdfstream.board.finding_notes import STATES as SILENCE_STATES
 from sdfstream.board.humanize import subject_of
 from sdfstream.board.nic_grid import STATES
 from sdfstream.board.path_cells import FIGURES
@@ -103,9 +104,24 @@ def _findings(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
             and ("job" not in asked or asked["job"] in (finding.get("jobs") or ()))
             and ("subject" not in asked or asked["subject"] in (subject_of(finding), _subject_id(finding)))
             and _whole(finding.get("since_at_ns")) >= asked.get("since", 0)
+            and asked.get("silenced", is_silenced(finding)) == is_silenced(finding)
         )
 
-    return [finding for finding in picture.board.findings() if fits(finding)]
+    def is_silenced(finding: Item) -> bool:
+        return finding["silence"] is not None
+
+    return [finding for finding in picture.board.findings(now_ns=picture.at_ns) if fits(finding)]
+
+
+def _silences(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
+    return [
+        silence
+        for silence in picture.board.notes.silences(picture.at_ns)
+        if asked.get("state", silence["state"]) == silence["state"]
+        and asked.get("id", silence["id"]) == silence["id"]
+        and asked.get("subject", "") in ("", silence["subject"], f"{silence['type']} {silence['subject']}")
+        and asked.get("maintenance", silence["maintenance"]) == silence["maintenance"]
+    ]
 
 
 def _commands(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
@@ -236,10 +252,25 @@ RESOURCES: Final[dict[str, Resource]] = {
                 _choice("severity", "only this severity", "info", "warning", "urgent"),
                 Parameter("job", "only those that hurt this job"),
                 Parameter("subject", "only about this: `nic h03/r1`, or `h03/r1`"),
+                Parameter("silenced", "only those that a silence covers now, or only the others", "truth"),
                 _SINCE,
             ),
             _findings,
             _newest("since_at_ns"),
+            (int, str),
+        ),
+        Resource(
+            "silences",
+            "Silences that operators set and the controller took up, the newest first: planned, in force, and of "
+            "those that are over what is remembered.",
+            (
+                Parameter("id", "only this one"),
+                _choice("state", "only those in this state", *SILENCE_STATES),
+                Parameter("subject", "only of this subject: `nic h03/r1`, or `h03/r1`"),
+                Parameter("maintenance", "only those with which the loop pauses, or only the others", "truth"),
+            ),
+            _silences,
+            _newest("said_at_ns"),
             (int, str),
         ),
         Resource(

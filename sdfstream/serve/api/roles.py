@@ -9,11 +9,12 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sdfstream.errors import FormatError
+from sdfstream.records.silences import LIFT, SILENCE, FindingSilence
 
 
 class ApiRole(enum.IntEnum):
@@ -22,9 +23,9 @@ class ApiRole(enum.IntEnum):
     VIEW = 1
     """Read everything."""
     LABEL = 2
-    """Say something beside the measurements: alerts of an Alertmanager."""
+    """Say something beside the measurements: alerts of an Alertmanager, signed silences and labels of findings."""
     APPROVE = 3
-    """Pass on signed approvals and undos of single commands."""
+    """Pass on signed approvals and undos of single commands, and silences with which the loop pauses (maintenance)."""
     ADMIN = 4
     """Pass on every signed override: mode, hold, kill switch."""
 
@@ -35,15 +36,47 @@ class ApiRole(enum.IntEnum):
 
 
 ROLES: Final[dict[str, ApiRole]] = {role.word: role for role in ApiRole}
-OF_OVERRIDE: Final[dict[str, ApiRole]] = {what: ApiRole.APPROVE for what in ("approve", "refuse", "undo")}
-"""ApiRole by what an override does; everything else needs `ApiRole.ADMIN`."""
+OF_OVERRIDE: Final[dict[str, ApiRole]] = {
+    **dict.fromkeys(("approve", "refuse", "undo"), ApiRole.APPROVE),
+    **dict.fromkeys(("silence", "label"), ApiRole.LABEL),
+}
+"""ApiRole by what an override does; everything else needs `ApiRole.ADMIN`. Where it depends: `needed_for`."""
 OPEN: Final = frozenset({"/healthz", "/openapi.json"})
 """Paths that anybody who reaches the address may read: whether data is fresh, and how to ask."""
 PAGE: Final = "/page/"
 """Below it, and at ``/``, are the page's own files, which hold no data."""
 ALERTS: Final = "/v1/alerts"
 """Where an Alertmanager posts its webhook."""
+OVERRIDES: Final = "/v1/overrides"
+"""Where signed overrides are posted."""
 MOST_TOKENS: Final = 1000
+
+
+def needed_for(override: Mapping[str, Any], silence: Callable[[str], FindingSilence | None]) -> ApiRole:
+    """The role that passing on an override needs.
+
+    Parameters
+    ----------
+    override : mapping
+        As it came, not checked yet.
+    silence : callable
+        The silence that an override of this id has begun; None: none that is known (a hold, or nothing).
+
+    >>> needed_for({"what": "silence", "set": {"maintenance": True}}, lambda _: None).word
+    'approve'
+    >>> needed_for({"what": "lift", "target": {"type": "override", "id": "o-7"}}, lambda _: None).word
+    'admin'
+    """
+    what, given = str(override.get("what")), override.get("set") or {}
+    if what == LIFT:
+        target = override.get("target")
+        begun = silence(str(target.get("id"))) if isinstance(target, Mapping) else None
+        if begun is None:
+            return ApiRole.ADMIN
+        return ApiRole.APPROVE if begun.maintenance else ApiRole.LABEL
+    if what == SILENCE and not (isinstance(given, Mapping) and given.get("maintenance", False) is False):
+        return ApiRole.APPROVE
+    return OF_OVERRIDE.get(what, ApiRole.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +99,7 @@ def needed(method: str, path: str) -> ApiRole | None:
         return None
     if method in ("GET", "HEAD", "OPTIONS"):
         return ApiRole.VIEW
-    return ApiRole.LABEL if path == ALERTS else ApiRole.APPROVE
+    return ApiRole.LABEL if path in (ALERTS, OVERRIDES) else ApiRole.APPROVE
 
 
 def role_of(tokens: Iterable[ApiToken], given: str, now_ns: int) -> ApiRole | None:

@@ -27,15 +27,17 @@ export function Fleet() {
 }
 
 function Numbers({ nics, count }) {
-  const findings = useList('findings', { open: true }, { events: ['finding'], most: 1000 });
+  const findings = useList('findings', { open: true }, { events: ['finding', 'outcome'], most: 1000 });
   const lossy = useList('paths', { min_loss: 0.01 }, { most: 1 });
   const paths = useList('paths', {}, { most: 1 });
   const synced = useList('clocks', { status: 'synced' }, { most: 1 });
   const clocks = useList('clocks', {}, { most: 1 });
-  const urgent = findings.items.filter((finding) => finding.severity === 'urgent').length;
+  const urgent = findings.items.filter((finding) => finding.severity === 'urgent' && !finding.silence).length;
+  const silenced = findings.items.filter((finding) => finding.silence).length;
+  const note = [urgent && `${urgent} urgent`, silenced && `${silenced} silenced`].filter(Boolean).join(', ');
   return html`<dl class="figures">
     <${Figure} label="NICs healthy" value=${nics.total === null ? '–' : `${count('healthy')} of ${nics.total}`} kind=${count('unhealthy') ? 'bad' : ''} note=${count('unknown') ? `${count('unknown')} unknown` : ''} />
-    <${Figure} label="Open findings" value=${short(findings.total)} href=${to('findings')} kind=${urgent ? 'bad' : ''} note=${urgent ? `${urgent} urgent` : ''} />
+    <${Figure} label="Open findings" value=${short(findings.total)} href=${to('findings')} kind=${urgent ? 'bad' : ''} note=${note} />
     <${Figure} label="Paths that lose 1 % or more" value=${paths.total === null ? '–' : `${short(lossy.total)} of ${paths.total}`} note=${paths.total ? share(lossy.total / paths.total) : ''} />
     <${Figure} label="Clocks synced" value=${clocks.total === null ? '–' : `${short(synced.total)} of ${clocks.total}`} href=${to('clocks')} />
   </dl>`;

@@ -4,7 +4,7 @@ import { useEffect, useState } from './lib.js';
 const VIEWS = {
   fleet: () => import('./fleet.js').then((m) => m.Fleet),
   findings: () => import('./findings.js').then((m) => m.Findings),
-  finding: () => import('./findings.js').then((m) => m.Finding),
+  finding: () => import('./finding.js').then((m) => m.Finding),
   rack: () => import('./rack.js').then((m) => m.Rack),
   nic: () => import('./nic.js').then((m) => m.Nic),
   pair: () => import('./pair.js').then((m) => m.Pair),

@@ -17,6 +17,7 @@ from sdfstream.actuate.routes import Selectable
 from sdfstream.records.fabric import QueuePair
 from sdfstream.records.job import JobShard
 from sdfstream.records.signature import Signer
+from sdfstream.records.silences import FindingSilence
 from sdfstream.records.units import NS_PER_S
 
 NOW = 1_000 * NS_PER_S
@@ -55,6 +56,11 @@ def open_breaker(f: GuardFacts) -> None:
 
 def hold_job(f: GuardFacts) -> None:
     f.holds.append(Hold("o1", "job", "train", NOW + NS_PER_S))
+
+
+def maintain_spine(f: GuardFacts) -> None:
+    f.crossed = lambda owned, path, now_ns: [("l0", "s1")] if path == 51_001 else []
+    f.silences.append(FindingSilence("o2", "switch", "s1", NOW, NOW + NS_PER_S, "ann", maintenance=True))
 
 
 def contest(f: GuardFacts) -> None:
@@ -112,6 +118,7 @@ def opt_out(f: GuardFacts) -> None:
         (break_nothing, ""),
         (open_breaker, "breaker"),
         (hold_job, "hold"),
+        (maintain_spine, "maintenance"),
         (opt_out, "opt-out"),
         (never_received, "stale-agent"),
         (received_long_ago, "stale-agent"),
@@ -206,7 +213,7 @@ def test_the_breaker_opens_on_number_and_share_and_stays_open() -> None:
 
 
 def test_every_rule_has_a_name_and_a_sentence() -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES) == 14
+    assert len({rule.name for rule in RULES}) == len(RULES) == 15
     assert all((rule.check.__doc__ or "").endswith(".") for rule in RULES)
     assert guard.RULES[0].name == "breaker"
 

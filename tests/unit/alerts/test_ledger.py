@@ -77,6 +77,36 @@ def test_a_finding_that_was_over_before_it_was_pushed_is_counted_and_not_told() 
     assert ledger.counters.get("missed") == 1
 
 
+def silenced(key: str) -> dict[str, Any]:
+    return finding(key) | {
+        "silence": {"id": "o1", "by": "ann", "until_ns": 10**6 * S, "reason": "", "maintenance": False}
+    }
+
+
+def test_a_silenced_finding_is_resolved_and_told_again_when_the_silence_is_over() -> None:
+    ledger = AlertLedger(CONFIG)
+    ledger.look([finding("f1")], never, S)
+    push(ledger, S)
+    ledger.look([silenced("f1")], never, 2 * S)
+    (over,) = push(ledger, 2 * S)
+    assert over.ends_at_ns == 2 * S
+    for at_s in (3, 100, 1000):
+        ledger.look([silenced("f1")], never, at_s * S)
+        assert ledger.due(at_s * S) == []
+    ledger.look([finding("f1")], never, 1001 * S)
+    (again,) = push(ledger, 1001 * S)
+    assert (again.labels, again.ends_at_ns) == (over.labels, 1001 * S + EXPIRE_NS)
+    assert ledger.counters.as_dict() == {"alerts.opened": 2, "alerts.resolved": 1, "alerts.silenced": 1}
+
+
+def test_what_is_silenced_before_it_could_be_pushed_is_not_missed_but_silenced() -> None:
+    ledger = AlertLedger(CONFIG)
+    ledger.look([finding("f1")], never, 0)
+    ledger.look([silenced("f1"), silenced("f2")], never, S)
+    assert ledger.due(S) == []
+    assert ledger.counters.as_dict() == {"alerts.silenced": 2}
+
+
 def test_another_severity_is_another_alert_and_the_former_one_ends() -> None:
     ledger = AlertLedger(CONFIG)
     ledger.look([finding("f1", "warning")], never, 0)

@@ -11,6 +11,7 @@ from sdfstream.board import findings_text, humanize
 from sdfstream.board.board import Board
 from sdfstream.board.status_text import text_of
 from sdfstream.board.top_view import render
+from sdfstream.board.why_text import trouble
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.output_io import compact
 from tests.fixtures import board_messages as bm
@@ -134,3 +135,15 @@ def test_odd_durations_are_refused_with_a_sentence(text: str) -> None:
 )
 def test_durations(value: Any, text: str) -> None:
     assert humanize.duration(value) == text
+
+
+def test_the_direction_of_a_nic_at_fault_is_no_other_place_in_doubt() -> None:
+    nic = {"type": "nic", "id": "h03/r1"}
+    finding = {"id": "f1", "kind": "nic-down", "subject": nic, "since_at_ns": NOW - NS_PER_S, "cause": "link-failure"}
+    sends, receives = "h03/r1->l1", "l1->h03/r1"
+    said = trouble({**finding, "suspects": [{"id": sends, "probability": 1.0}]}, NOW)
+    assert said.startswith("NIC h03/r1 (what it sends) ")
+    both = [{"id": name, "probability": 0.5} for name in (sends, receives)]
+    said = trouble({**finding, "suspects": both}, NOW)
+    assert "(what it sends and what it receives)" in said
+    assert "or else" not in said

@@ -149,6 +149,22 @@ def test_a_renewal_keeps_the_beginning_and_an_older_statement_changes_nothing() 
     assert (view["state"], view["waits"]) == (None, "no answer yet")
 
 
+def test_a_hold_that_was_lifted_is_listed_no_more_and_what_is_said_of_findings_never() -> None:
+    w = World()
+    hold = w.override("o1", "hold", 9, target={"type": "host", "id": "h00"})
+    silence = w.override("o2", "silence", 8, target={"type": "host", "id": "h00"})
+    made = board(hold, silence)
+    assert [o["id"] for o in made.commands.overrides(NOW_NS)] == ["o1"]
+    target = {"type": "override", "id": "o1", "override": "o3"}
+    refused = w.outcome("o3", "refused", 5, action="lift", target=target, host="controller")
+    made.take([w.override("o3", "lift", 6, target={"type": "override", "id": "o1"}), refused])
+    assert [o["id"] for o in made.commands.overrides(NOW_NS)] == ["o1"]
+    made.take(
+        [w.outcome("o3", "applied", 4, action="lift", target=target, host="controller", after={"operator": "ann"})]
+    )
+    assert made.commands.overrides(NOW_NS) == []
+
+
 def test_what_answers_an_override_is_no_command() -> None:
     w = World()
     made = board(w.override(), w.outcome("o1", "applied", 4, why="mode is observe"), w.command())

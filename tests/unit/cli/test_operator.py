@@ -235,7 +235,7 @@ async def test_the_socket_takes_no_rubbish(tmp_path: Path, jobs: JobBoard) -> No
             ({"want": "outcomes", "ids": "all", "since_ns": 0}, "ids must be"),
             ({"want": "outcomes", "ids": ["a"], "since_ns": None}, "since_ns"),
             ({"want": "why", "job": 7}, "job must be text"),
-            ({"want": "nonsense"}, "known are board, findings, jobs, commands, why"),
+            ({"want": "nonsense"}, "known are board, findings, topology, jobs, commands, why"),
         ):
             with pytest.raises(UnavailableError, match=sentence):
                 await asyncio.to_thread(fetch, tmp_path, request)

@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from sdfstream.detect.localise import Location, _merge_hosts
+from sdfstream.detect.cabling import FWD, REV
+from sdfstream.detect.localise import Location, _merge_hosts, locate
+from sdfstream.detect.problem import Observations
 from sdfstream.records.finding import Subject
+from tests.unit.detect.test_routes import World, hops
 
 
 def at_nic(nic: str, side: str) -> Location:
@@ -23,3 +26,31 @@ def test_a_host_is_blamed_where_all_its_nics_are_sick_and_not_for_one_nic_that_w
     assert subjects(sending, receiving) == [("nic", "h3/r1", ()), ("nic", "h3/r1", ())]
     assert subjects(sending, other) == [("host", "h3", ("h3/r1", "h3/r0"))]
     assert subjects(sending, receiving, other) == [("host", "h3", ("h3/r1", "h3/r0"))]
+
+
+def located(silent: dict[int, str], healthy: dict[int, str], **asked: Any) -> list[str]:
+    """What is blamed; sessions are h0>h2 (0) and h1>h2 (1), both over s0, and h2>h0 (2) over s1."""
+    w = World()
+    for slot, near, spine, far in ((0, "l0", "s0", "l1"), (1, "l0", "s0", "l1"), (2, "l1", "s1", "l0")):
+        w.cabling.trace(slot, FWD, hops(("h0/r0", "h1/r0", "h2/r0")[slot], near, spine, far), 1)
+        w.cabling.trace(slot, REV, hops(("h2/r0", "h2/r0", "h0/r0")[slot], far, spine, near), 1)
+    rows = [
+        Observations.of(np.array([slot]), direction, failed, 8.0)
+        for sessions, failed in ((silent, 8.0), (healthy, 0.0))
+        for slot, direction in sessions.items()
+    ]
+    found = locate(w.cabling, Observations.join(rows), noise=1e-3, least_share=0.99, kind="silence", **asked)
+    return [x.subject.id for x in found]
+
+
+def test_what_is_left_of_an_outage_is_laid_to_what_was_blamed_while_nothing_more_falls_silent() -> None:
+    """The last paths to come back may all cross another link, too, that is a priori likelier."""
+    left = {"silent": {0: "fwd", 1: "fwd"}, "healthy": {2: "rev"}}
+    assert located(**left) == ["l1--s0"], "a downlink is likelier than an uplink"
+    assert located(**left, incumbents=frozenset({"l0--s0"}), nothing_new=True) == ["l0--s0"]
+    assert located(**left, incumbents=frozenset({"l1--s1"}), nothing_new=True) == ["l1--s0"], "it explains nothing"
+
+
+def test_a_healthy_path_over_what_was_blamed_speaks_louder() -> None:
+    asked = {"incumbents": frozenset({"l0--s0"}), "nothing_new": True}
+    assert located({0: "fwd"}, {1: "fwd"}, **asked) == ["h0/r0"]

@@ -14,8 +14,10 @@ from sdfstream.alerts.config import AlertsConfig
 from sdfstream.board.board import Board
 from sdfstream.errors import UnavailableError
 from sdfstream.records import topics
+from sdfstream.records.units import NS_PER_S
 from sdfstream.serve.alerts_io import Alertmanager, AlertPusher, pushing
 from tests.fixtures import board_messages as bm
+from tests.fixtures.notes import answered, silence
 
 CONFIG = AlertsConfig("http://am:9093")
 
@@ -112,3 +114,15 @@ def test_who_pushes_is_said_as_configured(tmp_path: Path, monkeypatch: pytest.Mo
     token.unlink()
     with pytest.raises(UnavailableError):
         Alertmanager(AlertsConfig("http://am:9093", bearer_file=str(token))).post([])
+
+
+async def test_what_an_operator_silenced_is_resolved_and_not_pushed() -> None:
+    answers = Answers((200, ""))
+    pushing_it = pusher(answers)
+    await pushing_it.look(0.0, bm.NOW_NS)
+    pushing_it._board.take(answered(silence("host", "h03", until_at_ns=bm.NOW_NS + 10 * NS_PER_S)))
+    for s in (1, 5, 10):
+        await pushing_it.look(float(s), bm.NOW_NS + s * NS_PER_S)
+    assert answers.posted == [["f1"], ["f1"], ["f1"]], "opened, resolved, and told again when the silence was over"
+    assert pushing_it.counters.get("opened") == 2
+    assert pushing_it.counters.get("resolved") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sdfstream.score.detect.card import card
+from sdfstream.score.detect.confusion import Stated
 from sdfstream.score.detect.facts import RunFacts, facts, is_empty
 
 S = 1_000_000_000
@@ -99,3 +100,22 @@ def test_the_card_counts_and_leaves_null_what_was_not_measured() -> None:
     assert result["grouping_ari"] is None
     assert result["per_fault"]["gray-loss"]["place_at_1"] is None
     assert result["missed"] == ["link 4: gray-loss l9--s9"]
+
+
+def test_what_a_finding_stated_is_true_where_its_subject_was_at_fault_and_its_cause_right() -> None:
+    sure = statement(11, confidence=0.9)
+    assert made(sure).stated == [Stated(0.9, True)]
+    assert made(statement(11, confidence=0.9, cause="queueing")).stated == [Stated(0.9, False)]
+    elsewhere = {**sure, "id": "b", "subject": {"type": "link", "id": "l7--s3"}, "suspects": []}
+    assert made(sure, elsewhere).stated == [Stated(0.9, True), Stated(0.9, False)]
+    assert made({**sure, "severity": "info"}, {**elsewhere, "class": "telemetry"}).stated == []
+    corrected = statement(13, "update", confidence=0.99, cause="link-failure")
+    assert made(statement(11, confidence=0.5, cause="unknown"), corrected).stated == [Stated(0.99, True)]
+
+
+def test_the_class_told_is_that_of_the_best_finding_once_it_has_settled() -> None:
+    assert made(statement(11)).faults[0].reported_class == "hardware"
+    assert made(statement(11, cause="queueing", kind="congestion")).faults[0].reported_class == "congestion"
+    assert made().faults[0].reported_class == "missed"
+    said = card([made(statement(11)), made()])
+    assert said["confusion"] == {"hardware": {"hardware": 1, "missed": 1}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from sdfstream.serve.api.resources import RESOURCES
 from sdfstream.serve.api.stream import ChangeLog
 from tests.fixtures import asgi
 from tests.fixtures import board_messages as bm
+from tests.fixtures.notes import answered, label, silence
 from tests.unit.alerts.test_webhook import raw
 
 OWNER = ("127.0.0.1", 40_001)
@@ -163,6 +165,58 @@ async def test_an_override_needs_the_role_that_fits_it(api: Api, tmp_path: Path,
     plain = tokens["admin"] | {"Content-Type": "text/plain"}  # what a page's form could send
     assert (await asgi.ask(api, "/v1/overrides", method="POST", headers=plain, body=mode)).status == 415
     assert (await asgi.ask(api, "/v1/nics", method="POST", headers=tokens["admin"])).status == 405
+
+
+async def test_who_may_say_something_of_findings(tmp_path: Path, taken: list[Any]) -> None:
+    board, jobs = asgi.boards()
+    board.take(answered(silence("host", "h03", "o-plain"), silence("host", "h04", "o-work", maintenance=True)))
+    api = asgi.api_over(tmp_path, board, jobs, override=lambda given: taken.append(given) or {"taken": given["id"]})
+    roles = ("view", "label", "approve", "admin")
+    tokens = {r: {"Authorization": f"Bearer {tokens_io.add(tmp_path, r, r)}"} for r in roles}
+
+    def lift(name: Any) -> dict[str, Any]:
+        return {"what": "lift", "target": {"type": "override", "id": name}}
+
+    for wanted, given in (
+        ("label", {"what": "label"}),
+        ("label", {"what": "silence"}),
+        ("label", {"what": "silence", "set": {"maintenance": False}}),
+        ("approve", {"what": "silence", "set": {"maintenance": True}}),
+        ("approve", {"what": "silence", "set": {"maintenance": 0}}),
+        ("approve", {"what": "silence", "set": "maintenance"}),
+        ("label", lift("o-plain")),
+        ("approve", lift("o-work")),
+        ("admin", lift("o-hold")),
+        ("admin", lift(["o-plain"])),
+        ("admin", {"what": "lift"}),
+        ("admin", {"what": "hold"}),
+    ):
+        for role in roles:
+            headers = tokens[role] | {"Content-Type": "application/json"}
+            body = json.dumps({"id": "o1"} | given).encode()
+            answer = await asgi.ask(api, "/v1/overrides", method="POST", headers=headers, body=body)
+            may = roles.index(role) >= roles.index(wanted)
+            assert answer.status == (202 if may else 403), (role, given, answer.body)
+
+
+async def test_silenced_findings_are_asked_for_apart(tmp_path: Path) -> None:
+    board, jobs = asgi.boards()
+    board.take(answered(silence("host", "h03", reason="firmware"), label("f2", "false-alarm")))
+    api = asgi.api_over(tmp_path, board, jobs)
+    headers = {"Authorization": f"Bearer {tokens_io.add(tmp_path, 'v', 'view')}"}
+
+    async def items(path: str, query: bytes) -> list[dict[str, Any]]:
+        return list((await asgi.ask(api, f"/v1/{path}", query=query, headers=headers)).json["items"])
+
+    (silenced,) = await items("findings", b"silenced=true")
+    until_ns = bm.NOW_NS + 3600 * 10**9
+    said = {"id": "s1", "by": "anna", "until_ns": until_ns, "reason": "firmware", "maintenance": False}
+    assert (silenced["id"], silenced["silence"], silenced["label"]) == ("f1", said, None)
+    others = await items("findings", b"silenced=false")
+    assert [(f["id"], (f["label"] or {}).get("cause")) for f in others] == [("f0", None), ("f2", "false-alarm")]
+    for query, n in ((b"subject=host+h03", 1), (b"subject=h03", 1), (b"subject=h02", 0), (b"maintenance=true", 0),
+                     (b"state=over", 0), (b"id=s1", 1)):  # fmt: skip
+        assert len(await items("silences", query)) == n, query
 
 
 async def test_health_means_that_data_is_fresh(tmp_path: Path) -> None:

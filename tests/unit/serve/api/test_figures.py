@@ -10,6 +10,7 @@ from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.serve.api.figures import families
 from sdfstream.serve.api.picture import Picture
 from tests.fixtures import board_messages as bm
+from tests.fixtures.notes import answered, silence
 
 Samples = dict[tuple[str, ...], float]
 
@@ -47,3 +48,13 @@ def test_findings_hosts_and_how_late_findings_are() -> None:
     later = samples(board, now_ns + 60 * 10**9, now_ns)
     assert later["sdf_hosts", "reporting"] == 0
     assert later["sdf_hosts", "stale"] > 0
+
+
+def test_silenced_findings_are_counted_apart() -> None:
+    board = Board()
+    board.take([*bm.small_fabric(), *answered(silence("nic", "h03/r1"))])
+    said = samples(board)
+    assert sum(n for key, n in said.items() if key[0] == "sdf_findings_open") == 2, "they are open all the same"
+    assert {key[1:]: n for key, n in said.items() if key[0] == "sdf_findings_silenced" and n} == {("link", "urgent"): 1}
+    assert said["sdf_findings_silenced_of_kind", "nic-down"] == 1
+    assert said["sdf_findings_silenced_of_kind", "congestion"] == 0

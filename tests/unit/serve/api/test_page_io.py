@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sdfstream.records.silences import LABELS
 from sdfstream.serve.api import page_io
 from sdfstream.serve.api.app_io import Api
 from sdfstream.serve.api.page_io import FOLDER, WebPage
@@ -40,6 +41,11 @@ def test_whichever_page_is_loaded_first_its_scripts_are_small() -> None:
         size = sum(len(files[name].packed) for name in names)
         assert size <= MOST_SCRIPT_BYTES, (view, size)
         assert ("vendor/uplot.js" in names) == (view in ("pair.js", "job.js")), view
+
+
+def test_the_page_knows_every_label() -> None:
+    listed = re.findall(r"'([a-z-]+)'", (FOLDER / "finding_hand.js").read_text().split("LABELS = [")[1].split("]")[0])
+    assert listed == list(LABELS)
 
 
 def test_nothing_names_another_host() -> None:

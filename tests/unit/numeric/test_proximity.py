@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sdfstream.detect.inferred.groups import leaf_groups
+from sdfstream.numeric.proximity import leaf_groups
 
 HOP_NS = 4_000.0
 

@@ -14,10 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sdfstream.numeric.graph import components
 from sdfstream.numeric.group import group_values, quantile
-from sdfstream.records.units import Float64s, Int64s
+
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
 
 _ROUNDS: Final = 30
 _LEAST_GAP_NS: Final = 500.0
