@@ -37,6 +37,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 _READS_THE_CLOCK = re.compile(r"^\s*(?:async def |(?:import|from) .*\b(?:time|asyncio)\b)", re.MULTILINE)
 """A file whose tests wait, or ask what time it is: one that gets no time for seconds would fail for that alone."""
 _REAL = re.compile(r"\bmark\.(?:lab|kafka|rdma)\b")
+_SHARES = re.compile(r"\bshipped_replay\b")
+"""A file whose tests read what others of the parallel run read too."""
 _ALONE = re.compile(r"\bmark\.(?:lab|rdma)\b")
 
 
@@ -59,7 +61,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     What is real or reads the clock gets a second try, told in the summary: a machine that others starve for a second
     breaks no promise.
     Packets in namespaces, agents at full rate and live clocks need the machine in time: ``make test`` runs them one by
-    one, and beside them only what is unhurried, which gives way at once. All others run in parallel after that.
+    one. All others run beside them in parallel with a smaller share of the machine, what is unhurried with none.
     """
     if item.nodeid.startswith("tests/integration/") or _is_marked(item, "lab", "kafka", "rdma"):
         item.add_marker("real")
@@ -76,7 +78,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndBroker:
-    """Whatever ``--dist`` says, a file's tests stay on one worker, and so do all that share the broker."""
+    """Whatever ``--dist`` says, a file's tests stay on one worker, and so do all that share a broker or a replay."""
     return FilesAndBroker(config, log)
 
 
@@ -109,7 +111,7 @@ def _is_unhurried(file: str) -> bool:
     if not file.startswith(UNHURRIED):
         return False
     text = (_ROOT / file).read_text(encoding="utf-8")
-    return not _READS_THE_CLOCK.search(text) and not _REAL.search(text)
+    return not any(reason.search(text) for reason in (_READS_THE_CLOCK, _REAL, _SHARES))
 
 
 @functools.cache

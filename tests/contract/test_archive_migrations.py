@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +74,29 @@ def _check(engine: Engine, sent: dict[str, pa.RecordBatch]) -> None:
     assert engine.rows(leftovers) == []
 
 
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """An empty archive of every version, each a copy of the one before and one migration, to be copied."""
+    folder = tmp_path_factory.mktemp("versions")
+    made: dict[int, Path] = {}
+    for step in migrations():
+        made[step.version] = folder / str(step.version)
+        if step.version > 1:
+            shutil.copytree(made[step.version - 1], made[step.version], symlinks=True)
+        with Engine.open(str(made[step.version]), create=True) as engine:
+            assert migrate(engine, migrations()[: step.version]) == [step.name]
+    return made
+
+
+@pytest.fixture
+def archive_of(versions: dict[int, Path], tmp_path: Path) -> Callable[[int], str]:
+    """Makes an empty archive of a version."""
+    return lambda version: str(shutil.copytree(versions[version], tmp_path / "archive", symlinks=True))
+
+
 @pytest.mark.parametrize("version", range(1, NEWEST + 1))
-def test_rows_of_every_version_stay_and_todays_views_work(tmp_path, version: int) -> None:
-    with Engine.open(str(tmp_path / "archive"), create=True) as engine:
-        assert migrate(engine, migrations()[:version]) == [m.name for m in migrations()[:version]]
+def test_rows_of_every_version_stay_and_todays_views_work(archive_of: Callable[[int], str], version: int) -> None:
+    with Engine.open(archive_of(version)) as engine:
         sent = _fill(engine, version)
         assert migrate(engine) == [m.name for m in migrations()[version:]]
         _check(engine, sent)
@@ -89,10 +110,11 @@ def test_rows_of_every_version_stay_and_todays_views_work(tmp_path, version: int
         assert engine.rows("SELECT count() FROM raw_probe") == [(205,)]
 
 
-def test_a_migration_cut_short_after_every_statement_in_turn_neither_loses_nor_doubles_a_row(tmp_path) -> None:
+def test_a_migration_cut_short_after_every_statement_in_turn_neither_loses_nor_doubles_a_row(
+    archive_of: Callable[[int], str],
+) -> None:
     """Begun again from its head after the first statement, after the second, … until it comes to its end."""
-    with Engine.open(str(tmp_path / "archive"), create=True) as engine:
-        migrate(engine, migrations()[:6])
+    with Engine.open(archive_of(6)) as engine:
         sent = _fill(engine, 6)
         for step in migrations()[6:8]:
             for k in range(1, len(step.statements)):
@@ -111,9 +133,8 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("version", "k"), MOVES)
-def test_a_migration_cut_short_once_is_taken_up_again(tmp_path, version: int, k: int) -> None:
-    with Engine.open(str(tmp_path / "archive"), create=True) as engine:
-        migrate(engine, migrations()[:6])
+def test_a_migration_cut_short_once_is_taken_up_again(archive_of: Callable[[int], str], version: int, k: int) -> None:
+    with Engine.open(archive_of(6)) as engine:
         sent = _fill(engine, 6)
         migrate(engine, migrations()[: version - 1])
         _run(engine, migrations()[version - 1].statements[:k])
@@ -128,9 +149,10 @@ def _run(engine: Engine, statements: list[str]) -> None:
             engine.command(statement)
 
 
-def test_an_insert_by_an_older_sdfstream_during_the_move_stays_where_one_finds_it(tmp_path) -> None:
-    with Engine.open(str(tmp_path / "archive"), create=True) as engine:
-        migrate(engine, migrations()[:6])
+def test_an_insert_by_an_older_sdfstream_during_the_move_stays_where_one_finds_it(
+    archive_of: Callable[[int], str],
+) -> None:
+    with Engine.open(archive_of(6)) as engine:
         _fill(engine, 6)
         late = bulk(PROBE, 3, np.random.default_rng(5))
         rows = _as_then(bulk_rows(PROBE, [message(PROBE, late, 7)], "then").table, late)
@@ -153,10 +175,9 @@ with Engine.open(sys.argv[1], create=True) as engine:
 """
 
 
-def test_processes_that_share_a_server_take_turns(tmp_path) -> None:
-    folder = str(tmp_path / "archive")
-    with Engine.open(folder, create=True) as engine:
-        migrate(engine, migrations()[:6])
+def test_processes_that_share_a_server_take_turns(archive_of: Callable[[int], str]) -> None:
+    folder = archive_of(6)
+    with Engine.open(folder) as engine:
         sent = _fill(engine, 6)
         front = SqlFront.start(folder, token=TOKEN)
         url = f"http://x:{TOKEN.replace(' ', '%20')}@127.0.0.1:{front.port}/sdf"

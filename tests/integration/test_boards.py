@@ -21,7 +21,6 @@ import pytest
 import yaml
 
 from sdfstream.archive.query_io import Console
-from sdfstream.demo.replay_io import replay_shipped
 from sdfstream.serve.api import tokens_io
 from tests.fixtures import prometheus as tools
 from tests.fixtures.archive_story import archive_story
@@ -139,9 +138,8 @@ class Asked:
         return list(self.console.answer(sql).rows)
 
 
-def test_every_panels_sql_answers_on_the_demos_data(tmp_path: Path) -> None:
-    replay_shipped(tmp_path)
-    asked = Asked(tmp_path)
+def test_every_panels_sql_answers_on_the_demos_data(shipped_replay: Path) -> None:
+    asked = Asked(shipped_replay)
     try:
         # the one whose link goes down; of its job board see below
         rows = {uid: asked.board(uid, **({"nic": "h01/r1"} if uid == "sdf-nic" else {})) for uid in BOARDS}

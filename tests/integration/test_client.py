@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,19 +16,15 @@ from sdfstream.cli import main
 from sdfstream.client import Fabric
 from sdfstream.errors import BusError, ConfigError, SdfError
 from sdfstream.records.topics import LIVENESS, OWD, PROBE
+from tests.fixtures.engines import SHIPPED
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ROOT / "sdfstream" / "demo" / "shipped_recording"
 QUESTIONS = re.findall(r"### (\d+)\. ([^\n]+)\n\n```python\n(.*?)```", (ROOT / "docs" / "client.md").read_text(), re.S)
 
 
-@pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("client") / "replayed"
-    stages = "sync,workload,detect,archive"
-    words = [sys.executable, "-m", "sdfstream", "replay", SHIPPED, "--out", out, "--stages", stages]
-    subprocess.run(words, check=True, capture_output=True, timeout=280)
-    return out
+@pytest.fixture
+def replayed(shipped_replay: Path) -> Path:
+    return shipped_replay
 
 
 @pytest.fixture
