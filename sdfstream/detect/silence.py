@@ -4,7 +4,8 @@ Order of the verdicts, each taking its paths away from the next:
 
 1. a NIC that is absent, or an agent that stopped: what they touch is unknown;
 2. a stale agent whose NICs no peer reaches: ``host-silent``; a stale agent alone: ``agent-stale``;
-3. everything else that is silent goes to `localise` together with every path that has worked since.
+3. a NIC at which one transport is silent, where UDP of the same pairs of NICs lives: ``transport-silent``;
+4. everything else that is silent goes to `localise` together with every path that has worked since.
 
 A path counts as silent only once both its agents were awake for the limit meanwhile. So a dead host is one finding
 (case 2) and not one per NIC, and a starved machine, whose agents stop for seconds, is none.
@@ -28,6 +29,7 @@ from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache, RecentFaults
 from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
+from sdfstream.detect.root.transports import detection, silent_transports
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Severity, Subject
@@ -131,9 +133,14 @@ class SilenceDetector:
             bad &= ~gone[end]
         quiet = bad.copy()
         bad = self._grounded(bad, seen, host, now_ns)
-        locations = self._locate(seen, bad, quiet & ~bad, now_ns) if bad.any() else []
+        apart = silent_transports(self.sessions, seen, bad)
+        rest = bad.copy()
+        rest[[slot for one in apart for slot in one.slots.tolist()]] = False
+        locations = self._locate(seen, rest, quiet & ~bad, now_ns) if rest.any() else []
         self.blamed = frozenset(x.subject.id for x in locations)
         locations = self._without_aftermath(locations, now_ns)
+        hold_ns = 2 * int(self.config.hold_s * NS_PER_S)
+        detections += [detection(x, self.sessions, now_ns, hold_ns) for x in apart]
         detections += [self._detection(x, seen, now_ns) for x in locations]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)
